@@ -1,6 +1,6 @@
-"""Real parts, skipped or demanded: the marker `real`, and the lane of the proofs that runs its tests.
+"""Real parts, optional or required: the marker `real`, and the lane of the proofs that runs its tests.
 
-A test that needs more than Python names it: `@pytest.mark.real("java", "rocketmq")`. Where a part is missing the test is skipped
+A test that needs more than Python names its parts: `@pytest.mark.real("java", "rocketmq")`. Without a part the test is skipped
 with the reason, never counted as passed; under `REQUIRE_REAL=1` it fails instead. Each real test gets the marker of exactly one
 lane of tests/lanes.py, by the parts that it names.
 """
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 
 def real_is_required() -> bool:
-    """Whether this run may leave nothing out."""
+    """Whether this run must not skip tests."""
     return os.environ.get("REQUIRE_REAL") == "1"
 
 
 @functools.cache
 def missing_part(name: str) -> str | None:
-    """Why a part is not here; asked once per run, for asking may start a program."""
+    """Return why a part is missing, else None; cached for the run, as the check may start a program."""
     return install.missing(name)
 
 
 @functools.cache
 def missing_ipv6() -> str | None:
-    """Why this machine has no ::1."""
+    """Return why this machine has no ::1, else None."""
     try:
         with socket.socket(socket.AF_INET6) as probe:
             probe.bind(("::1", 0))
@@ -50,7 +50,7 @@ def missing_ipv6() -> str | None:
 
 @pytest.fixture
 def ipv6_loopback() -> str:
-    """``::1``. Containers often have none: there these tests are skipped, with how to get it; REQUIRE_REAL=1 forbids that."""
+    """``::1``. Without it, as in many containers, these tests are skipped, with the way to get it; REQUIRE_REAL=1 forbids that."""
     if (why := missing_ipv6()) is not None:
         told = (
             f"::1 cannot be bound: {why}. Expected IPv6 on lo (sysctl -w net.ipv6.conf.lo.disable_ipv6=0; docker run"
@@ -64,7 +64,7 @@ def ipv6_loopback() -> str:
 
 @pytest.fixture(autouse=True)
 def logging_as_before() -> Iterator[None]:
-    """A command that a test runs in this process configures logging for all of it."""
+    """Restore logging: a command that a test runs in this process configures it for the whole process."""
     root, before, was_configured = logging.getLogger(), structlog.get_config(), structlog.is_configured()
     handlers, level = list(root.handlers), root.level
     yield
@@ -76,7 +76,7 @@ def logging_as_before() -> Iterator[None]:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Before any hook that reads markers: xdist names the groups in `pytest_collection_modifyitems`, `-m` deselects there."""
+    """Set markers before the hooks that read them: xdist and `-m` do so in `pytest_collection_modifyitems`."""
     if real := list(item.iter_markers("real")):
         try:
             item.add_marker(lane_of({part for marker in real for part in marker.args}))
@@ -87,7 +87,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)  # after pytest's own order by fixtures
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The longest first."""
+    """Sort the longest first."""
     order.arrange(items, config.rootpath)
 
 
@@ -105,7 +105,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def refuse_golden_writes() -> None:
-    """Files that a person has read are written anew by a person: a run of CI would write what it should compare."""
+    """Refuse to rewrite golden files in CI: a person reads and writes them, and CI compares with them."""
     if os.environ.get("UPDATE_GOLDEN") and (real_is_required() or os.environ.get("CI", "") not in {"", "0", "false"}):
         raise pytest.UsageError(
             "UPDATE_GOLDEN is set in CI (CI or REQUIRE_REAL=1): expected it unset, or a run by hand"
@@ -114,7 +114,7 @@ def refuse_golden_writes() -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     refuse_golden_writes()
-    # A run that was started by nohup ignores SIGHUP, and so would every program that a test starts and then hangs up on.
+    # A run under nohup ignores SIGHUP, and so would every program that a test starts and then ends by SIGHUP.
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     draws.load_profile()
     config.pluginmanager.register(LeftHouses(), "brokergroup-left-houses")

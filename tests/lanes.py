@@ -1,6 +1,6 @@
-"""The list of lanes: what `make test` runs (GATE), and what `make proofs` runs (PROOFS). tests/run.py runs them.
+"""The lanes of `make test` (GATE) and of `make proofs` (PROOFS). tests/run.py runs them.
 
-A test with real parts belongs to the lane of its parts: `lane_of`, asked by tests/conftest.py, gives it the marker of that name.
+A test with real parts belongs to the lane of its parts: tests/conftest.py gives it the marker of `lane_of`.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 PYTHON = sys.executable
 BIN = Path(PYTHON).parent
-# Most tests compute, in virtual time; two a core fill the waits of the others. Each worker costs 15 s to collect all tests.
+# Most tests use the CPU, in virtual time; two a core fill the waits of the others. Each worker needs 15 s to collect all tests.
 WORKERS = 2 * (os.cpu_count() or 1)
 DAY_MINUTES, NIGHT_MINUTES = 40, 600
 
 
 @dataclass(frozen=True)
 class Lane:
-    """One command that checks something. Its further arguments by day, or with the full numbers by night.
+    """One command of checks. It has other arguments by day than by night, with the full numbers.
 
-    `tests`: the command is pytest's, counted test by test; any other counts as one check. `says_json`: it has failed unless its
-    last line is a JSON object. `parts`: the real parts that it needs; `chosen_by`: tests that name one of these belong to it.
-    After `minutes` it is ended, and has failed. `only_by_night`: by day it runs only by name.
+    `tests`: the command is pytest, each test is a check; any other command is one check. `says_json`: it has failed unless its
+    last line is a JSON object. `parts`: its real parts; `chosen_by`: tests with one of these parts belong to it.
+    After `minutes` it is stopped and has failed. `only_by_night`: by day it runs only by name.
     """
 
     name: str
@@ -46,23 +46,23 @@ class Lane:
     environment: tuple[tuple[str, str], ...] = ()
 
     def words(self, *, by_night: bool = False) -> list[str]:
-        """The whole command."""
+        """Return the whole command."""
         return [*self.command, *(self.by_night if by_night else self.by_day)]
 
 
 def program(name: str, command: str, by_day: str = "", by_night: str = "", *parts: str) -> Lane:
-    """A program of the tests, which ends with its own line of JSON."""
+    """Return a lane of a test program, whose last line is JSON."""
     words = (PYTHON, *command.split())
     return Lane(name, words, tuple(by_day.split()), tuple(by_night.split()), says_json=True, parts=parts)
 
 
 def only_by_night(lane: Lane) -> Lane:
-    """By day it runs only by name."""
+    """Return the lane, limited by day to runs by name."""
     return replace(lane, only_by_night=True, minutes=NIGHT_MINUTES)
 
 
 def marked(name: str, by_day: str, by_night: str = "", *, workers: int = WORKERS, **environment: str) -> Lane:
-    """The tests of an expression of markers; those that share a system stay on one worker (`support/order.py`)."""
+    """Return a lane of tests by marker expression; tests that share a system stay on one worker (`support/order.py`)."""
     options = ("-q", "-p", "no:cacheprovider", "--durations=25", "-n", str(workers))
     command = (PYTHON, "-m", "pytest", *options, "--dist", "loadgroup", "--no-loadscope-reorder")
     by_night = by_night or by_day
@@ -70,16 +70,16 @@ def marked(name: str, by_day: str, by_night: str = "", *, workers: int = WORKERS
 
 
 def real(name: str, chosen_by: Iterable[str], *parts: str) -> Lane:
-    """The tests that name one of these real parts; two workers, for more JVMs starve one another."""
+    """Return a lane of tests with one of these real parts; two workers, as more JVMs starve each other."""
     lane = marked(name, f"{name} and not nightly", name, workers=2, REQUIRE_REAL="1")
     return replace(lane, chosen_by=frozenset(chosen_by), parts=parts)
 
 
-# tests/mutants measures how much these find.
+# tests/mutants measures what these find.
 GATE_TESTS = "not real and not longer and not nightly"
-# Only in a fresh clone: there each worker would rewrite and compile all tests for itself, 25 s of a core.
+# Only in a fresh clone: there each worker would rewrite and compile all tests itself, 25 s of a core.
 COMPILE = Lane("compile", (PYTHON, "-m", "pytest", "--collect-only", "-qq", "-p", "no:cacheprovider"))
-# Two queues side by side: the tests, and everything else one after the other.
+# Two queues at once: the tests, and all other lanes in order.
 GATE = (
     (COMPILE, marked("tests", GATE_TESTS)),
     (
@@ -101,10 +101,10 @@ RELEASES = ("rocketmq", "newest-rocketmq", "older-rocketmq")
 CONTROLLERS = ("java", "rocketmq", "newest-rocketmq", "older-java-controller")
 JAVA = (*CONTROLLERS, "older-rocketmq", "netns", "nft")
 NODE = ("root", "node-packages", "node-programs", *API, "pause", "coredns", "rocketmq-image", "rocketmq-python-client")
-# A night's draws begin where no other night's do; the command that is printed and kept repeats them.
+# Each night has other draws; the printed and stored command repeats them.
 NIGHT = time.strftime("%Y%m%d")
 TODAY = f"{NIGHT}00000"
-# Quick ones first; those that need nothing but Python before those that build parts.
+# Quick lanes first; those that need only Python before those that build parts.
 PROOFS = (
     marked("whole", "(longer or sampled) and not real and not nightly", "not real", BROKERGROUP_WHOLE="1"),
     program("sieve", "tests/sieve/run.py", "--every 3"),
@@ -151,7 +151,7 @@ PROOFS = (
 
 
 def lane_of(parts: set[str]) -> str:
-    """The last lane that fits a test with these parts. ValueError if a part is unknown, or if that lane does not install it."""
+    """Return the last lane that fits these parts. ValueError if a part is unknown, or if that lane does not install it."""
     if not parts or parts - PARTS.keys():
         raise ValueError(f"marker real({', '.join(sorted(parts))}): expected one or more of {', '.join(PARTS)}")
     lane = next(lane for lane in reversed(PROOFS) if parts & lane.chosen_by)

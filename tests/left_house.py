@@ -1,8 +1,8 @@
-"""A story that failed leaves its house in a state that nobody knows: the later stories of that house fail at once.
+"""A failed story leaves its house in an unknown state: the later stories of that house fail at once.
 
-Else each of them would wait to its own deadlines, minutes at a time, and tell nothing that the first did not. They fail, for
-they proved nothing; none is left out. A house is what the tests of a module share: the fixtures of `HOUSES`, each parameter
-of theirs a house of its own, and each process of xdist has its own.
+Otherwise each of them would wait for its own deadlines, minutes at a time, without new information. They fail, because
+they proved nothing; none is skipped. A house is a system that the tests of a module share: the fixtures of `HOUSES`, each
+parameter a separate house, in each process of xdist.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-# What the fixtures are called that start a system for a whole module. Of the same name for one test, they are no house.
+# The names of fixtures that start a system for a whole module. One of these names with the scope of a test is no house.
 HOUSES = frozenset({"any_house", "house", "java_house", "lab", "release", "scene"})
 
 
 class LeftHouses:
-    """Which houses of this run were left by a test that failed, and by which."""
+    """The houses of this run that a failed test left, with that test."""
 
     def __init__(self) -> None:
         self._shared: set[tuple[str, str]] = set()
@@ -27,7 +27,7 @@ class LeftHouses:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> None:
-        if fixturedef.argname in HOUSES:  # of one test only, the node is that test, and never a module
+        if fixturedef.argname in HOUSES:  # with the scope of a test the node is that test, never a module
             self._shared.add((request.node.nodeid, fixturedef.argname))
 
     @pytest.hookimpl(tryfirst=True)
@@ -44,7 +44,7 @@ class LeftHouses:
         return report
 
     def _house_of(self, item: pytest.Item) -> Hashable:
-        """None for a test that shares no house, or whose house was never started."""
+        """Return the test's house; None if it shares none, or if the house never started."""
         module = item.getparent(pytest.Module)
         if module is None or not isinstance(item, pytest.Function):
             return None

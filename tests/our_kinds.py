@@ -1,4 +1,4 @@
-"""The embedded API with our kinds in it: what the tests of four packages start from."""
+"""The embedded API with our kinds, for the tests of four packages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 Api = TypeVar("Api", bound=KubernetesApi)
-# The first kind of a process costs the embedded API seconds.
+# The first kind in a process costs the embedded API seconds.
 DEFINE_SECONDS = 60.0
 
 
@@ -27,14 +27,14 @@ def _definitions() -> str:
 
 
 def our_definitions() -> list[dict[str, Any]]:
-    """The CustomResourceDefinitions as the types say now, the caller's own; made once in a process, for that takes it a second."""
+    """Return the caller's copy of the types' CustomResourceDefinitions; generated once in a process, which takes a second."""
     found: list[dict[str, Any]] = json.loads(_definitions())
     return found
 
 
 @contextlib.asynccontextmanager
 async def server_with_our_kinds() -> AsyncIterator[SandboxApiServer]:
-    """A server on a port of its own, with the kinds as the types say now, and the namespace `default`."""
+    """Start a server on a free port, with the kinds of the types and the namespace `default`."""
     server = SandboxApiServer()
     await server.start()
     try:
@@ -50,6 +50,6 @@ async def server_with_our_kinds() -> AsyncIterator[SandboxApiServer]:
 
 @contextlib.asynccontextmanager
 async def api_with_our_kinds(client_type: type[Api]) -> AsyncIterator[Api]:
-    """A client, of the type that the test needs, of such a server."""
+    """Start such a server; yield a client of the type that the test needs."""
     async with server_with_our_kinds() as server, client_type.from_url(server.url) as client:
         yield client

@@ -3,17 +3,17 @@
     python tests/run.py [--lane lint ...]     the gate: static checks, every test without real parts (`make test`)
     python tests/run.py --proofs              every proof, one at a time, each alone on the machine (`make proofs`)
         --lane fence sieve                    these
-        --changed COMMIT                      those of what changed since this commit, by the table in tests/README.md
+        --changed COMMIT                      those of the files changed since this commit, by the table in tests/README.md
         --nightly                             with the full numbers
-        --list                                only say which
-        --runs                                the table of all runs that were kept in this checkout
+        --list                                only list them
+        --runs                                the table of all recorded runs of this checkout
 
 The last line is `{"passed", "failed", "left_out": [{"what", "why"}], "seconds", "lanes": {name: {"holds", "passed", "failed",
-"left_out", "seconds"}}, "red": [names]}`, with the proofs also `"commit"`; exit code 0 only if everything holds. Each lane's output
+"left_out", "seconds"}}, "red": [names]}`, with the proofs also `"commit"`; exit code 0 only if all lanes hold. Each lane's output
 is in build/test-results or build/proofs, and a proof's verdict beside it in LANE.json.
 
-A process, a namespace or a network device that is left behind is a failure; processes are ended, of the others those with our
-names removed, also after SIGTERM.
+A leftover process, namespace or network device is a failure. The runner ends such processes, and removes the others if they have
+our names, also after SIGTERM.
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ from tests.support.alone import hold_machine  # noqa: E402
 from tests.support.lane_runner import RESULTS, Outcome, run_lane  # noqa: E402
 
 PROVED = ROOT / "build" / "proofs"
-# One line a run, of all runs in this checkout: how certain a lane is shows only over many.
+# One line for each run in this checkout: only many runs show a lane's reliability.
 RUNS = "runs.jsonl"
 KEPT = ("lane", "commit", "date", "holds", "why", "seconds")
 PAGE = ROOT / "tests" / "README.md"
 NAMES = tuple(lane.name for lane in PROOFS)
 ROW = re.compile(r"^\| `(?P<path>[^`|]+)` \| (?P<lanes>[a-z0-9, -]+) \|$", re.MULTILINE)
-# Of a failed lane's output so much is shown of its beginning and of its end: a CI shows an excerpt.
+# Characters shown of the beginning and of the end of a failed lane's output: a CI shows an excerpt.
 SHOWN_CHARACTERS = 10_000
-# Host ends of the devices of a namespace that was deleted go a moment later.
+# The host ends of a deleted namespace's devices disappear a moment later.
 GRACE_SECONDS = 5.0
 BEGAN = time.monotonic()
-# What our tests, demos and nodes name their bridges and namespaces with; anything else that is new is reported and left.
+# Prefixes of bridges and namespaces of our tests, demos and nodes; any other new one is reported and stays.
 OUR_PREFIX = "bg"
 
 
 async def run_gate(names: list[str] | None) -> int:
-    """Its queues side by side, each lane after the one before it."""
-    # The logs of an earlier run are not this run's.
+    """Run the gate's queues at once, and each queue's lanes in order."""
+    # Remove an earlier run's logs.
     shutil.rmtree(RESULTS, ignore_errors=True)
     is_compiled = any(ROOT.glob("tests/*/__pycache__/*-pytest-*.pyc"))
 
@@ -83,12 +83,12 @@ async def run_gate(names: list[str] | None) -> int:
 
 
 async def run_proofs(proofs: list[Lane], *, by_night: bool) -> int:
-    """One after the other."""
+    """Run the proofs in order."""
     return end([report(await prove(lane, by_night=by_night), PROVED) for lane in proofs], commit=_checkout()[0])
 
 
 async def prove(lane: Lane, *, by_night: bool) -> Outcome:
-    """Install its parts, run it, remove what it left behind, and write build/proofs/LANE.json."""
+    """Install a lane's parts, run it, remove its leftovers, and write build/proofs/LANE.json."""
     command = shlex.join(lane.words(by_night=by_night))
     print(f"==> {lane.name}: {command}", flush=True)
     checkout, before = _checkout(), _namespaces_and_devices()
@@ -119,7 +119,7 @@ async def prove(lane: Lane, *, by_night: bool) -> Outcome:
 
 
 def runs_as_table(lines: Iterable[str]) -> str:
-    """All runs of each lane that were kept here, as Markdown: how many held, their seconds, and why each of the others did not."""
+    """Return all recorded runs of each lane as Markdown: how many held, their seconds, and the reason of each failure."""
     runs: dict[str, list[dict[str, Any]]] = {}
     for line in lines:
         runs.setdefault((run := json.loads(line))["lane"], []).append(run)
@@ -139,7 +139,7 @@ def runs_as_table(lines: Iterable[str]) -> str:
 
 
 def report(outcome: Outcome, folder: Path) -> Outcome:
-    """Print one line of JSON; of a lane that failed, what it printed too: the end, and the beginning of pytest's failures."""
+    """Print one line of JSON; for a failed lane also its output's end, and the beginning of pytest's failures."""
     if not outcome.holds:
         log = folder / f"{outcome.lane.name}.log"
         printed = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
@@ -172,7 +172,7 @@ def end(outcomes: list[Outcome], *, left_behind: Sequence[str] = (), **said: str
 
 
 async def _install(lane: Lane) -> Outcome | None:
-    """Install its parts, and for Spark the archive that makes its JVM start fast. None if the lane can begin."""
+    """Install a lane's parts, and for Spark the archive that makes its JVM start fast. None if the lane can start."""
     commands = {}
     if lane.parts:
         commands["parts"] = ("tests/real/parts/install.py", *lane.parts)
@@ -186,7 +186,7 @@ async def _install(lane: Lane) -> Outcome | None:
 
 
 def _checkout() -> tuple[str, str]:
-    """The commit, and what differs from it."""
+    """Return the commit and the checkout's differences from it."""
     return _git("rev-parse", "HEAD").strip(), _git("status", "--porcelain")
 
 
@@ -203,7 +203,7 @@ def _namespaces_and_devices() -> set[tuple[str, str]]:
 
 
 def _remove_new(before: set[tuple[str, str]]) -> list[str]:
-    """Return the namespaces and devices that are new and stay; those that are ours by name are removed."""
+    """Return the namespaces and devices that are new and stay; remove those with our names."""
     deadline = time.monotonic() + GRACE_SECONDS
     while (new := _namespaces_and_devices() - before) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -214,7 +214,7 @@ def _remove_new(before: set[tuple[str, str]]) -> list[str]:
 
 
 def lanes_of_changes(since: str) -> list[str]:
-    """The lanes whose paths changed since that commit. SystemExit if the commit is not there."""
+    """Return the lanes of paths changed since that commit. SystemExit if the commit does not exist."""
     verify = ["git", "rev-parse", "--verify", "--quiet", f"{since}^{{commit}}"]
     if shutil.which("git") is None or subprocess.run(verify, cwd=ROOT, capture_output=True, check=False).returncode:
         raise SystemExit(f"CHANGED=1: there is no commit {since}: expected SINCE=COMMIT, the last one that landed")
@@ -228,7 +228,7 @@ def lanes_of_changes(since: str) -> list[str]:
 
 
 def table() -> dict[str, tuple[str, ...]]:
-    """Beginning of a path -> lanes, as tests/README.md has it. SystemExit if it names a lane that is not there."""
+    """Return the table of tests/README.md: path prefix to lanes. SystemExit if it names an unknown lane."""
     rows = {row["path"]: tuple(row["lanes"].split(", ")) for row in ROW.finditer(PAGE.read_text(encoding="utf-8"))}
     for path, names in rows.items():
         if unknown := [name for name in names if name not in (*NAMES, "none")]:
@@ -237,14 +237,14 @@ def table() -> dict[str, tuple[str, ...]]:
 
 
 def lanes_of_path(path: str, rows: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """Those of the longest beginning that fits; a path that no row names has every lane."""
+    """Return the lanes of the longest matching prefix; a path without a row has every lane."""
     fitting = [start for start in rows if path.startswith(start)]
     names = rows[max(fitting, key=len)] if fitting else NAMES
     return tuple(name for name in names if name != "none")
 
 
 def chosen(options: argparse.Namespace) -> list[Lane]:
-    """The proofs of this run. A lane for the night runs by day only by name."""
+    """Return the proofs of this run. By day a lane for the night runs only by name."""
     if options.lane:
         return [lane for lane in PROOFS if lane.name in options.lane]
     wanted = lanes_of_changes(options.changed) if options.changed else NAMES

@@ -1,4 +1,4 @@
-"""Which of several groups keeps a broker name: where two would be taken for one broker, and who was first."""
+"""Which of several groups keeps a broker name: conflicts between names, and the order of claims."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What others rely on by name, held against the reference page: Events, reasons of conditions, labels, annotations, columns.
+"""Public names, compared with the reference page: Events, reasons of conditions, labels, annotations, columns.
 
-The page is made from `api/definitions/reference.py` and the types, so these tests ask the code: whatever it can put on an
-object or into an Event is registered, and nothing is registered that it can't.
+The page is generated from `api/definitions/reference.py` and the types, so these tests read the code: every name that it can
+put on an object or into an Event is registered, and no other.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def called(call: ast.Call) -> str:
 
 
 def told_reasons(function: ast.AST) -> Iterator[set[str]]:
-    """Of each Event that a function tells: its reason, or the words of the function where that is a variable."""
+    """Yield the reason of each Event in a function, or all words of the function if the reason is a variable."""
     for call in ast.walk(function):
         if not isinstance(call, ast.Call):
             continue
@@ -71,11 +71,11 @@ def produced_events() -> set[str]:
         nodes = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
         for node in (*nodes, tree):
             found = found.union(*told_reasons(node)) if node is not tree else found | module_level(tree)
-    # Those whose reason is put together: see the functions that tell them.
+    # Events with a composed reason: see the functions that post them.
     found |= {event for event, *_ in (*events._BECOMES_TRUE.values(), *events._ENDS.values())}
     found |= set(STALLED_EVENTS.values())
     ends = ("Started", "Completed", "Rejected", "Failed")
-    switchover = {"SwitchoverStarted", "SwitchoverCompleted"}  # told by the controller plane
+    switchover = {"SwitchoverStarted", "SwitchoverCompleted"}  # posted by the controller plane
     found |= {f"{kind.value}{end}" for kind in OperationType for end in ends} | switchover
     return found | {f"{name}{end}" for name in ("Failover", "Switchover") for end in ("Cancelled", "Completed")}
 
@@ -90,7 +90,7 @@ def test_every_event_is_registered_and_every_registered_one_can_be_told() -> Non
 
 
 def told_types() -> Iterator[tuple[str, bool]]:
-    """Of each Event whose reason and type stand in the code: the reason, and whether it is a warning."""
+    """Yield the reason of each Event with a literal reason and type, and whether it is a warning."""
     yield from events._BECOMES_TRUE.values()
     yield from ((event, False) for event, _ in events._ENDS.values())
     for _, tree in trees(*TELLING):
@@ -139,7 +139,7 @@ def test_every_name_that_we_put_on_objects_is_registered(prefix: str, register: 
 
 
 def test_names_of_ours_stand_in_one_place() -> None:
-    """A literal elsewhere would be a name that nobody registered."""
+    """A literal elsewhere would be an unregistered name."""
     pattern = re.compile(rf"{re.escape(names.GROUP)}/[a-z-]+")
     known = {*reference.LABELS, *reference.ANNOTATIONS, *reference.FINALIZERS, names.API_VERSION}
     known |= {f"{names.GROUP}/kubelet", f"{names.GROUP}/"}

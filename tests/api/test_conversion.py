@@ -1,4 +1,4 @@
-"""What `brokergroup convert` makes of objects of v1alpha1, as main had that version on 28 November 2026 (tests/api/v1alpha1)."""
+"""`brokergroup convert` on objects of v1alpha1, in main's version of 28 November 2026 (tests/api/v1alpha1)."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def group(**spec: Any) -> Json:
 
 
 def carried(document: Any) -> tuple[Any, list[str]]:
-    """What it is in v1beta1, and what is told, of an object that loses nothing by mistake."""
+    """Convert an object without problems; return it in v1beta1 with the notes."""
     report, before = Report(), copy.deepcopy(document)
     result = converted(document, report)
     assert report.problems == []
-    assert document == before, "the document itself is left alone"
+    assert document == before, "the input document is unchanged"
     return result, report.notes
 
 
@@ -68,7 +68,7 @@ def test_what_is_v1beta1_stays_as_it_is(name: str) -> None:
 
 
 def sample(schema: Json) -> Any:
-    """A value with every field; what kind of value is enough, since it is not judged."""
+    """Return a value with every field; any value of the right kind will do, as no rule checks it."""
     if "enum" in schema:
         return schema.get("default", schema["enum"][-1])
     match schema.get("type"):
@@ -84,12 +84,12 @@ def sample(schema: Json) -> Any:
 
 @pytest.mark.parametrize("kind", list(former_definitions()))
 def test_every_field_of_v1alpha1_has_its_place_in_v1beta1(kind: str) -> None:
-    """A field that v1beta1 doesn't know would be dropped by the API server without a word."""
+    """The API server silently drops a field that v1beta1 doesn't know."""
     schema = former_definitions()[kind]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     document = sample(schema) | {"apiVersion": OLD_API_VERSION, "kind": kind}
     report = Report()
     result, told = converted(document, report), report.notes
-    assert len(report.problems) <= 1, "the sample's values are not judged"
+    assert len(report.problems) <= 1, "no rule checks the sample's values"
     [definition] = [one for one in our_definitions() if one["spec"]["names"]["kind"] == kind]
     [resource] = custom_resource_types(definition)
     assert resource.behaviour.drop_unknown_fields(copy.deepcopy(result)) == []
@@ -129,7 +129,7 @@ def test_scheduling_joins_the_pod_template_that_is_there() -> None:
     }
 
 
-# Failover of v1alpha1, what is left of it, and which fields are told of.
+# `failover` of v1alpha1, the part that is left, and the fields with a warning.
 TIMES: list[tuple[Json, Json | None, list[str]]] = [
     ({}, {}, []),
     ({"heartbeatIntervalMilliseconds": 500}, None, []),
@@ -216,7 +216,7 @@ def test_metadata_stays_and_status_goes() -> None:
 
 
 def test_managers_of_fields_stay_and_have_the_new_version() -> None:
-    """Of fields that are gone they have none left. Without managers an applied status would never lose an entry."""
+    """Managers keep no removed fields. Without managers an applied status would never lose an entry."""
     status: Json = {"f:masterEpoch": {}, "f:members": {'k:{"brokerId":1}': {".": {}, "f:pod": {}, "f:addresses": {}}}}
     spec = {"f:scheduling": {"f:nodeSelector": {"f:disk": {}}}, "f:config": {"f:a": {}}, "f:replicas": {}}
     labels: Json = {"f:metadata": {"f:labels": {".": {}, "f:a": {}}, "f:finalizers": {'v:"a"': {}}}}
@@ -263,7 +263,7 @@ def test_lists_are_converted_item_by_item_and_other_kinds_left_alone() -> None:
         assert carried(other) == (other, [])
 
 
-# What can't be carried over: the object, and what the line says.
+# Objects that can't be converted, with their error line.
 PROBLEMS: list[tuple[Json, str]] = [
     (group(implementation="kafka"), 'spec.implementation is "kafka", expected one of rocketmq, replica'),
     (group(implementation=True), "spec.implementation is true, expected one of rocketmq, replica"),
@@ -318,14 +318,14 @@ def test_a_python_group_needs_no_name_server() -> None:
 
 
 def definitions() -> Iterator[tuple[Json, Json]]:
-    """Each former definition, and the present one of its kind."""
+    """Return each former definition with the present one of its kind."""
     present = {definition["spec"]["names"]["kind"]: definition for definition in our_definitions()}
     for kind, definition in former_definitions().items():
         yield definition, present[kind]
 
 
 def test_a_definition_stores_the_new_version_and_lists_the_former_one() -> None:
-    """A list without it would be refused by the API server while an object is stored in it."""
+    """The API server refuses a definition without a version in which an object is stored."""
     for former, present in definitions():
         result, _ = carried(former | {"status": {"storedVersions": ["v1alpha1"]}})
         new, listed = result["spec"]["versions"]
@@ -333,5 +333,5 @@ def test_a_definition_stores_the_new_version_and_lists_the_former_one() -> None:
         assert (new["served"], new["storage"]) == (True, True)
         assert listed == former["spec"]["versions"][0] | {"served": False, "storage": False}
         assert result["metadata"] == former["metadata"]
-        assert carried(result) == (result, []), "once is enough"
+        assert carried(result) == (result, []), "a second conversion changes nothing"
         assert carried(present) == (present, [])

@@ -1,4 +1,4 @@
-"""The CRDs say what the types say, and keep the limits a real API server sets."""
+"""The CRDs match the types, and keep a real API server's limits."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from msgspec import Struct
 
-# BrokerGroup.spec once more: its nodes are looked at there.
+# A copy of BrokerGroup.spec, whose nodes are checked there.
 TEMPLATE = "RocketMQCluster.spec.brokerGroups.template."
-# What YAML 1.1 reads as a boolean, in any case.
+# Words that YAML 1.1 reads as booleans, in any case.
 BOOLEANS = {"y", "yes", "n", "no", "true", "false", "on", "off"}
 REPOSITORY = Path(__file__).parents[2]
 
@@ -42,7 +42,7 @@ def nodes(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, An
 
 
 def all_nodes() -> dict[str, dict[str, Any]]:
-    """By path. A test goes through all of them itself: each as a test of its own cost four times what it looks at."""
+    """Return all nodes by path. A test loops over them itself: one test for each node cost four times as much."""
     return {
         path: node
         for definition in our_definitions()
@@ -99,11 +99,11 @@ def test_no_default_is_null() -> None:
 
 
 def test_yaml_reads_no_value_and_no_key_as_a_boolean() -> None:
-    """A bare Off in a manifest would arrive as false, and be refused for a reason that no reader of it sees."""
+    """A bare Off in a manifest would arrive as false, and be refused with a confusing reason."""
     assert [
         path
         for path, node in all_nodes().items()
-        # A condition's status is Kubernetes' own, and no person writes it.
+        # A condition's status is Kubernetes' own, and no user writes it.
         if not path.endswith(".status.conditions[].status")
         and {str(text).lower() for text in (*node.get("enum", ()), *node.get("properties", ()))} & BOOLEANS
     ] == []
@@ -128,7 +128,7 @@ def test_names_columns_and_subresources() -> None:
     assert operation["versions"][0]["subresources"] == {"status": {}}
     assert (cluster["names"]["plural"], cluster["names"]["shortNames"]) == ("rocketmqclusters", ["rmq"])
     assert cluster["versions"][0]["subresources"] == {"status": {}}
-    # The record has no status subresource: one compare-and-set writes all of it.
+    # The record has no status subresource: one compare-and-set writes the whole record.
     assert "subresources" not in state["versions"][0]
     shown = [
         column["name"] for column in group["versions"][0]["additionalPrinterColumns"] if not column.get("priority")
@@ -145,7 +145,7 @@ def test_every_reserved_key_has_a_rule_that_says_what_to_do_instead() -> None:
 
 
 def test_the_election_policies_are_those_there_are() -> None:
-    """A policy is one function in controller_core; here it gets a sentence for users, and so may be named in a spec."""
+    """A policy is one function in controller_core; its sentence for users here makes it available to a spec."""
     assert set(ELECTION_POLICIES) == set(POLICIES)
     assert ControllerSettings().election_policy == DEFAULT_ELECTION_POLICY
 
@@ -160,14 +160,14 @@ def test_the_page_about_the_fields_is_what_the_types_say(monkeypatch: pytest.Mon
 
 
 def test_every_field_says_what_it_is() -> None:
-    """`kubectl explain` shows nothing else. An item is told by its list, if it has no fields of its own."""
+    """`kubectl explain` shows only descriptions. A list describes its items if they have no fields."""
     told = {path: node for path, node in all_nodes().items() if not path.endswith("[]") or "properties" in node}
     assert [path for path, node in told.items() if len(str(node.get("description", "")).split()) < 2] == []
 
 
 @pytest.mark.parametrize("kind", [BrokerGroup, BrokerGroupOperation])
 def test_a_field_that_may_be_left_out_says_what_is_then(kind: type[Struct]) -> None:
-    """A default is shown by itself; without one, only the text can tell. A section of one type of operation belongs to that."""
+    """A schema shows a default; without one, the text must state it. A section of one operation type belongs to that type."""
     spec = structural_schema(kind)["properties"]["spec"]
     silent = [
         f"{path}.{name}"
@@ -182,7 +182,7 @@ def test_a_field_that_may_be_left_out_says_what_is_then(kind: type[Struct]) -> N
 
 @pytest.mark.parametrize("kind", [BrokerGroup, BrokerGroupOperation])
 def test_a_number_says_of_what(kind: type[Struct]) -> None:
-    """A bare integer is of nothing: its name or its text has the unit, or says what is counted."""
+    """A bare integer has no unit: its name or text must have the unit, or the counted thing."""
     units = ("second", "percent", "port", "byte", "id", "epoch", "how many", "replica", "number")
     spec = structural_schema(kind)["properties"]["spec"]
     bare = [

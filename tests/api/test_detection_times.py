@@ -1,4 +1,4 @@
-"""All times of a failover follow from the heartbeat timeout, and fit each other whatever it is."""
+"""All times of a failover derive from the heartbeat timeout, and are consistent for any value."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_one_lost_heartbeat_is_no_lost_broker_and_heartbeats_are_no_flood() -> N
 
 
 def test_an_isolated_master_is_dead_two_looks_before_another_can_be_elected() -> None:
-    """Counted from the last heartbeat, which may have left an interval before the cut; and so is one whose fence is starved."""
+    """Counted from the last heartbeat, at most one interval before the cut; the same holds with a starved fence."""
     for times in map(times_of, ALL):
         elected = (
             times.heartbeat_timeout_milliseconds + times.fence_milliseconds - times.heartbeat_interval_milliseconds
@@ -67,7 +67,7 @@ def test_an_isolated_master_is_dead_two_looks_before_another_can_be_elected() ->
 
 
 def test_an_outage_of_all_operators_leaves_time_to_learn_that_the_others_hear_none_either() -> None:
-    """Others' answers are up to a question old, and their last contact up to a question younger than ours."""
+    """The peers' answers are up to one question interval old, and their last contact up to one interval later than ours."""
     for times in map(times_of, ALL):
         rules = rules_of(times)
         assert rules.left_after_excuse_seconds > 2 * rules.question_period_seconds, times
@@ -77,7 +77,7 @@ def test_an_outage_of_all_operators_leaves_time_to_learn_that_the_others_hear_no
 
 
 def test_a_longer_timeout_makes_no_time_shorter_and_no_election_earlier() -> None:
-    """So a pod that keeps shorter times kills its master soon enough, also with the later heartbeats of a broker started anew."""
+    """So a pod with shorter times still kills its master in time, also with the later heartbeats of a restarted broker."""
     for shorter, longer in itertools.pairwise(ALL):
         one, other = times_of(shorter), times_of(longer)
         assert one.fence_milliseconds <= other.fence_milliseconds

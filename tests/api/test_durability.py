@@ -1,4 +1,4 @@
-"""What follows from a spec: which masters make their own set smaller before they ask; and the durability where it says none."""
+"""Consequences of a spec: masters that shrink their own set before 1001, and the durability of a spec without one."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_durability_in_force(spec: dict[str, Any], promised: str | None, exp
 
 
 async def test_what_is_in_force_is_taken_wherever_a_spec_without_it_was() -> None:
-    """Else the operator could not write it there."""
+    """Otherwise the operator could not write it to the spec."""
     taken = 0
     async with api_with_our_kinds(KubernetesApi) as api:
 

@@ -1,9 +1,9 @@
-"""What the API takes of a text can be made: every object that comes of it keeps Kubernetes' own rules.
+"""For every text that the API accepts, all rendered objects keep Kubernetes' own rules.
 
-Seen: `metadata.name: 1st` was taken, and no Service may be called `1st-master`. Each string of our schemas is given texts of all
-forms and lengths (`make test`: a draw of them, another one for each string); what the kind's own schema and rules take is
-rendered, and each object is judged as kube-apiserver does (`kube_sandbox`, held honest by `make test-sandbox-parity`;
-tests/real/test_names_fit.py asks a real one).
+Seen: `metadata.name: 1st` was accepted, but no Service may be called `1st-master`. Each string of our schemas gets texts of all
+forms and lengths (`make test`: a draw of them, another one for each string); if the kind's schema and rules accept it, it is
+rendered, and each object is validated as by kube-apiserver (`kube_sandbox`, checked by `make test-sandbox-parity`;
+tests/real/test_names_fit.py uses a real one).
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 RESOURCES = {one.kind: one for one in (BROKER_GROUPS, BROKER_GROUP_OPERATIONS, ROCKETMQ_CLUSTERS)}
 BUILTIN = {one.kind: one for one in builtin_resources()}
-# The template of a RocketMQCluster is BrokerGroup.spec once more.
+# The template of a RocketMQCluster is a copy of BrokerGroup.spec.
 PLACES = [
     place
     for kind in KINDS
     if kind.type.__name__ in RESOURCES
     for place in places_of(kind, but=("spec.brokerGroups.template",))
 ]
-# Its StatefulSet's name and a hash of ten digits are the value of a label on each pod (controller-revision-hash).
+# Its StatefulSet's name with a hash of ten digits is a label's value on each pod (controller-revision-hash).
 LONGEST_STATEFUL_SET = 63 - len("-0123456789")
 BAD_REQUEST = 400
-# Of a place's texts `make test` asks so many, and these: each place takes one of them.
+# `make test` draws this many of a field's texts, plus these: each field accepts one of them.
 TEXTS = 16
 ALWAYS = frozenset((*GOOD, "memory", "UTC"))
-# What a rule wants beside a text.
+# Other fields that a rule requires with a text.
 BESIDE: dict[str, dict[str, Any]] = {
     "spec.podTemplate.spec.tolerations.[].value": {"key": "a"},
     "spec.nameServer.podTemplate.spec.tolerations.[].value": {"key": "a"},
@@ -66,14 +66,14 @@ async def api() -> AsyncIterator[KubernetesApi]:
 
 
 def texts_of(place: Place) -> list[str]:
-    """What the string itself may be; in `make test` a draw of it."""
+    """Return the texts that the string's own schema allows; in `make test` a draw of them."""
     every = list(place.candidates())
     drawn = ALWAYS.union(sample(every, TEXTS, salt=str(place)))
     return [text for text in every if text in drawn]
 
 
 def objects_for(place: Place, texts: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each of the texts, and an object that has it there."""
+    """Return each text with an object that has it there."""
     for text in texts:
         obj = place.object_with(text)
         if place.kind == "BrokerGroup":
@@ -102,7 +102,7 @@ def _item_at(obj: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
 
 
 async def taken(api: KubernetesApi, obj: dict[str, Any]) -> dict[str, Any] | None:
-    """The object as the API server would store it, or None where it refuses it."""
+    """Return the object as the API server would store it, or None if it is refused."""
     try:
         return await api.apply(RESOURCES[obj["kind"]], obj, field_manager="test", dry_run=True)
     except (InvalidError, NotFoundError):
@@ -115,7 +115,7 @@ async def taken(api: KubernetesApi, obj: dict[str, Any]) -> dict[str, Any] | Non
 
 
 def complaints(made: dict[str, Any]) -> list[str]:
-    """What kube-apiserver would say of an object of its own kinds."""
+    """Return kube-apiserver's complaints about an object of its own kinds."""
     behaviour = BUILTIN[made["kind"]].behaviour
     made = copy.deepcopy(made)
     behaviour.set_defaults(made)
@@ -131,7 +131,7 @@ def complaints(made: dict[str, Any]) -> list[str]:
 @pytest.mark.sampled
 @pytest.mark.parametrize("place", PLACES, ids=str)
 async def test_whatever_is_taken_can_be_made(api: KubernetesApi, place: Place) -> None:
-    """A name that begins with a digit was taken. Reports: percona-server-mongodb-operator #672, scylla-operator #2722."""
+    """A name with a leading digit was accepted. Reports: percona-server-mongodb-operator #672, scylla-operator #2722."""
     broken: list[str] = []
     judged = 0
     for text, obj in objects_for(place, texts_of(place)):
@@ -149,11 +149,11 @@ async def test_whatever_is_taken_can_be_made(api: KubernetesApi, place: Place) -
             named = {"kind": "BrokerGroup", "metadata": its_name, "spec": {"implementation": "Python"}}
             broken += [] if await taken(api, named) else [f"{text!r}: no BrokerGroup may have that name"]
     assert broken == [], "\n".join(broken[:20])
-    assert judged, "no text was taken: the test's own objects are refused"
+    assert judged, "no text was accepted: the test's own objects are refused"
 
 
 async def test_a_value_of_the_configuration_reaches_a_broker_as_it_is(api: KubernetesApi) -> None:
-    """Java reads the file byte by byte (ISO 8859-1); leading blanks are no part of a value of properties."""
+    """Java reads the file byte by byte (ISO 8859-1), and properties drop leading blanks of a value."""
     [place] = [one for one in PLACES if str(one) == "BrokerGroup.spec.config.{}"]
     for text, obj in objects_for(place, place.candidates()):
         stored = await taken(api, obj)
@@ -166,7 +166,7 @@ async def test_a_value_of_the_configuration_reaches_a_broker_as_it_is(api: Kuber
 
 
 async def test_an_argument_of_the_jvm_reaches_it_as_it_is(api: KubernetesApi) -> None:
-    """It stands in a line of a shell."""
+    """The argument is part of a shell command line."""
     [place] = [one for one in PLACES if str(one) == "BrokerGroup.spec.jvm.extraArguments.[]"]
     for text, obj in objects_for(place, place.candidates()):
         stored = await taken(api, obj)

@@ -1,4 +1,4 @@
-"""An object of before that today's kinds would refuse is served on, its status and finalizers can be written, and it can go."""
+"""An older object that today's kinds would refuse is still served: status and finalizers are writable, and it can be deleted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 DEFINITION = our_definitions()[0]
 KIND = DEFINITION["metadata"]["name"]
 NAME = "1st"
-# What a former definition took, by the way to it.
+# Values that a former definition accepted, by path.
 SPEC: dict[str, Any] = {
     "implementation": "Java",
     "nameServers": ["ns:9876"],
@@ -46,14 +46,14 @@ async def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         async with api_with_our_kinds(KubernetesApi) as client:
             yield client
         return
-    # Its own: it defines a kind anew.
+    # Its own API: it redefines a kind.
     with running_kube_apiserver(tmp_path_factory.mktemp("older"), our_kinds=True) as server:
         async with KubernetesApi.from_kubeconfig(server.kubeconfig) as client:
             yield client
 
 
 def loosened(definition: dict[str, Any]) -> dict[str, Any]:
-    """Without patterns and rules."""
+    """Return the schema without patterns and rules."""
     loose = copy.deepcopy(definition)
     for node in _nodes(loose["spec"]["versions"][0]["schema"]["openAPIV3Schema"]):
         node.pop("pattern", None)
@@ -76,7 +76,7 @@ async def define(api: KubernetesApi, definition: dict[str, Any]) -> None:
 
 
 async def until_judged(api: KubernetesApi, *, is_taken: bool) -> None:
-    """A real server takes a moment to serve a definition's new rules."""
+    """Wait until the definition's new rules apply: a real server takes a moment."""
     probe = {"metadata": {"name": "2nd", "namespace": "default"}, "spec": {}}
     for _ in range(2000):
         try:

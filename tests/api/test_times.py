@@ -1,4 +1,4 @@
-"""Times and time zones that users write: read or refused, and no zone that a report could not use."""
+"""Times and time zones in a spec: accepted or refused, and never a zone that a report cannot use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sla_reports.measures.periods import zone_of
         ("2030-01-02T03:04:05Z", dt.datetime(2030, 1, 2, 3, 4, 5, tzinfo=dt.UTC)),
         ("2030-01-02T03:04:05.25Z", dt.datetime(2030, 1, 2, 3, 4, 5, 250_000, tzinfo=dt.UTC)),
         ("2030-01-02T03:04:05+05:45", dt.datetime(2030, 1, 1, 21, 19, 5, tzinfo=dt.UTC)),
-        # Berlin's hour that comes twice: the offset says which one is meant.
+        # Berlin's repeated hour: the offset distinguishes the two.
         ("2026-10-25T02:30:00+02:00", dt.datetime(2026, 10, 25, 0, 30, tzinfo=dt.UTC)),
         ("2026-10-25T02:30:00+01:00", dt.datetime(2026, 10, 25, 1, 30, tzinfo=dt.UTC)),
         ("2028-02-29T00:00:00Z", dt.datetime(2028, 2, 29, tzinfo=dt.UTC)),
@@ -45,12 +45,12 @@ def test_what_is_no_time_is_named(text: str) -> None:
     assert repr(text) in str(caught.value)
 
 
-# tzdata's own name for the zone of a machine that was never configured.
+# tzdata's own name for the zone of an unconfigured machine.
 NONE_TO_CHOOSE = {"Factory"}
 
 
 def test_the_list_is_the_packages() -> None:
-    """A newer tzdata in uv.lock may know more: write its names into `api/times.py`, and generate the kinds."""
+    """A newer tzdata in uv.lock may have more names: add them to `api/times.py`, and generate the kinds."""
     assert set(TIME_ZONES) == set((files("tzdata") / "zones").read_text().split()) - NONE_TO_CHOOSE
     assert len(TIME_ZONES) == len(set(TIME_ZONES))
 
@@ -60,7 +60,7 @@ def test_a_report_knows_each_of_them() -> None:
 
 
 def test_a_zone_that_only_this_machine_knows_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The database of the machine may be newer than the list."""
+    """The machine's database may be newer than the list."""
     assert is_unknown("Mars/Olympus")
     monkeypatch.setattr("brokergroup_operator.api.times.ZoneInfo", str)
     assert not is_unknown("Mars/Olympus")

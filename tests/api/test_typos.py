@@ -1,8 +1,8 @@
-"""A typo in a spec is refused, not ignored: at every level, by every way of writing that kubectl and GitOps tools use.
+"""A typo in a spec is refused, not ignored: at every level, by every write method of kubectl and GitOps tools.
 
-Who refuses it (docs/reference/brokergroup.md says the same to users): server-side apply always; create, replace and patch where the
-client asks for `fieldValidation=Strict`, as kubectl does by default. A schema cannot do it by itself: unknown fields are dropped
-before CEL or admission see the object. tests/real/test_kinds.py asks the real API server.
+The API server refuses it (as in docs/reference/brokergroup.md): server-side apply always; create, replace and patch if the
+client sends `fieldValidation=Strict`, as kubectl does by default. A schema alone cannot refuse it: unknown fields are dropped
+before CEL or admission see the object. tests/real/test_kinds.py checks the real API server.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ brokerGroupRef: {name: orders}
 type: Switchover
 switchover: {toBrokerId: 2}
 """
-# Every object of a spec that has fields of its own.
+# Every object of a spec that has fields.
 GROUP = """
 nameServers: ["ns:9876"]
 failover: {isolation: {}, priorities: [{brokerId: 1, priority: 1}]}
@@ -73,7 +73,7 @@ def collection_of(title: str) -> str:
 
 
 def places(value: Any, schema: dict[str, Any], path: str) -> Iterator[str]:
-    """Every object of the document whose fields the schema knows."""
+    """Return every object of the document whose fields the schema knows."""
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from places(item, schema["items"], f"{path}[{index}]")
@@ -85,7 +85,7 @@ def places(value: Any, schema: dict[str, Any], path: str) -> Iterator[str]:
 
 
 def objects_with_fields(schema: dict[str, Any]) -> int:
-    """How many kinds of objects a schema knows; those of one section of an operation are counted by their own cases."""
+    """Return a schema's number of object kinds; those of an operation's section have their own cases."""
     own = int("properties" in schema and not schema.get("x-kubernetes-preserve-unknown-fields"))
     below = [*schema.get("properties", {}).values(), *([schema["items"]] if "items" in schema else [])]
     if schema.get("x-kubernetes-preserve-unknown-fields"):
@@ -94,7 +94,7 @@ def objects_with_fields(schema: dict[str, Any]) -> int:
 
 
 def mistyped(spec: dict[str, Any], path: str) -> dict[str, Any]:
-    """The document with one field too many at that place."""
+    """Return the document with an additional field at that place."""
     copy: dict[str, Any] = json.loads(json.dumps(spec))
     here: Any = {"spec": copy}
     for step in path.replace("[", ".[").split("."):

@@ -1,7 +1,7 @@
-"""Objects that are stored as v1alpha1, taken to v1beta1 by the steps of docs/tasks/upgrade.md, while their pods run.
+"""The steps of docs/tasks/upgrade.md convert objects stored as v1alpha1 to v1beta1 while their pods run.
 
-The embedded API serves the storage version alone, and keeps what is stored as it is while a kind is defined anew; a kube-apiserver
-also refuses a definition that lists a stored version no more, which is why the steps have one that lists both.
+The embedded API serves only the storage version, and keeps stored objects unchanged when a kind is redefined. A kube-apiserver
+also refuses a definition without a stored version, so one step uses a definition with both versions.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 KINDS = {one.kind: one for one in (BROKER_GROUPS, BROKER_GROUP_STATES, BROKER_GROUP_OPERATIONS, ROCKETMQ_CLUSTERS)}
 NAMESPACE = "default"
 Json = dict[str, Any]
-# A group that says everything that has another form now.
+# A group with every field whose form has changed.
 FULL = """
 apiVersion: brokergroup.dev/v1alpha1
 kind: BrokerGroup
@@ -81,7 +81,7 @@ RECORD = {
 
 @pytest.fixture
 async def api() -> AsyncIterator[KubernetesApi]:
-    """With the kinds as they were."""
+    """An API with the former kinds."""
     server = SandboxApiServer()
     await server.start()
     try:
@@ -98,7 +98,7 @@ def former(resource: Resource) -> Resource:
 
 
 async def store_all(api: KubernetesApi) -> None:
-    """Every example, a full group with its record, a pod and a claim, and an operation that is over."""
+    """Store every example, a full group with its record, a pod and a claim, and a finished operation."""
     for name in EXAMPLES:
         for document in documents(FORMER / "examples" / name):
             if document["apiVersion"] == OLD_API_VERSION:
@@ -123,12 +123,12 @@ async def store_all(api: KubernetesApi) -> None:
 
 
 async def stored(api: KubernetesApi) -> list[Json]:
-    """What `kubectl get brokergroups,… -o yaml` prints while v1alpha1 is served."""
+    """Return the output of `kubectl get brokergroups,… -o yaml` while v1alpha1 is served."""
     return [item for kind in KINDS.values() for item in (await api.list(former(kind), namespace=NAMESPACE)).items]
 
 
 def by_command(items: list[Json]) -> list[Json]:
-    """The output of `brokergroup convert -` for a list of these."""
+    """Return the output of `brokergroup convert -` for a list of these."""
     text = yaml.dump({"apiVersion": "v1", "kind": "List", "items": items}, Dumper=yaml.CSafeDumper, sort_keys=False)
     result = CliRunner().invoke(app, ["convert", "-"], input=text)
     assert result.exit_code == 0, result.stderr
@@ -144,7 +144,7 @@ async def define(api: KubernetesApi, definitions: list[Json]) -> None:
 
 
 async def upgrade(api: KubernetesApi) -> list[Json]:
-    """The steps of the page, from the saved objects on; return what was saved."""
+    """Run the page's steps from the saved objects on; return the saved objects."""
     saved = await stored(api)
     definitions = (await api.list(CUSTOM_RESOURCE_DEFINITIONS)).items
     new, both = by_command(saved), by_command(definitions)
@@ -166,8 +166,8 @@ async def test_every_stored_object_is_there_and_valid_and_the_record_is_what_it_
         assert after["apiVersion"] == names.API_VERSION
         for key in ("uid", "creationTimestamp", "name", "finalizers", "annotations", "labels"):
             assert after["metadata"].get(key) == before["metadata"].get(key), "it is the same object"
-        assert after.get("status") == before.get("status"), "the status is not this writer's"
-        # It would be taken anew, too: it breaks no rule.
+        assert after.get("status") == before.get("status"), "this writer does not own the status"
+        # It could also be created anew: it breaks no rule.
         await api.apply(
             resource, after | {"metadata": {"name": name, "namespace": NAMESPACE}}, field_manager="a", dry_run=True
         )
@@ -175,7 +175,7 @@ async def test_every_stored_object_is_there_and_valid_and_the_record_is_what_it_
     assert state["record"] == next(one["record"] for one in saved if one["kind"] == "BrokerGroupState")
     assert record_from_json(state["record"], source="full").master_epoch == 7
     now = [await api.get(kind, "full-1", namespace=NAMESPACE) for kind in (PODS, PERSISTENT_VOLUME_CLAIMS)]
-    assert now == untouched, "pods and claims are left alone"
+    assert now == untouched, "pods and claims are unchanged"
 
 
 async def test_a_stored_group_means_what_it_meant(api: KubernetesApi) -> None:
@@ -193,7 +193,7 @@ async def test_a_stored_group_means_what_it_meant(api: KubernetesApi) -> None:
 
 
 async def test_a_stored_group_promises_what_it_promised(api: KubernetesApi) -> None:
-    """The manifest says no durability, and the status of the group that an earlier operator served stays."""
+    """The manifest has no durability, and the status from the earlier operator stays."""
     await store_all(api)
     told = {"status": {"durability": "Available"}}
     await api.patch(former(BROKER_GROUPS), "full", told, namespace=NAMESPACE, subresource="status")
@@ -203,7 +203,7 @@ async def test_a_stored_group_promises_what_it_promised(api: KubernetesApi) -> N
 
 
 async def test_no_epoch_can_fall_on_the_way_or_after_it(api: KubernetesApi) -> None:
-    """The rules of the record hold between the versions: they are asked whichever of them wrote the stored one."""
+    """The record's rules hold across versions, whichever version wrote the stored one."""
     await store_all(api)
     saved = [one for one in await stored(api) if one["kind"] == "BrokerGroupState"]
     [state] = by_command(saved)
@@ -219,7 +219,7 @@ async def test_no_epoch_can_fall_on_the_way_or_after_it(api: KubernetesApi) -> N
 
 
 async def test_an_operator_leaves_a_group_alone_that_is_not_converted(api: KubernetesApi) -> None:
-    """Its Secrets and its place would be unknown: started too early, the operator would roll the group without them."""
+    """Its Secrets and its scheduling would be unknown: an operator that starts too early would roll the group without them."""
     await store_all(api)
     await define(api, by_command((await api.list(CUSTOM_RESOURCE_DEFINITIONS)).items))
     for name in ("full", "quickstart", "orders", "payments"):

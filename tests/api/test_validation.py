@@ -1,7 +1,7 @@
-"""The CRDs in an API server: good objects are taken, bad ones are refused with a message that names the field.
+"""The CRDs in an API server: good objects are accepted, bad ones refused with a message that names the field.
 
-The cases are data (validation_cases.yaml); all of them were put to a kube-apiserver 1.35.4 too, with the same answers, and
-tests/real/test_kinds.py asks it again.
+The cases are data (validation_cases.yaml); a kube-apiserver 1.35.4 gave the same answers to all of them, and
+tests/real/test_kinds.py repeats that.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ async def judged_write(api: KubernetesApi, resource: Resource, case: dict[str, A
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server() -> AsyncIterator[KubernetesApi]:
-    """One for all cases: to start it takes longer than a case."""
+    """One server for all cases: its start takes longer than a case."""
     async with api_with_our_kinds(KubernetesApi) as client:
         yield client
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def api(server: KubernetesApi) -> AsyncIterator[KubernetesApi]:
-    """Without objects of our kinds."""
+    """An API without objects of our kinds."""
     yield server
     for resource in RESOURCES.values():
         for one in (await server.list(resource, namespace=NAMESPACE)).items:
@@ -78,7 +78,7 @@ async def api(server: KubernetesApi) -> AsyncIterator[KubernetesApi]:
 
 @pytest.mark.parametrize("case", DOCUMENT["cases"], ids=[case["name"] for case in DOCUMENT["cases"]])
 async def test_case(api: KubernetesApi, case: dict[str, Any]) -> None:
-    """Patroni #2868, zalando/postgres-operator #1145: a timeout out of bounds was taken and ignored; here it is refused."""
+    """Patroni #2868, zalando/postgres-operator #1145: a timeout out of bounds was accepted and ignored; here it is refused."""
     resource = RESOURCES[case["kind"]]
     if "then" in case:
         await api.create(resource, case_object(case))
@@ -120,7 +120,7 @@ async def test_defaults_are_filled_in(api: KubernetesApi) -> None:
     )
     assert spec["imagePullPolicy"] == "IfNotPresent"
     assert spec["maintenance"] == {"paused": False, "hibernated": False}
-    assert "durability" not in spec, "the operator writes it there: a default of the schema cannot go by the replicas"
+    assert "durability" not in spec, "the operator writes it: a schema default cannot depend on the replicas"
 
 
 async def test_a_partial_object_gets_the_other_defaults(api: KubernetesApi) -> None:

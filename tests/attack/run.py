@@ -1,11 +1,11 @@
-"""`make attack`: strangers strike every port of a running system, and nothing may come of it.
+"""`make attack`: strangers strike every port of a running system, without any effect.
 
-The system is a sandbox with an operator and a signed group of two Python replicas, on loopback. An honest producer sends while the
-strikes of `strikes.py` go on one after the other; afterwards every message it was acknowledged is in the log.
+The system is a sandbox with an operator and a signed group of two Python replicas, on loopback. An honest producer sends during
+the strikes of `strikes.py`, one after the other; afterwards the log has every acknowledged message.
 
 The last line of standard output is `{"attacks", "failovers", "honest_p99_ms", "peak_rss_mib", "state_changes", ...}`; exit 0 if
-there was no failover, each honest send was acknowledged, nothing changed in the group's record, the brokers' settings and the list
-of records, and operator and brokers stayed below the operator's memory limit.
+there was no failover, each honest send was acknowledged, the group's record, the brokers' settings and the list
+of records stayed the same, and operator and brokers stayed below the operator's memory limit.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def say(line: str) -> None:
 
 @dataclass
 class Honest:
-    """A producer that waits for each answer, and how long it waited."""
+    """A producer that waits for each answer; has the waiting times."""
 
     address: str
     ledger: Ledger
@@ -61,7 +61,7 @@ class Honest:
     failed: int = 0
 
     async def run(self) -> None:
-        """Until cancelled: one message each 20 ms."""
+        """Send one message each 20 ms until cancelled."""
         client = RemotingClient()
         try:
             for number in range(1 << 30):
@@ -92,7 +92,7 @@ class Honest:
 
 
 async def state_of(group: WholeGroup) -> dict[str, Any]:
-    """All that a stranger must not be able to change."""
+    """Return the state that a stranger must not be able to change."""
     record = group.seen.record
     client = RemotingClient()
     settings: dict[str, Any] = {}
@@ -116,7 +116,7 @@ async def state_of(group: WholeGroup) -> dict[str, Any]:
 
 
 def peak_mib(pid: int) -> int:
-    """The most memory that a process ever held."""
+    """Return a process's peak memory."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM"):
             return int(line.split()[1]) // 1024

@@ -1,6 +1,6 @@
-"""What an attacker on the same network does to an open port.
+"""Attacks from the same network on an open port.
 
-Each strike is bounded, stays on loopback, and returns how often it struck.
+Each strike is bounded, stays on loopback, and returns its number of attempts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PATIENCE_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Target:
-    """The ports of one system, and what an attacker may know of its group."""
+    """The ports of one system, and the attacker's knowledge of its group."""
 
     name: str
     remoting: tuple[str, ...]
@@ -41,13 +41,13 @@ class Target:
     cluster: str
 
 
-# How hard the strikes are.
+# The size of the strikes.
 CONNECTIONS, HALF_FRAMES, NAMES, SLOW_SECONDS = 400, 900, 30_000, 20.0
 
 
 @contextlib.asynccontextmanager
 async def connected(address: str, count: int) -> AsyncIterator[list[asyncio.StreamWriter]]:
-    """Up to ``count`` connections to one port, as many as it lets in; what it answers is read and forgotten."""
+    """Open up to ``count`` connections to one port, as many as it accepts; read and drop its answers."""
     host, _, port = address.rpartition(":")
     writers: list[asyncio.StreamWriter] = []
     readers: list[asyncio.Task[None]] = []
@@ -76,7 +76,7 @@ async def _forget(reader: asyncio.StreamReader) -> None:
 
 
 async def _write(writer: asyncio.StreamWriter, data: bytes) -> bool:
-    """False when the peer has closed, or takes nothing more."""
+    """Write; False if the peer has closed, or accepts no more bytes."""
     try:
         writer.write(data)
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -87,7 +87,7 @@ async def _write(writer: asyncio.StreamWriter, data: bytes) -> bool:
 
 
 async def _send_all(address: str, frames: Iterable[bytes], *, connections: int = 4, at_once: int = 64) -> int:
-    """Frames over a few connections that are opened again when they are closed."""
+    """Send frames over a few connections, and reopen closed ones."""
     sent = 0
     todo = list(frames)
     while todo:
@@ -106,7 +106,7 @@ async def _send_all(address: str, frames: Iterable[bytes], *, connections: int =
 
 
 async def flood(target: Target) -> int:
-    """Random bytes, and well-formed frames of a code that nobody serves, over many connections to each port."""
+    """Send random bytes, and well-formed frames of an unknown code, over many connections to each port."""
     unknown = encode(request(9999, body=b"x" * 512))
     struck = 0
     for address in (*target.remoting, *target.ha):
@@ -119,7 +119,7 @@ async def flood(target: Target) -> int:
 
 
 async def half_frames(target: Target) -> int:
-    """Frames of 1 MiB that lack their last byte: as many as the port lets in, all held open together."""
+    """Send frames of 1 MiB without their last byte, as many as the port accepts, and hold all open."""
     half = struct.pack(">i", MEBIBYTE) + bytes(MEBIBYTE - 5)
     struck = 0
     for address in target.remoting:
@@ -132,7 +132,7 @@ async def half_frames(target: Target) -> int:
 
 
 async def slowloris(target: Target) -> int:
-    """One byte each half second on many connections."""
+    """Send one byte each half second on many connections."""
     struck = 0
     async with contextlib.AsyncExitStack() as stack:
         writers: list[asyncio.StreamWriter] = []
@@ -148,7 +148,7 @@ async def slowloris(target: Target) -> int:
 
 
 async def heartbeats(target: Target) -> int:
-    """34 with 3,000 consumer groups, and then with 100 at a time: other names each time."""
+    """Send 34 with 3,000 consumer groups, then with 100 at a time, each time with other names."""
     big = _heartbeat(f"big-{number}" for number in range(3000))
     many = [_heartbeat(f"g{page}-{number}" for number in range(100)) for page in range(NAMES // 1000)]
     struck = 0
@@ -164,7 +164,7 @@ def _heartbeat(groups: Iterable[str]) -> bytes:
 
 
 async def names(target: Target) -> int:
-    """Made-up group names at the controllers: next id, an id applied for, a registration, a heartbeat, a question for each."""
+    """Send requests with made-up group names to the controllers: next id, apply id, registration, heartbeat, a query for each."""
     struck = 0
     for address in target.controllers:
         frames = (
@@ -192,7 +192,7 @@ def _about(group: str, cluster: str, number: int) -> list[RemotingCommand]:
 
 
 async def forged(target: Target) -> int:
-    """What only controllers, operators and members may say: 1008, 906 and 25 to brokers; 1001, 1002, 1003, 1011, 1013, 904."""
+    """Send requests that only controllers, operators and members may send: 1008, 906, 25; 1001, 1002, 1003, 1011, 1013, 904."""
     body = json.dumps({"syncStateSet": [1, 2, 3], "syncStateSetEpoch": 99}).encode()
     role = {"masterAddress": "127.0.0.1:1", "masterBrokerId": "9", "masterEpoch": "999", "syncStateSetEpoch": "99"}
     to_brokers = [
@@ -233,7 +233,7 @@ async def forged(target: Target) -> int:
 
 
 async def ha_frames(target: Target) -> int:
-    """Members' introductions and acknowledgements that are not true, and frames of a master that is none."""
+    """Send false handshakes and acknowledgements of members, and frames of a false master."""
     transfer = struct.pack(">iiqiqq", 2, 4, 0, 999, 0, 1 << 40) + b"evil"
     struck = 0
     for _ in range(20):

@@ -1,7 +1,7 @@
-"""Operator pods as they run in a cluster: several processes, each a live controller at its own address, one Lease among them.
+"""Operator pods as in a cluster: several processes, each an active controller at its own address, with one Lease.
 
-Each reaches the API through a proxy of its own and is reached by brokers through a gate of its own, so a test can take either
-away without a word to anybody. The proxies stand in one process: what they let pass is the API's request log, with one clock.
+Each reaches the API through its own proxy, and brokers reach it through its own gate, so a test can silently cut either.
+The proxies run in one process: their log is the API's request log, with one clock.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LEASE = "brokergroup-operator"
 
 @dataclass
 class OperatorPod:
-    """One operator process, its way to the API, and the way to it."""
+    """One operator process, its proxy to the API, and the gate in front of it."""
 
     name: str
     house: House
@@ -63,7 +63,7 @@ class OperatorPod:
         )  # fmt: skip
 
     async def kill(self) -> float:
-        """SIGKILL; returns when, in monotonic seconds."""
+        """Send SIGKILL; return the time in monotonic seconds."""
         assert self.child is not None
         at_seconds = time.monotonic()
         await self.house.kill_operator(self.child)
@@ -85,7 +85,7 @@ class OperatorPod:
         return self.child is not None and self.child.process.returncode is None
 
     def reconcile_writes(self, since_seconds: float = 0.0) -> list[Passed]:
-        """What its reconcile plane wrote, and the API took."""
+        """Return its reconcile plane's writes that the API accepted."""
         return [
             item
             for item in self.proxy.passed
@@ -95,7 +95,7 @@ class OperatorPod:
 
 @dataclass
 class OperatorPods:
-    """All of them, in the order of their names."""
+    """All operator pods, in the order of their names."""
 
     house: House
     pods: list[OperatorPod] = field(default_factory=list)
@@ -108,12 +108,12 @@ class OperatorPods:
         await pod.start(self.addresses)
 
     def leader(self) -> OperatorPod | None:
-        """Whoever was the last to write itself into the Lease."""
+        """Return the pod that last wrote itself into the Lease."""
         terms = self._terms()
         return next((pod for pod in self.pods if terms and pod.name == terms[-1][1]), None)
 
     async def until_led(self) -> OperatorPod:
-        """The leader, once it is one that runs and is connected."""
+        """Return the leader once it runs and is connected."""
 
         def found() -> OperatorPod | None:
             pod = self.leader()
@@ -126,7 +126,7 @@ class OperatorPods:
         return [pod for pod in self.pods if pod is not leader and pod.runs]
 
     async def until_all_live(self, group: WholeGroup) -> OperatorPod:
-        """All run, one leads, and the group is as it should be."""
+        """Wait until all pods run, one leads, and the group is settled."""
         for pod in self.pods:
             if not pod.runs:
                 await self.start(pod)
@@ -135,7 +135,7 @@ class OperatorPods:
         return leader
 
     def _terms(self) -> list[tuple[float, str]]:
-        """(from when, who): each answered write of the Lease that named a holder; an empty name is nobody."""
+        """Return (start, holder) of each answered write of the Lease; an empty name for no holder."""
         found = []
         for pod in self.pods:
             for item in pod.proxy.passed:
@@ -146,13 +146,13 @@ class OperatorPods:
         return sorted(found)
 
     def writes_without_the_lease(self) -> list[str]:
-        """Each write of a reconcile plane that reached the API while another pod, or nobody, held the Lease."""
+        """Return each write of a reconcile plane that reached the API while that pod did not hold the Lease."""
         terms = self._terms()
         broken = []
         for pod in self.pods:
             for item in pod.reconcile_writes():
                 before = [holder for from_seconds, holder in terms if from_seconds <= item.sent_seconds]
-                holder = before[-1] if before else "nobody"
+                holder = before[-1] if before else "no pod"
                 if holder != pod.name:
                     broken.append(
                         f"{pod.name} wrote {item.write.method} {item.write.path} while {holder} held the Lease"
@@ -162,7 +162,7 @@ class OperatorPods:
     async def takeover(
         self, scenario: str, struck: OperatorPod, since_seconds: float, group: WholeGroup
     ) -> OperatorPod:
-        """Break something that only a reconcile plane repairs; who repairs it first, and how long after the blow."""
+        """Delete a Service that only a reconcile plane repairs; return the pod that repairs it first, and print the time."""
         await self.house.api.delete(SERVICES, names.master_service_name(group.name), namespace=NAMESPACE)
 
         def successor() -> tuple[OperatorPod, Passed] | None:
@@ -175,7 +175,7 @@ class OperatorPods:
             ]
             return min(writes, key=lambda found: found[1].sent_seconds, default=None)
 
-        pod, _ = await eventually(successor, lambda: f"nobody repaired the Service\n{group.story()}")
+        pod, _ = await eventually(successor, lambda: f"no pod repaired the Service\n{group.story()}")
         first = min(item.sent_seconds for item in pod.reconcile_writes(since_seconds))
         print(json.dumps({"scenario": scenario, "takeover_seconds": round(first - since_seconds, 3)}))
         return pod
@@ -192,7 +192,7 @@ async def operator_pods(
     api_url: str = "",
     release: str = "operator",
 ) -> AsyncIterator[OperatorPods]:
-    """So many pods, all started."""
+    """Start this many pods."""
     async with AsyncExitStack() as stack:
         pods = OperatorPods(house)
         for ordinal in range(count):
@@ -208,7 +208,7 @@ async def operator_pods(
 
 
 async def _kill_all(pods: OperatorPods) -> None:
-    """Before the proxies end: an operator that waits for one would keep it from ending."""
+    """Kill all operators before the proxies end: one that waits for a proxy would block that proxy's end."""
     for pod in pods.pods:
         pod.proxy.heal()
         if pod.runs:
@@ -216,5 +216,5 @@ async def _kill_all(pods: OperatorPods) -> None:
 
 
 def masters_lost(pods: OperatorPods) -> list[dict[str, Any]]:
-    """What the incident logs of all of them say."""
+    """Return the lost masters in all incident logs."""
     return [incident for pod in pods.pods for incident in pods.house.incidents(pod.name)]

@@ -1,7 +1,7 @@
-"""A node for many groups at once: each pod becomes a scripted broker in this process, which reads its configuration as a pod does.
+"""A node for many groups at once: each pod becomes a scripted broker in this process, configured like a pod.
 
-What a broker knows (its name, its controllers, its NameServers) comes from the ConfigMap its pod mounts and from nowhere else. So
-whatever an operator mixes up between groups, the broker takes part in.
+A broker's name, controllers and NameServers come only from the ConfigMap that its pod mounts. So if an operator
+mixes up groups, so does the broker.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from brokergroup_operator.kube import KubernetesApi
     from brokergroup_operator.kube.client import WatchEvent
 
-# Far from its end on a loaded machine: no master is to be lost here.
+# Long enough for a loaded machine: no master may be lost here.
 HEARTBEAT_SECONDS = 1.0
 HEARTBEAT_TIMEOUT_MS = 60_000
 Place = tuple[str, str]
-# Addresses apart from those of the process kubelet's pods and of other tests' brokers.
+# Addresses distinct from those of the process kubelet's pods and of other tests' brokers.
 _hosts = (f"127.66.{number // 250}.{number % 250 + 2}" for number in itertools.count())
 
 
 @dataclass(frozen=True)
 class Life:
-    """One pod and what runs in it."""
+    """One pod and its broker."""
 
     uid: str
     properties: Mapping[str, str]
@@ -46,7 +46,7 @@ class Life:
 
 
 class StandInNode:
-    """`lives` by namespace and pod name."""
+    """A node; `lives` are by namespace and pod name."""
 
     def __init__(self, api: KubernetesApi) -> None:
         self._api = api
@@ -60,7 +60,7 @@ class StandInNode:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[StandInNode]:
-        """For the length of a block; at its end every broker is dead."""
+        """Run the node for the length of a block; at its end kill every broker."""
         tasks = [asyncio.create_task(part) for part in (self._claims.run(), self._pods.run(), self._follow())]
         try:
             yield self

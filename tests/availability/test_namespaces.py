@@ -1,8 +1,8 @@
-"""One operator and many namespaces: fifty groups under one release, five names in ten namespaces, and nothing of one in another.
+"""One operator and many namespaces: fifty groups under one release, five names in ten namespaces, strictly separate.
 
-Operators before this one mixed them up: a NameServer address in a global variable, the last one reconciled winning for all
-(apache/rocketmq-operator #54, #68, #70, #158, #176, #240). So every name is here ten times, also as brokerName, and each group
-has NameServers of its own. A release for one namespace asks for nothing outside it: read from the log of what it asked.
+Earlier operators mixed them up: with a NameServer address in a global variable, the last reconciled one applied to all
+(apache/rocketmq-operator #54, #68, #70, #158, #176, #240). So every name occurs ten times, also as brokerName, and each group
+has its own NameServers. The request log shows that a release for one namespace sends no request outside it.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ DEADLINE_SECONDS = 180.0
 
 
 def name_servers(team: str, group: str) -> list[str]:
-    """Two that no other group has."""
+    """Return two NameServers that no other group has."""
     number = PLACES.index((team, group))
     return [f"10.9.{number}.1:9876", f"10.9.{number}.2:9876"]
 
 
 @dataclass
 class Cluster:
-    """The embedded API with a node for everybody, and a way to start operators."""
+    """The embedded API with one node for all groups, and a method to start operators."""
 
     api: KubernetesApi
     node: StandInNode
@@ -118,8 +118,8 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 
 async def test_fifty_groups_in_ten_namespaces_under_one_operator(cluster: Cluster) -> None:
-    """apache/rocketmq-operator #54, #55, #56, #68, #70, #158, #176, #183, #240: one cluster an operator,
-    and the NameServer of another namespace.
+    """apache/rocketmq-operator #54, #55, #56, #68, #70, #158, #176, #183, #240: one cluster for each operator,
+    and another namespace's NameServer.
     """
     for team, group in PLACES:
         await cluster.create_group(team, group)
@@ -136,7 +136,7 @@ async def test_fifty_groups_in_ten_namespaces_under_one_operator(cluster: Cluste
     )
     await nothing_is_mixed(cluster)
 
-    # One of ten of a name goes; the nine others stay as they are.
+    # One of ten groups of a name is deleted; the nine others stay unchanged.
     before = await cluster.all_of(PODS)
     await cluster.api.delete(BROKER_GROUPS, "orders", namespace="team-3")
     await eventually(
@@ -150,7 +150,7 @@ async def test_fifty_groups_in_ten_namespaces_under_one_operator(cluster: Cluste
 
 
 async def nothing_is_mixed(cluster: Cluster) -> None:
-    """Every object, address and name of a group is its own."""
+    """Check that every object, address and name belongs to one group."""
     pods, states = await cluster.all_of(PODS), await cluster.all_of(BROKER_GROUP_STATES)
     services, config_maps = await cluster.all_of(SERVICES), await cluster.all_of(CONFIG_MAPS)
     assert pods.keys() == {(team, f"{group}-1") for team, group in PLACES}
@@ -164,7 +164,7 @@ async def nothing_is_mixed(cluster: Cluster) -> None:
         pod, record = pods[(team, f"{group}-1")], states[(team, group)]["record"]
         status = cluster.groups.objects[(team, group)]["status"]
         owner = cluster.groups.objects[(team, group)]["metadata"]["uid"]
-        # What its broker was told, who it became, and what the record and the status say of it.
+        # The broker's configuration and identity, and its entries in the record and the status.
         assert life.properties["brokerName"] == group
         assert life.properties["namesrvAddr"].split(";") == name_servers(team, group)
         assert (life.broker.broker_id, life.broker.is_master, life.broker.epoch) == (1, True, record["masterEpoch"])
@@ -174,7 +174,7 @@ async def nothing_is_mixed(cluster: Cluster) -> None:
         assert status["master"]["address"] == life.broker.address
         assert [member["pod"] for member in status["members"]] == [f"{group}-1"]
         assert status["endpoints"]["master"].startswith(f"{group}-master.{team}:")
-        # Whose everything is.
+        # The owner of every object.
         assert [one["uid"] for one in pod["metadata"]["ownerReferences"]] == [owner]
         assert services[(team, f"{group}-master")]["metadata"]["ownerReferences"][0]["uid"] == owner
         assert services[(team, f"{group}-master")]["spec"]["selector"][names.LABEL_BROKER_GROUP] == group

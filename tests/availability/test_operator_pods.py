@@ -1,8 +1,8 @@
-"""Three operator pods: which of them die, freeze or are cut off is nothing to the brokers, and one reconciles at a time.
+"""Three operator pods die, freeze or are cut off without an effect on brokers, and only one reconciles at a time.
 
-No master is elected because of it; the next reconcile plane begins within what the settings promise; and what a plane writes,
-it writes while the Lease is its own (read from the API's request log). The time from the blow to the successor's first write is
-printed as JSON; how long it may be is asserted on the settings (tests/reconcile/test_leader.py), not on a loaded machine.
+They cause no election; the next reconcile plane starts within the promised time; and a plane writes only
+while it holds the Lease (by the API's request log). The time from the strike to the successor's first write is
+printed as JSON; its bound is asserted on the settings (tests/reconcile/test_leader.py), not on a loaded machine.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ async def pods(house: House) -> AsyncIterator[OperatorPods]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def group(house: House, pods: OperatorPods) -> AsyncIterator[WholeGroup]:
-    """A settled group that knows all three."""
+    """A settled group that knows all three operators."""
     async with whole_group(house, "orders", replicas=3) as watched:
         await house.create_group("orders")
         await watched.until_settled()
@@ -45,30 +45,30 @@ async def group(house: House, pods: OperatorPods) -> AsyncIterator[WholeGroup]:
 
 
 async def fails_over(group: WholeGroup, epoch: int, master: int | None) -> None:
-    """The master is killed; another one is elected and acknowledges."""
+    """Kill the master, and wait until another one acknowledges."""
     assert master is not None
     os.kill(group.pids()[master] or 0, signal.SIGKILL)
     await group.until(lambda: group.seen.master_epoch > epoch, "another epoch")
     await group.until_acknowledged()
 
 
-@pytest.mark.parametrize("who", ["leader", "follower"])
-async def test_one_is_killed(pods: OperatorPods, group: WholeGroup, who: str) -> None:
+@pytest.mark.parametrize("role", ["leader", "follower"])
+async def test_one_is_killed(pods: OperatorPods, group: WholeGroup, role: str) -> None:
     leader = await pods.until_all_live(group)
     epoch, master = group.seen.master_epoch, group.seen.master_id
-    victim = leader if who == "leader" else pods.followers()[0]
+    victim = leader if role == "leader" else pods.followers()[0]
     async with group.under_load():
         killed_seconds = await victim.kill()
-        successor = await pods.takeover(f"{who} killed", victim, killed_seconds, group)
+        successor = await pods.takeover(f"{role} killed", victim, killed_seconds, group)
         await group.until_acknowledged()
-    assert (successor is leader) == (who == "follower")
+    assert (successor is leader) == (role == "follower")
     await group.verify()
     assert (group.seen.master_epoch, group.seen.master_id) == (epoch, master)
     assert pods.writes_without_the_lease() == []
 
 
 async def test_the_last_of_three_reconciles_and_fails_over(pods: OperatorPods, group: WholeGroup) -> None:
-    """Two die at once, the leader among them; then a master dies too."""
+    """Two operators die at once, one of them the leader; then a master dies too."""
     leader = await pods.until_all_live(group)
     epoch, master = group.seen.master_epoch, group.seen.master_id
     other, last = pods.followers()
@@ -85,7 +85,7 @@ async def test_the_last_of_three_reconciles_and_fails_over(pods: OperatorPods, g
 
 
 async def test_a_master_dies_at_once_with_two_of_three(pods: OperatorPods, group: WholeGroup) -> None:
-    """Nobody waits for a Lease: the one that is left fails over before it reconciles."""
+    """A failover needs no Lease: the remaining operator fails over before it reconciles."""
     leader = await pods.until_all_live(group)
     epoch, master = group.seen.master_epoch, group.seen.master_id
     async with group.under_load():
@@ -98,7 +98,7 @@ async def test_a_master_dies_at_once_with_two_of_three(pods: OperatorPods, group
 
 
 async def test_the_leader_is_cut_off_from_the_api(pods: OperatorPods, group: WholeGroup) -> None:
-    """Its connections stay open and nothing comes: nobody tells it that it leads no more, and it must know."""
+    """Its connections stay open without traffic: without a notification it must know that it no longer leads."""
     leader = await pods.until_all_live(group)
     epoch, master = group.seen.master_epoch, group.seen.master_id
     lost_before = leader.log.count("leader_election.lost")
@@ -116,13 +116,13 @@ async def test_the_leader_is_cut_off_from_the_api(pods: OperatorPods, group: Who
     assert pods.writes_without_the_lease() == []
 
 
-@pytest.mark.parametrize("who", ["leader", "follower"])
-async def test_one_is_cut_off_from_the_brokers(pods: OperatorPods, group: WholeGroup, who: str) -> None:
-    """It hears no heartbeat any more; the others do, and it reconciles on if it did."""
+@pytest.mark.parametrize("role", ["leader", "follower"])
+async def test_one_is_cut_off_from_the_brokers(pods: OperatorPods, group: WholeGroup, role: str) -> None:
+    """It gets no heartbeats any more, the other operators do. If it was the leader it keeps reconciling."""
     leader = await pods.until_all_live(group)
     epoch, master = group.seen.master_epoch, group.seen.master_id
-    struck = leader if who == "leader" else pods.followers()[0]
-    # By the master's own answer (this pod can still ask) or by the other planes' word, whichever comes first.
+    struck = leader if role == "leader" else pods.followers()[0]
+    # By the master's own answer (this pod can still send requests) or by the other planes' answers, whichever comes first.
     told_before = struck.log.count("left alone")
     async with group.under_load():
         struck.gate.open.clear()
@@ -138,7 +138,7 @@ async def test_one_is_cut_off_from_the_brokers(pods: OperatorPods, group: WholeG
 
 
 async def test_a_frozen_leader_wakes_as_a_follower(pods: OperatorPods, group: WholeGroup) -> None:
-    """What it was about to write when it froze is not written when it wakes: by then another reconciles."""
+    """A write that was pending when it froze is dropped when it wakes: by then another pod reconciles."""
     leader = await pods.until_all_live(group)
     epoch, master = group.seen.master_epoch, group.seen.master_id
     lost_before = leader.log.count("leader_election.lost")

@@ -1,6 +1,6 @@
-"""Three operator pods of a release for one namespace at a real kube-apiserver, with the Role of the chart and nothing more.
+"""Three operator pods of a release for one namespace at a real kube-apiserver, with only the chart's Role.
 
-The server's audit log says what they asked for; the proxies in front of each say who wrote when.
+The server's audit log has their requests; each operator's proxy has the times of its writes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FOREIGN_NAMESPACE = "elsewhere"
 
 @dataclass
 class Release:
-    """Three operator pods, what they serve, and the server that logs what they ask."""
+    """Three operator pods, their groups, and the server that logs their requests."""
 
     server: KubeApiserver
     pods: OperatorPods
@@ -55,7 +55,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApiserver]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def release(server: KubeApiserver, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Release]:
-    """All started, one group of three settled in their namespace, and one that is none of their business elsewhere."""
+    """Start all, with a settled group of three in their namespace, and a group in another one, which they must ignore."""
     folder = tmp_path_factory.mktemp("release")
     async with (
         KubernetesApi.from_kubeconfig(server.kubeconfig) as api,
@@ -119,7 +119,7 @@ async def test_nothing_outside_its_namespace_was_asked_for(release: Release) -> 
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{OPERATOR_NAMESPACE}/leases"
     paths = {str(entry["requestURI"]).partition("?")[0] for entry in asked}
     assert {path for path in paths if is_outside(path, NAMESPACE)} <= {leases, f"{leases}/brokergroup-operator"}
-    # And the Role covers all that it does ask for; nodes are asked for once, for want of a way to know.
+    # And the Role covers all its requests, except one for nodes, by which it learns that it may not read them.
     refused = {str(entry["requestURI"]) for entry in asked if entry["responseStatus"]["code"] == 403}
     assert all(path.startswith("/api/v1/nodes") for path in refused), refused
     foreign = await release.group.house.api.get(BROKER_GROUPS, "orders", namespace=FOREIGN_NAMESPACE)

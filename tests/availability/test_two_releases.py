@@ -1,6 +1,6 @@
-"""Two releases of the operator over one namespace: they have two Leases, and still one reconciles; the other says why it doesn't.
+"""Two releases of the operator over one namespace: despite two Leases only one reconciles; the other reports the reason.
 
-The second one is a controller as well, at an address that no broker knows. It hears nobody, and no master is lost over that.
+The second one is a controller too, at an address that no broker knows: it gets no heartbeats, and still kills no master.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SECOND = "second-system"
 
 @dataclass
 class Releases:
-    """The first serves a settled group; `start_second` installs the other."""
+    """Two releases: the first serves a settled group; `start_second` installs the other."""
 
     first: OperatorPods
     group: WholeGroup
@@ -67,7 +67,7 @@ async def test_the_second_release_leaves_the_group_alone_until_it_is_handed_over
     [pod] = second.pods
     async with group.under_load():
         await eventually(lambda: "reconcile.group_of_another" in pod.log, lambda: pod.log[-2000:])
-        # Longer than a heartbeat timeout of the second one: it has looked at the silent master and let it be.
+        # Longer than the second one's heartbeat timeout: it has probed the silent master and left it alone.
         await eventually(lambda: "master never heard, but it answers" in pod.log, lambda: pod.log[-2000:])
         await house.api.delete(SERVICES, "orders-master", namespace=NAMESPACE)
         await eventually(
@@ -83,14 +83,14 @@ async def test_the_second_release_leaves_the_group_alone_until_it_is_handed_over
     assert refusal["type"] == "Warning"
     assert f"operator {NAMESPACE}/brokergroup-operator reconciles it" in refusal["message"]
 
-    # The first is uninstalled; a person hands the group over.
+    # The first release is uninstalled; a person hands over the group.
     await releases.first.pods[0].kill()
     merge = {"metadata": {"annotations": {names.ANNOTATION_OPERATOR: None}}}
     await house.api.patch(BROKER_GROUPS, "orders", merge, namespace=NAMESPACE)
     await eventually(pod.reconcile_writes, lambda: pod.log[-2000:])
     assert await holder(house) == f"{SECOND}/brokergroup-operator"
 
-    # And should the first come back, it is the one that leaves the group alone.
+    # And if the first returns, it leaves the group alone.
     await releases.first.start(releases.first.pods[0])
     before = len(releases.first.pods[0].reconcile_writes())
     await eventually(

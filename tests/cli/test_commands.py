@@ -1,4 +1,4 @@
-"""The command lines: what they refuse, with which words, and which address a pod calls its own. Never a traceback, never 0."""
+"""The command lines: refusals and their texts, and a pod's own address. A refusal is never a traceback, never exit code 0."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_an_operator_whose_api_does_not_answer_says_so_in_one_line(
 ) -> None:
     monkeypatch.setattr(kubernetes_directory, "SYNC_DEADLINE_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        # It takes connections and says nothing; the port of one that was closed refuses them.
+        # One port accepts connections without an answer; the port of a closed listener refuses them.
         silent = f"http://127.0.0.1:{listening.getsockname()[1]}"
         with socket.create_server(("127.0.0.1", 0)) as closed:
             refusing = f"http://127.0.0.1:{closed.getsockname()[1]}"
@@ -145,7 +145,7 @@ def kubeconfig_of(url: str) -> dict[str, Any]:
 
 
 def refused_by(*arguments: str) -> str:
-    """What a command says when it does not start."""
+    """Return a command's message when it does not start."""
     result = CliRunner().invoke(app, [*arguments, "--listen", "127.0.0.1:0"])
     assert result.exit_code == 2, result.output
     return " ".join(result.output.replace("│", " ").split())
@@ -195,7 +195,7 @@ KUBECONFIGS = {
 
 
 def refused(*arguments: str, code: int, says: str) -> None:
-    """The command ends with the code, and its standard error says so in whatever lines it wraps it into."""
+    """Check that a command ends with this code, and that its standard error has this text across line breaks."""
     result = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "1000", "TERMINAL_WIDTH": "1000"})
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     assert result.exit_code == code, result.output

@@ -1,4 +1,4 @@
-"""`brokergroup convert`: what it reads, what it writes, and when it writes nothing."""
+"""`brokergroup convert`: its input, its output, and cases without output."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_standard_input_to_standard_output() -> None:
     head, _, rest = result.stdout.partition("---\n")
     assert head.startswith("# The group of the orders,\n# in production.\napiVersion: brokergroup.dev/v1beta1\n")
     assert yaml.safe_load(head)["spec"] == {"implementation": "Python", "replicas": 3}
-    assert rest == OTHER, "letter by letter"
+    assert rest == OTHER, "the text is unchanged"
 
 
 def test_json_and_a_list_as_kubectl_prints_it() -> None:
@@ -111,7 +111,7 @@ TEXTS = (
 
 
 def test_a_text_stays_a_text_whoever_reads_it() -> None:
-    """Quoted it was, quoted it stays: other readers take 1e3 for a number, and y for true."""
+    """A quoted text stays quoted: other parsers read 1e3 as a number, and y as true."""
     former = yaml.safe_load(GROUP)
     former["spec"]["scheduling"] = {"affinity": {f"k{number}": text for number, text in enumerate(TEXTS)}}
     result = run("-", stdin=json.dumps(former))
@@ -122,7 +122,7 @@ def test_a_text_stays_a_text_whoever_reads_it() -> None:
 
 
 def test_values_are_read_as_kubernetes_reads_them() -> None:
-    """A date is a text there, and so is what looks like hours and minutes."""
+    """In Kubernetes' YAML a date is a text, and so is a value like hours and minutes."""
     tail = "at: 2030-01-01T02:00:00Z, hours: 12:30:45, many: 12, half: 0.5, yes_: yes"
     result = run("-", stdin=f"{GROUP}  scheduling:\n    affinity: {{{tail}}}\n")
     assert yaml.safe_load(result.stdout)["spec"]["podTemplate"]["spec"]["affinity"] == {

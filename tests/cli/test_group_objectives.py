@@ -1,4 +1,4 @@
-"""`sla report --objectives-from-cluster`: the groups' own `spec.slo`, and what is said where they can't be read."""
+"""`sla report --objectives-from-cluster`: the groups' own `spec.slo`, and the messages if they can't be read."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ GROUPS = [
 
 @contextmanager
 def _api_server(folder: Path, status: int, answer: dict[str, Any]) -> Iterator[tuple[Path, list[str]]]:
-    """The kubeconfig of a server that answers every request so, and the paths that it was asked for."""
+    """Yield the kubeconfig of a server with one fixed answer, and the paths of its requests."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -57,7 +57,7 @@ def _api_server(folder: Path, status: int, answer: dict[str, Any]) -> Iterator[t
             self.wfile.write(body)
 
         def log_message(self, *_: Any) -> None:
-            """Not on the tests' output."""
+            """Keep the log out of the tests' output."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever)
@@ -95,7 +95,7 @@ def test_the_groups_own_objectives_are_read_from_the_api(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("window", ["1M", "30d"])
 def test_one_group_that_says_nonsense_leaves_the_others_theirs(tmp_path: Path, window: str) -> None:
-    """An API server of before took any time zone: the monthly job must not stand still for one group's mistake."""
+    """An older API server accepted any time zone: the monthly job must not fail for one group's mistake."""
     wrong = _group("wrong", availabilityPercent="99", window=window, timeZone="Asia/Nowhere")
     with _api_server(tmp_path, 200, {"items": [wrong, *GROUPS]}) as (kubeconfig, _):
         told = objectives_of_cluster(None, kubeconfig)
@@ -122,7 +122,7 @@ def test_a_right_that_is_missing_is_named(tmp_path: Path, namespace: str | None,
     )
     assert f"expected {needed}" in note
     assert "system:serviceaccount:system:sla" in note
-    assert len(asked) == 1  # a right does not come by asking again
+    assert len(asked) == 1  # a retry does not help against a missing right
 
 
 def test_a_cluster_that_lacks_the_kind_is_told(tmp_path: Path) -> None:
@@ -187,11 +187,11 @@ def _report(folder: Path, kubeconfig: Path, *words: str) -> tuple[int, str, str]
 
 
 def test_a_report_judges_each_group_by_the_objective_in_its_spec(tmp_path: Path) -> None:
-    """99.9 % is for the groups that have none; this one promised 95 % of a day, and keeps it."""
+    """99.9 % is for groups without an objective; this one promises 95 % of a day, and keeps it."""
     groups = [_group("orders", availabilityPercent="95", window="1w", timeZone="UTC")]
     with _api_server(tmp_path, 200, {"items": groups}) as (kubeconfig, _):
         code, output, page = _report(tmp_path, kubeconfig, "--objective", "99.9")
-    assert code == 3, output  # of the week one day is known
+    assert code == 3, output  # one day of the week is known
     assert "95.0000 % over calendar week (UTC)" in page
     asked = json.loads((tmp_path / "out" / "provenance.json").read_text())["question"]
     assert asked["objectives"] == [
@@ -205,7 +205,7 @@ def test_a_report_without_the_right_goes_on_with_the_default_objective(tmp_path:
     assert code == 2, output
     assert "sla report: spec.slo of the groups was not read: the right to list brokergroups.brokergroup.dev" in output
     assert "99.9000 % over the report's period" in " ".join(page.split()).replace("&#x27;", "'")
-    # On page one too: who reads the report does not read the job's log.
+    # On page one too: a reader of the report does not see the job's log.
     assert "the right to list brokergroups.brokergroup.dev in all namespaces is missing" in page
 
 
@@ -232,6 +232,6 @@ def test_options_of_the_cluster_without_the_cluster_are_refused(tmp_path: Path) 
     )
     assert told.exit_code == 1
     assert "--objectives-namespace shop: expected none without --objectives-from-cluster" in told.output
-    # A kubeconfig that was named is meant: it is not passed over as a cluster that is not there.
+    # An explicit kubeconfig must work: it is not ignored like an absent cluster.
     with pytest.raises(ObjectiveError, match=r"--kubeconfig .*none: No such file or directory, expected a kubeconfig"):
         objectives_of_cluster(None, tmp_path / "none")

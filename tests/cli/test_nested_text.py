@@ -1,4 +1,4 @@
-"""Text nested 100,000 deep in a file that holds JSON or YAML: an error that names the file, as for any other text that is none."""
+"""JSON or YAML nested 100,000 deep: an error that names the file, as for any other malformed text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ends a command, and how it writes its log: every line, also of libraries, in one format."""
+"""The end of a command, and its log: every line, also of libraries, in one format."""
 
 from __future__ import annotations
 

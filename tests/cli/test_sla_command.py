@@ -1,4 +1,4 @@
-"""`brokergroup sla`: what it refuses and with which words, and the verbs that need no Spark."""
+"""`brokergroup sla`: its refusals and their texts, and the verbs that need no Spark."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_only_a_table_has_a_log_of_its_own() -> None:
 
 
 def test_days_are_kept_also_where_no_log_is_yet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Prometheus forgets them after two weeks; a later run adds the lines."""
+    """Prometheus drops samples after two weeks, so days are kept; a later run adds the log's lines."""
     assert _log_lines(tmp_path) == []
     assert "no such file" in capsys.readouterr().err
 
@@ -97,7 +97,7 @@ def test_without_java_one_line_says_how_to_get_it(
 
 
 def test_the_command_line_is_light() -> None:
-    """Neither `--help` nor a wrong argument pays for Spark."""
+    """Neither `--help` nor a wrong argument loads Spark."""
     script = (
         "import sys\n"
         "from typer.testing import CliRunner\n"

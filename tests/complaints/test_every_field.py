@@ -1,8 +1,8 @@
-"""Every field of a BrokerGroup's spec counts after the group was made: apache/rocketmq-operator #216 (image, resources: ignored).
+"""A change of any field of a BrokerGroup's spec has an effect: apache/rocketmq-operator #216 (image, resources: ignored).
 
-For each field of the kind: a change of it, and where the change shows: in an object that the operator applies (and then the pods
-are restarted, or the object is patched), or in what the controller plane goes by. What is read only at the moment when it is
-needed names the test that shows it. A field that the table does not know fails the test.
+For each field the table has a change, and the place of its effect: an object that the operator applies (and the pods
+restart, or the object is patched), or the controller plane's settings. A field that is read only when it is needed
+names the test of its effect. A field that is missing in the table fails the test.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ FAST: Spec = {"durability": "Fast"}
 COMMIT_LOG: Spec = {"storage": {"commitLog": {"size": "8Gi"}}}
 NODE_PORT: Spec = {"network": {"addressing": "NodePort", "firstNodePort": 30000}}
 SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
-# Field, its new value, where that shows, and what the group is like beside it.
+# Field, new value, place of the effect, and the group's other fields.
 CHANGES: list[tuple[str, Any, str, Spec]] = [
-    ("brokerClusterName", "Other", "configuration", {}),  # on the disks: the API refuses it later
+    ("brokerClusterName", "Other", "configuration", {}),  # on the disks: the API refuses a later change
     ("brokerName", "other", "configuration", {}),
     ("replicas", 5, "controller", {}),
     ("implementation", "Java", "pod", {}),
@@ -71,7 +71,7 @@ CHANGES: list[tuple[str, Any, str, Spec]] = [
     ("jvm.heapPercent", 40, "pod", JAVA_LIMITED),
     ("jvm.directMemoryPercent", 20, "pod", JAVA_LIMITED),
     ("jvm.extraArguments", ["-Dmine=1"], "pod", JAVA),
-    ("network.addressing", "HostNetwork", "pod", {}),  # of this and the ports the API refuses a later change
+    ("network.addressing", "HostNetwork", "pod", {}),  # the API refuses a later change of this and of the ports
     ("network.firstNodePort", 31000, "member service", NODE_PORT),
     ("network.ipFamilies", ["IPv6"], "pod", {}),  # the API refuses a later change of the first one
     ("network.ipFamilyPolicy", "PreferDualStack", "member service", NODE_PORT),
@@ -107,7 +107,7 @@ CHANGES: list[tuple[str, Any, str, Spec]] = [
     ("maintenance.hibernated", True, "controller", {}),
     ("terminationGracePeriodSeconds", 77, "pod", {}),
 ]  # fmt: skip
-# Looked at when the moment comes, by a test of their own: path of the file, name of the test.
+# Read only when needed, with a separate test: path of the file, name of the test.
 AT_THEIR_MOMENT = {
     "configFrom": ("tests/reconcile/test_configuration.py", "test_a_change_of_a_cold_key_is_another_configuration"),
     "disruptionBudget.enabled": ("tests/reconcile/test_failover_safe.py", "test_budgets_can_be_switched_off"),
@@ -126,7 +126,7 @@ AT_THEIR_MOMENT = {
 
 
 def leaves(schema: dict[str, Any], path: str = "") -> Iterator[str]:
-    """Every field that holds a value: `failover.isolation.enabled`."""
+    """Return every field with a value: `failover.isolation.enabled`."""
     properties = schema.get("properties")
     if not properties:
         yield path
@@ -136,7 +136,7 @@ def leaves(schema: dict[str, Any], path: str = "") -> Iterator[str]:
 
 
 def seen_in(spec: Spec) -> dict[str, str]:
-    """Everything that follows from a spec, by where it goes."""
+    """Return everything that derives from a spec, by its place."""
     of, member = b.group(**spec), b.member(1)
     pod = build_pod(of, member, b.SETTINGS)
     values = {
@@ -157,14 +157,14 @@ def _own(pod: dict[str, Any]) -> dict[str, str]:
 
 
 def with_value(base: Spec, field: str, value: Any) -> Spec:
-    """The spec with one field changed, wherever it lies."""
+    """Return the spec with one field changed, at any depth."""
     name, _, rest = field.partition(".")
     return base | {name: with_value(base.get(name, {}), rest, value) if rest else value}
 
 
 @pytest.mark.parametrize(("field", "value", "place", "base"), CHANGES, ids=[case[0] for case in CHANGES])
 def test_issue_216_a_change_of_a_field_shows(field: str, value: Any, place: str, base: Spec) -> None:
-    """apache/rocketmq-operator #216: changes of image, resources and more were ignored once the StatefulSet was there."""
+    """apache/rocketmq-operator #216: changes of image, resources and more were ignored once the StatefulSet existed."""
     changed = with_value(base, field, value)
     assert seen_in(base)[place] != seen_in(changed)[place]
     if place in {"pod", "configuration"}:
@@ -173,7 +173,7 @@ def test_issue_216_a_change_of_a_field_shows(field: str, value: Any, place: str,
 
 
 def test_issue_216_no_field_is_left_out() -> None:
-    """apache/rocketmq-operator #216: a field that somebody adds is in one of the two tables, or this fails."""
+    """apache/rocketmq-operator #216: a new field must be in one of the two tables."""
     fields = set(leaves(structural_schema(BrokerGroup)["properties"]["spec"]))
     assert {case[0] for case in CHANGES} | AT_THEIR_MOMENT.keys() == fields
     assert not {case[0] for case in CHANGES} & AT_THEIR_MOMENT.keys()

@@ -1,4 +1,4 @@
-"""What users of apache/rocketmq-operator found wrong with its pods and volumes, and how ours are instead."""
+"""Users' complaints about pods and volumes of apache/rocketmq-operator, and the behaviour of ours."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OTHER_SPECS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_issue_117_a_claim_is_called_after_its_broker_id_whatever_the_spec_says(implementation: str) -> None:
-    """apache/rocketmq-operator #117, #92, emqx-operator #1151: another name, and the data was on the volume of the old one."""
+    """apache/rocketmq-operator #117, #92, emqx-operator #1151: with another name, the data stayed on the old name's volume."""
     for spec in OTHER_SPECS:
         of = b.group(implementation=implementation, **spec)
         claim = children.build_claim(of, b.member(2))
@@ -37,14 +37,14 @@ def test_issue_117_a_claim_is_called_after_its_broker_id_whatever_the_spec_says(
 
 
 def test_issue_117_volumes_outlive_the_group_unless_somebody_says_otherwise() -> None:
-    """apache/rocketmq-operator #117: by default neither a deleted group nor a smaller one takes a volume along."""
+    """apache/rocketmq-operator #117: by default neither deletion nor scaling in of a group deletes a volume."""
     retention = b.group().spec.storage.retention
     assert (retention.when_deleted.value, retention.when_scaled.value) == ("Retain", "Retain")
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_docker_115_the_store_is_on_the_claim(implementation: str) -> None:
-    """apache/rocketmq-docker #115: the volume was mounted beside the store, and a restarted pod had an empty one."""
+    """apache/rocketmq-docker #115: the volume was mounted beside the store, so a restarted pod had an empty store."""
     of = b.group(implementation=implementation)
     pod = build_pod(of, b.member(1), b.SETTINGS)
     [container] = [one for one in pod["spec"]["containers"] if one["name"] == "broker"]
@@ -58,15 +58,15 @@ def test_docker_115_the_store_is_on_the_claim(implementation: str) -> None:
 
 
 def test_issue_80_nothing_is_done_by_a_shell_in_a_pod() -> None:
-    """apache/rocketmq-operator #80: metadata was copied by exec and echo, `<nil>` among it, and the replica never started again.
+    """apache/rocketmq-operator #80: metadata was copied by exec and echo, with `<nil>` in it, and the replica never restarted.
 
-    The chart gives no right to (tests/real/test_chart.py), and nothing of the operator's asks for it.
+    The chart gives no right to exec (tests/real/test_chart.py), and the operator never requests it.
     """
     package = ROOT / "operator" / "brokergroup_operator"
     asking = [
         str(path.relative_to(package))
         for path in package.rglob("*.py")
-        # The sandbox is an API server: it answers who asks for it.
+        # The sandbox is an API server: it answers such requests.
         if "sandbox" not in path.parts
         and any(word in path.read_text() for word in ("pods/exec", "/exec?", "ws_connect"))
     ]
@@ -75,13 +75,13 @@ def test_issue_80_nothing_is_done_by_a_shell_in_a_pod() -> None:
 
 @pytest.mark.parametrize("version", ["5.1.1", "5.3.3", "5.5.0", "6.0.0"])
 def test_issue_69_any_version_is_upstreams_own_image(version: str) -> None:
-    """apache/rocketmq-operator #69, #226: only images of 4.5 that the project had built itself, and nobody knew how."""
+    """apache/rocketmq-operator #69, #226: only images of 4.5 existed, which the project had built in an undocumented way."""
     pod = build_pod(b.group(implementation="Java", version=version), b.member(1), b.SETTINGS)
     assert pod["spec"]["containers"][0]["image"] == f"apache/rocketmq:{version}"
 
 
 def test_issue_154_every_dependency_is_there_for_arm() -> None:
-    """apache/rocketmq-operator #154: amd64 only. The image is built from wheels; each is for every machine, or for ARM too."""
+    """apache/rocketmq-operator #154: amd64 only. Our image is built from wheels; each is universal, or exists for ARM too."""
     dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     assert "--platform" not in dockerfile
     assert "amd64" not in dockerfile
@@ -91,12 +91,12 @@ def test_issue_154_every_dependency_is_there_for_arm() -> None:
         fits = any("-none-any" in name for name in wheels) or any(
             "manylinux" in name and "aarch64" in name and ("cp311" in name or "abi3" in name) for name in wheels
         )
-        # uv builds it from its source where there is no wheel at all.
+        # uv builds a package without wheels from its source.
         assert fits or not wheels, package["name"]
 
 
 def _needed_at_run_time(locked: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What `uv sync --no-default-groups` installs: our own dependencies and theirs, without extras."""
+    """Return the packages of `uv sync --no-default-groups`: our dependencies and theirs, without extras."""
     by_name = {package["name"]: package for package in locked}
     wanted, found = ["brokergroup-operator"], {}
     while wanted:

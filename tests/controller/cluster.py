@@ -43,7 +43,7 @@ async def directory(api: KubernetesApi) -> AsyncIterator[KubernetesDirectory]:
 
 
 def known(directory: KubernetesDirectory, key: GroupKey = ORDERS) -> GroupBinding:
-    """What the directory knows of a group that it has met."""
+    """Return the group's entry in the directory, which must have one."""
     binding = directory.binding(key)
     assert binding is not None, f"the directory does not know {key}"
     return binding
@@ -78,7 +78,7 @@ def cluster(api: KubernetesApi, directory: KubernetesDirectory) -> Cluster:
 def group_object(
     name: str = "orders", *, namespace: str = "default", begun: bool = False, **spec: Any
 ) -> dict[str, Any]:
-    """A BrokerGroup; begun: with the finalizer that the reconcile plane puts on it before its first child."""
+    """Return a BrokerGroup. `begun`: it has the finalizer that the reconcile plane adds before it creates the first child."""
     held = {"finalizers": [names.FINALIZER_BROKER_GROUP]} if begun else {}
     return {
         "apiVersion": names.API_VERSION,
@@ -107,7 +107,7 @@ async def create_pod(
     metadata: dict[str, Any] | None = None,
     spec: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A running pod of a group at this address. `fence`: fields of the container beside its broker, where it has one."""
+    """Create a running pod of a group at this address. `fence`: fields of its fence container, if it has one."""
     labels = {names.LABEL_BROKER_GROUP: group} | ({names.LABEL_BROKER_ID: str(broker_id)} if broker_id else {})
     noted = ({names.ANNOTATION_ADDRESS: known_by} if known_by else {}) | (annotations or {})
     containers: list[dict[str, Any]] = [{"name": "broker", "image": "replica"}]

@@ -28,7 +28,7 @@ __all__ = ["api", "cluster", "directory"]
 
 StartPlane = Callable[..., Awaitable[ControllerPlane]]
 
-# Short times, so that a test waits for what happens and not for a clock; none of them is asserted on.
+# Short times: a test waits for events, not for timers. No test asserts on them.
 QUICK = PlaneSettings(
     security=SecuritySettings(open_admin=True),
     listen_host="127.0.0.1",
@@ -76,7 +76,7 @@ async def start_plane() -> AsyncIterator[StartPlane]:
 
 @pytest.fixture
 async def group(start_plane: StartPlane) -> AsyncIterator[World]:
-    """Scripted brokers of one group, which a test starts as it needs them, and the planes over them."""
+    """Scripted brokers of one group and the planes over them; the test starts both."""
     started = World(start_plane)
     yield started
     await started.stop()
@@ -97,27 +97,27 @@ async def loop_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def stop_at_once(plane: ControllerPlane) -> None:
-    """After a test: a change of master under way, to brokers that are gone by now, would be waited for for 5 s."""
+    """Stop planes without their 5 s wait for a change of master: after a test its brokers are gone."""
     plane._settings = replace(plane._settings, last_change_seconds=0.0)
     await plane.stop()
 
 
 def snapshot_of(plane: GroupView, key: GroupKey = KEY) -> GroupSnapshot:
-    """What the plane knows of a group that it has met."""
+    """Return the plane's snapshot of a group that it knows."""
     snapshot = plane.snapshot(key)
-    assert snapshot is not None, f"the plane has not met {key}"
+    assert snapshot is not None, f"the plane does not know {key}"
     return snapshot
 
 
 def record_of(plane: GroupView, key: GroupKey = KEY) -> BrokerGroupRecord:
-    """The record of a group that has one, as the plane knows it."""
+    """Return the plane's copy of a record that must exist."""
     record = snapshot_of(plane, key).record
     assert record is not None, f"the plane knows no record of {key}"
     return record
 
 
 def group_of(plane: ControllerPlane, key: GroupKey = KEY) -> Group:
-    """The plane's own view of a group that it has met."""
+    """Return the plane's own state of a group that it knows."""
     found = plane._groups.get(key)
-    assert found is not None, f"the plane has not met {key}"
+    assert found is not None, f"the plane does not know {key}"
     return found

@@ -1,4 +1,4 @@
-"""Where a member is: a pod's IP has an age (safety rule 8), a Service or a node may stand before it, and there are two families."""
+"""Addresses of members: a pod's IP may be reused (safety rule 8), a Service or a node may front the pod, IPv4 and IPv6."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ SERVICE = "10.96.0.3:10911"
 
 
 class Behind:
-    """The parts of a group of pods behind Services that the check looks at, and what the broker there says of itself."""
+    """The parts of a group behind Services that the check reads, and the broker's answer about its own identity."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         replicas = {3: Replica(3, "c", SERVICE, reserved_for="orders-3", registered=True)}
@@ -163,7 +163,7 @@ def behind(monkeypatch: pytest.MonkeyPatch) -> Behind:
 
 
 async def test_a_word_is_good_for_a_while_and_for_the_pod_that_gave_it(behind: Behind) -> None:
-    """A Service can be made again, and its address be another broker's, while the heartbeats' connection stands."""
+    """A Service can be recreated, and its address become another broker's, while the heartbeats' connection stays open."""
     assert [await behind.why_not(), await behind.why_not()] == [None, None]
     assert behind.asked == 1
     behind.bindings[behind.key] = behind.bound("orders-3", "10.1.0.9")
@@ -192,13 +192,13 @@ async def test_the_word_names_cluster_and_id_too(behind: Behind, says: dict[str,
 async def test_an_address_that_another_groups_pod_is_known_by_is_told_nothing(behind: Behind) -> None:
     other = GroupKey("shop", "payments")
     behind.bindings[other] = behind.bound("payments-1", "10.1.0.8", key=other)
-    assert await behind.why_not() is None, "both are known by it: the broker says whose it is"
+    assert await behind.why_not() is None, "both have this advertised address: the broker's answer decides"
     assert behind.asked == 1
     behind.bindings[behind.key] = replace(behind.bindings[behind.key], places={})
     assert "belongs to pod shop/payments-1 now" in str(await behind.why_not())
 
 
-# ---- Members behind a Service or a node: which pod is behind the address, and what a dead or a new pod proves about the process.
+# ---- Members behind a Service or a node: which pod is behind the address, and what a dead or new pod proves about the process.
 
 SHOP = GroupKey("shop", "orders")
 KNOWN, IP = "10.96.0.1:10911", "10.1.0.7"
@@ -257,13 +257,13 @@ def test_a_pod_is_where_it_says_that_it_is_known(of: dict[str, Any], place: PodP
         (pod(IP), "10.1.0.7:10911", True),
         (pod(IP), "10.1.0.8:10911", False),
         (pod(IP, known_by=KNOWN), KNOWN, True),
-        # By its own address too: that is how a process is looked for whose pod may have been made again.
+        # By its own address too: the plane looks for a process by that one, as its pod may have been recreated.
         (pod(IP, known_by=KNOWN), "10.1.0.7:10911", True),
         (pod("10.1.0.8", known_by=KNOWN), "10.1.0.7:10911", False),
-        # Two members behind one node are told apart by the port.
+        # The port distinguishes two members behind one node.
         (pod(IP, known_by=":30102", nodes=NODE), "192.168.0.3:30102", True),
         (pod(IP, known_by=":30107", nodes=NODE), "192.168.0.3:30102", False),
-        # The one before it had the same address: a pod that has not begun says nothing of that one's death.
+        # The pod before it had the same address: a pod that has not started does not prove that one's process dead.
         (pod(known_by=KNOWN), KNOWN, False),
         (pod(), "10.1.0.7:10911", False),
         (pod("fd00::5", known_by="[fd02::9]:10911"), "[fd02::9]:10911", True),
@@ -293,7 +293,7 @@ def test_links_are_known_by_the_hosts_of_pods() -> None:
 
 
 def test_a_refusal_counts_only_where_the_process_itself_listened() -> None:
-    """A Service without an endpoint refuses connections also while the broker lives."""
+    """A Service without an endpoint refuses connections even while the broker lives."""
     assert probe_address(binding(), "10.1.0.7:10911", None) == "10.1.0.7:10911"
     assert probe_address(translated(), KNOWN, "10.1.0.7") == "10.1.0.7:10911"
     assert probe_address(translated(), KNOWN, "10.1.0.5") is None, "that process was in another pod"
@@ -403,7 +403,7 @@ def test_a_pod_that_was_removed_by_force_was_where_its_broker_is_known() -> None
 
 
 class CountingApi:
-    """Lists these pods, and notes by what it was asked to select them."""
+    """Lists these pods, and records the selector of each list request."""
 
     def __init__(self, *pods: dict[str, Any]) -> None:
         self.pods = list(pods)
@@ -416,7 +416,7 @@ class CountingApi:
 
 
 async def test_peers_that_are_no_pods_cost_one_list_of_all_together() -> None:
-    """In a cluster of two families each stranger was looked for among all pods."""
+    """In a dual-stack cluster each unknown peer had cost one list of all pods."""
     api = CountingApi(pod("10.0.0.1", "fd00::5"))
     directory = KubernetesDirectory(cast("KubernetesApi", api))
     directory._on_pod(WatchEvent("ADDED", pod("10.0.0.9", "fd00::9", name="bn-9")))
@@ -428,12 +428,12 @@ async def test_peers_that_are_no_pods_cost_one_list_of_all_together() -> None:
 
 
 async def test_a_pod_is_found_by_its_second_address_also_before_the_watch_has_told(api: KubernetesApi) -> None:
-    """The API selects pods by status.podIP alone, which is their first."""
+    """The API selects pods by status.podIP only, which is a pod's first address."""
     await create_pod(api, "orders-1", address="10.0.0.1")
     both = {"status": {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::5"}]}}
     await api.patch(PODS, "orders-1", both, namespace="default", subresource="status", timeout_seconds=60.0)
     directory = KubernetesDirectory(api)  # not started: it has no watch
-    assert await directory.peer("fd00::5") is None, "one family, as far as it knows: not asked for"
+    assert await directory.peer("fd00::5") is None, "a single-stack cluster as far as it knows: no look-up"
     directory._index.take(WatchEvent("ADDED", pod("10.0.0.9", "fd00::9", name="bn-9")))
     directory._unknown_until_seconds.clear()
     found = await directory.peer("fd00::5")
@@ -454,7 +454,7 @@ def test_a_fence_knows_its_own_broker_however_that_registered(registered: str) -
 
 
 class Deaf(QuietHandler):
-    """A server that nobody asks anything."""
+    """A server that gets no requests."""
 
     def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         return not_supported(command)
@@ -476,7 +476,7 @@ async def test_a_probe_finds_who_listens_and_who_refuses_on_ipv6(ipv6_loopback: 
 async def test_a_pod_speaks_for_itself_whatever_its_broker_calls_its_address(
     client: RemotingClient, start_plane: StartPlane, ipv6_loopback: str, written: str
 ) -> None:
-    """As one Java broker and another write the same address; what the record holds and answers name is one text."""
+    """Java brokers spell the same address differently; the record and the answers hold one spelling."""
     directory = PodsDirectory()
     plane = await start_plane(directory=directory, listen_host=ipv6_loopback)
     assert plane.address.startswith("[::1]:")
@@ -495,7 +495,7 @@ async def test_a_pod_speaks_for_itself_whatever_its_broker_calls_its_address(
     assert (await ask(904, brokerId=1, brokerAddr=written, **beat)).code == 0
     elected = await ask(1002, brokerId=1, designateElect="false")
     assert (elected.ext_fields or {})["masterAddress"] == "[::1]:10911"
-    # The check code itself is the broker's: it must be the same to the last character.
+    # The check code belongs to the broker: it must be equal to the last character.
     assert (await ask(1013, appliedBrokerId=1, registerCheckCode=f"{written};1790000000000")).code == 0
     refused = await ask(1003, brokerId=1, brokerAddress="[fd00::9]:10911")
     assert (refused.code, "is at ::1, not at [fd00::9]:10911" in (refused.remark or "")) == (16, True)

@@ -1,4 +1,4 @@
-"""A change of master is one plan in the record: committed before it is told, told by one plane, in one order, whatever is lost."""
+"""A change of master is one plan in the record: committed first, then carried out by one plane in one order, whatever is lost."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class SilentStore(Store):
-    """The next election is written (or not), and from then on nothing is answered until `silent` is cleared."""
+    """Writes the next election (or not); from then on it answers nothing until `silent` is cleared."""
 
     armed = silent = False
 
@@ -69,14 +69,14 @@ class SilentStore(Store):
 
 @pytest.mark.parametrize("writes", [True, False], ids=["the write arrived", "the write was lost"])
 async def test_nothing_is_restored_while_the_fate_of_a_commit_is_unknown(group: World, writes: bool) -> None:
-    """Fault a: the deposed master could acknowledge again, though another one was elected."""
+    """Fault a: the deposed master could acknowledge again although another one had been elected."""
     store = SilentStore(writes=writes)
     plane, (first, second, _) = await group.serving(store)
     store.armed = True
     moving = asyncio.create_task(plane.switch_master(KEY, to_broker_id=2))
     await eventually(lambda: store.silent, what="the commit without an answer")
     await asyncio.sleep(0.5)
-    assert first.minimum == 99, "restored before anybody knew whether the commit had arrived"
+    assert first.minimum == 99, "restored before the plane knew whether the commit had arrived"
     store.silent = False
     assert (await moving).epoch == 2
     assert group.journal.index("1 slave 2") < group.journal.index("minInSyncReplicas=2 at 1")
@@ -87,13 +87,13 @@ async def test_nothing_is_restored_while_the_fate_of_a_commit_is_unknown(group: 
 
 
 async def test_with_several_planes_only_the_one_that_carries_the_change_out_tells_of_it(group: World) -> None:
-    """Fault b: another plane answered 1004 with the new epoch, and its keeper sent a 1008 of its own in the midst of it."""
+    """Fault b: another plane answered 1004 with the new epoch, and its keeper sent its own 1008 in the middle of the change."""
     store = MemoryRecordStore()
     planes = [await group.plane(store) for _ in range(3)]
     group.planes = [plane.address for plane in planes]
     first, second, _ = await group.three()
     await knows(*planes)
-    everybody = {1: 1, 2: 1, 3: 1}  # each plane tells each broker of the epoch before once
+    everybody = {1: 1, 2: 1, 3: 1}  # each plane sends each broker the previous epoch's role once
     await eventually(lambda: all(group_of(plane).changes.told == everybody for plane in planes), what="all to be told")
     group.journal.clear()
     first.role_change_waits = asyncio.Event()
@@ -136,7 +136,7 @@ class RefusingStore(Store):
 async def test_a_record_that_is_refused_ends_the_change_and_is_tried_again_less_and_less_often(
     group: World, error: type[RecordStoreError]
 ) -> None:
-    """Fault f: it was retried for ever, with the change held: nothing else could be done for the group."""
+    """Fault f: the plane retried for ever and kept the change open, so that nothing else could run for the group."""
     store = RefusingStore(error)
     plane, (first, second, third) = await group.serving(store)
     store.refusing = True
@@ -152,7 +152,7 @@ async def test_a_record_that_is_refused_ends_the_change_and_is_tried_again_less_
 
 
 async def test_a_member_that_never_answers_is_complained_of_once(group: World) -> None:
-    """500 groups of such members filled the log with 26,000 warnings in 20 s."""
+    """500 groups with such members wrote 26,000 warnings to the log in 20 s."""
     plane, (first, second, third) = await group.serving(role_change_deadline_seconds=0.05)
     third.role_change_waits = second.role_change_waits = asyncio.Event()
     with capture_logs() as lines:
@@ -168,12 +168,14 @@ def test_what_is_told_in_vain_is_told_less_and_less_often() -> None:
     pauses = [pause_after(tries, QUICK) for tries in range(1, 40)]
     assert pauses == sorted(pauses)
     assert pauses[0] == QUICK.keeper_poll_seconds
-    assert max(pauses[:10]) == QUICK.keeper_longest_retry_seconds, "one that starts is told soon after its port opens"
+    assert max(pauses[:10]) == QUICK.keeper_longest_retry_seconds, (
+        "a starting broker gets its role soon after its port opens"
+    )
     assert pauses[-1] == QUICK.keeper_longest_pause_seconds
 
 
 class JournalStore(Store):
-    """Notes each write in the journal of the brokers, so that both stand in one order."""
+    """Adds each write to the brokers' journal, which gives writes and requests one order."""
 
     def __init__(self, journal: list[str]) -> None:
         super().__init__()
@@ -195,7 +197,7 @@ class JournalStore(Store):
 async def test_a_certain_death_costs_one_write_before_the_first_role_change(
     group: World, how: str, writes: int
 ) -> None:
-    """The election's own commit carries the plan. Where a fence or 99 comes first, the plan is written before it."""
+    """The election's commit carries the plan. If a fence or the minimum of 99 comes first, the plan is written before that."""
     store = JournalStore(group.journal)
     plane, (first, *_) = await group.three_under(store, fencer=Fencer(group))
     await eventually(lambda: snapshot_of(plane).writable and record_of(plane).change is None, what="a group at rest")
@@ -222,7 +224,7 @@ async def test_a_request_is_answered_and_brokers_are_told_only_when_it_is_commit
     answer = asyncio.create_task(first.ask(RequestCode.CONTROLLER_ELECT_MASTER, brokerId=2, designateElect="true"))
     await eventually(lambda: store.waiting, what="the election is being committed")
     told_before = list(group.journal)
-    for _ in range(20):  # several ticks of the plane: what would be told is told in the first of them
+    for _ in range(20):  # several ticks of the plane: it would send a role in the first of them
         await asyncio.sleep(plane._settings.tick_seconds)
     assert not answer.done()
     assert group.journal == told_before
@@ -233,11 +235,11 @@ async def test_a_request_is_answered_and_brokers_are_told_only_when_it_is_commit
     await eventually(lambda: second.is_master, what="the elected one to be told")
 
 
-# ---- An election whose write was not answered in time is this plane's own, once the record shows it.
+# ---- A plane whose election's write got no answer in time owns that election as soon as the record shows it.
 
 
 class MuteStore(Store):
-    """Writes the next election, and does not say so."""
+    """Writes the next election without an answer."""
 
     mute = False
     unanswered = 0
@@ -265,12 +267,12 @@ async def test_a_failover_whose_write_was_not_answered_is_no_cancelled_one(group
     (incident,) = notes.closed
     assert (incident.outcome, incident.epoch_after) == (Outcome.COMPLETED, 2)
     assert incident.to_broker_id == record_of(plane).master_broker_id
-    assert 2 in notes.masters, "what a commit brings with it"
+    assert 2 in notes.masters, "the commit's effects follow"
     assert record_of(plane).master_epoch == 2, "one epoch for one lost master"
 
 
 def _unanswered(epoch: int) -> tuple[UnansweredWrite, StoredRecord]:
-    """An election, whoever wins it, and the store's record once the write has arrived."""
+    """Return an election whose write got no answer, and the store's record after the write arrived."""
     before = BrokerGroupRecord(broker_name=NAME, cluster_name="c", master_epoch=epoch)
     after = BrokerGroupRecord(broker_name=NAME, cluster_name="c", master_epoch=epoch + 1)
     request = ElectMaster(broker_name=NAME)
@@ -297,7 +299,7 @@ def test_what_did_not_arrive_or_was_overwritten_is_forgotten() -> None:
     assert write.before is not None
     writes.note(write)
     assert writes.find(StoredRecord(record=write.before, version="1", uid="u", write_id="earlier")) is None
-    assert writes.find(stored) is None, "it was looked for, and was not there"
+    assert writes.find(stored) is None, "an earlier look-up did not find the write"
     writes.note(write)
     assert writes.find(stored) is write
     _, moved_on = _unanswered(2)
@@ -305,7 +307,7 @@ def test_what_did_not_arrive_or_was_overwritten_is_forgotten() -> None:
 
 
 def test_the_same_record_written_by_another_plane_is_not_ours() -> None:
-    """Seen on two real nodes: a busy API answered none of three planes in time, and each told of the one failover."""
+    """Seen on two real nodes: a busy API answered none of three planes in time, and each reported the one failover."""
     writes = UnansweredWrites()
     write, stored = _unanswered(1)
     writes.note(write)
@@ -313,7 +315,7 @@ def test_the_same_record_written_by_another_plane_is_not_ours() -> None:
     assert writes.take(write.request, stored.record) is None
 
 
-# ---- While a new process of the master registers, the plane does not send it the epoch of the process before it (rule 6).
+# ---- While a new process of the master registers, the plane does not send it the previous process's epoch (rule 6).
 
 
 async def test_it_is_not_told_the_epoch_of_the_process_before_it(group: World) -> None:
@@ -322,7 +324,7 @@ async def test_it_is_not_told_the_epoch_of_the_process_before_it(group: World) -
     assert first.epoch == 1
     await plane.stop()
     await first.kill()
-    # The next plane knows of no death: its record says that broker 1 is master, and then its new process registers.
+    # The next plane has seen no death: its record names broker 1 as master, and then the new process of broker 1 registers.
     plane = await group.plane(store, settings=LOOSE)
     await eventually(
         lambda: len(snapshot_of(plane, plane.keys()[0]).live) == 2 if plane.keys() else 0, what="two are heard"
@@ -332,7 +334,7 @@ async def test_it_is_not_told_the_epoch_of_the_process_before_it(group: World) -
     store.writing.clear()
     restarting = asyncio.create_task(first.restarted(host=first.host, port=port))
     await eventually(lambda: store.waiting, what="the registration is being committed")
-    for _ in range(20):  # several ticks of the plane: what would be told is told in the first of them
+    for _ in range(20):  # several ticks of the plane: it would send a role in the first of them
         await asyncio.sleep(plane._settings.tick_seconds)
     assert group.journal.count("1008 to 1") == told_before
     store.writing.set()
@@ -341,11 +343,11 @@ async def test_it_is_not_told_the_epoch_of_the_process_before_it(group: World) -
     assert not [line for line in group.journal if line == "1 master 1"][1:]
 
 
-# ---- ElectMaster (1002) never replaces a granted master by itself: a failover or a switchover does that.
+# ---- ElectMaster (1002) alone never replaces a granted master: only a failover or a switchover does.
 
 
 async def test_a_master_that_falls_silent_while_a_caller_waits_for_the_store_is_fenced_first(group: World) -> None:
-    """The caller found it alive; at the moment of the decision it is not. The answer must not be another master."""
+    """The caller found the master alive; at the decision it is silent. The answer must not name another master."""
     store, fencer = Store(), Fencer(group)
     plane, (first, second, _) = await group.serving(store, fencer=fencer)
     store.reading.clear()
@@ -369,7 +371,7 @@ async def test_a_master_that_falls_silent_while_a_caller_waits_for_the_store_is_
 
 
 async def test_a_designated_member_that_comes_alive_in_between_does_not_take_office_undrained(group: World) -> None:
-    """The trial said no (it was not alive), so no switchover was begun; when the store answers it would say yes."""
+    """It was not alive at the trial election, so no switchover began; when the store answers, it is alive and electable."""
     store = Store()
     plane, (first, second, third) = await group.serving(store)
     second.silent = True
@@ -392,7 +394,7 @@ async def test_a_designated_member_that_comes_alive_in_between_does_not_take_off
 
 
 class DeletingFencer(Fencer):
-    """While it fences, the group's owner deletes it, and its members go."""
+    """While it fences, the group is deleted and its members are gone."""
 
     def __init__(self, group: World, directory: PodsDirectory) -> None:
         super().__init__(group)
@@ -439,7 +441,7 @@ def rows() -> list[tuple[str, Path]]:
 
 @functools.cache
 def defined(file: Path) -> set[str]:
-    """Functions, and methods by the name of their class."""
+    """Return the file's functions, and its methods by class."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     names = {node.name for node in tree.body if isinstance(node, kinds)}
@@ -449,7 +451,7 @@ def defined(file: Path) -> set[str]:
 
 @functools.cache
 def called(file: Path) -> set[str]:
-    """The names of all functions and methods that are called in this file."""
+    """Return the names of all functions and methods that this file calls."""
     calls = (node.func for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Call))
     return {
         func.attr if isinstance(func, ast.Attribute) else func.id

@@ -1,4 +1,4 @@
-"""Before a master is killed: the other planes are asked, a starting master gets its time, and so does the plane of a change."""
+"""Before a plane kills a master it asks the other planes, and waits for a starting master or for the plane that runs a change."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class StuckPlane(QuietHandler):
-    """Says of everybody, for ever, that it is alive; or says nothing at all."""
+    """Answers for ever that every member is alive, or does not answer at all."""
 
     def __init__(self, *, answers: bool = True) -> None:
         self._answers = answers
@@ -65,7 +65,7 @@ async def serving(handler: StuckPlane) -> AsyncIterator[str]:
 
 
 def only_the_failover_asks(*planes: ControllerPlane) -> None:
-    """A plane's care for silent members asks the others too: of a frozen master once it is a slave, of a slave that is late."""
+    """Switch off the other questions to planes: about a frozen former master, now a slave, and about a slave that is late."""
     for plane in planes:
         plane._silent_members.look_at = lambda *_: None  # type: ignore[method-assign]
 
@@ -81,10 +81,10 @@ async def _three_planes(group: World, **changes: Any) -> tuple[list[ControllerPl
 
 
 async def test_a_master_that_only_one_plane_does_not_hear_is_left_alone(group: World) -> None:
-    """However long it lasts: two of three planes hear it, so it is the one plane that is cut off."""
+    """However long it lasts: two of three planes hear the master, so the third plane is the one cut off."""
     planes, fencers, asked = await _three_planes(group, other_planes_patience_seconds=0.2)
     master = group.master()
-    master.answers_ha_status = False  # the way from the deaf plane to it is cut as well
+    master.answers_ha_status = False  # the path from the deaf plane to the master is cut too
     master.unheard_at = {planes[0].address}
     await eventually(lambda: snapshot_of(planes[0]).spared_on_testimony, what="the master to be left alone")
     before = asked[1].testimonies
@@ -109,7 +109,7 @@ async def test_a_master_that_no_plane_hears_is_replaced(group: World) -> None:
 
 
 async def _beside(group: World, other: str, **settings: Any) -> tuple[ControllerPlane, Fencer]:
-    """A plane that has this one beside it, and three brokers that know the first only."""
+    """Start a plane with this one as its peer; the three brokers know only the first."""
     fencer, own = Fencer(group), f"127.0.0.1:{free_port()}"
     port = int(own.rpartition(":")[2])
     plane, _ = await group.three_under(fencer=fencer, listen_port=port, peer_addresses=(own, other), **settings)
@@ -141,9 +141,9 @@ async def test_a_plane_that_says_nothing_costs_its_deadline_and_no_more(group: W
 
 
 async def test_a_master_is_silent_only_once_it_could_have_been_heard_as_master(group: World) -> None:
-    """A plane that was cut off learned who is master now, found it silent for as long as the cut, and killed it.
+    """A plane that had been cut off learned of a new master, counted the whole cut as that master's silence, and killed it.
 
-    Seen on two nodes: the connections to the other planes were not mended yet, so none of them could speak for it.
+    Seen on two nodes: its connections to the other planes were still down, so none of them could vouch for the master.
     """
     store, own = MemoryRecordStore(), f"127.0.0.1:{free_port()}"
     fencers = [Fencer(group), Fencer(group)]
@@ -216,11 +216,11 @@ def test_how_long_the_word_of_other_planes_counts(
     assert testimony.protects(silent_for_seconds, 10.0) is protected
 
 
-# ---- A master that has registered and not opened its port yet is starting, not dead, for a plane that never heard it.
+# ---- A master that has registered but not opened its port is starting, not dead, for a plane that never heard from it.
 
 
 class UnopenedPort(RemotingServer):
-    """Its address is known, and connections to it are refused."""
+    """An address that is known and refuses connections."""
 
     async def start(self, host: str, port: int) -> None:
         pass
@@ -246,7 +246,7 @@ async def _two_planes(group: World, **changes: Any) -> tuple[list[ControllerPlan
 
 
 async def test_a_master_that_another_plane_hears_is_starting(group: World) -> None:
-    """However long it takes: the plane that never heard it asks the others before it takes a closed port for a death."""
+    """However long the start takes: a plane that never heard the master asks the others before a closed port counts as death."""
     (first, second), (heard, unheard) = await _two_planes(
         group, startup_timeout_seconds=0.3, other_planes_patience_seconds=1000.0
     )
@@ -264,7 +264,7 @@ async def test_a_master_that_another_plane_hears_is_starting(group: World) -> No
 
 @pytest.mark.usefixtures("loop_clock")
 async def test_a_master_nobody_else_can_speak_for_is_given_its_start(group: World) -> None:
-    """The plane that heard it has gone: it has as long as a start takes, counted from when the record named it; then it is dead."""
+    """The plane that heard the master is gone: it counts as dead only when a start's time has passed since the record named it."""
     (first, second), (_, unheard) = await _two_planes(group, startup_timeout_seconds=1.0)
     await look_up(second)
     master = StartingBroker(group, unheard_at={second.address})

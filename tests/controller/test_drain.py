@@ -1,4 +1,4 @@
-"""A master whose pod goes is moved first, also behind a Service; a group that its owner woke tells one planned change of master."""
+"""The mastership moves before the master's pod goes, also behind a Service; waking a group is reported as one planned change."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def test_a_master_is_moved_off_a_pod_that_is_about_to_go(group: World) -> 
     directory = PodsDirectory(settings=STRICT)
     plane, (first, second, third) = await group.three_under(directory=directory)
     group.journal.clear()
-    directory.report_leaving(KEY, first.host, second.host)  # 2 would be the best, but goes as well
+    directory.report_leaving(KEY, first.host, second.host)  # 2 would be the best candidate, but its pod is going too
     await eventually(lambda: third.sync_state_set == {1, 2, 3}, what="3 to be master of all")
     assert group.journal[0] == "minInSyncReplicas=99 at 1"
     timeline = await eventually(lambda: snapshot_of(plane).last_switchover, what="the switchover's end")
@@ -40,7 +40,7 @@ async def test_a_master_is_moved_off_a_pod_that_is_about_to_go(group: World) -> 
 
 
 async def test_where_everybody_goes_the_master_stays(group: World) -> None:
-    """Else the mastership would go round and round among those that are about to go."""
+    """Otherwise the mastership would circle among the pods that are about to go."""
     directory = PodsDirectory(settings=STRICT)
     plane, brokers = await group.three_under(directory=directory, drain_again_seconds=0.02)
     directory.report_leaving(KEY, *(broker.host for broker in brokers))
@@ -59,7 +59,7 @@ async def test_a_failover_prefers_those_that_stay(group: World) -> None:
 
 
 async def test_two_planes_that_collide_move_it_once(group: World) -> None:
-    """Their ranks keep them apart; where they do not (here nobody knows the other), the record does."""
+    """Planes take turns by rank. Here neither plane knows the other, so the conflict at the record decides."""
     store = MemoryRecordStore()
     directories = [PodsDirectory(settings=STRICT), PodsDirectory(settings=STRICT)]
     told = Notes()
@@ -82,7 +82,7 @@ async def test_two_planes_that_collide_move_it_once(group: World) -> None:
 
 
 async def test_a_master_whose_pod_was_removed_by_force_is_moved_without_waiting_for_a_topics_copy(group: World) -> None:
-    """Its process ends within seconds; a failover would lose the same topic, later."""
+    """The process ends within seconds; a failover would lose the same topic, only later."""
     directory = PodsDirectory(settings=STRICT)
     plane, (first, *others) = await group.three_under(
         directory=directory, metadata_copy_seconds=600.0, switchover_deadline_seconds=1200.0
@@ -95,7 +95,7 @@ async def test_a_master_whose_pod_was_removed_by_force_is_moved_without_waiting_
 
 
 async def test_a_drain_that_could_not_begin_is_no_incident(group: World) -> None:
-    """The port is closed already, the connections are not: a Java broker at its end. The failover is the one incident."""
+    """The port is closed, the connections are still open: a Java broker shutting down. The failover is the only incident."""
     directory, told = PodsDirectory(settings=STRICT), Notes()
     plane, (first, *_) = await group.three_under(directory=directory, observer=told, drain_again_seconds=0.02)
     await first.close_port()
@@ -108,7 +108,7 @@ async def test_a_drain_that_could_not_begin_is_no_incident(group: World) -> None
 
 
 async def test_a_drain_whose_master_ends_before_it_is_level_is_no_incident_of_its_own(group: World) -> None:
-    """A kubelet leaves the broker of a pod that was deleted by force some seconds, and a move may take longer."""
+    """After a forced deletion the kubelet gives the broker some seconds, and a switchover may take longer."""
     directory, told = PodsDirectory(settings=STRICT), Notes()
     plane, (first, *_) = await group.three_under(directory=directory, observer=told)
     first.links_behind = 100
@@ -121,13 +121,13 @@ async def test_a_drain_whose_master_ends_before_it_is_level_is_no_incident_of_it
     assert [(one.kind, one.outcome) for one in told.closed] == [(Kind.FAILOVER, Outcome.COMPLETED)]
 
 
-# ---- A master behind a Service whose pod was removed by force: the Service does not lead to its process any more.
+# ---- A master behind a Service whose pod was deleted by force: the Service no longer routes to its process.
 
 _hosts = (f"127.150.9.{number}" for number in itertools.count(2))
 
 
 class ServedDirectory(PodsDirectory):
-    """Its groups are known by Services; a test says which pods these lead to, and which were removed by force."""
+    """A directory of groups behind Services; the test sets each Service's pod, and the pods deleted by force."""
 
     def __init__(self) -> None:
         super().__init__(settings=STRICT)
@@ -136,18 +136,18 @@ class ServedDirectory(PodsDirectory):
         self.template = replace(self.template, translated=True, places=self.places, removed_places=self.removed)
 
     def remove_by_force(self, broker: ServedBroker) -> None:
-        """As ``kubectl delete pod --force``: the pod is gone from the API, its process is not."""
+        """As ``kubectl delete pod --force``: the pod is gone from the API, its process still runs."""
         self.removed[broker.pod] = self.places.pop(broker.pod)
         self.report_leaving(KEY, broker.host, by_force=True)
 
     def start_successor(self, broker: ServedBroker, ip: str) -> None:
-        """The next pod of that name has its address."""
+        """The next pod of that name takes over the address."""
         self.places[broker.pod] = PodPlace(ip=ip, address=broker.address)
         self.report_leaving(KEY)
 
 
 class ServedBroker(FakeBroker):
-    """Known by a Service, whose relay a test ends when the pod is gone."""
+    """A broker behind a Service; the test ends the Service's relay when the pod is gone."""
 
     def __init__(self, group: FakeGroup, **changes: Any) -> None:
         before: ServedBroker | None = changes.pop("known_by", None)
@@ -158,12 +158,12 @@ class ServedBroker(FakeBroker):
 
     @property
     def pod(self) -> str:
-        """The name stays, whichever pod has it."""
+        """The pod's name, which its successor has too."""
         return f"pod-{self.service_host}"
 
     @property
     def address(self) -> str:
-        """Where it says that it is."""
+        """The address that the broker registers."""
         return f"{self.service_host}:{self.port}"
 
     async def start(self) -> None:
@@ -181,7 +181,7 @@ class ServedBroker(FakeBroker):
         await asyncio.gather(_pump(reader, up_writer), _pump(up_reader, writer))
 
     async def lose_endpoint(self) -> None:
-        """The Service has no endpoint: it refuses connections, as kube-proxy does, and those through it are cut."""
+        """Leave the Service without an endpoint: like kube-proxy it refuses new connections and cuts the open ones."""
         assert self.relay is not None
         self.relay.close()
         for writer in self.relayed:
@@ -221,7 +221,7 @@ class Served:
 
 
 async def test_a_master_whose_pod_was_removed_by_force_is_moved_by_calls_to_its_pods_own_address(group: World) -> None:
-    """Its process lives for a second or two, and its Service refuses connections."""
+    """The process lives for a second or two longer, while its Service refuses connections."""
     directory = ServedDirectory()
     plane = await group.start_plane(directory=directory)
     first, *others = await Served(group, directory, plane).three()
@@ -236,7 +236,7 @@ async def test_a_master_whose_pod_was_removed_by_force_is_moved_by_calls_to_its_
 
 
 async def test_a_removed_master_that_ends_before_it_was_moved_is_replaced_without_a_fence(group: World) -> None:
-    """Its successor has begun: the Service says nothing of the old process, and its own address refuses."""
+    """Its successor has started: the Service proves nothing about the old process, whose own address refuses connections."""
     directory, fencer = ServedDirectory(), Fencer()
     plane = await group.start_plane(directory=directory, fencer=fencer)
     first, *others = await Served(group, directory, plane).three()
@@ -251,7 +251,7 @@ async def test_a_removed_master_that_ends_before_it_was_moved_is_replaced_withou
 
 
 async def test_a_removed_master_that_is_silent_and_may_wake_is_fenced_first(group: World) -> None:
-    """Its kernel takes connections at the pod's own address: that is no death, whatever the Service says."""
+    """The kernel still accepts connections at the pod's own address: the process is not dead, whatever the Service answers."""
     directory, fencer = ServedDirectory(), Fencer()
     plane = await group.start_plane(directory=directory, fencer=fencer)
     first, *others = await Served(group, directory, plane).three()
@@ -293,13 +293,13 @@ async def test_the_process_of_the_next_pod_is_called_at_the_service(group: World
 
 
 async def sees(plane: ControllerPlane, directory: PodsDirectory, *, hibernated: bool) -> None:
-    """Change the owner's wish, and wait until the plane goes by it."""
+    """Change the group's spec, and wait until the plane has adopted it."""
     directory.wish(deleting=hibernated, hibernated=hibernated)
     await eventually(lambda: group_of(plane).binding.hibernated is hibernated, what="the plane to know it")
 
 
 async def sleep_and_wake(plane: ControllerPlane, directory: PodsDirectory, brokers: Iterable[FakeBroker]) -> None:
-    """The group was put to sleep, all its brokers are down, and the plane knows that its owner woke it."""
+    """Hibernate the group, stop all its brokers, and wait until the plane knows that the group was woken."""
     await sees(plane, directory, hibernated=True)
     for each in brokers:
         await each.kill()
@@ -316,7 +316,7 @@ async def told_of(told: Notes) -> list[tuple[Trigger, Cause, Outcome]]:
 
 
 async def test_a_woken_master_that_is_heard_before_its_registration_was_not_lost(group: World) -> None:
-    """With several planes the registration goes to one, and the others hear the heartbeats before they read the record."""
+    """One of several planes gets the registration; the others get heartbeats before they read the record."""
     directory, told = PodsDirectory(), Notes()
     plane, (first, *others) = await group.three_under(directory=directory, observer=told)
     await sleep_and_wake(plane, directory, (*others, first))
@@ -331,7 +331,7 @@ async def test_a_woken_master_that_is_heard_before_its_registration_was_not_lost
 
 
 async def test_a_woken_masters_own_election_that_the_store_did_not_answer_is_told_as_waking(group: World) -> None:
-    """The write arrived: what ends the change has only the plan in the record to go by."""
+    """The write arrived without an answer: only the plan in the record says how the change ends."""
     directory, told, store = PodsDirectory(), Notes(), MuteStore()
     plane, (first, *others) = await group.three_under(store, directory=directory, observer=told)
     await sleep_and_wake(plane, directory, (*others, first))
@@ -343,7 +343,7 @@ async def test_a_woken_masters_own_election_that_the_store_did_not_answer_is_tol
 
 
 async def test_nobody_is_elected_before_a_woken_member_has_reported_its_log(group: World) -> None:
-    """Else the first that registers begins an election that finds nobody, and the group tells two changes of master."""
+    """Otherwise the first registration starts an election without a candidate, and the group reports two changes of master."""
     directory, told = PodsDirectory(), Notes()
     plane, (first, *others) = await group.three_under(directory=directory, observer=told)
     await sleep_and_wake(plane, directory, (*others, first))

@@ -1,4 +1,4 @@
-"""A master is lost: which member is elected, in which order brokers are notified, what is fenced first, when none is elected."""
+"""A master is lost: what is fenced first, which member is elected, in which order brokers are notified, when no one is elected."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ from tests.support.pods_directory import PodsDirectory
 
 
 async def frozen_master(group: World, **more: Any) -> tuple[ControllerPlane, Notes, FakeBroker]:
-    """Three brokers under a plane, whose master has just fallen silent; returns that master and what the plane reports."""
+    """Start three brokers under a plane and freeze the master; return it and the plane's reports."""
     notes = Notes()
     plane, (first, *_) = await group.three_under(observer=notes, **more)
     first.freeze()
@@ -74,7 +74,7 @@ async def test_a_dead_master_is_replaced_at_once_and_all_are_told_in_order(group
     ids=["frozen", "nothing answers at its address"],
 )
 async def test_a_frozen_master_is_killed_before_anybody_is_elected(group: World, cut_off: bool) -> None:
-    """CNPG #7407, #7465, canonical/postgresql-operator #712, #1152: two masters, because nobody stopped the old one.
+    """CNPG #7407, #7465, canonical/postgresql-operator #712, #1152: two masters, because the old one was not stopped.
 
     The kernel of a frozen master takes connections. Where nothing answers and the kubelet finds it running, it was cut off.
     """
@@ -94,9 +94,9 @@ async def test_a_frozen_master_is_killed_before_anybody_is_elected(group: World,
 
 @contextlib.contextmanager
 def nothing_answers_at(broker: FakeBroker) -> Iterator[None]:
-    """Connections to its address are neither taken nor refused: what listens there has its queue full."""
+    """Connections to this address are neither accepted nor refused: the listener's queue is full."""
     host, _, port = broker.address.rpartition(":")
-    listener = broker._server._listener  # the connections it has must stay
+    listener = broker._server._listener  # its open connections must stay
     assert listener is not None
     listener._server.close()
     with socket.socket() as full, socket.socket() as first, socket.socket() as second:
@@ -115,7 +115,7 @@ def nothing_answers_at(broker: FakeBroker) -> Iterator[None]:
 async def test_a_fence_that_is_not_confirmed_is_told(group: World, trusted: str) -> None:
     """CNPG #11347, #11348: an old primary that does not answer held the failover up.
 
-    No kubelet answers from a node that is cut off: the incident says what may be trusted, such as the fence inside the pod.
+    On a node that is cut off no kubelet answers: the incident names the fence that is relied on, such as the one in the pod.
     """
     directory = PodsDirectory(settings=STRICT, unconfirmed_trust=trusted)
     _, notes, _ = await frozen_master(group, directory=directory, fencer=Fencer(group, confirms=False))
@@ -131,7 +131,7 @@ async def test_a_fence_that_is_not_confirmed_is_told(group: World, trusted: str)
 async def test_where_the_fence_confirms_nothing_the_fence_timeout_passes_before_the_election(
     group: World, untouched: bool
 ) -> None:
-    """The fence inside the pod may still be about to kill, however soon the fence from outside ended."""
+    """However soon the fence from outside ends, the fence in the pod may still be about to kill."""
     directory = PodsDirectory(settings=STRICT, fence_timeout_seconds=1.0)
     fencer = Fencer(group, confirms=False, untouched=untouched)
     _, notes, _ = await frozen_master(group, directory=directory, fencer=fencer)
@@ -152,7 +152,7 @@ async def test_a_master_that_is_heard_while_an_empty_fence_waits_is_left_alone(g
 
 
 async def test_who_was_not_seen_dead_is_in_the_record_until_it_follows(group: World) -> None:
-    """In the record: the reconcile plane, which tells of it, may run in another operator pod, or start anew."""
+    """The reconcile plane reports the unfenced master, and may run in another operator pod or restart: so the record keeps it."""
     store, fencer = MemoryRecordStore(), Fencer(group, confirms=False)
     plane, (first, _, _) = await group.three_under(fencer=fencer, store=store)
 
@@ -191,7 +191,7 @@ async def test_a_silent_master_that_nobody_could_replace_is_left_alone_until_it_
 
 
 async def test_a_silent_master_whose_disk_goes_with_its_pod_is_never_fenced_without_a_successor(group: World) -> None:
-    """A fence deletes the pod: it deleted the last copy."""
+    """The fence deletes the pod, and so had deleted the last copy of the data."""
     fencer = Fencer(group)
     plane = await group.plane(
         directory=PodsDirectory(ephemeral=True),
@@ -234,7 +234,7 @@ async def test_a_closed_connection_alone_is_fenced_like_silence(group: World) ->
     assert notes.closed[0].trigger is Trigger.CONNECTION_CLOSED
     detection_seconds = notes.closed[0].detection_seconds
     assert detection_seconds is not None
-    assert detection_seconds > 0.3  # something listens there: it got more than the grace
+    assert detection_seconds > 0.3  # a listener is there: the member got more than the grace period
     assert fencer.fenced == [1]
 
 
@@ -242,9 +242,9 @@ async def test_a_closed_connection_alone_is_fenced_like_silence(group: World) ->
 async def test_a_closed_connection_whose_fence_is_not_confirmed_waits_for_the_fence_in_the_pod(
     group: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A node was cut off: its closed connection tells of the loss long before the heartbeat timeout, and the fencing is over soon.
+    """A node is cut off: the closed connection shows the loss long before the heartbeat timeout, and fencing ends soon.
 
-    The fence in the pod counts heartbeat timeout and fence timeout from the last heartbeat on, and may kill later.
+    The fence in the pod counts heartbeat timeout plus fence timeout from the last heartbeat, so it may kill later.
     """
 
     async def nothing_answers(address: str, *, deadline_seconds: float) -> None:
@@ -266,7 +266,7 @@ async def test_a_closed_connection_whose_fence_is_not_confirmed_waits_for_the_fe
 
 
 async def test_a_master_whose_heartbeats_are_lost_but_who_answers_is_left_alone(group: World) -> None:
-    """F14: the way from the master to us is cut, the data path is healthy; nobody is killed for it."""
+    """F14: the path from the master to the plane is cut, the data path is healthy: no broker is killed."""
     notes, fencer = Notes(), Fencer(group)
     plane, (first, _, _) = await group.three_under(observer=notes, fencer=fencer)
     first.asked.clear()
@@ -282,7 +282,7 @@ async def test_a_terminated_container_is_certainty(group: World) -> None:
     _plane, (first, _, _) = await group.three_under(
         directory=directory, observer=notes, fencer=fencer, pause_threshold_seconds=0.2
     )
-    first.freeze()  # its sockets stay: only the container's end is known
+    first.freeze()  # its sockets stay open: only the container's end is known
     directory.report_terminated(KEY, 1, address=first.address)
     await eventually(lambda: notes.closed, what="the incident to be closed")
     assert notes.closed[0].trigger is Trigger.CONTAINER_TERMINATED
@@ -306,7 +306,7 @@ async def test_without_a_member_in_sync_nobody_is_elected_until_one_comes_back(g
     assert (record.master_broker_id, record.master_epoch, record.sync_state_set) == (None, 2, frozenset({1}))
     again = await first.restarted()
     await eventually(lambda: again.is_master, what="the only member of the set to be master again")
-    assert again.epoch == 3  # one epoch for the loss, one for the return, however often it was tried
+    assert again.epoch == 3  # one epoch for the loss and one for the return, however many attempts there were
 
 
 async def test_nobody_is_elected_for_a_group_that_is_being_deleted(group: World) -> None:
@@ -323,7 +323,7 @@ async def test_nobody_is_elected_for_a_group_that_is_being_deleted(group: World)
 
 
 async def test_fences_hear_that_a_whole_group_stops(client: RemotingClient, group: World) -> None:
-    """Nobody will be elected: the preStop hook of its master has nothing to wait for."""
+    """No member can be elected: the preStop hook of the master has nothing to wait for."""
     directory = PodsDirectory(settings=STRICT)
     plane, _ = await group.three_under(directory=directory)
 
@@ -337,7 +337,7 @@ async def test_fences_hear_that_a_whole_group_stops(client: RemotingClient, grou
 
 
 async def test_a_restarted_master_gets_a_new_epoch(group: World) -> None:
-    """Safety rule 6: nobody writes other bytes under an epoch that a dead process wrote under."""
+    """Safety rule 6: no process writes other bytes under an epoch that a dead process wrote under."""
     await group.plane(settings=LOOSE)
     first = await group.broker()
     again = await first.restarted()
@@ -373,7 +373,7 @@ async def test_a_fresh_plane_replaces_a_master_that_is_never_heard(group: World)
 
 
 async def test_a_fresh_plane_elects_nobody_before_it_could_have_heard_all_who_could_lead(group: World) -> None:
-    """The master is certainly dead. Who is missing from a cold table is not, and may be the better one."""
+    """The master is proven dead. A member not heard yet after a plane's start is not, and may be the better candidate."""
     store, notes, directory = MemoryRecordStore(), Notes(), PodsDirectory(settings=STRICT)
     plane, (first, second, third) = await group.three_under(store)
     await plane.stop()
@@ -391,7 +391,7 @@ async def test_a_fresh_plane_elects_nobody_before_it_could_have_heard_all_who_co
 
 
 async def test_our_own_pause_is_nobodys_death(group: World) -> None:
-    """F20, I20: the event loop stands still for longer than the heartbeat timeout; nobody is replaced."""
+    """F20, I20: the event loop stalls for longer than the heartbeat timeout; no master is replaced."""
     notes = Notes()
     plane, _ = await group.three_under(observer=notes, pause_threshold_seconds=0.15, heartbeat_timeout_seconds=0.3)
     time.sleep(0.8)  # noqa: ASYNC251 - the pause
@@ -402,7 +402,7 @@ async def test_our_own_pause_is_nobodys_death(group: World) -> None:
 
 
 async def test_an_election_by_a_broker_waits_for_the_masters_death_to_be_established(group: World) -> None:
-    """A slave's ElectMaster must not replace a silent master that nobody has fenced."""
+    """A slave's ElectMaster must not replace a silent master that has not been fenced."""
     fencer = Fencer(group)
     plane, (first, second, _) = await group.three_under(fencer=fencer)
     first.freeze()
@@ -414,7 +414,7 @@ async def test_an_election_by_a_broker_waits_for_the_masters_death_to_be_establi
 
 
 async def test_an_owner_may_have_a_lost_master_waited_for(group: World) -> None:
-    """CNPG #6091: failoverDelay never ended. It waits for the return; who then leads is an election among all that live."""
+    """CNPG #6091: failoverDelay never ended. The plane waits for the master's return, then elects among all live members."""
     directory = PodsDirectory(settings=STRICT, failover_delay_seconds=1000.0)
     plane, (first, second, third) = await group.three_under(directory=directory, no_successor_pause_seconds=0.02)
     await first.kill()
@@ -427,7 +427,7 @@ async def test_an_owner_may_have_a_lost_master_waited_for(group: World) -> None:
 
 
 async def test_a_master_that_takes_its_role_late_ends_its_incident_then(group: World) -> None:
-    """A long outage is one incident, and a whole one: the log and the counter are what availability is reckoned from."""
+    """A long outage is one complete incident: availability is computed from the incident log and the counter."""
     notes, told = Notes(), asyncio.Event()
     plane, (first, *others) = await group.three_under(
         observer=notes, role_change_deadline_seconds=0.2, incident_deadline_seconds=60.0
@@ -447,7 +447,7 @@ async def test_a_master_that_takes_its_role_late_ends_its_incident_then(group: W
 
 
 async def test_a_group_whose_members_in_sync_are_dead_takes_no_writes(group: World) -> None:
-    """They keep their seats, for the set is not made smaller than the minimum. That nobody is lost as master opens no incident."""
+    """They keep their seats, as the set never shrinks below the minimum. Without a lost master there is no incident."""
     notes = Notes()
     plane, (_, *others) = await group.serving(observer=notes)
     for each in others:
@@ -466,11 +466,11 @@ async def test_a_group_whose_only_member_comes_back_ends_its_incident_by_the_mem
     first = await group.broker()
     await eventually(lambda: snapshot_of(plane).writable)
     await first.kill()
-    await eventually(lambda: notes.closed, what="nobody to elect")
+    await eventually(lambda: notes.closed, what="an incident without a candidate")
     assert notes.closed[0].outcome is Outcome.NO_ELIGIBLE_REPLICA
     await first.restarted()
     await eventually(lambda: len(notes.closed) > 1, what="the end of the outage")
     incident = notes.closed[1]
     assert (incident.trigger, incident.outcome) == (Trigger.MASTERLESS, Outcome.COMPLETED)
     assert list(incident.milliseconds())[-2:] == ["roleChanged", "inSync"]
-    assert incident.last_sign_of_life_seconds == max(notes.closed[0].steps.values()), "the same outage goes on"
+    assert incident.last_sign_of_life_seconds == max(notes.closed[0].steps.values()), "the same outage continues"

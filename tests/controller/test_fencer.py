@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 async def test_a_pod_of_the_right_name_at_another_address_is_left_alone(api: KubernetesApi) -> None:
-    """`orders-4` exists too, and is somebody else's process (safety rule 8)."""
+    """`orders-4` exists too, and is another broker's process (safety rule 8)."""
     await create_pod(api, "orders-4", address="127.64.1.4")
     await create_pod(api, "orders-1")
     fencing = asyncio.create_task(KubernetesFencer(api).fence(BINDING, 4, ADDRESS, deadline_seconds=20.0))
@@ -58,7 +58,7 @@ async def test_nobody_at_the_address_confirms_nothing(api: KubernetesApi) -> Non
 
 
 async def test_the_next_pod_at_the_same_service_is_not_killed_for_the_one_before_it(api: KubernetesApi) -> None:
-    """Its start proves nothing of the old process: a pod that was deleted by force may run on, on a node that is cut off."""
+    """The new pod's start proves nothing about the old process: a pod deleted by force may still run on a node that is cut off."""
     known = "10.96.0.1:10911"
     await create_pod(api, "orders-1", address="127.64.1.9", known_by=known)
     there = replace(BINDING, translated=True, places={"orders-1": PodPlace(ip="127.64.1.9", address=known)})
@@ -85,7 +85,7 @@ async def test_a_master_that_was_never_heard_here_names_no_pod_that_could_be_kil
     engine, known = plane._failover, group_of(plane)
     assert (await engine._kill(known, 1, "10.96.0.1:10911")).confirmed
     assert fencer.asked == [first.address.rpartition(":")[0] + ":10911"], (
-        "where its heartbeats came from, not the Service"
+        "the fence goes to the heartbeats' source address, not to the Service"
     )
     known.addresses.channel_hosts.clear()
     outcome = await engine._kill(known, 1, "10.96.0.1:10911")
@@ -117,7 +117,7 @@ async def test_the_fence_kills_the_pod_and_waits_for_its_end(api: KubernetesApi)
 async def test_a_fence_tells_whether_the_silent_one_still_ran(
     api: KubernetesApi, after_seconds: int, told: str
 ) -> None:
-    """Its end may be reported late: only what ended by the deletion ran until then."""
+    """The process's end may be reported late: it ran until the fence only if the deletion ended it."""
     await create_pod(api)
     fencing = asyncio.create_task(KubernetesFencer(api).fence(BINDING, 1, ADDRESS, deadline_seconds=10.0))
     await eventually(lambda: is_dying(api), what="the pod to be deleted")
@@ -147,7 +147,7 @@ PORT = 10913
 
 
 class PodsFence(asyncio.DatagramProtocol):
-    """What answers at the pod's port; `answers` says what."""
+    """The fence at the pod's port; `answers` sets its answer."""
 
     def __init__(self, answers: Callable[[bytes], bytes | None]) -> None:
         self.answers = answers
@@ -175,7 +175,7 @@ async def listening(answers: Callable[[bytes], bytes | None]) -> AsyncIterator[P
 
 
 async def make_pod(api: KubernetesApi, *, secret: str | None = None) -> str:
-    """A pod as the reconcile plane renders it, in short; returns its uid."""
+    """Create a reduced form of the pod that the reconcile plane renders; return its uid."""
     ports = [{"name": names.PORT_FENCE, "containerPort": PORT, "protocol": "UDP"}]
     mounted = {"secretName": secret or KEYS.secret_name("orders", GROUP_UID)}
     owner = {"apiVersion": names.API_VERSION, "kind": names.BROKER_GROUP_KIND, "name": "orders", "uid": GROUP_UID}
@@ -235,11 +235,11 @@ async def test_a_fence_that_proves_nothing_leaves_it_to_the_kubelet(
         assert "signed" not in outcome.how
         if fence == "another root's":
             assert heard is not None
-            assert not heard.heard, "a fence that holds another key is not even asked"
+            assert not heard.heard, "a fence with another key gets no question"
 
 
 async def test_a_forged_replayed_or_other_pods_confirmation_proves_nothing(api: KubernetesApi, tmp_path: Path) -> None:
-    """Whoever sits in the network has every datagram, and may answer first; the key he has not."""
+    """An attacker in the network sees every datagram and may answer first, but has no key."""
     uid = await make_pod(api)
     key, honest = KEYS.key_of(GROUP_UID), real_fence(tmp_path, uid)
     overheard = seal(Message(CONFIRMATION, b"n" * 16, b"c" * 16, 7.0), key, uid)
@@ -279,7 +279,7 @@ async def test_a_pod_at_another_address_is_ordered_nothing(api: KubernetesApi, t
 async def test_a_fence_that_was_started_again_is_asked_anew(
     monkeypatch: pytest.MonkeyPatch, api: KubernetesApi, tmp_path: Path
 ) -> None:
-    """It has forgotten the challenge: the order would be refused for ever."""
+    """A restarted fence has lost its challenge, and would refuse the old order for ever."""
     monkeypatch.setattr(fencing, "ANEW_SECONDS", 0.1)
     uid = await make_pod(api)
     fences = [real_fence(tmp_path, uid), real_fence(tmp_path, uid)]

@@ -1,4 +1,4 @@
-"""Which group a brokerName means: of twins, of groups that are unknown for a while, and of names that nobody registers under."""
+"""Which group a brokerName means: two groups of one name, groups unknown for a while, and names without a broker."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def pod_of(key: GroupKey) -> Peer:
 
 
 async def met(directory: KubernetesDirectory, *keys: GroupKey) -> list[GroupBinding]:
-    """The groups, once the watch has told of them."""
+    """Return the groups once the watch has delivered them."""
     found = [await eventually(lambda key=key: directory.binding(key), within_seconds=30) for key in keys]  # type: ignore[misc]
     return [one for one in found if one is not None]
 
@@ -82,11 +82,11 @@ async def test_of_one_namespace_the_first_is_meant_and_shown_to_the_twins_pods(
 async def test_two_that_both_live_are_told_apart_by_the_pod_that_asks(
     api: KubernetesApi, directory: KubernetesDirectory
 ) -> None:
-    """An operator of before let both begin: neither of them may lose its controller."""
+    """An earlier operator let both groups start: neither of them may lose its controller."""
     for key in (FIRST, TWIN):
         await create_group(api, key.name, begun=True, brokerName="first")
     stored = {key: (await api.get(BROKER_GROUPS, key.name, namespace="default"))["metadata"] for key in (FIRST, TWIN)}
-    # Of one second the uid decides.
+    # Created in the same second: the uid decides.
     older, younger = await met(
         directory, *sorted(stored, key=lambda key: (stored[key]["creationTimestamp"], stored[key]["uid"]))
     )
@@ -120,8 +120,10 @@ async def test_of_two_namespaces_each_has_its_own_unless_they_share_a_name_serve
     assert found is not None
     assert found.key == of_staging
     assert directory.find("first", peer=pod_of(FIRST)) is first
-    nobody = directory.find("first")
-    assert nobody is (first if of_staging == FIRST else None), "without a pod two worlds can't be told apart"
+    without_peer = directory.find("first")
+    assert without_peer is (first if of_staging == FIRST else None), (
+        "without a pod two groups of one name are indistinguishable"
+    )
 
 
 async def test_nothing_that_a_twins_pod_sends_touches_the_holder(
@@ -164,7 +166,7 @@ async def test_nothing_that_a_twins_pod_sends_touches_the_holder(
     assert group_of(plane, FIRST).live() == {}, "its heartbeat was not heard"
 
 
-# ---- A running master that polls while its group is unknown keeps its mastership when the group is made anew (issue 30, 4).
+# ---- A running master that polls while its group is unknown keeps its mastership when the group is recreated (issue 30, 4).
 
 NAMED = {"clusterName": "DefaultCluster", "brokerName": "first"}
 
@@ -214,7 +216,7 @@ async def test_the_registration_after_a_poll_is_of_the_process_that_runs(
     assert stored.record == RECORD
     polled = await poll(client, plane.address)
     assert (polled.code, (polled.ext_fields or {}).get("masterBrokerId")) == (ResponseCode.SUCCESS, "1")
-    # One poll stands for one registration: the next one on this connection is of a new process.
+    # One poll counts as one registration: the next one on this connection comes from a new process.
     assert (await register_at(client, plane.address, 1)).code == ResponseCode.SUCCESS
     assert await granted() is None
 
@@ -264,9 +266,9 @@ def test_made_up_names_take_no_real_groups_place() -> None:
 async def test_what_is_kept_of_made_up_names_has_a_bound(
     client: RemotingClient, group: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Asked for in every way, and beaten for over one connection; the real group and its master stay."""
+    """Requests of every kind, and heartbeats over one connection, name them; the real group and its master stay."""
     monkeypatch.setattr(group_directory, "MOST_UNREGISTERED", FEW)
-    others = kept_groups()  # of tests before this one
+    others = kept_groups()  # from earlier tests
     store = MemoryRecordStore()
     plane, _ = await group.three_under(store, settings=LOOSE)
     names = [f"made-up-{number}" for number in range(5 * FEW)]
@@ -298,8 +300,8 @@ async def test_an_address_begins_so_many_names_until_brokers_register(start_plan
     client, neighbour = RemotingClient(local_host="127.64.16.1"), RemotingClient(local_host="127.64.16.2")
     assert [await apply(client, plane, f"a-{number}") for number in range(5)] == [0, 0, 0, 16, 16]
     assert len(store._records) == 3
-    assert await apply(client, plane, "a-0", 2) == 0  # a name that has begun may go on
-    assert await apply(client, plane, "a-5", 7) == 16  # and what nothing comes of takes no place either
+    assert await apply(client, plane, "a-0", 2) == 0  # a known name may continue
+    assert await apply(client, plane, "a-5", 7) == 16  # and a request without effect takes no place either
     assert await apply(neighbour, plane, "a-3") == 0
     assert await register(client, plane, "a-0") == 0
     assert [await apply(client, plane, "a-4"), await apply(client, plane, "a-5")] == [0, 16]
@@ -311,7 +313,7 @@ async def test_an_address_begins_so_many_names_until_brokers_register(start_plan
 async def test_the_ids_of_a_name_that_gave_way_are_not_given_again(
     client: RemotingClient, start_plane: StartPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its broker wrote the id to its disk when 1013 was answered, and may register with it days later."""
+    """Its broker wrote the id to its disk at the answer to 1013, and may register with it days later."""
     monkeypatch.setattr(group_directory, "MOST_UNREGISTERED", FEW)
     store = FileRecordStore(tmp_path)
     plane = await start_plane(store)
@@ -330,7 +332,7 @@ async def test_the_ids_of_a_name_that_gave_way_are_not_given_again(
 async def test_a_group_whose_record_is_read_late_is_a_group_all_the_same(
     start_plane: StartPlane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A controller that began anew knows a group by its record, also where the name gave way while that was read."""
+    """A restarted controller knows a group by its record, even if the name was evicted while the record was read."""
     monkeypatch.setattr(group_directory, "MOST_UNREGISTERED", FEW)
     store, client = MemoryRecordStore(), RemotingClient()
     before = await start_plane(store)

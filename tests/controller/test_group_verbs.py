@@ -1,4 +1,4 @@
-"""What the rest of the operator asks of a group: elections, removals, topics, and brokers' configuration, which is read back."""
+"""The controller's interface to the rest of the operator: elections, removals, topics, broker configuration with read-back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 async def _only_the_third_is_left(plane: ControllerPlane, group: FakeGroup, brokers: list[FakeBroker]) -> None:
-    """The third falls out of the set, then the set is lost."""
+    """Let the third member leave the set, then lose the members of the set."""
     first, second, third = brokers
     third.ignored_ha_pushes = 1000
     first.linked.discard(3)
@@ -49,7 +49,7 @@ async def _kill(plane: ControllerPlane, broker: FakeBroker) -> None:
 
 @asynccontextmanager
 async def a_switchover(plane: ControllerPlane, master: FakeBroker) -> AsyncIterator[None]:
-    """Under way, and no further than that the old master acknowledges nothing; it ends afterwards."""
+    """Hold a switchover where the old master has stopped acknowledging; on exit let it finish."""
     master.role_change_waits = asyncio.Event()
     switching = asyncio.create_task(plane.switch_master(KEY))
     await eventually(lambda: master.minimum == 99, what="the old master to stop acknowledging")
@@ -97,7 +97,7 @@ async def test_a_dead_member_is_removed_and_its_id_stays_used(group: World) -> N
     await plane.remove_member(KEY, 3)
     record = record_of(plane)
     assert (record.sync_state_set, sorted(record.replicas), record.next_broker_id) == (frozenset({1, 2}), [1, 2], 4)
-    await plane.remove_member(KEY, 3)  # done is done
+    await plane.remove_member(KEY, 3)  # a completed removal is a no-op
     await first.propose_set()
     await eventually(lambda: first.sync_state_set == {1, 2}, what="the master to learn of the set")
     newcomer = await group.broker()
@@ -105,10 +105,10 @@ async def test_a_dead_member_is_removed_and_its_id_stays_used(group: World) -> N
 
 
 async def test_nobody_is_dead_before_it_could_have_been_heard(group: World) -> None:
-    """A plane that has just started has heard no member yet: a member that lives must not be removed for that."""
+    """A plane that has just started has heard no member yet: it must not remove a living member for that."""
     store = MemoryRecordStore()
     first_plane, _ = await group.three_under(store)
-    # The group's brokers do not know the second plane, so it hears none of them.
+    # The group's brokers do not know the second plane, so they send it no heartbeats.
     second_plane = await group.plane(store, broker_rescan_seconds=60.0)
     group.planes = [first_plane.address]
     await look_up(second_plane)
@@ -167,7 +167,7 @@ async def test_without_a_master_no_topic_is_made(group: World) -> None:
 
 
 async def test_topics_are_left_alone_while_a_master_is_moved(group: World) -> None:
-    """The next master might never copy a topic that its predecessor made in its last moment."""
+    """The next master might never copy a topic that its predecessor created just before the switch."""
     plane, (first, _, _) = await group.three_under()
     async with a_switchover(plane, first):
         with pytest.raises(GroupViewError, match="topics are left alone"):
@@ -182,7 +182,7 @@ async def test_configuration_is_left_alone_while_a_master_is_moved(group: World)
             await plane.set_broker_config(KEY, 1, {"minInSyncReplicas": "2"})
 
 
-# ---- Configuration that is read back (26): on a schedule, after every change, and a leftover of a switchover is put right.
+# ---- Read-back of broker configuration (26): on a schedule and after each change; leftovers of a switchover are repaired.
 
 WATCHED = frozenset({"minInSyncReplicas", "fileReservedTime"})
 
@@ -217,7 +217,7 @@ async def test_a_change_of_master_has_all_read_again(group: World) -> None:
 
 
 async def test_an_old_master_that_did_not_answer_its_role_gets_its_minimum_back_when_it_does(group: World) -> None:
-    """tests/core/traces/change_switchover_untold.txt: the change ends, and nobody holds the 99 any more."""
+    """tests/core/traces/change_switchover_untold.txt: the change ends, and no plan holds the minimum of 99 any more."""
     put = Notes()
     plane, (first, _, _) = await group.three_under(
         directory=PodsDirectory(settings=STRICT, watched_keys=WATCHED),

@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.directory.group_directory import GroupBinding
     from controller_core.model import BrokerGroupRecord
 
-# Where one of three is lost, nothing is acknowledged any more: its incident stays open.
+# If one of three is lost, the group acknowledges nothing: its incident stays open.
 FAILOVER_REASONS = ("MasterLost", "FailoverStarted", "FailoverCompleted", "FailoverCancelled")
 
 
-# A fence takes its time: one that another plane began beside it would be seen.
+# The fence is slow: a second fence by another plane would show.
 FENCE_SECONDS = 0.1
 
 
 class SlowFencer(Fencer):
-    """Kills the fake broker, after all planes have begun; a second kill of it is confirmed as well."""
+    """Kills the fake broker after all planes have started; confirms a second kill of it as well."""
 
     def __init__(self, group: World, *, planes: int) -> None:
         super().__init__(group)
@@ -65,7 +65,7 @@ class SlowFencer(Fencer):
 
 
 class Told(Notes):
-    """What one plane reports, its Events too."""
+    """One plane's reports and Events."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,12 +101,12 @@ async def test_three_planes_see_one_loss_and_one_tells_it(group: World, how: str
     shown = [snapshot_of(plane).last_failover for plane in planes]
     assert [one for one in shown if one is not None] == incidents
     if how == "frozen":
-        # One after the other may be two: a heartbeat that arrives late, on a busy machine, ends the first.
+        # Two fences in sequence are possible: on a busy machine a late heartbeat ends the first.
         assert fencer.most_at_once == 1, "the plan was in the record before the fence: no other plane began one"
 
 
 class EndRefused(Store):
-    """Does not answer the next `left` writes that would take a change of master out of the record, or mark it as told."""
+    """Does not answer the next `left` writes that remove a change of master from the record or mark it as delivered."""
 
     left = 0
 
@@ -123,7 +123,7 @@ class EndRefused(Store):
 
 
 async def test_an_end_that_the_store_did_not_take_is_written_by_the_plane_that_told_of_it(group: World) -> None:
-    """Else another plane, that finds the change unmoved, takes it over and tells of it again."""
+    """Otherwise another plane finds the change without progress, takes it over and reports it a second time."""
     store, told = EndRefused(), Told()
     _plane, _ = await group.serving(store, observer=told)
     store.left = 2
@@ -135,7 +135,7 @@ async def test_an_end_that_the_store_did_not_take_is_written_by_the_plane_that_t
 
 
 class LateView(Store):
-    """One plane's view of a store that another plane writes to: its watch says nothing while it is late."""
+    """One plane's view of a store that another plane writes to: its watch delivers nothing while `late` is set."""
 
     def __init__(self, shared: MemoryRecordStore) -> None:
         super().__init__(shared)
@@ -150,7 +150,7 @@ class LateView(Store):
 
 
 async def test_a_masters_new_process_that_registers_elsewhere_and_asks_here_is_one_incident(group: World) -> None:
-    """Issue 30, b: one kill was told with no incident. The plane that elected had not read yet that the master was lost."""
+    """Issue 30, b: one kill opened no incident. The electing plane had not read yet that the master was lost."""
     shared = MemoryRecordStore()
     view, told = LateView(shared), Told()
     _plane, (first, *_) = await group.serving(view, observer=told)
@@ -167,7 +167,7 @@ async def test_a_masters_new_process_that_registers_elsewhere_and_asks_here_is_o
 
 
 class MuteAfterTold(LateView):
-    """Writes that all were told of a change, and answers nothing from then on until `mute` is cleared."""
+    """Writes that a change was delivered to all brokers; from then on it answers nothing until `mute` is cleared."""
 
     mute = False
 
@@ -192,9 +192,9 @@ class MuteAfterTold(LateView):
 async def test_a_change_that_another_plane_supersedes_while_the_store_is_mute_is_still_an_incident(
     group: World, again: bool
 ) -> None:
-    """The other plane read that all were told and left the incident to this one, which never read that its write had landed.
+    """The other plane read the completed delivery and left the incident to this one, which never learned that its write landed.
 
-    Or (`again`) read it, and then waited for ten minutes because the next election had the same winner.
+    With `again` this plane learned it, and then waited ten minutes because the next election had the same winner.
     """
     shared = MemoryRecordStore()
     view, told = MuteAfterTold(shared), Told()
@@ -240,7 +240,7 @@ async def test_a_change_that_a_plane_supersedes_which_dies_before_it_tells_is_st
     assert [(one.from_broker_id, one.epoch_after, one.outcome) for one in told.closed] == [(1, 2, Outcome.COMPLETED)]
 
 
-# ---- The incident log: a change of master is noted when it begins, when it is durable, and when it ends.
+# ---- The incident log: one line when a change of master begins, one when it is durable, one when it ends.
 
 
 async def test_a_failover_and_a_switchover_are_noted_before_anybody_is_told(group: World, tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ async def test_a_failover_and_a_switchover_are_noted_before_anybody_is_told(grou
     assert master.broker_id == 1
 
 
-# ---- A master that crashes in a loop is passed over for longer and longer, while another member can lead (F38).
+# ---- A crash-looping master is passed over with a growing penalty while another member can lead (F38).
 
 
 def _lost_at(*times_seconds: float) -> CrashLoops:
@@ -291,7 +291,7 @@ def test_the_penalty_doubles_with_each_loss(lost_at: tuple[float, ...], penalty_
 
 
 def test_a_loop_costs_at_most_one_election_a_minute() -> None:
-    """It crashes ten seconds after each of its elections, and is elected whenever nobody passes it over."""
+    """The member crashes ten seconds after each of its elections, and wins whenever no penalty holds it back."""
     loops, elections = CrashLoops(), list[float]()
     now_seconds, master = 0.0, 1
     while now_seconds < 3600.0:
@@ -300,7 +300,7 @@ def test_a_loop_costs_at_most_one_election_a_minute() -> None:
             master = 2 if loops.penalised(now_seconds) else 1
             elections.append(now_seconds)
         elif master == 2 and not loops.penalised(now_seconds):
-            master = 1  # the worst case: the other one is lost the moment the penalty ends
+            master = 1  # the worst case: the other member is lost the moment the penalty ends
             elections.append(now_seconds)
         now_seconds += 1.0
     assert len([at for at in elections if at > 60.0]) <= 60
@@ -321,7 +321,7 @@ def test_one_loss_counts_once() -> None:
 
 
 async def test_a_looping_master_is_passed_over_among_equals(group: World) -> None:
-    """Its process is back before anybody misses it, and an election among equals prefers the old master: once."""
+    """Its process is back before a plane misses it. An election among equals prefers the old master, but only once."""
     plane, _ = await group.three_under()
     looping = group.master().broker_id
     masters = []

@@ -1,4 +1,4 @@
-"""The directory against the embedded API: who is who, who is dead, who leaves, and what a group's owner wants."""
+"""The directory against the embedded API: identities of pods, dead processes, leaving pods, and settings from the spec."""
 
 from __future__ import annotations
 
@@ -53,20 +53,20 @@ SERVICE = "127.150.1.1:10911"
 OF_KEYS = {"credentialsSecretRef": {"name": "keys"}}
 
 
-# ---- What a group's owner wants
+# ---- Settings from the group's spec
 
 
 def test_a_java_groups_election_may_be_trusted_by_the_bound_of_the_fences_in_its_pods() -> None:
     failover: dict[str, Any] = {"heartbeatTimeoutMilliseconds": 1500}
     binding = binding_of(group_object(implementation="Java", failover=failover))
-    # Heartbeat timeout less interval, and two thirds of the fence time.
+    # Heartbeat timeout minus interval, and two thirds of the fence timeout.
     assert "no controller for 2.5 s, at the latest after 3.25 s" in binding.unconfirmed_trust
     failover["isolation"] = {"enabled": False}
     assert binding_of(group_object(implementation="Java", failover=failover)).unconfirmed_trust == ""
 
 
 def test_the_word_of_java_masters_is_taken_below_the_floor() -> None:
-    """They may have acted on it before they asked (apache/rocketmq #9897)."""
+    """A Java master may have applied the smaller set before it asked (apache/rocketmq #9897)."""
     settings = binding_of(group_object(implementation="Java", version="5.5.0")).settings
     assert (settings.shrink_floor, settings.masters_shrink_first) == (True, True)
 
@@ -111,7 +111,7 @@ def test_a_human_accepts_an_epoch_by_an_annotation(text: str, expected: int) -> 
     ],
 )
 def test_a_name_server_is_dialled_by_the_name_that_the_brokers_mean(told: str, dialled: str) -> None:
-    """The operator's pod has another namespace: there `nameserver` was nobody, and no dead master was ever unregistered (104)."""
+    """In the operator's own namespace `nameserver` resolved to nothing, so no dead master was ever unregistered (104)."""
     assert binding_of(group_object(nameServers=[told])).name_servers == (dialled,)
 
 
@@ -147,14 +147,14 @@ async def test_a_group_that_is_being_deleted_is_marked_and_then_forgotten(cluste
 
 
 async def test_a_group_waits_for_the_fence_that_was_told_the_longest_time(cluster: Cluster) -> None:
-    """The owner has shortened the times; until a pod is made anew, the fence in it kills by those of before."""
+    """The spec's times became shorter; until a pod is recreated, the fence in it kills by the previous ones."""
     failover = {"heartbeatTimeoutMilliseconds": 1500}
     await create_group(cluster.api, implementation="Java", nameServers=["ns:9876"], version="5.5.0", failover=failover)
     for told, waits_seconds in (
         ({"FENCE_TIMEOUT": 4000, "FENCE_HEARTBEAT_TIMEOUT": 3000}, 7.0),
         ({"FENCE_TIMEOUT": 1500, "FENCE_HEARTBEAT_TIMEOUT": 9000}, 10.5),
         ({"FENCE_TIMEOUT": 1000, "FENCE_HEARTBEAT_TIMEOUT": 500}, 4.5),
-        ({"FENCE_TIMEOUT": 9000}, 4.5),  # told only half: no fence of ours
+        ({"FENCE_TIMEOUT": 9000}, 4.5),  # only half of the settings: not our fence
         ({}, 4.5),
     ):
         env = [{"name": f"{name}_MILLISECONDS", "value": str(milliseconds)} for name, milliseconds in told.items()]
@@ -206,7 +206,7 @@ async def test_a_pod_that_was_removed_by_force_is_leaving_until_its_address_or_i
 async def test_a_pod_behind_a_service_that_was_removed_by_force_is_where_it_was_until_its_own_address_is_anothers(
     cluster: Cluster,
 ) -> None:
-    """The next pod of its name is known by the same Service: that one's start ends the leaving, and not the old process."""
+    """The next pod has the same Service: its start ends the leaving, and proves nothing about the old process."""
     await create_group(cluster.api, network={"addressing": "ServiceIP"})
     await create_pod(cluster.api, known_by=SERVICE)
     await eventually(lambda: (found := cluster.directory.binding(ORDERS)) and found.places)
@@ -229,7 +229,7 @@ async def test_a_pod_behind_a_service_that_was_removed_by_force_is_where_it_was_
 async def test_an_address_is_a_pod_also_before_the_watch_has_told(cluster: Cluster) -> None:
     directory, peer = cluster.directory, Peer(namespace="default", pod_name="orders-1", group=ORDERS)
     await create_pod(cluster.api)
-    assert await directory.peer(HOST) == peer  # looked up at the API where the watch has not told yet
+    assert await directory.peer(HOST) == peer  # looked up at the API if the watch has not delivered it yet
     await eventually(lambda: directory.known_peer(HOST) == peer)
     assert await directory.peer(SECOND) is None
     await set_status(cluster.api, "orders-1", address="127.64.1.9", state=RUNNING)
@@ -238,7 +238,7 @@ async def test_an_address_is_a_pod_also_before_the_watch_has_told(cluster: Clust
 
 
 async def test_a_dead_process_is_told_once_and_belongs_to_its_address_and_id(cluster: Cluster) -> None:
-    """A pod whose disk was wiped comes back under a new id (safety rule 4), on its label; a restart is the end of a process."""
+    """A pod with a wiped disk returns under a new id (safety rule 4) on its label; a restart proves the old process dead."""
     gone: list[MemberGone] = []
     directory, third = cluster.directory, "127.64.1.3"
     directory.subscribe_gone(gone.append)
@@ -276,14 +276,14 @@ async def test_an_address_with_a_new_pod_says_nothing_of_the_old_one(cluster: Cl
     assert cluster.directory.is_terminated(ORDERS, 1, address=ADDRESS) is None
     await delete_pod(cluster.api, "orders-2")
     await cluster.misses()
-    for broker_id in (1, 2):  # the second one was removed by force: that says nothing about its process
+    for broker_id in (1, 2):  # the second pod was deleted by force: its process may still run
         assert cluster.directory.is_terminated(ORDERS, broker_id, address=ADDRESS) is None
 
 
 async def test_a_member_that_is_known_by_a_service_ends_leaves_and_comes_back_under_its_address(
     cluster: Cluster,
 ) -> None:
-    """One address, two pods after one another: the first one's end is told until the second runs, and not of the second."""
+    """Two pods in turn at one address: the first one's death is reported until the second runs, never for the second."""
     directory = cluster.directory
     await create_group(cluster.api, network={"addressing": "ServiceIP"})
     await create_pod(cluster.api, known_by=SERVICE)
@@ -336,17 +336,17 @@ async def test_pods_that_share_their_nodes_address_are_told_apart_by_nothing(clu
     ],
 )
 def test_a_container_between_two_processes_is_dead(status: dict[str, Any], told: str | None) -> None:
-    """An operator that starts while a killed master waits for its restart must not wait for heartbeats to be missed."""
+    """An operator that starts while a killed master awaits its restart must not wait for missed heartbeats."""
     pod = {"status": {"phase": "Running", "containerStatuses": [{"name": "broker", **status}]}}
     assert termination(pod) == told
 
 
-# ---- Zones, learners, and what else is known of members: of one whose pod is gone what was known last
+# ---- Zones, learners and other facts about members; for a member whose pod is gone, the last known facts
 
 
 @pytest.fixture
 async def quick(api: KubernetesApi) -> AsyncIterator[Cluster]:
-    """A cluster whose directory asks again at once for what is missing."""
+    """A cluster whose directory retries missing objects without a pause."""
     directory = KubernetesDirectory(api, missing_seconds=0.05)
     await directory.start()
     yield Cluster(api, directory)
@@ -373,7 +373,7 @@ async def test_the_zone_of_a_broker_id_is_its_nodes(quick: Cluster) -> None:
 
 
 async def test_who_was_started_as_a_learner_is_never_elected(quick: Cluster) -> None:
-    """By its pod's mark and for as long as that pod is there, also under an id that is not the pod's number."""
+    """The pod's label decides for as long as the pod exists, even if the broker's id is not the pod's ordinal."""
     await create_group(quick.api, replicas=4, replication={"learners": 1})
     mark = {names.ANNOTATION_LEARNER: "true"}
     await create_pod(quick.api, "orders-1")
@@ -388,7 +388,7 @@ async def test_who_was_started_as_a_learner_is_never_elected(quick: Cluster) -> 
 
 
 class NodesForbidden(KubernetesApi):
-    """An API whose role for us has no rights beyond the namespace."""
+    """An API that grants the directory no rights outside the namespace."""
 
     asked_for_nodes = 0
 
@@ -413,7 +413,7 @@ async def test_without_the_right_to_read_nodes_there_are_no_zones_and_nothing_el
         assert cluster.binding.credentials is None
         await create_pod(api, "orders-2", address=SECOND)
         await cluster.meets(SECOND)
-        assert refused.asked_for_nodes == 1, "a role that lacks a right is not asked again for every pod"
+        assert refused.asked_for_nodes == 1, "a missing right costs one request, not one for every pod"
         await directory.stop()
 
 
@@ -481,7 +481,7 @@ async def test_a_secret_that_comes_later_is_found_and_a_changed_one_is_read_when
 async def test_a_directory_that_starts_has_the_credentials_at_once_whatever_other_secret_the_api_cannot_give(
     api: KubernetesApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a new operator refuses, for a moment, the brokers of groups that demand signatures. As one that it cannot decrypt."""
+    """Otherwise a new operator briefly refuses brokers of groups that require signatures. The other Secret cannot be decrypted."""
     await create_secret(api, accessKey="orders", secretKey="one")
     await create_group(api, security=OF_KEYS)
     for name in ("first", "second"):

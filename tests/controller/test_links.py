@@ -1,4 +1,4 @@
-"""Members that are alive and not linked to their master, or linked and not heard by a controller: seen, told of, and cured."""
+"""Live members without a link to their master, or linked but not heard by a controller: detected, reported, repaired."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 async def test_a_link_that_breaks_in_a_settled_group_is_noticed_and_mended(group: World) -> None:
-    """The set may say that all is well: at the floor (three of three) a master cannot drop the slave that left it."""
+    """The SyncStateSet may still look complete: at the floor (three of three) a master cannot drop a slave that lost its link."""
     told = Notes()
     plane, (first, second, _) = await group.three_under(
         settings=ALL_THREE,
@@ -50,14 +50,14 @@ async def test_a_link_that_breaks_in_a_settled_group_is_noticed_and_mended(group
 
 
 async def test_the_master_tells_how_fast_each_link_is(group: World) -> None:
-    """By the same 907 that tells the links. A master that dies, or does not say, leaves no speed of before behind."""
+    """The 907 answer that lists the links has the speeds too. If the master dies or omits them, old speeds are dropped."""
     plane, (first, *others) = await group.three_under(link_check_seconds=0.05)
     first.link_speeds = {2: 1000, 3: 7}
     await eventually(lambda: snapshot_of(plane).replication_speeds == {2: 1000, 3: 7}, what="both speeds")
     first.link_speeds = {2: 1000}
     await eventually(lambda: snapshot_of(plane).replication_speeds == {2: 1000, 3: 0}, what="an idle link")
     first.answers_ha_status = False
-    await eventually(lambda: snapshot_of(plane).replication_speeds == {}, what="no speed that nobody says")
+    await eventually(lambda: snapshot_of(plane).replication_speeds == {}, what="speeds without a report to be dropped")
     first.answers_ha_status = True
     await eventually(lambda: snapshot_of(plane).replication_speeds == {2: 1000, 3: 0}, what="the speeds again")
     await first.kill()
@@ -75,12 +75,12 @@ def test_a_speed_is_a_members_only_where_its_host_is() -> None:
     status = HARuntimeInfoBody(master=True, ha_connection_info=links)
     assert speeds_of_links({2: "10.0.0.2", 3: "fd00::3", 4: "10.0.0.4"}, status) == {2: 11, 3: 7}
     assert speeds_of_links({2: "10.0.0.2", 4: "10.0.0.2", 3: "fd00::3"}, status) == {3: 7}, (
-        "whose link it is, nothing tells"
+        "the answer does not identify the link's member"
     )
 
 
 async def test_new_links_are_looked_at_often(group: World) -> None:
-    """A Java slave may break its first one at once, and calls again only after 5 s: seen after failovers."""
+    """A Java slave may break its first link at once and dials again only after 5 s: seen after failovers."""
     seldom: dict[str, Any] = {"link_check_seconds": 3600.0, "configuration_check_seconds": 3600.0}
     plane, (first, *others) = await group.three_under(**seldom)
     await first.kill()
@@ -96,7 +96,7 @@ async def test_new_links_are_looked_at_often(group: World) -> None:
 
 
 async def test_a_slave_on_a_wrong_link_is_cured_by_two_epochs(group: World) -> None:
-    """Chained behind another slave: it has everything, never enters the set, and heeds a 906 only after a change of role."""
+    """A slave chained behind another slave has all data, never enters the set, and applies a 906 only after a change of role."""
     told = Notes()
     plane, (first, second, third) = await group.three_under(
         observer=told, link_check_seconds=0.05, link_missing_longest_seconds=0.1, cure_after_seconds=0.2
@@ -117,7 +117,7 @@ async def test_a_slave_on_a_wrong_link_is_cured_by_two_epochs(group: World) -> N
 
 
 async def test_no_epochs_are_spent_on_a_slave_again_and_again(group: World) -> None:
-    """Where the network keeps it from the master, the cure cures nothing."""
+    """If the network separates the slave from the master, new epochs repair nothing."""
     told = Notes()
     plane = await group.plane(
         settings=LOOSE,
@@ -138,7 +138,7 @@ async def test_no_epochs_are_spent_on_a_slave_again_and_again(group: World) -> N
 
 
 async def test_a_link_that_ends_at_once_again_and_again_is_given_up(group: World) -> None:
-    """As a Java slave whose log ends in the header of a frame that it misread: each link ends by "offset is not align"."""
+    """As a Java slave whose log ends in a misread frame header: each link ends with "offset is not align"."""
     told = Notes()
     plane, (first, second, _) = await group.three_under(
         settings=LOOSE,
@@ -158,8 +158,8 @@ async def test_a_link_that_ends_at_once_again_and_again_is_given_up(group: World
         await asyncio.sleep(0.9)
         first.linked.add(2)
         await asyncio.sleep(0.6)
-        assert snapshot_of(plane).unlinked == frozenset(), "a link that stands is seen"
-    assert told.cured == [(2, 3)], "no epochs are spent again on links that do not stand"
+        assert snapshot_of(plane).unlinked == frozenset(), "the live link is detected"
+    assert told.cured == [(2, 3)], "no further epochs are spent on links that break at once"
     lost = snapshot_of(plane).lost_links
     assert lost.keys() == {2}
     assert lost[2].told >= 3
@@ -167,7 +167,7 @@ async def test_a_link_that_ends_at_once_again_and_again_is_given_up(group: World
 
 
 async def test_a_slave_that_was_unlinked_often_and_shortly_is_not_given_up(group: World) -> None:
-    """As in a rolling update: each change of master ends its link for a moment."""
+    """As in a rolling update: each change of master ends the slave's link briefly."""
     plane, (first, second, _) = await group.three_under(
         link_check_seconds=0.05, link_given_up_seconds=3.0, settings=LOOSE
     )
@@ -180,7 +180,7 @@ async def test_a_slave_that_was_unlinked_often_and_shortly_is_not_given_up(group
 
 
 async def test_the_time_in_which_the_master_does_not_answer_counts_against_no_slave(group: World) -> None:
-    """Its links are unknown then: only a look that finds none counts, and the one before it."""
+    """Links are unknown while the master does not answer: only an answer that lacks the link counts against the slave."""
     plane, (first, second, _) = await group.three_under(
         link_check_seconds=0.05,
         link_missing_seconds=0.05,
@@ -203,7 +203,7 @@ async def test_the_time_in_which_the_master_does_not_answer_counts_against_no_sl
 
 
 async def test_no_epochs_are_spent_on_a_slave_that_does_not_answer(group: World) -> None:
-    """As a Java broker that ends: its ports are closed, and its heartbeats go on for seconds."""
+    """As a Java broker that shuts down: its ports are closed, and its heartbeats continue for seconds."""
     told = Notes()
     plane, (first, second, _) = await group.three_under(
         observer=told,
@@ -265,7 +265,7 @@ def test_a_link_is_known_by_its_host_however_its_master_prints_the_address(
         (("a", "b", "c"), ("b", "c"), ("c",), {2}),
         (("a", "b", "c"), ("b",), (), {2}),
         (("a", "b", "c"), (), (), set()),
-        # One link of two is left over from before: whoever has it has it.
+        # One of the two links remains from before; either slave may have it.
         (("a", "b", "c"), ("b", "b"), (), {2}),
         (("a", "b", "b"), ("b", "b"), (), None),
         (("a", "b", "c"), ("b", "elsewhere"), (), None),
@@ -284,10 +284,10 @@ def test_a_living_member_counts_before_a_dead_one_that_had_its_address() -> None
 
 
 async def test_a_group_that_does_not_settle_is_looked_at_less_and_less_often(group: World) -> None:
-    """A thousand groups whose brokers answer and confirm nothing kept a plane busy with itself."""
+    """A thousand groups whose brokers answer but confirm nothing had kept a plane busy."""
     plane, (first, second, third) = await group.serving(
         settling_seconds=0.0, keeper_slow_poll_seconds=0.05, small_rpc_deadline_seconds=0.2
-    )  # so long before its deadline a silent master is looked at again
+    )  # a silent master is probed again this long before its deadline
     for slave in (second, third):
         slave.ignores_ha_pushes_for_ever = True
     first.linked.clear()
@@ -302,13 +302,13 @@ async def test_a_group_that_does_not_settle_is_looked_at_less_and_less_often(gro
     await eventually(lambda: inner.rests(asyncio.get_running_loop().time()), what="the tick to leave it alone")
 
 
-# ---- A slave that is linked and acknowledges, and whose heartbeats reach no controller: reported, and made to register again.
+# ---- A slave that acknowledges but whose heartbeats reach no controller: reported, and made to register again.
 
 SOON: dict[str, Any] = {"unheard_check_seconds": 0.05, "register_pause_seconds": 0.2}
 
 
 async def _poll(broker: FakeBroker) -> int:
-    """1004 every now and then, as each broker does; registers again where Java's would."""
+    """Send 1004 from time to time, as each broker does; register again when a Java broker would."""
     answer = await broker.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO)
     if answer.code == ControllerCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
         await broker.register()
@@ -322,7 +322,7 @@ async def _is_told(broker: FakeBroker) -> bool:
 async def test_a_slave_that_runs_and_is_not_heard_registers_again(group: World) -> None:
     told = Notes()
     plane, (first, second, third) = await group.three_under(settings=ALL_THREE, observer=told, **SOON)
-    assert await _poll(second) == 0, "a member that is heard polls as ever"
+    assert await _poll(second) == 0, "a member with heartbeats polls as usual"
     second.silent = True
     await eventually(lambda: told.unheard == [{2}], what="the alarm")
     silence = snapshot_of(plane).silences[2]
@@ -374,7 +374,7 @@ async def test_a_slave_that_is_dead_is_silent_and_nothing_more(group: World) -> 
 
 
 async def test_the_master_is_never_told_to_register(group: World) -> None:
-    """A registration of the master means another process, and costs an epoch."""
+    """A master's registration counts as a new process, and costs an epoch."""
     plane, (first, second, third) = await group.three_under(no_successor_patience_seconds=60.0, **SOON)
     for one in (second, third):
         one.silent = True
@@ -407,7 +407,7 @@ async def test_a_slave_that_another_plane_hears_is_left_alone(group: World) -> N
 async def test_a_plane_that_was_started_anew_and_is_not_reached_yet_counts_nobody_that_another_one_hears(
     group: World,
 ) -> None:
-    """The alert asks for the highest of all planes: one that hears nobody yet must not speak for the group."""
+    """The alert takes the maximum over all planes: a plane without heartbeats yet must not count the group's members."""
     store, ports = MemoryRecordStore(), [free_port() for _ in range(2)]
     peers = tuple(f"127.0.0.1:{port}" for port in ports)
 
@@ -433,14 +433,14 @@ async def test_a_plane_that_was_started_anew_and_is_not_reached_yet_counts_nobod
 
 
 def unheard_members(plane: ControllerPlane) -> float:
-    """As the plane's pod reports it."""
+    """Return the value that the plane's pod reports."""
     families = GroupCollector(plane, MetricsObserver(CollectorRegistry())).collect()
     samples = [sample for family in families for sample in family.samples]
     return sum(sample.value for sample in samples if sample.name == metric_names.UNHEARD_MEMBERS)
 
 
 def is_found_out(plane: ControllerPlane, broker_ids: set[int], *, heard_by: str) -> bool:
-    """Whether this plane knows of each that it runs, and who hears it."""
+    """Whether this plane knows that each member runs, and which planes hear it."""
     snapshot = plane.snapshot(KEY)
     silences = snapshot.silences if snapshot is not None else {}
     return silences.keys() == broker_ids and all(one.runs and one.heard_by == (heard_by,) for one in silences.values())

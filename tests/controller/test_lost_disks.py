@@ -1,4 +1,4 @@
-"""Members that come back with less than they had (safety rule 2): out of their seats at once, and never master without the data."""
+"""Members that return with less data than before (safety rule 2) lose their seats at once, and never become master that way."""
 
 import asyncio
 from typing import Any
@@ -25,7 +25,7 @@ def _marks(plane: ControllerPlane) -> set[int]:
 
 
 async def test_a_master_without_its_log_is_deposed_and_its_successor_told(group: World) -> None:
-    """Its new process registers before anybody missed the old one: it is the last that may lead."""
+    """Its new process registers before a plane missed the old one; it must not lead."""
     notes = Notes()
     plane, (first, _, _) = await _three_with_data(group, notes, mark_pause_seconds=0.05)
     bare = await first.restarted(wiped=True)
@@ -36,13 +36,13 @@ async def test_a_master_without_its_log_is_deposed_and_its_successor_told(group:
     assert not bare.is_master
     record = record_of(plane)
     assert [epoch for epoch, master in notes.masters.items() if master == 1] == [1]
-    bare.max_offset = WRITTEN  # it has copied everything
+    bare.max_offset = WRITTEN  # it has copied all data
     await eventually(lambda: record_of(plane).sync_state_set == {1, 2, 3}, what="it to be in sync again")
     assert record_of(plane).master_epoch == record.master_epoch
 
 
 async def _two_planes_and_a_master_that_one_has_not_heard_of_late(group: World, notes: Notes) -> FakeBroker:
-    """The first plane has written down what all three hold; the second knows it from the record alone."""
+    """The first plane has recorded the data marks of all three; the second knows them only from the record."""
     store = MemoryRecordStore()
     settings: dict[str, Any] = {"store": store, "mark_pause_seconds": 0.05}
     one = await group.plane(observer=notes, **settings)
@@ -58,10 +58,10 @@ async def _two_planes_and_a_master_that_one_has_not_heard_of_late(group: World, 
 
 
 async def test_a_heartbeat_from_before_another_planes_mark_is_no_loss(group: World) -> None:
-    """Seen on two real nodes: a living master was replaced 0.26 s after another plane had written down what it held."""
+    """Seen on two real nodes: a living master was replaced 0.26 s after another plane had recorded its data mark."""
     notes = Notes()
     first = await _two_planes_and_a_master_that_one_has_not_heard_of_late(group, notes)
-    first.max_offset = 1  # as it was when this heartbeat was sent
+    first.max_offset = 1  # the state when this heartbeat was sent
     await first.heartbeat()
     first.max_offset = WRITTEN
     first.unheard_at = set()
@@ -99,7 +99,7 @@ async def _never() -> None:
 
 
 async def test_a_master_deposed_in_office_is_told_before_anybody_else(group: World) -> None:
-    """Hole C: while a third replica is linked to it, what the two acknowledge is lost with its end."""
+    """Hole C: while a third replica is linked to it, all that the two acknowledge is lost when it ends."""
     notes = Notes()
     plane, (first, _, _) = await _three_with_data(group, notes, mark_pause_seconds=0.05)
     group.journal.clear()
@@ -113,7 +113,7 @@ async def test_a_master_deposed_in_office_is_told_before_anybody_else(group: Wor
 
 
 async def test_the_last_to_return_leads_if_only_it_has_the_data(group: World) -> None:
-    """All die; the first to come back has an empty disk. Nobody leads until somebody with the data is back."""
+    """All members die; the first to return has an empty disk. No member leads until one with the data is back."""
     notes = Notes()
     plane, brokers = await _three_with_data(group, notes, mark_pause_seconds=0.05)
     for broker in brokers:
@@ -145,7 +145,7 @@ async def test_marks_are_written_together_and_seldom(group: World) -> None:
 
 
 async def test_an_election_asked_for_before_the_first_heartbeat_waits_for_it(group: World) -> None:
-    """The 1002 of a starting broker overtakes its heartbeat; answered at once, it would be 2012 and 5 s of waiting."""
+    """A starting broker's 1002 overtakes its heartbeat; an immediate answer would be 2012, and cost 5 s."""
     notes = Notes()
     _, brokers = await _three_with_data(group, notes, mark_pause_seconds=0.05)
     for broker in brokers:
@@ -165,7 +165,7 @@ async def test_an_election_asked_for_before_the_first_heartbeat_waits_for_it(gro
 
 
 async def test_two_heartbeats_that_overtake_each_other_cost_no_seat(group: World) -> None:
-    """They are one-way, and made by several threads of a Java broker: the older one may come last."""
+    """Heartbeats are one-way and come from several threads of a Java broker: the older one may arrive last."""
     notes = Notes()
     plane, (_, _, third) = await _three_with_data(group, notes, mark_pause_seconds=0.05)
     third.silent = True
@@ -180,7 +180,7 @@ async def test_two_heartbeats_that_overtake_each_other_cost_no_seat(group: World
 
 
 async def test_less_that_is_said_twice_costs_the_seat(group: World) -> None:
-    """As of a new process whose registration another controller took."""
+    """As from a new process that registered at another controller."""
     notes = Notes()
     _, (_, _, third) = await _three_with_data(group, notes, mark_pause_seconds=0.05)
     third.max_offset = WRITTEN // 2

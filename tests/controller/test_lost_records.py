@@ -1,4 +1,4 @@
-"""The record goes back in time or is gone, or a stranger sets an epoch (safety rule 3, F28, F29): the group goes on above it."""
+"""The record is an old copy or gone, or a stranger sets an epoch (safety rule 3, F28, F29): the group continues above it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WRITTEN = 100_000
 
 
 def granted_by(notes: Notes) -> list[tuple[int, int]]:
-    """Epoch and master of each mastership that a plane granted."""
+    """Return epoch and master of each mastership that a plane granted."""
     return [
         (after.master_epoch, after.granted_master_id)
         for before, after in notes.records
@@ -49,7 +49,7 @@ async def three_pods(group: World, directory: PodsDirectory) -> None:
 
 
 class RestoredStore(MemoryRecordStore):
-    """Somebody else's hand: an older copy put back, or the object deleted."""
+    """A store in which a person restores an older copy or deletes the object."""
 
     def restore(self, record: BrokerGroupRecord | None) -> None:
         if record is None:
@@ -64,7 +64,7 @@ class RestoredStore(MemoryRecordStore):
 async def _old_group(
     group: World, store: RestoredStore, notes: Notes, directory: PodsDirectory
 ) -> tuple[ControllerPlane, BrokerGroupRecord]:
-    """A group at epoch 3, and its record as it was at epoch 1."""
+    """Start a group and take it to epoch 3; return it with its record of epoch 1."""
     plane = await group.plane(store, directory=directory, observer=notes)
     await three_pods(group, directory)
     await eventually(lambda: record_of(plane).sync_state_set == {1, 2, 3}, what="three in sync")
@@ -85,7 +85,7 @@ async def _old_group(
 
 
 async def _all_down(group: World, store: RestoredStore, notes: Notes) -> tuple[ControllerPlane, list[FakeBroker]]:
-    """A group at epoch 3 whose brokers are all down, and whose record was deleted."""
+    """Return a group of epoch 3 whose brokers are all down and whose record was deleted."""
     plane, _ = await _old_group(group, store, notes, PodsDirectory(settings=THREE_EXPECTED))
     brokers = [group.brokers[one] for one in (1, 2, 3)]
     for broker in brokers:
@@ -107,7 +107,7 @@ async def _goes_on(plane: ControllerPlane, group: FakeGroup, *, master: FakeBrok
     )
     record = record_of(plane)
     assert record.master_epoch > above
-    assert record.master_broker_id == master.broker_id, "who acted as master has what was acknowledged last"
+    assert record.master_broker_id == master.broker_id, "the acting master has the last acknowledged messages"
     assert group.master() is master
     assert sorted(record.replicas) == [1, 2, 3]
     assert record.next_broker_id == 4
@@ -117,7 +117,7 @@ async def test_a_record_restored_from_an_older_copy_is_continued_above_what_brok
     store, notes = RestoredStore(), Notes()
     plane, older = await _old_group(group, store, notes, PodsDirectory(settings=THREE_EXPECTED))
     master = group.master()
-    master.max_offset += 10  # what nobody else has reported yet
+    master.max_offset += 10  # data that no other member has reported yet
     store.restore(older)
     await _goes_on(plane, group, master=master, above=3)
     assert len(notes.floors) == 1
@@ -126,7 +126,7 @@ async def test_a_record_restored_from_an_older_copy_is_continued_above_what_brok
 
 
 async def test_a_set_that_was_restored_is_noticed_by_the_masters_next_proposal(group: World) -> None:
-    """No epoch fell, so no heartbeat tells: but 3 is in the set again, and lacks what was acknowledged without it."""
+    """No epoch fell, so no heartbeat shows it; but 3 is back in the set and lacks messages acknowledged without it."""
     store, notes, directory = RestoredStore(), Notes(), PodsDirectory(settings=THREE_EXPECTED)
     plane = await group.plane(store, directory=directory, observer=notes)
     await three_pods(group, directory)
@@ -142,10 +142,10 @@ async def test_a_set_that_was_restored_is_noticed_by_the_masters_next_proposal(g
     fields = {"masterBrokerId": 1, "masterEpoch": 1}
     answer = await master.ask(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, body=body, **fields)
     assert answer.code == ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH
-    assert notes.floors == [], "one stray request ends no reign"
+    assert notes.floors == [], "one stray request deposes no master"
     await eventually_asked(master, body, fields, lambda: notes.floors)
     record = record_of(plane)
-    assert 3 not in record.seats, "who was put back into the set by the restore is no successor"
+    assert 3 not in record.seats, "a member that the restore put back into the set is no successor"
     assert record.sync_state_set_epoch > master.set_epoch or record.master_epoch > 1
     await third.restarted(host=third.host)
     await _goes_on(plane, group, master=master, above=1)
@@ -154,7 +154,7 @@ async def test_a_set_that_was_restored_is_noticed_by_the_masters_next_proposal(g
 async def eventually_asked(
     broker: FakeBroker, body: bytes, fields: dict[str, int], condition: Callable[[], object]
 ) -> None:
-    """1001 again and again, as a Java master does, until something has come of it."""
+    """Repeat 1001, as a Java master does, until the condition holds."""
     async with asyncio.timeout(15):
         while not condition():
             await broker.ask(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, body=body, **fields)
@@ -162,7 +162,7 @@ async def eventually_asked(
 
 
 async def test_a_record_restored_while_no_plane_runs(group: World) -> None:
-    """The fresh plane knows nothing but the old record, which names a master and a set of another time."""
+    """The new plane knows only the old record, whose master and set are outdated."""
     store, notes, directory = RestoredStore(), Notes(), PodsDirectory(settings=THREE_EXPECTED)
     plane, older = await _old_group(group, store, notes, directory)
     master = group.master()
@@ -177,7 +177,7 @@ async def test_a_record_restored_while_no_plane_runs(group: World) -> None:
 
 
 async def test_a_record_that_was_deleted_is_made_again_from_the_brokers(group: World) -> None:
-    """F29: ids, epochs and data are the brokers'; they are adopted by their heartbeats, and nobody asks for a new id."""
+    """F29: the brokers keep ids, epochs and data; the plane adopts them from heartbeats, and no broker requests a new id."""
     store, notes = RestoredStore(), Notes()
     plane, _ = await _old_group(group, store, notes, PodsDirectory(settings=THREE_EXPECTED))
     master = group.master()
@@ -187,7 +187,7 @@ async def test_a_record_that_was_deleted_is_made_again_from_the_brokers(group: W
 
 
 async def test_brokers_that_come_back_to_a_deleted_record_keep_their_ids(group: World) -> None:
-    """All of it was down: 1003 of an id that nobody knows is no 2010 for ever."""
+    """After a full stop: a 1003 with an id that the record lacks does not get 2010 for ever."""
     notes = Notes()
     plane, brokers = await _all_down(group, RestoredStore(), notes)
     best = max(brokers, key=lambda broker: (broker.epoch_file, broker.broker_id))
@@ -197,13 +197,13 @@ async def test_brokers_that_come_back_to_a_deleted_record_keep_their_ids(group: 
     await eventually(lambda: snapshot_of(plane).writable, what="a master")
     record = record_of(plane)
     assert sorted(record.replicas) == [1, 2, 3]
-    assert record.master_broker_id == best.broker_id, "whoever has the most data"
+    assert record.master_broker_id == best.broker_id, "the member with the most data"
     assert record.master_epoch > 3
     assert sorted(notes.adopted) == [1, 2, 3]
 
 
 async def test_nobody_is_elected_before_all_were_heard(group: World) -> None:
-    """Two of three come back to a deleted record: the third may have more than both."""
+    """Two of three return to a deleted record: the third may have more data than both."""
     notes = Notes()
     plane, brokers = await _all_down(group, RestoredStore(), notes)
     granted = len(granted_by(notes))
@@ -232,7 +232,7 @@ async def test_a_stranger_with_an_unknown_id_is_not_adopted(group: World) -> Non
 
 
 async def test_made_up_ids_leave_nothing_behind(group: World) -> None:
-    """A pod of the group may speak for ids that nobody holds, or nobody could be adopted: not for as many as it likes."""
+    """Adoption needs a pod of the group to claim ids that no member holds, but the number of such ids is limited."""
     notes, directory = Notes(), PodsDirectory(settings=THREE_EXPECTED)
     plane = await group.plane(directory=directory, observer=notes)
     host = "127.64.7.1"
@@ -252,14 +252,14 @@ async def test_made_up_ids_leave_nothing_behind(group: World) -> None:
 
 
 async def test_an_epoch_out_of_the_blue_stops_elections_until_it_is_accepted(group: World) -> None:
-    """One poisoned broker is enough to report it; following it would make all the others deaf for ever (EpochJump)."""
+    """One corrupted broker can report such an epoch; if it were adopted, all others would refuse roles for ever (EpochJump)."""
     notes, directory = Notes(), PodsDirectory(settings=THREE_EXPECTED)
     plane, (first, _, third) = await group.three_under(directory=directory, observer=notes)
     third.epoch_file = third.epoch = 50_000
     await eventually(lambda: snapshot_of(plane).epoch_jump == 50_000, what="the jump to be told")
     assert notes.jumps == [50_000]
     assert record_of(plane).master_epoch == 1
-    assert snapshot_of(plane).writable, "a master that lives stays"
+    assert snapshot_of(plane).writable, "a living master stays"
     await first.kill()
     await eventually(lambda: 1 not in snapshot_of(plane).live)
     with pytest.raises(AssertionError, match="never happened"):
@@ -282,13 +282,13 @@ async def test_a_jump_that_nobody_reports_any_more_is_forgotten(group: World) ->
     await eventually(lambda: snapshot_of(plane).epoch_jump is None, what="the others to be free again")
 
 
-# ---- A forged 1008 with an epoch far above the record's: the broker ignores our roles, the group is not Available; the repair.
+# ---- A forged 1008 with an epoch far above the record's makes the broker ignore our roles, the group is not Available; the repair.
 
 FROM_NOWHERE = 9000
 
 
 async def be_told_by_a_stranger(broker: FakeBroker, *, master: int, address: str, above: int = FROM_NOWHERE) -> None:
-    """1008 that no controller has committed. A slave's epoch file keeps what its data was written under, as in Java."""
+    """Send a 1008 that no controller committed. A slave's epoch file keeps the epochs of its data, as in Java."""
     broker.keeps_epoch_file = True
     header = NotifyBrokerRoleChangedRequestHeader(
         master_address=address,
@@ -312,7 +312,7 @@ async def test_a_master_that_a_stranger_deposed_is_not_said_to_be_writable_and_i
     await be_told_by_a_stranger(first, master=2, address=second.address)
     assert not first.is_master
     await eventually(lambda: not snapshot_of(plane).writable, what="the plane to believe the master's own word")
-    assert record_of(plane).master_epoch == granted  # by its word alone: the epoch is raised only if it goes on denying
+    assert record_of(plane).master_epoch == granted  # a single denial: the epoch is raised only if the denials continue
     await eventually(lambda: first.is_master, what="the master to be master again")
     record = record_of(plane)
     assert record.master_broker_id == 1
@@ -322,7 +322,7 @@ async def test_a_master_that_a_stranger_deposed_is_not_said_to_be_writable_and_i
 
 
 async def test_one_word_of_denial_in_a_change_of_roles_raises_nothing(group: World) -> None:
-    """A failover asks the new master as soon as it is told: the usual case spends one epoch."""
+    """A failover asks the new master right after its role was sent: usually it costs one epoch."""
     plane, (first, *_) = await group.three_under(link_check_seconds=0.05)
     await first.kill()
     await eventually(lambda: snapshot_of(plane).writable and record_of(plane).master_epoch == 2)
@@ -356,7 +356,7 @@ async def test_a_master_that_is_told_an_epoch_beyond_reach_is_replaced(group: Wo
     await be_told_by_a_stranger(first, master=2, address=second.address, above=above)
     await eventually(lambda: not snapshot_of(plane).writable, what="the plane to believe the master's own word")
     await eventually(lambda: snapshot_of(plane).writable, what="a master that says so")
-    if above > 10**6:  # a nearer one may be reached by a third jump, where no other member was heard for a moment
+    if above > 10**6:  # a third jump may reach a nearer epoch if no other member was heard for a moment
         assert record_of(plane).granted_master_id != 1
     assert group.master().broker_id == record_of(plane).granted_master_id
     assert group.master().epoch == record_of(plane).master_epoch

@@ -1,4 +1,4 @@
-"""What slaves lack besides the log: compared before a switchover, after a failover, and now and then (upstream #9804)."""
+"""Metadata that slaves lack: compared before a switchover, after a failover, and periodically (upstream #9804)."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ async def test_a_slave_that_lacks_a_topic_for_long_is_told_of_until_it_has_it(gr
 
 
 async def test_a_group_made_anew_under_the_same_name_has_nothing_of_the_old_one(group: World) -> None:
-    """The old group's topics were told of as lost for an hour."""
+    """The old group's topics were reported as lost for an hour."""
     plane, (first, *_) = await group.three_under(**SOON)
     first.topics["orders"] = 4
     await eventually(lambda: len(_diverged(plane)) == 2, what="both slaves to lack it")
@@ -58,22 +58,22 @@ async def test_nobody_becomes_master_who_lacks_a_topic(group: World) -> None:
     with pytest.raises(SwitchoverRefusedError, match=r"broker 2 lacks 1 .* Topic 'orders'"):
         await plane.switch_master(KEY, to_broker_id=2)
     assert first.minimum == 2
-    assert (await plane.switch_master(KEY)).to_broker_id == 3  # 2 would be the best by its log
+    assert (await plane.switch_master(KEY)).to_broker_id == 3  # 2 has the longest log
 
 
 def _each_change(plane: ControllerPlane) -> list[list[tuple[int, str, str]]]:
-    """What was missing, each time that something changed from now on."""
+    """Collect the missing metadata at each change from now on."""
     found: list[list[tuple[int, str, str]]] = []
     plane.subscribe(lambda _: found.append(_diverged(plane)))
     return found
 
 
-# Longer than any test: what is told in spite of it was not found by a comparison of its own time.
+# Longer than any test: no report comes from a scheduled comparison.
 NEVER = 3600.0
 
 
 async def _three_compared(group: World, observer: Observer) -> tuple[ControllerPlane, list[FakeBroker]]:
-    """The first comparisons of a new master are over: the next would be in an hour."""
+    """Wait for the first comparisons of a new master: the next would be in an hour."""
     plane, brokers = await group.three_under(
         observer=observer, metadata_period_seconds=NEVER, metadata_copy_seconds=0.1
     )
@@ -92,7 +92,7 @@ async def test_what_a_switchover_was_refused_for_is_told_at_once_and_no_longer_t
     assert _diverged(plane) == expected
     found = _each_change(plane)
     assert [[one.name for one in differences] for differences in told.differences] == [["billing", "orders"]]
-    # Neither the next comparison nor the one after it takes it back while it is so.
+    # The next two comparisons keep the report while the topic is missing.
     compared = second.asked.count(21)
     await eventually(lambda: second.asked.count(21) >= compared + 3, what="it to be compared again, and soon")
     assert _diverged(plane) == expected
@@ -103,7 +103,7 @@ async def test_what_a_switchover_was_refused_for_is_told_at_once_and_no_longer_t
 
 
 async def test_the_first_comparison_of_a_new_master_does_not_forget_a_refusal(group: World) -> None:
-    """There is no picture of it to compare with yet."""
+    """No snapshot of the new master exists yet to compare with."""
     plane, (first, second, third) = await group.three_under(metadata_period_seconds=NEVER, metadata_copy_seconds=0.1)
     second.answers_metadata = False
     assert (await plane.switch_master(KEY, to_broker_id=2)).confirmed
@@ -113,7 +113,7 @@ async def test_the_first_comparison_of_a_new_master_does_not_forget_a_refusal(gr
     second.topics["orders"] = 4
     with pytest.raises(SwitchoverRefusedError, match="lacks 1"):
         await plane.switch_master(KEY)
-    expected = [(1, "Topic", "orders"), (3, "Topic", "orders")]  # nobody is left, and each is named
+    expected = [(1, "Topic", "orders"), (3, "Topic", "orders")]  # no slave is left, and each is named
     assert _diverged(plane) == expected
     found = _each_change(plane)
     compared = third.asked.count(21)
@@ -174,18 +174,18 @@ async def test_brokers_that_do_not_answer_are_not_compared_and_still_moved(group
 
 
 async def _compared_again(broker: FakeBroker) -> None:
-    """Whatever one more comparison would do is done."""
+    """Wait until one more comparison has had its effect."""
     compared = broker.asked.count(21)
     await eventually(lambda: broker.asked.count(21) >= compared + 3, what="later comparisons")
 
 
 def _copies_again(broker: FakeBroker) -> list[int]:
-    """The requests that make a slave copy all again, as they came."""
+    """Return the requests that make a slave copy all metadata again, in order."""
     return [code for code in broker.asked if code in (17, 215, 200, 207)]
 
 
 async def test_a_slave_that_does_not_copy_by_itself_is_made_to_once(group: World) -> None:
-    """Java 5.5.0: a page that was cut came with the new data version, so the slave never copies again."""
+    """Java 5.5.0: a truncated page carried the new data version, so the slave never copies again."""
     told = Notes()
     plane, (first, second, third) = await group.three_under(
         observer=told, metadata_period_seconds=0.5, metadata_copy_seconds=0.1
@@ -211,7 +211,7 @@ async def test_it_is_made_to_only_after_two_comparisons_and_once_in_a_period(gro
     with pytest.raises(SwitchoverRefusedError, match="broker 2 lacks 1"):
         await plane.switch_master(KEY, to_broker_id=2)
     assert _copies_again(second) == []
-    # It refuses, as a Python replica does: nothing stops, and it is not asked again by every comparison.
+    # It refuses, as a Python replica does: all else continues, and not every comparison repeats the request.
     await eventually(lambda: _copies_again(second) == [17], what="it to be asked soon, for all the hour")
     await _compared_again(second)
     assert _copies_again(second) == [17]
@@ -220,7 +220,7 @@ async def test_it_is_made_to_only_after_two_comparisons_and_once_in_a_period(gro
 
 
 async def test_it_is_made_to_ever_more_seldom_where_that_does_not_help(group: World) -> None:
-    """apache/rocketmq #11041: of 2001 topics each copy lacks the last."""
+    """apache/rocketmq #11041: with 2001 topics each copy lacks the last one."""
     told = Notes()
     plane, (first, second, third) = await group.three_under(
         observer=told, metadata_period_seconds=0.2, metadata_copy_seconds=0.05
@@ -277,7 +277,7 @@ async def test_a_broker_that_would_give_the_passing_topic_a_route_is_not_asked(g
 
 
 async def test_who_was_made_master_meanwhile_is_not_asked(group: World) -> None:
-    """It copies from nobody: what was to come and go would stay."""
+    """A master copies from no broker: the temporary entries that make a slave copy again would stay on it."""
     plane, (first, second, third) = await group.three_under(**SOON)
     third.takes_new_names = True
     third.config["brokerRole"] = "SYNC_MASTER"

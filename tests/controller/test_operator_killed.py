@@ -1,4 +1,4 @@
-"""The operator is killed at each write of each kind of change: before it, with its answer lost, after it. The end is the same."""
+"""Kill the operator at each write of each kind of change: before it, at its lost answer, after it. The end state is the same."""
 
 import asyncio
 import time
@@ -32,7 +32,7 @@ QUICK_TAKEOVER: dict[str, Any] = {
 
 
 class Killer(Store):
-    """The store as one process sees it that is killed at a write of a change of master; the next process sees `shared`."""
+    """The store of a process that is killed at one write of a change of master; the next process uses `shared`."""
 
     def __init__(self, shared: MemoryRecordStore) -> None:
         super().__init__(shared)
@@ -58,7 +58,7 @@ class Killer(Store):
         return stored
 
     def restore(self, record: BrokerGroupRecord) -> None:
-        """A person puts an older copy back."""
+        """Restore an older copy, as a person would."""
         assert self.shared is not None
         self.shared._records[KEY] = StoredRecord(record=record, version="restored-1", uid="restored")
         self._tell(KEY, "restored-1")
@@ -70,7 +70,7 @@ def _moves_a_change(record: BrokerGroupRecord | None, expected: StoredRecord | N
 
 
 async def crash(plane: ControllerPlane) -> None:
-    """As SIGKILL: nothing is finished, nothing is said."""
+    """As SIGKILL: no task finishes, no connection says goodbye."""
     plane._stopping = True
     tasks: list[asyncio.Task[object]] = [plane._ticker] if plane._ticker is not None else []
     for group in plane._groups:
@@ -85,7 +85,7 @@ async def crash(plane: ControllerPlane) -> None:
 
 @dataclass
 class Scene:
-    """A group, the plane that will be killed, and its store; then the one that goes on."""
+    """A group, the plane that will be killed with its store, and the plane that continues."""
 
     group: FakeGroup
     plane: ControllerPlane
@@ -94,7 +94,7 @@ class Scene:
     how: str
 
     def arm(self) -> None:
-        """From now on writes of a change are counted."""
+        """Count the writes of a change from now on."""
         self.killer.kill_at, self.killer.how = self.write, self.how
 
 
@@ -126,7 +126,7 @@ async def _its_pod_is_leaving(scene: Scene) -> None:
 
 
 async def _elect_the_third(scene: Scene) -> None:
-    """Which is not in sync when the others die, so that a person has to say it."""
+    """Elect the third member: it is out of sync when the others die, so only a person may choose it."""
     group = scene.group
     group.brokers[3].ignored_ha_pushes = 1000
     group.brokers[1].linked.discard(3)
@@ -142,7 +142,7 @@ async def _elect_the_third(scene: Scene) -> None:
 
 
 async def _the_person_asks_again(scene: Scene) -> None:
-    """Where the group has no master; then the others come back."""
+    """Repeat the election if the group has no master; then restart the others."""
     await eventually(lambda: (now := scene.plane.snapshot(KEY)) and now.record and 3 in now.live, what="3 to be heard")
     if record_of(scene.plane).granted_master_id is None:
         await scene.plane.elect(KEY, to_broker_id=3, unclean=True)
@@ -152,7 +152,7 @@ async def _the_person_asks_again(scene: Scene) -> None:
 
 
 async def _restore_an_old_record(scene: Scene) -> None:
-    """That names another master, of an epoch that is over."""
+    """Restore a record that names another master and a past epoch."""
     older = record_of(scene.plane)
     dead = scene.group.master()
     await dead.kill()
@@ -175,9 +175,9 @@ Story = Callable[[Scene], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Plot:
-    """What happens, and how many writes of its change there are: its beginning where it has one, its election, its end.
+    """A cause of a change, and the number of the change's writes: its beginning, if it has one, its election, its end.
 
-    `then`: what happens to the next process too. `master`: who is master at the end; None: undone before the election.
+    `then`: what the next process has to do as well. `master`: the master at the end; None: undone before the election.
     """
 
     story: Story
@@ -221,12 +221,12 @@ async def test_wherever_the_operator_is_killed_the_end_is_the_same(
     if plot.then is not None:
         await plot.then(scene)
     elected = write > 2 or (write == 2 and how != "before")
-    master = plot.master or (2 if elected else 1)  # undone before its election: whoever wanted it asks again
+    master = plot.master or (2 if elected else 1)  # undone before its election: the caller repeats the request
     try:
         await eventually(lambda: _is_well(group, fresh) and group.master().broker_id == master, within_seconds=30)
     except AssertionError as error:
         raise AssertionError(f"not {master} master, all in sync, nothing left: {_drawn(group, fresh)}") from error
-    if name not in ("elect", "recovery"):  # those lose more than one master
+    if name not in ("elect", "recovery"):  # these lose more than one master
         _judge_incidents(told, master, since_seconds)
 
 
@@ -235,13 +235,13 @@ def judged(told: Notes) -> list[FailoverTimeline]:
 
 
 def _judge_incidents(told: list[Notes], master: int, since_seconds: float) -> None:
-    """One incident, if the master changed: told by one process, or by both under one id (readers merge by that)."""
+    """Check for one incident if the master changed: from one process, or from both under one id, by which readers merge."""
     incidents = [timeline for one in told for timeline in judged(one)]
     assert {(one.from_broker_id, one.to_broker_id, one.epoch_after) for one in incidents} == (
         {(1, master, 2)} if master != 1 else set()
     )
     assert len({one.incident_id for one in incidents}) == len({one.change_id for one in incidents}) == (master != 1)
-    assert len(incidents) <= 1 + len(judged(told[0])), "by the next process once"
+    assert len(incidents) <= 1 + len(judged(told[0])), "the next process reports it once"
     assert len(judged(told[0])) <= 1
     for one in incidents:
         assert one.outcome is Outcome.COMPLETED

@@ -1,4 +1,4 @@
-"""How many passes a group gets for what its brokers do: a broker in trouble makes signals, and nothing for a pass to do."""
+"""Passes that brokers' signals cause: a broker in trouble sends many signals, and leaves a pass nothing to do."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -21,7 +21,7 @@ WATCHED_SECONDS = 20
 
 
 class RefusingStore(MemoryRecordStore):
-    """As an API server whose rules the record breaks, from `refuses` on."""
+    """As an API server whose validation rejects the record once `refuses` is set."""
 
     refuses = False
 
@@ -39,7 +39,7 @@ class RefusingStore(MemoryRecordStore):
 
 @asynccontextmanager
 async def passes_of(plane: ControllerPlane, work: Callable[[], Awaitable[None]]) -> AsyncIterator[list[float]]:
-    """The times of the passes that the plane's signals begin; each does this work, and comes again as one that is unsettled."""
+    """Return the times of the passes that signals start; each pass does `work`, and is repeated as long as it is unsettled."""
     begun: list[float] = []
 
     async def run(_: GroupKey) -> float:
@@ -56,7 +56,7 @@ async def passes_of(plane: ControllerPlane, work: Callable[[], Awaitable[None]])
 
 
 async def _nothing() -> None:
-    """What such a pass does."""
+    """The work of an empty pass."""
 
 
 async def test_a_broker_that_registers_again_and_again_and_is_refused(group: World) -> None:
@@ -77,7 +77,7 @@ async def test_a_broker_that_registers_again_and_again_and_is_refused(group: Wor
 
 async def test_hot_configuration_that_a_broker_refuses_at_each_pass(group: World) -> None:
     plane, (_, second, _) = await group.serving()
-    await asyncio.sleep(10.0)  # the changes of the start are over
+    await asyncio.sleep(10.0)  # the changes at the start have ended
     second.refuses = lambda asked: "not by you" if asked.code == RequestCode.UPDATE_BROKER_CONFIG else ""
     refused = 0
 

@@ -1,4 +1,4 @@
-"""A plane's copy of a record: what its watch delivers, what a master with another set is answered, who writes what."""
+"""A plane's copy of a record: deliveries of the watch, the answer to a master with another set, one owner for each part."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RECORD = BrokerGroupRecord(
 
 
 async def known_group(store: Store, record: BrokerGroupRecord = RECORD) -> tuple[ControllerPlane, StoredRecord]:
-    """A plane that was never started and has read this record once."""
+    """Return a plane that was never started and has read this record once."""
     directory = FixedDirectory()
     settings = PlaneSettings(listen_host="127.0.0.1", listen_port=0)
     plane = ControllerPlane(store=store, directory=directory, settings=settings)
@@ -55,18 +55,18 @@ async def test_a_record_that_the_watch_delivered_is_not_read_again() -> None:
     await plane.load(KEY)
     assert (record_of(plane).sync_state_set_epoch, store.reads) == (2, 1)
 
-    # The watch is behind: what was read or written here since is newer, and stays.
+    # The watch is behind: a record read or written here since is newer and stays.
     group = group_of(plane)
     assert group.take_watched(before)
     assert group.record == after.record
 
-    # What grants something reads the store, although the copy is good.
+    # A request that grants something reads the store, even with a current copy.
     await group.decide(ReserveBrokerId(cluster_name="cl", broker_name="bn", reserved_for="bn-2"))
     assert store.reads == 2
 
 
 async def test_a_refusal_from_the_copy_counts_only_once_the_record_was_read_for_it() -> None:
-    """The copy may be behind: a master that knows the newer set is not refused by the older one."""
+    """The copy may be stale: it must not refuse a master that knows a newer set."""
     store, replicas = Store(), {**RECORD.replicas, 2: Replica(2, "b:1;1", "127.0.0.1:2", registered=True)}
     record = replace(RECORD, next_broker_id=3, replicas=replicas, sync_state_set=frozenset({1, 2}))
     plane, before = await known_group(store, record)
@@ -75,21 +75,21 @@ async def test_a_refusal_from_the_copy_counts_only_once_the_record_was_read_for_
         broker_name="bn", master_broker_id=1, master_epoch=1, sync_state_set=frozenset({1}), sync_state_set_epoch=2
     )
     decision = await group_of(plane).decide(wanted, linearizable=False)
-    # By the copy the set epoch is from the future; by the record all fits, but no member is alive here.
+    # The copy finds the set epoch too high; the record accepts it, but no member is alive here.
     assert (decision.code, store.reads) == (ControllerCode.CONTROLLER_BROKER_NOT_ALIVE, 2)
 
 
 async def test_another_life_of_the_object_is_read() -> None:
-    """A record that was deleted and made again may have any version: the store says which one counts."""
+    """A record that was deleted and recreated may have any version: a read of the store decides."""
     plane, stored = await known_group(Store())
     assert not group_of(plane).take_watched(replace(stored, uid="another", version="900"))
 
 
-# ---- A Java master that goes on proposing from another set than the record's gets the record's set as its answer.
+# ---- A Java master that keeps proposing from another set than the record's gets the record's set as its answer.
 
 
 async def propose(master: FakeBroker, *members: int) -> int:
-    """1001 under the epochs that the master knows; hands back the answer's code."""
+    """Send 1001 with the epochs that the master knows; return the answer's code."""
     body = SyncStateSetBody(frozenset(members), master.set_epoch).encode()
     answer = await master.ask(
         RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
@@ -103,7 +103,7 @@ async def propose(master: FakeBroker, *members: int) -> int:
 
 
 async def two_of_three(group: World, *, set_apart_seconds: float) -> tuple[ControllerPlane, FakeBroker]:
-    """A group whose set is the master and 2, as 3 was away; the test says what this master proposes from now on."""
+    """Return a group whose set is the master and 2, as 3 was away; the test sends this master's proposals from now on."""
     plane, (master, _, _) = await group.serving(set_apart_seconds=set_apart_seconds)
     await master._alter.acquire()
     assert await propose(master, 1, 2) == 0
@@ -137,7 +137,7 @@ async def test_nothing_is_committed_for_a_master_that_only_may_not_shrink(group:
 
 
 async def test_the_set_grows_around_the_dead(group: World) -> None:
-    """Else nobody could join a master of which the only other member is dead: it may neither drop it nor keep it."""
+    """Otherwise no slave could join a master whose only other member is dead: the master may neither drop nor keep that one."""
     plane, master = await two_of_three(group, set_apart_seconds=0.05)
     await group.brokers[2].kill()
     await eventually(lambda: 2 not in snapshot_of(plane).live, what="2 to be dead")
@@ -152,7 +152,7 @@ async def test_the_set_grows_around_the_dead(group: World) -> None:
 
 
 async def test_what_was_queued_is_refused_and_no_more(group: World) -> None:
-    """Under other epochs it counts anew, and whatever is accepted ends it."""
+    """With other epochs the count starts again, and any accepted proposal ends it."""
     plane, master = await two_of_three(group, set_apart_seconds=0.0)
     assert await propose(master, 1, 3) == 2001
     assert await propose(master, 1, 2, 3) == 0
@@ -169,7 +169,7 @@ async def test_what_was_queued_is_refused_and_no_more(group: World) -> None:
 async def test_brokers_that_acknowledge_alone_leave_nobody_eligible(
     group: World, minimum: int, eligible: set[int]
 ) -> None:
-    """A group that was scaled from 2 to 3 is Strict from that moment; its running brokers still acknowledge alone."""
+    """A group scaled from 2 to 3 is Strict at once; its running brokers still acknowledge without a second copy."""
     plane = await group.plane()
     brokers = [await group.broker(minimum=minimum) for _ in range(2)]
     await eventually(lambda: record_of(plane).sync_state_set == {1, 2}, what="both in sync")
@@ -183,7 +183,7 @@ async def test_brokers_that_acknowledge_alone_leave_nobody_eligible(
 # ---- Each part of a group has one owner: no other module sets a field of the group or of that part.
 
 HOME = Path(controller.__file__).parent
-# How the group names its parts, and the classes whose docstrings name their owners.
+# The group's names for its parts, and the classes whose docstrings name the owners.
 PARTS = {
     "links": notes.LinkNotes,
     "unheard": notes.UnheardNotes,
@@ -203,7 +203,7 @@ def owner_of(part: str) -> str:
 
 @functools.cache
 def assignments() -> list[tuple[str, str]]:
-    """File and target of each assignment to a field of a group, or of a part of one, outside the group's own class."""
+    """Return file and target of each assignment to a field of a group or of its parts, outside the group's class."""
     found: list[tuple[str, str]] = []
     for file in sorted(HOME.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):

@@ -1,4 +1,4 @@
-"""What is watched of a recovery besides the SyncStateSet: consume queues (28), routes (901), the canary's messages (310)."""
+"""Recovery beyond the SyncStateSet: the plane watches consume queues (28), routes (901) and the canary's messages (310)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ LAST = [Step.INDEX_CAUGHT_UP, Step.ROUTE_VISIBLE, Step.IN_SYNC]
 async def watched(
     group: World, *servers: FakeNameServer, notes: Notes, seconds: float = 30.0
 ) -> tuple[ControllerPlane, list[FakeBroker]]:
-    """Three brokers under a plane; each says that its queues hold all, and each NameServer routes to the first."""
+    """Three brokers under a plane; each reports complete queues, and each NameServer routes to the first."""
     addresses = [await server.start() for server in servers]
     directory = FixedDirectory(settings=STRICT, name_servers=tuple(addresses))
     plane, brokers = await group.three_under(
@@ -99,7 +99,7 @@ async def test_the_index_is_stamped_when_the_new_master_says_that_nothing_is_beh
 
 
 async def test_what_nobody_tells_is_not_stamped_and_keeps_no_incident_open(group: World) -> None:
-    """A NameServer that is down is not waited for; one that never names the new master is given up after a time."""
+    """The plane does not wait for a NameServer that is down, and stops waiting for one that never routes to the new master."""
     notes, down, stuck = Notes(), FakeNameServer(group), FakeNameServer(group)
     _, [first, second, _] = await watched(group, down, stuck, notes=notes, seconds=0.3)
     second.behind_dispatch = None
@@ -134,7 +134,7 @@ SEND, MAKE = RequestCode.SEND_MESSAGE_V2, RequestCode.UPDATE_AND_CREATE_TOPIC
 
 
 AWAY = tuple(f"127.64.9.9:{port}" for port in range(40000, 40064))
-# Of these 64 planes another one is the first for this group.
+# Another of these 64 planes has rank 0 for this group.
 NOT_FIRST: dict[str, Any] = {"peer_addresses": AWAY, "advertise_address": AWAY[0], "rank_delay_seconds": 0.0}
 
 
@@ -146,7 +146,7 @@ async def server(group: World) -> AsyncIterator[FakeNameServer]:
 
 
 class Acl:
-    """As a Java broker's: whoever does not sign as ``orders`` is unknown; and that user may do some things, or nothing."""
+    """As a Java broker's ACL: any user but ``orders`` is unknown; ``orders`` may do some things, or nothing."""
 
     def __init__(self, *allowed: int) -> None:
         self.allowed = set(allowed)
@@ -206,7 +206,7 @@ async def test_the_first_message_that_a_new_master_acknowledges_is_a_step_of_the
     await eventually(lambda: notes.changed and Step.ROUTE_VISIBLE in notes.changed[0].steps, what="the route")
     await eventually(lambda: notes.sent[-3:] == [False] * 3, what="refused messages")
     assert Step.FIRST_ACK not in notes.changed[0].steps
-    assert not notes.closed, "the first write is waited for"
+    assert not notes.closed, "the incident waits for the first write"
     second.takes_messages = True
     await eventually(lambda: notes.closed, what="the incident to be closed")
     [incident] = notes.closed
@@ -215,7 +215,7 @@ async def test_the_first_message_that_a_new_master_acknowledges_is_a_step_of_the
 
 
 async def test_a_change_of_master_ends_the_pause_between_two_messages(group: World, server: FakeNameServer) -> None:
-    """Else the first write would be seen up to a second later than a client sees it."""
+    """Otherwise the plane would see the first write up to a second later than a client does."""
     notes = Notes()
     _, [first, second, _] = await with_canary(
         group, server, notes, canary_period_seconds=30.0, canary_retry_seconds=0.01
@@ -229,7 +229,7 @@ async def test_a_change_of_master_ends_the_pause_between_two_messages(group: Wor
 
 
 async def test_of_several_planes_one_sends(group: World, server: FakeNameServer) -> None:
-    """The one of rank 0; another one only while it changes the master itself."""
+    """The plane of rank 0 sends; another plane only while it changes the master itself."""
     notes = Notes()
     plane, [first, second, _] = await with_canary(group, server, notes, **NOT_FIRST)
     assert plane.snapshot(KEY) is not None
@@ -244,7 +244,7 @@ async def test_of_several_planes_one_sends(group: World, server: FakeNameServer)
 
 
 class AcknowledgedCanary(Canary):
-    """Its first message is acknowledged already. Keeps of which broker, and since when, it was asked."""
+    """Its first message is already acknowledged. Records each query's broker and start time."""
 
     def __init__(self, services: Services) -> None:
         super().__init__(services)
@@ -256,7 +256,7 @@ class AcknowledgedCanary(Canary):
 
 
 async def test_a_change_that_another_plane_committed_has_its_first_message_too() -> None:
-    """A takeover knows when the change began, and not when it was committed."""
+    """A plane that takes over knows when the change began, but not when it was committed."""
     timeline = FailoverTimeline(
         group=KEY, cluster_name="c", broker_name="orders", kind=Kind.FAILOVER, trigger=Trigger.MASTERLESS,
         from_broker_id=1, to_broker_id=2, epoch_before=1, started_at_unix_seconds=0.0,
@@ -293,7 +293,7 @@ async def test_it_signs_as_the_group_also_where_it_makes_its_topic(group: World,
 
 
 class Newcomer(QuietHandler):
-    """A broker that the NameServers know and the record does not yet; it keeps the signature state of each message."""
+    """A broker that the NameServers know before the record does; it records whether each message was signed."""
 
     def __init__(self) -> None:
         self.server = RemotingServer(self)
@@ -351,7 +351,7 @@ async def test_a_refusal_by_the_acl_is_told_once_and_its_end_too(group: World, s
 
 
 async def test_a_right_that_is_lacking_besides_is_told_too(group: World, server: FakeNameServer) -> None:
-    """The user may send by now, and may not make the topic."""
+    """The user may send by now, but may not create the topic."""
     sink, acl = Sink(), Acl()
     _, brokers = await with_canary(group, server, EventObserver(sink), credentials=ORDERS)
     refuse_by(acl, brokers)
@@ -386,7 +386,7 @@ async def test_a_canary_that_signs_nothing_is_told_what_it_needs(
 async def test_no_incident_waits_for_the_first_write_where_the_new_master_refuses_it(
     group: World, server: FakeNameServer
 ) -> None:
-    """And an old master's refusal says nothing of the new one."""
+    """An old master's refusal does not count for the new one."""
     notes, acl = Notes(), Acl()
     _, [first, second, third] = await with_canary(group, server, notes, credentials=ORDERS)
     refuse_by(acl, [first])

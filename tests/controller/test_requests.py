@@ -1,4 +1,4 @@
-"""Requests over the wire: the golden vectors, callers that speak for another pod's member, and the standalone controller."""
+"""Requests over the wire: the golden vectors, callers that send for another pod's member, and the standalone controller."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ async def test_the_golden_vectors_hold_over_the_wire(client: RemotingClient, sta
     assert (await alter(1, 1, [1, 2], 9)).code == 2001
     assert (await alter(1, 1, [1, 5], 1)).code == 2003
     assert (await alter(1, 1, [2], 1)).code == 2013
-    # Rule 4: Java takes any free id here (9) and could hand it out again later.
+    # Rule 4: Java accepts any free id here (9) and could assign it again later.
     assert (await ask(1013, **both, appliedBrokerId=9, registerCheckCode="1.1.1.3:1;300")).code == 2014
     assert (await ask(1013, **both, appliedBrokerId=3, registerCheckCode="1.1.1.3:1;300")).code == 0
     assert fields_of(await ask(1012, **both))["nextBrokerId"] == "4"
@@ -159,7 +159,7 @@ async def test_the_golden_vectors_hold_over_the_wire(client: RemotingClient, sta
     assert all(replica["alive"] for replica in table["bn"]["inSyncReplicas"])
     assert table["bn"]["notInSyncReplicas"] == []
 
-    # What is no controller request, and what is refused.
+    # Requests that are not for a controller, and refused ones.
     answer = await ask(1005)
     assert answer.code == 0
     assert fields_of(answer)["controllerLeaderAddress"] == plane.address
@@ -174,7 +174,7 @@ async def test_the_golden_vectors_hold_over_the_wire(client: RemotingClient, sta
 
 
 async def test_the_answer_to_a_fence_lists_all_controllers(client: RemotingClient, start_plane: StartPlane) -> None:
-    """Its pod knows those of the day it was made (docs/adr/0019); Java's clients pass over the field."""
+    """The pod knows only the controllers of its creation time (docs/adr/0019); Java clients ignore the field."""
     planes = ("operator-0:9878", "operator-1:9878")
     for peers, expected in ((planes, {CONTROLLERS: ";".join(planes)}), ((), {})):
         answer = await Asker(await start_plane(peer_addresses=peers), client)(1006, ["bn"])
@@ -187,9 +187,9 @@ STRANGER = "127.64.8.9"
 
 
 class PodGroup:
-    """Three brokers, each in a pod of its own, and a pod with the group's label that is none of them.
+    """Three brokers, each in its own pod, and a fourth pod with the group's label.
 
-    A stranger, or another group's pod: tests/security/test_every_code.py.
+    For strangers and other groups' pods see tests/security/test_every_code.py.
     """
 
     def __init__(self, plane: ControllerPlane, directory: PodsDirectory) -> None:
@@ -226,7 +226,7 @@ async def pods(start_plane: StartPlane) -> AsyncIterator[PodGroup]:
 
 
 async def test_nobody_else_speaks_for_a_member(pods: PodGroup) -> None:
-    """A forged 1003 would say that the master's process is gone, and take its place in the record."""
+    """A forged 1003 would report the master's process as gone, and replace it in the record."""
     record = record_of(pods.plane)
     fewer = SyncStateSetBody(frozenset({1, 2}), record.sync_state_set_epoch).encode()
     of_master = {"masterBrokerId": 1, "masterEpoch": record.master_epoch}
@@ -284,7 +284,7 @@ async def test_nobody_makes_the_controller_forget_the_dead_pods_that_have_the_da
         assert code == ResponseCode.NO_PERMISSION
 
 
-# ---- The standalone controller: its settings, and that its records outlive it.
+# ---- The standalone controller: its settings, and records that survive a restart.
 
 BOTH = {"clusterName": "c", "brokerName": "bn"}
 
@@ -313,7 +313,7 @@ async def test_ids_outlive_the_standalone_controller(tmp_path: Path, unused_tcp_
 
 
 async def test_a_wildcard_is_no_address_to_tell_brokers(start_plane: StartPlane) -> None:
-    """1005 would answer 0.0.0.0, and brokers would ask themselves (issue 9082 is the same mistake with 127.0.0.1)."""
+    """1005 would answer 0.0.0.0, and brokers would dial themselves (issue 9082 is the same mistake with 127.0.0.1)."""
     with pytest.raises(ValueError, match="advertise_address"):
         await start_plane(listen_host="0.0.0.0")
 
@@ -329,7 +329,7 @@ async def test_without_a_fence_a_frozen_master_is_replaced_and_the_promise_withd
     await group.stop()
 
 
-# ---- A broker's own values are not trusted: it may be broken, or an attacker's.
+# ---- A broker's own values are not trusted: it may be faulty, or an attacker's.
 
 
 @pytest.mark.parametrize(
@@ -353,11 +353,11 @@ def test_a_broker_that_says_nothing() -> None:
     assert live_minimum({}) is None
 
 
-# ---- The rig itself: a scripted broker that was killed is silent; a mark on a parameter decides which time a test has.
+# ---- The rig itself: a killed scripted broker is silent; a mark on a parameter selects virtual or real time.
 
 
 async def test_who_is_killed_while_frozen_never_answers(client: RemotingClient, group: World) -> None:
-    """Its last answer told the plane that a master which was just fenced is still there."""
+    """Such an answer showed the plane a master that had just been fenced as still alive."""
     await group.plane(settings=LOOSE)
     broker = await group.broker(minimum=1)
     broker.freeze()

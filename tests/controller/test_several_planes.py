@@ -1,4 +1,4 @@
-"""Planes over one store, and a store whose answers are lost: one grant for each epoch, no loss seen where there is none."""
+"""Several planes over one store, and a store that loses answers: one grant for each epoch, and no false loss of a master."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class CheckedStore(Store):
-    """Keeps every record ever committed, and lets a test stand between a commit and its caller."""
+    """Keeps each committed record, and lets a test intervene between a commit and its caller."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class CheckedStore(Store):
         return stored
 
     def check(self) -> None:
-        """Invariants I1, I2, I11 over everything that was ever durable."""
+        """Assert invariants I1, I2, I11 over all committed records."""
         masters: dict[int, int | None] = {}
         holders: dict[int, str] = {}
         for previous, record in zip([None, *self.history], self.history, strict=False):
@@ -65,7 +65,7 @@ class CheckedStore(Store):
 
 
 async def test_two_planes_that_elect_at_the_same_moment_grant_one_epoch(group: World) -> None:
-    """Both stand before the PUT with the same snapshot (I1): one wins, the other hears 409, reads again and steps back."""
+    """Both planes PUT from the same snapshot (I1): one wins, the other gets 409, reads again and yields."""
     store, first, second = CheckedStore(), Notes(), Notes()
     first_plane = await group.plane(store, observer=first)
     second_plane = await group.plane(store, observer=second)
@@ -91,7 +91,7 @@ async def test_two_planes_that_elect_at_the_same_moment_grant_one_epoch(group: W
 
 
 async def test_a_plane_that_dies_with_the_master_is_not_missed(group: World) -> None:
-    """Active-active: the other one needs no election of anything.
+    """Active-active: the other plane needs no leader election.
 
     CNPG #778: what if the operator dies?
     """
@@ -108,14 +108,14 @@ async def test_a_plane_that_dies_with_the_master_is_not_missed(group: World) -> 
 
 
 async def test_a_master_that_tells_only_others_is_left_alone(group: World) -> None:
-    """A plane that no broker knows of hears nobody; one that answers as master is no stuck one, however long it is unheard."""
+    """A plane unknown to the brokers gets no heartbeats; a master that answers it is not stuck, however long it stays unheard."""
     store, fencer = CheckedStore(), Fencer(confirms=False)
     known, _ = await group.serving(store)
     unknown = await group.plane(
         store, fencer=fencer, no_successor_patience_seconds=0.1, no_successor_pause_seconds=0.05
     )
     group.planes = [known.address]
-    # Somebody asks it about the group (mqadmin would), so that it knows of the group without being heard by its brokers.
+    # A caller (such as mqadmin) asks it about the group, so that it knows the group without heartbeats.
     await look_up(unknown)
     asked_before = group.master().asked.count(RequestCode.GET_BROKER_HA_STATUS)
     await eventually(
@@ -129,7 +129,7 @@ async def test_a_master_that_tells_only_others_is_left_alone(group: World) -> No
 
 
 async def test_a_plane_that_brokers_do_not_know_gives_them_its_address(group: World) -> None:
-    """After replicaCount 2 to 3 the third may be the one that reconciles: it hears no broker before it told it of itself."""
+    """After replicaCount 2 to 3 the third plane may reconcile: it gets no heartbeats until it has sent brokers its address."""
     store = CheckedStore()
     known, (_, second, _) = await group.serving(store)
     unknown = await group.plane(store)
@@ -154,7 +154,7 @@ def test_every_plane_is_first_for_some_groups_and_all_agree_on_the_order() -> No
 
 
 async def _life(group: World, store: CheckedStore) -> None:
-    """Three brokers register and come in sync; the master dies and another takes over."""
+    """Let three brokers register and get in sync; the master dies and another takes over."""
     plane = await group.plane(store)
     for _ in range(3):
         await group.broker()
@@ -176,15 +176,15 @@ async def test_an_undisturbed_life_takes_eleven_writes(group: World) -> None:
 
 @pytest.mark.parametrize("lost", range(11))
 async def test_whichever_answer_is_lost_the_end_is_the_same(group: World, lost: int) -> None:
-    """I15: each write in turn is done, and its answer is lost."""
+    """I15: for each write in turn the store writes and loses the answer."""
     store = CheckedStore()
     store.lose_answer_of = lost
     await _life(group, store)
-    assert store.lose_answer_of is None, "the answer was never lost: nothing was shown"
+    assert store.lose_answer_of is None, "the answer was never lost: the test proved nothing"
     assert len(group.brokers) == 3
 
 
-# ---- Two planes over one record: a report that is older than another plane's mark is no loss.
+# ---- Two planes over one record: a report older than another plane's mark is not a loss.
 
 MARKED = 5344
 LONG_MS = 600_000
@@ -193,7 +193,7 @@ LONG_MS = 600_000
 async def _marking_planes(
     group: World, store: MemoryRecordStore
 ) -> tuple[ControllerPlane, ControllerPlane, Notes, list[FakeBroker]]:
-    """Both hear three members with empty logs; the first plane writes what they hold once, the second whenever it is news."""
+    """Both planes hear three members with empty logs; the first plane writes the marks once, the second at each news."""
     losses = Notes()
     pauses = [{"mark_pause_seconds": 1000.0}, {"mark_pause_seconds": 0.0}]
     first, second = await group.peers(2, store=store, observers=[None, losses], each=pauses)
@@ -226,9 +226,9 @@ async def _held(store: MemoryRecordStore, broker_id: int) -> int:
 
 @pytest.mark.parametrize("role", ["master", "slave"])
 async def test_what_was_heard_before_the_mark_was_raised_is_no_loss(group: World, role: str) -> None:
-    """The second plane's heartbeats of one member stay behind; it reports, because another member has news for it.
+    """The second plane's heartbeats of one member are late; it writes marks because another member has news.
 
-    A Java slave of a new group has no epoch in its file until the first message has come: what it tells is blank.
+    A Java slave of a new group has no epoch in its file before the first message: its report is empty.
     """
     store = MemoryRecordStore()
     first, second, losses, brokers = await _marking_planes(group, store)
@@ -255,7 +255,7 @@ async def test_what_was_heard_before_the_mark_was_raised_is_no_loss(group: World
 
 
 async def test_a_disk_emptied_while_only_another_plane_listened_is_found(group: World) -> None:
-    """A plane that has never heard the member knows only the mark. What the member says after that is held to it."""
+    """A plane that never heard the member knows only its mark, and compares the member's later reports with it."""
     store = MemoryRecordStore()
     first, second, losses, (master, _, third) = await _marking_planes(group, store)
     third.unheard_at = {second.address}
@@ -275,7 +275,7 @@ async def test_a_disk_emptied_while_only_another_plane_listened_is_found(group: 
 
 
 async def test_what_was_heard_before_another_plane_elected_raises_no_mark(group: World) -> None:
-    """The election may cut the log of the broker that reported: a mark from before it would take a healthy member's seat."""
+    """The election may truncate the reporting broker's log: an older mark would cost a healthy member its seat."""
     store = Store()
     plane, (master, other, _) = await group.three_under(store, mark_pause_seconds=0.0, record_deadline_seconds=60.0)
     await eventually(lambda: _settled(plane), what="three members in sync")

@@ -1,4 +1,4 @@
-"""A living master is moved, and the next operator finishes what one that died left half done."""
+"""Switchover of a living master, also finished by the next operator if the first one died in the middle."""
 
 import asyncio
 from dataclasses import replace
@@ -29,12 +29,14 @@ async def test_a_living_master_is_moved_in_the_measured_order(group: World) -> N
     result = await plane.switch_master(KEY, from_broker_id=1)
     assert (result.from_broker_id, result.to_broker_id, result.epoch, result.confirmed) == (1, 2, 2, True)
     assert list(result.phases)[:5] == ["detected", "decided", "committed", "notified", "roleChanged"]
-    assert result.milliseconds == result.phases["roleChanged"], "as the Event, whatever came after the new master"
+    assert result.milliseconds == result.phases["roleChanged"], (
+        "as in the Event, without the steps after the new master"
+    )
     assert group.journal[0] == "minInSyncReplicas=99 at 1"
-    # Off the NameServer before the slaves are pointed nowhere, or one that registers then is pointed back; and once more when the
-    # old master was told, which may have registered meanwhile.
+    # 104 comes before the slaves get a dead address: a slave that registers would get the old one back. And again when the
+    # old master has its new role, as it may have registered meanwhile.
     assert group.journal[1] == f"104 {first.address}"
-    # Nowhere: so that nobody dials the old master again between its change and their own.
+    # A dead address: no slave dials the old master again between its role change and their own.
     assert set(group.journal[2:4]) == {"906 to 2", "906 to 3"}
     assert group.journal[4:7] == ["1008 to 1", "1 slave 2", f"104 {first.address}"]
     told = group.journal[7:11]
@@ -51,7 +53,7 @@ async def test_a_living_master_is_moved_in_the_measured_order(group: World) -> N
 
 
 async def test_the_old_master_is_told_though_a_name_server_hangs(group: World) -> None:
-    """The first 104 makes a stall rarer; waited for to its deadline, it would be one."""
+    """The first 104 makes stalls rarer; waiting for its deadline would itself be a stall."""
     name_server = FakeNameServer(group)
     directory = FixedDirectory(settings=STRICT, name_servers=(await name_server.start(),))
     plane, (first, _, _) = await group.three_under(directory=directory, name_server_deadline_seconds=60.0)
@@ -65,7 +67,7 @@ async def test_the_old_master_is_told_though_a_name_server_hangs(group: World) -
 
 
 async def test_a_slave_that_sleeps_over_its_role_change_holds_up_nobody(group: World) -> None:
-    """A Java slave may take 5 s. The old master was told, and is pointed at the new one at once: two of three acknowledge."""
+    """A Java slave may take 5 s. The old master follows the new one at once, so two of three acknowledge."""
     directory = FixedDirectory(settings=STRICT)
     plane, (_, second, third) = await group.three_under(
         directory=directory, slaves_first_unfenced_seconds=60.0, role_change_deadline_seconds=60.0
@@ -111,7 +113,7 @@ async def test_without_another_member_in_sync_a_switchover_is_refused_and_touche
     with pytest.raises(SwitchoverRefusedError):
         await plane.switch_master(KEY, from_broker_id=1)
     assert first.minimum == 2
-    unneeded = await plane.switch_master(KEY, from_broker_id=9)  # who is not master needs no switchover
+    unneeded = await plane.switch_master(KEY, from_broker_id=9)  # a member that is not master needs no switchover
     assert (unneeded.to_broker_id, unneeded.epoch, unneeded.phases) == (1, 1, {})
 
 
@@ -120,21 +122,21 @@ async def test_a_master_is_moved_to_the_one_that_was_asked_for(group: World) -> 
     result = await plane.switch_master(KEY, to_broker_id=3)
     assert (result.from_broker_id, result.to_broker_id) == (1, 3)
     await eventually(lambda: third.sync_state_set == {1, 2, 3}, what="everybody in sync under 3")
-    assert (await plane.switch_master(KEY, to_broker_id=3)).phases == {}  # it is so
+    assert (await plane.switch_master(KEY, to_broker_id=3)).phases == {}  # already the case
 
 
 @pytest.mark.parametrize("asked_for", [3, None])
 async def test_who_has_no_link_to_the_old_master_is_not_elected(group: World, asked_for: int | None) -> None:
-    """A Java master whose link to a slave broke acknowledges without it at once; its 1001 may be late, so the record still has it.
+    """A Java master whose slave link broke acknowledges without that slave before its 1001 arrives: the record still lists it.
 
-    That all links are level says nothing of the one that is not there.
+    That all existing links are caught up says nothing about the missing one.
     """
     directory = FixedDirectory(settings=replace(STRICT, election_priorities={3: 1}))
     plane, (first, second, third) = await group.three_under(directory=directory, drain_deadline_seconds=0.3)
     third.ignores_ha_pushes_for_ever = True
     first.linked.discard(3)
     if asked_for is None:
-        # Both tell the same as yet: the priority would be 3's.
+        # Both report the same so far: 3 has the priority.
         assert (await plane.switch_master(KEY)).to_broker_id == 2
         return
     first.max_offset = second.max_offset = 1000  # acknowledged by 2; 3 lacks it
@@ -146,7 +148,7 @@ async def test_who_has_no_link_to_the_old_master_is_not_elected(group: World, as
 
 
 async def test_a_living_group_gets_no_master_that_is_out_of_sync(group: World) -> None:
-    """Unclean elections are for groups that have nobody else, whatever the spec allows."""
+    """Unclean elections are only for groups without another candidate, whatever the spec allows."""
     plane, (first, _, third) = await group.three_under(settings=ControllerSettings(unclean_election_allowed=True))
     third.ignored_ha_pushes = 1000
     first.linked.discard(3)
@@ -178,7 +180,7 @@ async def test_an_administrators_election_drains_the_old_master_first(group: Wor
 
 
 async def test_a_leftover_of_a_dead_switchover_is_repaired(group: World) -> None:
-    """25 writes the broker's file: an operator that died after it leaves a master that acknowledges nothing."""
+    """25 writes the broker's file: an operator that dies after it leaves a master that acknowledges nothing."""
     store = MemoryRecordStore()
     plane, (first, _, _) = await group.three_under(store)
     await plane.stop()
@@ -189,7 +191,7 @@ async def test_a_leftover_of_a_dead_switchover_is_repaired(group: World) -> None
 
 
 async def test_what_another_plane_left_behind_is_found_without_a_restart(group: World) -> None:
-    """One of three planes was killed between 25 and the election; the two others have looked at everybody long ago."""
+    """One of three planes is killed between 25 and the election; the other two checked all members long before."""
     _plane, (first, _, _) = await group.three_under(configuration_check_seconds=0.1)
     await eventually(lambda: 26 in first.asked, what="the first look")
     await asyncio.sleep(0.1)
@@ -199,7 +201,7 @@ async def test_what_another_plane_left_behind_is_found_without_a_restart(group: 
 
 
 async def test_a_master_that_is_put_to_sleep_stays_quiet_on_its_way_down(group: World) -> None:
-    """Its preStop takes longer than any switchover: what was asked for is no leftover."""
+    """Its preStop hook takes longer than any switchover: the requested minimum is not a leftover."""
     directory = PodsDirectory(settings=STRICT)
     plane, (first, _, _) = await group.serving(
         directory=directory, configuration_check_seconds=0.1, leftover_fence_seconds=0.1
@@ -228,7 +230,7 @@ async def test_a_plane_that_stops_ends_its_switchover_first(group: World) -> Non
 
 
 async def test_an_election_that_was_committed_and_never_told_is_told_by_the_next_operator(group: World) -> None:
-    """Killed between commit and notify (I16): the record says 2, every broker still believes in 1, which lives."""
+    """Killed between commit and notify (I16): the record names 2, all brokers still follow 1, which lives."""
     store, name_server = MemoryRecordStore(), FakeNameServer(group)
     plane, (first, second, third) = await group.three_under(store)
     await plane.stop()
@@ -244,7 +246,7 @@ async def test_an_election_that_was_committed_and_never_told_is_told_by_the_next
 
 
 async def test_a_slave_that_misses_its_link_is_told_again_until_it_is_linked(group: World) -> None:
-    """The HA client that sleeps in its retry: only a changed spelling of the address wakes it up."""
+    """The slave's HA client sleeps in its retry: only another spelling of the address wakes it."""
     _plane, (first, second, third) = await group.three_under()
     third.ignored_ha_pushes = 1000
     await first.kill()
@@ -272,7 +274,7 @@ async def _elect_in_the_record(store: MemoryRecordStore, *, passed_over: int) ->
 
 
 async def test_two_planes_that_move_the_same_master_do_not_let_it_acknowledge_in_between(group: World) -> None:
-    """The record says that one of them is at it: the other begins nothing, and puts nothing back."""
+    """The record shows that one plane moves the master: the other starts nothing and restores nothing."""
     store = MemoryRecordStore()
     planes = [await group.plane(store) for _ in range(2)]
     group.planes = [plane.address for plane in planes]
@@ -282,7 +284,7 @@ async def test_two_planes_that_move_the_same_master_do_not_let_it_acknowledge_in
     moves = [asyncio.create_task(plane.switch_master(KEY, from_broker_id=1)) for plane in planes]
 
     def is_told() -> bool:
-        # Not of its own election: that was before it was quieted.
+        # Not its own election: that came before the minimum of 99.
         quieted = "minInSyncReplicas=99 at 1"
         return quieted in group.journal and "1008 to 1" in group.journal[group.journal.index(quieted) :]
 
@@ -291,7 +293,7 @@ async def test_two_planes_that_move_the_same_master_do_not_let_it_acknowledge_in
     assert first.minimum == 99
     first.role_change_waits.set()
     ends = await asyncio.gather(*moves, return_exceptions=True)
-    refused = [end for end in ends if isinstance(end, BaseException)]  # none, if it asked when all was over
+    refused = [end for end in ends if isinstance(end, BaseException)]  # none if it asked after the end
     assert all(isinstance(end, SwitchoverRefusedError | SwitchoverFailedError) for end in refused)
     assert len(refused) < 2
     assert group.journal.count("minInSyncReplicas=99 at 1") == 1
@@ -300,7 +302,7 @@ async def test_two_planes_that_move_the_same_master_do_not_let_it_acknowledge_in
 
 
 async def test_a_minimum_that_somebody_lifted_meanwhile_undoes_the_switchover(group: World) -> None:
-    """Another plane that gave up, or a hot key from the spec: it acknowledges, and nobody may be elected on what was."""
+    """Another plane gave up, or the spec changed the key: the master acknowledges again, so no election may use earlier offsets."""
     plane, (first, _, _) = await group.serving(drain_deadline_seconds=5.0)
     first.links_behind = 100
     moving = asyncio.create_task(plane.switch_master(KEY, from_broker_id=1))

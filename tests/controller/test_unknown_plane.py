@@ -1,4 +1,4 @@
-"""A plane that the brokers do not know yet, as the third one after `replicaCount` 2 to 3: it hears none of them for minutes."""
+"""A plane that the brokers do not know yet, like the third after `replicaCount` 2 to 3: it gets no heartbeats for minutes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -30,7 +30,7 @@ async def scene(group: World) -> Scene:
     brokers = await group.three()
     await knows(known)
     await look_up(unknown)
-    # Until then it could not have heard them, and doubts nothing.
+    # Until then it could not have heard them, and suspects no member.
     await asyncio.sleep(10.0)
     return Scene(known, unknown, brokers)
 
@@ -49,12 +49,12 @@ async def _signals(plane: ControllerPlane, during: Callable[[], Awaitable[object
 
 
 async def test_it_signals_no_change_while_nothing_changes(scene: Scene) -> None:
-    """Each doubt of a master that others hear ended with a signal, and each signal was a pass: ten a second, for minutes."""
+    """Each suspicion of a master that others hear ended in a signal and thus a pass: ten a second, for minutes."""
     assert await _signals(scene.unknown, lambda: asyncio.sleep(WATCHED_SECONDS)) == 0
 
 
 async def test_its_doubts_hold_no_configuration_up(scene: Scene) -> None:
-    """While it doubted the master, which was nearly always, it said that a change of master was under way."""
+    """While it suspected the master, nearly always, it reported a change of master in progress."""
     for number in range(20):
         await scene.unknown.set_broker_config(KEY, 2, {"controllerAddr": f"10.0.0.{number}:9878"})
         await asyncio.sleep(0.03)
@@ -68,7 +68,7 @@ async def test_it_says_what_the_master_says_of_itself(scene: Scene) -> None:
     fact = member_view(record_of(scene.unknown), now, 1).fact()
     assert fact.startswith("not heard by this operator pod since")
     assert fact.endswith(f"but by {scene.known.address}")
-    assert 1 not in now.silences, "nothing that is done about an unheard slave is done about a master"
+    assert 1 not in now.silences, "steps against an unheard slave are never taken against a master"
 
 
 async def test_it_does_not_say_so_of_a_master_that_denies_its_role(scene: Scene) -> None:

@@ -1,6 +1,6 @@
-"""One world for the stories of this folder: scripted brokers under planes, a fencer, a store that a test stands in front of, notes.
+"""One world for the tests of this folder: scripted brokers under planes, a fencer, a store with gates, notes of reports.
 
-Where a story needs another answer of one of them, it subclasses that one and says why.
+A test that needs another behaviour of one of them subclasses it and gives the reason.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 # The group of the scripted brokers, as a plane with a FixedDirectory knows it.
 KEY: Final = GroupKey("standalone", NAME)
 STRICT: Final = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
-# Where one of three is lost, nothing is acknowledged any more.
+# If one of three is lost, the group acknowledges nothing.
 ALL_THREE: Final = ControllerSettings(shrink_floor=True, min_in_sync_replicas=3)
 LOOSE: Final = ControllerSettings()
 
@@ -47,7 +47,7 @@ class World(FakeGroup):
     async def plane(
         self, store: RecordStore | None = None, *, settings: ControllerSettings = STRICT, **more: Any
     ) -> ControllerPlane:
-        """Start a plane; it is the only one that brokers know from now on. `settings` are the group's."""
+        """Start a plane; from now on brokers know only this one. `settings` are the group's."""
         directory = more.pop("directory", None) or PodsDirectory(settings=settings)
         plane = await self.start_plane(store, directory=directory, **more)
         self.planes = [plane.address]
@@ -56,12 +56,12 @@ class World(FakeGroup):
     async def three_under(
         self, store: RecordStore | None = None, **more: Any
     ) -> tuple[ControllerPlane, list[FakeBroker]]:
-        """The same with three brokers in sync, the first of them master."""
+        """Start a plane and three brokers in sync; the first is master."""
         plane = await self.plane(store, **more)
         return plane, await self.three()
 
     async def serving(self, store: RecordStore | None = None, **more: Any) -> tuple[ControllerPlane, list[FakeBroker]]:
-        """The same, once the plane knows that they acknowledge."""
+        """As `three_under`; return once the plane knows that the group acknowledges."""
         plane, brokers = await self.three_under(store, **more)
         await knows(plane)
         return plane, brokers
@@ -76,7 +76,7 @@ class World(FakeGroup):
         each: Sequence[dict[str, Any]] = (),
         **more: Any,
     ) -> list[ControllerPlane]:
-        """Start planes over one store that know each other; `each` has what one plane has alone. Brokers know all of them."""
+        """Start planes over one store that know each other; `each` holds one plane's own arguments. Brokers know all planes."""
         ports, store = [free_port() for _ in range(number)], more.pop("store", None) or MemoryRecordStore()
         self.planes = [f"127.0.0.1:{port}" for port in ports]
         return [
@@ -102,7 +102,7 @@ async def knows(*planes: ControllerPlane) -> None:
 
 
 async def ask(plane: str, code: int, *, client: RemotingClient | None = None, **fields: object) -> RemotingCommand:
-    """Ask about the group as a caller that is none of its brokers."""
+    """Send a request about the group as a caller outside the group."""
     asked = request(code, ext_fields={"brokerName": NAME} | {name: str(value) for name, value in fields.items()})
     caller = client or RemotingClient()
     answer = await caller.invoke(plane, asked, timeout_seconds=5.0)
@@ -112,12 +112,12 @@ async def ask(plane: str, code: int, *, client: RemotingClient | None = None, **
 
 
 async def look_up(plane: ControllerPlane) -> None:
-    """1004: the plane meets the group, and reads its record, although its brokers may not know it."""
+    """Send 1004: the plane learns of the group and reads its record, even if the brokers do not know the plane."""
     await ask(plane.address, RequestCode.CONTROLLER_GET_REPLICA_INFO)
 
 
 class Fencer:
-    """Kills the brokers of this group, as a pod's deletion does, and keeps whom and where; without a group it kills nothing."""
+    """Kills brokers of this group, as a pod's deletion does, and records id and address; without a group it kills nothing."""
 
     def __init__(
         self, group: FakeGroup | None = None, *, confirms: bool = True, untouched: bool = False, how: str = ""
@@ -150,7 +150,7 @@ Write = Callable[[], Awaitable[StoredRecord | None]]
 
 
 class Store(MemoryRecordStore):
-    """Records in memory, or those of another store as one process sees them. Reads and writes wait while their gate is shut."""
+    """Records in memory, or one process's view of another store. Reads and writes wait while their gate is shut."""
 
     def __init__(self, shared: MemoryRecordStore | None = None) -> None:
         super().__init__()
@@ -181,7 +181,7 @@ class Store(MemoryRecordStore):
     async def put(
         self, record: BrokerGroupRecord | None, expected: StoredRecord | None, write: Write
     ) -> StoredRecord | None:
-        """What becomes of a write; `write` carries it out."""
+        """Decide the fate of a write; `write` performs it."""
         return await write()
 
     async def _through(self, gate: asyncio.Event) -> None:
@@ -190,7 +190,7 @@ class Store(MemoryRecordStore):
         self.waiting -= 1
 
 
-# The lists of `Notes`: which of an observer's calls each keeps, and which of its arguments.
+# The lists of `Notes`: the observer's call and arguments that each keeps.
 KEPT: Final[dict[str, tuple[str, int | slice]]] = {
     "lost": ("master_lost", 0),
     "changed": ("master_changed", 0),
@@ -216,7 +216,7 @@ REASONS: Final = {"seat_lost": "rule 2", "epoch_floor_raised": "rule 3"}
 
 
 class Notes(Observer):
-    """Keeps what planes report: each list of `KEPT`, and the order of an incident's calls with the epoch known then."""
+    """Keeps the planes' reports: each list of `KEPT`, and an incident's calls in order, with the epoch known then."""
 
     def __init__(self) -> None:
         self.order: list[tuple[str, int | None]] = []
@@ -227,12 +227,12 @@ class Notes(Observer):
 
     @property
     def masters(self) -> dict[int, int | None]:
-        """The master of each epoch that a plane wrote."""
+        """Return the master of each epoch that a plane wrote."""
         return {after.master_epoch: after.master_broker_id for _, after in self.records}
 
     @property
     def testimonies(self) -> int:
-        """How often other planes asked what this one hears."""
+        """Return how often other planes asked which members this one hears."""
         return self.answered.count(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA)
 
 

@@ -1,17 +1,17 @@
-"""Traces of a change of master: what is observed goes in, what is to be done next comes out (`controller_core/change.py`).
+"""Traces of a change of master: observations in, next effects out (`controller_core/change.py`).
 
 The blocks are those of `trace_language.py`. A trace begins with `group master=3 epoch=6 members=1,2,3`. Then:
 
 * `begin kind=Switchover phase=Quieting from=3 restore=2`, `elect kind=Failover` (`to=1`, `unfenced=true`), `renew slave=2`:
-  decided by the real step, by the plane `plane-0`; what the record says of the change is drawn;
-* `alive ids=1,2`, `acting ids=3` (their 907 says that they are master), `fenced`, `heard`,
-  `over in the pod` (the fence in the old master's pod kills it before anybody is elected): what is observed;
-* `done <effect>`, `fails <effect>`: an effect that was begun ends, `later seconds=0.3`: time passes;
-* `taken over`: another plane goes on, which has observed nothing; `told`: its end waits for its incident.
+  decided by the real step, in the plane `plane-0`; the drawing is the record's entry of the change;
+* `alive ids=1,2`, `acting ids=3` (their 907 answers that they are master), `fenced`, `heard`,
+  `over in the pod` (the fence in the old master's pod kills it before an election): observations;
+* `done <effect>`, `fails <effect>`: a started effect ends, `later seconds=0.3`: time passes;
+* `taken over`: another plane continues, without observations; `told`: the change's end waits for its incident.
 
-Drawn are the effects that are begun by it, each on a line of its own, and what becomes so: `1004 tells the new state`, `settled`.
+The drawing lists the effects that start, one a line, and new states: `1004 tells the new state`, `settled`.
 
-To write the drawings anew after a wanted change: `python -m tests.core.change_language tests/core/traces/change_*.txt`.
+To redraw after an intended change: `python -m tests.core.change_language tests/core/traces/change_*.txt`.
 """
 
 import sys
@@ -58,7 +58,7 @@ NAME, PLANE = "bn", "plane-0"
 
 @dataclass
 class ChangeRunner:
-    """One plane that carries a change out, and its clock."""
+    """One plane that carries out a change, and its clock."""
 
     record: BrokerGroupRecord = field(default_factory=lambda: BrokerGroupRecord("cl", NAME))
     seen: Observed = field(default_factory=lambda: Observed(alive=frozenset()))
@@ -69,7 +69,7 @@ class ChangeRunner:
     said: set[str] = field(default_factory=set)
 
     def run(self, command: str) -> str:  # noqa: PLR0911, PLR0912, C901 - a table of commands
-        """Carry out a command and draw what follows."""
+        """Run a command and draw its effects."""
         verb, *words = command.split()
         if verb in ("done", "fails"):
             return self._end(command.removeprefix(verb).strip(), confirmed=verb == "done")
@@ -222,7 +222,7 @@ class ChangeRunner:
 
 
 def draw(effect: Effect) -> str:  # noqa: PLR0911, C901 - a table of effects
-    """An effect as it is named in a trace: by its code on the wire where it has one."""
+    """Return an effect's name in a trace: its code on the wire if it has one."""
     match effect:
         case Fence(broker_id):
             return f"fence {broker_id}"

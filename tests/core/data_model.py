@@ -1,4 +1,4 @@
-"""The parts of the data world: replicas with their disks, the controller's heartbeat table, what may still happen."""
+"""The parts of the data world: replicas with their disks, the controller's heartbeat table, budgets of events."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -38,7 +38,7 @@ class Told(NamedTuple):
 
 
 class Left(NamedTuple):
-    """What may still happen, so that the world stays small."""
+    """How many events of each kind remain; the budgets keep the world small."""
 
     messages: int = 1
     crashes: int = 1
@@ -51,7 +51,7 @@ class Left(NamedTuple):
 
 
 class World(NamedTuple):
-    """One state of everything."""
+    """One state of the whole world."""
 
     record: BrokerGroupRecord
     brokers: tuple[Broker, ...]
@@ -80,7 +80,7 @@ class World(NamedTuple):
 
 @dataclass(frozen=True)
 class Rules:
-    """Which of our rules the controller keeps in this run, within which bounds, and whether its brokers are 5.5.0's."""
+    """The safety rules and bounds of the controller in this run, and whether its brokers behave like 5.5.0."""
 
     settings: ControllerSettings
     masters_shrink_first: bool = False
@@ -91,8 +91,8 @@ class Rules:
 
 
 class MessageLostError(AssertionError):
-    """Somebody acts as master without an acknowledged message."""
+    """A replica without an acknowledged message acts as master."""
 
 
 class BarredError(AssertionError):
-    """A replica that lost nothing lost its seat."""
+    """A replica lost its seat without having lost data."""

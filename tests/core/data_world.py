@@ -1,24 +1,24 @@
 """A broker group with its data: logs, links, acknowledgements, disks that are lost, a record that is restored.
 
-Where `small_world.py` asks whether each decision is right by itself, this asks what all of it is for: is every acknowledged
-message in the log of everyone who acts as master (I4), and is no replica barred that lost nothing? The controller is the real
+`small_world.py` checks each decision alone. This world checks the purpose of all decisions: every acknowledged message is in
+the log of every acting master (I4), and no replica is barred that lost no data. The controller is the real
 `step` with its real record; the brokers are a model of what Java's brokers do (rebuilt):
 
-* A master takes a message while its set, or the one it has asked for, has `min` members, and acknowledges it when all of both
-  have it (`AutoSwitchHAService.inSyncReplicasNums`, `getSyncStateSet`). It acknowledges as soon as it may: that is the worst.
-* A 1001 is asked, and arrives later, or never, or its answer is lost; then the question stands, and is asked again when the
-  slave has caught up once more. It is no slower than its master's next heartbeat (they share a connection, and each group's
-  requests are decided in turn), and does not outlive the processes it names (Java waits 3 s for the answer).
-* A slave that links to its master truncates to what both have in common, and loses epochs that begin there; the next frame
+* A master accepts a message while its set, or the one it has asked for, has `min` members, and acknowledges it when all of both
+  have it (`AutoSwitchHAService.inSyncReplicasNums`, `getSyncStateSet`). It acknowledges as early as possible: the worst case.
+* A 1001 arrives late, or never, or its answer is lost; then it stays pending, and is sent again when the
+  slave has caught up again. It is no slower than its master's next heartbeat (they share a connection, and each group's
+  requests are decided in order), and does not outlive the processes that it names (Java waits 3 s for the answer).
+* A slave that links to its master truncates to their common prefix, and loses epochs that begin there; the next frame
   brings the master's epoch. It learns of a new master at any time later, or never.
-* A process dies and comes back with its disk, without it, or with a part of it. What it told last before it died is what it
-  had: heartbeats are as exact as that (`holdings.py`); between two of them a disk could lose what nobody knew it had.
-* The controller may take anybody for dead at any time. It hears each replica when it hears it.
-* The controller may let a master go on under the next epoch. A member that it takes for dead may be removed for good, with its
+* A process dies and returns with its disk, without it, or with a part of it. Its last report before its death matches its
+  disk: heartbeats are that exact (`holdings.py`); between two of them a disk could lose data that was never reported.
+* The controller may suspect any replica at any time. Heartbeats arrive at any time.
+* The controller may grant a master the next epoch. A member that it takes for dead may be removed for good, with its
   disk, if the core lets it.
 
-* Where masters shrink first (Java 5.5.0), one whose link to a member broke goes on without it at once, and acknowledges what
-  waited. Its 1001 arrives in the same moment: what one acknowledged that dies in between may be lost
+* A master that shrinks first (Java 5.5.0) continues without a member at once when that link breaks, and acknowledges what
+  waited. In the model its 1001 arrives in the same moment: messages of a master that dies in between may be lost
   (docs/concepts/architecture.md).
 
 Not in the model: power loss, a second disk.
@@ -44,7 +44,7 @@ from tests.core.data_model import IDS, NOBODY, BarredError, Broker, Left, Log, M
 
 
 def start(rules: Rules, left: Left) -> World:
-    """All in sync under master 1, one message acknowledged and reported."""
+    """Return the first state: all in sync under master 1, one message acknowledged and reported."""
     replicas = {one: Replica(one, f"{one}:1;{one}", f"{one}:1", registered=True) for one in IDS}
     record = BrokerGroupRecord("cl", "bn", 4, replicas, 1, 1, frozenset(IDS), 2)
     slave = Broker(log=((1, 0),), file_epoch=1, epoch=1, linked=True)
@@ -56,7 +56,7 @@ def start(rules: Rules, left: Left) -> World:
 
 
 def ways(world: World, rules: Rules) -> Iterator[tuple[str, World]]:
-    """Everything that can happen next."""
+    """Return all possible next events."""
     for one in IDS:
         if one in world.record.replicas:
             yield from _of_broker(world, one, rules)
@@ -68,7 +68,7 @@ def ways(world: World, rules: Rules) -> Iterator[tuple[str, World]]:
     if world.left.restores and world.backup is None:
         yield "backup", world._replace(backup=world.record)
     if world.backup is not None and world.left.restores and _somebody_will_tell(world, world.backup):
-        # The operator starts anew on the restored record and has heard nobody.
+        # The operator restarts on the restored record and has heard no broker.
         left = world.left._replace(restores=0, suspicions=0)
         yield "restore", world._replace(record=world.backup, told=(None, None, None), left=left)
 
@@ -96,7 +96,7 @@ def _of_broker(world: World, one: int, rules: Rules) -> Iterator[tuple[str, Worl
 
 
 def _removal(world: World, one: int, rules: Rules) -> Iterator[tuple[str, World]]:
-    """The pod is gone with its volume, and the operator forgets the member."""
+    """Delete a pod with its volume; the operator removes the member."""
     broker = world.broker(one)
     if broker.up or not world.left.removals:
         return
@@ -107,7 +107,7 @@ def _removal(world: World, one: int, rules: Rules) -> Iterator[tuple[str, World]
 
 
 def _renewal(world: World, rules: Rules) -> Iterator[tuple[str, World]]:
-    """The cure of a slave on a wrong link: the same master under the next epoch, which everybody learns by and by."""
+    """Repair a slave on a wrong link: the same master gets the next epoch, which the brokers learn one by one."""
     record, left = world.record, world.left
     master = record.granted_master_id
     if not left.renewals or master is None or record.master_epoch >= rules.last_epoch:
@@ -119,14 +119,14 @@ def _renewal(world: World, rules: Rules) -> Iterator[tuple[str, World]]:
 
 
 def _somebody_will_tell(world: World, backup: BrokerGroupRecord) -> bool:
-    """Whether a broker that is up tells of a newer epoch than the backup's: else nobody can (F28's residual)."""
+    """Whether the restore of an older record can be noticed: a running broker has a newer epoch, or none has (F28's residual)."""
     newer = any(max(broker.epoch, broker.file_epoch) > backup.master_epoch for broker in world.brokers)
     tells = any(broker.up and broker.file_epoch > backup.master_epoch for broker in world.brokers)
     return backup.master_epoch < world.record.master_epoch and (tells or not newer)
 
 
 def _alone_knows_more(world: World, broker: Broker) -> bool:
-    """After a restore the brokers that know newer epochs stay up: if all of them are gone, nobody can tell (F28's residual)."""
+    """Whether this broker knows a newer epoch than the restored record: such brokers stay up in the model (F28's residual)."""
     return world.backup is not None and _is_restored(world) and broker.file_epoch > world.backup.master_epoch
 
 
@@ -135,7 +135,7 @@ def _is_restored(world: World) -> bool:
 
 
 def _has_not_heard_all(world: World) -> bool:
-    """A fresh operator hears everybody who is up before it elects, or tells anybody to be master (I17)."""
+    """Whether a new operator still lacks a running broker's heartbeat; until then it elects and notifies no master (I17)."""
     return _is_restored(world) and any(
         broker.up and (line is None or not line.replica.has_reported)
         for broker, line in zip(world.brokers, world.told, strict=True)
@@ -171,7 +171,7 @@ def _of_master(world: World, one: int, rules: Rules) -> Iterator[tuple[str, Worl
 
 
 def _goes_on_without(world: World, one: int, other: int, rules: Rules) -> World:
-    """Java 5.5.0: the link broke, the master's own set is smaller at once, whatever the controller says of it."""
+    """Java 5.5.0: when a link breaks the master's own set shrinks at once, before the controller's answer."""
     broker = world.broker(one)
     alone = broker._replace(members=broker.members - {other})
     decision = _ask(world, one, alone.members, rules)
@@ -194,7 +194,7 @@ def _ask(world: World, one: int, members: frozenset[int], rules: Rules) -> Decis
 
 
 def _arrivals(world: World, one: int, rules: Rules) -> Iterator[tuple[str, World]]:
-    """The 1001 arrives at the controller; its answer arrives or not. A refusal leaves the master asking, or giving up."""
+    """Deliver the 1001; its answer arrives or not. After a refusal the master keeps asking or gives up."""
     broker = world.broker(one)
     decision = _ask(world, one, broker.asked, rules)
     if not decision.changed:
@@ -253,7 +253,7 @@ def _common(one: Log, other: Log) -> Log:
 
 
 def _acknowledge(world: World) -> World:
-    """Every master acknowledges what all it counts have."""
+    """Let every master acknowledge what all its counted members have."""
     found = set(world.acknowledged)
     for one in IDS:
         broker = world.broker(one)
@@ -263,13 +263,13 @@ def _acknowledge(world: World) -> World:
         if not all(_follows(world, other, one) for other in waited_for):
             continue
         end = min([len(broker.log), *(len(world.broker(other).log) for other in waited_for)])
-        # What an earlier master took is acknowledged by nobody now, though it stays in the log.
+        # No master acknowledges an earlier master's messages any more, though they stay in the log.
         found.update(message for epoch, message in broker.log[:end] if epoch == broker.epoch)
     return world._replace(acknowledged=frozenset(found)) if found != world.acknowledged else world
 
 
 def beat(world: World, one: int, rules: Rules) -> World:
-    """A heartbeat: into the table, and what is news of it into the record at once."""
+    """Put a heartbeat into the table, and its news into the record at once."""
     broker, line = world.broker(one), world.told[one - 1]
     if broker.asking:
         world = world.with_broker(one, broker._replace(asking=False))
@@ -300,14 +300,14 @@ def _report(world: World, one: int, rules: Rules) -> World:
     decision = step(world.record, ReportHoldings(broker_name="bn", holdings=(holding,)), world.live, rules.settings)
     assert decision.record is not None
     for event in decision.events:
-        # After a restore the marks are as old as the record: false ones are forgotten with it when its age shows.
+        # After a restore the marks are as old as the record; wrong ones are dropped when the record proves old.
         if isinstance(event, SeatsLost) and not world.broker(one).spoilt and not _is_restored(world):
             raise BarredError(f"{one} lost its seat: {decision.why}")
     return _recorded(world, decision.record)
 
 
 def poll(world: World, one: int) -> World:
-    """1004: learn who is master, and under which set; act as such."""
+    """Poll 1004: learn the master and its set, and take the role."""
     broker, record = world.broker(one), world.record
     if _has_not_heard_all(world):
         return world
@@ -349,7 +349,7 @@ def poll(world: World, one: int) -> World:
 
 
 def crash(world: World, one: int) -> World:
-    """The process is gone, and everybody's link to it."""
+    """End the process and all links to it."""
     left = world.left._replace(crashes=world.left.crashes - 1)
     epoch, was_master = world.broker(one).epoch, world.broker(one).master
     world = world._replace(left=left).with_broker(
@@ -367,7 +367,7 @@ def crash(world: World, one: int) -> World:
 
 
 def restart(world: World, one: int, log: Log, rules: Rules, *, spoilt: bool = False) -> World:
-    """A new process: 1003, with the disk as it is now. Its first heartbeat comes later."""
+    """Start a new process: 1003 with the disk as it is now. Its first heartbeat comes later."""
     broker = world.broker(one)
     file_epoch = (log[-1][0] if log else -1) if spoilt else broker.file_epoch
     world = world.with_broker(
@@ -381,7 +381,7 @@ def restart(world: World, one: int, log: Log, rules: Rules, *, spoilt: bool = Fa
 
 
 def elect(world: World, rules: Rules) -> World | None:
-    """The controller elects, where the master is not alive or nobody is."""
+    """Let the controller elect if the master is not alive or there is none."""
     record, live = world.record, world.live
     if record.granted_master_id in live or record.master_epoch >= rules.last_epoch:
         return None
@@ -398,7 +398,7 @@ def elect(world: World, rules: Rules) -> World | None:
 
 
 def _recorded(world: World, record: BrokerGroupRecord) -> World:
-    """Commit. Who joined the set tells as a member from its next heartbeat on; after an election nobody does yet."""
+    """Commit. A new member of the set reports as a member from its next heartbeat on; after an election no member does yet."""
     if record.master_epoch != world.record.master_epoch and record.master_broker_id is not None:
         joined = frozenset(IDS)
     else:
@@ -411,7 +411,7 @@ def _recorded(world: World, record: BrokerGroupRecord) -> World:
 
 
 def _stale(world: World) -> World:
-    """Somebody was lost: what the others told before is not fresh."""
+    """Mark all earlier reports as stale after a loss."""
     lines = (
         line._replace(replica=line.replica._replace(fresh=False)) if line is not None else None for line in world.told
     )

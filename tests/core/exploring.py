@@ -1,4 +1,4 @@
-"""Ways through the data world: all of them breadth first, one at random, or one that was found before."""
+"""Walks through the data world: all of them breadth first, one at random, or a recorded one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from tests.core.data_world import ways
 
 @dataclass
 class Explored:
-    """What an exploration found."""
+    """The result of an exploration."""
 
     states: int
     exhausted: bool
@@ -22,7 +22,7 @@ class Explored:
 def explore(
     first: World, rules: Rules, *, at_most: int, goals: dict[str, Callable[[World], bool]] | None = None
 ) -> Explored:
-    """Take every way, breadth first, until something is lost, everything was seen, or so many states were."""
+    """Walk breadth first until a message is lost, all states were visited, or the limit of states is reached."""
     came_from: dict[World, tuple[World | None, str]] = {first: (None, "")}
     frontier = [first]
     reached: set[str] = set()
@@ -59,7 +59,7 @@ def _within(world: World, rules: Rules) -> bool:
 def walk(
     first: World, rules: Rules, chance: Random, *, steps: int, goals: dict[str, Callable[[World], bool]]
 ) -> set[str]:
-    """Take one way at random, as far as it goes; return which goals it reached. Raises what it finds, with the way."""
+    """Walk at random to the end; return the goals reached. Raises the world's error, with the steps so far."""
     world, way, reached = first, list[str](), set[str]()
     for _ in range(steps):
         try:
@@ -75,7 +75,7 @@ def walk(
 
 
 def follow(first: World, rules: Rules, way: str) -> World:
-    """Take a way that was found before, step by step; raises what it finds. A step that is not open any more is left out."""
+    """Repeat a recorded walk; raises the world's error. Skips a step that is no longer possible."""
     world = first
     for label in way.split("; "):
         world = dict(ways(world, rules)).get(label, world)

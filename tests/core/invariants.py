@@ -1,6 +1,6 @@
-"""What must hold after any decision, of the record, of the answer, and between the record before and after it.
+"""Invariants of each decision: of the record, of the answer, and between the records before and after it.
 
-The invariants, and each safety rule where it can be seen in one step.
+With them each safety rule that a single step can show.
 """
 
 from collections.abc import Mapping
@@ -77,7 +77,7 @@ def check_decision(  # noqa: C901 - a table of events
             assert (after.granted_master_id, after.seats) == (before.granted_master_id, before.seats)
             assert after.master_epoch == before.master_epoch + event.epochs
             assert after.sync_state_set_epoch == before.sync_state_set_epoch + event.epochs, (
-                "what was asked before is fenced"
+                "earlier requests are fenced"
             )
         if isinstance(event, BrokersCleaned):
             _check_clean(before, event, heard, request, settings)
@@ -91,12 +91,12 @@ def _check_record(record: BrokerGroupRecord) -> None:
     assert record.master_broker_id is None or record.master_broker_id in record.sync_state_set
     assert record.sync_state_set <= claimed
     assert all(record.replicas[broker_id].registered for broker_id in record.sync_state_set), (
-        "who holds data stays known"
+        "a replica with data stays known"
     )
     assert record.master_broker_id is not None or not record.master_process_lost
     assert all(1 <= broker_id < record.next_broker_id for broker_id in record.replicas), "next is above all ids (I13)"
     assert record.eligible | record.lost_seats <= claimed
-    assert not record.eligible & record.sync_state_set, "a member needs not be eligible"
+    assert not record.eligible & record.sync_state_set, "a member of the set is not listed as eligible"
     assert record.master_broker_id is None or not record.lost_seats, (
         "an election ends the memory of lost seats (rule 2)"
     )
@@ -109,12 +109,10 @@ def _check_record(record: BrokerGroupRecord) -> None:
 
 
 def _check_unfenced(before: BrokerGroupRecord, after: BrokerGroupRecord, decision: Decision) -> None:
-    assert after.unfenced <= after.replicas.keys(), "who is no member any more is nobody's old master"
+    assert after.unfenced <= after.replicas.keys(), "a removed member is not an unfenced master"
     if after.master_broker_id is not None:
-        assert not after.unfenced & after.sync_state_set, "who follows is no old master"
-    assert before.unfenced & after.replicas.keys() <= after.unfenced | after.sync_state_set, (
-        "and nobody else is forgotten"
-    )
+        assert not after.unfenced & after.sync_state_set, "a follower is not an unfenced master"
+    assert before.unfenced & after.replicas.keys() <= after.unfenced | after.sync_state_set, "and no other is dropped"
     elections = [event for event in decision.events if isinstance(event, MasterElected | MasterLost)]
     doubted = {before.master_broker_id} if any(event.unfenced for event in elections) else set()
     assert after.unfenced <= before.unfenced | doubted
@@ -143,7 +141,7 @@ def _check_progress(before: BrokerGroupRecord, after: BrokerGroupRecord, decisio
         if broker_id not in before.replicas:
             adopted = any(isinstance(event, BrokerAdopted) for event in decision.events)
             assert broker_id == before.next_broker_id or (adopted and broker_id > before.next_broker_id), (
-                "only the next id is given, and none is adopted that was given (rule 4)"
+                "only the next id is assigned, and no assigned id is adopted (rule 4)"
             )
         elif before.replicas[broker_id].registered:
             assert replica.register_check_code == before.replicas[broker_id].register_check_code
@@ -163,7 +161,7 @@ def _check_grant(
         settings = replace(settings, unclean_election_allowed=True)
     winner = event.broker_id
     assert before.claimed_replica(winner) is not None, "an unregistered id is never elected (rule 5)"
-    assert before.address_of(winner), "nobody is elected whose address is unknown (rule 8)"
+    assert before.address_of(winner), "no member with an unknown address is elected (rule 8)"
     assert settings.may_be_master(winner)
     assert winner not in request.passed_over
     assert event.unclean or not event.eligible or settings.shrink_floor
@@ -171,16 +169,16 @@ def _check_grant(
     assert lowered.keys() == {winner} | event.eligible
     told = heard.get(winner, LiveReplica(winner))
     if any(one.epoch > before.master_epoch for key, one in heard.items() if before.claimed_replica(key)):
-        return  # rule 3: what was recorded does not count, see the floor's own tests
+        return  # rule 3: the recorded values do not count, see the floor's own tests
     assert winner != before.granted_master_id, "a master that holds its epoch is kept, not granted again"
     if before.is_first_election:
         _check_first_grant(before, event, heard, settings, request)
     elif before.seats:
         assert winner in heard
-        assert told.has_reported, "who has not told what it holds is no candidate (rule 2)"
+        assert told.has_reported, "a member without a report of its data is no candidate (rule 2)"
         mark = before.replicas[winner]
         if winner in before.seats:
-            assert told.epoch >= mark.held_epoch, "nobody is elected that is below its mark (rule 2)"
+            assert told.epoch >= mark.held_epoch, "no member below its mark is elected (rule 2)"
             assert told.max_offset >= mark.held_offset
         clean = before.sync_state_set | usable_eligible(before, settings)
         assert event.unclean == (winner not in clean), "clean means from the set, or eligible (I3)"
@@ -250,7 +248,9 @@ def _check_clean(
         assert gone != before.master_broker_id, "nor is the master"
         assert not before.lost_seats or not before.replicas[gone].registered, "nor one that rule 2 waits for"
         if before.replicas[gone].registered:
-            assert not usable_eligible(before, settings), "nobody an election may have to hear is removed (rule 1)"
+            assert not usable_eligible(before, settings), (
+                "no member that an election may have to hear is removed (rule 1)"
+            )
             assert gone in before.superseded or not before.is_first_election, "nor one that rule 5 waits for"
         if gone in before.sync_state_set:
             assert before.master_broker_id in before.sync_state_set - {gone}
@@ -268,7 +268,7 @@ def _check_first_grant(
     settings: ControllerSettings,
     request: ElectMaster,
 ) -> None:
-    # Of a pod that registered several ids only the last one's disk is there (a wiped disk takes a new id).
+    # If a pod registered several ids, only the last one has a disk (a wiped disk takes a new id).
     last = {one.reserved_for: one.broker_id for one in before.replicas.values() if one.registered and one.reserved_for}
     known = {one.broker_id for one in before.replicas.values() if one.broker_id >= last.get(one.reserved_for, 0)}
     everybody = set(before.replicas)
@@ -279,7 +279,7 @@ def _check_first_grant(
         any(heard[broker_id].has_data for broker_id in everybody & heard.keys())
         and not settings.unclean_election_allowed
     ):
-        assert known <= heard.keys(), "where there is data, everybody known must be heard (rule 5)"
+        assert known <= heard.keys(), "if there is data, all known members must be heard (rule 5)"
         best = max(
             (heard[broker_id].epoch, heard[broker_id].max_offset)
             for broker_id in _electable(before, heard, settings, request)
@@ -297,8 +297,8 @@ def _check_alteration(
 ) -> None:
     assert before is not None
     assert not before.master_process_lost
-    assert event.sync_state_set - before.sync_state_set <= heard.keys(), "who joins is alive (I8)"
-    # What a master that shrinks first has dropped it has acknowledged without: the dead that it keeps may not stop the record.
+    assert event.sync_state_set - before.sync_state_set <= heard.keys(), "joining members are alive (I8)"
+    # A master that shrinks first has already acknowledged without the members it dropped: dead ones it keeps must not block this.
     follows = settings.masters_shrink_first and event.sync_state_set < before.sync_state_set
     assert follows or event.sync_state_set <= heard.keys(), "members are alive (I8)"
     assert not event.eligible or len(event.sync_state_set) < settings.min_in_sync_replicas

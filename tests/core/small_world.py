@@ -1,8 +1,8 @@
-"""A small world around one broker group: everything that can happen next, and everything that must hold after it did.
+"""A small world around one broker group: all possible next events, and all invariants after each.
 
-Three tests walk in it: hypothesis chooses the way (and shrinks it when something breaks), a seeded walk counts what is reached,
-and an explorer takes every way there is within bounds. They share the list of what can
-happen and the list of invariants, so that neither is richer in one test than in another.
+Three tests walk in it: hypothesis chooses the steps (and shrinks a failing walk), a seeded walk counts the states it reaches,
+and an explorer takes every walk within bounds. They share the list of events and the
+list of invariants, so that no test has a poorer one.
 """
 
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ PODS = ("bn-1", "bn-2")
 
 @dataclass(frozen=True)
 class Beat:
-    """A heartbeat, or (None) the end of a replica's life as far as we hear."""
+    """A heartbeat, or (None) a replica's silence."""
 
     broker_id: int
     told: tuple[int, int] | None
@@ -51,7 +51,7 @@ Command = Request | Beat
 
 @dataclass(frozen=True)
 class Scope:
-    """How large the world is."""
+    """The size of the world."""
 
     largest_id: int = 3
     largest_epoch: int = 1_000_000
@@ -59,13 +59,13 @@ class Scope:
     codes: tuple[str, ...] = ("a:1;1", "b:1;2", "c:1;3", "a:1;4")
     told: tuple[tuple[int, int], ...] = ((-1, -1), (0, 0), (1, 9), (2, 5))
     identity_requests: bool = True
-    # Masters that nobody saw dead: nothing is decided by them, and they would triple the worlds that are exhausted.
+    # Unfenced masters: no decision depends on them, and they would triple the worlds to visit.
     unfenced: bool = False
 
 
 @dataclass(frozen=True)
 class World:
-    """One state: what is recorded and what is heard."""
+    """One state: the record and the heartbeats."""
 
     record: BrokerGroupRecord | None = None
     live: tuple[LiveReplica, ...] = ()
@@ -83,7 +83,7 @@ class World:
 
 
 def commands(world: World, scope: Scope) -> list[Command]:
-    """Everything that can happen next, good and bad, in a fixed order."""
+    """Return all possible next events, good and bad, in a fixed order."""
     record = world.record
     ids = sorted(record.replicas) if record is not None else []
     found: list[Command] = list(_beats(world, ids, scope))
@@ -162,7 +162,7 @@ def _elections(record: BrokerGroupRecord | None, ids: list[int], scope: Scope) -
 
 
 def _reports(world: World) -> Iterator[Command]:
-    """What the plane makes of heartbeats: each alone, and all together."""
+    """Return the plane's reports from heartbeats: each alone, and all together."""
     holdings = tuple(
         Holding(broker_id=one.broker_id, epoch=one.epoch, max_offset=one.max_offset)
         for one in world.live
@@ -205,7 +205,7 @@ def _alterations(record: BrokerGroupRecord, ids: list[int]) -> Iterator[Command]
 
 
 def warm_world() -> World:
-    """Three replicas, registered, alive and in sync, with 1 as master: where most of a group's life happens."""
+    """Return three registered, live replicas in sync with 1 as master: the usual state of a group."""
     settings, world = ControllerSettings(), World()
     requests: list[Command] = []
     for broker_id, address in ((1, "a:1"), (2, "b:1"), (3, "c:1")):
@@ -236,7 +236,7 @@ def warm_world() -> World:
 
 @dataclass
 class History:
-    """What only a longer memory than the record's can tell."""
+    """Facts about past decisions that the record no longer holds."""
 
     ids_ever: set[int] = field(default_factory=set)
     registered_as: dict[int, str] = field(default_factory=dict)
@@ -244,14 +244,14 @@ class History:
 
     @classmethod
     def of(cls, world: World) -> "History":
-        """Begin with what the world's record can tell."""
+        """Return a history that starts with the world's record."""
         history = cls()
         if world.record is not None:
             history.note_record(world.record)
         return history
 
     def note(self, decision: Decision) -> None:
-        """Take a decision into account, and check what spans many of them."""
+        """Add a decision, and check the invariants over many decisions."""
         for event in decision.events:
             if isinstance(event, MasterElected):
                 assert decision.record is not None
@@ -262,7 +262,7 @@ class History:
             self.note_record(decision.record)
 
     def note_record(self, record: BrokerGroupRecord) -> None:
-        """Check every id's holder against all its earlier ones."""
+        """Check each id's holder against all earlier holders."""
         for replica in record.replicas.values():
             self.ids_ever.add(replica.broker_id)
             if replica.registered:
@@ -271,12 +271,14 @@ class History:
 
 
 def take_step(world: World, request: Request, settings: ControllerSettings) -> tuple[Decision, World]:
-    """Take a step and check everything that must hold after any step."""
+    """Take a step and check all invariants."""
     heard = world.heard
     hash_before = hash(world.record)
     decision = step(world.record, request, heard, settings)
-    assert decision == step(world.record, request, dict(reversed(heard.items())), settings), "the same, however asked"
-    assert heard == world.heard, "what is heard is not changed"
-    assert hash_before == hash(world.record), "the record is not changed"
+    assert decision == step(world.record, request, dict(reversed(heard.items())), settings), (
+        "the decision is deterministic"
+    )
+    assert heard == world.heard, "the heartbeats are unchanged"
+    assert hash_before == hash(world.record), "the input record is unchanged"
     check_decision(world.record, request, world.heard, settings, decision)
     return decision, replace(world, record=decision.record)

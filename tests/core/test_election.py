@@ -1,4 +1,4 @@
-"""Which replicas an election leaves eligible (rule 1), below the floor."""
+"""The replicas that stay eligible after an election (rule 1), below the floor."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def electorate(other: LiveReplica) -> Electorate:
         (LiveReplica(broker_id=OTHER, epoch=1, max_offset=10), True),
         (LiveReplica(broker_id=OTHER, epoch=1, max_offset=8), False),
         (LiveReplica(broker_id=OTHER, epoch=0, max_offset=9), False),
-        # It may have been cut back to a former master since it reported that.
+        # It may have truncated to a former master's log since that report.
         (LiveReplica(broker_id=OTHER, epoch=1, max_offset=10, fresh=False), False),
     ],
 )

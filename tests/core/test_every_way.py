@@ -1,8 +1,8 @@
-"""Every way there is, within small bounds: a breadth-first exploration with the invariants checked at each step.
+"""Every walk within small bounds: a breadth-first exploration that checks the invariants at each step.
 
-Where hypothesis samples, this exhausts: two replicas, two addresses, three kinds of heartbeat, elections, alterations,
-restarts, deaths in any order, until the epochs reach the bound (`make test`: of the worlds that a step first reaches, a sample
-goes on). What spans a whole history (no epoch granted twice, no id used twice) follows from the invariants of each step: an
+Hypothesis samples, this test visits everything: two replicas, two addresses, three kinds of heartbeat, elections, alterations,
+restarts, deaths in any order, until the epochs reach the bound (`make test` continues from a sample of the newly reached
+worlds). Invariants of a whole history (no epoch granted twice, no id used twice) follow from those of each step: an
 epoch is only ever granted by raising it.
 """
 
@@ -14,7 +14,7 @@ from controller_core.settings import ControllerSettings
 from tests.core.small_world import Beat, Command, Scope, World, commands, take_step, warm_world
 from tests.support.draws import NIGHTLY, sample
 
-# Of the worlds that a step first reaches, `make test` goes on from so many.
+# `make test` continues from this many of the newly reached worlds.
 GOES_ON_FROM = 10
 
 TWO = Scope(addresses=("a:1", "b:1"), told=((-1, -1), (0, 0), (1, 5)), identity_requests=False)
@@ -22,7 +22,7 @@ BIRTH = Scope(largest_id=2, addresses=("a:1",), codes=("a:1;1", "b:1;2"), told=(
 
 
 def _pair() -> World:
-    """The warm world without its third replica."""
+    """Return the warm world without its third replica."""
     settings, world = ControllerSettings(), warm_world()
     clean = CleanBrokerData(broker_name="bn", broker_controller_ids_to_clean="3", is_clean_living_broker=True)
     return take_step(world, clean, settings)[1].after_beat(Beat(3, None))
@@ -39,7 +39,7 @@ def _after(world: World, command: Command, settings: ControllerSettings) -> Worl
 def _explore(
     start: World, scope: Scope, settings: ControllerSettings, *, epochs: int, set_epochs: int, at_most: int
 ) -> set[World]:
-    """Visit every world that can be reached within the bounds, and check every step out of each."""
+    """Visit every world within the bounds, and check every step from each."""
     seen, frontier = {start}, [start]
     while frontier:
         following = []
@@ -67,7 +67,7 @@ def _explore(
 def test_every_life_of_a_pair(settings: ControllerSettings) -> None:
     start = _pair()
     assert start.record is not None
-    # By night one set further: by day that is as long as all the rest.
+    # By night one set further: that costs as much time as all the rest.
     epochs = start.record.master_epoch + 1
     set_epochs = start.record.sync_state_set_epoch + (2 if NIGHTLY else 1)
     seen = _explore(start, TWO, settings, epochs=epochs, set_epochs=set_epochs, at_most=40_000)
@@ -78,6 +78,6 @@ def test_every_life_of_a_pair(settings: ControllerSettings) -> None:
 
 @pytest.mark.sampled
 def test_every_birth() -> None:
-    """Reserving, asking, applying, registering, electing, cleaning: every order, until two ids are used."""
+    """Reserve, ask, apply, register, elect, clean: in every order, until two ids are used."""
     seen = _explore(World(), BIRTH, ControllerSettings(), epochs=1, set_epochs=1, at_most=40_000)
     assert any(world.record is not None and world.record.next_broker_id == 3 for world in seen)

@@ -1,4 +1,4 @@
-"""What a replica holds, from heartbeats to marks: the heartbeat table's memory, and when a report is news."""
+"""A replica's data, from heartbeats to marks: the heartbeat table's memory, and which reports are news."""
 
 from dataclasses import replace
 from typing import Any
@@ -59,7 +59,7 @@ def test_a_new_process_must_have_what_the_old_one_told() -> None:
     _beat(table, 5, 500)
     _beat(table, 5, 800)
     table.registered(2.0, TWO, 7)
-    assert table.holding(TWO) is None, "it has told nothing yet"
+    assert table.holding(TWO) is None, "it has reported no data yet"
     _beat(table, 5, 800)
     assert _news(table, record) is not News.LOSS
     table.registered(3.0, TWO, 8)
@@ -68,7 +68,7 @@ def test_a_new_process_must_have_what_the_old_one_told() -> None:
 
 
 def test_what_was_told_before_another_controller_raised_the_mark_is_no_loss() -> None:
-    """Two tables hear one replica; the other one's mark is known here before the heartbeat that it was made of has come."""
+    """Two tables hear one replica; this one knows the other's mark before the heartbeat behind that mark arrives."""
     table = _table(_record())
     _beat(table, 5, 0)
     marked = _marked(_record(), 2, 5, 5344)
@@ -102,7 +102,7 @@ def test_what_is_told_after_the_mark_was_known_is_a_loss(how: str) -> None:
 
 
 def test_what_was_told_before_another_controller_saw_the_loss_gives_no_seat_back() -> None:
-    """The disk was there when this table heard of it, and is empty since."""
+    """The disk had data at this table's last heartbeat, and has been empty since."""
     before = _marked(_record(), 2, 5, 5344)
     table = _table(before)
     _beat(table, 5, 5344)
@@ -127,13 +127,13 @@ def test_two_heartbeats_that_overtake_each_other_cost_no_seat() -> None:
     _beat(table, 5, 800)
     _beat(table, 5, 700)
     assert table.holding(TWO) is None, "which of the two is true is not known yet"
-    assert not table.live(1.0)[2].has_reported, "and nobody elects it meanwhile"
+    assert not table.live(1.0)[2].has_reported, "and it is not elected meanwhile"
     _beat(table, 5, 900)
     assert _news(table, record) is not News.LOSS
 
 
 def test_less_that_is_said_twice_is_a_loss() -> None:
-    """A disk that is lost under a process whose registration went to another controller."""
+    """A disk is lost, and the new process registered at another controller."""
     record = _record()
     table = _table(record)
     _beat(table, 5, 800)
@@ -152,7 +152,7 @@ ORDERS = [[*range(swapped), swapped + 1, swapped, *range(swapped + 2, 6)] for sw
 def test_in_whatever_place_they_overtake_each_other(
     order: list[int], epochs: tuple[int, ...], moved: int | None
 ) -> None:
-    """Every place of the swap, every place of the epoch, and a connection that is new from any beat on."""
+    """For every position of the swap and of the epoch, and for a new connection from any heartbeat on."""
     record = _record()
     table = _table(record)
     _beat(table, epochs[0], 10)
@@ -188,7 +188,7 @@ def test_what_was_told_as_a_member_survives_a_silence_and_a_second_restart() -> 
 
 
 def test_what_was_told_before_it_joined_or_before_an_election_is_forgotten() -> None:
-    """A slave truncates what nobody acknowledged when it follows a new master: that is no loss."""
+    """A slave that follows a new master truncates unacknowledged messages: that is no loss."""
     record = _record()
     table = _table(record)
     _beat(table, 5, 900)
@@ -213,7 +213,7 @@ def test_losing_the_master_makes_nobody_truncate() -> None:
 
 
 def test_the_torn_end_of_a_log_is_no_loss() -> None:
-    """What was received but not confirmed may be gone after a kill; the confirmed part must be there."""
+    """Unconfirmed data may be gone after a kill; confirmed data must remain."""
     record = _record()
     table = _table(record)
     _beat(table, 5, 900, confirm=860)
@@ -238,12 +238,12 @@ def test_an_epoch_counts_only_with_bytes_in_it() -> None:
     _beat(table, 5, 900)
     _beat(table, 5, 950)
     _beat(table, 4, 950)
-    _beat(table, 4, 950)  # said twice
+    _beat(table, 4, 950)  # reported twice
     assert _news(table, record) is News.LOSS
 
 
 def test_a_heartbeat_that_lay_in_the_socket_at_a_loss_is_no_newer_than_the_loss() -> None:
-    """It was made before, and may lack what the lost master acknowledged last; one that comes a beat later was made after."""
+    """It was sent before the loss, and may lack the lost master's last messages; a heartbeat one interval later was sent after."""
     table = _table(_record())
     _beat(table, 5, 900, broker_id=ONE)
     _beat(table, 5, 900)
@@ -269,7 +269,7 @@ def test_a_heartbeat_that_lay_in_the_socket_at_a_loss_is_no_newer_than_the_loss(
     ids=["no master", "another master", "its process is lost"],
 )
 def test_a_loss_that_only_the_record_tells_of_makes_reports_old(after: dict[str, Any]) -> None:
-    """A plane that is cut off from the brokers notices no loss: what it heard before may lack what was acknowledged since."""
+    """A plane that is cut off from the brokers notices no loss: its earlier reports may lack messages acknowledged since."""
     record = _record()
     table = _table(record)
     _beat(table, 5, 900, broker_id=ONE)
@@ -288,7 +288,7 @@ def test_reports_from_before_the_first_look_at_a_record_without_master_are_old()
 
 
 def test_a_first_heartbeat_after_a_loss_is_no_newer_than_the_loss_either() -> None:
-    """This process had not heard the replica when the master was lost: its first heartbeat may have lain in the socket too."""
+    """This process had not heard the replica when the master was lost: its first heartbeat may be older than the loss too."""
     table = _table(_record())
     _beat(table, 5, 900, broker_id=ONE)
     table.connection_closed(2.0, 1)
@@ -299,7 +299,7 @@ def test_a_first_heartbeat_after_a_loss_is_no_newer_than_the_loss_either() -> No
 
 
 def test_a_new_process_is_as_fresh_as_its_registration() -> None:
-    """The registration may have lain in the socket at the loss as well; what comes a beat after it has not."""
+    """The registration may have waited in the socket since before the loss; a heartbeat one interval later has not."""
     table = _table(_record())
     _beat(table, 5, 900, broker_id=ONE)
     table.connection_closed(2.0, 1)
@@ -311,16 +311,18 @@ def test_a_new_process_is_as_fresh_as_its_registration() -> None:
 
 
 @pytest.mark.parametrize(
-    ("who", "connection_id", "fresh"),
+    ("registered_id", "connection_id", "fresh"),
     [(TWO, 2, True), (TWO, 7, False), (ONE, 1, False)],
     ids=["the same process", "another process", "the record's master"],
 )
-def test_a_process_that_registers_once_more_makes_nothing_older(who: int, connection_id: int, *, fresh: bool) -> None:
-    """Two wiped replicas that registered every half second kept the third, which had all, from being elected (e2e)."""
+def test_a_process_that_registers_once_more_makes_nothing_older(
+    registered_id: int, connection_id: int, *, fresh: bool
+) -> None:
+    """Two wiped replicas that registered every half second blocked the election of the third, which had all data (e2e)."""
     table = _table(_record())
     for broker_id in (ONE, TWO, THREE):
         _beat(table, 5, 900, broker_id=broker_id)
-    table.registered(2.0, who, connection_id)
+    table.registered(2.0, registered_id, connection_id)
     assert table.live(2.0)[3].fresh is fresh
 
 

@@ -1,4 +1,4 @@
-"""The ends of the numbers, and the edges of rule 1: what a table of cases shows best."""
+"""Limits of numbers and edge cases of rule 1, as tables of cases."""
 
 from dataclasses import replace
 
@@ -101,7 +101,7 @@ def test_whom_an_election_leaves_eligible(settings: ControllerSettings, eligible
 
 
 def test_an_unclean_election_leaves_nobody_eligible() -> None:
-    """The others will truncate to a log that lacks what was acknowledged."""
+    """The others will truncate to a log that lacks acknowledged messages."""
     settings = replace(STRICT, unclean_election_allowed=True)
     events = step(_record(), ElectMaster(broker_name="bn"), {3: ALL[3]}, settings).events
     assert [(event.unclean, event.eligible) for event in events if isinstance(event, MasterElected)] == [
@@ -110,7 +110,7 @@ def test_an_unclean_election_leaves_nobody_eligible() -> None:
 
 
 def test_an_eligible_replica_loses_its_seat_by_its_mark_alone() -> None:
-    """What an earlier process told counts only while it is in the set: after an election it may truncate."""
+    """An earlier process's report counts only while the replica is in the set: after an election it may truncate."""
     record = _record(sync_state_set=frozenset({1}), eligible=frozenset({2, 3}))
     replicas = dict(record.replicas)
     replicas[3] = replace(replicas[3], held_epoch=4, held_offset=50)
@@ -151,7 +151,7 @@ def test_a_set_below_the_floor_keeps_the_eligible_and_one_at_it_ends_them(
 
 
 def test_whoever_such_a_master_dropped_ends_the_eligible_too() -> None:
-    """A master that shrinks first may have acknowledged alone as it dropped 2: what it had from before, 3 need not have."""
+    """A master that shrinks first may acknowledge alone while it drops 2; 3 may lack those messages."""
     settings = replace(STRICT, min_in_sync_replicas=3, masters_shrink_first=True)
     record = _record(sync_state_set=frozenset({1, 2}), eligible=frozenset({3}))
     request = AlterSyncStateSet(

@@ -1,4 +1,4 @@
-"""The heartbeat table, with the time in our hands. Each test is one way in which Java's table was wrong, or one rule of it."""
+"""The heartbeat table under a test clock. Each test shows one mistake of Java's table, or one rule of ours."""
 
 from controller_core.liveness import Heartbeat, HeartbeatTable
 
@@ -45,7 +45,7 @@ def test_the_late_close_of_an_old_connection_evicts_nobody() -> None:
 
 
 def test_a_shared_connection_reports_everybody_it_carried() -> None:
-    """Java reports only the first broker of a container's connection; the others wait for the timeout."""
+    """Java reports only the first broker of a container's connection as lost; the others wait for the timeout."""
     table = _table()
     for broker_id in (THREE, TWO, ONE):
         table.heartbeat(0.0, _beat(broker_id), connection_id=7)
@@ -60,7 +60,7 @@ def test_a_connection_that_closes_after_the_timeout_reports_nothing_new() -> Non
 
 
 def test_a_new_registration_forgets_what_the_old_process_said() -> None:
-    """Java keeps the higher (epoch, offset): a replica that lost its disk still looks longest."""
+    """Java keeps the higher (epoch, offset): a replica with a lost disk still seems to have the longest log."""
     table = _table()
     table.heartbeat(0.0, _beat(ONE, epoch=5, max_offset=900), connection_id=1)
     table.registered(1.0, ONE, connection_id=2, address="10.0.0.9:10911")
@@ -72,7 +72,7 @@ def test_a_new_registration_forgets_what_the_old_process_said() -> None:
 
 
 def test_values_may_fall_within_an_incarnation_too() -> None:
-    """A replica that truncated its log says so, and is believed."""
+    """The table accepts a lower offset from a replica that truncated its log."""
     table = _table()
     table.heartbeat(0.0, _beat(ONE, epoch=5, max_offset=900), connection_id=1)
     table.heartbeat(0.5, _beat(ONE, epoch=5, max_offset=700), connection_id=1)
@@ -85,7 +85,7 @@ def test_a_request_is_a_sign_of_life_and_tells_nothing_of_the_disk() -> None:
     assert not table.live(0.0)[1].has_reported
     table.heartbeat(1.0, _beat(ONE, epoch=1, max_offset=4), connection_id=1)
     table.sign_of_life(3.0, ONE, connection_id=9)
-    assert table.live(5.5)[1].max_offset == 4, "what it told before is kept, the deadline moves"
+    assert table.live(5.5)[1].max_offset == 4, "its earlier report is kept, the deadline moves"
     assert table.connection_closed(5.5, 9) == (), "heartbeats come on connection 1"
     assert table.connection_closed(5.5, 1) == (ONE,)
 
@@ -107,7 +107,7 @@ def test_a_replica_lives_as_long_as_it_asks_for_or_for_the_tables_timeout() -> N
 
 
 def test_after_a_pause_of_our_own_nobodys_silence_counts() -> None:
-    """Self-distrust: we slept for a minute, so everybody looks dead. Closed connections stay closed."""
+    """Self-distrust: after our own pause of a minute all replicas look dead. Closed connections stay closed."""
     table = _table()
     table.heartbeat(0.0, _beat(ONE), connection_id=1)
     table.heartbeat(0.0, _beat(TWO), connection_id=2)

@@ -1,8 +1,8 @@
-"""No acknowledged message is lost, whatever happens; and each rule is needed, for without it one is.
+"""No acknowledged message is lost in any walk, and without any single rule one is.
 
 The findings of the reference's throw-away explorer, over the real `step`: V1, V5, V6, V7, V10b, V11, and two of our own (a
-replica elected as eligible without asking who was asked for, and a rule 2 that spares the master). A run that must lose must
-lose, and one that must not is only worth something if it reached the states in which it could have: each names them.
+replica elected as eligible regardless of members the master asked for, and a rule 2 that spares the master). A run without a
+rule must lose a message. A run with all rules counts only if it reached the states in which it could lose: each names them.
 """
 
 import random
@@ -30,7 +30,7 @@ LONG_LIFE = Left(messages=3, crashes=3, spoilings=1, suspicions=1, lost_answers=
 WALKS = 400 if WHOLE else 60
 STEPS = 70
 STATES = 15_000 if WHOLE else 2_500
-# How far a loss is looked for breadth first, before the walks at random.
+# The depth of the breadth-first search for a loss, before the random walks.
 SHORT_WAYS = 9_000
 SOME_SHORT_WAYS = SHORT_WAYS if WHOLE else 1_000
 
@@ -49,7 +49,7 @@ GOALS: dict[str, Callable[[World], bool]] = {
         broker.master and broker.epoch > 1 and broker.log and broker.log[-1][1] in world.acknowledged
         for broker in world.brokers
     ),
-    "somebody eligible": lambda world: bool(world.record.eligible),
+    "an eligible replica": lambda world: bool(world.record.eligible),
     "a wiped replica without its seat, and a master": lambda world: (
         _master(world) is not None
         and any(broker.spoilt and one not in world.record.seats for one, broker in enumerate(world.brokers, start=1))
@@ -72,7 +72,7 @@ def _walk(rules: Rules, left: Left, *, seed: int, reached: set[str]) -> None:
     for _ in range(WALKS):
         counts.update(walk(start(rules, left), rules, chance, steps=STEPS, goals=GOALS))
     print(f"{WALKS} ways of {STEPS} steps: {dict(sorted(counts.items()))}")
-    assert {name for name in reached if not counts[name]} == set(), "never put to the test"
+    assert {name for name in reached if not counts[name]} == set(), "no walk reached a goal"
 
 
 @pytest.mark.sampled
@@ -80,7 +80,7 @@ def _walk(rules: Rules, left: Left, *, seed: int, reached: set[str]) -> None:
     ("settings", "left", "reached"),
     [
         pytest.param(
-            STRICT, LONG_LIFE, {"somebody eligible", "a wiped replica without its seat, and a master"}, id="V11"
+            STRICT, LONG_LIFE, {"an eligible replica", "a wiped replica without its seat, and a master"}, id="V11"
         ),
         pytest.param(AVAILABLE, LONG_LIFE, {"all seats lost"}, id="V10b"),
         pytest.param(AVAILABLE, LONG_LIFE._replace(spoilings=0, crashes=5), set(), id="V1"),
@@ -105,7 +105,7 @@ def _walk(rules: Rules, left: Left, *, seed: int, reached: set[str]) -> None:
     ],
 )
 def test_long_lives_lose_nothing(settings: ControllerSettings, left: Left, reached: set[str]) -> None:
-    """Crashes, a lost or half lost disk, false suspicions, lost answers, restores: seeded ways far into a group's life."""
+    """Crashes, a lost or half lost disk, false suspicions, lost answers, restores: long seeded walks."""
     _walk(_far(settings), left, seed=20261121, reached=ALWAYS | reached)
 
 
@@ -118,7 +118,7 @@ def test_long_lives_lose_nothing(settings: ControllerSettings, left: Left, reach
     ],
 )
 def test_every_short_life_loses_nothing(settings: ControllerSettings, left: Left) -> None:
-    """One election, one message, one disk: every way there is (or as many as fit into the time)."""
+    """One election, one message, one disk: every walk (or as many as fit into the time)."""
     rules = Rules(settings, last_epoch=2, last_set_epoch=3)
     found = explore(start(rules, left), rules, at_most=STATES)
     print(f"{found.states} states explored, {'all there are' if found.exhausted else 'not all'}")
@@ -127,7 +127,7 @@ def test_every_short_life_loses_nothing(settings: ControllerSettings, left: Left
 
 
 def _loses(rules: Rules, left: Left, *, states: int = SOME_SHORT_WAYS, walks: int = 4_000) -> str:
-    """Return how a message is lost: the shortest way if it is short, else the first found at random."""
+    """Return a walk that loses a message: the shortest if it is short, else the first random one."""
     found: Explored = explore(start(rules, left), rules, at_most=states)
     if found.found is not None:
         print(f"{found.states} states: {'; '.join(found.way)}: {found.found}")
@@ -163,7 +163,7 @@ def test_without_rule_3_a_restored_record_elects_stale_data() -> None:
 @pytest.mark.sampled
 @pytest.mark.parametrize("settings", [TAKEN_AT_ITS_WORD, AVAILABLE], ids=["strict", "available"])
 def test_masters_that_shrink_first_lose_nothing(settings: ControllerSettings) -> None:
-    """Java 5.5.0 (apache/rocketmq #9897). One that is taken for dead and lives goes on alone: that is the fence's (rule 7)."""
+    """Java 5.5.0 (apache/rocketmq #9897). A living master that counts as dead continues alone: the fence's task (rule 7)."""
     rules, left = replace(_far(settings), masters_shrink_first=True), LONG_LIFE._replace(suspicions=0)
     _walk(rules, left, seed=20261122, reached={"a second failover", "acknowledged after a failover"})
 
@@ -174,7 +174,7 @@ KEPT_BY_THE_FLOOR = (
 
 
 def test_the_floor_must_not_keep_whom_such_a_master_dropped() -> None:
-    """Found in CI, with a Java master and its only slave: what was under way when the slave died was acknowledged by one disk."""
+    """Found in CI, with a Java master and its only slave: messages in flight when the slave died were acknowledged by one disk."""
     rules = replace(_far(STRICT), masters_shrink_first=True)
     with pytest.raises(MessageLostError, match=r"epoch 2 without \[97\]"):
         follow(start(rules, LONG_LIFE), rules, KEPT_BY_THE_FLOOR)
@@ -188,16 +188,16 @@ def test_the_floor_must_not_keep_whom_such_a_master_dropped() -> None:
 
 @pytest.mark.sampled
 def test_an_unclean_election_loses() -> None:
-    """V7: why it needs to be allowed, and is counted.
+    """V7: why an unclean election needs permission and a counter.
 
-    apache/rocketmq #4771: what it costs. It happens only where the spec allows it.
+    apache/rocketmq #4771 shows its cost. It happens only if the spec allows it.
     """
     assert "without" in _loses(_far(UNCLEAN), LONG_LIFE)
 
 
 @pytest.mark.sampled
 def test_the_eligible_must_be_compared_with_whom_the_master_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Java master counts members that the record has not heard of: any eligible replica at once is not enough."""
+    """A Java master counts members that the record does not have yet: an eligible replica alone is not enough."""
 
     def anybody(electorate: Electorate, eligible: frozenset[int], *, prefer: int | None) -> Choice:
         best = electorate.most_data(electorate.electable(eligible))
@@ -214,7 +214,7 @@ FORGOTTEN = (
 
 
 def test_nobody_is_removed_whom_an_election_must_hear(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under the floor, a replica outside the set may hold what the eligible do not: to forget it is to elect without it."""
+    """Under the floor, a replica outside the set may have data that the eligible lack: an election must be able to hear it."""
     rules, left = _far(STRICT), LONG_LIFE._replace(spoilings=0, removals=1)
     follow(start(rules, left), rules, FORGOTTEN)
     monkeypatch.setattr(membership, "usable_eligible", lambda record, settings: frozenset())
@@ -229,7 +229,7 @@ STALE = (
 
 
 def test_the_eligible_are_judged_by_what_they_told_after_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A report from before the last loss may lack what the lost master acknowledged in between (found at random, kept)."""
+    """A report from before the last loss may lack the lost master's latest messages (found by a random walk)."""
     rules, left = _far(STRICT), LONG_LIFE._replace(spoilings=0, suspicions=2)
     follow(start(rules, left), rules, STALE)
     monkeypatch.setattr(data_world, "_stale", lambda world: world)

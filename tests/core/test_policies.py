@@ -1,4 +1,4 @@
-"""Each election policy by itself, and their names."""
+"""Each election policy alone, and the policies' names."""
 
 import pytest
 from hypothesis import given

@@ -1,6 +1,6 @@
-"""Whatever happens, in whatever order, the invariants hold.
+"""The invariants hold after any events in any order.
 
-Hypothesis chooses the way; a seeded walk over the same choices shows that they are not vacuous.
+Hypothesis chooses the steps; a seeded walk over the same choices shows that the invariants are not vacuous.
 """
 
 import random
@@ -32,7 +32,7 @@ from tests.support.draws import examples
 SCOPE = Scope(unfenced=True)
 BEGINNINGS = (World(), warm_world())
 
-# A group hears heartbeats all day and is cleaned once a year. Only the walk is weighted; hypothesis looks everywhere.
+# Heartbeats come all day, a cleaning once a year: the walk is weighted by that, hypothesis is not.
 WEIGHTS = {
     "Beat": 10,
     "AlterSyncStateSet": 8,
@@ -118,7 +118,7 @@ SOMETIMES: dict[str, Reached] = {
         lambda record: record.master_broker_id is None and bool(record.sync_state_set)
     ),
     "master lost": _event(MasterLost),
-    "a replaced master that nobody saw dead": lambda record, _heard, decision: (
+    "an unfenced replaced master": lambda record, _heard, decision: (
         decision.record is not None and bool(decision.record.unfenced - record.unfenced)
     ),
     "seat lost": _event(SeatsLost),
@@ -136,7 +136,7 @@ SOMETIMES: dict[str, Reached] = {
         lambda record: bool(record.lost_seats and not record.seats)
     ),
     "mark raised": _event(HoldingsMarked),
-    "somebody left eligible": lambda _record, _heard, decision: any(
+    "a replica left eligible": lambda _record, _heard, decision: any(
         isinstance(event, MasterElected) and bool(event.eligible) for event in decision.events
     ),
     "an eligible one elected": lambda record, _heard, decision: any(
@@ -202,7 +202,7 @@ TURNS = 500
 # The rarest of them comes once in 418 turns: no sample of the walk reaches them all.
 @pytest.mark.longer
 def test_the_walk_reaches_every_state_that_matters() -> None:
-    """Invariants that are never put to the test prove nothing: each of these must have happened."""
+    """An invariant that no state tests proves nothing: each of these states must occur."""
     chance = random.Random(20261121)
     reached: Counter[str] = Counter()
     for turn in range(TURNS):

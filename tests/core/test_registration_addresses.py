@@ -1,4 +1,4 @@
-"""A registration names an address that a controller can dial: Java's takes any text, and every broker is told of it."""
+"""A registration needs an address that can be dialled: Java's controller accepts any text and sends it to every broker."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every trace under `traces/` happens exactly as it is written, and every deviation from Java is named where it occurs."""
+"""Every trace under `traces/` runs exactly as written, and names each deviation from Java where it occurs."""
 
 from pathlib import Path
 
@@ -42,13 +42,13 @@ def _check_against_java(block: Block, drawn: str, where: str) -> None:
         return
     same = drawn.splitlines()[0] == block.java
     if block.names_a_deviation:
-        assert not same, f"{where}: is said to deviate, but answers as Java does"
+        assert not same, f"{where}: has the comment `deviates`, but answers as Java does"
     else:
         assert same, f"{where}: answers {drawn.splitlines()[0]!r}, Java {block.java!r}, and no rule is named"
 
 
 def test_the_golden_vectors_are_all_there() -> None:
-    """The trace can not be thinned out unseen: the live record has this many requests that reach the core."""
+    """The live recording has this many requests that reach the core: the trace must not silently lose one."""
     golden = next(path for path in TRACES if path.stem == "golden_vectors")
     assert sum(block.java is not None for block in read_trace(golden)) == GOLDEN_REQUESTS
 

@@ -1,6 +1,6 @@
-"""Data-driven traces in the style of etcd-io/raft: text files that read as prose and are compared as drawings.
+"""Data-driven traces in the style of etcd-io/raft: readable text files with expected drawings.
 
-A trace is a list of blocks. A block is comment lines, a command, optionally what Java answered, `----`, and the expected
+A trace is a list of blocks. A block is comment lines, a command, optionally Java's answer, `----`, and the expected
 drawing up to an empty line:
 
     # Nothing is reserved by asking.
@@ -10,16 +10,16 @@ drawing up to an empty line:
     0 clusterName=cl brokerName=bn nextBrokerId=1
     why: 1 is next
 
-Requests are named by their code (`reserve`, `remove`, `renew`, `report`, `ahead` and `adopt` are ours; `report` says what the
-heartbeats of the given ids told, or of all). After a request the drawing is: code and answer, the remark, the reason, and the
-record if it changed. The other commands: `heartbeat id=1 epoch=0 maxOffset=10`, `silent id=1` (the live table), `stale` (what
-was told is older than a loss), `settings key=value`, `record` (draw it), `undo` (take the last step back, to go on where Java
-is), `new` (forget everything).
+Requests are named by their code (`reserve`, `remove`, `renew`, `report`, `ahead` and `adopt` are ours; `report` reports the
+heartbeats of the given ids, or of all). After a request the drawing is: code and answer, the remark, the reason, and the
+record if it changed. The other commands: `heartbeat id=1 epoch=0 maxOffset=10`, `silent id=1` (the live table), `stale`
+(all reports are older than a loss), `settings key=value`, `record` (draw it), `undo` (undo the last step, to continue from
+Java's state), `new` (start with an empty world).
 
-Where a block says what Java answered, the answer must be the same, or the block's comment must say `deviates, rule <n>` (or
-`deviates, Java's bug`); a named deviation that is none fails as well.
+If a block has Java's answer, ours must be the same, or the block's comment must contain `deviates, rule <n>` (or
+`deviates, Java's bug`); a block with such a comment and an equal answer fails as well.
 
-To write the drawings anew after a wanted change: `python -m tests.core.trace_language tests/core/traces/*.txt`, then read the diff.
+To redraw after an intended change: `python -m tests.core.trace_language tests/core/traces/*.txt`, then read the diff.
 """
 
 import dataclasses
@@ -59,12 +59,12 @@ DEVIATION = re.compile(r"deviates, (rule \d|Java's bug)")
 
 
 class TraceError(ValueError):
-    """A trace that can not be read: the message names file, line and what was expected."""
+    """A trace has a syntax error: the message names file, line and the expected syntax."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """One command and what is expected of it."""
+    """One command and its expected drawing."""
 
     line: int
     comment: str
@@ -87,7 +87,7 @@ class TraceRunner:
     previous: BrokerGroupRecord | None = None
 
     def run(self, command: str) -> str:  # noqa: PLR0911 - a table of commands
-        """Carry out a command and draw the outcome."""
+        """Run a command and draw the outcome."""
         verb, *words = command.split()
         arguments = dict(word.split("=", maxsplit=1) for word in words)
         match verb:
@@ -195,7 +195,7 @@ def _read_int(text: str | None) -> int | None:
 
 
 def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR0911, PLR0912, C901 - a table of requests
-    """Read a request; a field that is not given is what Java has when the wire leaves it out."""
+    """Read a request; a missing field gets Java's default for it."""
     given = arguments.get
     cluster, name = given("cluster", "cl"), given("name", "bn")
     match verb:
@@ -284,7 +284,7 @@ def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR
 
 
 def draw_answer(decision: Decision) -> str:
-    """Draw the answer's fields by their wire names; what Java leaves out is left out."""
+    """Draw the answer's fields by their wire names, without those that Java omits."""
     if isinstance(decision.answer, GetSyncStateDataAnswer) and not decision.answer.known:
         return "left out of the table"
     values = [(one.name, getattr(decision.answer, one.name)) for one in dataclasses.fields(decision.answer)]
@@ -349,7 +349,7 @@ def _read_block(path: Path, lines: list[str], start: int, comment: str) -> tuple
 
 
 def rewrite(path: Path, run: Callable[[str], str]) -> None:
-    """Replace every drawing by what happens now. Commands, comments and Java's answers stay."""
+    """Replace every drawing with the current outcome. Commands, comments and Java's answers stay."""
     output: list[str] = []
     lines = path.read_text(encoding="utf-8").splitlines()
     drawn = {block.line: run(block.command) for block in read_trace(path)}

@@ -1,4 +1,4 @@
-"""A demo in a terminal of its own (a pty), and which processes work in its folder."""
+"""A demo in its own terminal (a pty), and the processes of its folder."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ END_SECONDS = 45.0
 
 
 def demo_command(directory: Path, *arguments: str) -> list[str]:
-    """The demo as `make demo` calls it, in a folder of its own."""
+    """Return the command of `make demo`, with its own folder."""
     return [sys.executable, "-m", "brokergroup_operator.cli.main", "demo", "--directory", str(directory), *arguments]
 
 
 def made_by_make(directory: Path, *arguments: str) -> list[str]:
-    """The same, as the recipe of a Makefile."""
+    """Return the demo's command as the recipe of a Makefile."""
     makefile = directory.parent / "Makefile"
     makefile.write_text(f"demo:\n\t@{shlex.join(demo_command(directory, *arguments))}\n", encoding="utf-8")
     return ["make", "-f", str(makefile), "demo"]
 
 
 class DemoInTerminal:
-    """A running demo whose terminal the test holds. `screen` is everything it wrote.
+    """A running demo on the test's terminal. `screen` has its whole output.
 
     `by_make`: make is the terminal's first program, as for `xterm -e make demo`: it alone gets the kernel's SIGHUP.
     """
@@ -54,7 +54,7 @@ class DemoInTerminal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Whatever the test showed: nothing of the demo outlives it."""
+        """End all processes of the demo, after any result of the test."""
         self.close_terminal()
         with suppress(ProcessLookupError):
             self.process.kill()
@@ -68,7 +68,7 @@ class DemoInTerminal:
         return b"".join(self._written).decode(errors="replace")
 
     def wait_for(self, text: str) -> None:
-        """Wait until the screen says it; the demo must not have ended before."""
+        """Wait until the text is on the screen; the demo must not end before."""
         deadline = time.monotonic() + START_SECONDS
         while text not in self.screen:
             assert self.process.poll() is None, f"the demo ended with {self.process.returncode}: {self.screen[-2000:]}"
@@ -76,7 +76,7 @@ class DemoInTerminal:
             time.sleep(0.05)
 
     def close_terminal(self) -> None:
-        """What closing the window does: the kernel sends SIGHUP, and every later write fails."""
+        """Close the window: the kernel sends SIGHUP, and every later write fails."""
         if self._ours >= 0:
             os.close(self._told_to_stop)
             self._reader.join()
@@ -99,7 +99,7 @@ class DemoInTerminal:
 
 
 def processes_of(directory: Path) -> dict[int, str]:
-    """Pid and command of every process that works in the folder: by its arguments, or by the mark its kubelet gave it."""
+    """Return pid and command of every process of the folder, by its arguments or its kubelet's mark."""
     found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
@@ -111,7 +111,7 @@ def processes_of(directory: Path) -> dict[int, str]:
 
 
 def wait_until_none_is_left(directory: Path) -> None:
-    """Wait, with a bound, until no process works in the folder."""
+    """Wait, with a bound, until the folder has no process."""
     deadline = time.monotonic() + END_SECONDS
     while left := processes_of(directory):
         assert time.monotonic() < deadline, f"still running {END_SECONDS:.0f} s later: {left}"

@@ -1,4 +1,4 @@
-"""The judge of the chaos runs: it must see what it is there to see."""
+"""The checker of the chaos runs must find each violation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""However a demo ends, what it started ends with it; and two demos do not share a folder.
+"""A demo's processes end with it in every case; and two demos do not share a folder.
 
 Each test runs the real demo in a terminal of its own: sandbox, operator and three brokers.
 """
@@ -71,7 +71,7 @@ def test_a_folder_in_use_is_refused_by_the_name_of_its_process_and_taken_over_fr
         assert len(processes_of(directory)) >= ALL_OF_A_DEMO, "the demo that holds the folder was disturbed"
         first.process.kill()
         first.process.wait()
-        # At once: what the dead demo started may still be ending in the folder.
+        # At once: the dead demo's processes may still be ending in the folder.
         with running_demo(directory) as third:
             assert len(processes_of(directory)) >= ALL_OF_A_DEMO
             third.close_terminal()
@@ -93,7 +93,7 @@ def test_clients_find_the_group_and_a_sandbox_that_was_killed_leaves_no_broker(t
 
 
 def _brokers_of_the_topic(screen: str) -> set[int]:
-    """The broker ids that a client is told by the NameServer that the screen names, as soon as they are three."""
+    """Return the broker ids at the NameServer on the screen, once there are three."""
     name_server = re.findall(r"NameServer (127\.0\.0\.1:\d+)", screen)[-1]
 
     async def ask() -> set[int]:

@@ -1,4 +1,4 @@
-"""What a demo refuses before it starts anything, and where its log lines go."""
+"""A demo's refusals before it starts a process, and the place of its log lines."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_steps_are_counted_from_the_fault_not_from_its_detection() -> None:
 
 
 def test_the_panel_shows_the_first_acknowledged_write_that_the_incident_log_has(tmp_path: Path) -> None:
-    """Not a figure of its own beside the step `firstAck` of all views."""
+    """The panel has the same figure as the step `firstAck` of all views."""
     log = tmp_path / "incidents.jsonl"
     seen = INCIDENT | {"id": "default/quickstart/5", "stepsMilliseconds": {"detected": 0.0, "firstAck": 131.25}}
     unseen = INCIDENT | {"id": "default/quickstart/6", "stepsMilliseconds": {"detected": 0.0, "committed": 6.5}}

@@ -40,7 +40,7 @@ def registered(
     topics: tuple[str, ...] = TOPICS,
     timeout_ms: int | None = None,
 ) -> str | None:
-    """Register; the address of the master that the answer names."""
+    """Register; return the master's address in the answer."""
     header = RegisterBrokerRequestHeader(
         broker_name=GROUP[1],
         broker_addr=address,
@@ -66,7 +66,7 @@ def addresses(table: RouteTable, topic: str = "Topic") -> dict[int, str] | None:
 def test_a_slave_is_told_of_the_master_and_a_topic_is_the_masters() -> None:
     table = RouteTable()
     assert registered(table, "s:1", 2) is None
-    assert table.route("Topic") is None, "nobody can be sent to"
+    assert table.route("Topic") is None, "no broker accepts sends"
     assert registered(table, "m:1", 0, topics=("SELF_TEST_TOPIC", "Topic", "Made")) is None
     assert registered(table, "s:1", 2) == "m:1"
     assert addresses(table, "Made") == {0: "m:1", 2: "s:1"}
@@ -121,7 +121,7 @@ def test_the_silent_and_the_disconnected_are_forgotten() -> None:
     table.expire(now_seconds=15.0)
     assert addresses(table) == {0: "a:1", 2: "b:1"}
     table.expire(now_seconds=15.1)
-    assert addresses(table) == {2: "b:1"}, "the topics stay while anybody of the group does"
+    assert addresses(table) == {2: "b:1"}, "the topics stay while any member of the group does"
     table.connection_closed(2)
     assert addresses(table) is None
 

@@ -1,4 +1,4 @@
-"""The demo's own scrapes: what Prometheus would have kept of them, and nothing that was not asked for and answered."""
+"""The demo's own scrapes: the samples that Prometheus would have kept, only from answered scrapes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_our_series_are_kept_with_the_labels_that_a_prometheus_adds() -> None:
 
 
 async def test_a_scrape_that_failed_is_a_gap_and_the_rest_keeps_its_times(tmp_path: Path) -> None:
-    """Two are kept, four fail, three are kept: one that a busy machine answers too late is one that failed."""
+    """Two are kept, four fail, three are kept: an answer that comes too late on a busy machine is a failure."""
     asked = 0
     failed: list[int] = []
     enough = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Many sequences at one Java controller: side by side on groups of their own, from a seed, the failing ones shrunk and drawn."""
+"""Many seeded sequences at one Java controller, in parallel on separate groups; failing ones are shrunk and drawn."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOST_FAILURES = 5
 
 @dataclass
 class Tally:
-    """What a run showed so far."""
+    """The results of a run so far."""
 
     sequences: int = 0
     steps: int = 0
@@ -60,12 +60,12 @@ class Campaign:
     tally: Tally = field(default_factory=Tally)
 
     async def run(self, folder: Path) -> Tally:
-        """The kept traces, then the generated sequences. Stops early after a few failures: they are worth reading first."""
+        """Play the kept traces, then generated sequences. Stops after a few failures: those should be read first."""
         async with java_side(folder, self.version) as java:
             return await self.run_at(java)
 
     async def run_at(self, java: JavaSide) -> Tally:
-        """The same at a Java controller that is there."""
+        """Run at a Java controller that already runs."""
         async with self.ours() as ours:
             for name, steps in kept_sequences().items():
                 if len(self.tally.failures) < self.most_failures:

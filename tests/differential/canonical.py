@@ -1,7 +1,7 @@
-"""Answers of two controllers made comparable: names and addresses as the sequence spells them, sets in order, epochs on one scale.
+"""Make answers of two controllers comparable: the sequence's names and addresses, sorted sets, epochs on one scale.
 
-Nothing else is changed. Epochs differ only after a listed deviation that says so (Java has bumped three times where we bump once):
-from then on Java's are shifted by that difference, in answers and in what is sent to it.
+Nothing else is changed. Epochs differ only after a listed deviation of kind SHIFT (Java raises three times, ours once):
+from then on Java's are shifted by that difference, in its answers and in requests to it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SHIFTED_BELOW = 1_000_000
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back, canonical. `notes` are peculiarities of the encoding, which no reader minds."""
+    """A canonical answer. `notes` are peculiarities of the encoding that no client notices."""
 
     code: int
     remark: str | None = None
@@ -46,7 +46,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Shift:
-    """How far Java's epochs are ahead of ours."""
+    """The number of epochs by which Java is ahead of ours."""
 
     epoch: int = 0
     set_epoch: int = 0
@@ -103,7 +103,7 @@ def canonical_answer(
     shift: Shift,
     shifts: Mapping[str, Shift] | None = None,
 ) -> Answer:
-    """The answer with everything that is this side's own taken out of it. `shifts` are those of the groups in a table."""
+    """Return the answer without this side's own values. `shifts` are those of the groups in a table."""
     notes: set[str] = set()
     if command.serialize_type == SerializeType.ROCKETMQ:
         notes.add("binary header")
@@ -130,7 +130,7 @@ def _shifted_text(key: str, text: str, code: int, shift: Shift) -> str:
 
 
 def _shift_remark(remark: str, shift: Shift) -> str:
-    """The epoch that a refusal names, and the one that the request had said, which was shifted when it was sent."""
+    """Shift back the two epochs of a refusal's text: the controller's, and the request's, which was shifted on sending."""
 
     def shifted(match: re.Match[str]) -> str:
         by = shift.epoch if match["which"] == "master" else shift.set_epoch
@@ -141,7 +141,7 @@ def _shift_remark(remark: str, shift: Shift) -> str:
 
 
 def shifted_request(text: str, by: int) -> str:
-    """An epoch of a request as it is sent to Java."""
+    """Return a request's epoch in Java's scale."""
     if re.fullmatch(r"-?\d{1,6}", text, re.ASCII) is None:
         return text
     return str(int(text) + by)
@@ -195,7 +195,7 @@ def _canonical_member(key: str, value: Any, shift: Shift) -> Any:
 
 
 def state_of(answer: Answer, name: str) -> GroupState:
-    """The group's state in a canonical answer of 1006."""
+    """Return the group's state from a canonical answer to 1006."""
     entry = (answer.body or {}).get("replicasInfoTable", {}).get(name)
     if entry is None:
         return GroupState()
@@ -214,5 +214,5 @@ def state_of(answer: Answer, name: str) -> GroupState:
 
 
 def shifted_state(state: GroupState, shift: Shift) -> GroupState:
-    """The same state on another scale."""
+    """Return the state with shifted epochs."""
     return replace(state, epoch=state.epoch - shift.epoch, set_epoch=state.set_epoch - shift.set_epoch)

@@ -1,4 +1,4 @@
-"""One step as both controllers saw it: what shapes and deviations are told about."""
+"""One step at both controllers: the input of shapes and deviations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Seen:
-    """What one controller answered, and the group afterwards. No answer: the step was no request."""
+    """One controller's answer, and the group afterwards. No answer: the step was not a request."""
 
     answer: Answer | None
     state: GroupState
@@ -24,7 +24,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Case:
-    """One step, seen from both sides. The memories, by group, are as of before the step."""
+    """One step at both controllers. The memories, by group, are those before the step."""
 
     step: Step
     before: GroupState
@@ -35,11 +35,11 @@ class Case:
 
     @property
     def memory(self) -> Memory:
-        """What is known of the step's own group."""
+        """Return the memory of the step's group."""
         return self.memories.get(self.step.name or "", Memory())
 
     def alive_by_request(self, name: str) -> frozenset[int]:
-        """Who counts as alive at ours by a request of its own, this step's included, without a heartbeat since."""
+        """Return ids that ours counts as alive by their own request (this step's included), without a heartbeat since."""
         asked = set(self.memories[name].alive_by_request) if name in self.memories else set()
         broker_id = self.step.number("id")
         if name == self.step.name and broker_id in self.before.members and broker_id is not None:
@@ -58,7 +58,7 @@ class Case:
 
     @property
     def codes(self) -> tuple[int | None, int | None]:
-        """Java's code, our code."""
+        """Return Java's code and our code."""
         return (
             self.java.answer.code if self.java.answer is not None else None,
             self.ours.answer.code if self.ours.answer is not None else None,
@@ -70,5 +70,5 @@ class Case:
 
     @property
     def unchanged(self) -> bool:
-        """Neither changed anything."""
+        """Whether neither controller changed the group."""
         return self.java.state == self.before == self.ours.state

@@ -1,4 +1,4 @@
-"""One sequence, step by step, at both controllers: sent, waited for, compared, and every difference named or reported."""
+"""Play one sequence at both controllers, step by step: send, wait, compare, and name or report each difference."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 WRITES = frozenset({"1001", "1002", "1003", "1011", "1013", "heartbeat", "close"})
 JAVA_ELECTION_TRIES = 3
-# After a close Java often does nothing, as the list of deviations says; a longer wait each time would be most of a run.
+# After a close Java often does nothing (see the list of deviations); a longer wait each time would dominate the run.
 JAVA_IS_STILL_SECONDS = 2.0
 IN_ANOTHER_CLUSTER = "a-heartbeat-finds-its-group-by-name"
 _prefixes = itertools.count(1)
@@ -44,7 +44,7 @@ _prefixes = itertools.count(1)
 
 @dataclass(frozen=True)
 class Played:
-    """A step as it was sent, and what came of it."""
+    """A step as sent, with its answers and states."""
 
     step: Step
     java: Answer | None
@@ -69,7 +69,7 @@ class Difference:
 
 @dataclass
 class Outcome:
-    """What a sequence showed."""
+    """The result of a sequence."""
 
     steps: int = 0
     deviations: Counter[str] = field(default_factory=Counter)
@@ -105,14 +105,14 @@ class Comparison:
 
     @property
     def version(self) -> str:
-        """Which Java it is."""
+        """Return the Java version."""
         return self._java.version
 
     def group(self, name: str) -> GroupWorld:
         return self.groups.setdefault(name, GroupWorld())
 
     async def close(self) -> None:
-        """Nothing is left of the sequence but its records."""
+        """End all connections and brokers of the sequence; only its records remain."""
         for connections in self._connections.values():
             await connections.close_all()
         await self.endpoints.stop()
@@ -121,7 +121,7 @@ class Comparison:
         return {name: world.memory for name, world in self.groups.items()}
 
     async def play_all(self, steps: Iterable[Step]) -> None:
-        """Play a sequence to its end, by a difference, a deviation, or a controller that does not answer any more."""
+        """Play a sequence until its end, a difference, a deviation that ends it, or a controller that stops answering."""
         try:
             for step in steps:
                 if not await self.play(step):
@@ -143,7 +143,7 @@ class Comparison:
         java, ours = await (self._close(step, world) if step.verb == "close" else self._ask_both(step, world))
         case = Case(step, before, self._memories(), java, ours, self.version)
         unasked = self._is_unasked_election(case)
-        if unasked:  # what becomes of the group is compared once Java's broker has asked for it
+        if unasked:  # the group is compared once Java's broker has sent the request
             case = replace(case, java=replace(java, state=before), ours=replace(ours, state=before))
         case = self._without_shapes(case)
         self.outcome.steps += 1
@@ -155,7 +155,7 @@ class Comparison:
         return goes_on and not await self._deposes_the_dead(step, world)
 
     def _is_unasked_election(self, case: Case) -> bool:
-        """Whether ours elects because of this heartbeat. That it is about to is asked of it for nothing but to wait for it."""
+        """Whether this heartbeat makes ours elect. Our plane is asked only to know that the election must be awaited."""
         if case.step.verb != "heartbeat" or not case.before.known or case.before.master is not None:
             return False
         if any(deviation.applies(case) for deviation in self._deviations if deviation.after is After.END):
@@ -163,7 +163,7 @@ class Comparison:
         return case.ours.state.master is not None or self._ours.will_elect(self.prefix + (case.step.name or ""))
 
     async def _deposes_the_dead(self, step: Step, world: GroupWorld) -> bool:
-        """Both elected a replica that is dead: ours notices at once, Java by its next scan (which does not come here)."""
+        """Whether both elected a dead replica: ours notices at once, Java by its next scan (which never runs here)."""
         master, name = world.state.master, step.name or ""
         if step.verb != "1002" or master is None or master in world.memory.our_alive():
             return False
@@ -178,7 +178,7 @@ class Comparison:
         return False
 
     def _without_shapes(self, case: Case) -> Case:
-        """Take out what is another spelling of the same, each counted by its name."""
+        """Remove differences of spelling, and count each by name."""
         for shape in SHAPES:
             rewritten = shape.rewrite(case)
             if rewritten is not None:
@@ -286,13 +286,13 @@ class Comparison:
         return java, ours
 
     async def state(self, side: str, name: str) -> GroupState:
-        """The group as this controller shows it."""
+        """Return the group's state at this controller."""
         return state_of(await self.ask(side, Step.of(1006, name=name, names=name)), name)
 
-    # ---- what has no answer
+    # ---- steps without an answer
 
     async def _beat_oneway(self, step: Step, world: GroupWorld) -> tuple[Seen, Seen]:
-        """A one-way heartbeat of a dead member: it is alive when 1006 says so."""
+        """Send a dead member's one-way heartbeat, and wait until 1006 shows it alive."""
         name, broker_id = step.name or "", step.number("id")
         for side in ("java", "ours"):
             command = self._real(command_of(step, world.shift if side == "java" else Shift(), self.prefix))
@@ -308,7 +308,7 @@ class Comparison:
     async def until(
         self, side: str, name: str, holds: Callable[[GroupState], bool], *, still_seconds: float = DEADLINE_SECONDS / 2
     ) -> GroupState:
-        """Wait for an effect by asking. If nothing has moved for so long, what is there is what is compared."""
+        """Poll for an effect. If the state stays unchanged for this long, it is compared as it is."""
         clock = asyncio.get_running_loop().time
         state = await self.state(side, name)
         deadline = clock() + still_seconds
@@ -344,19 +344,19 @@ class Comparison:
             ours = await self.state("ours", name)
         case = Case(step, before, self._memories(), Seen(None, java), Seen(None, ours), self._java.version)
         if java_dies and not _java_is_done(before, java, broker_id) and not self._is_listed(case):
-            # A Java controller whose disk is slow is no other Java controller: its election is an entry of its log.
+            # A slow disk does not count as a difference: a Java election waits for an entry of its log.
             java = await self.until("java", name, lambda state: _java_is_done(before, state, broker_id))
         return Seen(None, java), Seen(None, ours)
 
     def _is_listed(self, case: Case) -> bool:
-        """Whether an entry explains it that does not depend on which of Java's threads was faster."""
+        """Whether an entry explains the case that does not depend on the order of Java's threads."""
         entries = (one for one in self._deviations if not one.special)
         return _difference(case) is None or any(one.applies(case) for one in entries)
 
     async def _elected_unasked(self, step: Step, world: GroupWorld) -> bool:
-        """A member of a set without a master came back: ours elects at once, Java when the broker asks. Let it ask, and compare."""
+        """A set's member returned while there is no master: ours elects at once, Java on request. Send it, and compare."""
         state, name, caller = world.state, step.name or "", step.number("id")
-        if step.cluster != world.memory.cluster:  # Java has not heard it, and nobody asks
+        if step.cluster != world.memory.cluster:  # Java has not heard the member, and no broker sends a request
             self.outcome.deviations[IN_ANOTHER_CLUSTER] += 1
             self.outcome.ended_by = IN_ANOTHER_CLUSTER
             return False
@@ -388,7 +388,7 @@ def _purpose(step: Step) -> str:
 
 
 def _java_is_done(before: GroupState, now: GroupState, broker_id: int) -> bool:
-    """Whether Java has done all it does about a closed connection."""
+    """Whether Java has finished its reaction to a closed connection."""
     if before.master != broker_id:
         return not now.is_alive(broker_id)
     if now.master is None:
@@ -401,7 +401,7 @@ def _our_is_done(before: GroupState, now: GroupState, broker_id: int) -> bool:
 
 
 def report_of(step: Step) -> Report:
-    """What a heartbeat step tells, with the defaults of Java's header."""
+    """Return a heartbeat step's report, with the defaults of Java's header."""
 
     def number(key: str, default: int, bits: int) -> int:
         value = step.number(key)
@@ -411,7 +411,7 @@ def report_of(step: Step) -> Report:
 
 
 def _difference(case: Case) -> str | None:
-    """What differs, in a word; None if nothing does."""
+    """Return a word for the difference; None if there is none."""
     java, ours = case.java.answer, case.ours.answer
     if java is not None and ours is not None:
         for what in ("code", "remark", "fields", "body"):

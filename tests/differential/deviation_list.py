@@ -12,7 +12,7 @@ from tests.differential.deviations_of_masters import MASTERS
 if TYPE_CHECKING:
     from tests.differential.cases import Case
 
-# Found by the comparison itself: when a heartbeat lets ours elect, Java's broker is made to ask, and both must have elected alike.
+# Found by the comparison: if a heartbeat makes ours elect, Java's broker sends a request, and both elections must be equal.
 UNASKED = Deviation(
     "elected-unasked",
     "heartbeat",
@@ -26,7 +26,7 @@ UNASKED = Deviation(
 
 
 def _deposed_already(case: Case) -> bool:
-    """The replica was designated in a first election, elected by both, and is dead: ours has noticed that by now."""
+    """Both elected a designated replica in a first election, and it is dead: ours has already noticed."""
     before, broker_id = case.before, case.step.number("id")
     return (
         case.step.designates
@@ -51,7 +51,7 @@ DEPOSED = Deviation(
     After.END,
 )
 
-# Not to be seen by comparing answers: by the clock, or at the brokers.
+# Invisible in answers: effects of the clock, or at the brokers.
 SPECIAL: tuple[Deviation, ...] = tuple(
     Deviation(name, request, java, ours, why, test, lambda case: False, special=True)
     for name, request, java, ours, why, test in (

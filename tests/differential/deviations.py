@@ -1,9 +1,9 @@
-"""Where our controller answers differently from Java's, on purpose: one entry for each, as narrow as it can be told.
+"""Our controller's intended deviations from Java's: one entry each, as narrow as possible.
 
-An entry applies to one step: its request, the state before it, and what each controller answered and became. It names the codes
-and the state it expects of *both*: an entry that would excuse just any difference of that request is a defect of the test. What
-happens afterwards: `GO_ON` (the states must be equal), `SHIFT` (equal but for the epochs, by which Java's are shifted from then
-on), `END` (the two groups are different groups now: the sequence ends here).
+An entry applies to one step: its request, the state before it, and both controllers' answers and new states. It names the codes
+and the states of *both*: an entry that excused any difference of that request would be a defect of the test. What
+follows: `GO_ON` (the states must be equal), `SHIFT` (equal except for epochs, by which Java's are shifted from then
+on), `END` (the two groups differ from now on: the sequence ends here).
 
 docs/reference/deviations.md is written from this list (`python -m tests.differential.documents`).
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class After(Enum):
-    """What becomes of the sequence."""
+    """How the sequence continues."""
 
     GO_ON = "the states stay equal"
     SHIFT = "only the epochs differ, and are compared on a shifted scale from here on"
@@ -44,7 +44,7 @@ class Deviation:
 
 
 def listed(*families: tuple[Deviation, ...]) -> tuple[Deviation, ...]:
-    """All entries in one list; a name is used once."""
+    """Return all entries in one list; names are unique."""
     entries = tuple(entry for family in families for entry in family)
     names = [entry.name for entry in entries]
     assert len(names) == len(set(names)), names

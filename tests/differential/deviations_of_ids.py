@@ -1,4 +1,4 @@
-"""Deviations of 1011, 1012 and 1013: who has which id, and what is forgotten (safety rules 4 and 8)."""
+"""Deviations of 1011, 1012 and 1013: which broker has which id, and which entries are dropped (safety rules 4 and 8)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIGNED = re.compile(r"[+-]\d+(;[+-]?\d+)*;*|\d+(;\d+)*;[+-].*", re.ASCII)
 
 
 def named_ids(case: Case) -> frozenset[int]:
-    """The ids that a 1011 names, read as Java reads them; empty if it names none or nonsense."""
+    """Return the ids in a 1011, parsed as Java does; empty if there are none or they are malformed."""
     parts = [part for part in (case.step.get("ids") or "").rstrip(";").split(";") if part]
     if not all(re.fullmatch(r"[+-]?\d{1,18}", part, re.ASCII) for part in parts):
         return frozenset()
@@ -90,7 +90,7 @@ def _no_address(case: Case) -> bool:
 
 
 def _address_taken(case: Case) -> bool:
-    """The replica that had the address is at no known one now: at ours alone, and nothing else differs."""
+    """Whether ours alone dropped the address of the replica that had it, and nothing else differs."""
     if case.step.verb not in ("1003", "1013") or case.codes != (0, 0):
         return False
     address = case.step.get("address") or (case.step.get("check") or "").partition(";")[0]
@@ -116,7 +116,7 @@ def _address_taken(case: Case) -> bool:
 
 
 def _drops_everybody(case: Case) -> bool:
-    """Java drops its sync state table when nobody is left in it, and with it the group."""
+    """Java drops an empty sync state table, and with it the group."""
     ids = named_ids(case)
     return (
         case.step.verb == "1011"
@@ -144,7 +144,7 @@ def _ignores_the_list(case: Case) -> bool:
 
 
 def _master_cleaned(case: Case) -> bool:
-    """Java goes on naming a master that it has forgotten; ours has none, under a new epoch."""
+    """Java still names a master that it has removed; ours has none, under a new epoch."""
     ids = named_ids(case)
     kept = set(case.before.members) - ids
     return (
@@ -199,7 +199,7 @@ def _only_separators(case: Case) -> bool:
 
 
 def _empty_between(case: Case) -> bool:
-    """`1;;2`: Java's parser fails on the empty part too, but says so in the words of an exception."""
+    """`1;;2`: Java's parser fails on the empty part too, but answers with the text of an exception."""
     return (
         case.step.verb == "1011"
         and case.codes == (2009, 2009)
@@ -209,7 +209,7 @@ def _empty_between(case: Case) -> bool:
 
 
 def _clean_in_another_cluster(case: Case) -> bool:
-    """Java looks for heartbeats under the cluster that the request names: under another one nobody is alive."""
+    """Java looks up heartbeats under the request's cluster: under another one no broker is alive."""
     beaten, alive = case.memory.beat_cluster, case.memory.our_alive()
     heard_elsewhere = {one for one in named_ids(case) & alive if one in beaten and beaten[one] != case.step.cluster}
     return (

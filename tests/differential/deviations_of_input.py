@@ -1,4 +1,4 @@
-"""Deviations about malformed input and about what is no business of a broker."""
+"""Deviations about malformed input, and about requests that a broker should not send."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def _no_fields(case: Case) -> bool:
 
 
 def _missing(case: Case) -> bool:
-    """Java fails on the null; ours says which refusal that is."""
+    """Java fails on the null; ours names the refusal."""
     verb = case.step.verb
     nameless = verb in NEEDS_A_NAME and (case.step.name is None or _no_fields(case))
     idless = verb in NEEDS_AN_ID and case.step.number("id") is None
     epoch = case.step.number("epoch")
-    epochless = verb == "1001" and (epoch is None or not -(2**31) <= epoch < 2**31)  # of no int: Java drops the field
+    epochless = verb == "1001" and (epoch is None or not -(2**31) <= epoch < 2**31)  # not an int: Java drops the field
     refusals = {"1001": (2000,) if epochless and case.before.known and not nameless else (2013,)}
     refusals |= {"1003": (2010,), "1011": (2009,), "1013": (2014,)}
-    if verb == "heartbeat" and case.codes == (1, 0):  # 5.3.3 compares the null with what an earlier heartbeat said
+    if verb == "heartbeat" and case.codes == (1, 0):  # 5.3.3 compares the null with an earlier heartbeat
         return case.step.cluster is None and case.unchanged
     return (
         case.codes[0] == 1
@@ -41,7 +41,7 @@ def _missing(case: Case) -> bool:
 
 
 def _null_body(case: Case) -> bool:
-    """The JSON null is a body that is missing; Java notices only where it needs it."""
+    """The JSON null is a missing body; Java notices only when it needs the body."""
     return (
         case.step.verb == "1001"
         and case.step.get("body") in ("null", "none", "empty")

@@ -1,4 +1,4 @@
-"""Deviations of 1001, 1002, 1003, of closed connections and of heartbeats: who is master, is alive, has what (rules 2-6)."""
+"""Deviations of 1001, 1002, 1003, closed connections and heartbeats: masters, liveness, data (rules 2-6)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def designates(case: Case) -> bool:
 
 
 def is_first(case: Case) -> bool:
-    """Before the first election: what Java knows by masterEpoch 0."""
+    """Whether the first election is still to come, which Java knows by masterEpoch 0."""
     return case.before.known and case.before.epoch == 0 and case.before.master is None
 
 
@@ -42,7 +42,7 @@ def only_by_request(case: Case, broker_id: int | None) -> bool:
     )
 
 
-# ---- who may be the first
+# ---- the first master
 
 
 def _unregistered_first(case: Case) -> bool:
@@ -60,7 +60,7 @@ def _unregistered_first(case: Case) -> bool:
 
 
 def _first_waits(case: Case) -> bool:
-    """A replica that might hold data has not told: another than the caller, or also the caller where data is known."""
+    """A replica that may have data has not reported: one other than the caller, or any if data is known."""
     broker_id, reports = case.step.number("id"), case.memory.our_reports
     data = any(
         report.max_offset > 0 or report.epoch > 0 for one, report in reports.items() if one in case.before.members
@@ -78,7 +78,7 @@ def _first_waits(case: Case) -> bool:
 
 
 def _first_has_most(case: Case) -> bool:
-    """Where data is, the replica with most of it is elected, whoever called; a designated one with less is refused."""
+    """If data exists, the replica with most of it is elected, whichever called; a designated one with less is refused."""
     broker_id, reports = case.step.number("id"), case.memory.our_reports
     members = {one: reports[one] for one in case.before.members if one in reports}
     if (
@@ -119,7 +119,7 @@ def _as_elected(before: GroupState, after: GroupState, master: int | None) -> bo
 
 
 def _controller_before_the_first(case: Case) -> bool:
-    """Java takes an epoch, after which no election is the first: without a SyncStateSet nobody can be elected any more."""
+    """Java takes an epoch, after which no election is the first: without a SyncStateSet no replica is electable any more."""
     if not (by_controller(case) and is_first(case) and case.java.state == replace(case.before, epoch=1)):
         return False
     if case.codes == (2004, 2004):
@@ -132,7 +132,7 @@ def _controller_before_the_first(case: Case) -> bool:
     )
 
 
-# ---- who is lost
+# ---- lost masters
 
 
 def _one_epoch(case: Case) -> bool:
@@ -140,7 +140,7 @@ def _one_epoch(case: Case) -> bool:
     broker_id = _closed_master(case)
     if broker_id is None:
         return False
-    epochs = case.java.state.epoch - case.before.epoch  # a try of Java's now and then fails, and takes none
+    epochs = case.java.state.epoch - case.before.epoch  # an attempt of Java's sometimes fails, and takes no epoch
     return (
         1 < epochs <= 3
         and _equal_but_alive(case.java.state, replace(lost, epoch=case.before.epoch + epochs), broker_id)
@@ -149,7 +149,7 @@ def _one_epoch(case: Case) -> bool:
 
 
 def _java_elects_too_early(case: Case) -> bool:
-    """Java asked for an election before it had forgotten the dead master: it left the group as it was, ours has not."""
+    """Java elected before it had dropped the dead master, so its group is unchanged; ours changed."""
     broker_id = _closed_master(case)
     if broker_id is None or not _equal_but_alive(case.java.state, case.before, broker_id):
         return False
@@ -161,13 +161,13 @@ def _java_elects_too_early(case: Case) -> bool:
 
 
 def _closed_master(case: Case) -> int | None:
-    """The master, where the step ends the connection of its heartbeats."""
+    """Return the master if the step ends the connection of its heartbeats."""
     broker_id = case.step.number("id")
     return broker_id if case.step.verb == "close" and case.before.master == broker_id else None
 
 
 def _without_master(before: GroupState) -> GroupState:
-    """The group that lost its master, under the next epoch."""
+    """Return the group without its master, under the next epoch."""
     return replace(before, master=None, master_address=None, epoch=before.epoch + 1)
 
 
@@ -188,7 +188,7 @@ def _already_lost(case: Case) -> bool:
 
 
 def _never_heard(case: Case) -> bool:
-    """A master that was designated and has not been heard since: Java takes silence for death."""
+    """A designated master has not sent a heartbeat since: Java takes silence for death."""
     memory, master = case.memory, case.before.master
     return (
         by_controller(case)
@@ -214,7 +214,7 @@ def _designates_nobody(case: Case) -> bool:
 
 
 def _new_process(case: Case) -> bool:
-    """The master registers: ours names no master from then on, until an election (which may have happened already)."""
+    """The master registers: ours names no master until the next election (which may already be over)."""
     java, ours = case.java.answer, case.ours.answer
     return (
         case.step.verb == "1003"
@@ -230,11 +230,11 @@ def _new_process(case: Case) -> bool:
     )
 
 
-# ---- who is best
+# ---- the best candidate
 
 
 def _policy(members: frozenset[int], reports: dict[int, Report]) -> frozenset[int]:
-    """The best of these by epoch, offset and priority; several when they are equal."""
+    """Return the best of these by epoch, offset and priority; several if they are equal."""
     keys = {
         one: (-reports[one].epoch, -reports[one].max_offset, reports[one].priority) for one in members & reports.keys()
     }
@@ -242,7 +242,7 @@ def _policy(members: frozenset[int], reports: dict[int, Report]) -> frozenset[in
 
 
 def _elected(case: Case) -> tuple[int, int] | None:
-    """The two different masters of one election: by a broker, by the controller, or after a closed connection."""
+    """Return the two different masters of one election: by a broker, by the controller, or after a closed connection."""
     closed = case.step.verb == "close" and case.step.number("id") == case.before.master
     if not closed and not (case.step.verb == "1002" and case.codes in ((0, 0), (0, None))):
         return None
@@ -260,7 +260,7 @@ def _candidates(case: Case) -> frozenset[int]:
 
 
 def _overflow(case: Case) -> bool:
-    """Java took the one with less data, by more than an int holds."""
+    """Java elected the one with less data: the difference overflows an int."""
     masters = _elected(case)
     if (
         masters is None
@@ -277,7 +277,7 @@ def _overflow(case: Case) -> bool:
 
 
 def _crash_loop(case: Case) -> bool:
-    """Java elects one that was lost twice already; ours the best of the others."""
+    """Java elects a master that was already lost twice; ours elects the best of the others."""
     masters = _elected(case)
     if masters is None:
         return False
@@ -289,11 +289,11 @@ def _crash_loop(case: Case) -> bool:
     )
 
 
-# ---- who is alive
+# ---- liveness
 
 
 def _successor_has_not_told(case: Case) -> bool:
-    """The master died; who could follow has registered anew, and its present process has not told what it holds."""
+    """The master died; the candidate registered again, and its present process has not reported its data."""
     masters = _elected(case)
     if masters is not None:
         told = frozenset(one for one in _candidates(case) if case.memory.may_lead(one))
@@ -321,7 +321,7 @@ def _successor_has_not_told(case: Case) -> bool:
 
 
 def _designated_has_not_told(case: Case) -> bool:
-    """A member of the set registered anew, and its present process has not told what it holds."""
+    """A member of the set registered again, and its present process has not reported its data."""
     broker_id = case.step.number("id")
     return (
         designates(case)
@@ -339,7 +339,7 @@ def _designated_has_not_told(case: Case) -> bool:
 
 
 def _master_by_request(case: Case) -> bool:
-    """The master itself asks, whose heartbeat has not arrived yet: it is master at ours, and nobody is at Java."""
+    """The master itself sends 1002 before its heartbeat arrived: ours keeps it as master, for Java no member is alive."""
     lost = _without_master(case.before)
     code, java = case.codes[0], case.java.state
     moved = code == 0 and _as_elected(case.before, java, java.master)
@@ -354,7 +354,7 @@ def _master_by_request(case: Case) -> bool:
 
 
 def _elected_by_request(case: Case) -> bool:
-    """A member of the set whose connection closed asks for a master, as the same process: it is elected."""
+    """A member of the set whose connection closed sends 1002 as the same process: ours elects it."""
     elected = case.ours.state.master
     return (
         case.step.verb == "1002"
@@ -381,7 +381,7 @@ def _added_by_request(case: Case) -> bool:
 
 
 def _named_by_request(case: Case) -> bool:
-    """1003 names a master that is alive: at ours also one that has not sent a heartbeat since its own request."""
+    """1003 names a live master: at ours also one that has not sent a heartbeat since its own request."""
     java, ours = case.java.answer, case.ours.answer
     if case.step.verb != "1003" or case.codes != (0, 0) or java is None or ours is None:
         return False
@@ -397,7 +397,7 @@ def _named_by_request(case: Case) -> bool:
 
 
 def _latest_connection(case: Case) -> bool:
-    """An old connection of a replica that beats on another one closed: Java takes the replica for dead."""
+    """An old connection closed while the replica heartbeats on another one: Java takes the replica for dead."""
     if case.step.verb != "close":
         return False
     broker_id, connection = case.step.number("id"), case.step.get("conn") or "a"
@@ -414,7 +414,7 @@ def _latest_connection(case: Case) -> bool:
 
 
 def _bound_anew(case: Case) -> bool:
-    """The other half of it: the latest connection closed, and Java goes on waiting for the old one."""
+    """The reverse of `_latest_connection`: the latest connection closed, and Java still waits for the old one."""
     if case.step.verb != "close":
         return False
     broker_id, connection = case.step.number("id"), case.step.get("conn") or "a"
@@ -428,7 +428,7 @@ def _bound_anew(case: Case) -> bool:
 
 
 def _beats_in_another_cluster(case: Case) -> bool:
-    """A replica that beats, or is claimed after it has beaten, under a cluster name that is not its group's."""
+    """A replica heartbeats, or is claimed after a heartbeat, under another cluster name than its group's."""
     broker_id, step = case.step.number("id"), case.step
     own = case.memory.cluster if case.before.known else step.cluster
     if broker_id is None or broker_id not in case.java.state.members:
@@ -457,21 +457,21 @@ def _registers_in_another_cluster(case: Case) -> bool:
     )
 
 
-# ---- what disks hold (rules 2 and 3)
+# ---- data on disks (rules 2 and 3)
 
 
 def _as_before_but_alive(case: Case, state: GroupState) -> bool:
-    """Nothing has changed but that the step's own replica is alive."""
+    """Whether the only change is that the step's own replica is alive."""
     broker_id = case.step.number("id")
     members = case.before.members
-    heard = case.step.cluster == case.memory.cluster or state != case.before  # Java hears nothing under another cluster
+    heard = case.step.cluster == case.memory.cluster or state != case.before  # Java ignores other clusters
     if broker_id in members and case.step.verb == "heartbeat" and heard:
         members = {**members, broker_id: replace(members[broker_id], alive=True)}
     return state == replace(case.before, members=members)
 
 
 def _epoch_from_the_future(case: Case) -> bool:
-    """A replica of the group knows an epoch that the record has not granted: ours goes on above it."""
+    """A replica of the group knows an epoch that the record has not granted: ours continues above it."""
     number = case.step.number("master" if case.step.verb == "1001" else "id")
     epoch = case.step.number("epoch")
     if number not in case.before.members or epoch is None or not _as_before_but_alive(case, case.java.state):
@@ -485,7 +485,7 @@ def _epoch_from_the_future(case: Case) -> bool:
 
 
 def _seat_lost(case: Case) -> bool:
-    """A member of the set tells less than it told before: it has lost data, and with it its seat."""
+    """A member of the set reports less data than before: it lost data, and so loses its seat."""
     broker_id = case.step.number("id")
     if case.step.verb != "heartbeat" or broker_id not in case.before.sync_state_set:
         return False
@@ -496,16 +496,16 @@ def _seat_lost(case: Case) -> bool:
     tells_less = case.memory.tells_less(broker_id, report)
     before, ours = case.before, case.ours.state
     lost = broker_id not in ours.sync_state_set and ours.set_epoch > before.set_epoch
-    # Nobody else had a seat, and everybody has told what it holds: elected anew among the disks, under a second epoch.
+    # No other member had a seat, and all have reported their data: a new election among the disks, under a second epoch.
     elected_anew = before.sync_state_set == {broker_id} and ours.epoch >= before.epoch + 2 and ours.master is not None
     return tells_less and (lost or elected_anew)
 
 
-# ---- in which order
+# ---- order
 
 
 def java_order(given: tuple[int, ...]) -> list[int]:
-    """The order in which Java walks a HashSet of longs: by bucket, and within one as they came."""
+    """Return Java's iteration order of a HashSet of longs: by bucket, then by insertion."""
     ids, capacity = list(dict.fromkeys(given)), 16
     while len(ids) > capacity * 3 // 4:
         capacity *= 2
@@ -528,7 +528,7 @@ def _first_refusal(case: Case, order: list[int], alive: frozenset[int]) -> int |
 
 
 def _adds_and_drops(case: Case) -> bool:
-    """Java carries out a set that both adds and drops; ours keeps the one it has."""
+    """Java accepts a set that both adds and drops members; ours keeps its own."""
     members, before = frozenset(case.step.members()), case.before
     return (
         case.step.verb == "1001"
@@ -542,7 +542,7 @@ def _adds_and_drops(case: Case) -> bool:
 
 
 def _checked_in_order(case: Case) -> bool:
-    """Several members of a proposed set are wrong: each names the first that it meets."""
+    """Several members of a proposed set are wrong: each controller names the first in its own order."""
     members = frozenset(case.step.members())
     java, ours = case.java.answer, case.ours.answer
     alive = case.before.alive | case.alive_by_request(case.step.name or "")

@@ -1,4 +1,4 @@
-"""docs/reference/deviations.md, written from the list: `python -m tests.differential.documents` (`--check`: is it up to date?)."""
+"""Write docs/reference/deviations.md from the list: `python -m tests.differential.documents` (`--check`: fail if it is stale)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ AFTER = {After.GO_ON: "equal", After.SHIFT: "equal but for the epochs", After.EN
 
 
 def render() -> str:
-    """The whole page."""
+    """Return the whole page."""
     compared = [one for one in (*DEVIATIONS, *BY_THE_COMPARISON) if not one.special]
     special = [one for one in DEVIATIONS if one.special]
     lines = [HEAD, DECISIONS, *_heading("name", "request", "Java", "ours", "why", "test", "after it")]

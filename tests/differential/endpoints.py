@@ -1,7 +1,7 @@
-"""The brokers behind the addresses of a sequence: they listen, are told roles, and answer what our controller asks a broker.
+"""The brokers behind the addresses of a sequence: they listen, take roles, and answer our controller's requests.
 
-Java's controller only tells (1008, one-way). Ours asks whether the master leads (907), stops a master from acknowledging before it
-moves it (25, 26), and looks whether a dead one's port is still open: so each address is a real listener until its broker is killed.
+Java's controller only sends 1008, one-way. Ours queries the master's role (907), stops a master's acknowledgements before it
+moves it (25, 26), and probes a dead master's port: so each address is a real listener until its broker is killed.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _hosts = itertools.count(1)
 
 
 def _next_host() -> str:
-    """A loopback address that nobody was given before."""
+    """Return an unused loopback address."""
     number = next(_hosts)
     return f"127.{100 + (number >> 14) % 100}.{(number >> 7) & 127}.{(number & 127) + 1}"
 
 
 @dataclass
 class Endpoint(QuietHandler):
-    """One broker's listener. `told` are the role changes it was told: by whom, and what."""
+    """One broker's listener. `told` lists the role changes that it got, with their sender."""
 
     canonical: str
     host: str
@@ -51,7 +51,7 @@ class Endpoint(QuietHandler):
         return f"{self.host}:{self.port}"
 
     async def start(self) -> None:
-        """Listen, on the port it had before if it listened before."""
+        """Listen, on the earlier port if it listened before."""
         if self.server is None:
             self.server = RemotingServer(self)
             await self.server.start(self.host, self.port)
@@ -87,7 +87,7 @@ class Endpoint(QuietHandler):
         return [one for one, replica in record.replicas.items() if replica.address == self.address]
 
     def _status(self) -> HARuntimeInfoBody:
-        """A broker that does as our record says, at once: master if the record says so, every other member linked and level."""
+        """Answer 907 by our record at once: its master is master, every other member is linked and caught up."""
         for record in self.records():
             own = self._ids_in(record)
             if own:
@@ -109,34 +109,34 @@ class Endpoints:
         self._endpoints: dict[str, Endpoint] = {}
 
     async def prepare(self, text: str) -> None:
-        """Let everybody listen whom this text names."""
+        """Start the listeners of all brokers in this text."""
         for match in CANONICAL.finditer(text):
             await self.at(match[0]).start()
 
     def at(self, canonical: str) -> Endpoint:
-        """The broker of this canonical address."""
+        """Return the broker of this canonical address."""
         if canonical not in self._endpoints:
             self._endpoints[canonical] = Endpoint(canonical, _next_host(), self._records)
         return self._endpoints[canonical]
 
     def listens(self, canonical: str | None) -> bool:
-        """Whether a broker is behind this address now."""
+        """Whether a broker listens at this address now."""
         endpoint = self._endpoints.get(canonical or "")
         return endpoint is not None and endpoint.server is not None
 
     def real(self, text: str) -> str:
-        """The text with real addresses."""
+        """Return the text with real addresses."""
         return CANONICAL.sub(lambda match: self._endpoints[match[0]].address, text)
 
     def canonical(self, text: str) -> str:
-        """The text with canonical addresses."""
+        """Return the text with canonical addresses."""
         if "127." in text:
             for name, endpoint in self._endpoints.items():
                 text = text.replace(endpoint.address, name)
         return text
 
     def told(self) -> dict[str, list[tuple[str, dict[str, str], bytes | None]]]:
-        """What each broker was told."""
+        """Return the role changes that each broker got."""
         return {name: endpoint.told for name, endpoint in self._endpoints.items()}
 
     async def stop(self) -> None:

@@ -1,8 +1,8 @@
-"""Sequences by chance, from a seed: mostly what brokers and administrators do, sometimes what nobody should.
+"""Random sequences from a seed: mostly valid steps of brokers and administrators, sometimes invalid ones.
 
-A step is chosen when the one before it has been compared, from the state that both controllers agree on: so a sequence goes deep
-(elections, failovers, sets that grow and shrink) instead of being refused at its first check. The same seed gives the same steps as
-long as the answers are the same.
+A step is chosen after the previous one was compared, from the state that both controllers agree on: so a sequence goes deep
+(elections, failovers, sets that grow and shrink) instead of failing a first check. A seed gives the same steps as
+long as the answers stay the same.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Generator:
 
     @classmethod
     def seeded(cls, chance: random.Random, comparison: Comparison) -> Generator:
-        """A sequence's temper: how wild it is, and how many groups it has."""
+        """Return a generator; the seed sets its share of invalid steps and its number of groups."""
         wildness = chance.choice((0.0, 0.03, 0.1, 0.3))
         names = ("bn", "bn2") if chance.random() < 0.3 else ("bn",)
         return cls(chance, comparison, wildness, names)
@@ -75,14 +75,14 @@ class Generator:
         return Step(step.verb, (*step.arguments, ("as", "rocketmq")))
 
     def _pick(self, choices: Sequence[tuple[int, Callable[[], Step | None]]]) -> Step:
-        """One of the weighted choices that can be made now."""
+        """Pick one of the weighted choices that are possible now."""
         weights = [weight for weight, _ in choices]
         while True:
             step = self.chance.choices([make for _, make in choices], weights)[0]()
             if step is not None:
                 return step
 
-    # ---- what brokers and administrators do
+    # ---- steps of brokers and administrators
 
     def _sane(self, name: str, world: GroupWorld) -> Step:
         if not world.state.known:
@@ -263,7 +263,7 @@ class Generator:
     # ---- scenes of several steps
 
     def _grow(self, name: str, world: GroupWorld) -> Step | None:
-        """Everybody catches up and joins the set: equally far, or far apart."""
+        """All members catch up and join the set, with equal or distant offsets."""
         state = world.state
         if state.master is None or len(state.members) < 3 or not state.is_alive(state.master):
             return None
@@ -278,7 +278,7 @@ class Generator:
         return self.queue.pop(0)
 
     def _forget_slave(self, name: str, world: GroupWorld) -> Step | None:
-        """A member of the set dies and is cleaned before the master takes it out."""
+        """A member of the set dies and is cleaned before the master removes it."""
         state = world.state
         slaves = sorted((state.sync_state_set & state.alive) - {state.master})
         if state.master is None or not slaves or not all(world.memory.our_connection.get(one) == "a" for one in slaves):
@@ -287,7 +287,7 @@ class Generator:
         return Step.of("close", name=name, id=slaves[0])
 
     def _lose_master(self, name: str, world: GroupWorld) -> Step | None:
-        """The master dies; a follower's present process may have told less than an earlier heartbeat of it."""
+        """The master dies; a follower's present process may have reported less than its earlier one."""
         state = world.state
         others = sorted((state.sync_state_set & state.alive) - {state.master})
         if state.master is None or not others or not state.is_alive(state.master):
@@ -312,7 +312,7 @@ class Generator:
         self.queue.append(Step.of("close", name=name, id=broker_id, conn=self.chance.choice((connection, other))))
         return self._beat(name, world, broker_id, conn=other)
 
-    # ---- what nobody should
+    # ---- invalid steps
 
     def _wild(self, name: str, world: GroupWorld) -> Step:
         number, text = self._number(world), self.chance.choice(TEXTS)

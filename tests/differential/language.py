@@ -1,12 +1,12 @@
 """The steps of a differential sequence, in the language of tests/core/traces: `1013 id=1 check=10.0.0.1:10911;1`.
 
-What that language says of one group is said here of several (`name=bn2`), and more ways to be wrong are spelt: `name=null` and
-an absent key leave the field out, any other text is sent as it is (`id=abc`), `body=none|garbage|noset|null|empty|strings` replaces
+This language has several groups (`name=bn2`) and more invalid input: `name=null` and
+an absent key omit the field, any other text is sent as it is (`id=abc`), `body=none|garbage|noset|null|empty|strings` replaces
 the body, `as=rocketmq` writes the header in the binary form. `heartbeat` takes `conn=b` for another connection and `oneway=true`;
 `close id=1` ends the connection that carries its heartbeats, and kills the broker behind it.
 
-A generated step may say an epoch relatively: `epoch=@` is what the group has when the step is sent, `epoch=@-1` one less. So a
-sequence means the same when the shrinker takes steps out of it. `resolve` writes the numbers.
+A generated step may have a relative epoch: `epoch=@` is the group's epoch when the step is sent, `epoch=@-1` one less. So a
+sequence keeps its meaning when the shrinker removes steps. `resolve` fills in the numbers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Step:
 
     @classmethod
     def of(cls, verb: str | int, **arguments: object) -> Step:
-        """A step from Python values; None leaves an argument out."""
+        """Return a step from Python values; None omits an argument."""
         return cls(
             str(verb),
             tuple((key, _text(value)) for key, value in arguments.items() if value is not None),
@@ -47,11 +47,11 @@ class Step:
         return cls(verb, tuple((key, value) for key, _, value in (word.partition("=") for word in words)))
 
     def get(self, key: str) -> str | None:
-        """One argument's text, None where it is not given."""
+        """Return one argument's text, None if it is missing."""
         return dict(self.arguments).get(key)
 
     def number(self, key: str) -> int | None:
-        """One argument as Java's Long would be read; None where it is missing or no number."""
+        """Return one argument parsed like Java's Long; None if it is missing or not a number."""
         text = self.get(key)
         if text is None or re.fullmatch(r"[+-]?\d{1,19}", text, re.ASCII) is None:
             return None
@@ -60,24 +60,24 @@ class Step:
 
     @property
     def name(self) -> str | None:
-        """The group it names; None where the field is left out."""
+        """Return the group's name; None if the field is omitted."""
         name = self.get("name") if self.get("fields") != "none" else ABSENT
         return DEFAULT_NAME if name is None else None if name == ABSENT else name
 
     @property
     def cluster(self) -> str | None:
-        """The cluster it names; None where the field is left out."""
+        """Return the cluster's name; None if the field is omitted."""
         cluster = self.get("cluster")
         return DEFAULT_CLUSTER if cluster is None else None if cluster == ABSENT else cluster
 
     @property
     def binary(self) -> bool:
-        """Whether its header is written in the binary form."""
+        """Whether the header is written in the binary form."""
         return self.get("as") == "rocketmq"
 
     @property
     def designates(self) -> bool:
-        """Whether a 1002 is an administrator's, read as Java reads booleans."""
+        """Whether a 1002 comes from an administrator, parsed like Java's booleans."""
         return (self.get("designate") or "").lower() == "true"
 
     def members(self) -> tuple[int, ...]:
@@ -85,11 +85,11 @@ class Step:
         return tuple(int(part) for part in (self.get("set") or "").split(",") if part)
 
     def without(self, *keys: str) -> Step:
-        """The same without these arguments."""
+        """Return the step without these arguments."""
         return Step(self.verb, tuple((key, value) for key, value in self.arguments if key not in keys))
 
     def resolve(self, present: Mapping[str, int]) -> Step:
-        """The same with numbers for what is said relatively to `present`."""
+        """Return the step with numbers for epochs relative to `present`."""
         return Step(self.verb, tuple((key, _resolved(value, present.get(key, 0))) for key, value in self.arguments))
 
     def __str__(self) -> str:

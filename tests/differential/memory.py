@@ -1,4 +1,4 @@
-"""What the harness itself knows of a group: heartbeats it sent, ids it saw taken, and how each controller remembers them."""
+"""The harness's memory of a group: heartbeats sent, ids taken, and each controller's view of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LOWEST_PRIORITY = 2**31 - 1
 
 @dataclass(frozen=True)
 class Report:
-    """What a controller holds of one replica's heartbeats."""
+    """A controller's memory of one replica's heartbeats."""
 
     epoch: int = -1
     max_offset: int = -1
@@ -18,14 +18,14 @@ class Report:
 
 @dataclass
 class Memory:
-    """One group's past, as far as it explains what the two controllers may say differently."""
+    """The part of one group's past that explains different answers of the two controllers."""
 
-    # Java keeps the highest (epoch, offset) while the entry stands; ours what the present process said last.
+    # Java keeps the highest (epoch, offset) of an entry; ours keeps the present process's last report.
     java_reports: dict[int, Report] = field(default_factory=dict)
     our_reports: dict[int, Report] = field(default_factory=dict)
-    # Ids that ours counts as alive because they registered or asked for a master, without a heartbeat since.
+    # Ids that ours counts as alive after 1003 or 1002, without a heartbeat since.
     alive_by_request: set[int] = field(default_factory=set)
-    # Which connection carries an id's heartbeats: Java keeps the first, ours the latest.
+    # The connection of an id's heartbeats: Java keeps the first, ours the latest.
     java_connection: dict[int, str] = field(default_factory=dict)
     our_connection: dict[int, str] = field(default_factory=dict)
     check_codes: dict[int, str] = field(default_factory=dict)
@@ -34,15 +34,15 @@ class Memory:
     highest_epoch: int = 0
     cluster: str | None = None
     cleaned: set[int] = field(default_factory=set)
-    # The most that each id ever told, epoch and offset each for itself: below it, a seat in the set is lost (rule 2).
-    # Under which cluster each id beat last.
+    # The highest epoch and the highest offset that each id ever reported: below them a seat in the set is lost (rule 2).
+    # The cluster of each id's last heartbeat.
     beat_cluster: dict[int, str | None] = field(default_factory=dict)
-    # How often each id was lost as a master: from the second time on ours passes it over if somebody else can lead.
+    # How often each id was lost as a master: from the second time on ours passes it over if another replica can lead.
     losses: dict[int, int] = field(default_factory=dict)
     told_most: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def heartbeat(self, broker_id: int, report: Report, connection: str) -> None:
-        """A heartbeat was taken by both."""
+        """Note a heartbeat that both accepted."""
         held = self.java_reports.get(broker_id)
         if held is not None and (held.epoch, held.max_offset) >= (report.epoch, report.max_offset):
             self.java_reports[broker_id] = Report(held.epoch, held.max_offset, report.priority)
@@ -59,33 +59,33 @@ class Memory:
         self.alive_by_request.discard(broker_id)
 
     def tells_less(self, broker_id: int, report: Report) -> bool:
-        """Whether a report is below what this id told before."""
+        """Whether a report is below this id's earlier ones."""
         most = self.told_most.get(broker_id, (-1, -1))
         return report.epoch < most[0] or report.max_offset < most[1]
 
     def may_lead(self, broker_id: int) -> bool:
-        """Whether its present process has told what it holds, and no less than it told before."""
+        """Whether its present process has reported its data, and no less than before."""
         report = self.our_reports.get(broker_id)
         return report is not None and not self.tells_less(broker_id, report)
 
     def registered(self, broker_id: int) -> None:
-        """1003: ours forgets what an earlier process said, and takes the request for a sign of life."""
+        """Note a 1003: ours drops the earlier process's reports, and counts the request as a sign of life."""
         self.our_reports.pop(broker_id, None)
         self.our_connection.pop(broker_id, None)
         self.alive_by_request.add(broker_id)
 
     def asked_for_master(self, broker_id: int) -> None:
-        """1002 of its own: a sign of life for ours."""
+        """Note the broker's own 1002: for ours a sign of life."""
         if broker_id not in self.our_connection:
             self.alive_by_request.add(broker_id)
 
     def ends_with(self, broker_id: int, connection: str) -> tuple[bool, bool]:
-        """Whether the end of this connection is the end of the replica: for Java, and for ours."""
+        """Whether this connection's end counts as the replica's death: for Java, and for ours."""
         java = self.java_connection.get(broker_id) == connection
         return java, self.our_connection.get(broker_id) == connection
 
     def closed(self, broker_id: int, connection: str) -> None:
-        """A connection that carried its heartbeats ended."""
+        """Note the end of a connection that carried its heartbeats."""
         java, ours = self.ends_with(broker_id, connection)
         if java:
             self.java_connection.pop(broker_id)
@@ -95,5 +95,5 @@ class Memory:
             self.our_reports.pop(broker_id, None)
 
     def our_alive(self, *more: int) -> frozenset[int]:
-        """Who is alive at ours, and these."""
+        """Return the ids alive at ours, including these."""
         return frozenset(self.our_connection) | frozenset(self.alive_by_request) | frozenset(more)

@@ -1,8 +1,8 @@
-"""The recorded life of a real group (tests/remoting/recordings) as a sequence of steps: what real brokers and mqadmin once asked.
+"""The recorded life of a real group (tests/remoting/recordings) as steps: requests of real brokers and mqadmin.
 
-The requests to the controller in their order, and the ends of connections that carried heartbeats. Answers are not compared with
-the recording, but between the two controllers now. Addresses are the sequence's own. Epochs that were right when they were recorded
-(the request was granted; a heartbeat's) are said relatively, since one controller of today may count differently from that day's.
+They are the requests to the controller in order, and the ends of connections that carried heartbeats. Answers are compared
+between the two controllers, not with the recording. Addresses are the sequence's own. Epochs that were correct at the time
+(a granted request's, a heartbeat's) become relative, since a controller of today may count differently.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RECORDING = Path(recorded_frames.__file__).parent / "recordings" / "lifecycle.js
 
 
 def recorded_steps() -> list[Step]:
-    """The whole sequence."""
+    """Return the whole sequence."""
     with gzip.open(RECORDING, "rt", encoding="utf-8") as lines:
         entries = [json.loads(line) for line in lines]
     granted = {

@@ -1,9 +1,9 @@
-"""`make test-differential`: the same requests to real Java controllers and to ours; every difference is on the list, or it fails.
+"""`make test-differential`: the same requests to real Java controllers and to ours; a difference that is not listed fails.
 
     python tests/differential/run.py                          1,000 sequences at 5.5.0, 600 at 5.5.1, 400 at 5.3.3
     python tests/differential/run.py --sequences 20000 --seed 7 --java-version 5.5.0
 
-The same seed sends the same sequences. A sequence that differs is shrunk and printed as a trace (to be kept under
+A seed repeats its sequences. A sequence that differs is shrunk and printed as a trace (to be kept under
 tests/differential/traces, if it showed a bug of ours). The last line of standard output is `{"sequences", "steps", "java_versions",
 "listed_deviations": {name: count}, "unlisted": n}`; exit 0 only if nothing is unlisted and, from 1,500 sequences on, every
 entry of the list occurred.
@@ -37,7 +37,7 @@ SHARES = {
     install.OLDER_CONTROLLER_VERSION: 0.2,
 }
 SEQUENCES = 2000
-# Fewer than this many sequences cannot be expected to meet every entry of the list.
+# Fewer sequences than this may miss entries of the list.
 ENOUGH_FOR_REACH = 1500
 
 
@@ -46,7 +46,7 @@ def say(line: str) -> None:
 
 
 async def run_all(options: argparse.Namespace) -> tuple[Tally, dict[str, int]]:
-    """Every version in turn, added up."""
+    """Run every version in turn, and add up the results."""
     whole, by_version = Tally(), {}
     for version, share in shares(options.java_version).items():
         campaign = Campaign(version, options.seed, round(options.sequences * share), options.steps)
@@ -63,12 +63,12 @@ async def run_all(options: argparse.Namespace) -> tuple[Tally, dict[str, int]]:
 
 
 def shares(version: str | None) -> dict[str, float]:
-    """Which versions get which part of the sequences."""
+    """Return each version's number of sequences."""
     return SHARES if version is None else {version: 1.0}
 
 
 def never_met(tally: Tally) -> list[str]:
-    """Entries of the list that did not occur: either the sequences do not reach them, or they are not true any more."""
+    """Return entries that did not occur: the sequences do not reach them, or they are outdated."""
     names = [one.name for one in (*DEVIATIONS, *BY_THE_COMPARISON) if not one.special]
     names += [one.name for one in SHAPES]
     return [name for name in names if tally.deviations[name] == 0]

@@ -1,7 +1,7 @@
-"""Spellings: an answer that says the same in another form. Each rule rewrites both to one form, and checks that they say the same.
+"""Spellings: answers equal in content but not in form. Each rule rewrites both to one form, and checks that they are equal.
 
-One of them is more than a spelling: who counts as alive. Ours takes a replica's own request for a sign of life, Java only its
-heartbeats. What 1006 shows of that is rewritten here; what a decision makes of it is a deviation of its own.
+One rule is more than a spelling: liveness. Ours counts a replica's own request as a sign of life, Java only its
+heartbeats. Its effect on 1006 is rewritten here; its effect on a decision is a deviation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Rewritten = tuple[Answer, Answer] | None
 
 @dataclass(frozen=True)
 class Shape:
-    """One rule. `rewrite` returns both answers without the peculiarity, or None where there is none."""
+    """One rule. `rewrite` returns both answers without the peculiarity, or None if there is none."""
 
     name: str
     request: str
@@ -71,7 +71,7 @@ def _both_shapes(step: Step, java: Answer, ours: Answer) -> Rewritten:
 
 
 def _no_cluster(step: Step, java: Answer, ours: Answer) -> Rewritten:
-    """A group whose first request named no cluster: Java leaves the null out of the body."""
+    """A group whose first request had no cluster: Java omits the null from the body."""
     if step.verb != "1002" or not isinstance(java.body, dict) or not isinstance(ours.body, dict):
         return None
     members = dict(ours.body.get("brokerMemberGroup") or {})
@@ -81,7 +81,7 @@ def _no_cluster(step: Step, java: Answer, ours: Answer) -> Rewritten:
 
 
 def _sign_of_life(case: Case) -> Case | None:
-    """Where ours alone says alive, and the replica has asked for something since its last heartbeat."""
+    """Only ours shows a replica alive, which has sent a request since its last heartbeat."""
     state = _same_alive(case.ours.state, case.java.state, case.before, case.alive_by_request(case.step.name or ""))
     rewritten = case.with_our_state(state)
     if case.step.verb == "1006" and case.java.answer is not None and case.ours.answer is not None:
@@ -91,7 +91,7 @@ def _sign_of_life(case: Case) -> Case | None:
 
 
 def _same_alive(ours: GroupState, java: GroupState, before: GroupState, by_request: frozenset[int]) -> GroupState:
-    """Ours with those dead that are alive by request only. Whom Java has forgotten is as it was before."""
+    """Return our state with replicas dead that are alive only by request. Replicas that Java dropped stay as they were."""
 
     def dead(broker_id: int) -> bool:
         told = java.members.get(broker_id) or before.members.get(broker_id)

@@ -1,4 +1,4 @@
-"""The shortest sequence that still shows a difference, by taking steps out (Zeller's ddmin) and then arguments."""
+"""Find the shortest sequence that still differs: remove steps (Zeller's ddmin), then arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_SECONDS = 40.0
 
 
 async def shrink(steps: list[Step], fails: Callable[[list[Step]], Awaitable[bool]]) -> list[Step]:
-    """Take out what is not needed for `fails` to hold; every attempt is played on a fresh group."""
+    """Remove all that `fails` does not need; each attempt plays on a new group."""
     attempts, clock = 0, asyncio.get_running_loop().time
     deadline = clock() + MOST_SECONDS
 

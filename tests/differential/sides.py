@@ -1,4 +1,4 @@
-"""The two controllers of a comparison, each spoken to over TCP: Java's, and our plane in this process on a real socket."""
+"""The two controllers of a comparison, both over TCP: Java's, and our plane in this process on a real socket."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEADLINE_SECONDS = 20.0
 HEARTBEAT_TIMEOUT_MS = 3_600_000
 NAMESPACE = "standalone"
 
-# Nothing in a comparison may happen by the clock: silence is an hour, scans are a day apart, waits for the unseen are none.
+# No timer may fire in a comparison: the heartbeat timeout is an hour, scans are a day apart, other waits are zero.
 OUR_SETTINGS = PlaneSettings(
     listen_host="127.0.0.1",
     listen_port=0,
@@ -88,7 +88,7 @@ RAW_BODIES = {
 
 
 class Connections:
-    """The connections of one sequence to one controller, by what they are for."""
+    """The connections of one sequence to one controller, by purpose."""
 
     def __init__(self, address: str) -> None:
         self._host, _, port = address.rpartition(":")
@@ -118,7 +118,7 @@ class Connections:
 
 
 def command_of(step: Step, shift: Shift, prefix: str) -> RemotingCommand:
-    """The request that a resolved step stands for, with canonical addresses still."""
+    """Return a resolved step's request, still with canonical addresses."""
     code = 904 if step.verb == "heartbeat" else int(step.verb)
     return request(
         code,
@@ -186,7 +186,7 @@ class OurSide:
         self.address = plane.address
 
     async def idle(self, wire_name: str) -> None:
-        """Wait until nothing is under way in the group: no change of master, and no report of what its disks hold."""
+        """Wait until the group is idle: no change of master, and no pending report of its disks."""
         deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
         group = self.plane._groups.get(GroupKey(NAMESPACE, wire_name))
         while group is not None and (
@@ -198,7 +198,7 @@ class OurSide:
             await asyncio.sleep(0)
 
     def will_elect(self, wire_name: str) -> bool:
-        """Whether the plane has elected by now, or is about to, as its next look at the group would find."""
+        """Whether the plane has elected, or will elect in its next pass over the group."""
         group = self.plane._groups.get(GroupKey(NAMESPACE, wire_name))
         if group is None or group.record is None:
             return False
@@ -207,14 +207,14 @@ class OurSide:
         return self.plane._watch.is_warm(group) and Failover._someone_can_lead(group, group.record)
 
     def record(self, wire_name: str) -> BrokerGroupRecord | None:
-        """What our store holds of a group."""
+        """Return our store's record of a group."""
         snapshot = self.plane.snapshot(GroupKey(NAMESPACE, wire_name))
         return snapshot.record if snapshot is not None else None
 
 
 @asynccontextmanager
 async def java_side(folder: Path, version: str, **options: str | int) -> AsyncIterator[JavaSide]:
-    """Start a Java controller and wait until it leads; stopped afterwards."""
+    """Start a Java controller and wait until it leads; stop it afterwards."""
     program = start_controller(folder, version=version, **{**JAVA_OPTIONS, **options})  # type: ignore[arg-type]
     try:
         await asyncio.to_thread(program.wait_until_listening)
@@ -238,7 +238,7 @@ async def java_side(folder: Path, version: str, **options: str | int) -> AsyncIt
 
 @asynccontextmanager
 async def our_side(**changes: Any) -> AsyncIterator[OurSide]:
-    """A plane of ours with an empty memory; `changes` are settings."""
+    """Start a plane of ours with an empty store; `changes` are settings."""
     plane = ControllerPlane(
         store=MemoryRecordStore(),
         directory=FixedDirectory(namespace=NAMESPACE),

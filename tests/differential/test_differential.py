@@ -1,7 +1,7 @@
-"""The differential test in small, as part of the fast and the real tests; in full it is `make test-differential` (run.py).
+"""A small differential test, part of the fast and the real tests; `make test-differential` (run.py) runs the full one.
 
 Real: a short run against each Java version, the golden vectors (tests/core/traces), the recorded life of a real group.
-And the test of the test: our controller with one check changed is caught, and what is caught is shrunk to a few steps.
+It also tests itself: it must find our controller with one changed check, and shrink the sequence to a few steps.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _recode(before: ControllerCode, after: ControllerCode) -> Callable[..., obje
 
 
 def _forget_events(decision):  # type: ignore[no-untyped-def]
-    """Says yes, and does nothing."""
+    """Answers success without an effect."""
     from dataclasses import replace
 
     return decision if not decision.events else replace(decision, events=(), record=None)

@@ -1,4 +1,4 @@
-"""What comparing answers does not show: by the clock, at the brokers, or by several brokers on one connection. Java beside ours."""
+"""Differences outside the answers: timers, effects at brokers, several brokers on one connection. Java beside ours."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def play(comparison: Comparison, text: str) -> None:
 
 
 async def test_after_a_failover_both_tell_the_survivor_the_same(tmp_path: Path) -> None:
-    """1008: the same header and body; Java's is one-way, ours is asked to be answered."""
+    """1008: the same header and body; Java's is one-way, ours expects an answer."""
     async with java_side(tmp_path, install.ROCKETMQ_VERSION) as java, our_side() as ours:
         comparison = Comparison(java, ours)
         try:
@@ -68,7 +68,7 @@ async def test_after_a_failover_both_tell_the_survivor_the_same(tmp_path: Path) 
 
 
 class SlowJava(Comparison):
-    """A Java controller that is seen late: until `late_seconds` after the first look, 1006 shows what was there at that look."""
+    """A Java controller with a late view: until `late_seconds` after the first 1006, it answers with that first state."""
 
     late_seconds = 0.0
     _first: tuple[float, GroupState] | None = None
@@ -95,18 +95,18 @@ async def test_a_java_controller_that_elects_late_is_waited_for(tmp_path: Path) 
 
 
 async def told_by_both(endpoint) -> dict[str, tuple[dict[str, str], object]]:  # type: ignore[no-untyped-def]
-    """What each told of the second epoch; a late word about the first is none of it."""
+    """Return each controller's 1008 of the second epoch; a late one of the first is ignored."""
     deadline = asyncio.get_running_loop().time() + 15
     while True:
         told = {by: (fields, load_json(body)) for by, fields, body in endpoint.told if fields["masterEpoch"] == "2"}
         if set(told) == {"java", "ours"}:
             return told
-        assert asyncio.get_running_loop().time() < deadline, f"told by {sorted(told)} only"
+        assert asyncio.get_running_loop().time() < deadline, f"only {sorted(told)} sent 1008"
         await asyncio.sleep(0.01)
 
 
 async def test_a_connection_that_carried_two_takes_both_with_it_at_ours_only(tmp_path: Path) -> None:
-    """A broker container's brokers share a connection; Java notices the end of one of them."""
+    """The brokers of a container share a connection; Java notices the end of only one of them."""
     shared = "heartbeats bn 1 a"
     async with java_side(tmp_path, install.ROCKETMQ_VERSION) as java, our_side() as ours:
         comparison = Comparison(java, ours)
@@ -121,7 +121,7 @@ async def test_a_connection_that_carried_two_takes_both_with_it_at_ours_only(tmp
             assert [state.alive for state in both] == [{1, 2, 3}, {1, 2, 3}]
             for side in ("java", "ours"):
                 await comparison.disconnect(side, shared)
-            # 2 beat on its own connection first, to which Java has bound it for good; of 1 and 3, it notices one.
+            # 2 first sent heartbeats on its own connection, to which Java binds it for good; of 1 and 3 Java notices one.
             at_ours = await comparison.until("ours", "bn", lambda state: not state.alive)
             assert at_ours.alive == frozenset()
             at_java = await comparison.until("java", "bn", lambda state: len(state.alive) == 2)
@@ -133,7 +133,7 @@ async def test_a_connection_that_carried_two_takes_both_with_it_at_ours_only(tmp
 async def test_a_broken_connection_of_a_living_master_is_no_death_at_ours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Java elects at once; ours finds that the port is open, and waits for the heartbeats to come back."""
+    """Java elects at once; ours finds the port open, and waits for heartbeats to resume."""
     patient = replace(sides.OUR_SETTINGS, reconnect_grace_seconds=30.0)
     monkeypatch.setattr(sides, "OUR_SETTINGS", patient)
     async with java_side(tmp_path, install.ROCKETMQ_VERSION) as java, our_side() as ours:
@@ -155,7 +155,7 @@ async def test_a_broken_connection_of_a_living_master_is_no_death_at_ours(
 
 
 async def test_a_silent_master_is_replaced_by_both_when_its_timeout_has_passed(tmp_path: Path) -> None:
-    """By the clock: only that it happens, and that both then say the same."""
+    """With timers: only that both replace it, with equal answers afterwards."""
     quick = {"scanNotActiveBrokerInterval": 100, "scanInactiveMasterInterval": 86_400_000}
     async with (
         java_side(tmp_path, install.ROCKETMQ_VERSION, **quick) as java,
@@ -167,7 +167,7 @@ async def test_a_silent_master_is_replaced_by_both_when_its_timeout_has_passed(t
             for side in ("java", "ours"):
                 last = Step.of("heartbeat", id=1, epoch=1, maxOffset=100, timeout=300)
                 await comparison.ask(side, last)
-            await comparison.endpoints.at("10.0.1.1:10911").stop()  # frozen, as far as a question (907) can tell
+            await comparison.endpoints.at("10.0.1.1:10911").stop()  # frozen: it does not answer 907
             both = [await comparison.until(side, "bn", lambda state: state.master == 2) for side in ("java", "ours")]
             assert both[0] == both[1]
             assert both[1].epoch == 2
@@ -177,7 +177,7 @@ async def test_a_silent_master_is_replaced_by_both_when_its_timeout_has_passed(t
 
 
 async def test_the_name_alone_is_the_group(tmp_path: Path) -> None:
-    """Java keeps heartbeats by cluster and name, its decisions by the name alone."""
+    """Java keys heartbeats by cluster and name, and decisions by the name alone."""
     async with java_side(tmp_path, install.ROCKETMQ_VERSION) as java, our_side() as ours:
         for text, name in (
             (f"{THREE}1011 ids=2 cluster=other", "a-clean-finds-the-living-by-group"),

@@ -1,4 +1,4 @@
-"""A sequence as a trace: written when one fails, kept under traces/ when it showed a bug of ours, played first in every run."""
+"""Sequences as traces: a failing one is written as a trace, kept under traces/ if it shows a bug of ours, and replayed first."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ TRACES = Path(__file__).parent / "traces"
 
 
 def kept_sequences() -> dict[str, list[Step]]:
-    """The sequences under traces/, by the file's name."""
+    """Return the sequences under traces/, by file name."""
     return {
         path.stem: [Step.parse(block.command) for block in read_trace(path)] for path in sorted(TRACES.glob("*.txt"))
     }
 
 
 def draw(outcome: Outcome, *, title: str) -> str:
-    """The sequence in the language of the traces: the command, what Java answered, what we answered."""
+    """Return the sequence in the language of the traces: command, Java's answer, our answer."""
     lines = [f"# {title}", ""]
     for played in outcome.played:
         if played.deviation is not None:

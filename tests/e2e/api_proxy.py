@@ -1,11 +1,11 @@
-"""An HTTP proxy between one operator and the API, where a test kills that operator at an exact write, or cuts it off.
+"""An HTTP proxy between one operator and the API, by which a test kills that operator at an exact write or cuts it off.
 
-This is how a crash "between commit and notify" is made from outside: the write that commits is recognised by its method, path
-and body; the operator dies before it reaches the API (`BEFORE`), after the API has done it but before the answer is on its
-way back (`DONE_UNANSWERED`), or when the answer has been handed over (`ANSWERED`). No line of the product knows of it.
+So a test crashes an operator "between commit and notify" from outside: it recognises the committing write by method, path
+and body; the operator dies before the write reaches the API (`BEFORE`), after the API has done it but before its answer is
+sent (`DONE_UNANSWERED`), or after the answer was sent (`ANSWERED`). The product has no code for it.
 
-An operator that is `cut` has connections that stay open and on which nothing comes or goes: the worst kind of partition, for
-nothing tells it. `passed` is the log of what reached the API, and when.
+The connections of an operator that is `cut` stay open without traffic: the worst kind of partition, because the operator
+gets no error. `passed` logs the writes that reached the API, with times.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
 READING = {"GET", "HEAD", "OPTIONS"}
-# What belongs to one connection and not to the message.
+# Headers of one connection, not of the message.
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "host", "date", "server", "upgrade"}
 
 
 class Moment(StrEnum):
-    """When to strike, seen from the write."""
+    """The moment of a strike relative to the write."""
 
     BEFORE = "before it reaches the API"
     DONE_UNANSWERED = "done, and its answer lost"
@@ -40,7 +40,7 @@ class Moment(StrEnum):
 
 @dataclass(frozen=True)
 class Write:
-    """One request that changes something."""
+    """One request that changes an object."""
 
     method: str
     path: str
@@ -49,14 +49,14 @@ class Write:
 
     @property
     def kind(self) -> str:
-        """The plural in its path, with the subresource: `pods`, `brokergroups/status`."""
+        """Return the plural in its path, with the subresource: `pods`, `brokergroups/status`."""
         parts = self.path.strip("/").split("/")
         after_namespace = parts[parts.index("namespaces") + 2 :] if "namespaces" in parts else parts[-1:]
         return "/".join(after_namespace[:1] + after_namespace[2:])
 
     @property
     def name(self) -> str:
-        """The object's name, from the path or from the body of a creation."""
+        """Return the object's name, from the path or from the body of a creation."""
         parts = self.path.strip("/").split("/")
         after_namespace = parts[parts.index("namespaces") + 2 :] if "namespaces" in parts else parts[-1:]
         if len(after_namespace) > 1:
@@ -76,7 +76,7 @@ class Passed:
 
 @dataclass
 class Trap:
-    """Set for one write; `sprung` when it came and the strike was made."""
+    """Waits for one write; `sprung` is set after the write came and the strike was made."""
 
     match: Callable[[Write], bool]
     moment: Moment
@@ -86,7 +86,7 @@ class Trap:
 
 
 class ApiProxy:
-    """Passes everything on; at most one trap is set at a time."""
+    """Forwards all requests; at most one trap is set at a time."""
 
     def __init__(self, upstream: str, *, tls: ssl.SSLContext | None = None) -> None:
         self._upstream = upstream.rstrip("/")
@@ -101,11 +101,11 @@ class ApiProxy:
         self.url = ""
 
     def cut(self) -> None:
-        """From now on nothing passes in either direction."""
+        """Stop all traffic in both directions."""
         self._connected.clear()
 
     def heal(self) -> None:
-        """What is still waited for by the operator passes on."""
+        """End the cut; requests that the operator still waits for pass."""
         self._connected.set()
 
     def set_trap(self, match: Callable[[Write], bool], moment: Moment, strike: Callable[[], Awaitable[None]]) -> Trap:
@@ -180,10 +180,10 @@ class ApiProxy:
 
 
 async def _spring(trap: Trap) -> web.Response:
-    """Strike in a task of its own: the connection dies with the operator, and this handler with the connection."""
+    """Strike in a separate task: the connection dies with the operator, and this handler with the connection."""
     trap.strike_task = asyncio.create_task(_strike(trap))
     await asyncio.shield(trap.strike_task)
-    # Nobody is there to read it.
+    # Its reader is gone.
     return web.Response(status=503)
 
 

@@ -1,4 +1,4 @@
-"""One house a test module: starting a sandbox, an operator and a group is most of a test's time on two cores."""
+"""One house for each test module: starting a sandbox, an operator and a group takes most of a test's time on two cores."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ REPLICAS = pytest.param("kube-apiserver-replicas", marks=[pytest.mark.real(*API_
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A story of `any_house` is told in the sandbox and at a real API server; of Java brokers there only where it says so.
+    """Run a story of `any_house` in the sandbox and at a real API server; there with Java brokers only if it is marked so.
 
-    Three JVMs take minutes of a processor: `java_brokers` marks what only they can show, as how they end, copy and change hands;
-    with `nightly=True` the sandbox alone tells it by day.
+    Three JVMs cost minutes of CPU: `java_brokers` marks stories that only they can show, such as shutdown, copying and
+    handover; with `nightly=True` they run by day only in the sandbox.
     """
     if "any_house" in metafunc.fixturenames:
         java = metafunc.definition.get_closest_marker("java_brokers")
@@ -36,14 +36,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
-    """A sandbox with nothing in it."""
+    """An empty sandbox."""
     async with open_house(tmp_path_factory.mktemp("house")) as running:
         yield running
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def any_house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
-    """For stories that are told in several houses: see `pytest_generate_tests`."""
+    """The house of stories that run in several houses: see `pytest_generate_tests`."""
     async with OPEN[request.param](tmp_path_factory.mktemp("house")) as running:
         yield running
 

@@ -1,7 +1,7 @@
 """Cuts between two members of a group, made with nftables in the network namespace of one pod.
 
-A cut is of one pod's own traffic to one other and to some ports, so everything else of both goes on: heartbeats, clients, pushes
-of the operator. It is there for the length of a block.
+A cut stops one pod's own traffic to some ports of another one; all other traffic of both continues: heartbeats, clients,
+requests of the operator. It lasts for a block.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COMMAND_SECONDS = 20.0
 # A broker's port, and the one that its own clients prefer.
 CLIENT_PORTS = (10909, 10911)
 HA_PORT = 10912
-# The kernel knows where a call was led only while some rule asks after calls.
+# The kernel tracks a redirected connection only while some rule refers to connections.
 REMEMBERS = """table ip remembers {
   chain calls { type filter hook output priority 10; ct state established accept; }
 }
@@ -29,13 +29,13 @@ REMEMBERS = """table ip remembers {
 
 @dataclass(frozen=True)
 class Place:
-    """A pod's network: the host in its address, and a process that lives in its namespace."""
+    """A pod's network: the host in its address, and a process in its namespace."""
 
     host: str
     pid: int
 
     async def run(self, *command: str, stdin: str = "") -> str:
-        """A command in that namespace, which has to succeed."""
+        """Run a command in that namespace, which must succeed."""
         process = await asyncio.create_subprocess_exec(
             *("nsenter", f"--net=/proc/{self.pid}/ns/net", "--", *command),
             stdin=asyncio.subprocess.PIPE,
@@ -49,7 +49,7 @@ class Place:
 
 
 def place_of(group: WholeGroup, broker_id: int) -> Place:
-    """Where a running member is."""
+    """Return a running member's network."""
     replicas = group.seen.record["replicas"]
     address = next(str(one["address"]) for one in replicas if one["brokerId"] == broker_id)
     pid = group.pids()[broker_id]
@@ -59,7 +59,7 @@ def place_of(group: WholeGroup, broker_id: int) -> Place:
 
 @asynccontextmanager
 async def cut(here: Place, there: Place, *ports: int) -> AsyncIterator[None]:
-    """Nothing that goes to these ports of the other arrives, and nobody is told so."""
+    """Silently drop all packets to these ports of the other pod."""
     which = f"ip daddr {there.host} tcp dport {{ {', '.join(map(str, ports))} }} drop"
     async with _rules(here, f"chain out {{ type filter hook output priority 0; {which}; }}"):
         yield
@@ -67,7 +67,7 @@ async def cut(here: Place, there: Place, *ports: int) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def led_astray(here: Place, wanted: Place, found: Place, port: int) -> AsyncIterator[None]:
-    """Who calls the port of `wanted` gets `found`; the call that is open now ends. Calls made in the block go on after it."""
+    """Redirect connections to a port of `wanted` to `found`, and end the open one. Those of the block outlive it."""
     which = f"ip daddr {wanted.host} tcp dport {port}"
     new = f"chain new {{ type nat hook output priority -100; {which} dnat to {found.host}:{port}; }}"
     await here.run("nft", "-f", "-", stdin=REMEMBERS)
@@ -77,13 +77,13 @@ async def led_astray(here: Place, wanted: Place, found: Place, port: int) -> Asy
 
 @asynccontextmanager
 async def broken(here: Place, there: Place, port: int) -> AsyncIterator[None]:
-    """The call to this port of the other ends for both, and none is let through."""
+    """End the connection to this port of the other pod for both, and refuse new ones."""
     async with _rules(here, _reset(f"ip daddr {there.host} tcp dport {port}")):
         yield
 
 
 def _reset(which: str) -> str:
-    """The reset that ends an open call must itself get out, or the other end holds it for open."""
+    """The reset of an open connection must get out, or the other end considers it open."""
     return f"chain old {{ type filter hook output priority 0; tcp flags rst accept; {which} reject with tcp reset; }}"
 
 
@@ -93,11 +93,11 @@ async def _rules(here: Place, *chains: str) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        # Its chains stay, empty: without any of the nat kind the kernel breaks off the calls that were led astray.
+        # Its chains stay, empty: without a nat chain the kernel breaks off the redirected connections.
         await here.run("nft", "flush", "table", "ip", "cuts")
 
 
 async def callers_of(place: Place, port: int) -> set[str]:
-    """The hosts with an open connection to this port."""
+    """Return the hosts with an open connection to this port."""
     lines = (await place.run("ss", "-Htn", "state", "established", f"sport = :{port}")).splitlines()
     return {line.split()[-1].rpartition(":")[0].removeprefix("[::ffff:").rstrip("]") for line in lines}

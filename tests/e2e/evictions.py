@@ -1,9 +1,9 @@
-"""Evictions as `kubectl drain` asks for them, and a stand-in for the disruption controller that keeps the budgets' status.
+"""Evictions as `kubectl drain` requests them, and a stand-in for the disruption controller that keeps the budgets' status.
 
-No kube-controller-manager runs in either house. What it does for a budget with `minAvailable` is small: it counts the ready
-pods that the selector finds. The API server does the rest: it refuses an eviction that the status does not allow (429), and
-takes each one it grants off the status by itself, before it deletes the pod: until that is seen, who was evicted is not counted
-though it looks as ready as ever.
+No kube-controller-manager runs in either house. For a budget with `minAvailable` it only counts the ready
+pods of the selector. The API server does the rest: it refuses an eviction that the status does not allow (429), and
+subtracts each granted one from the status before it deletes the pod: until the deletion is visible, the evicted pod
+does not count although it looks ready.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOO_MANY_REQUESTS = 429
 
 @asynccontextmanager
 async def budgets_are_kept(api: KubernetesApi) -> AsyncIterator[None]:
-    """For the length of a block."""
+    """Keep the budgets' status for the length of a block."""
     keeping = asyncio.create_task(_keep(api))
     try:
         yield
@@ -47,7 +47,7 @@ async def _keep(api: KubernetesApi) -> None:
 
 
 def status_of(budget: dict[str, Any], pods: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the disruption controller would write."""
+    """Return the status that the disruption controller would write."""
     wanted = budget["spec"]["selector"]["matchLabels"].items()
     matching = [pod for pod in pods if wanted <= (pod["metadata"].get("labels") or {}).items()]
     granted: dict[str, str] = (budget.get("status") or {}).get("disruptedPods") or {}
@@ -60,13 +60,13 @@ def status_of(budget: dict[str, Any], pods: list[dict[str, Any]]) -> dict[str, A
         "currentHealthy": healthy,
         "desiredHealthy": needed,
         "disruptionsAllowed": max(0, healthy - needed),
-        # A merge patch: None takes an entry away.
+        # A merge patch: None removes an entry.
         **({"disruptedPods": {name: granted[name] if name in going else None for name in granted}} if granted else {}),
     }
 
 
 def _is_about_to_go(pod: dict[str, Any], granted: dict[str, str]) -> bool:
-    """Its eviction was granted, and not another's of the same name before it."""
+    """Whether this pod's eviction was granted, not that of an earlier pod of the same name."""
     metadata = pod["metadata"]
     return "deletionTimestamp" not in metadata and metadata["creationTimestamp"] < granted.get(metadata["name"], "")
 
@@ -75,7 +75,7 @@ async def _write(api: KubernetesApi, budget: dict[str, Any], status: dict[str, A
     if status.items() <= (budget.get("status") or {}).items():
         return
     metadata = budget["metadata"]
-    # Of the very version that was read: the API server counts down in the same field.
+    # With the version that was read: the API server decrements the same field.
     patch = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status}
     try:
         await api.patch(
@@ -92,7 +92,7 @@ async def _write(api: KubernetesApi, budget: dict[str, Any], status: dict[str, A
 
 
 async def is_evicted(api: KubernetesApi, pod: str) -> bool:
-    """Ask once, as `kubectl drain` does every few seconds. False: the budget does not allow it now."""
+    """Request one eviction, as `kubectl drain` does every few seconds. False: the budget does not allow it now."""
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": NAMESPACE}}
     verb = Resource("", "v1", f"pods/{pod}/eviction", "Eviction")
     try:

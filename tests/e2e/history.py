@@ -1,7 +1,7 @@
-"""Every version of a group's record, as a watch from outside saw it, held against the laws that no fault may break.
+"""Every version of a group's record from a watch, checked against the laws that no fault may break.
 
 The laws are those of docs/concepts/architecture.md: an epoch never falls, one epoch has one master, a master comes from the
-SyncStateSet, broker ids are handed out upwards and never twice, a replica's check code never changes.
+SyncStateSet, broker ids are assigned upwards and never twice, a replica's check code never changes.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class RecordHistory:
 
     @property
     def epochs(self) -> list[int]:
-        """Each epoch once, in order of appearance."""
+        """Return each epoch once, in order of appearance."""
         return [epoch for epoch, _ in itertools.groupby(int(record.get("masterEpoch", 0)) for record in self.versions)]
 
     def violations(self) -> list[str]:
-        """Every step that broke a law, in words; empty is right."""
+        """Return each step that broke a law, in words; empty if there is none."""
         broken = [
             f"{law}: {before} -> {after}"
             for before, after in itertools.pairwise(self.versions)
@@ -43,7 +43,7 @@ class RecordHistory:
         return broken + self.epochs_with_two_masters()
 
     def epochs_with_two_masters(self) -> list[str]:
-        """The law that holds even where the record itself was lost: the brokers' epochs were not."""
+        """Return epochs with two masters. Even a lost record must not cause one: the brokers keep their epochs."""
         return [
             f"epoch {epoch} has two masters: {sorted(masters)}"
             for epoch, masters in self.masters_of_epochs().items()
@@ -51,7 +51,7 @@ class RecordHistory:
         ]
 
     def masters_of_epochs(self) -> dict[int, set[int]]:
-        """Who was master in each epoch."""
+        """Return the masters of each epoch."""
         masters: dict[int, set[int]] = {}
         for record in self.versions:
             if record.get("masterBrokerId") is not None:
@@ -63,7 +63,7 @@ def _broken_by(before: JsonObject, after: JsonObject) -> Iterator[str]:
     for member in ("masterEpoch", "syncStateSetEpoch", "nextBrokerId"):
         if after.get(member, 0) < before.get(member, 0):
             yield f"{member} fell"
-    # A cure takes two at once, for the same master: under the first one only the slave is told, of another master.
+    # A repair takes two epochs at once, for the same master: under the first one only the slave gets another master.
     is_cure = (after.get("change") or {}).get("kind") == "Cure" and after.get("masterBrokerId") == before.get(
         "masterBrokerId"
     )
@@ -71,12 +71,12 @@ def _broken_by(before: JsonObject, after: JsonObject) -> Iterator[str]:
         yield "masterEpoch rose by more than one in one step"
     new_epoch = after.get("masterEpoch", 0) > before.get("masterEpoch", 0)
     master = after.get("masterBrokerId")
-    # An epoch may also begin without a master: its predecessor is lost and nobody in the set can lead.
+    # An epoch may also begin without a master: its predecessor is lost and no member of the set can lead.
     if new_epoch and master is not None and before.get("masterEpoch", 0) > 0 and master not in _seats(before):
         yield "a master from outside the SyncStateSet, and not eligible"
     if not new_epoch and before.get("masterBrokerId") not in (None, master):
         yield "another master in the same epoch"
-    # Who loses the seat that was the last one is remembered: its data may turn up again.
+    # The record remembers the member that loses the last seat: its data may return.
     if before.get("masterEpoch", 0) and not _seats(after) and not after.get("lostSeats"):
         yield "the SyncStateSet was emptied, and nobody is eligible"
     yield from _ids_broken_by(before, after)
@@ -97,7 +97,7 @@ def _ids_broken_by(before: JsonObject, after: JsonObject) -> Iterator[str]:
 
 
 def _seats(record: JsonObject) -> set[int]:
-    """Who holds every acknowledged message: the SyncStateSet, and the eligible while nothing can be acknowledged (rule 1)."""
+    """Return the members with every acknowledged message: the SyncStateSet, and the eligible while no send can succeed (rule 1)."""
     return {*record.get("syncStateSet", []), *record.get("eligible", [])}
 
 
@@ -107,7 +107,7 @@ def _by_id(record: JsonObject) -> dict[int, dict[str, Any]]:
 
 @asynccontextmanager
 async def record_history(api: KubernetesApi, namespace: str, name: str) -> AsyncIterator[RecordHistory]:
-    """Write down every version of a record for the length of a block."""
+    """Collect every version of a record for the length of a block."""
     history = RecordHistory()
 
     def note(event: WatchEvent) -> None:

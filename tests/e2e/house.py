@@ -1,10 +1,10 @@
-"""The whole system as a user has it: a sandbox process, operator processes, groups of Python replicas, a producer under load.
+"""The whole system as a user runs it: a sandbox process, operator processes, groups of Python replicas, a loading producer.
 
-`java_house.py` is the other house: a real kube-apiserver and Java brokers. A story that is told in both asks the house for what
-differs: what a group is made of, how its operators are started, how long things take.
+`java_house.py` is the other house: a real kube-apiserver and Java brokers. A story that runs in both gets the differences from
+the house: the spec of a group, the start of operators, the patience of waits.
 
-Everything is looked at and struck from outside: through the API, the brokers' own ports, and signals. The operator and the
-sandbox have no hand to help a test with, and need none.
+Tests observe and strike from outside: through the API, the brokers' own ports, and signals. Operator and
+sandbox have no test hooks.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 NAMESPACE = "default"
 TOPIC = "e2e"
 QUEUES = 4
-# A log is read anew where its master was replaced meanwhile.
+# The test reads a log again if its master was replaced meanwhile.
 READS = 3
 # One wait. A machine with two cores starts three replicas in 5 to 15 s; at a load of 15 an operator alone took more than 60 s.
 DEADLINE_SECONDS = 180.0
@@ -53,13 +53,13 @@ Found = TypeVar("Found")
 
 
 class NotInTimeError(AssertionError):
-    """What a test waited for did not come; says what was there instead."""
+    """A wait reached its deadline; the text has the state found instead."""
 
 
 async def eventually(
     look: Callable[[], Found | None], what: Callable[[], str], *, deadline_seconds: float = DEADLINE_SECONDS
 ) -> Found:
-    """The first answer of `look` that is neither None nor False nor empty."""
+    """Return the first result of `look` that is neither None nor False nor empty."""
     deadline = time.monotonic() + deadline_seconds
     while not (found := look()):
         if time.monotonic() > deadline:
@@ -77,15 +77,15 @@ class House:
     api: KubernetesApi
     kubeconfig: Path
     ports: dict[str, int] = field(default_factory=dict)
-    # What every group of this house is made of.
+    # The spec of every group of this house.
     group_spec: Mapping[str, Any] = field(default_factory=lambda: {"implementation": "Python"})
-    # What such a group ran before, and what it is changed to: another version of its brokers.
+    # The previous and the new version of a group's brokers.
     older: Mapping[str, Any] = field(default_factory=lambda: {"image": "brokergroup-replica:1"})
     newer: Mapping[str, Any] = field(default_factory=lambda: {"image": "brokergroup-replica:2"})
     operator_arguments: tuple[str, ...] = ("--namespace", NAMESPACE)
     operator_host: str = "127.0.0.1"
     operator_kubeconfig: Path | None = None
-    # Every wait of this house is so many times as long.
+    # The factor by which waits of this house are longer.
     patience: float = 1.0
 
     @property
@@ -93,20 +93,20 @@ class House:
         return self.folder / "sandbox"
 
     def controller_address(self, name: str) -> str:
-        """Where the operator of that name listens, now and after every restart."""
+        """Return the address at which the operator of that name listens, now and after every restart."""
         if name not in self.ports:
             self.ports[name] = free_port(self.operator_host)
         return f"{self.operator_host}:{self.ports[name]}"
 
     def incidents(self, operator: str = "operator") -> list[dict[str, Any]]:
-        """What that operator wrote into its incident log."""
+        """Return that operator's incident log."""
         log = self.folder / f"{operator}-incidents.jsonl"
         return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
     async def start_operator(
         self, name: str = "operator", *, kubeconfig: Path | None = None, all_names: Iterable[str] = ()
     ) -> ChildProcess:
-        """Start an operator; `all_names` are the operators whose addresses brokers are told."""
+        """Start an operator; `all_names` are the operators whose addresses brokers get."""
         addresses: list[str] = []
         for each in all_names or (name,):
             addresses += ["--controller-address", self.controller_address(each)]
@@ -119,7 +119,7 @@ class House:
         )  # fmt: skip
 
     async def kill_operator(self, child: ChildProcess) -> None:
-        """SIGKILL: it finishes nothing."""
+        """Kill an operator by SIGKILL, without a shutdown."""
         if child.process.returncode is None:
             child.process.kill()
         await child.process.wait()
@@ -127,7 +127,7 @@ class House:
             self.processes.children.remove(child)
 
     async def create_group(self, name: str, **spec: Any) -> None:
-        """Create a BrokerGroup of what this house has."""
+        """Create a BrokerGroup with this house's spec."""
         await self.create(BROKER_GROUPS, name, {**self.group_spec, **spec})
 
     async def create(self, resource: Resource, name: str, spec: Mapping[str, Any]) -> None:
@@ -140,35 +140,35 @@ class House:
         await self.api.patch(BROKER_GROUPS, name, {"spec": spec}, namespace=NAMESPACE)
 
     async def scale_group(self, name: str, replicas: int) -> None:
-        """As `kubectl scale` does it: by the subresource."""
+        """Scale a group by the subresource, as `kubectl scale` does."""
         wish = {"spec": {"replicas": replicas}}
         await self.api.patch(
             BROKER_GROUPS, name, wish, namespace=NAMESPACE, content_type=PatchType.MERGE, subresource="scale"
         )
 
     async def delete_group(self, name: str) -> None:
-        """Delete a BrokerGroup; what it leaves behind stays."""
+        """Delete a BrokerGroup; objects that it retains stay."""
         await self.api.delete(BROKER_GROUPS, name, namespace=NAMESPACE)
 
     def pid_of(self, pod: str) -> int | None:
-        """The broker process of a pod, as the process kubelet wrote it down; None while there is none alive."""
+        """Return a pod's broker process, as the process kubelet recorded it; None while none is alive."""
         try:
             entries = json.loads((self.node_folder / "pods.json").read_text())["pods"]
         except (FileNotFoundError, ValueError):
             return None
-        # A pod that is going may still stand there beside its successor of the same name.
+        # A terminating pod may still be listed beside its successor of the same name.
         own = [entry for entry in entries if (entry["namespace"], entry["name"]) == (NAMESPACE, pod)]
         pids = [item["pid"] for entry in own for item in entry["containers"] if item["name"] == "broker"]
         return next((pid for pid in pids if pid is not None and runs(pid)), None)
 
     def tails(self) -> str:
-        """What the operators said last."""
+        """Return the ends of the operators' logs."""
         logs = sorted((self.folder / "logs").glob("operator*.log"))
         return "\n".join(f"--- {log.name}\n" + "\n".join(log.read_text().splitlines()[-12:]) for log in logs)
 
 
 def runs(pid: int) -> bool:
-    """Whether there is a process of this number."""
+    """Whether a process with this pid exists."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -178,7 +178,7 @@ def runs(pid: int) -> bool:
 
 @asynccontextmanager
 async def open_house(folder: Path) -> AsyncIterator[House]:
-    """A sandbox process with nothing in it; at the end everything that was started is stopped."""
+    """Start an empty sandbox process; at the end stop all started processes."""
     processes = DemoProcesses(folder / "logs")
     kubeconfig = folder / "kubeconfig"
     try:
@@ -199,19 +199,19 @@ async def open_house(folder: Path) -> AsyncIterator[House]:
 
 @dataclass
 class WholeGroup:
-    """One group, watched at every turn of its record, with what its clients were promised."""
+    """One group with every version of its record and all acknowledgements to its clients."""
 
     house: House
     seen: WatchedGroup
     history: RecordHistory
     replicas: int
-    # Of these so many are async learners.
+    # The number of async learners among them.
     learners: int = 0
-    # One ledger for the life of the group: what was acknowledged before the first fault must be there after the last one.
+    # One ledger for the life of the group: messages acknowledged before the first fault must exist after the last one.
     ledger: Ledger = field(default_factory=Ledger)
-    # Where clients go on sending although the record does not say it (any more): as real ones, by the route they know.
+    # Addresses at which clients send regardless of the record: as real ones, by their known route.
     known_route: str | None = None
-    # Of the spec as a story changed it last: a status of an older one tells nothing of it.
+    # The generation of the story's last change of the spec: a status of an older one does not count.
     generation: int = 0
 
     @property
@@ -222,17 +222,17 @@ class WholeGroup:
         return [replica["reservedFor"] for replica in self.seen.record.get("replicas", [])]
 
     def pod_of(self, broker_id: int) -> str:
-        """Its pod: of that number, but for a member whose volume was lost under it, which keeps its pod's name."""
+        """Return a member's pod. Its ordinal is the broker id, unless the member lost its volume and got a new id."""
         replicas = self.seen.record.get("replicas", [])
         return str(next(replica["reservedFor"] for replica in replicas if replica["brokerId"] == broker_id))
 
     def pids(self) -> dict[int, int | None]:
-        """Broker id -> process."""
+        """Return each broker's process by broker id."""
         ids = [replica["brokerId"] for replica in self.seen.record.get("replicas", [])]
         return {broker_id: self.house.pid_of(self.pod_of(broker_id)) for broker_id in ids}
 
     def story(self) -> str:
-        """What a person would look at first."""
+        """Return the state of the group for a failure's message."""
         conditions = {
             item["type"]: f"{item['status']} {item['reason']}" for item in self.seen.status.get("conditions", [])
         }
@@ -242,7 +242,7 @@ class WholeGroup:
         )
 
     def is_settled(self) -> bool:
-        """Ready, a master, everybody in the SyncStateSet and running, status and record of one mind."""
+        """Whether the group is Ready with a master, all members run and are in the SyncStateSet, and status and record agree."""
         seen = self.seen
         return (
             seen.is_ready()
@@ -260,7 +260,7 @@ class WholeGroup:
     async def until(
         self, condition: Callable[[], Any], what: str, *, deadline_seconds: float = DEADLINE_SECONDS
     ) -> Any:
-        """Wait for something about this group."""
+        """Wait for a condition of this group."""
         seconds = deadline_seconds * self.house.patience
         return await eventually(condition, lambda: f"{what}\n{self.story()}", deadline_seconds=seconds)
 
@@ -274,7 +274,7 @@ class WholeGroup:
 
     @asynccontextmanager
     async def under_load(self, *, served: bool = True, send_timeout_seconds: float = 1.0) -> AsyncIterator[None]:
-        """Send all the time, with the fault in the middle of it; `served`: not before the first are acknowledged."""
+        """Send all the time, with the fault in the middle; `served`: the fault waits for the first acknowledgements."""
         stop = asyncio.Event()
         producer = DemoProducer(
             route=lambda: self.known_route or self.seen.master_address(),
@@ -283,7 +283,7 @@ class WholeGroup:
             pause_seconds=0.02,
             send_timeout_seconds=send_timeout_seconds,
             ledger=self.ledger,
-            # Keys go on where the last load ended: none is used twice in the life of a group.
+            # Keys continue after those of the last load: none is used twice in the life of a group.
             _keys=itertools.count(1 + len(self.ledger.acknowledgements) + self.ledger.failures),
         )
         sending = asyncio.create_task(producer.run(stop))
@@ -296,9 +296,9 @@ class WholeGroup:
             await sending
 
     async def verify(self, *, record_was_lost: bool = False) -> None:
-        """What must hold in the end, whatever happened: nothing lost, one master, one pod an id, the record's laws kept.
+        """Check the end state after any fault: no message lost, one master, one pod for each id, the record's laws kept.
 
-        Of a record that was lost or put back by hand, only what holds across that: no epoch ever had two masters.
+        For a record that was lost or restored only one law holds: no epoch ever had two masters.
         """
         await self.until_settled()
         broken = self.history.epochs_with_two_masters() if record_was_lost else self.history.violations()
@@ -312,7 +312,7 @@ class WholeGroup:
         assert not lost, f"acknowledged and lost: {lost}\n{self.story()}"
 
     async def keys_in_log(self) -> set[str]:
-        """What the master's log holds, read as a consumer reads it; of the next master, where a busy machine cost this one."""
+        """Return the keys in the master's log, read as by a consumer; in the next master's, if a busy machine cost this one."""
         for _ in range(READS - 1):
             with suppress(ReadbackError):
                 return await self._read()
@@ -325,7 +325,7 @@ class WholeGroup:
         return await read_keys(address, TOPIC, QUEUES)
 
     async def masters(self) -> list[int]:
-        """The members that believe to be master, each asked itself (907)."""
+        """Return the members that answer 907 as master."""
         client = RemotingClient()
         found: list[int] = []
         try:
@@ -345,13 +345,13 @@ class WholeGroup:
 
 @asynccontextmanager
 async def whole_group(house: House, name: str, *, replicas: int, learners: int = 0) -> AsyncIterator[WholeGroup]:
-    """Watch a group that exists, or will."""
+    """Watch a group that exists or will exist."""
     async with watch_group(house.api, NAMESPACE, name) as seen, record_history(house.api, NAMESPACE, name) as history:
         yield WholeGroup(house, seen, history, replicas, learners)
 
 
 def kubeconfig_for(url: str, path: Path, *, token: str = "") -> Path:
-    """A kubeconfig that leads to a server without authentication, or to one that knows the token."""
+    """Write a kubeconfig for a server without authentication, or with this token."""
     path.write_text(
         yaml.safe_dump(
             {

@@ -1,6 +1,6 @@
 """The houses with a real API: kube-apiserver and etcd with RBAC in force, the process kubelet with a network namespace for each
-pod. The operator has the chart's rights and no others. In one house brokers are Java's, with a NameServer, in the other they
-are Python replicas, which start with a fraction of the work.
+pod. The operator has only the chart's rights. One house has Java brokers and a NameServer, the other has
+Python replicas, which start at a fraction of the cost.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-# A Java broker takes four times as long to start as a replica, and one of a busy machine longer.
+# A Java broker takes four times as long to start as a replica, and longer on a busy machine.
 PATIENCE = 4.0
-# A replica starts as in the sandbox; the API server beside it takes its part of the processors.
+# A replica starts as in the sandbox; the API server beside it takes its share of the processors.
 PATIENCE_WITH_REPLICAS = 2.0
-# The real API server lets a claim grow only where its class says that it can.
+# The real API server lets a claim grow only if its class allows it.
 STORAGE_CLASS = {
     "apiVersion": "storage.k8s.io/v1",
     "kind": "StorageClass",
@@ -44,19 +44,19 @@ class ClusterHouse(House):
     cluster: Cluster | None = None
 
     def pid_of(self, pod: str) -> int | None:
-        """The broker process of a pod; None while there is none alive."""
+        """Return a pod's broker process; None while none is alive."""
         assert self.cluster is not None
         return self.cluster.kubelet.container_pid(NAMESPACE, pod, "broker")
 
     async def scale_group(self, name: str, replicas: int) -> None:
-        """By kubectl itself."""
+        """Scale by kubectl."""
         assert self.cluster is not None
         await self.cluster.kubectl("scale", f"brokergroup/{name}", f"--replicas={replicas}", "--namespace", NAMESPACE)
 
 
 @asynccontextmanager
 async def open_java_house(folder: Path) -> AsyncIterator[ClusterHouse]:
-    """With a NameServer and nothing else in it."""
+    """Start a house with only a NameServer."""
     async with real_cluster(folder) as cluster:
         await cluster.kubectl("apply", "-f", "-", stdin=as_yaml([STORAGE_CLASS]))
         house = house_of(cluster, PATIENCE)
@@ -71,7 +71,7 @@ async def open_java_house(folder: Path) -> AsyncIterator[ClusterHouse]:
 
 @asynccontextmanager
 async def open_replica_house(folder: Path) -> AsyncIterator[ClusterHouse]:
-    """The same API server with nothing in it; groups are of Python replicas, as in the sandbox."""
+    """Start an empty house with the same API server; groups have Python replicas, as in the sandbox."""
     async with real_cluster(folder) as cluster:
         await cluster.kubectl("apply", "-f", "-", stdin=as_yaml([STORAGE_CLASS]))
         house = house_of(cluster, PATIENCE_WITH_REPLICAS)
@@ -82,7 +82,7 @@ async def open_replica_house(folder: Path) -> AsyncIterator[ClusterHouse]:
 
 
 def house_of(cluster: Cluster, patience: float) -> ClusterHouse:
-    """What the two have in common: the operator's rights and where it listens."""
+    """Return a house with the operator's rights and address, common to both."""
     return ClusterHouse(
         cluster.folder,
         DemoProcesses(cluster.folder / "logs"),
@@ -97,13 +97,13 @@ def house_of(cluster: Cluster, patience: float) -> ClusterHouse:
 
 
 def java_spec(name_server: str) -> dict[str, Any]:
-    """That of examples/rocketmq.yaml, with the address that it asks for."""
+    """Return the spec of examples/rocketmq.yaml with this NameServer's address."""
     spec: dict[str, Any] = yaml.safe_load((EXAMPLES / "rocketmq.yaml").read_text(encoding="utf-8"))["spec"]
     return {**spec, "nameServers": [name_server], "jvm": {"extraArguments": list(FAST_START)}}
 
 
 async def start_name_server(cluster: Cluster) -> str:
-    """The NameServer pod of examples/nameserver.yaml; returns its address."""
+    """Start the NameServer pod of examples/nameserver.yaml; return its address."""
     await cluster.kubectl("apply", "-n", NAMESPACE, "-f", str(EXAMPLES / "nameserver.yaml"))
 
     async def address() -> str:

@@ -1,8 +1,8 @@
 """Services in the Java house, where no kube-proxy runs.
 
-A pod's call is led by the kernel to whoever the Service selects, as kube-proxy has it done: the broker that is called sees which
-pod calls. For callers on the host the sandbox's own carrier does it. The rules are in the pods' namespaces and the addresses on
-the tests' bridge, so they go when those go.
+The kernel redirects a pod's connection to a pod that the Service selects, as with kube-proxy: the broker sees the calling
+pod's address. For clients on the host the sandbox's own relay does it. The rules are in the pods' namespaces and the addresses
+on the tests' bridge, so they end with them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 CLUSTER_IPS = ipaddress.IPv4Network(SERVICE_CIDR)
 COMMAND_SECONDS = 20.0
-# A Service without a pod refuses who calls it.
+# A Service without a pod refuses connections.
 TABLE = """add table ip services
 add chain ip services calls {{ type nat hook output priority -100; }}
 add chain ip services nobody {{ type filter hook output priority 0; }}
@@ -35,7 +35,7 @@ add rule ip services nobody ct state new ip daddr {cluster_ips} reject
 
 
 class PodRules:
-    """Keeps the rules in each pod's namespace, and the Services' addresses on the bridge, as the API has them."""
+    """Keeps the rules in each pod's namespace, and the Services' addresses on the bridge, in step with the API."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._changed = asyncio.Event()
@@ -73,7 +73,7 @@ class PodRules:
         pods = {ip: pod for pod in self._pods.objects.values() if (ip := _own_ip(pod))}
         rules = TABLE.format(calls="\n".join(self._calls(pods.values())), cluster_ips=CLUSTER_IPS)
         for ip in pods:
-            # One that ends meanwhile has no namespace any more.
+            # A pod that ends meanwhile has no namespace any more.
             if self._given.get(ip) != rules and await self._in_namespace(ip, "nft", "-f", "-", stdin=rules):
                 self._given[ip] = rules
 
@@ -91,7 +91,7 @@ class PodRules:
 
 
 def _own_ip(pod: dict[str, Any]) -> str:
-    """Where it runs, unless it is over."""
+    """Return the pod's IP unless it has ended."""
     status = pod.get("status") or {}
     return "" if status.get("phase") in {"Failed", "Succeeded"} else str(status.get("podIP") or "")
 
@@ -105,7 +105,7 @@ async def _run(*command: str, stdin: str = "") -> bool:
 
 @asynccontextmanager
 async def carried_services(cluster: Cluster) -> AsyncIterator[None]:
-    """Whatever Services there are, for the length of a block."""
+    """Carry all Services for the length of a block."""
     carrier = ServiceCarrier(cluster.kubelet_api, node_ip=cluster.node_ip, cluster_ips=CLUSTER_IPS)
     tasks = [asyncio.create_task(one.run()) for one in (carrier, PodRules(cluster))]
     try:

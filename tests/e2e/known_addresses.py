@@ -1,4 +1,4 @@
-"""Calls every broker at the address by which its pod is known, again and again, while a story goes on."""
+"""Repeatedly connects to every broker at its pod's advertised address while a story runs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from tests.e2e.house import WholeGroup
 
 PAUSE_SECONDS = 0.2
-# So many calls must have been answered, else nothing was shown.
+# Fewer answered connections than this prove nothing.
 FEWEST_ANSWERED = 10
 
 
 @asynccontextmanager
 async def reached_where_known(group: WholeGroup) -> AsyncIterator[None]:
-    """For the length of a block: whoever is ready, and not about to end, answers a new connection to where he is known."""
+    """Within the block every ready pod that is not terminating answers new connections at its advertised address."""
     answered, unreached = [], []
 
     async def look() -> None:
@@ -53,11 +53,11 @@ async def reached_where_known(group: WholeGroup) -> AsyncIterator[None]:
 
 
 async def _known(group: WholeGroup) -> dict[str, tuple[str, str]]:
-    """Of each pod that is ready and stays: its uid, and where it is known."""
+    """Return uid and advertised address of each pod that is ready and not terminating."""
     known = {}
     for name, pod in (await objects_of(group, PODS)).items():
         if pod_is_ready(pod):
             place = place_of(pod)
-            assert place is not None, f"{name} is known by its own address"
+            assert place is not None, f"{name} has its own address as the advertised one"
             known[name] = (pod["metadata"]["uid"], place.address)
     return known

@@ -1,4 +1,4 @@
-"""What the stories of a group's life have in common: to change its spec, to ask for an operation, to look at it."""
+"""Helpers of stories about a group's life: change its spec, request an operation, read its state."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ async def change(group: WholeGroup, patch: dict[str, Any]) -> None:
 
 
 def condition(group: WholeGroup, kind: str) -> tuple[str, str]:
-    """Its status and reason."""
+    """Return a condition's status and reason."""
     found = [item for item in group.seen.status.get("conditions", []) if item["type"] == kind]
     return (found[0]["status"], found[0]["reason"]) if found else ("", "")
 
 
 async def objects_of(group: WholeGroup, resource: Resource) -> dict[str, dict[str, Any]]:
-    """The pods or claims of its members, by name."""
+    """Return the pods or claims of the group's members, by name."""
     items = (await group.house.api.list(resource, namespace=NAMESPACE)).items
     named = {item["metadata"]["name"]: item for item in items}
     return {name: item for name, item in named.items() if name.startswith(f"{group.name}-")}
@@ -58,12 +58,12 @@ async def events(group: WholeGroup) -> list[str]:
 
 
 async def holds(group: WholeGroup, what: str, check: Callable[[], Awaitable[Any]]) -> Any:
-    """Wait for something that only a question to the API tells."""
+    """Wait for a condition that needs a request to the API."""
     return await until(what, check, deadline_seconds=DEADLINE_SECONDS * group.house.patience)
 
 
 def up_to_date(group: WholeGroup) -> Callable[[], bool]:
-    """Every pod runs what the spec says, by a status that knows the spec as it was changed last."""
+    """Whether every pod runs the spec, by a status of the spec's last change."""
 
     def check() -> bool:
         status = group.seen.status
@@ -78,12 +78,12 @@ def up_to_date(group: WholeGroup) -> Callable[[], bool]:
 
 
 def a_slave(group: WholeGroup) -> int:
-    """The one with the lowest id."""
+    """Return the slave with the lowest id."""
     return next(broker_id for broker_id in group.seen.sync_state_set if broker_id != group.seen.master_id)
 
 
 async def ask_for(group: WholeGroup, kind: str, /, **section: Any) -> str:
-    """Make a BrokerGroupOperation; hands back its name."""
+    """Create a BrokerGroupOperation; return its name."""
     names = {item["metadata"]["name"] for item in await _operations(group)}
     name = next(name for number in range(100) if (name := f"{kind.lower()}-{number}") not in names)
     spec = {"brokerGroupRef": {"name": group.name}, "type": kind, kind.lower(): section}
@@ -92,7 +92,7 @@ async def ask_for(group: WholeGroup, kind: str, /, **section: Any) -> str:
 
 
 async def end_of(group: WholeGroup, name: str) -> dict[str, Any]:
-    """The status of an operation that is over."""
+    """Wait for the end of an operation; return its status."""
 
     async def over() -> dict[str, Any] | None:
         found = await group.house.api.get(BROKER_GROUP_OPERATIONS, name, namespace=NAMESPACE)
@@ -104,8 +104,8 @@ async def end_of(group: WholeGroup, name: str) -> dict[str, Any]:
 
 
 async def done(group: WholeGroup, kind: str, /, **section: Any) -> dict[str, Any]:
-    """Ask, wait, and demand that it succeeded; hands back what it says it did."""
-    if kind != "Elect":  # as a person would: an operation on a group that is not safe is refused
+    """Request an operation and wait for its success; return its outcome text."""
+    if kind != "Elect":  # as a user would: an operation on an unsafe group is refused
         await group.until(lambda: condition(group, "FailoverSafe")[0] == "True", f"the group is safe for a {kind}")
     status = await end_of(group, await ask_for(group, kind, **section))
     assert status["phase"] == "Succeeded", f"{status}\n{group.story()}"
@@ -124,12 +124,12 @@ def address_of(group: WholeGroup, broker_id: int) -> str:
 async def has_copied(
     group: WholeGroup, name: str, broker_id: int, code: RequestCode = RequestCode.GET_ALL_TOPIC_CONFIG
 ) -> bool:
-    """Whether this member has the topic of this name, or what else the code asks for."""
+    """Whether this member has the topic of this name, or another object by request code."""
     return f'"{name}"'.encode() in ((await ask(address_of(group, broker_id), request(code))).body or b"")
 
 
 async def ask(address: str | None, command: RemotingCommand) -> RemotingCommand:
-    """One request to a broker, which has to succeed."""
+    """Send one request to a broker, which must succeed."""
     assert address is not None
     client = RemotingClient()
     try:

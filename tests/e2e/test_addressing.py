@@ -1,4 +1,4 @@
-"""Groups whose members are known by addresses that are not their pods' own: what clients know outlives restarts and failovers."""
+"""Groups with advertised addresses other than their pods' own: clients' addresses survive restarts and failovers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def addresses(group: WholeGroup) -> dict[int, str]:
 
 
 async def service_addresses(house: House, group: WholeGroup, addressing: str) -> dict[int, str]:
-    """As the Services of the members say it."""
+    """Return the addresses in the members' Services."""
     found = {}
     for broker_id in addresses(group):
         service = await house.api.get(SERVICES, f"{group.name}-{broker_id}", namespace=NAMESPACE)
@@ -49,7 +49,7 @@ async def service_addresses(house: House, group: WholeGroup, addressing: str) ->
 @pytest.mark.parametrize("addressing", WISHES)
 async def test_failover_and_a_new_pod_keep_the_advertised_addresses(house: House, addressing: str) -> None:
     """apache/rocketmq-operator #202, #203, #218, itboon/rocketmq-helm #19:
-    clients outside the cluster were told the pods' own addresses.
+    clients outside the cluster got the pods' own addresses.
     """
     name = addressing.lower()
     async with whole_group(house, name, replicas=3) as group:
@@ -68,7 +68,7 @@ async def test_failover_and_a_new_pod_keep_the_advertised_addresses(house: House
             epoch, pid = group.seen.master_epoch, group.pids()[group.seen.master_id or 0]
             assert pid is not None
             os.kill(pid, signal.SIGKILL)
-            # Whoever it is: to an operator that stood still meanwhile, its next process is as good as another.
+            # Any member may win: an operator that was stalled meanwhile may elect the old master's next process.
             await group.until(lambda: group.seen.master_epoch > epoch, "a master is elected")
             await group.until_acknowledged()
         await group.verify()
@@ -84,7 +84,7 @@ async def test_failover_and_a_new_pod_keep_the_advertised_addresses(house: House
         after = await house.api.get(PODS, before["metadata"]["name"], namespace=NAMESPACE)
         assert after["metadata"]["uid"] != before["metadata"]["uid"]
         assert after["status"]["podIP"] != before["status"]["podIP"]
-        assert addresses(group) == known, "what clients and message ids know is right still"
+        assert addresses(group) == known, "addresses in clients and message ids are still valid"
 
         def known_by() -> tuple[str, str]:
             [member] = [one for one in group.seen.status["members"] if one["brokerId"] == second]
@@ -103,7 +103,7 @@ async def test_failover_and_a_new_pod_keep_the_advertised_addresses(house: House
 
 
 async def moved_off_a_pod_that_is_removed_by_force(group: WholeGroup) -> None:
-    """Before, the master's own next process was waited for, or the fence's bound."""
+    """Earlier the operator waited for the master's next process, or for the fence's bound."""
     master = group.seen.master_id
     assert master is not None
     async with group.under_load():
@@ -115,7 +115,7 @@ async def moved_off_a_pod_that_is_removed_by_force(group: WholeGroup) -> None:
 
 
 async def test_a_member_on_its_nodes_network_is_known_by_its_node(house: House) -> None:
-    """One member a node, and the sandbox has one node."""
+    """Only one member fits on a node, and the sandbox has one node."""
     port = free_port()
     async with whole_group(house, "onnode", replicas=1) as group:
         await house.api.create(SECRETS, secret("planted-on-the-node"))

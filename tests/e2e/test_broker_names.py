@@ -1,4 +1,4 @@
-"""Two groups that want one broker name: the first keeps it and fails over, the second waits until it is free."""
+"""Two groups with one broker name: the first keeps it and fails over, the second waits until it is free."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ CHILDREN = (PODS, PERSISTENT_VOLUME_CLAIMS, SERVICES, CONFIG_MAPS)
 
 
 def condition(seen: WatchedGroup, kind: str) -> tuple[str, str, str]:
-    """Status, reason and message; empty before there is one."""
+    """Return a condition's status, reason and message; empty before it exists."""
     found: dict[str, Any] = next((one for one in seen.status.get("conditions", []) if one["type"] == kind), {})
     return found.get("status", ""), found.get("reason", ""), found.get("message", "")
 
 
 def waits_for(seen: WatchedGroup, holder: str) -> bool:
-    """Whether all three conditions say that this group has the name."""
+    """Whether all three conditions name this group as the name's holder."""
     told = {kind: condition(seen, kind) for kind in ("Stalled", "Ready", "Available")}
     wanted = {"Stalled": "True", "Ready": "False", "Available": "False"}
     return all(
@@ -58,7 +58,7 @@ async def kill_pod(house: House, namespace: str, name: str) -> None:
 
 @pytest.mark.java_brokers
 async def test_a_twin_waits_while_the_first_fails_over_and_starts_once_the_name_is_free(any_house: House) -> None:
-    """Two groups of one namespace want one broker name. Reports: apache/rocketmq #3991, #1450."""
+    """Two groups of one namespace have one broker name. Reports: apache/rocketmq #3991, #1450."""
     house = any_house
     servers = house.group_spec.get("nameServers", ["127.0.0.1:9876"])
     async with whole_group(house, "first", replicas=3) as first, watch_group(house.api, NAMESPACE, "twin") as twin:
@@ -80,7 +80,7 @@ async def test_a_twin_waits_while_the_first_fails_over_and_starts_once_the_name_
         told = {(item["involvedObject"]["name"], item["reason"]) for item in events}
         assert ("twin", "BrokerNameTaken") in told
         assert waits_for(twin, f"{NAMESPACE}/first")
-        # Nobody touches the twin: the end of the first is enough.
+        # The twin needs no change: the end of the first group is enough.
         await house.delete_group("first")
         await eventually(twin.is_ready, lambda: f"{twin.status}\n{house.tails()}")
         assert condition(twin, "Stalled")[0] == "False"
@@ -96,7 +96,7 @@ async def create_in(house: House, namespace: str, name: str, **spec: Any) -> Non
 
 
 async def test_one_name_server_keeps_the_route_of_the_first_of_two_namespaces(house: House) -> None:
-    """Two groups of one name register at one NameServer. Reports: apache/rocketmq #3991."""
+    """Two groups of one name would register at one NameServer. Reports: apache/rocketmq #3991."""
     house.operator_arguments = ()
     routes = RouteServer()
     await routes.start("127.0.0.1", 0)
@@ -118,7 +118,7 @@ async def test_one_name_server_keeps_the_route_of_the_first_of_two_namespaces(ho
         assert route is not None, "clients of the first have lost their topic"
         [addresses] = [one.broker_addrs for one in route.broker_datas]
         assert (len(addresses), addresses[0]) == (2, first.seen.master_address())
-        # Another NameServer is another world: it starts without being touched otherwise.
+        # With another NameServer there is no conflict: it starts without any other change.
         merge = {"spec": {"nameServers": ["127.0.0.2:9876"]}}
         await house.api.patch(BROKER_GROUPS, "shared", merge, namespace="staging")
         await eventually(staging.is_ready, lambda: f"{staging.status}\n{house.tails()}")

@@ -1,4 +1,4 @@
-"""spec.monitoring.canary of a whole group: what a client saw of a failover, beside what the operator knows of it."""
+"""spec.monitoring.canary of a whole group: a client's view of a failover beside the operator's."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ async def test_an_incident_has_the_first_write_that_a_client_saw(house: House) -
         assert incident["outcome"] == "completed"
         assert {"roleChanged", "indexCaughtUp", "routeVisible", "inSync", "firstAck"} <= steps.keys()
         assert steps["firstAck"] >= steps["committed"]
-        # Each message says when it was sent; what was acknowledged is in the new master's log.
+        # Each message has its send time; acknowledged ones are in the new master's log.
         address = group.seen.master_address()
         assert address is not None
         sent_ms = sorted(int(key) for key in await read_keys(address, TOPIC, QUEUES))
         acknowledged_ms = dt.datetime.fromisoformat(incident["startedAt"]).timestamp() * 1000 + steps["firstAck"]
-        assert sent_ms[0] < struck_ms, "it was sent in peace too"
+        assert sent_ms[0] < struck_ms, "it was sent before the fault too"
         assert any(struck_ms < one <= acknowledged_ms for one in sent_ms), (struck_ms, acknowledged_ms, sent_ms)
         await group.verify()
         await house.kill_operator(operator)

@@ -1,4 +1,4 @@
-"""`mqadmin updateBrokerConfig` beside the operator: what carries durability is put back, the rest is named."""
+"""`mqadmin updateBrokerConfig` beside the operator: it restores keys that carry durability, and reports the others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.longer, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
 PROMISED = {"allAckInSyncStateSet": "true", "inSyncReplicas": "2", "minInSyncReplicas": "2"}
-# What was measured: ten sends acknowledged by one disk while both slaves stood still, and a status that said Strict.
+# Measured: ten sends acknowledged by one disk while both slaves were frozen, under a status of Strict.
 WEAKENED = {"allAckInSyncStateSet": "false", "inSyncReplicas": "1", "minInSyncReplicas": "1"}
 
 
@@ -35,7 +35,7 @@ async def strict(any_house: House) -> Any:
 
 
 async def ask(address: str, values: Mapping[str, str] | None = None) -> dict[str, str]:
-    """26; with values 25 before it."""
+    """Return the answer to 26; with values send 25 first."""
     client = RemotingClient()
     try:
         if values is not None:
@@ -62,7 +62,7 @@ async def until_said(address: str, expected: Mapping[str, str]) -> None:
 
 
 async def until_told(group: WholeGroup, about: str) -> str:
-    """The Event of what was put back: it is posted after the broker has it."""
+    """Wait for the Event about a restored key, which is posted after the broker has the value."""
     for _ in range(200):
         listed = await group.house.api.list(EVENTS, namespace=NAMESPACE)
         told = [str(item["message"]) for item in listed.items if item["reason"] == "ConfigurationPutBack"]

@@ -1,6 +1,6 @@
-"""What a network between living Java brokers may do, under load: no link to the master, a link to the wrong place, metadata that
-does not arrive. The operator sees all of them all the time, so nobody is held dead; each is told of and mended, and nothing
-acknowledged is lost.
+"""Network faults between live Java brokers under load: no link to the master, a link to the wrong broker, lost metadata.
+The operator reaches all of them all the time, so no broker counts as dead; each fault is reported and repaired, and no
+acknowledged message is lost.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ pytestmark = [
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
-    """Java brokers: replicas of the sandbox share a network with everybody."""
+    """The house of Java brokers: the sandbox's replicas share one network."""
     async with open_java_house(tmp_path_factory.mktemp("house")) as running:
         yield running
 
@@ -58,7 +58,7 @@ async def test_a_slave_cut_off_from_its_master_is_told_of_and_comes_back(group: 
 
 
 async def test_a_slave_that_hangs_on_another_slave_is_brought_back_by_new_epochs(group: WholeGroup) -> None:
-    """It gets all data there and never enters the set; no word to it ends an open link but a change of role."""
+    """It gets all data there and never enters the set; only a change of role ends an open link."""
     await group.until_settled()
     slave, master, epoch = a_slave(group), group.seen.master_id, group.seen.master_epoch
     other = next(one for one in group.seen.sync_state_set if one not in (slave, master))
@@ -70,7 +70,7 @@ async def test_a_slave_that_hangs_on_another_slave_is_brought_back_by_new_epochs
                 return here.host in await callers_of(wrong, HA_PORT)
 
             await holds(group, "a chain of two slaves", hangs_on_the_other)
-            # A Java slave may break a call in its handshake, and calls again: the one that brings data stays.
+            # A Java slave may break a connection in its handshake and dial again: the one that brings data stays.
             before = await offset_of(group, slave)
 
             async def copies_from_the_other() -> bool:
@@ -78,7 +78,9 @@ async def test_a_slave_that_hangs_on_another_slave_is_brought_back_by_new_epochs
 
             await holds(group, "a chain that data go through", copies_from_the_other)
         await group.until(lambda: f"broker {slave}:" in not_linked(group), "a condition that names it")
-        assert here.host in await callers_of(wrong, HA_PORT), "it hangs there still, though it could go elsewhere"
+        assert here.host in await callers_of(wrong, HA_PORT), (
+            "it is still linked there, though the right address is open"
+        )
         await holds(group, "the cure", lambda: tells(group, "MemberRelinked", f"broker {slave} "))
         await group.until(group.is_settled, "it is in the set again")
         await group.until_acknowledged()
@@ -88,7 +90,7 @@ async def test_a_slave_that_hangs_on_another_slave_is_brought_back_by_new_epochs
 
 
 async def test_nobody_becomes_master_who_lacks_a_topic_until_it_has_it(group: WholeGroup) -> None:
-    """Its data arrive, what it copies besides does not. Asked of a group that is safe: else that is why it is refused."""
+    """It gets data, but no metadata. The group is safe otherwise: else the switchover would be refused for that."""
     await group.until_settled()
     slave, master = a_slave(group), group.seen.master_id
     await until_safe(group)
@@ -96,7 +98,7 @@ async def test_nobody_becomes_master_who_lacks_a_topic_until_it_has_it(group: Wh
         async with cut(place_of(group, slave), place_of(group, master or 0), *CLIENT_PORTS):
             await make_topic_and_group(group, "abroad")
             refused = await end_of(group, await ask_for(group, "Switchover", toBrokerId=slave))
-            # Whichever is seen first: that this slave lacks something, or that the group is not FailoverSafe because of it.
+            # Either reason may come first: this slave lacks metadata, or the group is not FailoverSafe because of that.
             assert refused["phase"] in ("Rejected", "Failed"), refused
             assert "SubscriptionGroup 'abroad'" in str(refused) or "MetadataDiverged" in str(refused), refused
             await group.until(lambda: f"broker {slave}: Topic abroad" in diverged(group), "what is missing is said")
@@ -111,12 +113,12 @@ async def test_nobody_becomes_master_who_lacks_a_topic_until_it_has_it(group: Wh
 
 
 async def test_who_lacks_a_topic_is_passed_over(group: WholeGroup) -> None:
-    """Without load, so both slaves have the same data, and the one with the lower id would be taken."""
+    """Without load both slaves have the same data, and the one with the lower id would win."""
     await group.until_settled()
     slave, master = a_slave(group), group.seen.master_id
     other = next(one for one in group.seen.sync_state_set if one not in (slave, master))
-    # Each slave of this master copies: after a change of master a Java slave may not know for 30 s whom to ask (seen), because
-    # it registered at the NameServer before its master had.
+    # Each slave of this master copies: after a change of master a Java slave may lack the address to copy from for 30 s (seen),
+    # because it registered at the NameServer before its master had.
     await make_topic_and_group(group, "home")
     await holds(group, "both have copied once", lambda: copied(group, "home", slave, other))
     await until_safe(group)
@@ -132,13 +134,13 @@ async def test_who_lacks_a_topic_is_passed_over(group: WholeGroup) -> None:
 
 
 async def tells(group: WholeGroup, reason: str, what: str) -> bool:
-    """Whether there is an Event of this reason with this in its message."""
+    """Whether an Event of this reason has this text in its message."""
     found = (await group.house.api.list(EVENTS, namespace=NAMESPACE)).items
     return any(one["reason"] == reason and what in one["message"] for one in found)
 
 
 def message_of(group: WholeGroup, kind: str, status: str) -> str:
-    """What the condition says while it has this status; else nothing."""
+    """Return the condition's message while it has this status; else an empty text."""
     conditions: list[dict[str, Any]] = group.seen.status.get("conditions", [])
     return next((one["message"] for one in conditions if (one["type"], one["status"]) == (kind, status)), "")
 
@@ -152,8 +154,8 @@ def diverged(group: WholeGroup) -> str:
 
 
 async def test_a_shrink_that_was_refused_keeps_nobody_out(group: WholeGroup) -> None:
-    """A Java master drops a slave from its own set when their link breaks, whatever is answered. Where that was the last one, the
-    floor refuses it, and what the master proposes from then on adds and drops at once, or is nothing new: seen for minutes.
+    """A Java master drops a slave from its own set when their link breaks, regardless of the answer. For the last slave the
+    floor refuses that, and the master's later proposals both add and drop, or change nothing: seen for minutes.
     """
     await group.until_settled()
     slave, master, epoch = a_slave(group), group.seen.master_id or 0, group.seen.master_epoch
@@ -181,13 +183,13 @@ async def until_safe(group: WholeGroup) -> None:
 
 
 async def offset_of(group: WholeGroup, broker_id: int) -> int:
-    """How far the log of a slave reaches, by its own word (907)."""
+    """Return the end of a slave's log, by its answer to 907."""
     answer = await ask(address_of(group, broker_id), request(RequestCode.GET_BROKER_HA_STATUS))
     return HARuntimeInfoBody.decode(answer.body).ha_client_runtime_info.max_offset
 
 
 async def copied(group: WholeGroup, name: str, *broker_ids: int) -> bool:
-    """Whether all of these have what ``make_topic_and_group`` made."""
+    """Whether all of these have the objects of ``make_topic_and_group``."""
     both = (RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     return all([await has_copied(group, name, one, code) for one in broker_ids for code in both])
 
@@ -197,7 +199,7 @@ async def ask_the_master(group: WholeGroup, command: RemotingCommand) -> Remotin
 
 
 async def make_topic_and_group(group: WholeGroup, name: str) -> None:
-    """As `mqadmin updateTopic` and `updateSubGroup` do; with a setting, or the first consumer would make the same group."""
+    """Create both as `mqadmin updateTopic` and `updateSubGroup` do; the setting shows that no consumer created the group."""
     topic = {"topic": name, "defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6"}
     topic |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
     await ask_the_master(group, request(RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=topic))

@@ -1,6 +1,6 @@
-"""Faults in the middle of sending: whoever dies, freezes or comes back, what was acknowledged is in the last master's log.
+"""Faults during sends: whichever part dies, freezes or returns, the last master's log has all acknowledged messages.
 
-The tests share one group and one ledger: a message acknowledged before the first fault is looked for after every one.
+The tests share one group and one ledger: after every fault the log must have the messages from before the first one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def incident(group: WholeGroup, *, epoch_before: int) -> dict[str, object] | Non
 async def test_the_master_is_killed(group: WholeGroup) -> None:
     """itboon/rocketmq-helm #23: about 10 s without a master, so better no controller mode.
 
-    zalando/postgres-operator #993: the master's pod was deleted, and nobody took over.
+    zalando/postgres-operator #993: the master's pod was deleted, and no replica took over.
     """
     await group.until_settled()
     epoch, master = group.seen.master_epoch, group.seen.master_id
@@ -46,7 +46,7 @@ async def test_the_master_is_killed(group: WholeGroup) -> None:
 
 async def test_the_master_freezes_and_thaws(group: WholeGroup) -> None:
     """CNPG #6154, #6146, #6168, Patroni #759, dragonfly-operator #227, #302:
-    a lost node is noticed by who hears it, not by the kubelet.
+    the controller notices a lost node by heartbeats, without the kubelet.
     """
     await group.until_settled()
     epoch, master = group.seen.master_epoch, group.seen.master_id
@@ -64,7 +64,7 @@ async def test_the_master_freezes_and_thaws(group: WholeGroup) -> None:
 
 
 async def test_both_slaves_are_killed(group: WholeGroup) -> None:
-    """Strict needs two disks: until a slave is back nothing may be acknowledged, and the master stays master."""
+    """Strict needs two disks: until a slave is back no send is acknowledged, and the master stays."""
     await group.until_settled()
     epoch, master = group.seen.master_epoch, group.seen.master_id
     before = group.pids()
@@ -100,7 +100,7 @@ async def test_all_three_are_killed(group: WholeGroup) -> None:
 
 
 async def test_a_slave_freezes_and_thaws(group: WholeGroup) -> None:
-    """It is left behind, the set shrinks to what is there, sending goes on; thawed, it catches up."""
+    """It falls behind, the set shrinks to the others, sending continues; thawed, it catches up."""
     await group.until_settled()
     epoch, master = group.seen.master_epoch, group.seen.master_id
     slave, pid = next((each, pid) for each, pid in group.pids().items() if each != master)
@@ -118,7 +118,7 @@ async def test_a_slave_freezes_and_thaws(group: WholeGroup) -> None:
 
 
 async def test_the_master_dies_while_a_slave_is_out_of_sync(group: WholeGroup) -> None:
-    """The member outside the set is alive and may even answer first: it must not lead."""
+    """The member outside the set is alive and may answer first, but must not lead."""
     await group.until_settled()
     master = group.seen.master_id
     assert master is not None
@@ -130,7 +130,7 @@ async def test_the_master_dies_while_a_slave_is_out_of_sync(group: WholeGroup) -
             epoch = group.seen.master_epoch
             os.kill(group.pids()[master] or 0, signal.SIGKILL)
             assert frozen.thaw()
-        # The history has a watch of its own, which may tell later.
+        # The history has its own watch, which may deliver later.
         await group.until(lambda: epoch + 1 in group.history.masters_of_epochs(), "another master")
         assert group.history.masters_of_epochs()[epoch + 1] == {follower}
         await group.until_acknowledged()
@@ -138,7 +138,7 @@ async def test_the_master_dies_while_a_slave_is_out_of_sync(group: WholeGroup) -
 
 
 async def test_the_operator_is_away_while_the_master_dies(group: WholeGroup) -> None:
-    """Nobody to ask: the brokers wait. A cold start then elects on the record, and once."""
+    """Without a controller the brokers wait. A cold start then elects once, by the record."""
     await group.until_settled()
     epoch, master = group.seen.master_epoch, group.seen.master_id
     assert master is not None

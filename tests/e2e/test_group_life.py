@@ -1,4 +1,4 @@
-"""The life of a group as its owner sees it: pods come and go on their claims, bad wishes are refused, data outlives the group."""
+"""The life of a group from the user's side: pods are recreated on their claims, bad specs refused, data outlives the group."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 
 async def names_of(house: House, resource: Resource, group: str) -> list[str]:
-    """The objects whose names belong to a group."""
+    """Return the objects whose names belong to a group."""
     items = (await house.api.list(resource, namespace=NAMESPACE)).items
     names = [item["metadata"]["name"] for item in items]
     return sorted(name for name in names if name == group or name.startswith(f"{group}-"))
@@ -48,7 +48,7 @@ async def names_of(house: House, resource: Resource, group: str) -> list[str]:
 
 @pytest.mark.parametrize("wish", list(REFUSED))
 async def test_a_bad_field_is_refused_by_name(house: House, wish: str) -> None:
-    """What the API says names the field, the value and what was expected, and nothing is created."""
+    """The API's error names the field, the value and the expected one, and no object is created."""
     spec, expected = REFUSED[wish]
     with pytest.raises(InvalidError) as refusal:
         await house.create_group("bad", **spec)
@@ -137,7 +137,7 @@ async def test_kubectl_waits_gets_and_describes(group: WholeGroup) -> None:
 
 
 async def test_data_outlives_a_deleted_group(house: House, group: WholeGroup) -> None:
-    """Retain: pods, Services and configuration go, claims and the record stay; a group of that name goes on with both."""
+    """Retain: pods, Services and configuration go, claims and record stay; the next group of that name continues with both."""
     async with whole_group(house, "kept", replicas=2) as kept:
         await house.create_group("kept", replicas=2, storage={"retention": {"whenDeleted": "Retain"}})
         await kept.until_settled()
@@ -150,7 +150,7 @@ async def test_data_outlives_a_deleted_group(house: House, group: WholeGroup) ->
         for resource in (PODS, SERVICES, CONFIG_MAPS):
             assert await names_of(house, resource, "kept") == []
         assert await names_of(house, PERSISTENT_VOLUME_CLAIMS, "kept") == claims == ["kept-1", "kept-2"]
-        # The record is the other half of what is on the disks: without it ids would be handed out again.
+        # The record complements the disks: without it ids would be assigned again.
         assert await names_of(house, BROKER_GROUP_STATES, "kept") == ["kept"]
         assert kept.seen.record["nextBrokerId"] == record["nextBrokerId"]
 
@@ -158,7 +158,7 @@ async def test_data_outlives_a_deleted_group(house: House, group: WholeGroup) ->
         await kept.until_settled()
         async with kept.under_load():
             await kept.until_acknowledged()
-        # Nothing of the first life is lost, no id is new, and the laws held across the deletion.
+        # No message of the first life is lost, no id is new, and the laws held across the deletion.
         await kept.verify()
         assert await names_of(house, PERSISTENT_VOLUME_CLAIMS, "kept") == claims
         assert kept.seen.record["nextBrokerId"] == record["nextBrokerId"]
@@ -166,7 +166,7 @@ async def test_data_outlives_a_deleted_group(house: House, group: WholeGroup) ->
 
 
 async def test_delete_means_the_data_too(house: House, group: WholeGroup) -> None:
-    """whenDeleted: Delete takes the claims and then the record."""
+    """whenDeleted: Delete removes the claims and then the record."""
     async with whole_group(house, "gone", replicas=1) as gone:
         await house.create_group("gone", replicas=1, storage={"retention": {"whenDeleted": "Delete"}})
         await gone.until_settled()
@@ -180,7 +180,7 @@ async def test_delete_means_the_data_too(house: House, group: WholeGroup) -> Non
 async def test_an_orphaned_group_serves_on_and_is_taken_back_as_it_runs(
     house: House, group: WholeGroup, operator: str
 ) -> None:
-    """`kubectl delete --cascade=orphan`: no process ends, every send is acknowledged; the group made again has them all."""
+    """`kubectl delete --cascade=orphan`: no process ends, every send is acknowledged; the recreated group adopts them all."""
     name = f"left-{operator}"
     async with whole_group(house, name, replicas=3) as left:
         await house.create_group(name, storage={"retention": {"whenDeleted": "Delete"}})

@@ -1,4 +1,4 @@
-"""The judge is judged: each law of `history.py` is broken once, and seen."""
+"""A test of the checker: it breaks each law of `history.py` once, and each must be found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Java brokers behind Services, on a real API server: a member is known by one address, whatever address its pod has."""
+"""Java brokers behind Services, on a real API server: a member keeps one advertised address, whatever its pod's IP."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def java_house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def orders(java_house: ClusterHouse) -> AsyncIterator[WholeGroup]:
-    """A settled group of three, each behind a Service of its own."""
+    """A settled group of three, each behind its own Service."""
     async with whole_group(java_house, "orders", replicas=3) as watched:
         await java_house.start_operator()
         await java_house.create_group("orders", network={"addressing": "ServiceIP"})
@@ -49,7 +49,7 @@ async def orders(java_house: ClusterHouse) -> AsyncIterator[WholeGroup]:
 
 
 async def cluster_ips(group: WholeGroup) -> dict[int, str]:
-    """Broker id -> the address of its Service."""
+    """Return the address of each broker's Service, by broker id."""
     services = await objects_of(group, SERVICES)
     found = {broker_id: services[group.pod_of(broker_id)]["spec"]["clusterIP"] for broker_id in group.pids()}
     return {broker_id: f"{host}:{PORT}" for broker_id, host in found.items()}
@@ -60,7 +60,7 @@ def recorded(group: WholeGroup) -> dict[int, str]:
 
 
 def shown(group: WholeGroup) -> dict[int, tuple[str, str, str]]:
-    """What the status says of each: pod, its own IP, the address it is known by."""
+    """Return from the status, for each member: pod, pod IP, advertised address."""
     members = group.seen.status["members"]
     return {one["brokerId"]: (one["pod"], one["podIP"], one["address"]) for one in members}
 
@@ -71,7 +71,7 @@ async def pod_ips(group: WholeGroup) -> dict[int, str]:
 
 
 async def is_routed(group: WholeGroup, known: dict[int, str]) -> bool:
-    """Whether the NameServer sends clients of the topic there."""
+    """Whether the NameServer routes clients of the topic to this address."""
     name_server = group.house.group_spec["nameServers"][0]
     answer = await ask(name_server, request(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": TOPIC}))
     [data] = TopicRouteBody.decode(answer.body).broker_datas
@@ -87,19 +87,19 @@ async def test_a_member_that_dies_comes_back_with_another_pod_ip_and_the_same_ad
     assert first is not None
     async with orders.under_load():
         await orders.house.api.delete(PODS, orders.pod_of(first), namespace=NAMESPACE, grace_period_seconds=0)
-        # A pod that is gone from the API proves no death: a new process that registers within the fence's time may win.
+        # A pod's absence from the API does not prove death: a new process that registers within the fence's time may win.
         await orders.until(lambda: orders.seen.master_epoch > epoch, "a master is elected")
         await orders.until_acknowledged()
     await orders.verify()
     now = await pod_ips(orders)
     assert [one for one in now if now[one] != ips[one]] == [first]
     assert await cluster_ips(orders) == known
-    assert recorded(orders) == known, "what clients and message ids know is right still"
+    assert recorded(orders) == known, "addresses in clients and message ids are still valid"
     assert shown(orders) == {one: (orders.pod_of(one), now[one], known[one]) for one in known}
     await holds(orders, "clients are sent to the Services", lambda: is_routed(orders, known))
 
 
-# By day: test_addressing.py, and Java's addresses in this file's other story.
+# By day test_addressing.py covers this, and this file's other story covers Java's addresses.
 @pytest.mark.nightly
 async def test_members_behind_node_ports_are_known_by_their_node(orders: WholeGroup, java_house: ClusterHouse) -> None:
     assert java_house.cluster is not None
@@ -107,7 +107,7 @@ async def test_members_behind_node_ports_are_known_by_their_node(orders: WholeGr
     async with whole_group(java_house, "shop", replicas=3) as group:
         await java_house.create_group("shop", network={"addressing": "NodePort", "firstNodePort": FIRST_NODE_PORT})
         await group.until_settled()
-        # Each member takes five; the third is the broker's.
+        # Each member takes five ports; the third is the broker's.
         ports = {one: FIRST_NODE_PORT + 5 * number + 2 for number, one in enumerate(sorted(recorded(group)))}
         known = {one: f"{java_house.cluster.node_ip}:{port}" for one, port in ports.items()}
         assert recorded(group) == known

@@ -1,6 +1,6 @@
-"""Two members that vote and one async learner: it copies everything, no write waits for it, none counts it, nobody elects it.
+"""Two voters and one async learner: it copies all data, no write waits for it or counts it, no election chooses it.
 
-Told in both houses; `test_learners.py` has what Python replicas alone can show.
+Runs in both houses; `test_learners.py` has the cases that only Python replicas can show.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LEARNER = 3
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def orders(any_house: House) -> AsyncIterator[WholeGroup]:
-    """Two that vote, both needed for every write, and a learner that consumers may read from."""
+    """Two voters, both needed for every write, and a learner that consumers may read from."""
     async with whole_group(any_house, "orders", replicas=3, learners=1) as watched:
         await any_house.start_operator()
         spec = {"durability": "Strict", "replication": {"learners": 1}, "config": {"slaveReadEnable": "true"}}
@@ -49,7 +49,7 @@ def was_more_than_a_learner(group: WholeGroup) -> bool:
 
 
 async def has_copied_all(group: WholeGroup) -> bool:
-    """Whether it shows consumers everything that was acknowledged."""
+    """Whether it shows consumers every acknowledged message."""
     try:
         return not group.ledger.missing_from(await read_keys(address_of(group, LEARNER), TOPIC, QUEUES))
     except ReadbackError:
@@ -82,14 +82,14 @@ async def test_left_alone_it_is_no_second_disk_and_no_master(orders: WholeGroup)
     await orders.until_settled()
     api, master, slave = orders.house.api, orders.seen.master_id, a_slave(orders)
     assert master is not None
-    # Nobody makes pods anew meanwhile.
+    # No operator recreates pods meanwhile.
     await change(orders, {"spec": {"maintenance": {"paused": True}}})
     await orders.until(lambda: condition(orders, "Paused")[0] == "True", "it is paused")
     async with orders.under_load():
         await api.delete(PODS, orders.pod_of(slave), namespace=NAMESPACE, grace_period_seconds=0)
         await orders.until(lambda: condition(orders, "DegradedDurability")[0] == "True", "a voter is missed")
         await until_refused(orders)
-    # The master may tell later than the operator, and answers what waited for the slave then: all of that has ended now.
+    # The master may notice later than the operator, and then answers sends that waited for the slave: those have ended now.
     acknowledged = len(orders.ledger.acknowledgements)
     async with orders.under_load(served=False):
         await until_refused(orders)
@@ -97,7 +97,7 @@ async def test_left_alone_it_is_no_second_disk_and_no_master(orders: WholeGroup)
     await api.delete(PODS, orders.pod_of(master), namespace=NAMESPACE, grace_period_seconds=0)
     await orders.until(lambda: orders.seen.master_id is None, "there is no master")
     await orders.until(lambda: condition(orders, "Available") == ("False", "NoMaster"), "it says so")
-    await orders.until(lambda: condition(orders, "Stalled") == ("True", "NoEligibleReplica"), "nobody may lead")
+    await orders.until(lambda: condition(orders, "Stalled") == ("True", "NoEligibleReplica"), "no replica may lead")
     assert await orders.masters() == []
     await change(orders, {"spec": {"maintenance": {"paused": False}}})
     async with orders.under_load():

@@ -1,4 +1,4 @@
-"""A group with an async learner: it copies everything, is waited for by nobody, and is never master, whatever its log holds."""
+"""A group with an async learner: it copies all data, no write waits for it, and it is never master, whatever its log holds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEARNER = 4
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def group(house: House) -> AsyncIterator[WholeGroup]:
-    """Three that vote, and a learner."""
+    """Three voters and a learner."""
     async with whole_group(house, "orders", replicas=4, learners=1) as watched:
         await house.start_operator()
         await house.create_group("orders", replicas=4, replication={"learners": 1})
@@ -46,7 +46,7 @@ async def test_it_begins_with_a_learner_that_nobody_waits_for(group: WholeGroup)
     await group.until_settled()
     assert [member.state for member in group.seen.members()] == ["InSync", "InSync", "InSync", "Learning"]
     assert group.seen.status["durability"] == "Strict"
-    # Its members may be in sync a pass before the master has told enough of itself to be followed safely.
+    # Its members may be in sync one pass before the master's reports allow a safe failover.
     await group.until(lambda: condition(group, "FailoverSafe")[0] == "True", "three that vote are safe to fail over")
     assert not was_in_the_set(group, since=0)
     async with group.under_load():
@@ -59,7 +59,7 @@ async def test_it_begins_with_a_learner_that_nobody_waits_for(group: WholeGroup)
 
 
 async def test_a_master_is_lost_while_the_learner_has_the_longest_log(group: WholeGroup) -> None:
-    """The slaves that vote stand still for a moment: what the master then writes, unacknowledged, the learner alone copies."""
+    """The voting slaves freeze briefly: the master's unacknowledged writes of that time are copied only by the learner."""
     await group.until_settled()
     epoch, master = group.seen.master_epoch, group.seen.master_id
     pids = {broker_id: pid or 0 for broker_id, pid in group.pids().items()}
@@ -68,7 +68,7 @@ async def test_a_master_is_lost_while_the_learner_has_the_longest_log(group: Who
         for pid in slaves:
             os.kill(pid, signal.SIGSTOP)
         try:
-            await asyncio.sleep(0.5)  # how much it copies is of no matter, only that it goes on while others do not
+            await asyncio.sleep(0.5)  # any amount will do: only the learner copies now
             os.kill(pids[master or 0], signal.SIGKILL)
         finally:
             for pid in slaves:
@@ -125,13 +125,15 @@ async def test_a_learner_begins_to_vote_and_stops_again(group: WholeGroup) -> No
         await group.until_acknowledged()
     await group.verify()
     after = await pod_uids(group)
-    assert [name for name in before if before[name] != after[name]] == [f"orders-{LEARNER}"], "nobody else was touched"
+    assert [name for name in before if before[name] != after[name]] == [f"orders-{LEARNER}"], (
+        "no other pod was replaced"
+    )
     assert group.seen.master_epoch == epoch
     assert (await roles(group))[f"orders-{LEARNER}"] == "learner"
 
 
 async def test_it_is_restarted_and_a_new_member_takes_its_place_among_the_highest(group: WholeGroup) -> None:
-    """Who comes last learns: the new id is the highest, and so the one that learned begins to vote."""
+    """The highest id learns: the new member has it, so the earlier learner becomes a voter."""
     await group.until_settled()
     before = await pod_uids(group)
     async with group.under_load():

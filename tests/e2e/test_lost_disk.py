@@ -1,4 +1,4 @@
-"""A member that comes back with its identity but without its log (F9): never master without the data, and filled again."""
+"""A member that returns with its identity but without its log (F9) never leads without the data, and copies it again."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ IDENTITY = frozenset({"brokerIdentity", "lock"})
 
 
 def claim_of(house: House, pod: str) -> Path:
-    """The folder that is the pod's volume."""
+    """Return the folder of the pod's volume."""
     [found] = (house.node_folder / "claims").glob(f"{NAMESPACE}_{pod}_*")
     return found
 
 
 def wipe_and_kill(house: House, group: WholeGroup, broker_ids: list[int]) -> None:
-    """Everything but the identity is gone, and the next process finds that."""
+    """Delete all but the identity, and kill the process: the next one finds an empty disk."""
     pids = group.pids()
     for broker_id in broker_ids:
         pid = pids[broker_id]
@@ -59,7 +59,7 @@ async def test_a_master_without_its_log_does_not_lead(house: House, group: Whole
 
 
 async def test_a_slave_without_its_log_is_filled_again(house: House, group: WholeGroup) -> None:
-    """OT-CONTAINER-KIT/redis-operator #421: a follower without its volume never came back."""
+    """OT-CONTAINER-KIT/redis-operator #421: a follower without its volume never returned."""
     await group.until_settled()
     async with group.under_load():
         master, epoch = group.seen.master_id, group.seen.master_epoch
@@ -73,7 +73,7 @@ async def test_a_slave_without_its_log_is_filled_again(house: House, group: Whol
 
 
 async def test_two_of_three_without_their_logs_at_once(house: House, group: WholeGroup) -> None:
-    """The master and a slave: the third has everything that was acknowledged, and it alone may lead."""
+    """The master and a slave lose theirs: only the third has all acknowledged messages, and only it may lead."""
     await group.until_settled()
     async with group.under_load():
         await group.until_acknowledged()

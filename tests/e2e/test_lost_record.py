@@ -1,6 +1,6 @@
-"""The record deleted by hand, or put back as it was long ago, under a group that serves (F28, F29): nothing acknowledged is lost.
+"""A person deletes or restores the record of a serving group (F28, F29): no acknowledged message is lost.
 
-The group goes on above every epoch its brokers know, with the ids they have, whether the operator saw it happen or came later.
+The group continues above all its brokers' epochs with the same ids, whether the operator was running or started later.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ pytestmark = [pytest.mark.longer, pytest.mark.asyncio(loop_scope="module")]
 
 
 async def delete_record(house: House, name: str) -> None:
-    """As with kubectl."""
+    """Delete the record, as with kubectl."""
     await house.api.delete(BROKER_GROUP_STATES, name, namespace=NAMESPACE)
 
 
 async def put_back(house: House, older: dict[str, Any]) -> None:
-    """As a restored etcd, or a backup tool: the older copy is what there is. (An update would be refused: epochs may not fall.)"""
+    """Restore an older copy, as etcd or a backup tool would. (An update would be refused: epochs may not fall.)"""
     name = older["metadata"]["name"]
     copy = {"metadata": {"name": name, "namespace": NAMESPACE}, "record": older["record"]}
     async with asyncio.timeout(20):
@@ -37,12 +37,12 @@ async def put_back(house: House, older: dict[str, Any]) -> None:
                 await delete_record(house, name)
                 await house.api.create(BROKER_GROUP_STATES, copy)
             except (ConflictError, NotFoundError):
-                continue  # the operator was faster: it had made a new one already, or it had none
+                continue  # the operator was faster: it had already created a new record, or there was none
             return
 
 
 async def fail_over(group: WholeGroup) -> None:
-    """One more epoch, by the death of the master."""
+    """Kill the master, which costs one epoch."""
     before, pid = group.seen.master_epoch, group.pids()[group.seen.master_id or 0]
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
@@ -51,7 +51,7 @@ async def fail_over(group: WholeGroup) -> None:
 
 
 async def goes_on(group: WholeGroup, *, above: int, ids: list[str]) -> None:
-    """Whole again, above the floor, with the same members; and writes are acknowledged."""
+    """Wait until the group is whole with the same members above the floor; writes are acknowledged."""
     await group.until(lambda: group.seen.master_epoch > above and group.is_settled(), f"whole above epoch {above}")
     await group.until_acknowledged()
     assert sorted(group.pod_names()) == ids, group.story()
@@ -82,7 +82,7 @@ async def test_a_lost_record(house: House, fault: str, operator: str) -> None:
                 plane = await house.start_operator()
             await goes_on(group, above=above, ids=ids)
             group.known_route = None
-            await fail_over(group)  # and the next failover is one like any other
+            await fail_over(group)  # and the next failover is normal
             await group.until_acknowledged()
         await group.verify(record_was_lost=True)
         await house.delete_group(name)

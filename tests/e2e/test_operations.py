@@ -1,7 +1,7 @@
-"""A group that is upgraded, asked for every operation, drained, and deleted and made again, under load. Nothing acknowledged is
-lost, but by the one operation that says so.
+"""A group is upgraded, runs every operation, is drained, deleted and recreated under load. Only the one operation that
+announces it loses acknowledged messages.
 
-The stories follow one another on one group, which begins with brokers of an older version.
+The stories run in order on one group, which starts with brokers of an older version.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.longer, pytest.mark.asyncio(loop_scope="module"), pyte
 
 
 class Staff:
-    """The operator that runs now."""
+    """The running operator."""
 
     operator: ChildProcess
 
@@ -61,14 +61,14 @@ async def orders(any_house: House, staff: Staff) -> AsyncIterator[WholeGroup]:
 
 
 def half_way(group: WholeGroup) -> Callable[[], bool]:
-    """A Java slave that ends may be in the SyncStateSet for a while: without an operator nothing is acknowledged then."""
+    """Whether the update is half done and its slave out of the set: without an operator, sends would wait for it otherwise."""
     return lambda: (
         0 < group.seen.status.get("updatedReplicas", 0) < group.replicas
         and len(group.seen.sync_state_set) < group.replicas
     )
 
 
-# At a real API server by night. By day: here in the sandbox with replicas; the lane "switchover" rolls Java brokers (`--rolls`).
+# At a real API server by night. By day in the sandbox with replicas; the lane "switchover" rolls Java brokers (`--rolls`).
 @pytest.mark.java_brokers(nightly=True)
 async def test_another_version_rolls_though_the_operator_dies_in_the_middle(
     orders: WholeGroup, staff: Staff, any_house: House
@@ -151,7 +151,7 @@ async def test_a_lost_volume_costs_an_id_and_nothing_else(orders: WholeGroup) ->
     pod, api = orders.pod_of(loser), orders.house.api
     claim = (await claims_of(orders))[pod]
     async with orders.under_load():
-        # The claim first: Kubernetes keeps it until its pod is gone, and by then it cannot be taken into use again.
+        # The claim first: Kubernetes keeps it until its pod is gone, and a claim in deletion cannot be used again.
         await api.delete(PERSISTENT_VOLUME_CLAIMS, pod, namespace=NAMESPACE)
         await api.delete(PODS, pod, namespace=NAMESPACE)
         await orders.until(
@@ -166,7 +166,7 @@ async def test_a_lost_volume_costs_an_id_and_nothing_else(orders: WholeGroup) ->
 
 
 async def test_evictions_take_one_slave_at_a_time_and_never_the_master(orders: WholeGroup) -> None:
-    """As a drain of its node asks for: again and again, until it is granted."""
+    """As a node's drain does it: the request repeats until it is granted."""
     await orders.until_settled()
     api, master, before = orders.house.api, orders.seen.master_id, await pod_uids(orders)
     assert master is not None
@@ -189,7 +189,7 @@ async def test_evictions_take_one_slave_at_a_time_and_never_the_master(orders: W
 
 
 async def is_back(group: WholeGroup, pod: str, old_uid: str) -> bool:
-    """Another pod of that name, and everybody in sync."""
+    """Whether a new pod of that name runs, and all members are in sync."""
     return (await pod_uids(group)).get(pod) not in {None, old_uid} and group.is_settled()
 
 
@@ -233,20 +233,20 @@ async def test_a_group_that_is_made_again_goes_on_with_its_data(orders: WholeGro
 
 
 async def test_an_unclean_election_ends_a_standstill(orders: WholeGroup) -> None:
-    """Last, for it loses: who has every acknowledged message is gone for good, and one that lacks some is left."""
+    """Runs last, as it loses messages: the members with all acknowledged ones are gone for good, one that lacks some is left."""
     await orders.until_settled()
     api, left = orders.house.api, a_slave(orders)
     gone = [one for one in orders.seen.sync_state_set if one != left]
-    # Nobody makes pods anew meanwhile.
+    # No operator recreates pods meanwhile.
     await change(orders, {"spec": {"maintenance": {"paused": True}}})
     await orders.until(lambda: condition(orders, "Paused")[0] == "True", "it is paused")
     async with orders.under_load():
-        # Who leads without a topic shows none of its messages; a Java slave copies topics at its own pace.
+        # A master without a topic shows none of its messages; a Java slave copies topics at its own pace.
         await holds(orders, f"broker {left} knows the topic", lambda: has_copied(orders, TOPIC, left))
         kept = {one.key for one in orders.ledger.acknowledgements}
         await api.delete(PODS, orders.pod_of(left), namespace=NAMESPACE)
         await orders.until(lambda: left not in orders.seen.sync_state_set, "it leaves the set")
-        # It copies until its process ends: what is acknowledged after that it cannot have.
+        # It copies until its process ends: it cannot have messages acknowledged later.
         await holds(orders, "its pod is gone", lambda: has_no_pod(orders, left))
         await orders.until_acknowledged()
     processes = [pid for one in gone if (pid := orders.pids()[one]) is not None]
@@ -254,13 +254,14 @@ async def test_an_unclean_election_ends_a_standstill(orders: WholeGroup) -> None
         await api.delete(PERSISTENT_VOLUME_CLAIMS, pod, namespace=NAMESPACE)
         await api.delete(PODS, pod, namespace=NAMESPACE, grace_period_seconds=0)
     await holds(orders, "no pod is left", lambda: no_pods(orders))
-    # A kubelet gives two seconds also where none were asked for: a master that is still there would hand over its whole log.
+    # A kubelet gives two seconds even with a grace period of 0: a master that still runs would hand over its whole log.
     await orders.until(lambda: not any(map(runs, processes)), "their processes have ended")
     await change(orders, {"spec": {"maintenance": {"paused": False}}})
     await orders.until(
-        lambda: condition(orders, "Stalled") == ("True", "NoEligibleReplica"), "it says that nobody may lead"
+        lambda: condition(orders, "Stalled") == ("True", "NoEligibleReplica"),
+        "the condition shows that no replica may lead",
     )
-    await orders.until(lambda: state_of(orders, left) == "CatchingUp", "who is to be elected is back")
+    await orders.until(lambda: state_of(orders, left) == "CatchingUp", "the next master is back")
     with pytest.raises(InvalidError, match="acknowledgeDataLoss"):
         await ask_for(orders, "Elect", toBrokerId=left, acknowledgeDataLoss="other")
     await done(orders, "Elect", toBrokerId=left, acknowledgeDataLoss=orders.name)
@@ -270,12 +271,12 @@ async def test_an_unclean_election_ends_a_standstill(orders: WholeGroup) -> None
     keys = await orders.keys_in_log()
     assert kept <= keys, "what it had is there"
     lost = set(orders.ledger.missing_from(keys))
-    assert lost, "what it lacked is lost, as its word of acceptance says"
+    assert lost, "messages that it lacked are lost, as the operation's confirmation announced"
     assert not lost & kept
 
 
 def state_of(group: WholeGroup, broker_id: int) -> str:
-    """Where the member is, by the status."""
+    """Return the member's state, by the status."""
     return next((str(one["state"]) for one in group.seen.status["members"] if one["brokerId"] == broker_id), "")
 
 

@@ -1,8 +1,8 @@
-"""The operator is killed at an exact write, started again, and in the end nothing is different (issue 3, "Shown by").
+"""The operator is killed at an exact write and restarted; the end state is the same (issue 3, "Shown by").
 
-Its API traffic runs through a proxy of the test's (`api_proxy.py`), which sends SIGKILL at the moment asked for. Each case
-then demands the same: the group Ready, one master, the epoch as if nobody had died, every acknowledged message there, no broker
-id more than there are pods, no pod twice, no finalizer left.
+Its API traffic runs through the test's proxy (`api_proxy.py`), which sends SIGKILL at the chosen moment. Each case
+then checks the same: the group is Ready, one master, the epoch as without a kill, every acknowledged message present, no more
+broker ids than pods, no duplicate pod, no finalizer left.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.longer, pytest.mark.asyncio(loop_scope="module"), pyte
 
 @dataclass
 class Mortal:
-    """An operator behind a proxy, to be killed at a write."""
+    """An operator behind a proxy that kills it at a write."""
 
     house: House
     proxy: ApiProxy
@@ -53,7 +53,7 @@ class Mortal:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def mortal(house: House) -> AsyncIterator[Mortal]:
-    """An operator that runs, in the house of this module."""
+    """A running operator in this module's house."""
     async with ApiProxy(house.api.url).running() as proxy:
         mortal = Mortal(house, proxy)
         await mortal.start()
@@ -89,7 +89,7 @@ def commits_epoch(epoch: int) -> Callable[[Write], bool]:
 
 @pytest.mark.parametrize("moment", list(Moment), ids=lambda moment: moment.name.lower())
 async def test_at_the_commit_of_an_election(orders: WholeGroup, mortal: Mortal, moment: Moment) -> None:
-    """ANSWERED is "between commit and notify": the record has a master who does not know it."""
+    """ANSWERED is "between commit and notify": the record names a master that does not know its role."""
     await orders.until_settled()
     epoch, master = orders.seen.master_epoch, orders.seen.master_id
     assert master is not None
@@ -101,7 +101,7 @@ async def test_at_the_commit_of_an_election(orders: WholeGroup, mortal: Mortal, 
         await orders.until(lambda: orders.seen.master_epoch > epoch, "a new epoch")
         await orders.until_acknowledged()
     await orders.verify()
-    # One loss, one epoch: what was committed before the death is told, not decided once more.
+    # One loss, one epoch: the next process notifies brokers of the committed master instead of electing again.
     assert orders.seen.master_epoch == epoch + 1
     assert orders.seen.record["nextBrokerId"] == 4
 
@@ -124,7 +124,7 @@ def deletes_a_pod(write: Write) -> bool:
 async def test_while_a_frozen_master_is_fenced(
     orders: WholeGroup, mortal: Mortal, match: Callable[[Write], bool], moment: Moment
 ) -> None:
-    """The fence is half placed. No finalizer may stay, and the frozen one must not wake beside another master."""
+    """The fence is only partly set. No finalizer may stay, and the frozen master must not wake beside another one."""
     await orders.until_settled()
     epoch, master = orders.seen.master_epoch, orders.seen.master_id
     assert master is not None
@@ -158,7 +158,7 @@ async def test_while_a_pod_comes_back(orders: WholeGroup, mortal: Mortal, moment
     async with orders.under_load():
 
         def is_new(write: Write) -> bool:
-            # An apply of the whole pod, not the role label that goes onto the one there is.
+            # An apply of the whole pod, not of the role label of an existing one.
             return creates_pod(pod)(write) and "containers" in (write.body or {}).get("spec", {})
 
         trap = mortal.dies_at(is_new, moment)
@@ -172,7 +172,7 @@ async def test_while_a_pod_comes_back(orders: WholeGroup, mortal: Mortal, moment
 
 
 async def test_as_a_pod_is_told_to_end_by_an_update(orders: WholeGroup, mortal: Mortal) -> None:
-    """Its replica is in the SyncStateSet, which nobody can change now: it goes on until somebody can, and so do all sends."""
+    """Its replica is in the SyncStateSet, which no operator can change now: until one can, it keeps running, and sends succeed."""
     await orders.until_settled()
     epoch, before = orders.seen.master_epoch, await pod_uids(orders)
     async with orders.under_load():
@@ -187,7 +187,7 @@ async def test_as_a_pod_is_told_to_end_by_an_update(orders: WholeGroup, mortal: 
     assert orders.seen.master_epoch == epoch + 1, "mastership moved once, by a switchover"
 
 
-# ---- while a group is made: each case makes its own, of two, so as not to wait for three
+# ---- while a group is created: each case creates its own group of two, which starts faster than three
 
 
 def record_of(name: str, holds: Callable[[dict[str, Any]], bool]) -> Callable[[Write], bool]:
@@ -235,6 +235,6 @@ async def test_while_a_group_is_made(house: House, mortal: Mortal, birth: str) -
             await group.until_settled()
         await group.verify()
         assert group.seen.record["nextBrokerId"] == 3
-        # A master that never heard of its office registers again, which a new process of it would do too: rule 6.
+        # A master that did not get its role registers again, as a new process would: rule 6.
         assert group.seen.master_epoch <= (2 if birth == "first-master-unheard" else 1)
         await house.delete_group(name)

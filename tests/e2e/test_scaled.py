@@ -1,6 +1,6 @@
-"""A group is scaled under load: no send is refused while its master stays, and nothing acknowledged is lost.
+"""A group is scaled under load: no send is refused while its master stays, and no acknowledged message is lost.
 
-Told in the sandbox and at a real API server, there by kubectl and with Java brokers.
+Runs in the sandbox and at a real API server, there by kubectl and with Java brokers.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.longer, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
 
-# A send waits for its answer for as long as anything here, and in a Java broker's queue too (200 ms by default): a slow machine
-# refuses nothing.
+# A send waits as long as any other wait here, also in a Java broker's queue (200 ms by default): a slow machine
+# causes no refusal.
 PATIENT_SECONDS = 120.0
 PATIENT_JAVA: Final = {"waitTimeMillsInSendQueue": str(int(1000 * PATIENT_SECONDS))}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def house(any_house: House) -> AsyncIterator[House]:
-    """Each, one after the other, with an operator."""
+    """Each house in turn, with an operator."""
     await any_house.start_operator()
     yield any_house
 
 
 async def begun(house: House, group: WholeGroup) -> None:
-    """A lone master whose manifest says no durability."""
+    """Create a single master whose manifest has no durability."""
     spec = {name: value for name, value in house.group_spec.items() if name != "durability"}
     config = PATIENT_JAVA if spec.get("implementation", "Java") == "Java" else {}
     await house.create(
@@ -44,7 +44,7 @@ async def begun(house: House, group: WholeGroup) -> None:
 
 
 async def became(group: WholeGroup, replicas: int, *, failures: int, epoch: int, since: int) -> None:
-    """Wait until so many are in sync and no more are there; no send was refused meanwhile, but in a change of master."""
+    """Wait until exactly this many members exist and are in sync; only a change of master may have refused a send."""
     group.replicas = replicas
     await group.until(
         lambda: len(group.pod_names()) == replicas and group.is_settled(),
@@ -72,7 +72,7 @@ def now(group: WholeGroup) -> dict[str, int]:
 
 @pytest.mark.java_brokers
 async def test_kubectl_scales_a_group_under_load(house: House) -> None:
-    """From 1 to 3 every write was refused until a slave had joined: Strict's minimum was given to a master alone."""
+    """From 1 to 3 every write was refused until a slave had joined: a lone master had got Strict's minimum."""
     async with whole_group(house, "scaled", replicas=1) as group:
         await begun(house, group)
         async with group.under_load(send_timeout_seconds=PATIENT_SECONDS):
@@ -90,7 +90,7 @@ async def test_kubectl_scales_a_group_under_load(house: House) -> None:
 
 
 async def test_a_group_that_becomes_strict_as_it_grows_refuses_no_write(house: House) -> None:
-    """The minimum goes up once two are in sync, and comes down after those that leave have left."""
+    """The minimum rises once two are in sync, and falls before the others leave."""
     async with whole_group(house, "grows", replicas=1) as group:
         await begun(house, group)
 

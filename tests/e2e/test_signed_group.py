@@ -1,4 +1,4 @@
-"""A group of Python replicas whose requests must be signed: made, failed over, and given another key without losing its master."""
+"""A group of Python replicas with signed requests: created, failed over, and rekeyed without the loss of its master."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def signed(house: House) -> Any:
 
 
 async def live(address: str) -> str | None:
-    """What a replica does with unsigned changes: its `authenticationEnabled`."""
+    """Return a replica's `authenticationEnabled`, which decides about unsigned changes."""
     client = RemotingClient()
     try:
         answer = await client.invoke(address, request(RequestCode.GET_BROKER_CONFIG), timeout_seconds=5.0)
@@ -65,7 +65,7 @@ async def test_a_signing_group_elects_fails_over_and_hears_no_stranger(signed: W
         epoch, pid = signed.seen.master_epoch, signed.pids()[signed.seen.master_id or 0]
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        # Whoever it is: to an operator that stood still meanwhile, its next process is as good as another.
+        # Any member may win: an operator that was stalled meanwhile may elect the old master's next process.
         await signed.until(lambda: signed.seen.master_epoch > epoch, "a master in a new epoch")
         await signed.until_acknowledged()
     await signed.verify()
@@ -82,13 +82,13 @@ async def test_a_signing_group_elects_fails_over_and_hears_no_stranger(signed: W
 
 
 async def patched(group: WholeGroup, **security: str) -> None:
-    """What the controller knows of the Secret is read again when the object changes."""
+    """Patch the group, so that the controller reads the Secret again."""
     patch = {"metadata": {"annotations": {"changed": str(security)}}, "spec": {"security": security}}
     await group.house.api.patch(BROKER_GROUPS, group.name, patch, namespace=NAMESPACE, content_type=PatchType.MERGE)
 
 
 async def until_all_are(group: WholeGroup, expected: str) -> None:
-    """Every member's own word, by 26."""
+    """Wait for a value of every member, by 26."""
     said: dict[str, str | None] = {}
 
     async def ask() -> None:
@@ -106,7 +106,7 @@ async def until_all_are(group: WholeGroup, expected: str) -> None:
 
 
 async def test_the_key_is_changed_pod_by_pod_without_losing_a_master(signed: WholeGroup) -> None:
-    """As docs/concepts/security.md says: signature Disabled, the Secret, each pod once, signature as it was."""
+    """As in docs/concepts/security.md: signature Disabled, the Secret, each pod once, signature as before."""
     api = signed.house.api
     await signed.until_settled()
     running = signed.pids()
@@ -117,7 +117,7 @@ async def test_the_key_is_changed_pod_by_pod_without_losing_a_master(signed: Who
     async with signed.under_load():
         await patched(signed, signature="Disabled")
         await until_all_are(signed, "false")
-        assert signed.pids() == running, "nobody restarts for it"
+        assert signed.pids() == running, "no broker restarts for it"
         before = await api.get(SECRETS, SECRET_NAME, namespace=NAMESPACE)
         await api.replace(SECRETS, before | {"data": secret(ANOTHER)["data"]})
         master = signed.seen.master_id

@@ -1,4 +1,4 @@
-"""Groups with other disks than one claim a member: a commit log of its own, and disks that go with their pods."""
+"""Groups with other disks than one claim a member: a separate commit log, and disks that end with their pods."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_a_commit_log_of_its_own_is_where_the_messages_are(house: House) -
             epoch, pid = group.seen.master_epoch, group.pids()[group.seen.master_id or 0]
             assert pid is not None
             os.kill(pid, signal.SIGKILL)
-            # Whoever it is: to an operator that stood still meanwhile, its next process is as good as another.
+            # Any member may win: an operator that was stalled meanwhile may elect the old master's next process.
             await group.until(lambda: group.seen.master_epoch > epoch, "a master is elected")
             await group.until_acknowledged()
         await group.verify()

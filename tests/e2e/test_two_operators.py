@@ -1,4 +1,4 @@
-"""Two operators at once, both alive (ADR 2): one loss is one election, and either may die while the other goes on."""
+"""Two operators at once, both active (ADR 2): one loss causes one election, and either may die while the other continues."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_one_loss_is_one_election(shared: WholeGroup, time: int) -> None:
 
 
 async def test_either_goes_on_alone(shared: WholeGroup) -> None:
-    """Kill both in turn; each time the one that is left replaces a master at once, for it was warm all the time."""
+    """Kill both in turn; each time the other one replaces a master at once, as it was warm all the time."""
     house = shared.house
     for name in OPERATORS:
         await shared.until_settled()
@@ -66,7 +66,7 @@ async def test_either_goes_on_alone(shared: WholeGroup) -> None:
 
 
 async def test_an_operator_that_nobody_knows_kills_nobody(shared: WholeGroup) -> None:
-    """Its address is in no broker's configuration, so it hears nobody, for ever: the others hear the master, and it lives."""
+    """No broker's configuration has its address, so it never gets heartbeats; the other operators hear the master, which lives."""
     await shared.until_settled()
     epoch, master = shared.seen.master_epoch, shared.seen.master_id
     house = shared.house

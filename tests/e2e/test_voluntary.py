@@ -1,6 +1,6 @@
-"""What is done to a group on purpose, under load: restarts, scaling, new settings, sleep. Nothing acknowledged is lost.
+"""Planned changes of a group under load: restarts, scaling, new settings, hibernation. No acknowledged message is lost.
 
-Told in the sandbox and at a real API server, there with Java brokers where a story is marked so.
+Runs in the sandbox and at a real API server, there with Java brokers if a story is marked so.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ pytestmark = [pytest.mark.longer, pytest.mark.asyncio(loop_scope="module"), pyte
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def house(any_house: House) -> House:
-    """Each, one after the other."""
+    """Each house in turn."""
     return any_house
 
 
-# At a real API server by night. By day: here in the sandbox with replicas; the lane "switchover" rolls Java brokers (`--rolls`).
+# At a real API server by night. By day in the sandbox with replicas; the lane "switchover" rolls Java brokers (`--rolls`).
 @pytest.mark.java_brokers(nightly=True)
 async def test_a_restart_goes_from_slave_to_slave_and_the_master_is_last(group: WholeGroup) -> None:
     await group.until_settled()
@@ -55,7 +55,7 @@ async def test_a_restart_goes_from_slave_to_slave_and_the_master_is_last(group: 
     async def told_of_its_end() -> bool:
         return "RollingUpdateCompleted" in await events(group)
 
-    # An Event is posted after the status that it tells of.
+    # An Event is posted after the status that it reports.
     await holds(group, "the Event of its end", told_of_its_end)
 
 
@@ -108,7 +108,7 @@ async def test_a_member_more_and_one_less(group: WholeGroup) -> None:
 
 
 async def test_nobody_leaves_while_those_that_stay_could_not_lose_their_master(group: WholeGroup) -> None:
-    """The one slave that would be left may never be master."""
+    """The only slave that would remain may never be master."""
     await group.until_settled()
     before = await pod_uids(group)
     barred = {"priorities": [{"brokerId": a_slave(group), "priority": 0}]}
@@ -136,13 +136,13 @@ async def test_it_sleeps_and_wakes_as_it_was(group: WholeGroup) -> None:
     await group.verify()
     assert {"Hibernated", "Woken"} <= set(await events(group))
     told = [(one["trigger"], one["cause"], one["outcome"]) for one in group.house.incidents()[earlier:]]
-    assert told == [("woken", "hibernation", "completed")], "a master that was put to sleep was not lost"
+    assert told == [("woken", "hibernation", "completed")], "a hibernated master does not count as lost"
 
 
 async def test_mastership_moves_only_to_where_it_may_be(group: WholeGroup) -> None:
-    """Here there is one node only, so a drain is refused and told of; to move for a wish is the same step.
+    """There is only one node, so a drain is refused with a reason; a requested move is the same step.
 
-    apache/rocketmq #5588: a preferred master was wanted.
+    apache/rocketmq #5588 asked for a preferred master.
     """
     await group.until_settled()
     epoch, master = group.seen.master_epoch, group.seen.master_id

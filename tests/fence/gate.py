@@ -1,4 +1,4 @@
-"""A gate between a node and its API: while it is shut nothing passes, in either direction, and nobody is told."""
+"""A gate between a node and its API: while it is shut it silently holds all traffic, in both directions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Gate:
     _closed: bool = False
 
     async def start(self, url: str) -> str:
-        """Stand before the API at this URL; returns the URL in front of the gate."""
+        """Start in front of the API at this URL; return the gate's URL."""
         parts = urlsplit(url)
         assert parts.port is not None
         self._target = ("127.0.0.1", parts.port)
@@ -30,25 +30,25 @@ class Gate:
         return f"{parts.scheme}://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def close(self) -> None:
-        """Forward no more."""
+        """Stop forwarding."""
         self._closed = True
         if self._server is not None:
             self._server.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        # A transport is closed in a turn of the loop after the one in which it is asked to.
+        # A transport closes one turn of the loop after `close()`.
         await asyncio.sleep(0.01)
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._closed:
-            # It was accepted in the very turn in which the server closed.
+            # The connection was accepted in the turn in which the server closed.
             writer.close()
             return
         task = asyncio.create_task(self._join(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        # Also where it is cancelled before its first step.
+        # Even if the task is cancelled before its first step.
         task.add_done_callback(lambda _: writer.close())
 
     async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -62,7 +62,7 @@ class Gate:
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await self.open.wait()
-            # From the caller's own address: the controller knows a pod by it.
+            # From the client's own address: the controller identifies a pod by it.
             caller = writer.get_extra_info("peername")[0]
             there_reader, there_writer = await asyncio.open_connection(*self._target, local_addr=(caller, 0))
         except OSError:
@@ -74,7 +74,7 @@ class Gate:
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # Before any await: this may be cancelled while it waits.
+            # Before any await: this task may be cancelled while it waits.
             there_writer.close()
             for way in ways:
                 way.cancel()

@@ -1,8 +1,8 @@
-"""A group of Java brokers on a node that can be cut off, for the runners that strike it: an API, the process kubelet with network
+"""A group of Java brokers on a node that can be cut off, for the fault runners: an API, the process kubelet with network
 namespaces, one operator process or several, a NameServer.
 
-With the sandbox's API each operator has a network namespace: a pod can be cut off from it and not from the clients, which run on
-the host. A real kube-apiserver listens on the host's loopback address only, so there the operators run on the host.
+With the sandbox's API each operator has a network namespace: a pod can be cut off from it, but not from clients, which run on
+the host. A real kube-apiserver listens only on the host's loopback address, so there the operators run on the host.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ NAME_SERVER_SECONDS = 90.0
 
 
 class ClusterError(Exception):
-    """What the run needs did not come up, or did not come back: no verdict."""
+    """A part that the run needs did not start or restart: there is no verdict."""
 
 
 def say(text: str) -> None:
-    """Progress, for people: the verdict alone is on stdout."""
+    """Print progress to stderr: stdout has only the verdict."""
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 @dataclass
 class Operators:
-    """The operator processes of a cluster, started and killed together. `places`: each one's address, and what starts it there."""
+    """The operator processes of a cluster, started and killed together. `places`: each operator's address and command prefix."""
 
     folder: Path
     kubeconfig: Path
@@ -71,7 +71,7 @@ class Operators:
         return [address.rpartition(":")[0] for address, _ in self.places]
 
     def start(self) -> None:
-        """Start each at the address that it had before."""
+        """Start each operator, at its earlier address if it had one."""
         known = [word for address, _ in self.places for word in ("--controller-address", address)]
         if len(self.places) > 1:
             known += ["--leader-election-namespace", NAMESPACE]
@@ -90,12 +90,12 @@ class Operators:
         return start(f"operator-{number}", command, log=self.folder / f"operator-{number}.log")
 
     def kill(self) -> None:
-        """SIGKILL to those that run now."""
+        """Send SIGKILL to the running operators."""
         for process in self.processes:
             process.kill()
 
     def check(self) -> None:
-        """Raises ClusterError if one has ended."""
+        """Raise ClusterError if an operator has ended."""
         for process in self.processes:
             if process.process.poll() is not None:
                 raise ClusterError(f"{process.name} ended: {process.tail()}")
@@ -114,11 +114,11 @@ class JavaCluster:
     replicas: int
     name_server: str
     operators: Operators
-    # (when, master epoch, how many in sync): one entry a change of the record.
+    # (time, master epoch, members in sync): one entry a change of the record.
     history: list[tuple[float, int, int]] = field(default_factory=list)
 
     def address_of(self, broker_id: int) -> str | None:
-        """Where a broker takes sends, by the record."""
+        """Return a broker's address for sends, by the record."""
         for replica in self.group.record.get("replicas", []):
             if replica["brokerId"] == broker_id:
                 return replica.get("address") or None
@@ -131,7 +131,7 @@ class JavaCluster:
         return f"{GROUP}-{broker_id}"
 
     def pids(self, broker_id: int) -> dict[str, int]:
-        """The main processes of a member's pod by container."""
+        """Return the main processes of a member's pod by container."""
         found = {
             name: self.kubelet.container_pid(NAMESPACE, self.pod_of(broker_id), name) for name in ("broker", "fence")
         }
@@ -142,19 +142,19 @@ class JavaCluster:
         return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
 
     def fence_log(self) -> list[dict[str, Any]]:
-        """Everything that the fences of all pods told."""
+        """Return the logs of all pods' fences."""
         files = sorted(self.folder.glob("node/logs/*/fence/*.log"))
         lines = (line for file in files for line in file.read_text(encoding="utf-8", errors="replace").splitlines())
         return [json.loads(line) for line in lines if line.startswith("{")]
 
     def namespace_of(self, broker_id: int) -> str:
-        """The network namespace of a member's pod."""
+        """Return the network namespace of a member's pod."""
         address = self.address_of(broker_id)
         assert address is not None
         return self.network.namespace_of(address.rpartition(":")[0])
 
     async def until(self, what: str, holds: Callable[[], bool], seconds: float = READY_SECONDS) -> None:
-        """Raises ClusterError at the deadline."""
+        """Wait for a condition; raise ClusterError at the deadline."""
         deadline = time.monotonic() + seconds
         while not holds():
             self.operators.check()
@@ -163,7 +163,7 @@ class JavaCluster:
             await asyncio.sleep(0.02)
 
     async def until_whole(self, what: str, *, settled_seconds: float = 1.0) -> None:
-        """Until all replicas are in sync and Ready says so, for a while."""
+        """Wait until all replicas are in sync and Ready is True, both for a while."""
         since: float | None = None
 
         def holds() -> bool:
@@ -180,7 +180,7 @@ class JavaCluster:
 
 
 def manifest(name_server: str, *, replicas: int, spec: dict[str, Any]) -> dict[str, Any]:
-    """The BrokerGroup: ours, and what `spec` says instead (None: without)."""
+    """Return the BrokerGroup with `spec`'s fields replaced (None: removed)."""
     own: dict[str, Any] = {
         "implementation": "Java",
         "version": "5.5.0",
@@ -211,7 +211,7 @@ async def java_cluster(
     planes: int = 1,
     programs: ApiServerPrograms | None = None,
 ) -> AsyncIterator[JavaCluster]:
-    """Everything up, the group whole; everything down at the end. `programs`: a real kube-apiserver and etcd as the API."""
+    """Start all parts and wait for the whole group; stop all at the end. `programs`: a real kube-apiserver and etcd as the API."""
     network = NetworkNamespaces(folder / "next-address", bridge=bridge, subnet=ipaddress.IPv4Network(subnet))
     gate = Gate()
     async with contextlib.AsyncExitStack() as stack:
@@ -258,7 +258,7 @@ async def java_cluster(
 
 
 def _kill_brokers(cluster: JavaCluster) -> None:
-    """A Java broker takes ten seconds and more to leave; nobody needs what it would tell."""
+    """Kill the brokers: a Java broker's own shutdown takes ten seconds or more, and no test needs it."""
     for broker_id in cluster.broker_ids():
         for pid in cluster.pids(broker_id).values():
             with contextlib.suppress(ProcessLookupError):
@@ -266,7 +266,7 @@ def _kill_brokers(cluster: JavaCluster) -> None:
 
 
 async def _places(network: NetworkNamespaces, planes: int, *, on_the_host: bool) -> list[tuple[str, tuple[str, ...]]]:
-    """An address for each operator, and what starts a program there."""
+    """Return an address for each operator, and the command prefix that starts a program there."""
     if on_the_host:
         return [(f"{network.node_ip}:{free_port(network.node_ip)}", ()) for _ in range(planes)]
     attached = [await network.attach(f"operator-{number}") for number in range(planes)]
@@ -322,7 +322,7 @@ async def _stop_watching(tasks: list[asyncio.Task[None]]) -> None:
 
 
 def cut_off(namespace: str, addresses: list[str]) -> None:
-    """Drop everything between a pod and some addresses, both ways, without a word to anybody."""
+    """Silently drop all packets between a pod and some addresses, both ways."""
     those = ", ".join(addresses)
     rules = (
         "table inet cut {\n"
@@ -334,7 +334,7 @@ def cut_off(namespace: str, addresses: list[str]) -> None:
 
 
 def heal(namespace: str) -> None:
-    """Let everything through again; nothing where the pod is gone with its namespace."""
+    """End the cut; a no-op if the pod is gone with its namespace."""
     with contextlib.suppress(subprocess.CalledProcessError):
         _nft(namespace, "delete table inet cut\n")
 
@@ -346,6 +346,6 @@ def _nft(namespace: str, rules: str) -> None:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The first document of a manifest."""
+    """Return the first document of a manifest."""
     first: dict[str, Any] = next(iter(yaml.safe_load_all(path.read_text(encoding="utf-8"))))
     return first

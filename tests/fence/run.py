@@ -1,18 +1,18 @@
-"""Shows the fence with unmodified Java brokers (issue 6, item 6; ADR 8): frozen masters, cut-off masters, and what happens
-without.
+"""Shows the fence with unmodified Java brokers (issue 6, item 6; ADR 8): frozen masters, cut-off masters, and a control
+without fences.
 
     python -m tests.fence.run                                   30 freezes, 30 partitions, 12 unfenced freezes as the control
     python -m tests.fence.run --freezes 3 --partitions 3 --control 3 --outages 1
 
-* *Freeze*: SIGSTOP of the master while sends wait in its sockets, SIGCONT when another one is master and has acknowledged.
-* *Partition*: nftables drops everything between the master's pod and operator and replicas, clients still reach it; its node
-  is cut off from the API too, so that the only fence left is the one in the pod.
-* *Outage*: the only operator is killed and comes back after several isolation timeouts: no master may die of it.
-* *Pause* (``--pauses``): broker and in-pod fence frozen together on a node that is cut off, the broker woken first. The fence
-  can only be quick then; counted by itself.
-* *Control*: freezes with neither fence. They lose some, or the test shows nothing.
+* *Freeze*: SIGSTOP of the master while sends wait in its sockets, SIGCONT after another master has acknowledged.
+* *Partition*: nftables drops all traffic of the master's pod with operator and replicas, clients still reach it; its node
+  is cut off from the API too, so that only the fence in the pod is left.
+* *Outage*: the only operator is killed and restarted after several isolation timeouts: no master may die of it.
+* *Pause* (``--pauses``): broker and in-pod fence freeze together on a node that is cut off, the broker wakes first. The fence
+  can then only be quick; pauses are counted separately.
+* *Control*: freezes without fences. They must lose messages, or the test proves nothing.
 
-After each strike everything acknowledged so far is looked for in the log of the master there is then. The last line of the
+After each strike the then master's log must have all messages acknowledged so far. The last line of the
 output is JSON.
 """
 
@@ -50,10 +50,10 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 ELECTED_SECONDS = 30.0
 READ_SECONDS = 60.0
 ENOUGH_CONTROLS = 10
-# As measured: what a master has in flight when it freezes is given up after 3 s.
+# Measured: a frozen master's messages in flight are given up after 3 s.
 HEARTBEAT_TIMEOUT_MS = 1500
 SPY_PAUSE_SECONDS = 0.03
-# A backlog as large as it can be, where few strikes are made (all of the log is read after each).
+# The largest possible backlog if there are few strikes (each reads the whole log).
 CONTROL_PAUSE_SECONDS = 0.01
 OUTAGE_SECONDS = 10.0
 BRIDGE, SUBNET = "bgfen0", "10.91.0.0/24"
@@ -61,7 +61,7 @@ BRIDGE, SUBNET = "bgfen0", "10.91.0.0/24"
 
 @dataclass
 class Tally:
-    """What was struck and what it cost."""
+    """The strikes and their cost."""
 
     struck: dict[str, int] = field(default_factory=dict)
     lost: dict[str, int] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Tally:
 
 @dataclass
 class Strikes:
-    """One cluster under spies, and the ways to strike it."""
+    """One cluster with spies, and its kinds of strikes."""
 
     cluster: JavaCluster
     ledger: Ledger
@@ -84,7 +84,7 @@ class Strikes:
     known_lost: set[str] = field(default_factory=set)
 
     async def strike(self, kind: str, how: Callable[[int], Awaitable[None]]) -> None:
-        """One strike, until the group is whole again, and the account."""
+        """Make one strike, wait until the group is whole, and account for messages."""
         group = self.cluster.group
         master = group.master_id
         if master is None:
@@ -114,7 +114,7 @@ class Strikes:
             await asyncio.sleep(0.5)
 
     async def _another_master(self, kind: str, epoch: int) -> None:
-        """Until another one is master and acknowledges."""
+        """Wait until another master acknowledges."""
         began = asyncio.get_running_loop().time()
         await self.cluster.until("another master", lambda: self.cluster.group.master_epoch > epoch, ELECTED_SECONDS)
         count = len(self.ledger.acknowledgements)
@@ -124,7 +124,7 @@ class Strikes:
         self.tally.failovers_ms.setdefault(kind, []).append((asyncio.get_running_loop().time() - began) * 1000)
 
     async def freeze(self, master: int) -> None:
-        """With the whole of the fence: the operator's and the pod's."""
+        """Freeze the master with both fences, the operator's and the pod's."""
         epoch = self.cluster.group.master_epoch
         with hold(self.cluster.pids(master)["broker"]) as broker:
             broker.freeze()
@@ -133,7 +133,7 @@ class Strikes:
             broker.thaw()
 
     async def partition(self, master: int) -> None:
-        """With the pod's fence alone."""
+        """Cut the master off, with only the pod's fence."""
         epoch, cluster = self.cluster.group.master_epoch, self.cluster
         namespace = cluster.namespace_of(master)
         others = [cluster.address_of(other) for other in cluster.broker_ids() if other != master]
@@ -148,7 +148,7 @@ class Strikes:
             cluster.gate.open.set()
 
     async def pause(self, master: int) -> None:
-        """Broker and fence together, on a node that is cut off."""
+        """Freeze broker and fence together, on a node that is cut off."""
         epoch = self.cluster.group.master_epoch
         pids = self.cluster.pids(master)
         with hold(pids["broker"]) as broker, hold(pids["fence"]) as fence:
@@ -164,7 +164,7 @@ class Strikes:
                 self.cluster.gate.open.set()
 
     async def outage(self, master: int) -> None:
-        """No controller anywhere, for everybody."""
+        """Kill the only controller for a while."""
         epoch, killed = self.cluster.group.master_epoch, self._killed()
         self.cluster.operators.kill()
         await asyncio.sleep(OUTAGE_SECONDS)
@@ -183,7 +183,7 @@ class Strikes:
         return sum(line["event"] == "killed" for line in self.cluster.fence_log())
 
     async def freeze_unfenced(self, master: int) -> None:
-        """With no fence at all: the node is cut off, and the pod has none."""
+        """Freeze the master without fences: the node is cut off, and the pod has none."""
         epoch = self.cluster.group.master_epoch
         with hold(self.cluster.pids(master)["broker"]) as broker:
             self.cluster.gate.open.clear()
@@ -201,7 +201,7 @@ class Strikes:
 async def under_spies(
     folder: Path, tally: Tally, options: argparse.Namespace, *, isolation: bool
 ) -> AsyncIterator[Strikes]:
-    """A group of three Java brokers, and producers that never stop."""
+    """Start a group of three Java brokers, and producers that never stop."""
     await asyncio.to_thread(_empty, folder)
     failover = {"heartbeatTimeoutMilliseconds": HEARTBEAT_TIMEOUT_MS, "isolation": {"enabled": isolation}}
     spec = {"failover": failover, "version": options.java_version}
@@ -236,7 +236,7 @@ def _empty(folder: Path) -> None:
 
 
 async def run_all(options: argparse.Namespace, folder: Path) -> tuple[Tally, Tally]:
-    """The fenced strikes on one cluster, the control on another."""
+    """Run the fenced strikes on one cluster, and the control on another."""
     fenced, control = Tally(), Tally()
     if options.freezes + options.partitions + options.outages + options.pauses:
         async with under_spies(folder / "fenced", fenced, options, isolation=True) as strikes:
@@ -256,7 +256,7 @@ async def run_all(options: argparse.Namespace, folder: Path) -> tuple[Tally, Tal
 
 
 def verdict(fenced: Tally, control: Tally) -> dict[str, Any]:
-    """The line of JSON."""
+    """Return the verdict for the JSON line."""
     return {
         "freezes": fenced.struck.get("freeze", 0),
         "partitions": fenced.struck.get("partition", 0),
@@ -301,7 +301,7 @@ def main(arguments: list[str]) -> int:
         say(f"{name}: {why}")
     if failed:
         return 2
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started is stopped, also when we are
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # stop all started processes, also after SIGTERM
     with contextlib.ExitStack() as stack:
         folder = options.directory or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         try:

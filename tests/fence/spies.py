@@ -1,7 +1,7 @@
-"""Producers that never stop sending: one follows the record, and each broker has one that always sends to that very broker.
+"""Producers that never stop sending: one follows the record, and one for each broker always sends to that broker.
 
-So a stale master that still acknowledges is caught whatever the record says. They do not wait for an answer before they send
-the next: a frozen broker finds a backlog in its sockets when it wakes.
+So they catch a stale master that still acknowledges, regardless of the record. They send without waiting for the
+previous answer: a frozen broker finds a backlog in its sockets when it wakes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MOST_OUTSTANDING = 400
 
 @dataclass
 class Spy:
-    """Sends one message every ``pause_seconds``, each with a key of its own; what was acknowledged is in the ledger."""
+    """Sends one message every ``pause_seconds``, each with its own key; the ledger has the acknowledged ones."""
 
     route: Route
     broker_name: str
@@ -42,7 +42,7 @@ class Spy:
     _outstanding: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Send until cancelled."""
         client = RemotingClient(connect_timeout_seconds=0.5)
         try:
             for number in itertools.count():

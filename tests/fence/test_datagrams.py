@@ -1,4 +1,4 @@
-"""The fence's UDP port against strangers: questions need no key and have no effect, and only the key's holder kills or proves."""
+"""The fence's UDP port against strangers: questions need no key and have no effect; kills and proofs need the key."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def peers() -> Iterator[Peers]:
 
 
 class Flood:
-    """A socket that always has one more datagram; after too many of them the test ends instead of going on for ever."""
+    """A socket that always has one more datagram; after too many of them the test fails instead of running for ever."""
 
     def __init__(self, datagram: bytes | OSError) -> None:
         self._datagram = datagram
@@ -60,17 +60,17 @@ class Flood:
     def recvfrom(self, _: int) -> tuple[bytes, tuple[str, int]]:
         self.taken += 1
         assert self.taken < 10_000, (
-            "the fence does nothing else any more: it kills nobody, or, once it comes back, a healthy one"
+            "the fence is busy with datagrams: it misses a kill, or later kills a healthy broker"
         )
         if isinstance(self._datagram, OSError):
             raise self._datagram
         return self._datagram, (HOST, 9)
 
     def sendto(self, _: bytes, __: tuple[str, int]) -> None:
-        """Answers go nowhere."""
+        """Drop the answer."""
 
     def close(self) -> None:
-        """Nothing to close."""
+        """No-op."""
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_flood_does_not_keep_the_fence_from_looking(
 
 
 def test_who_was_not_asked_is_not_believed(peers: Peers) -> None:
-    """Neither a guessed nonce nor one that was used already."""
+    """The fence accepts neither a guessed nonce nor a used one."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         other.bind((HOST, 0))
         other.settimeout(5)
@@ -102,7 +102,7 @@ def test_who_was_not_asked_is_not_believed(peers: Peers) -> None:
 
 
 def test_the_network_policy_of_the_docs_lets_the_fences_of_a_group_hear_each_other_and_the_operator() -> None:
-    """It was written before there was a fence. Without UDP no excuse is ever heard, and a restart of all operators kills."""
+    """The policy was older than the fence. Without UDP no peer can excuse a master, so a restart of all operators kills it."""
     page = (Path(__file__).parents[2] / "docs" / "concepts" / "security.md").read_text(encoding="utf-8")
     [text] = [part for part in page.split("```yaml\n")[1:] if "kind: NetworkPolicy" in part.split("```")[0]]
     policy = yaml.safe_load(text.split("```")[0])["spec"]
@@ -114,7 +114,7 @@ def test_the_network_policy_of_the_docs_lets_the_fences_of_a_group_hear_each_oth
 
 
 def test_where_addresses_lead_to_no_fence_the_pods_are_asked_and_only_the_right_one_answers() -> None:
-    """Members behind load balancers: no fence answers at the advertised address, which may even be a name."""
+    """Members behind load balancers: no fence answers at the advertised address, which may also be a host name."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind((HOST, 0))
         port = free.getsockname()[1]
@@ -135,9 +135,9 @@ def test_where_addresses_lead_to_no_fence_the_pods_are_asked_and_only_the_right_
 
 
 def _read_one(of: Peers, own_id: int) -> list[Word]:
-    """What the next datagrams say; waits for the first one."""
+    """Wait for a datagram, and return the content of those that arrived."""
     ready, _, _ = select.select([of.socket], [], [], 5.0)
-    assert ready, "nobody asked, or answered"
+    assert ready, "no question or answer arrived"
     return of.read(own_id=own_id, hears_none_for_seconds=4.0)
 
 
@@ -149,7 +149,7 @@ STARTED = 12.5
 
 @dataclass
 class Broker:
-    """Counts how often it was killed; `dies` is what the fence can say of it."""
+    """Counts its kills; `dies` is the fence's proof of its death."""
 
     dies: bool = True
     kills: int = 0
@@ -161,7 +161,7 @@ class Broker:
 
 @dataclass
 class Scene:
-    """One fence, and an operator beside it that may know another key or mean another pod."""
+    """One fence, and an operator that may have another key or order another pod."""
 
     folder: Path
     broker: Broker = field(default_factory=Broker)
@@ -195,14 +195,14 @@ def test_an_order_kills_and_is_confirmed(scene: Scene) -> None:
 
 
 def test_without_the_key_nothing_is_answered_and_nobody_dies(scene: Scene) -> None:
-    """Not even the question: the port is no echo for senders that are forged."""
+    """Not even a question gets an answer: the port must not send replies to forged addresses."""
     assert scene.say(Message(QUESTION, NONCE), key=OTHER_KEY) is None
     assert scene.say(Message(ORDER, NONCE, scene.challenge()), key=OTHER_KEY) is None
     assert scene.broker.kills == 0
 
 
 def test_an_order_for_another_pod_kills_nobody(scene: Scene) -> None:
-    """All fences of a group have one key: the pod's uid is what tells them apart."""
+    """All fences of a group share one key: only the pod's uid distinguishes them."""
     assert scene.say(Message(ORDER, NONCE, scene.challenge()), pod=OTHER_POD) is None
     assert scene.say(Message(QUESTION, NONCE), pod=OTHER_POD) is None
     assert scene.broker.kills == 0
@@ -217,11 +217,11 @@ def test_a_changed_bit_is_no_order(scene: Scene, bit: int) -> None:
 
 
 def test_an_order_that_was_overheard_kills_nobody_later(scene: Scene) -> None:
-    """It may have been held back on its way; the master was heard again meanwhile, and lives."""
+    """An attacker may delay an order until a controller has heard the master again, which must then live."""
     order = Message(ORDER, NONCE, scene.challenge())
     scene.now += CHALLENGE_SECONDS
     assert scene.say(order) is None
-    scene.challenge()  # the question was overheard too, and is asked again: another challenge
+    scene.challenge()  # the attacker repeats the overheard question too, and gets another challenge
     assert scene.say(order) is None
     assert scene.broker.kills == 0
 
@@ -266,7 +266,7 @@ def test_what_is_no_key_is_none(tmp_path: Path, text: str) -> None:
 
 
 def test_questions_that_are_said_again_and_again_fill_no_memory(scene: Scene) -> None:
-    """Also a listener has only those that an operator once asked."""
+    """An eavesdropper has only an operator's questions to repeat."""
     for number in range(1000):
         scene.challenge(number.to_bytes(16, "big"))
     assert len(scene.fence._asked) <= 16

@@ -1,4 +1,4 @@
-"""When the fence kills: every case of ADR 8, with time as a number."""
+"""When the fence kills: every case of ADR 8, with time as a plain number."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HEARS = float("inf")
 
 
 def first_kill(core: FenceCore, begin: float, end: float, *, peers: dict[int, float] | None = None) -> float | None:
-    """Tick through a time; ``peers`` have heard no controller since the given moments (or HEARS), and answer every tick."""
+    """Return the first kill over a span of ticks; ``peers`` answer each tick with the time since which they hear no controller."""
     now = begin
     while now < end:
         for member in core.asks_others(now):
@@ -71,7 +71,7 @@ def test_a_slave_is_never_killed_for_isolation() -> None:
 
 
 def test_a_slave_by_the_last_word_that_says_it_is_master_dies() -> None:
-    """It was elected after the last question: only the broker itself knows."""
+    """It was elected after the last question to a controller: only the broker itself knows."""
     core = FenceCore(RULES, started_at=0.0)
     core.controller_answered(0.0, told(master=2), asked_at=0.0)
     assert core.asks_local(2.0)
@@ -93,13 +93,13 @@ def test_a_master_that_does_not_say_what_it_is_dies(role: LocalRole) -> None:
 
 
 def test_no_controller_for_anybody_kills_nobody() -> None:
-    """All operators are away, for as long as they like."""
+    """All operators are down, for any length of time."""
     core = master_heard_at(0.0)
     assert first_kill(core, 0.0, 120.0, peers={2: 0.2, 3: -0.2}) is None
 
 
 def test_a_restart_of_all_operators_kills_nobody() -> None:
-    """The others may hear the new one a little earlier than we."""
+    """The peers may hear the new operator a little earlier than this fence."""
     core = master_heard_at(0.0)
     assert first_kill(core, 0.0, 20.0, peers={2: 0.0, 3: 0.0}) is None
     assert first_kill(core, 20.0, 21.0, peers={2: HEARS, 3: 0.0}) is None
@@ -135,7 +135,7 @@ def test_a_master_alone_in_its_set_can_be_replaced_by_nobody() -> None:
 
 
 def test_an_excuse_ends_with_the_peer() -> None:
-    """After an outage of all controllers a peer is lost: less than fenceTimeout is left."""
+    """After an outage of all controllers a peer dies: less than fenceTimeout is left."""
     core = master_heard_at(0.0)
     assert first_kill(core, 0.0, 60.0, peers={2: 0.0, 3: 0.0}) is None
     killed = first_kill(core, 60.0, 70.0, peers={2: 0.0})
@@ -144,9 +144,9 @@ def test_an_excuse_ends_with_the_peer() -> None:
 
 
 def test_starved_or_not_the_excuse_is_about_who_was_cut_off_when_we_were() -> None:
-    """What we did not do for want of a processor is forgiven; that a peer heard a controller long after we did is not excused.
+    """Starved time is not counted; but a peer that heard a controller long after this fence did is no excuse.
 
-    It was cut off 2.5 s after us, is alive to the controllers when they count us as fenced, and may be elected then.
+    The peer was cut off 2.5 s later, so controllers still count it as alive when this fence's time is up, and may elect it.
     """
     core = master_heard_at(0.0)
     core.woke(1.5, 1.5, starved_seconds=1.5)
@@ -156,7 +156,7 @@ def test_starved_or_not_the_excuse_is_about_who_was_cut_off_when_we_were() -> No
 
 
 def test_the_heartbeat_that_was_not_sent_any_more_shortens_how_much_later_a_peer_may_be_cut_off() -> None:
-    """Rare heartbeats: a peer that was cut off `fenceTimeout` less one heartbeat later still counts as alive at the election."""
+    """With rare heartbeats a peer cut off `fenceTimeout` minus one interval later still counts as alive at the election."""
     rules = replace(RULES, heartbeat_interval_seconds=1.0)
     assert rules.blind_seconds(2.5) == 2.5 - (rules.fence_timeout_seconds - 1.0)
     core = FenceCore(rules, started_at=-100.0)
@@ -169,7 +169,7 @@ def test_the_heartbeat_that_was_not_sent_any_more_shortens_how_much_later_a_peer
 
 
 def test_a_peer_that_heard_a_controller_for_a_moment_excuses_nobody_again() -> None:
-    """Its controllers counted us as silent already, and elect it ``fenceTimeout`` after that moment, whether it is heard or not."""
+    """Its controllers already count this broker as silent, and elect the peer ``fenceTimeout`` after that, heard or not."""
     core = master_heard_at(0.0)
     assert first_kill(core, 0.0, 20.0, peers={2: 0.0, 3: 0.0}) is None
     killed = first_kill(core, 20.0, 60.0, peers={2: 20.1, 3: 0.0})
@@ -178,7 +178,7 @@ def test_a_peer_that_heard_a_controller_for_a_moment_excuses_nobody_again() -> N
 
 
 def test_a_word_that_was_read_late_excuses_from_the_moment_of_its_question_on() -> None:
-    """A starved fence reads the answers of a moment ago: they excuse, but not for longer than if they had been read at once."""
+    """A starved fence reads answers late: they excuse for no longer than if it had read them at once."""
     left = RULES.left_after_excuse_seconds
     core = master_heard_at(0.0)
     assert first_kill(core, 0.0, 60.0, peers={2: 0.0, 3: 0.0}) is None
@@ -202,7 +202,7 @@ def test_a_short_freeze_costs_nothing() -> None:
 
 
 def test_a_busy_machine_is_no_freeze() -> None:
-    """We wanted to run and were not let: nobody had the chance to answer us."""
+    """The fence was runnable but got no processor time, so no peer could answer it."""
     core = master_heard_at(0.0)
     core.woke(1.5, 1.5, starved_seconds=1.4)
     assert core.look(2.6) is None
@@ -221,7 +221,7 @@ def test_what_is_forgiven_ends_before_another_can_be_elected() -> None:
 
 
 def test_half_starved_is_half_forgiven() -> None:
-    """It was forgiven whole: a pod that was stopped for seconds on a busy machine lived on."""
+    """It used to be forgiven in full: a pod stopped for seconds on a busy machine lived on."""
     core = master_heard_at(0.0)
     core.woke(3.0, 3.0, starved_seconds=1.0)
     assert core.look(3.0) is None
@@ -263,7 +263,7 @@ def test_a_frozen_broker_that_was_deposed_dies() -> None:
 
 
 def test_a_deposed_broker_that_is_starting_is_left_alone() -> None:
-    """It died, which is why another was elected, and its next process does not answer yet."""
+    """It died, so another master was elected, and its next process does not answer yet."""
     core = master_heard_at(0.0)
     core.controller_answered(0.5, told(master=2, epoch=6), asked_at=0.5)
     for now in range(1, 20):
@@ -283,7 +283,7 @@ def test_a_deposed_broker_that_steps_down_is_left_alone() -> None:
 
 
 def test_a_master_with_no_other_replica_alive_for_long_enough_is_alone() -> None:
-    """Its preStop hook waits for a new master: for the last broker of a deleted group, it waited 20 s for nobody."""
+    """The preStop hook waits for a new master: for a deleted group's last broker it waited 20 s in vain."""
     core = master_heard_at(0.0)
     for now in (1.0, 2.0, 3.9):
         core.controller_answered(now, told(in_sync=(1,)), asked_at=now)
@@ -297,12 +297,12 @@ def test_a_master_with_no_other_replica_alive_for_long_enough_is_alone() -> None
 
 
 def test_a_master_whose_whole_group_stops_is_alone_at_once() -> None:
-    """Nobody will be elected, so its preStop hook has nothing to wait for: a group that is deleted or hibernated."""
+    """In a deleted or hibernated group no member is elected, so the preStop hook has nothing to wait for."""
     core = master_heard_at(0.0)
     core.controller_answered(0.5, replace(told(), stops=True), asked_at=0.5)
     assert core.role_word == "alone"
     core.controller_answered(1.0, told(), asked_at=1.0)
-    assert core.role_word == "master", "the owner thought better of it"
+    assert core.role_word == "master", "the stop was revoked"
 
 
 @pytest.mark.parametrize("stops", [True, False])
@@ -332,7 +332,7 @@ def test_a_deposed_broker_that_never_steps_down_dies() -> None:
 
 
 def test_a_fence_that_never_heard_anybody_kills_only_a_broker_that_says_it_is_master() -> None:
-    """The fence was started again in an isolated pod; a starting pod without controllers has no master in it."""
+    """The fence restarted in an isolated pod; a pod that starts without controllers holds no master."""
     starting = FenceCore(RULES, started_at=0.0, heard_before=True)
     assert first_kill(starting, 0.0, 60.0) is None
     restarted = FenceCore(RULES, started_at=0.0, heard_before=True)
@@ -341,7 +341,7 @@ def test_a_fence_that_never_heard_anybody_kills_only_a_broker_that_says_it_is_ma
 
 
 def test_a_fence_that_understands_no_controller_kills_nobody() -> None:
-    """They may speak TLS only: it must not end every master once."""
+    """The controllers may speak only TLS: the fence must not kill every master for that."""
     core = FenceCore(RULES, started_at=0.0)
     core.local_answered(2.0, LocalRole.MASTER, process_age_seconds=100.0)
     assert core.look(2.6) is None
@@ -353,7 +353,7 @@ def test_a_controller_that_does_not_know_the_group_is_a_controller() -> None:
     assert core.look(4.0) is None
 
 
-Stall = tuple[float, float, float]  # from when, for how long, how much of it starved (a share)
+Stall = tuple[float, float, float]  # start, length, starved share
 
 stalls = st.lists(
     st.tuples(st.floats(0.0, 2.0), st.floats(0.3, 8.0), st.floats(0.0, 1.0)), max_size=12
@@ -363,9 +363,9 @@ stalls = st.lists(
 def run_starved(
     core: FenceCore, plan: list[Stall], *, until: float, cut: float, answer_seconds: float = 0.01
 ) -> float | None:
-    """The loop of watchman.py in virtual time: stalls with running in between; a controller answers what was asked before the cut.
+    """Run the loop of watchman.py in virtual time with stalls; a controller answers questions sent before the cut.
 
-    Returns when the broker was killed.
+    Return the time of the broker's kill.
     """
     now, asked_at = 0.0, 0.0
     pending = list(plan)
@@ -399,20 +399,20 @@ limits = st.builds(
 
 
 def earliest_election_seconds(rules: FenceRules) -> float:
-    """After the cut: the last heartbeat left one interval before it."""
+    """Return the earliest election after the cut: the last heartbeat left one interval before the cut."""
     return rules.heartbeat_timeout_seconds + rules.fence_timeout_seconds - rules.heartbeat_interval_seconds
 
 
 @given(rules=limits, plan=stalls, cut=st.floats(0.0, 10.0))
 def test_however_starved_the_first_look_after_the_bound_kills(rules: FenceRules, plan: list[Stall], cut: float) -> None:
-    """And the bound lies before the moment in which another one can be elected."""
+    """And the bound lies before the first moment at which another member can be elected."""
     assert rules.bound_seconds < earliest_election_seconds(rules)
     core = FenceCore(rules, started_at=0.0)
     core.controller_answered(0.0, told(), asked_at=0.0)
     longest_stall = max((stall for _, stall, _ in plan), default=0.0)
     killed = run_starved(core, plan, until=cut + rules.bound_seconds + 100.0, cut=cut)
     assert killed is not None
-    # It was last heard at the cut or before; a look comes a tick, or a stall, after the bound.
+    # The last contact was at the cut or before; the next look comes a tick, or a stall, after the bound.
     assert killed <= cut + rules.bound_seconds + longest_stall + 2 * TICK
     heard_for_seconds = core.hears_none_for_seconds(killed)
     assert heard_for_seconds is not None
@@ -421,7 +421,7 @@ def test_however_starved_the_first_look_after_the_bound_kills(rules: FenceRules,
 
 @given(rules=limits, gaps=st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12))
 def test_who_is_starved_for_less_than_the_bound_at_a_time_kills_nobody(rules: FenceRules, gaps: list[float]) -> None:
-    """Controllers answer whenever we are let run for two periods: then nobody dies of a busy machine."""
+    """If the fence runs for two periods, controllers answer it: then a busy machine kills no broker."""
     period = rules.question_period_seconds
     stall = rules.bound_seconds - period - 4 * TICK
     if stall < 0.3:
@@ -451,14 +451,14 @@ def test_whoever_can_be_elected_finds_us_dead(
     interval: float,
     starved: float,
 ) -> None:
-    """Two replicas are cut off, the other one possibly later than we: it is elected only after our death, starved as we were.
+    """Two replicas are cut off, the other possibly later: it is elected only after this broker's death, however starved.
 
     The controllers elect at ``cut_us - interval + heartbeat + fence_timeout`` at the earliest,
-    and only who was heard within ``heartbeat``.
+    and only a member heard within ``heartbeat``.
     """
     rules = FenceRules(isolation, fence_timeout, heartbeat, interval)
-    # A kill comes at the first look after isolation or bound. The CRD refuses what leaves no time until the election, but not what
-    # leaves less than two looks: that stays open (docs/concepts/architecture.md).
+    # A kill comes at the first look after isolation or bound. The CRD refuses settings without time until the election, but not
+    # settings with less than two looks: that stays open (docs/concepts/architecture.md).
     left = min(earliest_election_seconds(rules) - isolation, fence_timeout / 3)
     if 2 * interval > heartbeat or left <= 2 * TICK:
         return
@@ -476,7 +476,7 @@ def test_whoever_can_be_elected_finds_us_dead(
 def test_after_an_outage_of_all_who_is_heard_first_finds_us_dead(
     isolation: float, fence_timeout: float, heals: float
 ) -> None:
-    """Controllers that hear one replica again fence us at once, and elect it ``fence_timeout`` later."""
+    """Controllers that hear one replica again fence the other at once, and elect it ``fence_timeout`` later."""
     core = FenceCore(
         FenceRules(isolation, fence_timeout, heartbeat_timeout_seconds=10.0, heartbeat_interval_seconds=0.5),
         started_at=-1.0,

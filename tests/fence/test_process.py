@@ -1,6 +1,6 @@
-"""The fence as a process: beside a broker's process that it finds by its marks, with a controller and peers that answer or do not.
+"""The fence as a process: it finds the broker's process by its marks; a controller and peers answer it or not.
 
-Everything is on addresses of 127.0.0.0/8: three members on three hosts, ports as in pods.
+All addresses are in 127.0.0.0/8: three members on three hosts, ports as in pods.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DEADLINE_SECONDS = 20.0
 
 
 class Controller(QuietHandler):
-    """Answers 1006 with what the test says, or to nothing at all; with certificates it speaks TLS only, and asks for one."""
+    """Answers 1006 with the test's state, or no request at all; with certificates it accepts only TLS with a client certificate."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Controller(QuietHandler):
 
 @dataclass
 class Pod:
-    """A broker that does nothing, and its fence."""
+    """An idle broker process and its fence."""
 
     host: str
     broker: asyncio.subprocess.Process
@@ -107,7 +107,7 @@ async def until(condition: Callable[[], bool], what: str) -> None:
 
 
 class Group:
-    """Three pods and the one controller that they know."""
+    """Three pods and their one controller."""
 
     def __init__(self, folder: Path) -> None:
         number = uuid.uuid4().int
@@ -115,7 +115,7 @@ class Group:
         self.port = 10911
         self.controller = Controller(self.hosts, self.port)
         self.controller_port = 0
-        # With which certificate the controller speaks, and what the fences are told of that.
+        # The controller's certificate, and the fences' TLS settings.
         self.certificate: TlsFiles | None = None
         self.asks_for = ClientCertificates.NONE
         self.tls_environment: dict[str, str] = {}
@@ -128,7 +128,7 @@ class Group:
         self.tls_environment = {"FENCE_CONTROLLER_TLS": "true", "FENCE_CONTROLLER_CA": str(believed)}
 
     def ask_for_certificates(self, shown: TlsFiles | None) -> None:
-        """From now on; `shown` is what the fences have to show."""
+        """Require certificates from now on; `shown` is the fences' own."""
         self.asks_for = ClientCertificates.REQUIRED
         if shown is not None:
             files = {"FENCE_CONTROLLER_CERTIFICATE": shown.certificate, "FENCE_CONTROLLER_KEY": shown.key}
@@ -209,9 +209,9 @@ async def group(tmp_path: Path) -> AsyncIterator[Group]:
 
 
 async def test_an_isolated_master_is_killed_and_nobody_else(group: Group) -> None:
-    """The others' fences do not answer: they may hear a controller.
+    """The peers' fences do not answer: they may hear a controller.
 
-    CNPG #7407, #7465: the same where nobody reaches the old master from outside.
+    CNPG #7407, #7465: the same with an old master that is unreachable from outside.
     """
     await group.start()
     for pod in group.pods[1:]:
@@ -226,7 +226,7 @@ async def test_an_isolated_master_is_killed_and_nobody_else(group: Group) -> Non
 async def test_without_any_controller_everybody_lives_on(group: Group) -> None:
     await group.start()
     await group.stop_controller()
-    await asyncio.sleep(3 * ISOLATION_MILLISECONDS / 1000)  # that nothing happens takes as long as it takes
+    await asyncio.sleep(3 * ISOLATION_MILLISECONDS / 1000)  # the absence of a kill needs the whole time
     await group.start_controller()
     await asyncio.sleep(2 * ISOLATION_MILLISECONDS / 1000)
     assert all(pod.broker.returncode is None and not pod.told("killed") for pod in group.pods)
@@ -256,11 +256,11 @@ async def test_a_stopped_broker_dies_of_it_too(group: Group) -> None:
 async def test_a_stopped_broker_of_a_pod_that_is_deleted_is_killed_and_a_running_one_is_left_to_its_sigterm(
     group: Group,
 ) -> None:
-    """The kubelet tells a pod's deletion to every container: a stopped broker cannot hear it, and holds up the failover."""
+    """The kubelet sends SIGTERM to every container of a deleted pod: a stopped broker cannot handle it, and delays the failover."""
     await group.start(pods=2)
     stopped, running = group.pods
     stopped.broker.send_signal(signal.SIGSTOP)
-    # A process left suspended in the container (kubectl exec, Ctrl-Z) carries the broker's marks, and is not the broker.
+    # A process suspended in the container (kubectl exec, Ctrl-Z) has the broker's marks, but is not the broker.
     beside = await asyncio.create_subprocess_exec("sleep", "1000", env=running.broker_environment)
     beside.send_signal(signal.SIGSTOP)
     for pod in group.pods:
@@ -300,7 +300,7 @@ async def test_the_fence_of_a_python_broker_kills_it_only_if_it_is_stopped_when_
 async def test_a_stopped_broker_is_killed_by_the_operators_order_and_its_death_is_proven(
     tmp_path: Path, module: str
 ) -> None:
-    """By both kinds of fence, and by no order of another key: that one is silence."""
+    """Both kinds of fence obey the operator's key, and ignore an order with another key."""
     host = Group(tmp_path).hosts[0]
     (tmp_path / "key").write_text((b"k" * 32).hex(), encoding="ascii")
     mark = {**os.environ, "POD_UID": str(uuid.uuid4())}
@@ -337,7 +337,7 @@ async def test_a_stopped_broker_is_killed_by_the_operators_order_and_its_death_i
 
 
 async def test_a_fence_that_never_saw_its_broker_proves_nothing(tmp_path: Path) -> None:
-    """A process that it cannot see may run all the same."""
+    """A process that the fence cannot see may still run."""
     (tmp_path / "key").write_text((b"k" * 32).hex(), encoding="ascii")
     host = Group(tmp_path).hosts[0]
     mark = {
@@ -371,7 +371,7 @@ async def test_the_role_is_in_a_file_and_the_fence_outlives_the_broker(group: Gr
 
 
 async def test_a_fence_started_again_in_an_isolated_pod_knows_that_controllers_were_heard(group: Group) -> None:
-    """The role file outlives it, and what it does not know it does not write over it."""
+    """The role file outlives the fence, which does not overwrite it before it knows the role."""
     await group.start(pods=1)
     file = RoleFile(group.pods[0].run_dir)
     assert file.was_known
@@ -397,7 +397,7 @@ async def test_an_isolated_master_is_killed_where_controllers_speak_tls_only(
 async def test_a_controller_with_a_strangers_certificate_is_not_heard(
     group: Group, authority: Authority, tmp_path: Path
 ) -> None:
-    """Whoever poses as a controller could keep an isolated master alive."""
+    """A false controller could keep an isolated master alive."""
     stranger = await asyncio.to_thread(make_authority, tmp_path / "stranger", "stranger")
     group.speak_tls(stranger.issue("controller"), believed=authority.certificate)
     await group.start_pods(pods=1)
@@ -428,15 +428,15 @@ async def test_an_isolated_master_is_killed_where_controllers_ask_for_a_certific
 async def test_a_fence_that_is_let_in_nowhere_says_why_and_kills_nobody(
     group: Group, authority: Authority, tmp_path: Path, shown: str, why: str
 ) -> None:
-    """It has never heard a controller, so it cannot tell its own mistake from an isolation."""
+    """It has never heard a controller, so it cannot distinguish a wrong certificate from isolation."""
     group.speak_tls(authority.issue("controller"), believed=authority.certificate)
     stranger = await asyncio.to_thread(make_authority, tmp_path / "stranger", "stranger")
     group.ask_for_certificates(None if shown == "none" else stranger.issue("orders.shop"))
     await group.start_pods(pods=1)
     [pod] = group.pods
-    # Not only: the end of a connection may come before what was said on it.
+    # Not only this text: a connection's end may arrive before the alert on it.
     await until(lambda: why in {line["why"] for line in pod.told("controller not understood")}, why)
-    await asyncio.sleep(2 * ISOLATION_MILLISECONDS / 1000)  # that nothing happens takes as long as it takes
+    await asyncio.sleep(2 * ISOLATION_MILLISECONDS / 1000)  # the absence of a kill needs the whole time
     assert pod.role() == ""
     assert group.controller.answered == 0
     assert pod.broker.returncode is None
@@ -444,7 +444,7 @@ async def test_a_fence_that_is_let_in_nowhere_says_why_and_kills_nobody(
 
 @pytest.mark.parametrize("tls", [False, True])
 async def test_it_is_small(group: Group, authority: Authority, tls: bool) -> None:
-    """What a fence may take is stated in ADR 8 and is the container's request; it must fit with TLS too."""
+    """ADR 8 states the fence's memory, which is the container's request; it must suffice with TLS too."""
     if tls:
         group.speak_tls(authority.issue("controller"), believed=authority.certificate)
         group.ask_for_certificates(authority.issue("orders.shop"))

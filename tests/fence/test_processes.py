@@ -1,4 +1,4 @@
-"""A kill of the broker's processes proves their death only if none is left, and only of processes that were held."""
+"""A kill proves the broker's processes dead only if none is left, and only for processes that the fence held."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOW = 1.0
 
 @pytest.fixture
 def broker() -> Iterator[tuple[BrokerProcesses, subprocess.Popen[bytes]]]:
-    """The processes of a pod of its own, with one that runs as its broker."""
+    """Start the processes of a pod, one of them as its broker."""
     uid = str(uuid.uuid4())
     environment = {**os.environ, POD_VARIABLE: uid, CONTAINER_VARIABLE: BROKER_CONTAINER}
     command = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
@@ -48,7 +48,7 @@ def test_what_was_killed_is_proven_dead(broker: tuple[BrokerProcesses, subproces
 def test_what_survives_the_kill_is_not_proven_dead(
     broker: tuple[BrokerProcesses, subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process in an uninterruptible sleep takes no signal."""
+    """A process in an uninterruptible sleep handles no signal."""
     held, process = broker
     monkeypatch.setattr("brokergroup_operator.fence.processes.signal.pidfd_send_signal", lambda pidfd, number: None)
     monkeypatch.setattr("brokergroup_operator.fence.processes._wait_ended", lambda pidfds, until: None)

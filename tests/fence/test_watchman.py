@@ -1,4 +1,4 @@
-"""The order of things after the fence did not run: with a clock that the test moves, and a controller that is a bare socket."""
+"""The order of steps after the fence was stalled: the test moves the clock, and the controller is a bare socket."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TURN_SECONDS = 0.05
 
 
 class Clock:
-    """The boot clock and the scheduler's account, both moved by the test alone: a slow machine changes nothing."""
+    """The boot clock and the scheduler's statistics, both moved only by the test: a slow machine changes nothing."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0
@@ -46,7 +46,7 @@ class Clock:
 
 
 class Scene:
-    """A fence in this process, turn by turn, and its controller."""
+    """A fence in this process, run turn by turn, and its controller."""
 
     def __init__(self, clock: Clock, run_dir: Path) -> None:
         self.clock = clock
@@ -71,7 +71,7 @@ class Scene:
         self.watchman = Watchman(self.settings)
 
     def question(self) -> RemotingCommand:
-        """Turn until the controller is asked."""
+        """Run turns until the controller gets a question."""
         deadline = time.monotonic() + DEADLINE_SECONDS
         while time.monotonic() < deadline:
             self.clock.seconds += TURN_SECONDS
@@ -87,7 +87,7 @@ class Scene:
         raise AssertionError("the controller was not asked")
 
     def answer(self, question: RemotingCommand, *, controllers: str = "") -> None:
-        """We are master; it waits in the socket until the next turn. `controllers`: those that the answer lists."""
+        """Send "you are master", which waits in the socket until the next turn. `controllers`: the answer's list."""
         assert self._connection is not None
         own = ReplicaIdentity("orders", 1, f"{HOST}:{PORT}", alive=True)
         info = ReplicasInfo(
@@ -102,12 +102,12 @@ class Scene:
         return f"{HOST}:{self._listening.getsockname()[1]}"
 
     def asks(self) -> set[str]:
-        """The controllers that the fence knows after the next turn."""
+        """Return the controllers that the fence knows after the next turn."""
         self.watchman.turn(TURN_SECONDS)
         return {str(address) for address in self.watchman._controllers}
 
     def again(self) -> Watchman:
-        """A fence that is started again in the same pod, with the same environment."""
+        """Restart the fence in the same pod, with the same environment."""
         self.watchman.close()
         self.watchman = Watchman(self.settings)
         return self.watchman
@@ -140,7 +140,7 @@ def killed(capsys: pytest.CaptureFixture[str]) -> bool:
 @pytest.mark.parametrize(
     ("starved_share", "stood_seconds", "dies"),
     [
-        (1.0, 3.7, False),  # its question was answered 3.7 s ago, and until 4.5 s nobody can be elected
+        (1.0, 3.7, False),  # its question was answered 3.7 s ago, and no member can be elected before 4.5 s
         (1.0, 4.1, True),  # starved past the bound
         (0.0, 4.2, True),  # frozen: the broker has woken with us
         (0.3, 4.2, True),
@@ -150,7 +150,7 @@ def test_after_a_stall(
     scene: Scene, capsys: pytest.CaptureFixture[str], starved_share: float, stood_seconds: float, dies: bool
 ) -> None:
     scene.answer(scene.question())
-    waiting = scene.question()  # it was asked a fifth of 1.5 s after the one before
+    waiting = scene.question()  # it was sent a fifth of 1.5 s after the previous one
     scene.answer(waiting)
     scene.clock.seconds += stood_seconds
     scene.clock.starved_seconds += stood_seconds * starved_share
@@ -161,7 +161,7 @@ def test_after_a_stall(
 def test_the_pods_behind_the_groups_name_are_asked_for_their_word(
     scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All operators are gone, and the member's own address leads to no fence: the master lives as long as its pod answers."""
+    """All operators are down, and the peer's address leads to no fence: the master lives as long as the peer's pod answers."""
     monkeypatch.setattr(scene.watchman, "_settings", replace(scene.watchman._settings, pods="orders-members.shop"))
     asked: list[tuple[int, tuple[str, ...]]] = []
     monkeypatch.setattr(
@@ -181,7 +181,7 @@ def test_the_pods_behind_the_groups_name_are_asked_for_their_word(
 def test_another_number_of_controllers_is_learned_from_their_answers(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """replicaCount 1 to 2: the one that the pod was made with stops, and the fence is answered by the other."""
+    """replicaCount 1 to 2: the controller of the pod's creation stops, and the other one answers the fence."""
     with socket.create_server((HOST, 0)) as other:
         added = f"{HOST}:{other.getsockname()[1]}"
         scene.answer(scene.question(), controllers=f"{scene.address};{added}")
@@ -225,7 +225,7 @@ def test_a_false_list_cannot_make_it_ask_without_end(scene: Scene) -> None:
 
 
 def test_a_fence_started_again_asks_those_that_were_listed_last(scene: Scene) -> None:
-    """The variable in the pod's environment is as old as the pod."""
+    """The list in the pod's environment is as old as the pod."""
     scene.answer(scene.question(), controllers="127.0.0.1:1;127.0.0.1:2")
     scene.asks()
     again = scene.again()

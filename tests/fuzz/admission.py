@@ -1,4 +1,4 @@
-"""What the API server would say of a spec, asked without a server: the sandbox's own defaults, schema checks and CEL rules."""
+"""The API server's verdict on a spec, without a server: the sandbox's own defaults, schema checks and CEL rules."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def with_defaults(spec: Spec) -> Spec:
 
 
 def complaints(spec: Spec, old: Spec | None = None) -> list[FieldError]:
-    """Why the spec is refused in place of the old one; nothing if it is taken."""
+    """Return why the spec is refused in place of the old one; empty if it is accepted."""
     return _behaviour().validate(_object(spec), None if old is None else _object(old), "")
 
 
 def blamed(error: FieldError) -> list[str]:
-    """The leaves that the rule behind a complaint looks at: a change of one of them may make it go away."""
+    """Return the leaves that a complaint's rule reads: a change of one of them may resolve it."""
     return [
         path
         for at in spec_node().below()

@@ -1,7 +1,7 @@
-"""Draws changes of a spec: at one leaf, or of what holds it. Field by field, as a person edits: set, delete, grow, to a bound.
+"""Draws changes of a spec, at one leaf or its parents, field by field as in an editor: set, delete, grow, go to a bound.
 
-A change that the rules refuse is mended where they say so: the fields that a complaint's rule looks at are drawn anew until the
-spec is taken. So a field that needs another one (monitoring.exporter needs implementation rocketmq) is reached as well.
+A change that the rules refuse is repaired: the fields that a complaint's rule reads are drawn again until the
+spec is accepted. So fields that need another one (monitoring.exporter needs implementation rocketmq) are reached too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GROWN = 4
 
 
 class Kind(StrEnum):
-    """What is done to a leaf."""
+    """The kind of a leaf's change."""
 
     SET = "set"
     DELETE = "delete"
@@ -43,7 +43,7 @@ KINDS = (Kind.SET, Kind.SET, Kind.SET, Kind.DELETE, Kind.GROW, Kind.BOUNDARY)
 
 @dataclass(frozen=True)
 class Change:
-    """A spec that is wished for, and where it differs."""
+    """A new spec, and its differences."""
 
     spec: Spec
     kind: Kind
@@ -51,7 +51,7 @@ class Change:
 
 
 def change(draw: Draw, spec: Spec, leaf: str, kind: Kind) -> Spec:
-    """The spec with something done at (or to what holds) this leaf."""
+    """Return the spec with a change at this leaf or at a parent of it."""
     changed: Spec = _at(draw, schema.spec_node(), copy.deepcopy(spec), schema.steps(leaf), kind)
     return changed
 
@@ -98,7 +98,7 @@ def _in_list(draw: Draw, at: Node, items: list[Any], rest: tuple[str, ...], kind
 
 
 def _once(at: Node, items: list[Any]) -> list[Any]:
-    """The last item of each key; a list whose items have no key may hold equal ones."""
+    """Return the last item of each key; a list without keys may have equal items."""
     keys = at.schema.get("x-kubernetes-list-map-keys")
     if keys and all(isinstance(item, dict) for item in items):
         return list({repr([item.get(name) for name in keys]): item for item in items}.values())
@@ -123,7 +123,7 @@ def _in_map(draw: Draw, at: Node, entries: dict[str, Any], rest: tuple[str, ...]
 
 @st.composite
 def changes(draw: Draw, spec: Spec, leaf: str, *, old: Spec | None, refused_too: bool = True) -> Change:
-    """One wish that begins at this leaf; mended until the API takes it in place of the old spec, if that can be."""
+    """Draw one change at this leaf, repaired until the API accepts it in place of the old spec, if possible."""
     if refused_too and draw(st.integers(0, 11)) == 11:
         return Change(change(draw, spec, leaf, Kind.OUTSIDE), Kind.OUTSIDE, leaf)
     kind = draw(st.sampled_from(KINDS))
@@ -133,7 +133,7 @@ def changes(draw: Draw, spec: Spec, leaf: str, *, old: Spec | None, refused_too:
         if not wrong or (refused_too and draw(st.integers(0, 7)) == 7):
             break
         named = [path for error in wrong for path in blamed(error)]
-        # Rather the others than the subject: it would be taken away again. A value that nothing goes with must go, though.
+        # Change other fields rather than the subject, which would be removed again, unless no other field fits its value.
         others = [path for path in named if not _in_one_item(path, leaf)]
         mendable = [*named, *others, *others] or [leaf]
         wish = change(
@@ -148,7 +148,7 @@ def _in_one_item(path: str, leaf: str) -> bool:
 
 
 def drawn_leaves(before: Spec, after: Spec) -> set[str]:
-    """The leaves at which two specs say different things."""
+    """Return the leaves at which two specs differ."""
     found: set[str] = set()
     _compare(schema.spec_node(), before, after, found)
     return found

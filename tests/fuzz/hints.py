@@ -1,6 +1,6 @@
-"""The few things that a schema can't know: what stands in the cluster, and what Kubernetes' own types look like.
+"""Facts outside the schema: the cluster's objects, and values of Kubernetes' own types.
 
-The world (`world.py`) has the ConfigMaps, Secrets, images and node labels named here, and lacks the ones whose names say so.
+The world (`world.py`) has the ConfigMaps, Secrets, images and node labels named here, except those like "no-such-secret".
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ IMAGE, UNPULLABLE = "example.com/broker:1", "example.com/unpullable:1"
 SECRET, MISSING_SECRET = "credentials", "no-such-secret"
 CONFIG_MAP, RESERVED_CONFIG_MAP, MISSING_CONFIG_MAP = "more-config", "reserved-config", "no-such-config"
 NODE_LABELS: Final = {"disk": "fast", "kubernetes.io/os": "linux"}
-# Places that the world can't show yet: its brokers live on claims, and a pod without one never starts there.
+# Fields without support in the world: its brokers need claims, and a pod without one never starts there.
 BEYOND_THIS_WORLD: Final = ("spec.storage.ephemeral",)
-# What else differs where a field that can't be taken back stays: a pod of a given family is made for it.
+# Other differences if an irreversible field stays: a pod is created for a given address family.
 KEPT_SHOWS_IN: Final = {"ipFamilies": ("/data/broker.conf:", "/brokergroup.dev/config-hash:", "/env:", "/command/")}
 AMOUNTS = ("1", "250m", "0.5", "64Mi", "1Gi", "1.5Gi", "2G")
 
 
 @dataclass(frozen=True)
 class Hint:
-    """Values that mean something there. `only`: nothing else does."""
+    """Meaningful values of a field. `only`: no other value is meaningful."""
 
     values: tuple[Any, ...]
     only: bool = False
@@ -31,7 +31,7 @@ CONTAINERS = (
     {"name": "sidecar", "image": IMAGE},
     {"name": "sidecar", "image": IMAGE, "resources": {"limits": {"cpu": "1"}}},
     {"name": "other", "image": IMAGE, "env": [{"name": "A", "value": "b"}]},
-    # What only Kubernetes refuses.
+    # Values that only Kubernetes refuses.
     {"name": "without-image"},
     {"name": "Bad_Name", "image": IMAGE},
     {"name": "mounts", "image": IMAGE, "volumeMounts": [{"name": "nowhere", "mountPath": "/x"}]},
@@ -58,7 +58,7 @@ HINTS: Final = {
     "spec.config{}": Hint(("48", "1048576", "5000")),
     "spec.configFrom[].configMapRef.name": Hint((CONFIG_MAP, RESERVED_CONFIG_MAP, MISSING_CONFIG_MAP), only=True),
     "spec.security.credentialsSecretRef.name": Hint((SECRET, SECRET, MISSING_SECRET), only=True),
-    # No operator here speaks TLS: one that is named is told of.
+    # No operator here has TLS: a named certificate is reported.
     "spec.security.certificateSecretRef.name": Hint(("certificate", "renewed"), only=True),
     "spec.failover.preferredMaster": Hint((1, 2, 3)),
     "spec.failover.priorities[].brokerId": Hint((1, 2, 3)),

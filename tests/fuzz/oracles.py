@@ -1,9 +1,9 @@
-"""What must be true at rest, whatever was declared.
+"""Conditions that must hold in a settled state, for any spec.
 
-*Reached*: observedGeneration is the spec's, Ready and UpToDate are True, nothing is Stalled; and, looked at again without the
-product's own drift detection, the API holds what the spec renders to and no other child, and every broker runs with what
-broker.conf says. *Explained*: the status is about this spec too, and a condition says with a reason and a message what waits for
-a person. Anything else at rest is a violation. `laws_broken` of the world says what was wrong on the way.
+*Reached*: observedGeneration is the spec's, Ready and UpToDate are True, Stalled is not; and, checked without the
+product's own drift detection, the API has exactly the spec's rendered children, and every broker runs with the values of
+broker.conf. *Explained*: the status is about this spec too, and a condition has a reason and a message about the wait for
+a person. Any other settled state is a violation. `laws_broken` of the world has violations on the way.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tests.fuzz.world import FuzzWorld
 
 SETTINGS = ReconcileSettings(controller_addresses=(CONTROLLER,), namespace=NAMESPACE)
-# Conditions that say, when True, what waits for a person.
+# Conditions that, when True, mean a wait for a person.
 TELLING = ("Stalled", "Paused", "Hibernated", "CredentialsMissing", "SeatLost", "EpochJump", "Recovering")
 WAITS_FOR_PERSON = "WaitingForPerson"
 
@@ -55,7 +55,7 @@ def is_reached(group: dict[str, Any]) -> bool:
 
 
 def explanation(group: dict[str, Any]) -> str:
-    """The reason and message of the condition that says why the declared state isn't there; empty if none does."""
+    """Return reason and message of the condition that explains why the declared state isn't reached; empty if none does."""
     for one in group.get("status", {}).get("conditions", []):
         tells = one["type"] in TELLING and one["status"] == "True"
         waits = one["status"] == "False" and one["reason"] == WAITS_FOR_PERSON
@@ -65,7 +65,7 @@ def explanation(group: dict[str, Any]) -> str:
 
 
 def waits_for_a_successor(group: dict[str, Any]) -> bool:
-    """Whether it says, rightly, that the spec lets nobody follow the master, or the one who would leaves."""
+    """Whether it states correctly that the spec allows no successor of the master, or that the successor is leaving."""
     if "give one of them another priority in spec.failover.priorities" not in explanation(group):
         return False
     spec, status = group["spec"], group["status"]
@@ -76,12 +76,12 @@ def waits_for_a_successor(group: dict[str, Any]) -> bool:
 
 
 def in_sync(group: dict[str, Any]) -> set[str]:
-    """The pods of the members that are in the SyncStateSet and alive, as the status shows them."""
+    """Return the pods of live members in the SyncStateSet, by the status."""
     return {one["pod"] for one in group.get("status", {}).get("members", []) if one["state"] == "InSync"}
 
 
 def left_to_a_person(group: dict[str, Any]) -> str:
-    """What UpToDate says of pods that the update strategy leaves to a person; empty while the group is paused or asleep."""
+    """Return UpToDate's text about pods that the update strategy leaves to a person; empty if paused or hibernated."""
     if condition(group, "Paused") == "True" or condition(group, "Hibernated") == "True":
         return ""
     conditions = group.get("status", {}).get("conditions", [])
@@ -91,7 +91,7 @@ def left_to_a_person(group: dict[str, Any]) -> str:
 
 
 async def differences(world: FuzzWorld) -> list[str]:
-    """Where the cluster is not what the spec declares."""
+    """Return the cluster's differences from the spec."""
     group_object = await world.group()
     found = {
         resource: {
@@ -123,7 +123,7 @@ async def differences(world: FuzzWorld) -> list[str]:
         PERSISTENT_VOLUME_CLAIMS: [children.build_claim(group, member) for member in members],
         PODS: [
             build_pod(
-                # A pod whose fence has shorter times than the present ones may go on with them.
+                # A pod whose fence has shorter times than the present ones may keep them.
                 containers.with_times_of(group, found[PODS].get(member.pod) or {}),
                 member,
                 SETTINGS,
@@ -153,7 +153,7 @@ def _is_child(item: dict[str, Any]) -> bool:
 
 
 def lacking(wanted: Any, found: Any, path: str) -> list[str]:
-    """Where something wanted isn't so. What API servers add to objects doesn't count; what they would add to lists does."""
+    """Return missing or different values. API servers' additions to objects don't count, additions to lists do."""
     if isinstance(wanted, dict):
         if not isinstance(found, dict):
             return [f"{path}: {found!r}, declared {wanted!r}"]
@@ -170,7 +170,7 @@ def lacking(wanted: Any, found: Any, path: str) -> list[str]:
 
 
 def in_order(path: str, items: Any) -> Any:
-    """Ports of a Service by their name: server-side apply leaves those that it knows where they were."""
+    """Sort a Service's ports by name: server-side apply keeps the position of known ones."""
     if path.endswith("ports") and isinstance(items, list) and all("name" in item for item in items):
         return sorted(items, key=lambda item: str(item["name"]))
     return items
@@ -217,7 +217,7 @@ def _properties(group: BrokerGroup) -> dict[str, str]:
 
 
 def renamed(everything: dict[str, Any], group: dict[str, Any]) -> dict[str, Any]:
-    """All objects with members by their place instead of their broker id, and without the claims and pods of nobody.
+    """Return all objects with members by position instead of broker id, without claims and pods of former members.
 
     A group that shrinks and grows again has other ids: they are never used twice.
     """
@@ -246,12 +246,12 @@ def _by_place(value: Any, places: dict[int, int]) -> Any:
     return value
 
 
-# What tells of the past: it goes on while a group comes back to where it was. Ids are never used again; who is master may differ.
+# History grows while a group returns to its earlier spec. Ids are never used again; the master may differ.
 OF_THE_PAST = {"nextBrokerId", "syncStateSet", "replicas", "eligible"}
 
 
 async def snapshot(world: FuzzWorld, *, status: bool = True) -> dict[str, Any]:
-    """Everything of the group that a way there and back may not change."""
+    """Return the group's state that a change and its reversal must preserve."""
     everything = await world.everything()
     group = await world.group()
     found = renamed(everything, group)
@@ -273,7 +273,7 @@ async def snapshot(world: FuzzWorld, *, status: bool = True) -> dict[str, Any]:
 
 
 def _forget_told_times(pod: dict[str, Any]) -> None:
-    """A pod whose fence was told shorter times goes on with them: they depend on the way, and `differences` looks at them."""
+    """Drop a pod's fence times: a fence keeps shorter ones, so they depend on history, and `differences` checks them."""
     told = False
     for container in pod["spec"]["containers"]:
         for entry in container.get("env") or []:

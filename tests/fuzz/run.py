@@ -1,7 +1,7 @@
 """Spec fuzz in Acto's way: changes of a BrokerGroup drawn from its own schema, each reached, explained or refused, and taken back.
 
     python tests/fuzz/run.py                              one round: every leaf of the schema once
-    python tests/fuzz/run.py --transitions 2000 --seed 7  until so many changes were made; the same seed, the same run
+    python tests/fuzz/run.py --transitions 2000 --seed 7  this many changes; a seed repeats its run
 
 A violation is shown with the story that led to it, in its smallest form. The last line is `{"transitions", "refused", "reached",
 "explained", "rolled_back", "leaves", "leaves_drawn", "not_drawn", "violations", "seconds"}`; exit code 0 only if nothing was
@@ -24,7 +24,7 @@ from tests.fuzz.story import Tally  # noqa: E402
 from tests.sieve.run import quiet  # noqa: E402
 
 EXAMPLES = 4
-# Of stories about a leaf that no story before has changed. Those of a leaf that rules tie to others are mostly refused.
+# Stories about a leaf that no earlier story changed. Changes of a leaf with rules about other fields are mostly refused.
 ATTEMPTS = 10
 
 
@@ -35,7 +35,7 @@ def show(subjects: tuple[str, ...], error: Exception) -> None:
 
 
 def run(transitions: int, seed: int) -> tuple[Tally, int]:
-    """Rounds over all leaves until there were so many changes, then stories of the leaves that none has drawn."""
+    """Run rounds over all leaves up to this many changes, then stories of leaves that none has drawn."""
     tally, violations, number = Tally(), 0, seed
     while number == seed or tally.transitions < transitions:
         subjects = list(stories.round_of_subjects(number))

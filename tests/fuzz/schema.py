@@ -1,4 +1,4 @@
-"""What the CRD says of BrokerGroup.spec, as a strategy: the test knows no field by itself.
+"""The CRD's schema of BrokerGroup.spec as a strategy: the test has no list of fields.
 
 A `Node` is one place of the schema; its path is written `spec.storage.size`, with `[]` for the items of a list and `{}` for the
 values of a map. A *leaf* is a place that holds a value of its own: a scalar, or an object whose content Kubernetes judges. A
@@ -85,7 +85,7 @@ def spec_node() -> Node:
 
 @functools.cache
 def leaves() -> dict[str, Node]:
-    """By path, in the CRD's order; without those few that the world can't show."""
+    """Return all leaves by path, in the CRD's order, without the few that the world can't show."""
     return {path: one for path, one in all_leaves().items() if not path.startswith(BEYOND_THIS_WORLD)}
 
 
@@ -110,7 +110,7 @@ def fields_of_rule(at: Node, rule: str) -> list[str]:
 
 @functools.cache
 def value(at: Node) -> st.SearchStrategy[Any]:
-    """Any value that the schema of this place takes, if no rule is against it."""
+    """Draw any value that this place's schema allows, regardless of rules."""
     own = _by_schema(at)
     hints = HINTS.get(at.path)
     if hints is None:
@@ -121,7 +121,7 @@ def value(at: Node) -> st.SearchStrategy[Any]:
 
 @functools.cache
 def boundary(at: Node) -> st.SearchStrategy[Any]:
-    """The least and the most that the schema takes; any value where it says neither."""
+    """Draw the minimum or the maximum of the schema; any value if it has neither."""
     schema = at.schema
     bounds = [schema[key] for key in ("minimum", "maximum") if key in schema]
     return st.sampled_from(bounds) if bounds else value(at)
@@ -129,7 +129,7 @@ def boundary(at: Node) -> st.SearchStrategy[Any]:
 
 @functools.cache
 def outside(at: Node) -> st.SearchStrategy[Any]:
-    """What the schema refuses: beyond a bound, or of another type."""
+    """Draw a value that the schema refuses: beyond a bound, or of another type."""
     schema = at.schema
     wrong: list[Any] = [value - 1 for value in [schema.get("minimum")] if value is not None]
     wrong += [value + 1 for value in [schema.get("maximum")] if value is not None]

@@ -39,7 +39,7 @@ def round_of_subjects(number: int) -> Iterator[tuple[str, ...]]:
 
 @st.composite
 def _base(draw: Any, subjects: tuple[str, ...]) -> Spec:
-    """What the group is made with; some fields can be given only then."""
+    """Draw the group's first spec; some fields can be set only then."""
     spec: Spec = draw(st.sampled_from(BASES))
     for leaf in subjects:
         if draw(st.sampled_from((True, False, False))):
@@ -49,7 +49,7 @@ def _base(draw: Any, subjects: tuple[str, ...]) -> Spec:
 
 
 def tell(subjects: tuple[str, ...], tally: Tally, *, examples: int, seed_number: int, shrinks: bool = True) -> None:
-    """So many stories about these leaves. A violation is raised with the smallest story that hypothesis finds."""
+    """Run this many stories about these leaves. Raises a violation with the smallest story that hypothesis finds."""
 
     @seed(seed_number)
     @settings(

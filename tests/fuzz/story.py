@@ -1,9 +1,9 @@
-"""One story: a group is made, its spec is changed some times, and taken back. After each change it rests where `oracles` say.
+"""One story: a group is created, its spec changes some times, then is restored. After each change `oracles` check its state.
 
-What stalls must heal: a change that ends explained is taken back at once, and the group must then be as it was before it. At
-the end the spec of the beginning is put back, and every object must be as it was (but for times, versions and epochs; and for
-what the API lets nobody take back, a claim that has grown). The last spec that was reached is also given to a new group
-in a world of its own: it must end as the changed one did.
+A stalled group must recover: a change that ends explained is reverted at once, and the group must then be as before it. At
+the end the first spec is restored, and every object must be as it was (except times, versions and epochs, and changes that
+the API cannot revert, such as a grown claim). The last spec that was reached is also given to a new group
+in a separate world: it must end like the changed one.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ if TYPE_CHECKING:
     from tests.fuzz.changes import Change
 
 SHOWN = 10
-# A reason of a tally: a person had to let somebody follow the master meanwhile.
+# A reason in a tally: meanwhile a person had to allow a successor of the master.
 BY_A_PERSON = "LetOneFollow"
 # By a person, of pods.
 MOST_RESTARTS = 40
 
 
 class ViolationError(AssertionError):
-    """Something that must never be."""
+    """A broken oracle."""
 
 
 @dataclass
 class Tally:
-    """What a run of stories did."""
+    """The counts of a run of stories."""
 
     transitions: int = 0
     refused: int = 0
@@ -74,7 +74,7 @@ class Story:
         self.spec: Spec = {}
 
     async def begin(self, spec: Spec) -> bool:
-        """Make the group; whether its declared state is reached."""
+        """Create the group; return whether its declared state is reached."""
         await self._world.begin()
         self._tally.drawn |= drawn_leaves({}, spec)
         self.spec = spec
@@ -109,7 +109,7 @@ class Story:
         await self.go_back(old, before)
 
     async def go_back(self, spec: Spec, before: dict[str, Any]) -> None:
-        """The spec as it was; everything must be as it was."""
+        """Restore the earlier spec; the state must be as before."""
         kept = await self._put_back(spec)
         if not await self._at_rest() and not await self._let_one_follow_meanwhile():
             raise ViolationError(f"going back does not heal: {oracles.explanation(await self._world.group())}")
@@ -119,7 +119,7 @@ class Story:
         self._tally.rolled_back += 1
 
     async def _let_one_follow_meanwhile(self) -> bool:
-        """What the condition tells a person to do, where the spec that is put back bars everybody but the master."""
+        """Follow the condition's advice if the restored spec allows only the present master to lead."""
         if not oracles.waits_for_a_successor(await self._world.group()):
             return False
         self._tally.reasons.add(BY_A_PERSON)
@@ -131,7 +131,7 @@ class Story:
         return True
 
     async def _put_back(self, spec: Spec) -> list[str]:
-        """Returns the names of what can't be taken back; the API says which fields those are."""
+        """Restore the spec; return the fields that the API does not let change back."""
         spec, kept = copy.deepcopy(spec), []
         while True:
             try:
@@ -148,7 +148,7 @@ class Story:
                 return words + [shown for word in words for shown in KEPT_SHOWS_IN.get(word, ())]
 
     async def _at_rest(self) -> bool:
-        """Whether the declared state is there, after a person has done what only a person does."""
+        """Whether the declared state is reached, after the steps that only a person takes."""
         group = await self._world.rest()
         for _ in range(MOST_RESTARTS):
             if not await self._restart_by_hand(group):
@@ -185,7 +185,7 @@ class Story:
 
 
 def _unnamed(error: InvalidError, old: Spec, wish: Change) -> list[str]:
-    """Complaints that lead nobody to what they changed."""
+    """Return complaints that do not name the changed field."""
     changed = {word for path in drawn_leaves(old, wish.spec) | {wish.leaf} for word in steps(path) if word.isalpha()}
     said = [message for message in error.field_messages if not message.startswith("<nil>")]
     named = {word for message in said for word in re.findall(r"[A-Za-z]+", message)}
@@ -204,7 +204,7 @@ def _copy_field(source: Spec, target: Spec, name: str) -> None:
 
 
 def in_virtual_time(tell: Callable[[VirtualLoop], Coroutine[Any, Any, None]]) -> None:
-    """With the product's wall clock as virtual as its loop: what is shown as old must be old by the API's clock."""
+    """Run with the product's wall clock in virtual time too: ages must follow the API's clock."""
     loop = VirtualLoop()
     clock = SimpleNamespace(time=lambda: BEGINNING_UNIX_SECONDS + loop.time())
     try:
@@ -215,7 +215,7 @@ def in_virtual_time(tell: Callable[[VirtualLoop], Coroutine[Any, Any, None]]) ->
 
 
 def told(base: Spec, draw_change: Callable[[Spec], Change | None], tally: Tally) -> None:
-    """From a new group through all changes and back; then the last spec on a new group."""
+    """Run a new group through all changes and back; then create a new group with the last spec."""
     ends: list[tuple[Spec, dict[str, Any]]] = []
 
     async def there_and_back(loop: VirtualLoop) -> None:

@@ -1,4 +1,4 @@
-"""One round of stories over the whole schema, always the same one; `run.py` tells more of them."""
+"""One fixed round of stories over the whole schema; `run.py` runs more of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EXAMPLES = 3
 ATTEMPTS = 5
 SUBJECTS = list(stories.round_of_subjects(ROUND))
 _whole_round = Tally()
-# One worker tells the round and looks at all of it: another one would have to tell it again.
+# One worker runs the round and checks all of it: another one would have to run it again.
 _one_worker = pytest.mark.xdist_group("fuzz round")
 
 
@@ -55,7 +55,7 @@ def test_whatever_is_declared_is_reached_or_explained_or_refused_and_can_be_take
 @pytest.mark.longer
 @_one_worker
 def test_every_leaf_of_the_schema_was_drawn() -> None:
-    """After the round above; alone, it tells the stories of all leaves first."""
+    """Needs the round above; alone, it runs the stories of all leaves first."""
     leaves = list(schema.leaves())
     for attempt in range(ATTEMPTS):
         # A draw of a field that goes only with others may be refused each time: then by other seeds.
@@ -68,7 +68,7 @@ def test_every_leaf_of_the_schema_was_drawn() -> None:
     assert _whole_round.refused > 0
 
 
-# Which go only with one another: of such a field most draws could be refused, and the tests would never see it at work.
+# Interdependent fields: most draws of such a field could be refused, and the tests would never see its effect.
 DEPENDENT = [leaf for leaf in schema.leaves() if leaf.startswith("spec.replication.")]
 DRAWS, TAKEN_AT_LEAST = 60 if WHOLE else 20, 1 / 3
 
@@ -169,7 +169,7 @@ FOUND: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "slaves were sent to another port than the log's": ({"network": {"haPort": 20_000}}, {"image": "example.com/x:2"}),
 }
-# A pod whose fence was told shorter times keeps them.
+# A pod whose fence got shorter times keeps them.
 OF_TIMES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a pod keeps shorter times, its broker their heartbeats": (
         {"failover": {"heartbeatTimeoutMilliseconds": 2000}},
@@ -190,7 +190,7 @@ ONE_MAY_LEAD: dict[str, Any] = {
     "failover": {"priorities": [{"brokerId": 1, "priority": 0}]},
 }
 ANOTHER_POD: dict[str, Any] = {"resources": {"requests": {"cpu": "1"}}}
-# By what is changed where nobody may follow the master: whether going back needs a person.
+# By the change that leaves the master without a successor: whether the reversal needs a person.
 NOBODY_MAY_FOLLOW: dict[str, tuple[dict[str, Any], bool]] = {
     "an update does the slave, says why not the master, and is taken back": (ANOTHER_POD, False),
     "an update does all when the other one may lead; then that one is master, and must hand over": (

@@ -1,7 +1,7 @@
-"""The sieve's world, in which brokers run what their pods and broker.conf say, and pods fail where the spec is to blame.
+"""The sieve's world with brokers that run by their pods and broker.conf, and pods that fail for a bad spec.
 
-A broker reads the ConfigMap at its start and takes changes by request 25, so at rest one can ask what it really runs with. A pod
-whose image can't be pulled, whose Secret is missing or whose node selector fits no node says so as a kubelet and a scheduler do.
+A broker reads the ConfigMap at its start and takes changes by request 25, so a test can query its real settings. A pod
+whose image can't be pulled, whose Secret is missing or whose node selector fits no node has the status of a real one.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ PRESENT: tuple[tuple[Resource, str, dict[str, str]], ...] = (
     (CONFIG_MAPS, hints.RESERVED_CONFIG_MAP, {"brokerId": "0"}),
     (SECRETS, hints.SECRET, {"accessKey": KEYS.access_key, "secretKey": KEYS.secret_key}),
 )
-# What the group's own keys of broker.conf are called where a broker takes them into account here.
+# The group's own keys of broker.conf that the scripted broker applies.
 MINIMUM, HEARTBEAT, PORT, HA_PORT = "minInSyncReplicas", "brokerHeartbeatInterval", "listenPort", "haListenPort"
 
 
 class _Signing:
-    """A client that signs what it sends."""
+    """A client that signs its requests."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -61,7 +61,7 @@ class _Signing:
 
 
 class ConfiguredBroker(Broker):
-    """Runs with these properties."""
+    """A broker with these properties."""
 
     def __init__(
         self,
@@ -92,12 +92,12 @@ class ConfiguredBroker(Broker):
 
     @property
     def runs_with(self) -> dict[str, str]:
-        """Every key of broker.conf as the process has it."""
+        """Return every key of broker.conf in the process."""
         return {**self.config, MINIMUM: str(self.minimum)}
 
     @property
     def address(self) -> str:
-        """By which others know it."""
+        """Return the broker's advertised address."""
         return f"{self.known_host}:{self._server.port}"
 
     def ha_address_of_master(self) -> str:
@@ -115,7 +115,7 @@ class ConfiguredBroker(Broker):
 
 
 class FaithfulNode(Node):
-    """Starts what the pods say, or says why not. Load balancers get their addresses, and lose them with their type."""
+    """Starts the pods' brokers, or sets the status of a failed start. Load balancers have addresses as long as their type."""
 
     def __init__(self, loop: VirtualLoop, api: MemoryApi, namespace: str) -> None:
         super().__init__(loop, api, namespace)
@@ -135,7 +135,7 @@ class FaithfulNode(Node):
             max_offset=disk.max_offset,
             host=host,
         )
-        # As kube-proxy: what goes to its Service arrives at the pod.
+        # As kube-proxy: connections to its Service arrive at the pod.
         self._loop.aliases[broker.known_host, broker.port] = (host, broker.port)
         return broker
 
@@ -157,11 +157,11 @@ class FaithfulNode(Node):
         await super()._follow()
 
     def _address_of(self, service: str) -> str:
-        """The same as before, where it had one: a way there and back ends where it began."""
+        """Return the pod's earlier address if it had one: a change and its reversal must end at the same address."""
         return self._reserved.setdefault(service, f"192.0.2.{len(self._reserved) + 1}")
 
     async def _set_address(self, service: str, address: dict[str, Any]) -> None:
-        """As a cloud's own controller does."""
+        """Set a load balancer's address, as a cloud's controller does."""
         status = {"status": {"loadBalancer": address}}
         with contextlib.suppress(NotFoundError):
             await self._api.patch(SERVICES, service, status, namespace=self._namespace, subresource="status")
@@ -190,7 +190,7 @@ class FaithfulNode(Node):
         return None
 
     async def _say(self, pod: dict[str, Any], status: dict[str, Any]) -> None:
-        """Once: what is said again would be a change."""
+        """Write a message once: a repetition would be a change."""
         if pod.get("status", {}).get("phase") == "Pending" and status.items() <= pod["status"].items():
             return
         with contextlib.suppress(ApiError):
@@ -209,12 +209,12 @@ def _has_address(service: dict[str, Any]) -> bool:
 
 
 def _environment(pod: dict[str, Any], *, address: str) -> dict[str, str]:
-    """Of the broker's container. Each pod has a node of its own here, so the node's address is the pod's."""
+    """Return the broker container's environment. Each pod has its own node here, so the node's address is the pod's."""
     return {one["name"]: one.get("value", address) for one in pod["spec"]["containers"][0].get("env", [])}
 
 
 def _is_learner(pod: dict[str, Any]) -> bool:
-    """By what is started, as a process would know it."""
+    """Whether the broker starts as a learner, by its own settings."""
     started = " ".join(pod["spec"]["containers"][0]["command"])
     return "--async-learner" in started or "echo asyncLearner=true >>" in started
 
@@ -232,7 +232,7 @@ def _secrets_of(pod: dict[str, Any]) -> list[str]:
 
 
 def _floor_of(group: dict[str, Any]) -> int:
-    """How many in sync may never be gone below on purpose; a group of so few that it can't be kept gives one up."""
+    """Return the number of members in sync that planned steps must keep; a group too small for it may lose one."""
     spec = read_group(group).spec
     if spec.maintenance.hibernated or "deletionTimestamp" in group["metadata"]:
         return 0
@@ -245,7 +245,7 @@ def _unschedulable(selector: dict[str, str]) -> dict[str, str]:
 
 
 class FuzzWorld(World):
-    """What a story of the fuzz uses."""
+    """The world of a fuzz story."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._floor = 0
@@ -272,7 +272,7 @@ class FuzzWorld(World):
                 self._judge_going(obj, is_gone=change.type == "DELETED")
 
     def _judge_going(self, pod: dict[str, Any], *, is_gone: bool) -> None:
-        """Nobody is stopped while those that stay would be fewer than a write needs."""
+        """Check that no pod is stopped while fewer members would remain than a write needs."""
         broker_id = names.broker_id_of_pod_name(NAME, pod["metadata"]["name"])
         if broker_id is None:
             return
@@ -284,18 +284,18 @@ class FuzzWorld(World):
         (self._going.add if going else self._going.discard)(broker_id)
 
     async def wish(self, spec: Spec) -> None:
-        """The user's spec, as a whole: made, or put in the place of the one there is. Raises `InvalidError`."""
+        """Create the group with the user's whole spec, or replace its spec. Raises `InvalidError`."""
         group = await self.group()
         if not group:
             metadata = {"name": NAME, "namespace": NAMESPACE}
             kind = {"apiVersion": names.API_VERSION, "kind": names.BROKER_GROUP_KIND}
             await self.api.create(BROKER_GROUPS, {**kind, "metadata": metadata, "spec": spec})
             return
-        # Without the resourceVersion's danger: nobody else writes the spec, and status has its own door.
+        # A replace without conflicts: no other writer changes the spec, and status has its own subresource.
         await self.api.replace(BROKER_GROUPS, {**group, "spec": spec})
 
     async def rest(self) -> dict[str, Any]:
-        """Let it settle, and give the group as it is then."""
+        """Let the group settle, and return it."""
         self.loop.allow_more_turns()
         await self.settle()
         ends_at = self.loop.time() + LONGEST_INCIDENT_SECONDS
@@ -305,6 +305,6 @@ class FuzzWorld(World):
         return await self.group()
 
     async def _has_change(self) -> bool:
-        """An open incident keeps its change in the record, and writes nothing while what is watched of it is waited for."""
+        """Whether the record has a change: an open incident keeps it, and writes nothing while the plane watches the recovery."""
         states = (await self.api.list(BROKER_GROUP_STATES, namespace=NAMESPACE)).items
         return any(state["record"].get("change") for state in states)

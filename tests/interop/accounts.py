@@ -1,8 +1,8 @@
-"""What the producer was promised against what a consumer read: lost, duplicated, changed. Pure.
+"""Compare the producer's acknowledgements with a consumer's messages: lost, duplicated, changed. Pure.
 
 A message may stand in the log more often than once only when an attempt to send it had no known outcome: the producer counts
-those attempts (`copies`), and no other reason is taken. The acknowledgement names a queue and an offset: the message has to be
-there, for ever, whoever is master.
+those attempts (`copies`), and there is no other excuse. The acknowledgement has a queue and an offset: the message has to be
+there, for ever, under any master.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Seen(NamedTuple):
 
 @dataclass
 class Account:
-    """What does not fit."""
+    """The mismatches."""
 
     lost: list[str] = field(default_factory=list)
     duplicates_beyond_retry: list[str] = field(default_factory=list)

@@ -1,8 +1,8 @@
-"""One group's life under load: mastership goes to and fro between Java and Python by crash and by switchover, then all is compared.
+"""One group under load: mastership alternates between Java and Python by crash and switchover, then all logs are compared.
 
 The producer is allowed a share of the messages per change of master; half of a share is acknowledged before the change, so the
-rest is under way while it happens. A pull consumer reads all along, over every change. At the end, when nothing moves, a push
-consumer of a fresh group reads everything from whoever is master, mastership changes once more, and another one reads it again.
+rest is in flight during it. A pull consumer reads all the time. At the end, in a settled group, a push
+consumer of a new consumer group reads all messages from the master, mastership changes again, and another one rereads them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ READERS = ("first-reader", "second-reader")
 
 @dataclass(frozen=True)
 class Cast:
-    """Who plays, in the order they start (the first is the first master), and what happens: `kill`, or who is made master."""
+    """The members in their start order (the first is the first master), and the changes: `kill`, or the next master."""
 
     java_version: str
     kinds: dict[str, str]
@@ -43,7 +43,7 @@ class Cast:
 
 @dataclass
 class Outcome:
-    """What one group's life showed."""
+    """The result of one group's run."""
 
     messages: int = 0
     failovers: int = 0
@@ -152,7 +152,7 @@ class Campaign:
             if len({(each.queue, each.offset) for each in seen}) >= total:
                 break
             await asyncio.sleep(0.05)
-        # Whatever is delivered twice is delivered by now: a consumer that stops has nothing under way.
+        # All double deliveries have arrived by now: a consumer that stops has no message in flight.
         await asyncio.to_thread(reader.stop)
         seen = reader.seen()
         self.say(f"{reader.name} read {len(seen)} of {total} from {master.name} in {time.monotonic() - began:.1f} s")
@@ -160,7 +160,7 @@ class Campaign:
 
 
 async def compare_members(lab: Lab, say: Callable[[str], None]) -> Comparison:
-    """Everybody's log and epochs, when nothing moves any more."""
+    """Compare all members' logs and epochs once the group is settled."""
     end = await lab.end_offset()
     members = list(lab.members.values())
     files = {member.name: read_epochs(member.epoch_file) for member in members}
@@ -175,7 +175,7 @@ async def compare_members(lab: Lab, say: Callable[[str], None]) -> Comparison:
 
 
 async def metadata_mismatches(lab: Lab, topics: Sequence[str], groups: Sequence[str]) -> list[str]:
-    """Who does not know a topic or a consumer group; slaves are given the time until their next copies (Java's: 10 s)."""
+    """Return members without a topic or a consumer group; slaves have until their next copy (Java's: 10 s)."""
     wanted = [(RequestCode.GET_TOPIC_CONFIG, "topic", name) for name in topics]
     wanted += [(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, "group", name) for name in groups]
     missing: list[str] = []
@@ -197,7 +197,7 @@ async def metadata_mismatches(lab: Lab, topics: Sequence[str], groups: Sequence[
 
 
 async def registration_mismatches(lab: Lab) -> list[str]:
-    """Whether the NameServer shows the master under id 0 and everybody else beside it."""
+    """Return mismatches at the NameServer, which must have the master under id 0 and all other members."""
     master = await lab.until_whole()
     everybody = {member.address for member in lab.members.values()}
     shown: dict[str, str] = {}

@@ -76,14 +76,14 @@ class JavaClient:
         return self.output.with_suffix(".log").read_text(errors="replace")[-2000:]
 
     def acknowledged(self) -> list[Acknowledged]:
-        """What a producer was promised."""
+        """Return a producer's acknowledged messages."""
         return [
             Acknowledged(each["key"], each["crc"], each["queue"], each["offset"], each["copies"])
             for each in self.outcomes()
         ]
 
     def seen(self) -> list[Seen]:
-        """What a consumer got, in its order."""
+        """Return a consumer's messages in order."""
         return [Seen(each["key"], each["crc"], each["queue"], each["offset"]) for each in self.outcomes()]
 
 

@@ -44,7 +44,7 @@ class Client:
         self.consumer: Any = None
 
     def produce(self, first: int, count: int) -> dict[str, Any]:
-        """Send messages `first` and on; each attempt that failed is told."""
+        """Send messages from `first` on; report each failed attempt."""
         failed: list[str] = []
         for number in range(first, first + count):
             message = rocketmq.Message()

@@ -1,8 +1,8 @@
 """One broker group of Java brokers and Python replicas: a real NameServer, our `brokergroup controller`, members that are killed
-with SIGKILL and come back, and what the controller and the brokers say of it all.
+with SIGKILL and restart, and queries of the controller and the brokers.
 
-Everything is a process of its own on 127.0.0.1. Whoever is master is read from the controller (1006); a switchover is asked for
-as an administrator asks (1002 with designateElect).
+Each part is a process on 127.0.0.1. The master is read from the controller (1006); a switchover is requested
+as by an administrator (1002 with designateElect).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SETTINGS: dict[str, Any] = {
 
 
 class LabError(Exception):
-    """What was waited for did not come; the message says what, and how things stand."""
+    """A wait reached its deadline; the message has the condition and the state."""
 
 
 @dataclass
@@ -121,7 +121,7 @@ class Lab:
         member.address = f"127.0.0.1:{port}"
 
     async def stop(self) -> None:
-        """Kill whatever runs."""
+        """Kill all running processes."""
         await self.client.close()
         for process in (*(member.process for member in self.members.values()), self.controller):
             if process is not None:
@@ -159,12 +159,12 @@ class Lab:
         return next((member for member in self.members.values() if member.address == address), None)
 
     async def master(self) -> Member | None:
-        """Who is master, by the controller's word."""
+        """Return the master by the controller's answer."""
         info = await self.replicas()
         return self.member_at(info.master_address) if info is not None else None
 
     async def until_whole(self) -> Member:
-        """Wait until everybody is in the SyncStateSet under a master that is known; hand the master back."""
+        """Wait until all members are in the SyncStateSet under a known master; return the master."""
         everybody = {member.address for member in self.members.values() if member.process is not None}
 
         async def whole() -> Member | None:
@@ -222,7 +222,7 @@ class Lab:
         return found
 
     async def end_offset(self) -> int:
-        """Where everybody's log ends, once it is the same place for all."""
+        """Return the logs' end once it is the same for all members."""
 
         async def same() -> int | None:
             ends = set()
@@ -236,7 +236,7 @@ class Lab:
     async def eventually(
         self, look: Callable[[], Awaitable[Found | None]], what: str, deadline_seconds: float = DEADLINE_SECONDS
     ) -> Found:
-        """What `look` returns as soon as it is not None; a member that ended by itself ends the wait."""
+        """Return `look`'s first result other than None; a member that ended by itself ends the wait."""
         deadline = time.monotonic() + deadline_seconds
         while (found := await look()) is None:
             self.check_processes()

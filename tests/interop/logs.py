@@ -1,7 +1,7 @@
-"""Whether two replicas hold the same: their commit logs byte by byte, their epoch files save what Java is known to leave out. Pure
+"""Compare two replicas: their commit logs byte by byte, their epoch files except Java's known omissions. Pure
 but for reading files.
 
-Java's epoch files may lack an entry for two reasons, and only these are taken:
+Java's epoch files may lack an entry for two reasons, and only these are accepted:
 
 * ``next-label``: a Java master sends the rest of epoch N under the label of N+1, so a slave that got
   all of epoch N in that one piece never heard of N. Such a slave, Java's or ours, goes from an older epoch to N+1.
@@ -27,7 +27,7 @@ Epochs = dict[int, int]
 
 @dataclass
 class Comparison:
-    """How two replicas differ: `mismatches` in words, and how often each Java trap was met."""
+    """The differences of two replicas: `mismatches` in words, and the count of each Java trap."""
 
     mismatches: list[str] = field(default_factory=list)
     traps: Counter[str] = field(default_factory=Counter)

@@ -1,7 +1,7 @@
 """RocketMQ 5's gRPC client through a real Java Proxy in cluster mode, to a group of a Python replica and a Java broker.
 
 A Proxy consumes with POP, which only Java brokers do: so messages are sent to either master, and received while Java is master.
-While Python is, the Proxy has to answer a consumer at once, with an error that says why.
+While Python is master, the Proxy has to answer a consumer at once, with an error that gives the reason.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NOT_SUPPORTED = "50100"
 
 @dataclass
 class ProxyOutcome:
-    """What the gRPC client was promised and got."""
+    """The gRPC client's acknowledgements and received messages."""
 
     sent: int = 0
     received: int = 0
@@ -128,7 +128,7 @@ async def run_through_proxy(folder: Path, say: Callable[[str], None]) -> ProxyOu
 
 
 async def make_topic_and_group(lab: Lab) -> None:
-    """What `mqadmin updateTopic` and `updateSubGroup` ask of the master; a Proxy works with nothing that was not made before."""
+    """Create topic and group as `mqadmin updateTopic` and `updateSubGroup` do; a Proxy needs existing ones."""
     master = await lab.until_whole()
     topic = {"topic": TOPIC, "defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6"}
     made = await lab.ask(master.address, RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=topic)
@@ -168,7 +168,7 @@ async def send(client: GrpcClient, first: int, outcome: ProxyOutcome) -> int:
 
 
 async def refused_at_python(lab: Lab, client: GrpcClient, outcome: ProxyOutcome, say: Callable[[str], None]) -> None:
-    """A consumer at a Python master is told at once that this broker cannot do it, as soon as the Proxy knows the consumer."""
+    """A consumer at a Python master gets an immediate refusal, once the Proxy knows the consumer."""
     deadline = asyncio.get_running_loop().time() + SETTLED_SECONDS
     while True:
         answer = await client.ask("receive")

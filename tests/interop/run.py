@@ -65,7 +65,7 @@ def say(line: str) -> None:
 
 @dataclass
 class Results:
-    """Everything that was played."""
+    """The results of all parts."""
 
     groups: Outcome = field(default_factory=Outcome)
     asked: int = 0

@@ -1,4 +1,4 @@
-"""A Proxy that dies before it listens is counted and told, and started again only so often."""
+"""A Proxy that dies before it listens is counted and reported, and restarted only a limited number of times."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The client: every verb, every answer by its exception's type, no write sent twice, and a server under load.
+"""The client: every verb, an exception type for every error, no write sent twice, and a server under load.
 
-A server that hangs up is a bare socket: it answers the first request, then reads the next one on the same kept-alive connection
-and closes it, as an API server does that dies after its commit. There aiohttp would silently repeat the request.
+The server that hangs up is a bare socket: it answers the first request, then reads the next one on the same kept-alive connection
+and closes it, like an API server that dies after its commit. aiohttp would silently repeat that request.
 """
 
 from __future__ import annotations
@@ -313,7 +313,7 @@ def test_an_invalid_object_names_its_fields() -> None:
 
 
 def test_a_patch_of_an_object_whose_name_is_anothers_by_now_is_a_conflict() -> None:
-    """Kube-apiserver says 422 where a PUT is told 409: no spec is wrong, and no person has to act."""
+    """Kube-apiserver answers a PATCH with 422 where a PUT gets 409: the spec is valid, and no user has to act."""
     causes = [{"field": "metadata.uid", "message": 'Invalid value: "a": field is immutable'}]
     error = error_from_status("PATCH /x", 422, {"reason": "Invalid", "details": {"causes": causes}}, write=True)
     assert type(error) is ConflictError
@@ -324,7 +324,7 @@ def test_a_patch_of_an_object_whose_name_is_anothers_by_now_is_a_conflict() -> N
 
 
 def test_a_field_that_no_schema_declares_is_invalid_whatever_the_status() -> None:
-    """Kube-apiserver 1.3x answers a server-side apply of one with a bare 500; asking again would never end."""
+    """Kube-apiserver 1.3x answers a server-side apply of such a field with a bare 500; retries would never end."""
     said = (
         "failed to create typed patch object (shop/bn-1; /v1, Kind=Pod): .spec.imaginary: field not declared in schema"
     )
@@ -335,7 +335,7 @@ def test_a_field_that_no_schema_declares_is_invalid_whatever_the_status() -> Non
 
 
 class BusyServer:
-    """Counts what it is asked; refuses the first ``refusals`` requests; holds requests until it is released."""
+    """Counts requests; refuses the first ``refusals`` of them; holds the others until it is released."""
 
     def __init__(self) -> None:
         self.refusals = 0
@@ -390,7 +390,7 @@ async def test_a_server_that_wants_to_be_left_alone_says_for_how_long(busy: Busy
 
 
 async def test_a_record_is_asked_for_again_when_the_server_wants_it(busy: BusyServer) -> None:
-    """Every 20 ms it was, whatever the server said."""
+    """The client had retried every 20 ms, regardless of Retry-After."""
     busy.refusals = 1
     async with KubernetesApi.from_url(busy.url) as api:
         assert await KubernetesRecordStore(api).read(GroupKey("n", "a"), deadline_seconds=60.0) is None

@@ -1,4 +1,4 @@
-"""A pod that is killed so that its end can be seen, against the embedded API."""
+"""The deletion of a pod whose end must be observable, against the embedded API."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def api() -> AsyncIterator[KubernetesApi]:
 
 
 async def running_pod(api: KubernetesApi) -> JsonObject:
-    """On a node: without one the API server removes a pod at once, whatever its grace."""
+    """Create a running pod on a node: without a node the API server removes a pod at once, whatever its grace period."""
     spec = {"nodeName": "node-a", "containers": [{"name": "broker", "image": "broker"}]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": NAMESPACE}, "spec": spec}
     return await api.create(PODS, pod)

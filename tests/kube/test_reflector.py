@@ -1,4 +1,4 @@
-"""The local copy follows the API through restarts, lost history and objects made again under the same name."""
+"""The local copy follows the API through restarts, lost history and objects recreated under the same name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEADLINE_SECONDS = 20.0
 
 
 class Listener:
-    """Hears changes; waits for what it wants to have heard."""
+    """Records changes, and waits for expected ones."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, str]] = []
@@ -76,7 +76,7 @@ async def test_it_follows() -> None:
 
 
 async def test_it_outlives_the_api_and_tells_the_difference() -> None:
-    """Away, everything may happen: gone, changed, made, and made again under the same name. The history is lost too."""
+    """During an outage objects are deleted, changed, created and recreated under the same name, and the history is lost."""
     first = SandboxApiServer()
     await first.start()
     port = first.port
@@ -86,7 +86,7 @@ async def test_it_outlives_the_api_and_tells_the_difference() -> None:
         async with following(api) as (reflector, listener):
             await first.stop()
             listener.heard.clear()
-            second = SandboxApiServer(port=port)  # a restored etcd: its versions are lower than those we know
+            second = SandboxApiServer(port=port)  # a restored etcd: its versions are lower than the known ones
             await second.start()
             await api.create(CONFIG_MAPS, config_map("remade", x="2"))
             await api.create(CONFIG_MAPS, config_map("new"))
@@ -131,7 +131,7 @@ async def test_who_waits_in_vain_is_told_what_the_api_said() -> None:
 
 
 class Lists:
-    """An API whose list has so many objects, in pages as large as the client asks for; its watch says nothing."""
+    """An API whose list has this many objects, in pages of the client's size; its watch delivers nothing."""
 
     def __init__(self, count: int) -> None:
         self.url = "http://api"
@@ -150,7 +150,7 @@ class Lists:
 
 
 async def test_the_loop_has_a_turn_after_each_few_objects_of_a_list() -> None:
-    """At 10,000 groups a turn may take 50 ms (`make bench-controller`); counted is the work in it, which no other load changes."""
+    """At 10,000 groups a turn may take 50 ms (`make bench-controller`). The test counts work in a turn, as load changes times."""
     turn, done = 0, Counter[int]()
 
     async def count_turns() -> None:

@@ -1,4 +1,4 @@
-"""Server-side apply through the official client: our deadlines, our errors, sent once, and never cut off."""
+"""Server-side apply through the official client: our deadlines, our errors, sent once, never aborted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OBJECT = {
 
 
 class Server:
-    """An API server that answers when it is let, and counts what it is sent."""
+    """An API server that answers when the test allows, and counts requests."""
 
     def __init__(self, server: SandboxApiServer) -> None:
         self.url = server.url
@@ -120,7 +120,7 @@ async def test_a_process_that_does_not_lead_sends_nothing(
 async def test_a_caller_that_is_cancelled_leaves_its_request_to_be_settled(
     server: Server, applier_at: Callable[..., ServerSideApplier]
 ) -> None:
-    """Before the Lease is given back the outcome of every write is known."""
+    """The outcome of every write must be known before the Lease is released."""
     applier = applier_at()
     server.may_answer.clear()
     caller = asyncio.create_task(applier.apply(CONFIG_MAPS, OBJECT))

@@ -1,4 +1,4 @@
-"""What caches keep of an object: not what no reader of them reads, and each text once."""
+"""Trimmed objects in caches: fields without a reader are dropped, and each text is stored once."""
 
 from __future__ import annotations
 

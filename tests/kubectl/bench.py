@@ -57,7 +57,7 @@ STATUS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Said:
-    """What a run of the plugin left."""
+    """The result of a run of the plugin."""
 
     code: int
     out: str

@@ -1,4 +1,4 @@
-"""The embedded API in a thread of its own: the plugin blocks, as a person's command does, and so may its tests."""
+"""The embedded API in a separate thread: the plugin blocks like any command, and so may its tests."""
 
 from __future__ import annotations
 

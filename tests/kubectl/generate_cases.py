@@ -1,4 +1,4 @@
-"""Command lines of `kubectl brokergroup generate`: whose manifest every API server takes, and whose it would refuse, and where."""
+"""Command lines of `kubectl brokergroup generate`: with a manifest that every API server accepts, or with a refused field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make dist`: all that a release has, and the plugin out of its archive on a machine that has a Python and nothing else."""
+"""`make dist`: the files of a release, and the plugin from its archive on a machine that has only Python."""
 
 from __future__ import annotations
 

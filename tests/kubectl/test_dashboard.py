@@ -1,4 +1,4 @@
-"""`kubectl brokergroup dashboard`: which pod's page it forwards, that it opens it, and what it says where it cannot."""
+"""`kubectl brokergroup dashboard`: it forwards and opens a pod's page, or prints the reason why not."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.kubectl.bench import Bench
 
 
-# What the operator and the other commands need, and what only draws.
+# Modules that only the operator, the other commands, or drawing need.
 HEAVY = {
     "aiohttp", "kopf", "kubernetes", "msgspec", "prometheus_client", "pyspark", "rich", "structlog", "uvloop",
     "controller_core", "kube_sandbox", "metric_names", "rocketmq_remoting", "rocketmq_replica", "sla_reports",
@@ -93,7 +93,7 @@ def test_versions(bench: Bench) -> None:
     assert bench.must("version", "--client").split() == ["plugin", version("brokergroup-operator")]
     lines = bench.must("version").splitlines()
     assert [line.split()[0] for line in lines] == ["plugin", "operator", "kubernetes"]
-    # What a release calls itself does not matter (tests/real/test_chart.py holds the label in the chart).
+    # The release's name does not matter (tests/real/test_chart.py checks the label in the chart).
     labels = {
         "app.kubernetes.io/name": "somebody-elses-choice",
         "brokergroup.dev/component": "operator",

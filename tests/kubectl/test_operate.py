@@ -1,4 +1,4 @@
-"""What the verbs that change something create and patch, what they wait for, and the durations that they take."""
+"""The verbs with changes: created and patched objects, waits, and accepted durations."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_wait_has_an_end(bench: Bench) -> None:
 
 
 def operator_pod(bench: Bench, *, ready: bool) -> None:
-    """Of this test alone: the API is shared, and pods of operators are looked for everywhere."""
+    """Create a pod for this test only: the API is shared, and the plugin looks for operators' pods in all namespaces."""
     labels = {"brokergroup.dev/component": "operator"}
     bench.create(Pod, "operator-0", metadata={"labels": labels}, spec={"containers": [{"name": "o", "image": "o:1"}]})
     conditions = [{"type": "Ready", "status": "True" if ready else "False"}]

@@ -1,4 +1,4 @@
-"""`release`: a group that is being deleted, and no operator left to take it apart."""
+"""`release`: a group in deletion without an operator to finish it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_group_goes_once_its_operator_is_gone(bench: Bench) -> None:
 
 
 def test_of_an_orphaned_group_it_says_that_everything_stays(bench: Bench) -> None:
-    """The garbage collector has done its part by then: nothing on the group says any more how it was deleted."""
+    """The garbage collector has finished by then: the group no longer shows how it was deleted."""
     deleted_group(bench, renewed=LONG_AGO, policy="Orphan")
     assert bench.get(BrokerGroup, "orders")["metadata"]["finalizers"] == [names.FINALIZER_BROKER_GROUP]
     said = bench.must("release", "orders", "--confirm", "orders").splitlines()

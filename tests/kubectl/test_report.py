@@ -1,4 +1,4 @@
-"""The bundle: what is in it, and what must never be."""
+"""The bundle: its content, and secrets that it must never have."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_other_text_stays(text: str) -> None:
 
 @pytest.mark.parametrize("part", ["a", "token", 'token="', "--pass ", "a://b:", "token={", "token=,"])
 def test_a_line_made_to_take_long_does_not(part: str) -> None:
-    """A log is a stranger's: 100 KB without a blank took ten minutes."""
+    """A log may have any content: 100 KB without a blank took ten minutes."""
     before_seconds = time.process_time()
     redacted_text(part * (100_000 // len(part)))
     assert time.process_time() - before_seconds < 5
@@ -233,7 +233,7 @@ def test_the_report_of_a_namespace(bench: Bench) -> None:
 def test_issue_153_what_a_container_said_before_it_was_restarted_is_packed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """apache/rocketmq-operator #153: the operator was restarted several times, and nobody could say why.
+    """apache/rocketmq-operator #153: the operator was restarted several times for an unknown reason.
 
     Every container is asked for: an API server refuses a log without a container's name where a pod has two.
     """

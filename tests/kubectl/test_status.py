@@ -23,7 +23,7 @@ SWITCHOVER = {"brokerGroupRef": {"name": "orders"}, "type": "Switchover", "switc
 
 
 def test_status_shows_the_group_in_one_look(bench: Bench) -> None:
-    """apache/rocketmq-dashboard #233, #361, apache/rocketmq #4443: who leads, who is in the SyncStateSet, who is not."""
+    """apache/rocketmq-dashboard #233, #361, apache/rocketmq #4443: the master, and members in and outside the SyncStateSet."""
     bench.create_group()
     bench.create(BrokerGroupOperation, "move", spec=SWITCHOVER)
     bench.create(BrokerGroupOperation, "done", spec=SWITCHOVER)
@@ -188,7 +188,7 @@ RENEWED: dict[str, Any] = {"holderIdentity": "operator-1", "leaseDurationSeconds
     ids=["no Lease", "given back", "long ago", "now"],
 )
 def test_explain_says_first_that_the_operator_is_away(bench: Bench, lease: dict[str, Any] | None, told: str) -> None:
-    """Whatever an operator that is gone has said last stands there for ever."""
+    """The last status of an operator that is gone stays for ever."""
     bench.create_group()
     annotations = {ANNOTATION_OPERATOR: f"{bench.namespace}/its-lease"}
     bench.api("PATCH", bench.path(BrokerGroup, "orders"), {"metadata": {"annotations": annotations}})
@@ -239,7 +239,7 @@ def test_explain_of_a_safe_group_needs_a_heartbeat(bench: Bench) -> None:
 
 
 def test_explain_of_who_may_not_read_leases_says_so(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As most who may view a group: the Lease is in the operator's namespace."""
+    """Most users with the right to view a group lack it for the Lease, which is in the operator's namespace."""
     bench.create_group(status=SAFE_STATUS)
     take(bench, "elsewhere/its-lease")
     get = Cluster.get
@@ -306,7 +306,7 @@ AWAY = Heartbeat(Presence.AWAY, "operator old/brokergroup-operator is away (its 
 
 
 def test_how_old_the_page_is_stands_on_it() -> None:
-    """One that is gone leaves its last status behind for ever, and the page looked as if all were well."""
+    """An operator that is gone leaves its last status for ever, and the page looked healthy."""
     assert f"\n  {HERE.message}\n" in page(group(), [], heard=HERE) + "\n"
     assert f"\n! {AWAY.message}\n" in page(group(), [], heard=AWAY) + "\n"
 

@@ -105,7 +105,7 @@ def test_quiet_is_told_without_reading_all_again(bench: Bench, monkeypatch: pyte
 
 
 class EnoughError(Exception):
-    """What was waited for is on the screen."""
+    """The expected text is on the screen."""
 
 
 def drawn(bench: Bench, monkeypatch: pytest.MonkeyPatch, render: Callable[[list[dict[str, Any]]], str]) -> None:
@@ -127,7 +127,7 @@ def drawn(bench: Bench, monkeypatch: pytest.MonkeyPatch, render: Callable[[list[
 
 
 def test_what_changes_comes_and_goes_is_drawn(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each change is made when the one before is on the screen."""
+    """Each change follows once the previous one is on the screen."""
     bench.create_group()
     steps: list[tuple[set[tuple[str, int]], Callable[[], object]]] = [
         ({("orders", 5)}, lambda: bench.set_status(BrokerGroup, "orders", {"master": STATUS["master"] | {"epoch": 6}})),

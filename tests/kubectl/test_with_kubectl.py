@@ -1,4 +1,4 @@
-"""The real kubectl with the plugin on its PATH: it is found, it runs, and kubectl's own words work on what it makes."""
+"""The real kubectl with the plugin on its PATH: it finds and runs it, and kubectl's own verbs work on the plugin's objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node for tests: one kubelet on one API, and the words of the tests."""
+"""A node for tests: one kubelet on one API, with helper methods."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAMESPACE = "default"
 
 
 class Node:
-    """One kubelet on one API, and the words of the tests."""
+    """One kubelet on one API, with helper methods."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Node:
         await eventually(gone, every_seconds=0.02)
 
     async def until_output(self, name: str, expected: str, container: str = "main") -> str:
-        """What the container's present start wrote, as soon as ``expected`` is in it."""
+        """Return the output of the container's present start once ``expected`` is in it."""
 
         await eventually(lambda: expected in self.output(name, container), every_seconds=0.02)
         return self.output(name, container)
@@ -168,7 +168,7 @@ def is_ready(pod: JsonObject) -> bool:
 
 
 def is_dead(pid: int) -> bool:
-    """No such process, or a zombie that nobody waits for."""
+    """Whether the process does not exist or is an unreaped zombie."""
     with suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     return True

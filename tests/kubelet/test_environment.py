@@ -1,4 +1,4 @@
-"""What a container finds: its variables, its files, its claim's volume, its address."""
+"""A container's environment: its variables, its files, its claim's volume, its address."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def field(path: str) -> JsonObject:
 
 
 async def output_of(node: Node, script: str, **arguments: Any) -> str:
-    """What a pod prints that runs to its end."""
+    """Return the output of a pod that runs to its end."""
     await node.create(pod_object("a", script, restartPolicy="Never", **arguments))
     await node.until("a", lambda pod: pod["status"]["phase"] in ("Succeeded", "Failed"))
     return node.output("a")

@@ -1,4 +1,4 @@
-"""The kubelet may stop, start or die at any moment, and the API be away: nothing outlives it unnoticed, and its pods come back."""
+"""The kubelet may stop, start or die at any moment, and the API be down: it finds every leftover process, and its pods return."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_pods_deleted_while_the_kubelet_was_away(node: Node) -> None:
 
 
 async def test_leftovers_are_found_by_their_mark_and_killed_and_no_others(tmp_path: Path) -> None:
-    """Also a grandchild in a session of its own, which no list of process groups would show."""
+    """Also a grandchild in its own session, which no list of process groups would show."""
     script = "setsid sleep 1000 & echo $!; exec sleep 1000"
     marked = subprocess.Popen(  # noqa: ASYNC220
         ["sh", "-c", script],
@@ -242,7 +242,7 @@ async def test_a_deletion_meanwhile_is_carried_out_when_the_api_is_back(away: Ap
     node = away.node
     uid, pid = await node.started("a")
     await away.leave()
-    away.server = SandboxApiServer(store=away.server.store)  # elsewhere: the kubelet does not see this one
+    away.server = SandboxApiServer(store=away.server.store)  # outside the kubelet's view
     await away.server.start()
     async with KubernetesApi.from_url(away.server.url) as elsewhere:
         await elsewhere.delete(PODS, "a", namespace=NAMESPACE)

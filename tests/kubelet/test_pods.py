@@ -1,4 +1,4 @@
-"""A pod's life: bound, given an address, started, restarted; and its end: SIGTERM, grace period, the fence, the frozen process."""
+"""A pod's life: binding, address, start, restart; and its end: SIGTERM, grace period, the fence, the frozen process."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ async def test_conditions_of_others_are_kept(node: Node) -> None:
 
 
 async def test_a_kubelet_that_cannot_go_on_says_so(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that has stopped listening must not look alive."""
+    """A kubelet that has stopped watching must not look alive."""
 
     def breaks(_: object) -> None:
         raise KeyError("a mistake of ours")
@@ -199,7 +199,7 @@ async def test_the_fence_kills_and_reports_terminated_while_the_finalizer_holds(
     os.kill(pid, signal.SIGSTOP)
     await node.hold("a")
     await node.delete("a", 0)
-    # The state is told as soon as it is so, the phase with the next report.
+    # The kubelet writes the state at once, the phase with the next report.
     pod = await node.until("a", lambda pod: pod["status"]["phase"] == "Failed")
     assert state_of(pod)["state"]["terminated"]["exitCode"] == 137
     assert state_of(pod)["state"]["terminated"]["signal"] == signal.SIGKILL
@@ -243,7 +243,7 @@ async def test_a_frozen_container_dies_of_an_ordinary_deletion_too(node: Node) -
 
 
 async def test_children_are_dead_when_the_container_is_said_to_be_also_one_in_a_session_of_its_own(node: Node) -> None:
-    """No process group holds it; the fence's word must be true of it as well."""
+    """No process group contains it; the fence's confirmation must cover it as well."""
     await node.create(pod_object("a", "sleep 1000 & echo child $!; setsid sleep 1000 & echo $! up; exec sleep 1000"))
     output = await node.until_output("a", "up")
     await node.until("a", is_ready)
@@ -257,7 +257,7 @@ async def test_children_are_dead_when_the_container_is_said_to_be_also_one_in_a_
 
 
 async def test_a_successor_starts_only_when_its_predecessor_is_dead(node: Node) -> None:
-    """A pod deleted by force may be made again at once, on the same claim: two processes must never have it open."""
+    """A pod deleted by force may be recreated at once on the same claim: two processes must never have it open."""
     mount = {"volumeMounts": [{"name": "v", "mountPath": "/data"}]}
     host = {"volumes": [{"name": "v", "hostPath": {"path": str(node.data_dir)}}]}
     script = "trap '' TERM; exec 9>>/data/one-at-a-time; flock -n 9 || { echo two at a time; exit 1; }; echo up; exec sleep 1000"

@@ -1,4 +1,4 @@
-"""The sandbox as a whole: ready, logs, its orderly end; and what the machine refuses it: no pod is lost by that, and no process."""
+"""The sandbox as a whole: ready, logs, orderly end; and refusals of the machine, by which no pod and no process is lost."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ async def test_a_process_without_a_pidfd_is_no_orphan(tmp_path: Path, monkeypatc
     mark = f"\0{CONTAINER_MARK}={tmp_path}\0".encode()
 
     def refused(*_: Any) -> Any:
-        """The machine refuses as soon as the program has started another."""
+        """The machine refuses once the program has started another process."""
         while len(process._marked_pids([mark])) < 2:
             time.sleep(0.01)
         raise OSError(errno.EMFILE, "too many files")

@@ -1,4 +1,4 @@
-"""A group under a (fake) Java controller: three brokers, a NameServer, and the client a migration asks with."""
+"""A group under a (fake) Java controller: three brokers, a NameServer, and a migration's client."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ROLE_TAKEN = re.compile(r"\d+ (master|slave) \d+")
 
 @dataclass
 class House:
-    """Everything that runs."""
+    """All running parts."""
 
     java: FakeJavaController
     group: FakeGroup
@@ -91,7 +91,7 @@ async def house() -> AsyncIterator[House]:
 
 @contextlib.asynccontextmanager
 async def a_house() -> AsyncIterator[House]:
-    """The same for a test that has an event loop of its own."""
+    """The settled group for a test with its own event loop."""
     java = FakeJavaController()
     await java.start()
     quiet = QuietController()

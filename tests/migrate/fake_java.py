@@ -1,7 +1,7 @@
-"""A Java controller as docs/reference/controller.md has it: what it answers, whom it believes alive, its traps included.
+"""A Java controller by docs/reference/controller.md: its answers, its liveness table, its traps.
 
-It keeps the first connection of a broker for ever (issue 11045), takes that connection's end for a death, elects at once and
-raises the epoch for nothing where nobody can be elected. What it would tell brokers (1008) is noted in `told`.
+It keeps a broker's first connection for ever (issue 11045), takes that connection's end for a death, elects at once and
+raises the epoch in vain if no member is electable. `told` has the 1008 that it would send.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class FakeJavaController(QuietHandler):
         self._scan = asyncio.create_task(self._scan_for_ever())
 
     async def _scan_for_ever(self) -> None:
-        """A master on record that does not heartbeat, while anybody else does."""
+        """Replace a recorded master without heartbeats while another member has some."""
         await asyncio.sleep(self._first_scan_seconds)
         while True:
             for name, tables in list(self.sets.items()):

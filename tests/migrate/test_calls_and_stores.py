@@ -1,4 +1,4 @@
-"""What a migration stands on: calls of Java programs, a controller that grants nothing, and record stores by name."""
+"""The basis of a migration: calls of Java programs, a controller that grants nothing, and record stores by name."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ADMINISTRATOR = Credentials(access_key="admin", secret_key="secret")
 
 
 class GuardedBroker(QuietHandler):
-    """Answers 26 and 25 to those who sign, as a broker with authenticationEnabled does."""
+    """Answers only signed 26 and 25, as a broker with authenticationEnabled does."""
 
     def __init__(self) -> None:
         self.taken = b""

@@ -1,4 +1,4 @@
-"""The cut: same master, same epoch, same ids; and every way in which it does not happen leaves Java in charge."""
+"""The cut: same master, same epoch, same ids; every cut that fails leaves Java in charge."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_it_waits_for_java_no_longer_than_it_was_told(house: House) -> Non
 
 @pytest.mark.real_time
 async def test_a_last_change_that_was_not_read_is_found_at_the_brokers(house: House) -> None:
-    """Java accepted a shrink and died before anybody read it: the record would hold one too many for in sync."""
+    """Java accepted a shrink and died before it was read: the record's set would have one member too many."""
     running = await begun(house)
     house.brokers[0].sync_state_set = {1, 2}
     with pytest.raises(CutOverError, match=r"counts 1 slaves in sync.*start the Java controller again"):
@@ -98,7 +98,7 @@ async def test_a_java_controller_that_comes_back_gets_its_brokers_back(house: Ho
     address = house.java.address
     running = await begun(house)
     await listed(house)
-    # As Java: it elects nobody before its brokers had the time to be heard again.
+    # As Java: it holds no election before its brokers had time to send heartbeats again.
     again = FakeJavaController(first_scan_seconds=5.0)
     house.know(again)
     house.java_port_kept.close()
@@ -142,7 +142,7 @@ async def test_with_a_word_given_it_leads_at_once(house: House) -> None:
 
 
 async def test_another_controller_that_brokers_list_must_be_stopped_too(house: House) -> None:
-    """A forgotten member of the group, or a shadow: whoever answers brokers could name a leader."""
+    """A forgotten controller, or a shadow: any controller that answers brokers could name a leader."""
     other = FakeJavaController()
     await other.start()
     for one in house.brokers:
@@ -173,7 +173,7 @@ async def test_brokers_that_look_controllers_up_take_one_name(house: House) -> N
 
 
 async def test_a_broker_that_dies_while_lists_change_does_not_hold_up_the_cut(house: House) -> None:
-    """Its death is the first thing for ours to deal with."""
+    """Our controller handles its death first."""
     for one in house.brokers:
         one.reread_seconds = 1.0
     running = await begun(house)
@@ -189,7 +189,7 @@ async def test_another_master_while_lists_change_gives_everything_back(house: Ho
     address = house.java.address
     running = await begun(house)
     await listed(house)
-    house.brokers[1].is_master = True  # nobody we know of made it so
+    house.brokers[1].is_master = True  # set by an unknown writer
     with pytest.raises(CutOverError, match=r"acts as master.*Ours has granted nothing"):
         await running
     assert {one.listed for one in house.brokers} == {address}

@@ -1,6 +1,6 @@
 """Real Java controllers taught every kind of record, with no broker but its heartbeats.
 
-What the way back rests on: epochs are reached exactly, nothing moves while brokers arrive, nothing moves when the teacher leaves,
+The basis of the way back: epochs are reached exactly, no election while brokers arrive or when the teacher leaves,
 and afterwards the controller fails over by itself.
 """
 

@@ -1,9 +1,9 @@
 """Unmodified Java brokers 5.5.0 moved from a real Java controller to ours and back, while messages are sent.
 
 To ours: the brokers list Java alone, so the cut waits until each has read its list again (up to two minutes). Then a master dies
-under ours. Back: to a Java controller that knows nothing, listed already but not running. Then a master dies under Java. Through
-both moves: the same master, the same epoch, the same ids, the same set, and not one failed send; at the end, everything that was
-acknowledged is there.
+under ours. Back: to a Java controller with an empty store, already listed but not running. Then a master dies under Java. Through
+both moves: the same master, epoch, ids and set, and no failed send; at the end all acknowledged
+messages exist.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def start_controller_at(lab: Lab, name: str, port: int) -> JavaProgram:
 
 
 def same(before: JavaState, after: JavaState) -> None:
-    """Nothing that a broker acts on is another one."""
+    """Check that all values on which brokers act are unchanged."""
     assert (after.master_broker_id, after.master_epoch) == (before.master_broker_id, before.master_epoch)
     assert after.addresses == before.addresses
     assert after.sync_state_set == before.sync_state_set
@@ -235,7 +235,7 @@ async def nothing_is_in_the_way(move: Move) -> JavaState:
 
 
 async def to_ours(move: Move) -> tuple[Command, JavaState]:
-    """The cut: Java is stopped when the command says so, and nothing else is done."""
+    """The cut: Java is stopped when the command requests it, without any other step."""
     before = await nothing_is_in_the_way(move)
     lab, failures = move.lab, move.producer.ledger.failures
     cut = lab.brokergroup(

@@ -1,4 +1,4 @@
-"""From what was read of Java to records, every doubt by its name, what Java is taught, and what ours would have decided."""
+"""From Java's state to records, named doubts, the lesson for Java, and the shadow's decisions."""
 
 from __future__ import annotations
 
@@ -84,12 +84,12 @@ CASES = {
     "a broker without a version": (with_broker(3, said(3, version="")), Kind.UNKNOWN_VERSION, False),
     "the name in two clusters": (replace(HEALTHY, cluster_names=frozenset({"cl", "other"})), Kind.TWO_CLUSTERS, True),
     "a broker of another cluster": (with_broker(3, said(3, cluster_name="other")), Kind.TWO_CLUSTERS, True),
-    "nobody knows the cluster": (
+    "an unknown cluster": (
         replace(HEALTHY, cluster_names=frozenset(), brokers=dict.fromkeys((1, 2, 3), "refused")),
         Kind.NO_CLUSTER,
         True,
     ),
-    "an id nobody holds": (replace(HEALTHY, next_broker_id=6), Kind.HOLES, False),
+    "an id without a broker": (replace(HEALTHY, next_broker_id=6), Kind.HOLES, False),
     "an id beyond the next one": (replace(HEALTHY, next_broker_id=3), Kind.HOLES, False),
     "a replica out of sync": (
         replace(
@@ -225,7 +225,7 @@ def test_the_set_ends_as_it_is_and_not_below_the_brokers_epoch(one: BrokerGroupR
     reached = now_epoch + len(proposals)
     assert reached >= one.sync_state_set_epoch
     assert reached <= max(one.sync_state_set_epoch, now_epoch + 1) + 1
-    # What brokers could see at an epoch above theirs is the final set alone.
+    # At an epoch above theirs brokers can see only the final set.
     assert all(
         each == one.sync_state_set
         for number, each in enumerate(sets)

@@ -1,4 +1,4 @@
-"""How strong the gate is: each mutant is one changed line of the product, and a test has to find it.
+"""The strength of the gate: each mutant is one changed line of the product, and a test has to find it.
 
     python -m tests.mutants.run                   all mutants, against what `make test` runs
     python -m tests.mutants.run --only u03 r07    these
@@ -47,7 +47,7 @@ OWN_TESTS = {
     "rocketmq_replica/": ("tests/replica",),
 }
 WHOLE = "not real"
-# A mutant may make a test wait for ever: its own limit fails it. A mutant whose whole run takes longer counts as not found.
+# A mutant may make a test wait for ever: the test's own limit fails it. A mutant whose whole run takes longer is not found.
 TEST_SECONDS, MUTANT_SECONDS = 120, 2400
 GOAL = 34 / 40
 
@@ -71,12 +71,12 @@ class Mutant:
         path.write_text(text.replace(self.before, self.after), encoding="utf-8")
 
     def own_tests(self) -> tuple[str, ...]:
-        """The test folders of the package that it changes."""
+        """Return the test folders of the mutant's package."""
         return next(folders for start, folders in OWN_TESTS.items() if self.file.startswith(start))
 
 
 def mutants() -> list[Mutant]:
-    """All of them, those of the author that had not read the tests first."""
+    """Return all mutants, first those of the author that had not read the tests."""
     return [
         Mutant(**one)
         for name in ("unread.yaml", "read.yaml", "heart.yaml")
@@ -115,7 +115,7 @@ def _copy_tracked_files(target: Path) -> None:
 
 def _tests(marker: str, *arguments: str) -> list[str]:
     options = ["-q", "-x", "-p", "no:cacheprovider", "-n", str(WORKERS), "--dist", "loadgroup", "-o"]
-    # It asks whether each mutant can be applied: no mutant is found by that.
+    # This test checks that each mutant applies: it finds no mutant.
     options += [f"timeout={TEST_SECONDS}", "--no-loadscope-reorder", "--ignore=tests/repository/test_mutants.py"]
     return [sys.executable, "-m", "pytest", *options, "-m", marker, *arguments]
 

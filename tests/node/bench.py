@@ -1,4 +1,4 @@
-"""A group under load on the two nodes: what is done to its master, and what is seen of it afterwards."""
+"""A group under load on the two nodes: faults of its master, and their observed effects."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OTHERS_SECONDS = 4.0
 
 
 class CheckError(Exception):
-    """What was expected was not seen; the message says what was."""
+    """A check failed; the message has the observed state."""
 
 
 def expect(holds: object, told: str) -> None:
@@ -55,7 +55,7 @@ class Group:
 
     @property
     def label(self) -> str:
-        """In figures."""
+        """Return the group's name in figures."""
         return "java" if self.implementation == "Java" else "replica"
 
     def read(self) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class Group:
 
 @dataclass
 class Load:
-    """The program that sends."""
+    """A sending program."""
 
     group: Group
     process: subprocess.Popen[str]
@@ -102,7 +102,7 @@ class Load:
         expect(line.strip() == "ready", f"{self.group.name}: nothing was acknowledged before the fault: {line!r}")
 
     def stop(self) -> dict[str, Any]:
-        """What it saw. Raises CheckError where an acknowledged message is lost, or nobody could tell."""
+        """Stop it, and return its observations. Raises CheckError if the load itself failed or did not end."""
         self.process.send_signal(signal.SIGTERM)
         try:
             told, _ = self.process.communicate(timeout=90)
@@ -121,7 +121,7 @@ class Load:
 
 @dataclass
 class Bench:
-    """What all checks share."""
+    """The state that all checks share."""
 
     groups: dict[str, Group]
     records: OperatorRecords
@@ -129,10 +129,10 @@ class Bench:
     image_mib: int = 0
     # By fault and kind of broker, the last of each.
     gaps: dict[str, dict[str, float]] = field(default_factory=dict)
-    # All of them, in order, with what is needed to take a gap apart.
+    # All strikes in order, with the data to explain a gap.
     strikes: list[Strike] = field(default_factory=list)
     unfenced: dict[str, dict[str, int]] = field(default_factory=dict)
-    # The incident that tells of it, where there is exactly one.
+    # The strike's incident, if there is exactly one.
     told: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     checks: int = 0
@@ -141,7 +141,7 @@ class Bench:
     loads: list[Load] = field(default_factory=list)
 
     def start_load(self, group: Group, name: str) -> Load:
-        """Begin to send to the group; each load has a topic of its own."""
+        """Start a load on the group; each load has its own topic."""
         topic = f"{name}-{group.name}-{int(time.time())}"
         master = group.master()
         broker = next(one for one in group.status()["members"] if one["pod"] == master["metadata"]["name"])
@@ -170,7 +170,7 @@ class Bench:
         return load
 
     def end_load(self, load: Load, name: str, *, began: float) -> Strike:
-        """Stop it; hand back what it saw of the fault that began then. Raises CheckError where something acknowledged is lost."""
+        """Stop a load; return its gap at the fault of that time. Raises CheckError if an acknowledged message is lost."""
         seen = load.stop()
         self.lost += len(seen["lost"])
         say(
@@ -184,7 +184,7 @@ class Bench:
         return strike
 
     def end_loads(self) -> None:
-        """Those that a failed check has left."""
+        """Stop the loads that a failed check has left."""
         for load in self.loads:
             load.kill()
         self.loads.clear()
@@ -194,8 +194,8 @@ class Bench:
         self.records.stop()
 
     def strike(self, group: Group, name: str, fault: Fault, *, kind: str | None = None) -> None:
-        """One fault to the group's master under load: another is master, the group is whole, nothing acknowledged is lost, and it
-        is told as one failover. A `kind` is asked for where only that one is right.
+        """Cause one fault of the group's master under load: another member leads, the group is whole, no acknowledged message is
+        lost, and the report is one failover. With `kind` only that one is accepted.
         """
         before = Seen.of(self, group)
         load = self.start_load(group, name)
@@ -211,11 +211,11 @@ class Bench:
         self.judge(group, name, before, kind)
 
     def _is_another(self, group: Group, struck: str) -> bool:
-        """By its pod: an epoch may have risen for another reason, and that would be another failover."""
+        """Whether another member leads, by its pod: an epoch may have risen for another reason, which would be another failover."""
         return group.master_name() not in ("", struck)
 
     def judge(self, group: Group, name: str, before: Seen, kind: str | None) -> None:
-        """Exactly one completed incident, one count of the metric, and the status tells of that one."""
+        """Check for exactly one completed incident, one count of the metric, and that incident in the status."""
         with contextlib.suppress(NodeError):
             until("an incident", lambda: self._new(group, before), INCIDENT_SECONDS, 0.5)
         time.sleep(OTHERS_SECONDS)
@@ -231,7 +231,7 @@ class Bench:
         expect(not wrong, f"{group.name}: {'; '.join(wrong)}: {[described(one) for one in new]}")
 
     def times_unfenced(self, group: Group, before: Seen, new: list[dict[str, Any]]) -> int:
-        """By the incidents, and by the Events that a person sees."""
+        """Return the number of unfenced failovers, by incidents and by Events."""
         events = get("events", "--field-selector", f"reason=Unfenced,involvedObject.name={group.name}")["items"]
         fresh = [one for one in events if one["metadata"]["uid"] not in before.events]
         return max(len(fresh), len([one for one in new if one.get("unfenced")]))
@@ -250,7 +250,7 @@ def epoch_of(status: dict[str, Any]) -> int:
 
 
 def told_wrong(status: dict[str, Any], new: list[dict[str, Any]], counted: Counter[str], kind: str | None) -> list[str]:
-    """What is wrong with how one failover is told: by the incidents that are new, the metric's rise and the group's status."""
+    """Return contradictions in one failover's report: new incidents, the metric's rise and the group's status."""
     epoch, last = epoch_of(status), next((one.get("epoch") for one in status.get("failovers") or []), None)
     wrong = []
     if [one["outcome"] for one in new] != ["completed"]:

@@ -1,6 +1,6 @@
-"""What has to hold on the two nodes: a function for each, in the order in which they run.
+"""The checks on the two nodes: a function for each, in their order.
 
-A check raises CheckError with what it saw; the ones after it run all the same. `slow` ones are left out of the short run.
+A check raises CheckError with the observed state; later ones still run. The short run omits `slow` ones.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ if TYPE_CHECKING:
 
 RELEASE = "brokergroup-operator"
 EXAMPLES = REPOSITORY / "examples"
-# Named by the issue; generous, for these machines are noisy.
+# From the issue; generous, as these machines are noisy.
 QUICKSTART_SECONDS = 15.0
 OBSERVED_SECONDS = 5.0
-# So long a broker that has only just started might be taken for dead by a pod that never heard it.
+# For this long a pod that never heard a just started broker might take it for dead.
 FRESH_SECONDS = 10.0
 # The node the NameServer is not on: the one that is drained and cut.
 SPARE_NODE = nodes()[1]
 TAINT = "brokergroup.dev/no-new-pods"
-# After the failover, so that the cut-off side has done what it does.
+# After the failover, so that the cut-off side has finished its reaction.
 CUT_SECONDS = 8.0
 DRAIN_SECONDS = 60
-# `minimumGracePeriodInSeconds` of the kubelet: whatever grace is asked for, SIGKILL comes no sooner.
+# The kubelet's `minimumGracePeriodInSeconds`: with any grace period SIGKILL comes no sooner.
 LEAST_GRACE_SECONDS = 2.0
-# How a fence's own word is told in the evidence, and how many calls one after the other a fence and a failover make.
+# The evidence's text for a fence's signed answer, and the number of sequential API calls of a fence and a failover.
 SIGNED = "signed that it is dead"
 API_CALLS = 4
 UPGRADE_SECONDS = 300.0
@@ -74,7 +74,7 @@ INSTALL_PAGE = ("install", "first-group", "plugin", "upgrade", "uninstall", "rel
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that has to hold. `sets_up`: the others stand on it, and a cluster that is used again has it done."""
+    """One check. `sets_up`: the others need it, and a reused cluster already has it."""
 
     name: str
     run: Callable[[Bench], None]
@@ -83,7 +83,7 @@ class Check:
 
 
 def install_chart(bench: Bench) -> None:
-    """The chart as it stands, by README's line. The NameServer, which needs no operator, starts meanwhile."""
+    """Install the unchanged chart by README's line. The NameServer, which needs no operator, starts meanwhile."""
     apply_name_server()
     helm("install", RELEASE, str(CHART), "--namespace", OPERATOR_NAMESPACE)
     wait_for_operator()
@@ -94,7 +94,7 @@ def wait_for_operator() -> None:
 
 
 def apply_name_server() -> None:
-    """As a pod of its own, not on the node that is taken away later."""
+    """Start it in a separate pod, not on the node that is removed later."""
     documents = list(yaml.safe_load_all((EXAMPLES / "nameserver.yaml").read_text(encoding="utf-8")))
     for document in documents:
         if document["kind"] == "Pod":
@@ -103,7 +103,7 @@ def apply_name_server() -> None:
 
 
 def find_name_server(bench: Bench) -> None:
-    """Its pod is ready; the loads ask it for the route."""
+    """Wait for its pod; the loads get their route from it."""
 
     def address() -> str:
         pod = faults.pod_named("nameserver")
@@ -128,7 +128,7 @@ def quickstart(bench: Bench) -> None:
 
 
 def name_server_for_replicas(bench: Bench) -> None:
-    """Where the quick start names no NameServer, it gets ours: the load's client asks one."""
+    """Add our NameServer to a quick start without one: the load's client needs it."""
     group = bench.groups["replica"]
     if not group.read()["spec"].get("nameServers"):
         change(group, {"nameServers": ["nameserver:9876"]})
@@ -136,7 +136,7 @@ def name_server_for_replicas(bench: Bench) -> None:
 
 
 def change(group: Group, spec: dict[str, Any]) -> float:
-    """Patch the spec; hand back after how many seconds the status is about it."""
+    """Patch the spec; return the seconds until the status is about it."""
     kubectl("patch", "brokergroup", group.name, "--type=merge", "-p", json.dumps({"spec": spec}))
     wanted, began = group.read()["metadata"]["generation"], time.monotonic()
     until("the change is observed", lambda: group.status().get("observedGeneration", 0) >= wanted, 60, 0.1)
@@ -144,7 +144,7 @@ def change(group: Group, spec: dict[str, Any]) -> float:
 
 
 def spec_change(bench: Bench) -> None:
-    """Somebody changes a spec, and the status is about it soon: a watch lives, not only the resync."""
+    """A changed spec reaches the status soon: by the watch, not only by the resync."""
     group = bench.groups["replica"]
     master = group.status()["master"]["brokerId"]
     took = [change(group, {"failover": {"preferredMaster": wanted}}) for wanted in (master, None, master, None)]
@@ -153,7 +153,7 @@ def spec_change(bench: Bench) -> None:
 
 
 def fresh_java_group(bench: Bench) -> None:
-    """Nobody is taken for dead who was never heard: epoch 1, and no failover to tell of."""
+    """A broker that was never heard does not count as dead: epoch 1, and no failover."""
     group, began = bench.groups["java"], time.monotonic()
     wanted = yaml.safe_load((EXAMPLES / "rocketmq.yaml").read_text(encoding="utf-8"))
     wanted["spec"]["jvm"] = {"extraArguments": list(FAST_START)}
@@ -172,7 +172,7 @@ def fresh_java_group(bench: Bench) -> None:
 
 
 def restricted(bench: Bench) -> None:
-    """No privileged pod is let in, and of ours none runs as root."""
+    """The API refuses privileged pods, and none of ours runs as root."""
     for namespace in (GROUPS_NAMESPACE, OPERATOR_NAMESPACE):
         arguments = (
             "-n",
@@ -200,7 +200,7 @@ def restricted(bench: Bench) -> None:
 
 
 def on_both(bench: Bench, strike: Callable[[Group], None]) -> None:
-    """Java's and Python's master at the same time; both are told of."""
+    """Strike Java's and Python's master at once; both failovers are reported."""
     with ThreadPoolExecutor(len(bench.groups)) as side_by_side:
         done = [side_by_side.submit(strike, group) for group in bench.groups.values()]
     wrong = [str(one.exception()) for one in done if one.exception() is not None]
@@ -208,7 +208,7 @@ def on_both(bench: Bench, strike: Callable[[Group], None]) -> None:
 
 
 def freeze(bench: Bench) -> None:
-    """SIGSTOP: silent, and not dead. Another is elected only when it is confirmed dead, at default settings, and soon."""
+    """SIGSTOP: silent but alive. At default settings another master is elected soon, but only after its confirmed death."""
 
     def strike(group: Group) -> None:
         wrong = []
@@ -226,15 +226,15 @@ def freeze(bench: Bench) -> None:
 
 
 def slow_freeze(bench: Bench, group: Group) -> list[str]:
-    """What took longer than it can where something in the pod kills.
+    """Return a freeze's delays that a working in-pod fence excludes.
 
-    No kubelet gives a container less than `LEAST_GRACE_SECONDS`: a confirmation that took so long, and is not the fence's own
-    signed word, was the kubelet's, or none. And the whole gap, from the last acknowledgement to the next, is less than the silence
-    that is allowed and that grace; where the API is slow some calls of it come to that, each as slow as the failover's commit.
+    No kubelet gives a container less than `LEAST_GRACE_SECONDS`: a confirmation that took this long without the fence's
+    signed answer was the kubelet's, or none. And the whole gap between acknowledgements is less than the allowed silence
+    plus that grace, plus some API calls, each as slow as the failover's commit.
     """
     gap, incident = bench.gaps.get("freeze", {}).get(group.label), bench.told.get("freeze", {}).get(group.label)
     if gap is None or incident is None:
-        return []  # that is told already
+        return []  # already reported
     wrong, steps = [], incident["stepsMilliseconds"]
     fenced, evidence = steps.get("fenced", 0.0) / 1000, "; ".join(incident["evidence"])
     if fenced >= LEAST_GRACE_SECONDS and SIGNED not in evidence:
@@ -259,7 +259,7 @@ def delete_by_force(bench: Bench) -> None:
 
 
 def delete(bench: Bench) -> None:
-    """kubectl delete pod: the master may hand over first."""
+    """kubectl delete pod: a switchover may come first."""
     on_both(bench, lambda group: bench.strike(group, "delete", faults.delete))
 
 
@@ -272,7 +272,7 @@ def plugin(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def switchover(bench: Bench) -> None:
-    """kubectl brokergroup switchover: planned. How long the brokers took to change their roles is told."""
+    """kubectl brokergroup switchover: a planned change; prints the time of the brokers' role changes."""
 
     def strike(group: Group) -> None:
         def hand_over(_pod: dict[str, Any], _implementation: str) -> None:
@@ -287,7 +287,7 @@ def switchover(bench: Bench) -> None:
 
 
 def move_to_spare_node(group: Group) -> None:
-    """Have the master on the node that is taken away."""
+    """Move the master to the node that is removed."""
     if group.master()["spec"]["nodeName"] == SPARE_NODE.name:
         return
     there = {pod["metadata"]["name"] for pod in group.pods() if pod["spec"]["nodeName"] == SPARE_NODE.name}
@@ -302,10 +302,10 @@ def move_to_spare_node(group: Group) -> None:
 
 
 def leave_the_master_alone_there(group: Group) -> None:
-    """Two of three members cut off are more than any election can make up for: the gap would be the time of the cut."""
+    """Leave only the master on that node: with two of three members cut off, no election could end the gap before the cut."""
     master = group.master_name()
     there = {pod["metadata"]["name"] for pod in group.pods() if pod["spec"]["nodeName"] == SPARE_NODE.name} - {master}
-    # Not by `kubectl cordon`: the operator takes mastership off a node that is being drained.
+    # Not by `kubectl cordon`: the operator moves a master off a node that is being drained.
     kubectl("taint", "nodes", SPARE_NODE.name, f"{TAINT}=true:NoSchedule", "--overwrite")
     try:
         for broker_id in [one["brokerId"] for one in group.status()["members"] if one["pod"] in there]:
@@ -317,7 +317,7 @@ def leave_the_master_alone_there(group: Group) -> None:
 
 
 def under_load(bench: Bench, name: str, act: Callable[[], None]) -> dict[Group, Seen]:
-    """Something that concerns all groups: they are whole again afterwards, and nothing acknowledged is lost."""
+    """Run a fault of all groups under load: afterwards they are whole, and no acknowledged message is lost."""
     groups = list(bench.groups.values())
     before = {group: Seen.of(bench, group) for group in groups}
     loads = [bench.start_load(group, name) for group in groups]
@@ -336,10 +336,10 @@ def under_load(bench: Bench, name: str, act: Callable[[], None]) -> dict[Group, 
 
 
 def drain(bench: Bench) -> None:
-    """kubectl drain of the node of both masters. Volumes stay on their node, so that its pods come back when it does."""
+    """kubectl drain of the node of both masters. Volumes stay on their node, so its pods return with it."""
 
     def act() -> None:
-        # A second pod of a group stays until the first is back, and that waits for its node: the drain itself does not end.
+        # A group's second pod stays until the first is back, which waits for its node: the drain itself does not end.
         options = ["--ignore-daemonsets", "--delete-emptydir-data", "--force", f"--timeout={DRAIN_SECONDS}s"]
         words = ["kubectl", "drain", SPARE_NODE.name, *options]
         draining = subprocess.Popen(words, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -357,7 +357,7 @@ def drain(bench: Bench) -> None:
 
 
 def has_left(group: Group) -> bool:
-    """By the status: while nobody is master, or its pod has no node yet, it has not."""
+    """Whether the master has left the node, by the status: not while there is no master, or its pod has no node."""
     status = group.status()
     name = (status.get("master") or {}).get("pod")
     node = next((one.get("node") for one in status.get("members", []) if one["pod"] == name), None)
@@ -365,7 +365,7 @@ def has_left(group: Group) -> bool:
 
 
 def cut(bench: Bench) -> None:
-    """The cable of the node of both masters is pulled, and put back when others are masters."""
+    """Cut the network of both masters' node, and restore it once other members lead."""
 
     def act() -> None:
         network.cut(SPARE_NODE)
@@ -385,7 +385,7 @@ def cut(bench: Bench) -> None:
 
 
 def unlinked(bench: Bench) -> None:
-    """A slave is heard and reaches no master: it is told again, cured, and in the end its process is replaced."""
+    """A slave with heartbeats but without a link: it gets its role again, then new epochs, then its process is replaced."""
 
     def act() -> None:
         slaves = {group: least_replaced_slave(group) for group in groups}
@@ -409,7 +409,7 @@ def unlinked(bench: Bench) -> None:
 
 
 def least_replaced_slave(group: Group) -> tuple[str, int]:
-    """Its pod's name, and how often its process was replaced."""
+    """Return its pod's name, and the number of its process's replacements."""
     counts = {one["pod"]: one.get("replacements", 0) for one in group.status()["members"]}
     slaves = [name for name in counts if name != group.master_name()]
     name = min(slaves, key=counts.__getitem__)
@@ -417,7 +417,7 @@ def least_replaced_slave(group: Group) -> tuple[str, int]:
 
 
 def is_another(name: str, uid: str) -> bool:
-    """Whether there is a pod of that name, and not that one."""
+    """Whether a new pod of that name exists."""
     found = get("pods", "--field-selector", f"metadata.name={name}")["items"]
     return any(pod["metadata"]["uid"] != uid for pod in found)
 
@@ -459,14 +459,14 @@ def uids_of(group: Group) -> dict[str, str]:
 
 
 def same_pods(before: dict[Group, dict[str, str]], what: str) -> None:
-    """All groups are up to date by the present operator, and their pods are the ones from before."""
+    """Whether all groups are up to date by the present operator, with unchanged pods."""
     for group, uids in before.items():
         group.wait_until_whole()
         expect(uids_of(group) == uids, f"{group.name}: {what} replaced broker pods: {uids} became {uids_of(group)}")
 
 
 def has_controllers(group: Group, count: int) -> bool:
-    """Whether the operator has told the group's brokers of so many controllers: each pod's note of it names them."""
+    """Whether the group's brokers have this many controllers, by each pod's annotation."""
     if len(group.status()["controller"]["addresses"]) != count:
         return False
     notes = [json.loads(pod["metadata"]["annotations"]["brokergroup.dev/hot-config"]) for pod in group.pods()]
@@ -483,7 +483,7 @@ def operators_of_old_images() -> list[str]:
 
 
 def uninstall_and_install(bench: Bench) -> None:
-    """Without an operator the groups serve on; a new one takes them up as they are."""
+    """Without an operator the groups continue to serve; a new one adopts them unchanged."""
 
     def act() -> None:
         helm("uninstall", RELEASE, "--namespace", OPERATOR_NAMESPACE, "--wait")
@@ -504,13 +504,13 @@ def uninstall_and_install(bench: Bench) -> None:
 
 
 def wait_until_lease_is_free() -> None:
-    """Until the Lease of an operator that was uninstalled is given back or stale."""
+    """Wait until an uninstalled operator's Lease is released or stale."""
     lease = ("lease", RELEASE, "--namespace", OPERATOR_NAMESPACE)
     until("the operator's Lease is given back or stale", lambda: silent_for(get(*lease)["spec"]), LEASE_STALE_SECONDS)
 
 
 def tells_that_nobody_judges(group: Group) -> None:
-    """Without an operator `explain` does not say that a group is FailoverSafe, and `status` says how old what it shows is."""
+    """Without an operator `explain` does not claim FailoverSafe, and `status` shows the age of its data."""
     wait_until_lease_is_free()
     explained, shown = plugin("explain", group.name), plugin("status", group.name)
     expect(
@@ -524,27 +524,27 @@ def tells_that_nobody_judges(group: Group) -> None:
 
 
 def install_page(bench: Bench) -> None:
-    """docs/tasks/install.md as it stands, from an empty cluster: the chart's objects and both groups are taken away first."""
+    """Run docs/tasks/install.md unchanged in an empty cluster: first remove the chart's objects and both groups."""
     for group in bench.groups.values():
         began = time.monotonic()
         kubectl("delete", "brokergroup", group.name, "--ignore-not-found", "--timeout=180s", seconds=190)
         bench.seconds[f"deletion_of_{group.label}_group"] = round(time.monotonic() - began, 1)
     helm("uninstall", RELEASE, "--namespace", OPERATOR_NAMESPACE, "--wait")
     kubectl("delete", "-f", str(EXAMPLES / "nameserver.yaml"), "--wait=true")
-    # Not with the words that `make test-node` was given for itself.
+    # Without the arguments of `make test-node` itself.
     command("make", "-C", str(REPOSITORY), "dist", "ARGUMENTS=", seconds=600)
     *page, release = INSTALL_PAGE
     follow(page)
-    # The last block is of the case in which the operator went first.
+    # The last block is for an operator that was removed first.
     follow(("install", "first-group"))
     helm("uninstall", RELEASE, "--namespace", OPERATOR_NAMESPACE, "--wait")
-    # Its rights went with the chart, so its last pod could not give the Lease back: `release` refuses until that is stale.
+    # Its rights ended with the chart, so its last pod could not release the Lease: `release` refuses until that is stale.
     wait_until_lease_is_free()
     follow((release,))
 
 
 def runbooks(bench: Bench) -> None:
-    """What each runbook says to look at can be looked at, on a group that is well."""
+    """Each runbook's reading commands work on a healthy group."""
     group = bench.groups["java"]
     group.wait_until_whole()
     for page in sorted(RUNBOOKS.glob("*.md")):
@@ -552,9 +552,9 @@ def runbooks(bench: Bench) -> None:
 
 
 def told_once(bench: Bench) -> None:
-    """Over the whole run, each epoch that ended a failover or a switchover has one completed incident.
+    """Over the whole run, each failover's or switchover's final epoch has one completed incident.
 
-    Two pods may have written its line, the second after it took over a change whose end the first could not write: under one id.
+    Two pods may have written its line under one id, if the second took over a change whose end the first could not write.
     """
     for group in bench.groups.values():
         completed = [one for one in bench.records.incidents(group.name) if one["outcome"] == "completed"]
@@ -564,7 +564,7 @@ def told_once(bench: Bench) -> None:
 
 
 def watch_lives(bench: Bench) -> None:
-    """No operator pod, of all that there were, ever lost its watch."""
+    """No operator pod ever lost its watch."""
     lines = [(pod, line) for pod, line in bench.records.log_lines() if "watch.ended" in line]
     by_pod = dict(Counter(pod for pod, _ in lines))
     expect(bench.records.log_lines(), "no operator pod has told anything: expected its log")
@@ -572,7 +572,7 @@ def watch_lives(bench: Bench) -> None:
 
 
 def names_resolve(bench: Bench) -> None:
-    """What the groups' specs name, the operators reach from their own namespace: no NameServer was unknown to them."""
+    """The operators resolve the specs' NameServers from their own namespace: none was unknown."""
     unknown = [line for _, line in bench.records.log_lines() if "Name or service not known" in line]
     expect(not unknown, f"{len(unknown)} times a name was not known; the last: {unknown[-1][:300] if unknown else ''}")
 
@@ -601,6 +601,6 @@ CHECKS = (
     Check("told-once", told_once),
     Check("watch-lives", watch_lives),
     Check("names-resolve", names_resolve),
-    # The last: it leaves no group.
+    # It runs last, as it leaves no group.
     Check("install-page", install_page, slow=True),
 )

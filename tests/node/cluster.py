@@ -1,9 +1,9 @@
-"""The whole cluster: up, with our image on its nodes and a namespace that lets no privileged pod in; and down again.
+"""Start and stop the whole cluster, with our image on its nodes and a namespace without privileged pods.
 
     python -m tests.node.cluster up        leaves it up, prints the KUBECONFIG
-    python -m tests.node.cluster down      ends everything by pid, also what a killed run has left
+    python -m tests.node.cluster down      ends all processes by pid, also those that a killed run left
 
-`up` on a cluster that is up brings our image as it is now, and leaves the rest alone.
+`up` on a running cluster only updates our image.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STORAGE_CLASS = "local"
 
 
 def say(text: str) -> None:
-    """Progress, for people: the verdict alone is on standard output."""
+    """Print progress to stderr: standard output has only the verdict."""
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
@@ -75,7 +75,7 @@ def up(operator: Path | None = None) -> Path:
 
 
 def bring_parts() -> None:
-    """Whatever is not in the cache yet; the first time that takes many minutes."""
+    """Install parts that are missing in the cache; the first time that takes many minutes."""
     absent = [name for name in PARTS if install.missing(name) is not None]
     failed = install.bring_all(absent) if absent else {}
     if failed:
@@ -148,7 +148,7 @@ def _has_service_account(namespace: str) -> bool:
 
 
 def down() -> list[str]:
-    """End everything; hand back what of the machine's settings is not as it was. Works on what a killed run has left."""
+    """End all; return changed settings of the machine. Also works after a killed run."""
     with ThreadPoolExecutor(len(nodes())) as side_by_side:
         list(side_by_side.map(worker.stop, nodes()))
     end(*control_plane.PROGRAMS)

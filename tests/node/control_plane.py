@@ -21,7 +21,7 @@ ETCD_CLIENT = "http://127.0.0.1:23790"
 ETCD_PEER = "http://127.0.0.1:23800"
 # In the order in which they are ended.
 PROGRAMS = ("scheduler", "controller-manager", "coredns", "apiserver", "etcd")
-# Services have answers; any other name is told at once to be unknown, so that no pod waits for a server that is not there.
+# Services have answers; any other name is unknown at once, so that no pod waits for a missing server.
 COREFILE = """\
 {domain}:53 {{
   bind {address}

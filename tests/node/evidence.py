@@ -1,4 +1,4 @@
-"""What the brokers and the control plane were doing as a check failed, kept beside the operator's records."""
+"""The state of brokers and control plane at a failed check, stored beside the operator's records."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 RECORDS = RESULTS / "two-real-nodes"
 # A JVM writes its threads within milliseconds; on a busy machine this is enough for a hundred of them.
 THREADS_SECONDS = 1.0
-# Linux' own account of who waited for what: a stall of the API server is told from a busy disk by these.
+# Linux' pressure statistics: they distinguish a stall of the API server from a busy disk.
 PRESSURE = ("cpu", "io", "memory")
 
 
 def keep_brokers_labelled(folder: Path, label: str, implementation: str) -> None:
-    """The same of brokers that belong to none of the bench's groups; before they are deleted."""
+    """Store the same for brokers outside the bench's groups, before they are deleted."""
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(NodeError, json.JSONDecodeError):
         for pod in json.loads(kubectl_run("get", "pods", "-l", label, "-o", "json").stdout)["items"]:
@@ -37,7 +37,7 @@ def keep_brokers_labelled(folder: Path, label: str, implementation: str) -> None
 
 
 def keep_what_runs(folder: Path, groups: list[Group]) -> None:
-    """Each broker's output with its threads (`kill -3`) and its own log, the groups' objects, and the machine's pressure."""
+    """Store each broker's output with its threads (`kill -3`) and its log, the groups' objects, and the machine's pressure."""
     folder.mkdir(parents=True, exist_ok=True)
     for kind in PRESSURE:
         with contextlib.suppress(OSError):
@@ -66,7 +66,7 @@ def keep_broker(folder: Path, name: str, uid: str, implementation: str) -> None:
 
 
 def keep_control_plane(folder: Path) -> None:
-    """What etcd, the API server and the kubelets have written."""
+    """Store the logs of etcd, the API server and the kubelets."""
     folder.mkdir(parents=True, exist_ok=True)
     for log in (state_folder() / "logs").glob("*.log"):
         shutil.copyfile(log, folder / log.name)

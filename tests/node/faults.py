@@ -1,4 +1,4 @@
-"""What is done to a broker: the process behind a pod is found by its cgroup, as the kernel knows it."""
+"""Faults of a broker: its process is found by the pod's cgroup."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.node.processes import NodeError, Process, command, command_line, proc
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    # What is done to a pod, whose broker is of this implementation.
+    # A fault of a pod with a broker of this implementation.
     Fault = Callable[[dict[str, Any], str], None]
 
 BROKER = {

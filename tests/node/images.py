@@ -1,4 +1,4 @@
-"""The images of the nodes: ours, from the Dockerfile as it stands, the Java brokers', and what holds a pod open.
+"""The images of the nodes: ours, from the unchanged Dockerfile, the Java brokers', and the pause image.
 
 There is no registry. buildah builds with the stand-in base image of the cached parts; containerd takes archives.
 """
@@ -33,7 +33,7 @@ MIB = 1 << 20
 
 
 def source_files(checkout: Path) -> list[Path]:
-    """What the Dockerfile copies, by .dockerignore, and the Dockerfile itself."""
+    """Return the files that the Dockerfile copies, by .dockerignore, and the Dockerfile itself."""
     lines = (checkout / ".dockerignore").read_text(encoding="utf-8").splitlines()
     files = [checkout / "Dockerfile"]
     for name in (line[1:] for line in lines if line.startswith("!")):
@@ -43,7 +43,7 @@ def source_files(checkout: Path) -> list[Path]:
 
 
 def digest(checkout: Path, arguments: tuple[str, ...]) -> str:
-    """Names an image by everything that it is built from."""
+    """Return an image's name by all its sources."""
     whole = hashlib.sha256(repr(arguments).encode())
     for path in source_files(checkout):
         whole.update(f"{path.relative_to(checkout)}\0{os.access(path, os.X_OK)}\0".encode())
@@ -113,7 +113,7 @@ def full_name(image: str) -> str:
 
 
 def names_in_chart() -> list[str]:
-    """What the chart of this checkout calls our image by default."""
+    """Return our image's default names in the chart of this checkout."""
     workloads = [document for document in yaml.safe_load_all(helm_template()) if document]
     [pod] = [one["spec"]["template"]["spec"] for one in workloads if one["kind"] in ("StatefulSet", "Deployment")]
     return sorted({container["image"] for container in pod["containers"]})

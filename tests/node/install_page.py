@@ -1,4 +1,4 @@
-"""docs/tasks/install.md's blocks of commands, run as they stand there, by a shell that has what the page names: a newcomer's day.
+"""Runs docs/tasks/install.md's blocks of commands unchanged, in a shell with the page's prerequisites, like a new user.
 
 A block is marked in the page's source, `<!-- test-node: NAME -->` or `<!-- not run: why -->` on the line before it.
 """

@@ -16,7 +16,7 @@ from tests.real.parts import install
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-# Set when the run is interrupted: no thread goes on waiting.
+# Set when the run is interrupted: then all threads stop waiting.
 given_up = threading.Event()
 COMMANDS_SECONDS = 60.0
 CHART = REPOSITORY / "charts" / "brokergroup-operator"
@@ -58,7 +58,7 @@ def helm_template() -> str:
 
 
 def until(what: str, holds: Callable[[], Any], seconds: float = 120.0, pause_seconds: float = 0.2) -> Any:
-    """Ask again and again until the answer is true, and hand it back."""
+    """Poll until the answer is true, and return it."""
     deadline = time.monotonic() + seconds
     while True:
         answer = holds()
@@ -90,7 +90,7 @@ def run_commands(
 
 
 def environment() -> dict[str, str]:
-    """What a shell needs so that the commands of our documents work as they stand there."""
+    """Return the environment in which the commands of our documents work unchanged."""
     programs = [install.kubernetes_folder(), install.helm_program().parent]
     path = os.pathsep.join([*map(str, programs), os.environ["PATH"]])
     return {**os.environ, "PATH": path, "KUBECONFIG": str(kubeconfig())}

@@ -1,9 +1,9 @@
-"""Sends numbered messages from outside the cluster, as a client does: the NameServer tells where the master is.
+"""Sends numbered messages from outside the cluster, as a client does: the NameServer has the master's address.
 
     python -m tests.node.load NAME_SERVER BROKER_NAME TOPIC
 
-A program of its own, so that nothing else keeps it from sending. Prints `ready` after the first acknowledgement; on SIGTERM it
-stops, reads the last master's log back and prints one line of JSON: what was acknowledged, the gaps, what is lost.
+A separate program, so that no other task delays it. Prints `ready` after the first acknowledgement; on SIGTERM it
+stops, reads the last master's log and prints one line of JSON: acknowledged messages, gaps, lost messages.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GAP_SECONDS = 0.25
 
 @dataclass
 class Route:
-    """The master's address as the NameServer tells it, asked for again and again."""
+    """The master's address from the NameServer, polled."""
 
     name_server: str
     broker_name: str
@@ -89,7 +89,7 @@ async def create_topic(address: str, topic: str) -> None:
 
 
 async def lost_messages(producer: DemoProducer, route: Route) -> list[str]:
-    """Acknowledged and not in the last master's log; asked again while that one is not ready to be read."""
+    """Return acknowledged messages that the last master's log lacks; retries while the log is not readable yet."""
     deadline = time.monotonic() + READ_BACK_SECONDS
     while True:
         try:

@@ -1,6 +1,6 @@
-"""What of the machine's own settings a cluster could change: seen before it comes up and after it is down, and put back.
+"""The machine's settings that a cluster may change: recorded before its start and after its end, and restored.
 
-The kubelet sets kernel parameters of the whole machine (`vm.overcommit_memory`, `kernel.panic`, …) and does not put them back.
+The kubelet sets kernel parameters of the whole machine (`vm.overcommit_memory`, `kernel.panic`, …) and does not restore them.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def remember() -> None:
 
 
 def remembered() -> Snapshot:
-    """What was before; empty where no cluster has begun."""
+    """Return the remembered settings; empty if no cluster has started."""
     if not snapshot_file().exists():
         return {}
     found: Snapshot = json.loads(snapshot_file().read_text(encoding="utf-8"))

@@ -125,7 +125,7 @@ MUTANTS = {
 
 
 def copied_checkout(folder: Path) -> Path:
-    """What git knows of, as it stands in the work tree; the environment is shared."""
+    """Copy the work tree's files that git tracks; the environment is shared."""
     copy = folder / "checkout"
     names = subprocess.run(["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
     for name in names.split("\0"):

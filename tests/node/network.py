@@ -1,4 +1,4 @@
-"""The nodes' network: a bridge, and behind one cable each a network namespace that is a node.
+"""The nodes' network: a bridge, with a network namespace for each node behind its own cable.
 
 Pods of a node are behind its own bridge `cni0`, inside its namespace; the others reach them by a route over the node's address,
 as in a flat network. The machine has an address on the bridge, so that its clients reach pods and pods reach the API server.

@@ -1,4 +1,4 @@
-"""Where everything of the two nodes lies, and by which names and addresses it goes.
+"""Folders, names and addresses of the two nodes.
 
 One cluster at a time fits on a machine: bridge, namespaces and cgroups have fixed names, so that a run that was killed can be
 cleaned up by the next one.
@@ -25,7 +25,7 @@ VOLUMES_PER_NODE = 24
 
 
 def state_folder() -> Path:
-    """Everything of a cluster that runs: `$BROKERGROUP_NODE_FOLDER`, else a folder of the cache of parts."""
+    """Return the folder of the running cluster: `$BROKERGROUP_NODE_FOLDER`, else one in the cache of parts."""
     return Path(os.environ.get("BROKERGROUP_NODE_FOLDER") or install.cache_folder() / "node")
 
 
@@ -52,7 +52,7 @@ class Node:
 
     @property
     def namespace(self) -> str:
-        """Of the network, and of the cgroups below which its pods live."""
+        """Return the name of its network namespace and of the cgroups of its pods."""
         return f"{BRIDGE}{self.number}"
 
     @property

@@ -1,6 +1,6 @@
-"""Programs that outlive the command which started them: each known by its pid and by when it began.
+"""Programs that outlive their starting command: each identified by pid and start time.
 
-A pid alone may belong to another program by the time it is ended: the kernel gives numbers again.
+A pid alone may belong to another program at its end: the kernel reuses numbers.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 LOG_TAIL_LINES = 25
-# A node is a machine of its own: what else runs here should not make its API server late.
+# A node stands for a separate machine: other programs here should not delay its API server.
 NICENESS = "-10"
 
 
 class NodeError(Exception):
-    """The cluster did not come up, did not do what it was told, or did not end; the message says what was seen."""
+    """The cluster did not start, did not carry out a step, or did not end; the message has the observed state."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def started(name: str) -> Process | None:
 def start(name: str, command: Iterable[str], **environment: str) -> None:
     """Start a program in a session of its own, unless it runs already; its pid and its output go into files.
 
-    A shell starts it and ends: the program is nobody's child here, and is waited for by the machine.
+    A shell starts it and ends: the program becomes init's child, which reaps it.
     """
     if started(name) is not None:
         return
@@ -121,7 +121,7 @@ def start(name: str, command: Iterable[str], **environment: str) -> None:
 
 
 def end(*names: str) -> None:
-    """SIGTERM to all of them, SIGKILL to what is still there."""
+    """Send SIGTERM to all, then SIGKILL to those that remain."""
     end_processes([process for name in names if (process := started(name)) is not None])
     for name in names:
         pid_file(name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What every operator pod has told: its log and its incident log, kept when the pod is gone.
+"""Every operator pod's log and incident log, kept after the pod is gone.
 
 Both are files on the nodes. A second name is given to each, so that the kubelet may remove the pod and the text stays. The new
 names lie beside the old ones: the kubelet's folder is a mount of its own, and no name leads from one mount into another.
@@ -33,7 +33,7 @@ KEPT = "operator-records"
 
 @dataclass
 class OperatorRecords:
-    """Of the pods of one namespace."""
+    """The records of one namespace's operator pods."""
 
     namespace: str
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -83,14 +83,14 @@ class OperatorRecords:
         return [one for one in found if one["name"] == group and one["kind"] in ("failover", "switchover")]
 
     def copy_to(self, folder: Path) -> None:
-        """All of it, where it outlives the nodes: for a person who looks why a check did not hold."""
+        """Copy all records to a folder that outlives the nodes, to find out why a check failed."""
         folder.mkdir(parents=True, exist_ok=True)
         for node in nodes():
             for file in (*(node.folder / KEPT).glob("*.log"), *(node.folder / "kubelet" / KEPT).glob("*.jsonl")):
                 shutil.copyfile(file, folder / file.name)
 
     def failovers_total(self, broker_name: str) -> Counter[str]:
-        """By outcome, over all pods that there are now."""
+        """Return the number of failovers by outcome, over all present pods."""
         counts: Counter[str] = Counter()
         for pod in get("-n", self.namespace, "pods")["items"]:
             for sample in metrics_of(pod):

@@ -1,4 +1,4 @@
-"""Two real nodes: install the chart, break masters under load, and see that what the documents promise holds there.
+"""Two real nodes: install the chart, strike masters under load, and check the documents' promises.
 
     python -m tests.node.run                the short run: everything but switchover, drain, cut, upgrade, uninstall
     python -m tests.node.run --all          those too
@@ -41,7 +41,7 @@ def chosen(options: argparse.Namespace) -> list[Check]:
 
 
 def run_check(bench: Bench, check: Check) -> str | None:
-    """Why it did not hold; None if it did."""
+    """Run a check; return why it failed, or None."""
     began = time.monotonic()
     say(f"{check.name} …")
     try:
@@ -63,7 +63,7 @@ def has_groups() -> bool:
 
 
 def in_turn(wanted: list[Check], rounds: int) -> list[Check]:
-    """What sets up once, and the others so many times."""
+    """Return the checks that set up once, then the others this many times."""
     return [check for check in wanted if check.sets_up] + [check for check in wanted if not check.sets_up] * rounds
 
 

@@ -1,4 +1,4 @@
-"""What docs/runbooks tells a person on call to look at, run as it stands there on a group of the two nodes.
+"""The reading commands of docs/runbooks, run unchanged on a group of the two nodes.
 
 A page has three parts: what the alert means, a block of commands that only read, and what to do. The block is what is run.
 """

@@ -1,4 +1,4 @@
-"""Each fault at a group under load, as its client and the operator tell of it, and where the time of the longest gap went."""
+"""Each fault of a group under load, by its client and by the operator, with the stages of the longest gap."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Strike:
 
 
 def summary(strikes: Iterable[Strike]) -> dict[str, dict[str, dict[str, Any]]]:
-    """By fault and kind of broker: how many, median and worst gap in seconds, and the stages of the worst."""
+    """Return, by fault and kind of broker: the count, median and worst gap in seconds, and the stages of the worst."""
     by_kind: dict[tuple[str, str], list[Strike]] = defaultdict(list)
     for strike in strikes:
         by_kind[strike.fault, strike.label].append(strike)

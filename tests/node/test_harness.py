@@ -1,4 +1,4 @@
-"""The harness's own judgement: what it calls wrong, what it calls changed, and that it ends only what it began."""
+"""The harness's own verdicts: contradictions, changed settings, and that it ends only its own processes."""
 
 from __future__ import annotations
 

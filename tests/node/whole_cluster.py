@@ -92,7 +92,7 @@ def use(bench: Bench) -> None:
 
 
 def delete(bench: Bench) -> None:
-    """Nothing of it is left but the claims, which outlive their group; they go here."""
+    """Delete the cluster, check that only the claims are left, which outlive their group, and delete them."""
     began = time.monotonic()
     kubectl("delete", "rmq", NAME, "--wait=true", f"--timeout={GONE_SECONDS:g}s", seconds=GONE_SECONDS + 10)
     kinds = "brokergroups,statefulsets,deployments,services,configmaps,poddisruptionbudgets"

@@ -162,7 +162,7 @@ def kubelet_settings(node: Node) -> dict[str, object]:
 
 
 def pod_processes(node: Node) -> list[Process]:
-    """What runs in the node's cgroups: every container, and nothing else."""
+    """Return the processes in the node's cgroups: exactly those of its containers."""
     pids: set[int] = set()
     for file in CGROUPS.glob(f"*/{node.namespace}/**/cgroup.procs"):
         try:
@@ -210,7 +210,7 @@ def forget_containers(node: Node) -> bool:
 
 
 def remove_cgroups(node: Node) -> None:
-    """From the leaves on."""
+    """Remove the cgroups, children first."""
     for root in CGROUPS.glob(f"*/{node.namespace}"):
         folders = [folder for folder in root.glob("**/") if folder != root]
         for folder in [*sorted(folders, key=lambda path: len(path.parts), reverse=True), root]:

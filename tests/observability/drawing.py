@@ -1,4 +1,4 @@
-"""Draws a dashboard of `dashboards/` from its JSON, with the answers of a Prometheus: what a reader sees of each panel's data.
+"""Draws a dashboard of `dashboards/` from its JSON, with a Prometheus' answers: the visible data of each panel.
 
 No Grafana server comes with the registries that this project may use, so this is a rendering and not Grafana: places, questions,
 queries, legends, units, thresholds, value mappings and annotations are the JSON's; look and interaction are not. It also checks:
@@ -304,7 +304,7 @@ class _Panel:
         )
 
     def _colour(self, value: float) -> str:
-        """By its mapping, else by the highest threshold that it reaches; the first one has no value."""
+        """Return a value's colour by its mapping, else by the highest threshold that it reaches; the first one has no value."""
         mapped = self.mapped.get(f"{value:g}")
         if mapped is not None:
             return COLOURS[mapped["color"]]

@@ -1,4 +1,4 @@
-"""Pictures for the documents, taken by a headless Chromium: of drawn dashboards, and of a report of a planted month."""
+"""Pictures for the documents by a headless Chromium: drawn dashboards, and a report of a planted month."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def of_dashboards(pages: Mapping[str, str], folder: Path) -> None:
 
 
 def of_a_report(target: Path, scratch: Path) -> None:
-    """Of the report that `brokergroup sla report` makes of a planted month, which is the same each time."""
+    """Take pictures of the report of a planted month, which is the same each time."""
     planted = plant(Month(step_ms=STEP_MS))
     samples = write_openmetrics(planted, scratch / "month.om")
     incidents = write_incident_log(planted, scratch / "incidents.jsonl")

@@ -1,4 +1,4 @@
-"""`make test-observability`: what is told of a failover, looked at from everywhere, ended with one line of JSON.
+"""`make test-observability`: every view of a failover, compared; the last line is JSON.
 
 One demo is played with a real Prometheus looking on. Then every query of every dashboard is asked of that Prometheus,
 the seven views of a failover are compared step by step, and those of a switchover, each dashboard is drawn from its JSON, the
@@ -121,7 +121,7 @@ def ask_dashboards(server: Prometheus) -> tuple[int, int]:
 
 
 class Answers:
-    """What Prometheus answers a drawing."""
+    """Prometheus' answers to a drawing."""
 
     def __init__(self, server: Prometheus) -> None:
         self._server = server

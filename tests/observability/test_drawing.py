@@ -89,7 +89,7 @@ def test_what_is_drawn_follows_the_json() -> None:
     assert "quickstart 2" in text
     # Two changes of master over each panel with time.
     assert text.count('stroke-dasharray="2 3"') == 2 * 11
-    # What is counted is a whole number.
+    # Counts are whole numbers.
     operator = drawn("brokergroup-operator", Scripted()).html
     assert "<b>3</b>1 2</div>" in operator
     assert "3.02" not in operator

@@ -1,4 +1,4 @@
-"""One change of master, told by seven views: the same id, the same moment, the same milliseconds for every step.
+"""One change of master in seven views: the same id, the same time, the same milliseconds for every step.
 
 A failover's status is in the group, a switchover's in its operation, which ends before the steps that come after the master.
 Each view is read the way its users read it: the page over its stream, the status and the Event from the API, the metric from
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 GROUP, NAMESPACE = "quickstart", "default"
 # Spark alone needs most of it on a busy machine.
 COMMAND_SECONDS = 900
-# What each must have; a master that was frozen is fenced, one that was killed is dead already.
+# The steps that each must have; a frozen master is fenced, a killed one is already dead.
 _ALL = {
     "detected",
     "decided",
@@ -48,7 +48,7 @@ STEPS = {Kind.FAILOVER: _ALL | {"fenced"}, Kind.SWITCHOVER: _ALL}
 
 @dataclass(frozen=True)
 class Telling:
-    """What a view says of one failover; None where it does not say that at all."""
+    """A view's values of one failover; None if the view does not have a value."""
 
     id: str
     milliseconds: int
@@ -192,7 +192,7 @@ UNTOLD = (AssertionError, LookupError, ValueError, OSError, subprocess.Subproces
 
 
 def is_told(places: Places, kind: Kind) -> bool:
-    """Whether each quick view tells of the latest one of this kind, whatever it says."""
+    """Whether each quick view shows the latest change of this kind, correct or not."""
     with contextlib.suppress(*UNTOLD):
         incident = incident_log(places, kind).id
         return all(view(places, incident, kind) for view in QUICK_VIEWS.values())
@@ -200,7 +200,7 @@ def is_told(places: Places, kind: Kind) -> bool:
 
 
 def differing(places: Places, truth: Telling, kind: Kind, views: dict[str, View]) -> dict[str, str]:
-    """What each view says that does not agree with the incident log."""
+    """Return each view's differences from the incident log."""
     differ = {}
     for name, view in views.items():
         try:
@@ -214,7 +214,7 @@ def differing(places: Places, truth: Telling, kind: Kind, views: dict[str, View]
 
 
 def switch_over(places: Places) -> None:
-    """By the plugin, which waits for the end."""
+    """Switch over by the plugin, which waits for the end."""
     _run(
         "-m", "brokergroup_operator.kubectl.main", "switchover", GROUP, "-n", NAMESPACE, "--wait",
         "--kubeconfig", places.endpoints["kubeconfig"],

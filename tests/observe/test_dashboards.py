@@ -1,4 +1,4 @@
-"""The dashboards are what their source says; each panel asks a question, says what to read, and names declared metrics only."""
+"""The dashboards match their source; each panel has a question and an explanation, and uses only declared metrics."""
 
 import json
 import re

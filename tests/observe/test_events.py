@@ -1,4 +1,4 @@
-"""Events: which reasons a life produces, and that a slow or absent API costs Events and nothing else."""
+"""Events: the reasons in a group's life, and that a slow or absent API costs only Events."""
 
 import asyncio
 from dataclasses import replace
@@ -63,7 +63,7 @@ def test_what_members_lack_and_who_is_not_linked_is_said() -> None:
     observer.members_unlinked(KEY, frozenset({2, 3}))
     observer.member_relinked(KEY, 3, 9)
     observer.members_unlinked(KEY, frozenset())
-    # A reign that was renewed is no election.
+    # A renewed mastership is not an election.
     observer.record_changed(KEY, record(8, 1, {1, 2}), record(9, 1, {1, 2}), "the master 1 goes on under epoch 9")
     assert [(event.reason, event.warning) for event in sink.events] == [
         ("MetadataDiverged", True),

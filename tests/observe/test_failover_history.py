@@ -1,4 +1,4 @@
-"""The failovers in a group's status: written by the pod that carried them out, beside what others wrote there."""
+"""The failovers in a group's status: each written by the pod that carried it out, without loss of others' entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The incident log: one whole line an incident, durable, on a new line after a torn one; none lost when the operator dies."""
+"""The incident log: one durable line for each incident, on a new line after a torn one; none is lost when the operator dies."""
 
 import asyncio
 import datetime as dt
@@ -116,7 +116,7 @@ def files_in(folder: Path) -> list[Path]:
 
 
 async def written(path: Path, *calls: tuple[str, FailoverTimeline]) -> None:
-    """A log that is told these things, and ends."""
+    """Return a log after these calls and its end."""
     log = IncidentLog(path, written_by="operator-0")
     log.start()
     for method, told in calls:

@@ -122,9 +122,9 @@ async def test_the_speed_of_each_members_link_is_told_as_far_as_it_is_known() ->
 
 
 async def test_members_that_run_unheard_are_counted() -> None:
-    """Member 1 answers and is linked; of a member that is silent and answers nobody nothing says that it runs.
+    """Member 1 answers and is linked; for a silent member without answers there is no sign that it runs.
 
-    One that another plane hears is a candidate of every plane.
+    A member that another plane hears is a candidate for every plane.
     """
     plain = snapshot()
     silent = Silence(since_unix_seconds=1_780_000_000.0)
@@ -241,7 +241,7 @@ async def test_recoveries_are_counted_from_zero_and_under_the_groups_names() -> 
 
 
 async def test_the_first_of_a_rare_kind_is_an_increase() -> None:
-    """A counter that begins at 1 has not risen, so a dashboard over a week would not have the week's one failure."""
+    """A counter that starts at 1 shows no increase, so a dashboard over a week would lack the week's only failure."""
     metrics = Metrics()
     metrics.attach(View())
     await scrape(metrics)

@@ -1,4 +1,4 @@
-"""The embedded API with our kinds, for the tests in which the operations pass writes."""
+"""The embedded API with our kinds, for tests of the operations pass's writes."""
 
 from __future__ import annotations
 
@@ -30,6 +30,6 @@ async def api(sandbox: SandboxApiServer) -> AsyncIterator[KubernetesApi]:
 
 @pytest.fixture
 async def operator_api(sandbox: SandboxApiServer) -> AsyncIterator[KubernetesApi]:
-    """A client that the embedded API's observers know as the operator's."""
+    """A client that the embedded API's observers identify as the operator's."""
     async with KubernetesApi.from_url(sandbox.url, token=OPERATOR_TOKEN) as client:
         yield client

@@ -1,4 +1,4 @@
-"""Small scenes for the pure evaluation: a group of three in sync, broker 1 master in epoch 5, and what is asked of it."""
+"""Small scenes for the pure evaluation: a group of three in sync, broker 1 master in epoch 5, and an operation."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def operation(
     spec: dict[str, Any] | None = None,
     **section: Any,
 ) -> Operation:
-    """As it would be read; keyword arguments change the section of its type."""
+    """Return an operation as read from the API; keyword arguments change the section of its type."""
     name = name or f"{kind.lower()}-1"
     raw: dict[str, Any] = {
         "apiVersion": names.API_VERSION,
@@ -69,7 +69,7 @@ def operation(
 def running(
     kind: str = "Switchover", /, *, started: float = NOW - 10, result: dict[str, Any] | None = None, **more: Any
 ) -> Operation:
-    """One that was started when broker 1 was master in epoch 5."""
+    """Return an operation that started when broker 1 was master in epoch 5."""
     status = {
         "phase": "Running",
         "startedAt": rfc3339(started),
@@ -106,7 +106,7 @@ def record(
 
 
 def thing(name: str, *, created: float = LONG_AGO, ready: bool = True) -> dict[str, Any]:
-    """A pod, or a claim."""
+    """Return a pod or a claim."""
     return {
         "metadata": {
             "name": name,
@@ -119,7 +119,7 @@ def thing(name: str, *, created: float = LONG_AGO, ready: bool = True) -> dict[s
 
 
 def group(*, safe: bool | None = True, **spec: Any) -> dict[str, Any]:
-    """Available: two of its members are enough to be FailoverSafe."""
+    """Return a group of durability Available: two of its members suffice for FailoverSafe."""
     conditions = []
     if safe is not None:
         said = (
@@ -135,7 +135,7 @@ def group(*, safe: bool | None = True, **spec: Any) -> dict[str, Any]:
 
 
 def scene(*operations: Operation, **changes: Any) -> Observed:
-    """Three members, all alive and in sync, unless changed."""
+    """Return a scene of three members, alive and in sync unless changed."""
     known: BrokerGroupRecord | None = changes.pop("record", record())
     alive = changes.pop("alive", tuple(known.replicas) if known else ())
     snapshot = GroupSnapshot(

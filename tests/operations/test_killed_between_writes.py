@@ -1,7 +1,7 @@
-"""The operator dies before its n-th write, for every n, and is started again: the operation ends the same way, done once.
+"""The operator dies before its n-th write, for every n, and restarts: the operation ends the same way, carried out once.
 
-A story is told once undisturbed, which gives the number of writes and the end; then once more for each write, with a kill in
-front of it (`make test`: for a sample of the writes). The writes of a switchover that runs beside the passes count too.
+A story runs once undisturbed, which gives the number of writes and the end; then once for each write, with a kill
+before it (`make test`: for a sample of the writes). The writes of a switchover in parallel to the passes count too.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ async def restart(world: World) -> None:
 
 
 async def end_of(world: World) -> dict[str, Any]:
-    """What must not depend on when the operator died."""
+    """Return the end state that must not depend on the moment of the operator's death."""
     stored = await world.view.store.read(world.key)
     assert stored is not None
     status = (await world.get("one"))["status"]
@@ -81,7 +81,7 @@ async def end_of(world: World) -> dict[str, Any]:
     }
 
 
-# How many of a story's writes `make test` kills the operator before.
+# The number of a story's writes before which `make test` kills the operator.
 KILLS = 3
 
 
@@ -109,7 +109,7 @@ async def test_a_kill_before_any_write_changes_nothing_in_the_end(
     assert expected["phase"] == "Succeeded"
     assert len(writes) >= at_least, writes
     kills = sample(range(len(writes)), KILLS)
-    # Made at once: each waits a second until its pods are old enough.
+    # In parallel: each waits a second until its pods are old enough.
     worlds = await asyncio.gather(*(made(f"killed-{number}") for number in kills))
     for number, world in zip(kills, worlds, strict=True):
         world.kill_at = number

@@ -1,4 +1,4 @@
-"""The operations pass against the embedded API: what ends up in the objects, in the record and in the Events."""
+"""The operations pass against the embedded API: its effects on objects, the record and Events."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def test_an_unsafe_group_is_left_alone(world: World) -> None:
 async def test_a_status_from_before_the_slaves_died_lets_nothing_begin(
     world: World, kind: str, section: dict[str, Any]
 ) -> None:
-    """The status says FailoverSafe as the last pass left it; by now nobody could take the master's place."""
+    """The status still shows FailoverSafe from the last pass, but no member could replace the master now."""
     world.view.silent = {2, 3}
     before = (await world.api.list(PODS, namespace="default")).items
     await world.ask("one", kind, section)
@@ -157,7 +157,7 @@ async def test_a_killed_master_comes_back(world: World) -> None:
     assert item["status"]["phase"] == "Succeeded", item["status"]
     assert item["status"]["result"]["toBrokerId"] == 2
     assert (await world.api.get(PODS, "orders-1", namespace="default"))["metadata"]["uid"] != before
-    assert set(world.fenced) == {before}, "its end could be seen"
+    assert set(world.fenced) == {before}, "its end was observable"
 
 
 async def test_a_drill_goes_there_and_back(world: World) -> None:

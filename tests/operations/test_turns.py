@@ -1,4 +1,4 @@
-"""Whose turn it is, what waits, what is too old to be kept: pure."""
+"""The next operation to run, waiting ones, and expired ones: pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each type: what it refuses, how it begins, and how its end is read from the record and from the pods. Pure."""
+"""Each type: its refusals, its start, and its end by the record and the pods. Pure."""
 
 from __future__ import annotations
 
@@ -110,16 +110,16 @@ UNREADABLE = group(replicas="three", maintenance={"paused": True}, replication={
 
 
 def test_of_a_group_that_cannot_be_read_only_a_master_is_elected() -> None:
-    """It may have none, and no pass will mend that; what of its spec can be read still counts."""
+    """The group may have no master, and no pass will repair that; the readable part of its spec still counts."""
     moved = begun("Switchover", group=UNREADABLE)
     assert isinstance(moved, Wait)
     assert "orders is not FailoverSafe now: BrokerGroup default/orders: Expected `int`, got `str`" in moved.message
     assert begun("Restart", group=UNREADABLE) == Reject(
         message="BrokerGroup orders is paused: resume it first (spec.maintenance.paused)"
     )
-    nobody: dict[str, Any] = {"group": UNREADABLE, "record": record(master=None)}
-    assert isinstance(begun("Elect", **nobody), Start)
-    learner = begun("Elect", section={"toBrokerId": 3}, **nobody)
+    without_master: dict[str, Any] = {"group": UNREADABLE, "record": record(master=None)}
+    assert isinstance(begun("Elect", **without_master), Start)
+    learner = begun("Elect", section={"toBrokerId": 3}, **without_master)
     assert isinstance(learner, Reject)
     assert "async learner" in learner.message
 
@@ -141,7 +141,7 @@ def being_deleted(*claims: str) -> dict[str, Any]:
     ],
 )
 def test_a_pod_whose_claim_is_being_deleted_is_stopped_for_nothing(kind: str, section: Any, claim: str) -> None:
-    """Its data would go with it: a restart, or a rehearsal, would cost a disk."""
+    """A stopped pod would lose its data: a restart or a drill would cost a disk."""
     verdict = begun(kind, section=section, claims=being_deleted(claim))
     assert isinstance(verdict, Reject)
     number = claim.split("-")[1]
@@ -182,7 +182,7 @@ def test_a_kill_that_was_begun_is_not_done_to_a_master_whose_claim_is_being_dele
 @pytest.mark.parametrize("kind", ["Switchover", "Restart", "Rebuild", "Decommission", "Drill"])
 @pytest.mark.parametrize(("seconds", "verdict"), [(5, Wait), (29, Wait), (31, Reject)])
 def test_a_group_that_became_unsafe_a_moment_ago_is_given_time(kind: str, seconds: int, verdict: type) -> None:
-    """The operation before this one may have ended just now."""
+    """The previous operation may have just ended."""
     unsafe = group(safe=False)
     unsafe["status"]["conditions"][0]["lastTransitionTime"] = rfc3339(NOW - seconds)
     assert isinstance(begun(kind, group=unsafe), verdict)
@@ -246,7 +246,7 @@ def test_switchover_to_who_cannot_take_over() -> None:
 
 
 def test_a_learner_is_made_master_by_nothing() -> None:
-    """By the spec those with the highest ids are learners; by its pod whoever was started as one is."""
+    """By the spec the members with the highest ids are learners; by its pod a member that started as one."""
     by_spec = group(replicas=3, replication={"learners": 1})
     why = "broker 3 is an async learner (spec.replication.learners: those with the highest ids) and is never master"
     assert begun("Switchover", section={"toBrokerId": 3}, group=by_spec) == Reject(message=why)
@@ -262,7 +262,7 @@ def test_a_learner_is_back_without_being_in_sync() -> None:
     there = {"orders-3": thing("orders-3", created=NOW)}
     learns = record(in_sync=(1, 2))
     assert isinstance(judged(item, group=by_spec, pods=there, record=learns), Done)
-    assert isinstance(judged(item, pods=there, record=learns), GoOn), "who votes has to be in sync"
+    assert isinstance(judged(item, pods=there, record=learns), GoOn), "a voter has to be in sync"
     assert isinstance(judged(item, group=by_spec, pods=there), GoOn), "a learner has to leave the set"
     assert isinstance(judged(item, group=by_spec, pods=there, record=learns, alive=(1, 2)), GoOn)
     plain = scene(record=learns).snapshot
@@ -419,7 +419,7 @@ def test_restart_is_done() -> None:
 
 
 def rebuilt(**changes: Any) -> Verdict:
-    """Broker 4 was made for broker 3."""
+    """Return a scene in which broker 4 replaced broker 3."""
     kept = {f"orders-{number}": thing(f"orders-{number}") for number in (1, 2)}
     new = {"orders-4": thing("orders-4", created=NOW - 5)}
     base: dict[str, Any] = {
@@ -481,7 +481,7 @@ def test_a_killed_master_is_deleted_once_and_by_its_uid() -> None:
     leaving = thing("orders-1")
     leaving["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [names.FINALIZER_FENCE]}
     assert judged(item, pods={"orders-1": leaving}) == GoOn(message="pod orders-1 is killed; waits for an election")
-    leaving["metadata"]["finalizers"] = []  # somebody else deletes it, with the grace of a good end
+    leaving["metadata"]["finalizers"] = []  # another client deletes it, with the full grace period
     others = {name: thing(name) for name in ("orders-2", "orders-3")}
     assert isinstance(ends_well := judged(item, pods={"orders-1": leaving, **others}), GoOn)
     assert ends_well.effect == verdict.effect

@@ -1,6 +1,6 @@
-"""Operations as their asker has them: the plugin asks, an operator process does, Python replicas obey, a producer sends all along.
+"""Operations end to end: the plugin requests, an operator process carries out, Python replicas follow, a producer keeps sending.
 
-Nothing that was acknowledged is lost, and each end is read by the plugin from the object.
+No acknowledged message is lost, and the plugin reads each end from the object.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ WAIT_SECONDS = "120"
 
 @dataclass
 class Scene:
-    """A group under an operator that may be killed, and the plugin to ask with."""
+    """A group under an operator that may be killed, and the plugin."""
 
     group: WholeGroup
     operator: ChildProcess
 
     async def plugin(self, *arguments: str) -> tuple[int, str]:
-        """Run `kubectl-brokergroup`; its exit code and everything it said."""
+        """Run `kubectl-brokergroup`; return its exit code and its whole output."""
         child = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "brokergroup_operator.kubectl.main", *arguments,
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
@@ -45,13 +45,13 @@ class Scene:
         return child.returncode or 0, said.decode()
 
     async def ask(self, verb: str, *arguments: str) -> str:
-        """Ask for an operation of the group and wait for its success."""
+        """Request an operation of the group and wait for its success."""
         code, said = await self.plugin(verb, "orders", *arguments, "--wait", "--timeout", WAIT_SECONDS)
         assert code == 0, f"{said}\n{self.group.story()}"
         return said
 
     async def pods(self) -> dict[str, str]:
-        """The UID of every pod of the group."""
+        """Return the UID of every pod of the group."""
         items = (await self.group.house.api.list(PODS, namespace=NAMESPACE)).items
         return {item["metadata"]["name"]: item["metadata"]["uid"] for item in items}
 
@@ -70,12 +70,12 @@ async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene
 
 
 def others(scene: Scene) -> list[int]:
-    """The slaves."""
+    """Return the slaves."""
     return sorted(set(scene.group.seen.sync_state_set) - {scene.group.seen.master_id})
 
 
 def ids(scene: Scene) -> set[int]:
-    """Who is in the record."""
+    """Return the broker ids in the record."""
     return {replica["brokerId"] for replica in scene.group.seen.record["replicas"]}
 
 
@@ -109,7 +109,7 @@ async def test_what_is_asked_wrongly_is_rejected_and_nothing_happens(scene: Scen
 
 
 async def test_a_restart_under_load_survives_a_killed_operator(scene: Scene) -> None:
-    """The operator is killed in the middle of it; the next one goes on from what is written."""
+    """The operator is killed in the middle; the next one continues from the stored state."""
     await scene.group.until_settled()
     before = await scene.pods()
     async with scene.group.under_load():

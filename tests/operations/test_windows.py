@@ -1,4 +1,4 @@
-"""The window of a switchover: from notBefore to notAfter, or deadlineSeconds long; what is not begun in it never is."""
+"""The window of a switchover: from notBefore to notAfter, or deadlineSeconds long; it never starts outside the window."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def said(plan: PassPlan, name: str = "switchover-1") -> tuple[OperationPhase | N
     ],
 )
 def test_what_was_not_begun_in_its_window_is_rejected(section: dict[str, Any], window: str) -> None:
-    """A schedule that has passed is not carried out. Reports: Patroni #118, zalando/postgres-operator #3058."""
+    """A switchover whose schedule has passed is rejected. Reports: Patroni #118, zalando/postgres-operator #3058."""
     plan = evaluate(scene(operation(**section)), {})
     phase, message = said(plan)
     assert phase is OperationPhase.REJECTED
@@ -157,7 +157,7 @@ def test_a_dry_run_after_its_window_says_so() -> None:
 
 
 def test_a_window_ends_also_where_there_is_no_master_to_move() -> None:
-    nobody = record(master=None)
-    phase, message = said(evaluate(scene(operation(notBefore=rfc3339(NOW - YEAR)), record=nobody), {}))
+    without_master = record(master=None)
+    phase, message = said(evaluate(scene(operation(notBefore=rfc3339(NOW - YEAR)), record=without_master), {}))
     assert phase is OperationPhase.REJECTED
     assert "not begun in its window" in message

@@ -1,5 +1,5 @@
-"""A world around the operations pass: the embedded API, a controller plane that only keeps records, and hands that do
-what the reconcile plane and the kubelet would do (pods come back, members are in sync again)."""
+"""A world around the operations pass: the embedded API, a controller plane that only keeps records, and hands that act
+like the reconcile plane and the kubelet (pods return, members are in sync again)."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
 
 WRITES = {"POST", "PUT", "PATCH", "DELETE"}
 DEADLINE_SECONDS = 30.0
-# The embedded API asks nobody who they are; this is for the tests to know.
+# The embedded API has no authentication; this token lets the tests identify the client.
 OPERATOR_TOKEN = "operator"
 
 
 class RecordView:
-    """Changes masters in the record, at once and durably; refuses or fails as often as it is told to."""
+    """Changes masters in the record, at once and durably; refuses or fails as often as the test sets."""
 
     def __init__(self, operator: KubernetesApi, hands: KubernetesApi, key: GroupKey) -> None:
         self.key = key
@@ -59,7 +59,7 @@ class RecordView:
         self.asked: list[tuple[int | None, int | None]] = []
         # Whether the master serves writes.
         self.writable = True
-        # Members that nobody hears.
+        # Members without heartbeats.
         self.silent: set[int] = set()
         self._record: BrokerGroupRecord | None = None
 
@@ -79,7 +79,7 @@ class RecordView:
         return lambda: None
 
     async def write(self, change: Callable[[BrokerGroupRecord], BrokerGroupRecord]) -> BrokerGroupRecord:
-        """The record after a change that is not the operator's; every member is alive."""
+        """Write the record as another writer would; every member is alive."""
         return await self._write(self._store_of_the_hands, change)
 
     async def _write(
@@ -143,7 +143,7 @@ class World:
     """One group `orders` of three in a namespace, and an operator that may be killed before its n-th write."""
 
     def __init__(self, hands: KubernetesApi, operator: KubernetesApi, key: GroupKey) -> None:
-        """`operator` is who the operations pass is; `api` is what the test's hands use."""
+        """`operator` is the operations pass's client; `api` is the one of the test's hands."""
         self.api, self.key = hands, key
         self._operator = operator
         self.view = RecordView(operator, hands, key)
@@ -167,7 +167,7 @@ class World:
         )
 
     def observe(self, request: web.BaseRequest) -> None:
-        """What the API server calls before each request: the operator is known by its token."""
+        """Observe a request before the API server handles it; the operator's requests have its token."""
         by_operator = request.headers.get("Authorization") == f"Bearer {OPERATOR_TOKEN}"
         if not by_operator or request.method not in WRITES or request.path.endswith("/events"):
             return
@@ -177,7 +177,7 @@ class World:
         self.writes.append(f"{request.method} {request.path}")
 
     async def run_pass(self) -> float | None:
-        """One pass; an operator that was killed is started again, with nothing but what the API holds."""
+        """Run one pass; restart a killed operator with only the API's state."""
         try:
             return await self.runner.run_pass(self.key)
         except ApiError:
@@ -191,7 +191,7 @@ class World:
                 self.runner = self._new_runner()
 
     async def until_over(self, *names_: str, hands: Callable[[], Any] | None = None) -> dict[str, dict[str, Any]]:
-        """Passes until these operations are over; `hands` work between them."""
+        """Run passes until these operations end; `hands` work between them."""
         end = asyncio.get_running_loop().time() + DEADLINE_SECONDS
         while True:
             await self.run_pass()
@@ -207,19 +207,19 @@ class World:
             assert asyncio.get_running_loop().time() < end, {name: item.get("status") for name, item in found.items()}
 
     async def until(self, condition: Callable[[], Awaitable[bool]]) -> None:
-        """Wait for something."""
+        """Wait until a condition holds."""
         end = asyncio.get_running_loop().time() + DEADLINE_SECONDS
         while not await condition():
             assert asyncio.get_running_loop().time() < end, condition
             await asyncio.sleep(0.02)
 
     async def names(self) -> set[str]:
-        """Of the operations that there are."""
+        """Return the operations' names."""
         listed = await self.api.list(BROKER_GROUP_OPERATIONS, namespace=self.key.namespace)
         return {item["metadata"]["name"] for item in listed.items}
 
     async def master_comes_back(self) -> None:
-        """What the controller plane, the reconcile plane and the kubelet do for a master that was killed."""
+        """Act like the controller plane, the reconcile plane and the kubelet after a master was killed."""
         pods = {
             item["metadata"]["name"]: item for item in (await self.api.list(PODS, namespace=self.key.namespace)).items
         }
@@ -258,7 +258,7 @@ class World:
         )
         for number in (1, 2, 3):
             await self.create_member(number)
-        # Pods of the very second of a start are let grow older first: here that would only make one status write more or less.
+        # The product lets pods created in the second of a start grow older; here that would only add or drop one status write.
         born = time.time()
         await self.until(lambda: _is_over(born + 1.0))
 
@@ -307,7 +307,7 @@ class World:
         )
 
     async def ask_raw(self, name: str, spec: dict[str, Any]) -> None:
-        """Whatever it says."""
+        """Create an operation from any spec."""
         obj = {
             "apiVersion": names.API_VERSION,
             "kind": names.BROKER_GROUP_OPERATION_KIND,

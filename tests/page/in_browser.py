@@ -1,4 +1,4 @@
-"""The live page in a real Chromium: what a person, a keyboard and a screen reader get of it. Run by ``tests/page/run.py``.
+"""The live page in a real Chromium, for readers, keyboard and screen reader. Run by ``tests/page/run.py``.
 
 Not collected by a plain pytest: the browser, its driver and axe-core are a real part (`browser`).
 """
@@ -45,7 +45,7 @@ PHONE: dict[str, Any] = {
     "is_mobile": True,
 }
 ORDERS = GroupKey("shop", "orders")
-# What Chromium says of a server that a test has ended on purpose, or of a wrong token.
+# Chromium's errors about a server that a test has ended, or about a wrong token.
 ENDED = (
     "401 (Unauthorized)",
     "ERR_CONNECTION_REFUSED",
@@ -88,7 +88,7 @@ def browser() -> Iterator[Browser]:
 
 @dataclass
 class Eyes:
-    """Opens pages and writes down what they complain of and whom they ask."""
+    """Opens pages and records their complaints and the hosts of their requests."""
 
     browser: Browser
     findings: Findings
@@ -448,7 +448,7 @@ def test_the_demos_first_line_is_its_page_and_its_kill_and_freeze_are_seen(eyes:
                 timeout=DEMO_SECONDS * 1000
             )
         expect(page.locator("[data-strike=kill]")).to_be_enabled(timeout=DEMO_SECONDS * 1000)
-        # What the canary saw: the panel and the step of the failover are one figure.
+        # The canary's time: the panel and the step of the failover have the same figure.
         acknowledged = page.locator(".incident tr[data-key=firstAck] .number").first.inner_text()
         expect(page.locator("#demo")).to_contain_text("first acknowledged write")
         expect(page.locator("#demo")).to_contain_text(f"{acknowledged} (epoch 3)")
@@ -475,7 +475,7 @@ def test_the_demos_freeze_ends_in_a_fence(eyes: Eyes, demo: Demo) -> None:
 
 
 def test_the_demos_cut_off_ends_in_a_fence(eyes: Eyes, demo: Demo) -> None:
-    """The master's process goes on, and no packet of it arrives: it is fenced before another one is elected."""
+    """The master's process continues, but none of its packets arrives: it is fenced before another one is elected."""
     with eyes.look(demo.url) as page:
         expect(page.locator("[data-key=safe]")).to_contain_text("✔ Yes", timeout=60_000)
         before = count_of(page, "failover")
@@ -495,7 +495,7 @@ def test_nobody_else_may_press_the_demos_buttons(demo: Demo) -> None:
 
 
 def test_an_operators_death_is_told(eyes: Eyes, demo: Demo) -> None:
-    """The demo ends with its operator; the page says that what it shows is old."""
+    """The demo ends with its operator; the page marks its data as stale."""
     with eyes.look(demo.url, ends=True) as page:
         expect(page.locator("#link")).to_have_text("Live", timeout=60_000)
         os.kill(demo.operator_pid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""A controller plane that shows what a test tells it to: as many groups as asked for, and a failover step by step."""
+"""A controller plane with a test's groups, and a failover step by step."""
 
 from __future__ import annotations
 

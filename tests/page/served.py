@@ -1,4 +1,4 @@
-"""A live page over a scripted plane, served by a thread, so that a test in another one can look at it with a browser."""
+"""A live page over a scripted plane in a separate thread, so that a test can open it in a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page's thread beside the controller plane: bounded work, bounded memory, whatever viewers do; and who gets in."""
+"""The page's thread beside the controller plane: bounded work and memory for any viewers; and access control."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ async def test_the_feed_takes_a_bounded_turn_and_comes_round() -> None:
 
 
 async def test_a_turn_ends_after_4_ms_of_the_planes_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock on which a look at a group takes a millisecond."""
+    """On a clock by which reading a group takes a millisecond."""
     plane = ScriptedPlane(groups=50)
     clock = SimpleNamespace(monotonic=lambda: plane.looks / 1000, time=lambda: 1_780_000_000.0)
     monkeypatch.setattr("brokergroup_operator.page.feed.time", clock)
@@ -171,7 +171,7 @@ def test_a_board_tells_only_what_is_new_and_in_bounded_parts() -> None:
     assert all(key.startswith("ns-3/") for key in hidden["rows"])
 
 
-# ---- who gets in
+# ---- access control
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ async def test_kubernetes_tokens_open_what_their_owner_may_list(monkeypatch: pyt
     assert logged_in is not None
     monkeypatch.setattr("brokergroup_operator.page.access.RECHECK_SECONDS", 0.0)
     api.away = True
-    assert await sessions.viewer_of_session(logged_in[0]) is None, "nobody is let in on a guess"
+    assert await sessions.viewer_of_session(logged_in[0]) is None, "a guessed token gets no access"
 
 
 async def test_a_revoked_token_ends_its_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +232,7 @@ async def test_a_revoked_token_ends_its_session(tmp_path: Path, monkeypatch: pyt
     logged_in = await sessions.log_in("one")
     assert logged_in is not None
     file.write_text("another")
-    assert await sessions.viewer_of_session(logged_in[0]) is not None, "it is asked again after a while only"
+    assert await sessions.viewer_of_session(logged_in[0]) is not None, "the token is checked again only after a while"
     monkeypatch.setattr("brokergroup_operator.page.access.RECHECK_SECONDS", 0.0)
     assert await sessions.viewer_of_session(logged_in[0]) is None
 
@@ -261,7 +261,7 @@ async def test_nothing_is_told_without_a_token_and_nothing_can_be_changed(tmp_pa
                     assert answer.status == 404
             form = {"data": b'{"token": "right"}', "headers": {"Content-Type": "text/plain"}}
             async with session.post(f"{here.url}api/session", **form) as answer:  # type: ignore[arg-type]
-                assert answer.status == 400, "another site's form must not log anybody in"
+                assert answer.status == 400, "another site's form must not log in a viewer"
             async with session.get(here.url) as answer:
                 policy = answer.headers["Content-Security-Policy"]
     assert "script-src 'self'" in policy
@@ -272,7 +272,7 @@ async def test_nothing_is_told_without_a_token_and_nothing_can_be_changed(tmp_pa
 
 
 async def test_more_viewers_than_there_may_be_are_told_so_and_the_plane_waits_for_none() -> None:
-    """1,000 idle streams are opened: 256 are kept, the others hear 503; the controller plane's loop goes on as before."""
+    """Of 1,000 idle streams 256 are kept, the others get 503; the controller plane's loop is not delayed."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 4096:
         pytest.skip(f"needs 4096 open files, the hard limit is {hard}")
@@ -291,7 +291,7 @@ async def test_more_viewers_than_there_may_be_are_told_so_and_the_plane_waits_fo
 
 
 async def test_a_viewer_that_reads_nothing_costs_no_memory() -> None:
-    """Its stream waits for it; what it did not read is told as one when it reads again."""
+    """Its stream waits; unread changes are merged into one when it reads again."""
     plane = ScriptedPlane(groups=3000)
     with served(plane) as here:
         reader, writer = await asyncio.open_connection("127.0.0.1", here.page.port, limit=1024)

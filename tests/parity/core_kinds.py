@@ -1,4 +1,4 @@
-"""What both say of built-in kinds that the operator makes or reads."""
+"""Both servers' answers about built-in kinds that the operator writes or reads."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ async def leases_budgets_and_events(peer: Peer) -> None:
 
 
 async def node_ports(peer: Peer) -> None:
-    """Each is one Service's, whatever the protocol and whoever asks in whatever way."""
+    """Each node port belongs to one Service, for any protocol and any kind of request."""
 
     def service(name: str, *ports: tuple[int, str]) -> dict[str, Any]:
         entries = [
@@ -249,7 +249,7 @@ async def what_the_operator_sends(peer: Peer) -> None:
     await peer.get(f"{CORE}/pods/g-1")
     await peer.get("/api/v1/nodes/no-such-node")
     for path, child in children[:-1]:
-        if child["kind"] != "PersistentVolumeClaim":  # without a controller-manager nobody lets a real one go
+        if child["kind"] != "PersistentVolumeClaim":  # without a controller-manager a real one is never released
             await peer.delete(f"{path}/{child['metadata']['name']}")
     event = {
         "apiVersion": "v1",

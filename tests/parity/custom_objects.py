@@ -1,4 +1,4 @@
-"""What both say of custom objects: life, status, complaints, rules, patches, apply, lists, tables, scale, watches."""
+"""Both servers' answers about custom objects: life, status, complaints, rules, patches, apply, lists, tables, scale, watches."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ async def server_side_apply(peer: Peer) -> None:
     async def apply(manager: str, body: dict[str, Any], path: str = f"{THINGS}/one", **query: Any) -> None:
         await peer.apply(path, body, fieldManager=manager, **query)
 
-    for validation in ("Ignore", "Strict"):  # an undeclared field has no place among the fields that somebody owns
+    for validation in ("Ignore", "Strict"):  # an undeclared field has no place among the owned fields
         await apply("alice", thing(odd=1), fieldValidation=validation)
         await apply("alice", thing(parts=[{"id": 1, "code": "x", "odd": 1}]), fieldValidation=validation)
     await apply("alice", thing(replicas=3, config={"a": "1"}, parts=[{"id": 1, "code": "x"}]))
@@ -191,7 +191,7 @@ async def scale(peer: Peer) -> None:
 
 
 async def tables(peer: Peer) -> None:
-    """What `kubectl get` prints."""
+    """Tables for `kubectl get`."""
     await peer.post(THINGS, thing())
     status = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
     await peer.merge(f"{THINGS}/one/status", status)
@@ -209,7 +209,7 @@ def shown_table(table: dict[str, Any]) -> Any:
 
 
 async def watches(peer: Peer) -> None:
-    """What a watch tells, from a list on and from the beginning."""
+    """Events of watches, after a list and from the beginning."""
     listed = await peer.get(THINGS)
     since = listed["metadata"]["resourceVersion"]
     await peer.post(THINGS, thing())
@@ -244,7 +244,7 @@ async def watches_of_the_operator(peer: Peer) -> None:
     await peer.post(f"{CORE}/pods", pod(), only=reason)
     for path in paths:
         await peer.watch(path, resourceVersion=since[path], allowWatchBookmarks="true")
-    # Nodes are everybody's: none has this label.
+    # All tests share the nodes: none has this label.
     mine = {"labelSelector": "brokergroup.dev/compared=yes"}
     listed = await peer.get("/api/v1/nodes", only=names_and_kind, **mine)
     await peer.watch("/api/v1/nodes", resourceVersion=listed["metadata"]["resourceVersion"], **mine)

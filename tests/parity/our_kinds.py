@@ -1,4 +1,4 @@
-"""What both say of our own kinds: accepted, defaulted, refused."""
+"""Both servers' answers about our own kinds: accepted, defaulted, refused."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def _tidied_object(kept: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def shape_of(method: str, path: str, content_type: str = "") -> str:
-    """What a request asks for, whatever object it is about: verb, plural, subresource, and the kind of patch."""
+    """Return a request's kind regardless of its object: verb, plural, subresource, and the kind of patch."""
     parts = path.strip("/").split("/")
     rest = parts[2:] if parts[0] == "api" else parts[3:]
     if rest[:1] == ["namespaces"] and len(rest) > 2:
@@ -124,7 +124,7 @@ class Peer:
     apply = partialmethod(call, "PATCH", content_type=APPLY)
 
     async def watch(self, path: str, **query: str) -> None:
-        """Records all that a watch of one second tells, without the ordinary bookmarks, whose time nobody promises."""
+        """Record a watch's events over one second, without ordinary bookmarks, whose time is not guaranteed."""
         self.shapes.add(shape_of("WATCH", path))
         target = self.url + path.format(ns=self.namespace)
         params = {**query, "watch": "true", "timeoutSeconds": "1"}

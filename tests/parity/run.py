@@ -67,7 +67,7 @@ CONVERSATIONS: list[Conversation] = [
     custom_objects.watches,
     custom_objects.watches_of_the_operator,
 ]
-# What kubectl and the plugin ask, beside what the operator does.
+# Requests of kubectl and the plugin, in addition to the operator's.
 OF_KUBECTL = frozenset(
     {
         "POST brokergroups", "POST brokergroupoperations", "PATCH brokergroups merge-patch+json",

@@ -42,7 +42,7 @@ async def eventually(
     what: Callable[[], Awaitable[str]],
     deadline_seconds: float = DEADLINE_SECONDS,
 ) -> Found:
-    """What `look` returns as soon as it is neither None nor False; at the deadline `what` tells what was waited for."""
+    """Return `look`'s first result that is neither None nor False; at the deadline fail with `what`."""
     deadline = time.monotonic() + deadline_seconds
     while not (found := await look()):
         if time.monotonic() > deadline:
@@ -96,7 +96,7 @@ class Cluster:
         return self.operator
 
     def kill_operator(self) -> None:
-        """SIGKILL: it gets to finish nothing."""
+        """Kill the operator by SIGKILL, without a shutdown."""
         if self.operator is not None:
             self.operator.kill()
 
@@ -111,7 +111,7 @@ class Cluster:
         return await asyncio.to_thread(self.admin_kubectl.must, *arguments, stdin=stdin)
 
     async def story(self, namespace: str) -> str:
-        """What a person would look at first."""
+        """Return the state for a failure's message."""
         looks = [["get", "bg,bgs,pods", "-n", namespace, "-o", "wide"], ["get", "bg", "-n", namespace, "-o", "yaml"]]
         shown = [await asyncio.to_thread(self.admin_kubectl.run, *look) for look in looks]
         operator = self.operator.tail() if self.operator else "no operator"
@@ -157,7 +157,7 @@ async def real_cluster(folder: Path) -> AsyncIterator[Cluster]:
 
 
 def install_kinds_and_rights(kubectl: Kubectl, **values: Any) -> None:
-    """What `helm install` would bring, save the pods: nobody here makes pods of a StatefulSet. `values`: see `helm.template`."""
+    """Install the objects of `helm install` except pods: no controller creates them here. `values`: see `helm.template`."""
     kubectl.must("create", "namespace", OPERATOR_NAMESPACE)
     objects = helm.objects(helm.template(OPERATOR_NAMESPACE, release="brokergroup-operator", **values))
     kinds = [item for item in objects if item["kind"] == "CustomResourceDefinition"]

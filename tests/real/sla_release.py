@@ -1,4 +1,4 @@
-"""What the chart renders for the SLA report: the objects, the pods that come of them, and the words of the command."""
+"""The chart's rendering for the SLA report: the objects, their pods, and the command's arguments."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DRIVERS = {"cron job": "job", "client": "job", "cluster": "driver.yaml", "spark 
 def rendered(
     namespace: str = "system", *, values_file: dict[str, Any] | None = None, **values: str
 ) -> list[dict[str, Any]]:
-    """What the report adds to the release."""
+    """Return the objects that the report adds to the release."""
     text = helm.template(namespace, capabilities=(SPARK_OPERATOR,), values_file=values_file, **values)
     return [
         one

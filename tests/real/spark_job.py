@@ -1,4 +1,4 @@
-"""What the rights of Spark are asked with: a session as the reports start it, one job that needs an executor, and a verdict."""
+"""The test of Spark's rights: a session as for reports, one job that needs an executor, and a verdict."""
 
 import sys
 

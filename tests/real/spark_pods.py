@@ -1,4 +1,4 @@
-"""Runs the pods that Spark makes as processes on this machine: no kubelet is here, and the real API server needs somebody to.
+"""Runs Spark's pods as processes on this machine, in place of the real API server's missing kubelet.
 
 A container is the image's entry point with the arguments and the environment of the pod's own manifest. A ConfigMap that is mounted
 becomes a folder, and its mount path is that folder wherever it is named. All is on loopback: the name of a driver's Service
@@ -31,7 +31,7 @@ _PASSED_ON = ("PATH", "HOME", "JAVA_HOME", "TMPDIR")
 
 
 def process_environment(**more: str) -> dict[str, str]:
-    """What an image would have set, and nothing else of ours."""
+    """Return the environment that an image would set, without this process's own."""
     kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     return {**kept, "PYTHONPATH": str(ROOT), "JAVA_TOOL_OPTIONS": SHORT_LIVED, **more}
 
@@ -68,7 +68,7 @@ class SparkPods:
             process.wait()
 
     def log(self, role: str) -> str:
-        """What all pods of a role wrote."""
+        """Return the logs of all pods of a role."""
         return "\n".join(path.read_text(errors="replace") for path in sorted(self.folder.glob(f"{role}-*.log")))
 
     def _run(self) -> None:
@@ -153,7 +153,7 @@ class SparkPods:
         done = self.kubectl.run(
             "patch", "pod", name, "--namespace", self.namespace, "--subresource=status", "--type=merge", "-p", patch
         )
-        # Spark may have deleted it by now: then nobody asks any more.
+        # Spark may have deleted it by now: then it is no longer needed.
         if done.returncode != 0 and "NotFound" not in done.stderr:
             raise AssertionError(done.stderr)
 

@@ -95,7 +95,7 @@ def test_clients_of_brokers_can_be_named_and_ports_follow_the_group() -> None:
     assert [port["port"] for port in clients["ports"]] == [20911, 20909]
     assert {"ipBlock": {"cidr": "192.0.2.0/24"}} in clients["from"]
     assert log["from"][0] in clients["from"], "members copy topics from there"
-    assert orders["from"][0] in clients["from"], "the operator tells roles there"
+    assert orders["from"][0] in clients["from"], "the operator sends roles there"
     assert metrics == {"ports": [{"port": 5557}]}
 
 
@@ -266,7 +266,7 @@ def test_who_may_edit_may_ask_for_operations_and_who_may_view_sees_them() -> Non
         "rocketmqclusters",
     }
     assert {verb for rule in view["rules"] for verb in rule["verbs"]} == {"get", "list", "watch"}
-    # The record is nobody's but the operator's, and a status is not edited.
+    # Only the operator has rights to the record, and users do not edit a status.
     assert {name for rule in edit["rules"] for name in rule["resources"]} == {
         "brokergroups",
         "brokergroupoperations",
@@ -593,7 +593,7 @@ def test_the_alerts_are_valid_and_ask_for_metrics_that_exist() -> None:
         assert rule["annotations"]["runbook_url"] == f"https://wiki.example/rocketmq/{rule['alert']}.md"
         assert "runbook" not in rule["annotations"]
     for rule in in_chart["spec"]["groups"][0]["rules"]:
-        assert "runbook_url" not in rule["annotations"], "a path is no address that a person can follow from an alert"
+        assert "runbook_url" not in rule["annotations"], "an alert needs a full link, not a path"
         assert any(name in rule["expr"] for name in metric_names.METRICS), rule["alert"]
 
 

@@ -85,7 +85,7 @@ def test_the_real_apiserver_accepts_it_and_its_pods_are_restricted(
 
 @pytest.mark.parametrize("mode", MODES)
 def test_no_pod_may_more_than_it_must(mode: str) -> None:
-    """A root file system that nobody writes, /tmp apart; and who speaks to no API server has no token."""
+    """Root file systems are read-only except /tmp; a pod without requests to the API server has no token."""
     own: dict[str, Any] = {"slaReport__groupObjectives": "false"}
     for name, template in pod_templates(rendered(**EVERYTHING, **own, **MODES[mode])).items():
         [container] = template["spec"]["containers"]
@@ -107,7 +107,7 @@ def test_the_operators_services_and_budgets_select_no_pod_of_it(mode: str) -> No
         labels = template["metadata"]["labels"].items()
         assert not theirs <= labels
         assert policy["podSelector"]["matchLabels"].items() <= labels
-    # Nobody reaches them; driver and executors reach each other.
+    # No client can reach them; driver and executors reach each other.
     assert policy["policyTypes"] == ["Ingress"]
     assert policy.get("ingress") == (
         None if mode == "cron job" else [{"from": [{"podSelector": policy["podSelector"]}]}]
@@ -269,7 +269,7 @@ def test_paths_in_the_image_are_those_of_the_dockerfile(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_job_reads_the_groups_own_objectives_and_has_the_right_to(mode: str) -> None:
-    """The account of whoever runs the report, its token, its option; in one namespace where the operator serves one."""
+    """The account of the report's pod, its token, its option; in one namespace if the operator serves one."""
     for watched, kind in (("", "ClusterRole"), ("shop", "Role")):
         objects = rendered(**HTTP, **MODES[mode], watch__namespace=watched)
         told = parsed(words_of(objects))
@@ -282,14 +282,14 @@ def test_the_job_reads_the_groups_own_objectives_and_has_the_right_to(mode: str)
         ]
         [binding] = [item for item in objects if item.get("roleRef", {}).get("name") == role["metadata"]["name"]]
         assert binding["roleRef"]["kind"] == kind
-        [who] = binding["subjects"]
-        assert who["name"] == account_of_report(objects, mode)
+        [subject] = binding["subjects"]
+        assert subject["name"] == account_of_report(objects, mode)
         assert pod_templates(objects)[DRIVERS[mode]]["spec"].get("automountServiceAccountToken", True) is True
     assert "objectives-from-cluster" not in str(rendered(**HTTP, **MODES[mode], slaReport__groupObjectives="false"))
 
 
 def account_of_report(objects: list[dict[str, Any]], mode: str) -> str:
-    """Who asks: the pod in which the report is made, and not the one that submits it."""
+    """Return the account of the pod that makes the report, not of the one that submits it."""
     if mode == "spark operator":
         account: str = one(objects, "ScheduledSparkApplication")["spec"]["template"]["driver"]["serviceAccount"]
     elif mode == "cluster":
@@ -325,8 +325,8 @@ def test_a_real_apiserver_lets_the_jobs_account_list_groups_and_do_nothing_else(
         assert told.notes == ()
         [own] = [item for item in told.objectives if item.groups.startswith(f"{namespace}/")]
         assert (own.share, str(own.window)) == (0.995, "calendar month (Asia/Shanghai)")
-        who = f"--as=system:serviceaccount:{namespace}:{account}"
-        rights = with_kinds.must("auth", "can-i", "--list", who, "--namespace", namespace, "--no-headers")
+        as_subject = f"--as=system:serviceaccount:{namespace}:{account}"
+        rights = with_kinds.must("auth", "can-i", "--list", as_subject, "--namespace", namespace, "--no-headers")
         ours = [
             line.split()
             for line in rights.splitlines()
@@ -334,8 +334,12 @@ def test_a_real_apiserver_lets_the_jobs_account_list_groups_and_do_nothing_else(
         ]
         assert [line[0] for line in ours] == ["brokergroups.brokergroup.dev"]
         for verb, what in (("watch", "brokergroups"), ("patch", "brokergroups"), ("list", "secrets"), ("list", "pods")):
-            assert with_kinds.kubectl("auth", "can-i", verb, what, who, "--namespace", namespace).stdout == "no\n"
-        elsewhere = with_kinds.kubectl("auth", "can-i", "list", "brokergroups", who, "--namespace", "default").stdout
+            assert (
+                with_kinds.kubectl("auth", "can-i", verb, what, as_subject, "--namespace", namespace).stdout == "no\n"
+            )
+        elsewhere = with_kinds.kubectl(
+            "auth", "can-i", "list", "brokergroups", as_subject, "--namespace", "default"
+        ).stdout
         assert elsewhere == ("no\n" if watched else "yes\n")
     finally:
         # A ClusterRoleBinding outlives the namespace of the test.
@@ -359,7 +363,7 @@ def as_account(server: KubeApiserver, namespace: str, account: str, folder: Path
 
 
 def test_only_who_makes_pods_has_a_right_beside_the_one_to_list_groups() -> None:
-    """What the rights are is proved in test_spark_rights.py: with all of them and no more a report is made."""
+    """test_spark_rights.py proves the set of rights: with exactly these a report is made."""
     own: dict[str, Any] = {"slaReport__groupObjectives": "false"}
     roles = {
         mode: [item for item in rendered(**HTTP, **own, **values) if "Role" in item["kind"]]

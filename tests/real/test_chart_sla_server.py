@@ -38,7 +38,7 @@ SECRETS: dict[str, dict[str, str]] = {
     "server-user": {"username": USER, "password": PASSWORD},
 }
 HEADERS = (("X-Scope-OrgID", "shop"), ("X-Asked-By", "sla"))
-# What a value of YAML may hold, and a command line must not lose.
+# Characters that a YAML value may have, and a command line must keep.
 REGION = 'eu: "west" #1'
 LABELS = {"replicaLabels": ["receive_replica", "rack_copy"], "match": {"region": REGION, "tier": "a=b"}}
 WHOLE: dict[str, Any] = {
@@ -105,7 +105,7 @@ class Started:
 
     @property
     def headers(self) -> tuple[tuple[str, str], ...]:
-        """What goes with each request to the server. Loads the TLS files too."""
+        """Return the headers of each request to the server. Loads the TLS files too."""
         origin = self.request.origin
         credentials = credentials_of(origin.access, address_of(origin.url))
         credentials.tls()

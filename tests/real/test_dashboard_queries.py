@@ -53,7 +53,7 @@ def ask(folder: Path, inputs: list[dict[str, str]], expression: str, expected: l
 
 
 def test_each_change_of_master_of_the_range_counts_once_in_the_mean(tmp_path: Path) -> None:
-    """For however long it was its group's last one. One that began before the range does not count."""
+    """However long a change was its group's last one. A change that began before the range does not count."""
     inputs = [*incident(5, (20, 150), 40), *incident(6, (150, 155), 1), *incident(7, (155, MINUTES), 4)]
     ask(tmp_path, inputs, query("Which step takes the time?", "{{step}}"), [('{step="roleChanged"}', 2.5)])
 

@@ -48,7 +48,7 @@ def test_the_demo_loses_nothing_and_its_figures_reach_dashboard_and_report(
     export = _export(server, tmp_path / "writable.json")
     _check_dashboard(server, export)
     _check_report(export, directory / "incidents.jsonl", verdict)
-    # What `make sla-report` reads: the demo's own scrapes, without a Prometheus.
+    # The input of `make sla-report`: the demo's own scrapes, without a Prometheus.
     _check_report(directory / "prometheus.json", directory / "incidents.jsonl", verdict)
 
 
@@ -56,7 +56,7 @@ def _endpoints(directory: Path, demo: "subprocess.Popen[str]") -> dict[str, str]
     path = directory / "endpoints.json"
     deadline = time.monotonic() + 30
     while not path.exists():
-        assert demo.poll() is None, "the demo ended before it told its endpoints"
+        assert demo.poll() is None, "the demo ended before it wrote its endpoints"
         assert time.monotonic() < deadline, "no endpoints.json within 30 s"
         time.sleep(0.05)
     endpoints: dict[str, str] = json.loads(path.read_text())

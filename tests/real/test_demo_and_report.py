@@ -36,8 +36,8 @@ def _fresh(folder: Path) -> Path:
 
 
 def _make(folder: Path, *words: str) -> dict[str, Any]:
-    """What its last line says."""
-    # What this run of tests has set is not a person's.
+    """Run make, and return its last line's JSON."""
+    # A user's environment lacks the variables of this test run.
     own = ("VIRTUAL_ENV", "PYTHON", "PYTEST", "MAKE", "BROKERGROUP", "REQUIRE", "UV_PROJECT")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What `kubectl brokergroup generate` prints, a real kube-apiserver takes; what it refuses to print is refused there too."""
+"""A real kube-apiserver accepts the output of `kubectl brokergroup generate`, and refuses the manifests that it refuses."""
 
 from __future__ import annotations
 

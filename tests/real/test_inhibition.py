@@ -25,7 +25,7 @@ pytestmark = pytest.mark.real("alertmanager")
 DEADLINE_SECONDS = 60.0
 OF_NO_GROUP = {"BrokerGroupOperatorDown", "BrokerGroupOperatorPodAlone", "BrokerGroupRequestsRefused"}
 SEVERITY = {rule["alert"]: rule["labels"]["severity"] for rule in ALERTS}
-# What is raised together -> by the one that pages.
+# Alerts of one cause, by the one that pages.
 STORIES = {
     # The master died and no member could take over: nothing is written, and the only other member is not heard.
     "BrokerGroupNoMaster": {
@@ -79,7 +79,7 @@ class Pager:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def until(self, wanted: set[tuple[str, str]]) -> set[tuple[str, str]]:
-        """What is paged until all of these are."""
+        """Wait until all of these alerts are paged; return the pages so far."""
         paged: set[tuple[str, str]] = set()
         while not wanted <= paged:
             paged.add(self._pages.get(timeout=DEADLINE_SECONDS))

@@ -1,8 +1,8 @@
 """Unmodified Java brokers 5.5.0, a NameServer and mqadmin at our controller plane, without Kubernetes.
 
-The brokers are told one thing: where the controller is. They register, get ids, elect, replicate, are told of roles; a Java
-producer sends all the while; the master dies by SIGKILL; what mqadmin prints is what the record says; nothing acknowledged is
-missing from the log of the last master; the dead broker comes back under its own id.
+The brokers' only setting is the controller's address. They register, get ids, elect, replicate, take roles; a Java
+producer sends all the time; the master dies by SIGKILL; mqadmin prints the record's state; no acknowledged message is
+missing in the last master's log; the dead broker returns under its own id.
 """
 
 from __future__ import annotations

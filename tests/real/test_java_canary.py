@@ -42,7 +42,7 @@ pytestmark = [pytest.mark.real("java", "rocketmq"), pytest.mark.timeout(420)]
 
 # RocketMQ's requests to keep users and their rights, which only tools send.
 AUTH_CREATE_USER, AUTH_DELETE_USER, AUTH_CREATE_ACL, AUTH_UPDATE_ACL = 3001, 3003, 3006, 3007
-# Nobody waits so long here: an incident that is closed was not waiting for anything any more.
+# Longer than any wait here: a closed incident waits for no further step.
 NEVER_SECONDS = 3600.0
 _AUTHORIZATION = "org.apache.rocketmq.auth.authorization.provider"
 NO_TOPIC_UNASKED = {"autoCreateTopicEnable": "false"}
@@ -54,7 +54,7 @@ AUTHORIZED = {
 
 
 class Closed(Observer):
-    """The incidents that are over, and what became of the canary's messages."""
+    """The closed incidents, and the results of the canary's messages."""
 
     def __init__(self) -> None:
         self.incidents: list[FailoverTimeline] = []
@@ -96,7 +96,7 @@ class Story:
         return self.rig.start_broker(name, controllers=self.plane.address, **acl)
 
     def told(self) -> list[str]:
-        """What Events say of the canary."""
+        """Return the Events about the canary."""
         return [event.message for event in self.sink.events if event.reason.startswith("Canary")]
 
     async def kill_master(self) -> tuple[FailoverTimeline, str]:
@@ -129,7 +129,7 @@ async def story_of(rig: JavaRig) -> AsyncIterator[Story]:
 
 
 async def test_it_makes_its_topic_and_writes_as_the_groups_user(rig: JavaRig) -> None:
-    """As a superuser, which is what nobody has to arrange."""
+    """It writes as a superuser, which needs no set-up."""
     async with story_of(rig) as story:
         for name in ("one", "two"):
             story.start_broker(name)
@@ -161,7 +161,7 @@ async def test_a_user_who_may_not_is_told_once_for_each_right_and_no_failover_wa
         incident, address = await story.kill_master()
         assert Step.IN_SYNC in incident.steps
         assert Step.FIRST_ACK not in incident.steps
-        assert story.told() == [unknown], "the same is needed: nothing new to tell"
+        assert story.told() == [unknown], "the same right is missing: no new Event"
 
         await by_admin(address, request(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": TOPIC}))
         await by_admin(address, rights(AUTH_UPDATE_ACL, f"Topic:{TOPIC}", "Pub"))
@@ -185,7 +185,7 @@ def new_user() -> RemotingCommand:
 
 
 def rights(code: int, resource: str, *actions: str) -> RemotingCommand:
-    """What ``mqadmin createAcl`` and ``updateAcl`` send: that the group's user may do this."""
+    """Grant rights to the group's user, as ``mqadmin createAcl`` and ``updateAcl`` do."""
     subject = f"User:{GROUP.access_key}"
     entry: dict[str, Any] = {"resource": resource, "actions": list(actions), "decision": "Allow"}
     policies = [{"policyType": "Custom", "entries": [entry]}]

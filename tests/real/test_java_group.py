@@ -2,8 +2,8 @@
 
 A NameServer pod and `examples/rocketmq.yaml` are applied with kubectl. Three Java brokers come up in network namespaces of their
 own and register; a Java producer sends all the while; the master dies by SIGKILL, the next one is frozen, the operator dies;
-nothing acknowledged is lost; mqadmin is asked about it; a pod is deleted by hand; in the end the group is deleted, and nothing
-but the claims is left, although nobody collects garbage here.
+no acknowledged message is lost; mqadmin shows the state; a pod is deleted by hand; in the end the group is deleted, and only
+the claims are left, although there is no garbage collector.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class JavaGroup:
         await eventually(self.is_ready, self.story)
 
     async def until_acknowledged(self, producer: JavaProducer, count: int) -> None:
-        """Until so many more sends are acknowledged."""
+        """Wait until this many more sends are acknowledged."""
         target = len(producer.acknowledged()) + count
 
         async def reached() -> bool:
@@ -187,7 +187,7 @@ async def strike_master(group: JavaGroup, producer: JavaProducer, blow: signal.S
 
 
 async def lose_the_operator(group: JavaGroup, producer: JavaProducer) -> None:
-    """SIGKILL: the brokers go on without it, and the next one goes on from the record. Nobody is elected."""
+    """Kill the operator: the brokers continue without it, and the next one continues from the record, without an election."""
     before = await group.record()
     group.cluster.kill_operator()
     await group.until_acknowledged(producer, 100)
@@ -222,7 +222,7 @@ async def check_nothing_lost(group: JavaGroup, producer: JavaProducer) -> None:
 
 
 async def delete_a_slaves_pod(group: JavaGroup) -> None:
-    """By hand: it comes back on the same claim, with the same broker id and another address; no id is handed out."""
+    """Delete a pod by hand: it returns on the same claim, with the same broker id and another address; no id is assigned."""
     before = await group.record()
     slave = next(broker_id for broker_id in before["syncStateSet"] if broker_id != before["masterBrokerId"])
     name = f"{GROUP}-{slave}"

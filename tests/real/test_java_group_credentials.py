@@ -71,7 +71,7 @@ def without_its_name_server() -> JsonObject:
 
 
 def rights_with_the_secret() -> list[JsonObject]:
-    """What `helm upgrade` would bring."""
+    """Grant the rights that `helm upgrade` would add."""
     values: dict[str, Any] = {"security__groupSecretNames": "{orders-credentials}"}
     objects = helm.objects(helm.template(OPERATOR_NAMESPACE, release="brokergroup-operator", **values))
     return [item for item in objects if item["kind"] == "ClusterRole"]

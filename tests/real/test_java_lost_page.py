@@ -1,4 +1,4 @@
-"""A Java slave 5.5.0 that took a page without its last names under the master's new data version: only we bring it to copy again.
+"""A Java slave 5.5.0 with a page that lacks the last names under the master's new data version: only our plane makes it copy again.
 
 A master reads the size of its table before it copies the table, and the data version after that: a topic made in between pushes
 the last name out of the page, and the slave takes the page for all there is under the new version (seen in a run of our tests:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.real("java", "rocketmq"), pytest.mark.timeout(300)]
 
-# Where the master listens; everybody knows it by the relay's address.
+# The master's listening address; all others know only the relay's.
 HIDDEN_HOST = "127.0.0.2"
 LOST = "zz-lost"
 TABLES: dict[int, str] = {

@@ -1,4 +1,4 @@
-"""A Java broker lives within what spec.resources.limits.memory says, at 512 MiB too: nothing is taken from the host's memory."""
+"""A Java broker stays within spec.resources.limits.memory, even at 512 MiB, without sizes derived from the host's memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LIMIT_MEBIBYTES = 512
 
 
 def test_issue_36_a_broker_fits_into_512_mebibytes(tmp_path: Path) -> None:
-    """apache/rocketmq-operator #19, #36, #84, #109, #198, #201, #230: killed for memory that the host had and the pod had not."""
+    """apache/rocketmq-operator #19, #36, #84, #109, #198, #201, #230: killed for sizes that fit the host but not the pod."""
     spec = convert(
         # The whole heap is touched at the start, as after a while of use.
         {

@@ -1,4 +1,4 @@
-"""A running Java broker takes another list of NameServers, and registers with the new ones: nobody restarts for it."""
+"""A running Java broker takes another list of NameServers, and registers with the new ones without a restart."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ ADMIN = Credentials(access_key="administrator", secret_key="planted-admin-secret
 
 
 class Answers(Observer):
-    """What was asked and answered."""
+    """Records requests and answers."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[int, int]] = []
@@ -93,10 +93,10 @@ async def test_brokers_live_and_fail_over_on_tls_alone(rig: JavaRig, tmp_path: P
         with pytest.raises(RemotingError):
             await plainly.invoke(plane.address, request(1005), timeout_seconds=5)
         await plainly.close()
-        nobody = RemotingClient(tls=ClientTls(TlsFiles(ca=authority.certificate)))
+        without_certificate = RemotingClient(tls=ClientTls(TlsFiles(ca=authority.certificate)))
         with pytest.raises(RemotingError):
-            await nobody.invoke(plane.address, request(1005), timeout_seconds=5)
-        await nobody.close()
+            await without_certificate.invoke(plane.address, request(1005), timeout_seconds=5)
+        await without_certificate.close()
 
         printed = await asyncio.to_thread(rig.mqadmin, "getSyncStateSet", "-a", plane.address, "-b", KEY.name)
         [shown] = mqadmin_output.sync_state_sets(printed)
@@ -114,7 +114,7 @@ async def test_brokers_live_and_fail_over_on_tls_alone(rig: JavaRig, tmp_path: P
 
 
 async def test_the_arguments_of_a_groups_certificate_let_java_brokers_in(rig: JavaRig, tmp_path: Path) -> None:
-    """As the operator renders them, and nothing besides: the NameServer is as it comes, and nobody is told whom to believe."""
+    """Only with the operator's rendered arguments: the NameServer is unchanged, and no other trust is configured."""
     authority = make_authority(tmp_path / "certificates")
     mounted = tmp_path / "mounted"
     mounted.mkdir()
@@ -192,7 +192,7 @@ async def check_configuration(rig: JavaRig, plane: ControllerPlane) -> None:
 
 
 def acl_of(credentials: Credentials) -> dict[str, str | int]:
-    """ACL 2.0 of a broker: who it is, who may speak to it, where it keeps its users."""
+    """Return a broker's ACL 2.0 settings: its identity, allowed users, and the users' folder."""
     package = "org.apache.rocketmq.auth.authentication.provider"
     return {
         "authenticationEnabled": "true",

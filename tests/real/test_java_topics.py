@@ -57,8 +57,8 @@ async def check_topics(rig: JavaRig, plane: ControllerPlane) -> None:
     assert await keep(TopicSpec(name="orders", queues=2, message_type=MessageType.FIFO)) == TopicsStanding(1, 1)
     fewer = await plane.topic(KEY, "orders")
     assert fewer is not None
-    assert (fewer.read_queue_nums, fewer.write_queue_nums) == (4, 2), "what lies in a queue is still read"
-    assert fewer.attributes == {MESSAGE_TYPE: "FIFO"}, "what was not named stays"
+    assert (fewer.read_queue_nums, fewer.write_queue_nums) == (4, 2), "messages in a queue are still read"
+    assert fewer.attributes == {MESSAGE_TYPE: "FIFO"}, "settings without a declaration stay"
 
     standing = await keep(TopicSpec(name="payments", queues=2, message_type=MessageType.DELAY))
     assert standing.differing == (f"group {KEY.name}: topic payments has NORMAL messages, spec.topics wants DELAY",)

@@ -266,7 +266,7 @@ RESOURCES = {resource.kind: resource for resource in (BROKER_GROUPS, BROKER_GROU
 
 
 async def complaint_about(api: KubernetesApi, namespace: str, name: str, case: JsonObject) -> str:
-    """What the API server says to one of the cases of tests/api/test_validation.py; nothing if it takes it."""
+    """Return the API server's complaint about a case of tests/api/test_validation.py; empty if it is accepted."""
     resource = RESOURCES[case["kind"]]
     metadata = {"name": name, "namespace": namespace}
     base = {"apiVersion": names.API_VERSION, "kind": case["kind"], "metadata": metadata}
@@ -402,7 +402,7 @@ def test_pod_security_restricted_refuses_a_template_that_asks_for_more(
 
 
 def test_a_typo_in_a_pod_template_is_refused_when_the_pod_is_made(with_kinds: KubeApiserver, namespace: str) -> None:
-    """What the operator's own server-side apply is told, also without asking for strictness."""
+    """The operator's own server-side apply gets the error, even without a request for strictness."""
     sidecar = {"name": "shipper", "image": "x", "comand": ["sh"]}
     pod = broker_pod(namespace, podTemplate={"spec": {"containers": [sidecar]}})
     done = with_kinds.kubectl(
@@ -441,7 +441,7 @@ def test_a_typo_in_a_patch_is_refused(with_kinds: KubeApiserver, namespace: str)
 
 
 def test_a_client_that_asks_for_no_strictness_is_warned(with_kinds: KubeApiserver, namespace: str) -> None:
-    """The one way in for a typo (docs/reference/brokergroup.md): the API server drops the field and says so."""
+    """The only write that accepts a typo (docs/reference/brokergroup.md): the API server drops the field with a warning."""
     done = with_kinds.kubectl(
         "create", "--validate=warn", "-n", namespace, "-f", "-", stdin=json.dumps(broker_group(**TYPO))
     )

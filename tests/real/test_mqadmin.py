@@ -1,6 +1,6 @@
-"""Every mqadmin command that asks a controller, by the real tool, at our controller with unmodified Java brokers.
+"""Every mqadmin command for controllers, with the real tool, at our controller with unmodified Java brokers.
 
-What is printed is read back into values and compared with the record and with what the brokers know; what is refused is read too:
+The output is parsed and compared with the record and with the brokers' state; so are refusals:
 mqadmin shows the code and the remark that we answer. One NameServer, two Java brokers and one kept mqadmin serve all tests; they
 run in their order, and each leaves the group as it found it, save for the epoch.
 """
@@ -85,7 +85,7 @@ class Lab(JavaRig):
         )
 
     async def ask(self, *arguments: str) -> str:
-        """As anybody."""
+        """Run mqadmin unsigned."""
         self.shell.sign_no_more()
         return await asyncio.to_thread(self.shell.run, *arguments)
 
@@ -95,7 +95,7 @@ class Lab(JavaRig):
         return await asyncio.to_thread(self.shell.run_once if once else self.shell.run, *arguments)
 
     async def until_on_name_server(self) -> None:
-        """Until the NameServer knows the master as master and the slave as slave."""
+        """Wait until the NameServer has the master as master and the slave as slave."""
 
         async def known() -> bool:
             lines = mqadmin_output.cluster_list(await self.ask("clusterList", "-n", self.name_server_address))
@@ -137,7 +137,7 @@ async def test_get_controller_metadata(lab: Lab) -> None:
 
 
 def check_sync_state_set(lab: Lab, shown: mqadmin_output.SyncStateSetShown) -> None:
-    """What getSyncStateSet shows is what the record says, and everybody is alive."""
+    """Check that getSyncStateSet matches the record, with all members alive."""
     record = lab.record
     assert (shown.broker_name, shown.master_broker_id) == (NAME, record.master_broker_id)
     assert shown.master_address == lab.addresses()[lab.master]
@@ -224,7 +224,7 @@ async def test_the_configuration_is_shown_where_that_was_opened(lab: Lab) -> Non
 
 
 async def test_by_default_the_configuration_is_nobodys_business(lab: Lab) -> None:
-    """What an operator answers that was not told otherwise: to administrators, to reading and to writing."""
+    """The operator's default answers: to administrators, to reads and to writes."""
     closed = ControllerPlane(
         store=MemoryRecordStore(),
         directory=FixedDirectory(),
@@ -343,13 +343,13 @@ async def test_clean_broker_metadata_says_why_not(lab: Lab) -> None:
     assert await refused(*named, name="nobody") == Refusal(
         INVALID_CLEAN, "Broker nobody is not existed,clean broker data failure."
     )
-    # What mqadmin refuses by itself: it wants the cluster's name unless the living are to be cleaned too.
+    # A refusal of mqadmin itself: it requires the cluster's name unless living brokers are cleaned too.
     assert "clusterName option can not be empty" in await lab.ask_as_admin(*clean(lab.controller, "-b", "1"))
     assert lab.record == before
 
 
 async def test_clean_broker_metadata_forgets_who_is_named_and_nobody_else(lab: Lab) -> None:
-    """By -b the dead ones; by -l the living ones too, and even then only those that are named (Java drops the whole group)."""
+    """-b removes dead brokers; -l living ones too, but only the named ones (Java drops the whole group)."""
     async with WireGroup(Controller(lab.controller, "ours")) as group:
         named = {"name": group.name}
         await group.in_sync(3)

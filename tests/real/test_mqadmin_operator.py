@@ -1,6 +1,6 @@
 """The real mqadmin at the operator itself, with a group of Python replicas in the sandbox: what is left to its administrators.
 
-The commands that only look work for everybody who reaches the port. Designating needs an administrator's key, and is a planned
+Read-only commands work for every client of the port. Designating needs an administrator's key, and is a planned
 switchover here; cleaning pods that live is refused to administrators too, since their BrokerGroup rules them.
 """
 
@@ -56,7 +56,7 @@ class Lab:
         return record
 
     async def mqadmin(self, *arguments: str) -> str:
-        """As anybody."""
+        """Run mqadmin unsigned."""
         self.shell.sign_no_more()
         return await asyncio.to_thread(self.shell.run, *arguments)
 

@@ -1,4 +1,4 @@
-"""What our kinds take of a text, a real kube-apiserver takes in what is made of it: tests/api/test_names_fit.py once more."""
+"""A real kube-apiserver accepts the objects rendered from every text that our kinds accept, as in tests/api/test_names_fit.py."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BUILTIN: dict[str, Resource] = {
 
 
 async def complaint(api: KubernetesApi, made: dict[str, Any]) -> str:
-    """What the API server says of it; empty where it would take it."""
+    """Return the API server's complaint; empty if it would accept the object."""
     try:
         await api.apply(BUILTIN[made["kind"]], made, field_manager="test", dry_run=True)
     except ApiError as error:

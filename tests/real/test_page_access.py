@@ -1,4 +1,4 @@
-"""Who may look at the live page, asked of a real kube-apiserver: tokens of service accounts with and without rights."""
+"""Access to the live page by a real kube-apiserver: tokens of service accounts with and without rights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of docs/ for daily work: their commands are run as they stand there, one page after the other, on one group.
+"""Runs the commands of docs/'s pages for daily work unchanged, page by page, on one group.
 
 A sandbox with its NameServer, an operator and a group `orders` of three Python replicas are there before; changed is only
 the port of the NameServer, which others may be using.
@@ -31,7 +31,7 @@ GROUP = """
 kubectl brokergroup generate orders --implementation Python --size 1Gi --name-server 127.0.0.1:9876 | kubectl apply -f -
 kubectl wait --for=condition=FailoverSafe brokergroup/orders --timeout=3m
 """
-# Without a Lease nothing proves that the operator is alive, and `explain` says so.
+# Without a Lease there is no proof that the operator is alive, and `explain` reports that.
 LEASE = ("--leader-election-namespace", "default")
 SECONDS = 300.0
 
@@ -65,7 +65,7 @@ class Reader:
     def run(
         self, commands: str, *, may_exit: tuple[int, ...] = (0,), given: str = "", keyboard: int | None = None
     ) -> str:
-        """What it printed; an AssertionError with that where it ends otherwise."""
+        """Run commands and return their output; AssertionError with it on another exit code."""
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", commands.replace("127.0.0.1:9876", self.name_server)],
             cwd=ROOT,
@@ -148,7 +148,7 @@ def test_the_pages_for_daily_work_do_what_they_say(reader: Reader) -> None:
     assert "No resources found" in reader.run("kubectl get brokergroups,brokergroupstates,persistentvolumeclaims")
 
 
-# What a runbook's command says, or the phase in which its operation ends. In this order, each on a group that is well.
+# A runbook command's output, or the final phase of its operation. In this order, each on a healthy group.
 # An election by hand is rejected, for the group has a master; tests/e2e/test_operations.py has one that is carried out.
 DO_THAT = (
     ("kubectl logs -n NAMESPACE GROUP-BROKER-ID -c broker", ""),
@@ -218,7 +218,7 @@ MENTIONED = {
 @pytest.mark.real("kube-apiserver")
 @pytest.mark.timeout(4 * SECONDS)
 def test_a_command_that_a_page_names_in_passing_is_taken(reader: Reader) -> None:
-    """What would change the cluster is asked of the API server as a dry run; what is not there may be missing."""
+    """Commands with changes run as a dry run at the API server; missing objects are allowed."""
     decisions = ROOT / "docs" / "adr"
     of_docs = (path for path in (ROOT / "docs").rglob("*.md") if path.parent not in {RUNBOOKS, decisions})
     pages = [ROOT / "README.md", *of_docs]

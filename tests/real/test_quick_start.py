@@ -1,4 +1,4 @@
-"""docs/start/quick-start.md: its commands are run as they stand there, and what no test runs says why.
+"""Runs the commands of docs/start/quick-start.md unchanged; the others have a reason.
 
 Changed are only places that others may be using: the folder /tmp/sandbox and two ports. What is started in the background ends with
 the shell's process group.
@@ -92,7 +92,7 @@ def test_issue_149_the_quick_start_does_what_it_says(tmp_path: Path) -> None:
     assert re.search(r"Succeeded: .*broker \d", said)
     history = next(line for line in said.splitlines() if " Failover " in line)
     assert "Completed" in history
-    # What was acknowledged before the master was killed is read from the one after it.
+    # Messages acknowledged before the master's kill are read from its successor.
     assert "first-message" in said.partition("Succeeded: ")[2]
     assert 'brokergroup.brokergroup.dev "first" deleted' in said
 

@@ -1,4 +1,4 @@
-"""docs/tasks/sla.md: its commands are run as they stand there, on a planted month and a planted last day.
+"""Runs the commands of docs/tasks/sla.md unchanged, on a planted month and a planted last day.
 
 Changed is only the server's address. Files that the commands name are those of the page, or planted.
 """
@@ -73,7 +73,7 @@ def test_what_reads_written_reports(tmp_path: Path) -> None:
 
 
 def renamed(path: Path, group: str) -> str:
-    """What was planted for the first group, as this one's."""
+    """Return the first group's planted data under this group's name."""
     return path.read_text(encoding="utf-8").replace("orders-0", group)
 
 

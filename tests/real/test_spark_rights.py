@@ -1,7 +1,7 @@
 """The rights of the chart's Spark: a real spark-submit asks a real API server, with the Roles and nothing more.
 
 In cluster mode both Roles are used: the job's pod submits, the driver's pod makes executors, loses one, and cleans up. The audit
-log says what each asked for: nothing that is refused, and nothing in a Role that nobody asks for. The namespace takes no pod
+log has the requests of each: none is refused, and every right of a Role is used. The namespace accepts no pod
 that is not restricted.
 """
 
@@ -52,7 +52,7 @@ Right = tuple[str, str, str]
 
 @dataclass
 class Run:
-    """What a submission was, and what its two accounts asked for."""
+    """A submission, and the requests of its two accounts."""
 
     server: KubeApiserver
     objects: list[dict[str, Any]]
@@ -142,7 +142,7 @@ def _how_to_reach(server: KubeApiserver, folder: Path) -> list[str]:
 
 
 def _until_over(submitting: subprocess.Popen[str], pods: SparkPods) -> str:
-    """What spark-submit wrote. It waits for the driver's pod."""
+    """Return the output of spark-submit, which waits for the driver's pod."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while True:
         try:

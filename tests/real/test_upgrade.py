@@ -1,4 +1,4 @@
-"""From v1alpha1 to v1beta1 at a real kube-apiserver: the commands of docs/tasks/upgrade.md as they stand there, with a real Helm.
+"""From v1alpha1 to v1beta1 at a real kube-apiserver: the unchanged commands of docs/tasks/upgrade.md, with a real Helm.
 
 The release before it is this chart with the kinds as they were (tests/api/v1alpha1). No controller makes the pods of a StatefulSet:
 `OperatorPods` plays its controller, and an operator that writes until its pods are gone.
@@ -68,7 +68,7 @@ class Administrator:
         self.environment = {**os.environ, "PATH": path, "HOME": str(home), "KUBECONFIG": str(server.kubeconfig)}
 
     def run(self, commands: str, *, may_exit: tuple[int, ...] = (0,), given: str | None = None) -> str:
-        """What it printed; an AssertionError with that where it ends otherwise.
+        """Run commands and return their output; AssertionError with it on another exit code.
 
         KINDS, which a block sets, is there in the next one, as in a user's shell.
         """
@@ -90,7 +90,7 @@ class Administrator:
         return done.stdout
 
     def objects(self, kinds: str = ALL_KINDS) -> dict[Name, Json]:
-        """All of them by kind, namespace and name."""
+        """Return all objects by kind, namespace and name."""
         items = self.server.get(kinds, "--all-namespaces", "--show-managed-fields")["items"]
         return {(one["kind"], one["metadata"]["namespace"], one["metadata"]["name"]): one for one in items}
 
@@ -138,7 +138,7 @@ class OperatorPods(threading.Thread):
 
 @pytest.fixture(scope="module")
 def administrator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Administrator]:
-    """Of a cluster with the release before, its pods, and objects of v1alpha1."""
+    """The administrator of a cluster with the previous release, its pods, and objects of v1alpha1."""
     home = tmp_path_factory.mktemp("upgrade")
     with running_kube_apiserver(home / "api") as server:
         one = Administrator(server, home)
@@ -253,7 +253,7 @@ def test_the_steps_of_the_page_take_a_cluster_to_v1beta1_and_delete_nothing(admi
 
     after = one.objects()
     assert after.keys() == before.keys()
-    assert versions(one.objects(LEFT_ALONE)) == left_alone, "pods and claims are left alone"
+    assert versions(one.objects(LEFT_ALONE)) == left_alone, "pods and claims are unchanged"
     for name, now in after.items():
         the_same_object(before[name], now)
     record = after["BrokerGroupState", "default", "full"]["record"]
@@ -288,7 +288,7 @@ def test_what_is_stored_reads_as_if_it_were_created_from_the_present_examples(ad
     assert (spec.implementation, spec.security.signature, spec.anti_affinity.type) == ("Java", "Disabled", "Required")
     assert spec.pod_template.spec.node_selector == {"disk": "fast"}
     over = stored["BrokerGroupOperation", "default", "quickstart-switchover"]
-    assert over["status"]["phase"] == "Succeeded", "it is not done again"
+    assert over["status"]["phase"] == "Succeeded", "a second run changes nothing"
 
 
 def as_items(text: str) -> list[Json]:
@@ -313,7 +313,7 @@ def test_a_status_loses_what_the_operator_no_longer_applies(administrator: Admin
 
 
 def test_a_rollback_by_helm_brings_back_the_operator_but_not_its_kinds(administrator: Administrator) -> None:
-    """No template is asked there. The page says so, and how to go on."""
+    """A rollback renders no template. The page states that, and the next steps."""
     one = administrator
     [upgrade] = blocks_of("install.md", "test-node", "upgrade")
     before = versions(one.objects())

@@ -1,6 +1,6 @@
 """The Java controller's metrics page and ours, after the same requests: same names, labels and counts.
 
-What is only on Java's page is about its Raft log; what differs is said below, and nothing else may.
+Entries only on Java's page are about its Raft log; other differences are listed below.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = [pytest.mark.real("java", "rocketmq"), pytest.mark.timeout(180)]
-# What Java's exporter puts on every series, and the Raft peer's words for itself.
+# Labels that Java's exporter puts on every series, and the Raft peer's own ones.
 OF_THE_EXPORTER = {"otel_scope_name", "otel_scope_version", "otel_scope_schema_url", "aggregation"}
 BOTH = {"clusterName": "cl", "brokerName": "bn"}
 DEADLINE_SECONDS = 60.0
@@ -60,7 +60,7 @@ async def decides(client: RemotingClient, address: str) -> bool:
 
 
 async def live(client: RemotingClient, address: str) -> None:
-    """One broker's life, as it is told to any controller. Java answers late or not at all until it leads."""
+    """Send one broker's requests to a controller. Java answers late or not at all until it leads."""
     clock = asyncio.get_running_loop().time
     deadline_seconds = clock() + DEADLINE_SECONDS
     while not await decides(client, address):

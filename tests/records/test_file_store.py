@@ -1,4 +1,4 @@
-"""The file store on its own: one owner, nothing torn is ever believed, and a slow disk is told as unavailable."""
+"""The file store alone: one owner, torn files are rejected, and a slow disk counts as unavailable."""
 
 import json
 import os
@@ -101,7 +101,7 @@ async def test_a_slow_disk_is_unavailable_and_the_next_read_knows_the_outcome(
 async def test_what_is_renamed_is_on_the_disk_and_so_is_the_renaming(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A power cut at any point leaves the old record or the new one, and after the answer the new one."""
+    """A power cut at any point leaves the old or the new record; after the answer always the new one."""
     operations: list[str] = []
     flush, rename = os.fsync, Path.replace
 

@@ -1,4 +1,4 @@
-"""The read cache: what a watch says, what a list corrects, and when there is news."""
+"""The read cache: deliveries of a watch, corrections by a list, and news."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_list_is_older_than_what_a_watch_said_meanwhile(cache: GroupCache) -> 
 
 
 def test_an_object_that_a_list_does_not_have_stays_away_though_a_watch_still_shows_it(cache: GroupCache) -> None:
-    """Kopf lists again after a watch that expired, and says nothing of what was deleted meanwhile."""
+    """Kopf lists again after an expired watch, and reports no deletions from that gap."""
     assert cache.take_in(PODS, [pod("orders-1")], heard=cache.heard) == {KEY}
     assert cache.hold(PODS, pod("orders-2", version=2)) == set()
     assert cache.hold(PODS, pod("orders-2", uid="another")) == {KEY}
@@ -95,7 +95,7 @@ def test_an_object_that_a_list_does_not_have_stays_away_though_a_watch_still_sho
 
 
 def test_an_object_that_a_list_has_again_is_back(cache: GroupCache) -> None:
-    """Its label had been taken off."""
+    """Its label had been removed."""
     cache.take_in(PODS, [pod("orders-1")], heard=cache.heard)
     cache.take_in(PODS, [pod("orders-1"), pod("orders-2")], heard=cache.heard)
     assert sorted(cache.by_name(PODS, KEY)) == ["orders-1", "orders-2"]
@@ -111,7 +111,7 @@ def test_a_node_is_news_when_what_is_kept_of_it_changed(cache: GroupCache) -> No
 
 
 def test_of_managed_fields_the_cache_keeps_what_passes_read() -> None:
-    """Whole, they are half of an object."""
+    """Complete managed fields are half of an object's size."""
     cache = GroupCache()
     entry = {"operation": "Apply", "time": "2026-11-28T07:00:00Z", "fieldsV1": {"f:spec": {"f:replicas": {}}}}
     ours = (names.FIELD_MANAGER_STATUS, names.FIELD_MANAGER_RECONCILE)

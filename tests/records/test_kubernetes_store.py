@@ -1,4 +1,4 @@
-"""The Kubernetes store against the embedded API: compare-and-set, what it leaves alone, and writes whose answer is lost."""
+"""The Kubernetes store against the embedded API: compare-and-set, fields it must not touch, and writes with lost answers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -46,7 +46,7 @@ NEXT = BrokerGroupRecord(
 
 
 class LossyApi(KubernetesApi):
-    """Loses answers: the n-th write is done (or not) and nobody hears of it. Counts from 0; None loses nothing."""
+    """Loses answers: the n-th write is carried out (or not) without an answer. Counts from 0; None loses none."""
 
     lose: int | None = None
     before_it_is_done = False
@@ -144,7 +144,7 @@ async def test_a_write_whose_answer_is_lost_is_known_in_the_end(
 
 @pytest.mark.parametrize("lost", [0, 1])
 async def test_a_write_that_arrives_after_it_was_looked_for_is_our_own(api: LossyApi, lost: int) -> None:
-    """The repeated write conflicts with the first one, which nobody else made."""
+    """The repeated write conflicts with the store's own first one."""
     store = KubernetesRecordStore(api)
     api.lose, api.late = lost, True
     first = await store.commit(KEY, RECORD, None)

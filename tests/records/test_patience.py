@@ -1,4 +1,4 @@
-"""How often the API is asked while it does not answer, in virtual time: each failure doubles the pause, Retry-After is kept."""
+"""Retries against an API that does not answer, in virtual time: each failure doubles the pause, Retry-After is respected."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[
 
 
 class AwayApi:
-    """Counts GETs; each hangs until its time is up, or fails at once, perhaps with Retry-After."""
+    """Counts GETs; each hangs until its deadline, or fails at once, possibly with Retry-After."""
 
     url = "http://away"
 
@@ -84,7 +84,7 @@ def _group(api: AwayApi) -> Group:
 
 
 async def _polls(group: Group) -> None:
-    """A broker that polls every half second, as three of them do."""
+    """Poll every half second, as each of three brokers does."""
     while True:
         with contextlib.suppress(RecordUnavailableError):
             await group.load()
@@ -104,7 +104,7 @@ async def _look_for_15_seconds(api: AwayApi) -> int:
 @pytest.mark.parametrize(("hangs", "retry_after", "most"), [(True, 0.0, 16), (False, 0.0, 75), (False, 5.0, 6)])
 @in_virtual_time
 async def test_fifteen_seconds_without_an_answer(hangs: bool, retry_after: float, most: int) -> None:
-    """12 pollers of one group: their number does not count, for whoever waited for a read shares how it ended."""
+    """12 pollers of one group: their number has no effect, as all waiters share a read's outcome."""
     api = AwayApi(hangs=hangs, retry_after_seconds=retry_after)
     assert 1 < await _look_for_15_seconds(api) <= most
 
@@ -122,7 +122,7 @@ async def test_within_one_deadline_the_pauses_double() -> None:
 
 @in_virtual_time
 async def test_what_an_answer_grants_is_asked_for_at_once_whatever_failed_before() -> None:
-    """A decision reads the store without regard to the pause of those that only look."""
+    """A decision reads the store at once, without the pause of mere polls."""
     api = AwayApi()
     group = _group(api)
     with pytest.raises(RecordUnavailableError):
@@ -147,7 +147,7 @@ async def test_the_error_says_for_how_long_the_server_wants_to_be_left_alone() -
 
 @in_virtual_time
 async def test_what_brokers_report_of_their_disks_waits_for_the_store_s_pause() -> None:
-    """Three members that know a higher epoch than the record, heard ten times a second; the API wants 5 s to itself."""
+    """Three members with a higher epoch than the record send ten heartbeats a second; the API's Retry-After is 5 s."""
     api = AwayApi(retry_after_seconds=5.0)
     members = {number: Replica(number, "code;1", f"10.0.0.{number}:10911", registered=True) for number in (1, 2, 3)}
     api.record, api.answers = replace(RECORD, replicas=members, next_broker_id=4, master_epoch=1), True
@@ -175,7 +175,7 @@ async def test_what_brokers_report_of_their_disks_waits_for_the_store_s_pause() 
 
 
 class LookedUp:
-    """LookUps of twenty Secrets; reading those in `unread` fails."""
+    """LookUps of twenty Secrets; reads of those in `unread` fail."""
 
     def __init__(self, error: ApiError, *unread: str) -> None:
         self.error = error
@@ -236,7 +236,7 @@ async def test_a_secret_that_cannot_be_read_keeps_no_other_waiting(error: ApiErr
 @pytest.mark.longer
 @in_virtual_time
 async def test_secrets_that_cannot_be_read_are_asked_for_one_at_a_time_and_keep_no_other_waiting() -> None:
-    """They come first in each order: those of the others are read at once all the same, and so is a new one at any moment."""
+    """Unreadable Secrets come first in each order; the others are still read at once, and so is a new one at any time."""
     looked_up = LookedUp(ApiUnavailableError("cannot decrypt", status=500))
     looked_up.unread = set(sorted(looked_up.keys)[:5])
     assert await looked_up.look_ups.refresh() is None, "the API is there"
@@ -250,7 +250,7 @@ async def test_secrets_that_cannot_be_read_are_asked_for_one_at_a_time_and_keep_
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert looked_up.keys[-1] in looked_up.known()
-    assert looked_up.asked - asked - 30 <= 12, "5 s between two tries, whatever is new meanwhile"
+    assert looked_up.asked - asked - 30 <= 12, "5 s between two tries, regardless of new Secrets"
     looked_up.unread.clear()
     await asyncio.sleep(30)
     assert looked_up.known() == set(looked_up.keys)
@@ -258,7 +258,7 @@ async def test_secrets_that_cannot_be_read_are_asked_for_one_at_a_time_and_keep_
 
 
 class AwayGroups:
-    """Counts what is asked of an API that does not answer; keeps what is written once it does."""
+    """An API without answers that counts requests; once it answers, it keeps writes."""
 
     def __init__(self, retry_after_seconds: float) -> None:
         self.asked = 0

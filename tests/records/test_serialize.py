@@ -1,4 +1,4 @@
-"""Records as JSON: what is written is read back, what an older operator wrote is understood, and what a newer one wrote is not."""
+"""Records as JSON: they survive a round trip, an older operator's record is accepted, and a newer one's is refused."""
 
 from typing import Any
 

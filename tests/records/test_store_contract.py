@@ -1,4 +1,4 @@
-"""What every record store promises: compare-and-set, versions, absence, deletion. Run over memory, file and the embedded API."""
+"""The contract of every record store: compare-and-set, versions, absence, deletion. For memory, file and the embedded API."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -78,7 +78,7 @@ async def test_a_commit_replaces_only_what_was_read(store: RecordStore) -> None:
 
 @pytest.mark.parametrize("store", ["memory", "file"], indirect=True)  # Kubernetes has no such names
 async def test_groups_do_not_share_a_record(store: RecordStore) -> None:
-    """Names that would collide when joined carelessly stay apart."""
+    """Names that would collide if simply joined have separate records."""
     await store.commit(GroupKey("a.b", "c"), RECORD, None)
     assert await store.read(GroupKey("a", "b.c")) is None
 
@@ -96,7 +96,7 @@ async def test_a_deleted_record_is_gone_and_its_old_version_is_void(store: Recor
 
 
 async def test_only_the_record_that_was_read_is_deleted(store: RecordStore) -> None:
-    """One that another controller has written since holds a grant that the deletion knows nothing of."""
+    """A record that another controller has written since may have a grant that the deletion does not know."""
     first = await store.commit(KEY, RECORD, None)
     second = await store.commit(KEY, NEXT, first)
     with pytest.raises(RecordConflictError):

@@ -1,8 +1,8 @@
-"""Code that nobody uses: what vulture finds in the product, less what is used from outside of Python's sight.
+"""Unused code: vulture's findings in the product, without definitions that are used from outside Python.
 
     python -m tests.repository.dead_code
 
-Tests count as users: a client's `disconnect` is there for them. Exit 1 with one line for each name that nobody uses, and for each
+Tests count as users: a client's `disconnect` exists for them. Exit 1 with one line for each unused name, and for each
 exemption below that is not needed any more.
 """
 
@@ -25,7 +25,7 @@ USERS: Final = ("tests", "benchmarks", "docs", ".ci")
 MIN_CONFIDENCE: Final = 60
 # Fields and members here are names on the wire or in a kind: what is read from there is kept and written again.
 ON_THE_WIRE: Final = ("rocketmq_remoting/", "operator/brokergroup_operator/api/")
-# (file, name): who uses it. What is neither used nor here is dead.
+# (file, name): its user. A definition without a use and without an entry here is dead.
 CALLED_BY_OTHERS: Final[dict[tuple[str, str], str]] = {
     ("controller_core/decision.py", "new_sync_state_set_epoch"): "wire/codec.py: an answer fills its header by name",
     ("kube_sandbox/api_server/subresources.py", "__call__"): "the shape of a function",

@@ -14,7 +14,7 @@ from tests.lanes import PROOFS
 from tests.repository.made import ROOT
 from tests.support import alone
 
-# A name of this test process: a real proof on this machine is none of its business.
+# A lock name of this test process, independent of a real proof on this machine.
 NAME = f"brokergroup-tests-alone-{os.getpid()}"
 ALONE = f"from tests.support import alone; alone.NAME = {NAME!r}; import sys; alone.main(sys.argv[1:])"
 HOLDS = "print('runs', flush=True); input()"

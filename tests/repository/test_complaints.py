@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "contributors" / "complaints.md"
-# Whose tracker, and the numbers of it; a number without a name in the page is apache/rocketmq-operator's.
+# Each tracker with its numbers; a number without a name in the page belongs to apache/rocketmq-operator.
 OPERATOR = "apache/rocketmq-operator"
 NUMBERS = {
     OPERATOR: (
@@ -95,10 +95,12 @@ def test_every_number_is_told_by_a_test_or_says_why_not() -> None:
             )
             continue
         for _, number in numbers_of(cell):
-            # A field's own test tells of it by the field.
+            # A field's own test covers it by the field's name.
             if number in (60, 61, 67, 106, 226) and "test_every_field" in rest[-1]:
                 continue
-            assert re.search(rf"(#|_){number}\b|_{number}_", told), f"{cell}: no test in this line tells of {number}"
+            assert re.search(rf"(#|_){number}\b|_{number}_", told), (
+                f"{cell}: no test of this line has {number} in its docstring"
+            )
 
 
 def test_what_the_page_leaves_to_upstreams_page_is_there() -> None:

@@ -1,4 +1,4 @@
-"""The count that ends `make test` is honest: a failure, a skip and a missing part are each told, never passed."""
+"""The count of `make test` is correct: failures, skips and missing parts are reported, never counted as passed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Dockerfile, read and replayed: no container engine runs here, but its steps do, in folders of their own.
+"""The Dockerfile, read and replayed: its steps run in separate folders, without a container engine.
 
 The replay copies what COPY names, runs what RUN says with the same environment, and then uses the result as the last stage
 would: the entry point starts, from the installed package and not from this tree, and nothing of the development is in it.

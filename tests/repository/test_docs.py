@@ -1,4 +1,4 @@
-"""The pages of docs/: the index leads to each, no link leads nowhere, and what they say of tests is so."""
+"""The pages of docs/: the index lists each, no link is broken, and their references to tests are correct."""
 
 from __future__ import annotations
 

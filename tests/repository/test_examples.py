@@ -1,4 +1,4 @@
-"""The manifests that people copy first can be applied as they stand."""
+"""The example manifests can be applied unchanged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _documents(text: str) -> list[dict[str, Any]]:
 
 
 def test_the_example_of_an_operation_is_done_at_once_to_the_group_of_the_quick_start() -> None:
-    """Of a group that is not there it is Rejected after 5 s; before its notBefore it waits."""
+    """For a missing group it would be Rejected after 5 s; before its notBefore it would wait."""
     [operation] = _documents((ROOT / "examples/operation.yaml").read_text())
     groups = [
         document["metadata"]["name"]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PROMISES = "docs/concepts/promises.md"
 README = "README.md"
-# Whoever writes one of these on a page of promises states a guarantee.
+# Each of these words on a page of promises states a guarantee.
 # On the other pages "only" and "lost" are words of any sentence: "only with --replace", "a lost master".
 STRONG = re.compile(r"\b(never|always|nothing acknowledged)\b", re.IGNORECASE)
 GUARANTEE = re.compile(r"\b(never|always|only|(?:no|nothing|every) acknowledged)\b", re.IGNORECASE)
@@ -33,7 +33,7 @@ FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 CODE = re.compile(r"`[^`]*`")
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`*\[(])")
 
-# What it reads of the product and the tests is read once, not by each worker.
+# One worker reads the product and the tests once.
 pytestmark = pytest.mark.xdist_group("guarantees")
 
 
@@ -168,7 +168,7 @@ TOLD: Final = re.compile(r"\b(never|always|only|neither|no later|cannot be (?:lo
 CASES: Final = "tests/api/test_validation.py::test_case"
 LEARNER: Final = "tests/operations/test_types.py::test_a_learner_is_made_master_by_nothing"
 ELECT: Final = "tests/operations/test_types.py::test_elect_wants_the_name_and_no_serving_master"
-# What a sentence of a CRD, an Event or a condition says -> the test that shows it. Those of `test_case` are in
+# A phrase of a CRD, an Event or a condition -> the test that shows it. Those of `test_case` are in
 # validation_cases.yaml.
 SHOWN_BY: Final = {
     "neither join the SyncStateSet nor become master":

@@ -1,4 +1,4 @@
-"""The installer of real parts: nothing half done, nothing said to be here that is not."""
+"""The installer of real parts: no partial installation, no missing part reported as present."""
 
 from __future__ import annotations
 

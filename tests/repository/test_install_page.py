@@ -1,4 +1,4 @@
-"""docs/tasks/install.md: every block of commands is run by `make test-node`, or says why not; and what it names is there."""
+"""docs/tasks/install.md: `make test-node` runs every block of commands, or the block has a reason; named files exist."""
 
 from __future__ import annotations
 

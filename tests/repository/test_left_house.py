@@ -1,4 +1,4 @@
-"""A house that a failed story left behind: its later stories fail at once and say who left it, and no other test does."""
+"""A house that a failed story left: its later stories fail at once and name that story, and no other test fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pages once said and a reader could not follow: each stays corrected.
+"""Former mistakes of pages, which must stay corrected.
 
 Others of that kind: test_examples.py (a manifest that `apply` refuses, a NameServer that nothing brings), real/test_quick_start.py
 (`mqadmin` on a Debian), migrate/test_migrate_command.py (the exit code of a plan that began nothing), demo/test_parts.py (a

@@ -1,4 +1,4 @@
-"""Every block of commands in a page for readers says what runs it, and each command that a page names in passing exists."""
+"""Every block of commands in a page names the test that runs it, and each command in a sentence exists."""
 
 from __future__ import annotations
 

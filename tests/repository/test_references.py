@@ -1,4 +1,4 @@
-"""Whoever reads this repository has all that it points to: no text leads to a document that is kept elsewhere.
+"""The repository is complete: no text refers to a document that is kept elsewhere.
 
 The designs and measurements that the code rests on were written down outside; what is needed of them stands in docs/, in the code
 beside what it explains, or has the number of an upstream issue.

@@ -1,4 +1,4 @@
-"""The runner: a lane's verdict, what it left behind, which lanes a change needs, and that whatever it started ends with it."""
+"""The runner: a lane's verdict, its leftovers, the lanes of a change, and the end of all its processes."""
 
 from __future__ import annotations
 

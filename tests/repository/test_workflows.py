@@ -1,4 +1,4 @@
-"""The workflow files: what can be known of them without running them there."""
+"""The workflow files: checks that need no run on the service."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Clock:
-    """Time that moves when a test says so."""
+    """A clock that only the test moves."""
 
     def __init__(self) -> None:
         self.now = 1_800_000_000.0

@@ -1,4 +1,4 @@
-"""What a definition makes of its objects: pruning, defaults, complaints, CEL rules."""
+"""A definition's effects on its objects: pruning, defaults, complaints, CEL rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store without sockets: what no conversation of tests/parity shows of writes, apply, lists, watches; and how objects go."""
+"""The store without sockets: writes, apply, lists and watches beyond the conversations of tests/parity; and deletion."""
 
 from __future__ import annotations
 
@@ -294,7 +294,7 @@ def test_eviction_asks_the_disruption_budget(store: ObjectStore, running_pod: di
     store.patch(budgets, "default", "b", allowed, Write(), subresource="status")
     evict(store, target, {}, Write())
     assert "deletionTimestamp" in store.get(PODS, "default", "p").obj["metadata"]
-    # Nobody else is let go until the disruption controller has counted again.
+    # No other pod is evicted until the disruption controller has counted again.
     status = store.get(budgets, "default", "b").obj["status"]
     assert (status["disruptionsAllowed"], list(status["disruptedPods"])) == (0, ["p"])
 
@@ -323,7 +323,7 @@ def test_dependents_follow_their_last_owner(store: ObjectStore, things: Resource
     assert _exists(store, maps, "only"), "the collector works in the background"
     store.run_background()
     assert not _exists(store, maps, "only")
-    assert not _exists(store, maps, "late"), "one whose owner is gone is collected at birth"
+    assert not _exists(store, maps, "late"), "an object whose owner is gone is collected at its creation"
     assert [owner["name"] for owner in store.get(maps, "default", "both").obj["metadata"]["ownerReferences"]] == ["two"]
     store.delete(things, "default", "two")
     store.run_background()
@@ -399,7 +399,9 @@ def test_a_claim_goes_only_when_no_pod_uses_it(
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     made = store.create(CLAIMS, "default", {"metadata": {"name": "data", "finalizers": finalizers}, "spec": spec})
     assert made.obj["metadata"]["finalizers"] == [*finalizers, "kubernetes.io/pvc-protection"]
-    assert "pvc-protection" not in str(made.obj["metadata"].get("managedFields")), "no manager owns what admission adds"
+    assert "pvc-protection" not in str(made.obj["metadata"].get("managedFields")), (
+        "no manager owns fields that admission adds"
+    )
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
     body = {"metadata": {"name": "user"}, "spec": {"containers": [{"name": "c", "image": "x"}], "volumes": volumes}}
     store.create(PODS, "default", body)

@@ -1,4 +1,4 @@
-"""Certificates made by the openssl program, as PEM files with PKCS#8 keys, and the JVM flags by which unmodified Java uses them."""
+"""Certificates from the openssl program, as PEM files with PKCS#8 keys, and the JVM flags for unmodified Java."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
 @dataclass(frozen=True)
 class Authority:
-    """A certificate authority of our own; each has a folder."""
+    """A certificate authority in its own folder."""
 
     folder: Path
     name: str
@@ -30,7 +30,7 @@ class Authority:
         return self.folder / f"{self.name}.key"
 
     def issue(self, name: str, *, alternative_names: str = "", days: int = 30) -> TlsFiles:
-        """Files of a new certificate with this common name; issued again, the files are replaced."""
+        """Return the files of a new certificate with this common name; they replace earlier ones."""
         request, certificate = self.folder / f"{name}.csr", self.folder / f"{name}.crt"
         extensions = self.folder / f"{name}.ext"
         lines = ["basicConstraints=CA:FALSE", "subjectKeyIdentifier=hash", "authorityKeyIdentifier=keyid"]
@@ -60,7 +60,7 @@ def _openssl(*arguments: str) -> None:
 
 
 def tls_flags(files: TlsFiles, *, server_mode: str = "enforcing") -> tuple[str, ...]:
-    """A JVM that shows this certificate wherever it dials or listens, and believes one authority only."""
+    """Return the flags of a JVM that uses this certificate as client and server, and trusts only one authority."""
     return (
         "-Dtls.enable=true",
         "-Dtls.test.mode.enable=false",

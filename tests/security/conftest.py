@@ -1,4 +1,4 @@
-"""Controller planes as `tests/controller` starts them."""
+"""The controller planes of `tests/controller`."""
 
 from tests.controller.conftest import client, start_plane
 from tests.support import virtual_time

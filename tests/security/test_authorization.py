@@ -1,4 +1,4 @@
-"""The rules of `authorization.py` as a table, what a signature or a certificate says of a caller, and how refusals are logged."""
+"""The rules of `authorization.py` as a table, callers by signature or certificate, and the log of refusals."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ READING = (1004, 1005, 1006)
         (CERTIFIED, True, True),
         (CERTIFIED_OTHER, False, False),
         (ADMIN, False, False),
-        # A pod is itself, whatever else it may have got hold of.
+        # A pod acts only for itself, whatever keys it may have.
         (POD_2._replace(access_key=GROUP_KEY.access_key), False, True),
         (NAMESAKE._replace(access_key=GROUP_KEY.access_key), False, False),
     ],
@@ -123,7 +123,7 @@ def test_what_is_no_controller_request_is_not_allowed() -> None:
 
 @pytest.mark.parametrize("code", [*SPEAKING, 1004, 1011])
 def test_a_group_that_requires_signatures_hears_nothing_unsigned(code: int) -> None:
-    """Also not where another door is open: a permissive port, an open group, a certificate, the pod itself."""
+    """Even if another way in exists: a permissive port, an open group, a certificate, the pod itself."""
     required = replace(BINDING, signature=SignaturePolicy.REQUIRED, open=True)
     subject = Subject(binding=required, broker_id=1, pod="group-a-1")
     for caller in (STRANGER, POD_1, CERTIFIED, SIGNED_OTHER):
@@ -138,7 +138,7 @@ def test_a_group_that_requires_signatures_hears_nothing_unsigned(code: int) -> N
 
 
 class Connection:
-    """As much of a connection as is looked at."""
+    """The parts of a connection that authorization reads."""
 
     def __init__(self, *names: str) -> None:
         self.peer_host = "192.0.2.9"
@@ -232,7 +232,7 @@ def test_a_signature_counts_once() -> None:
     with pytest.raises(NotPermittedError, match="counts once"):
         shows(first, replays=guard)
     shows(sign({**FIELDS, "invokeTime": "1795210522769"}, None, GROUP_KEY), replays=guard)
-    # One that is wrong is not remembered: nobody can use up another's signature, or the memory, without the key.
+    # A wrong signature is not stored: without the key a client cannot use up another's signature, or the memory.
     forged = sign({**FIELDS, "invokeTime": "3"}, None, GROUP_KEY)
     with pytest.raises(NotPermittedError, match="wrong"):
         shows({**forged, "brokerId": "9"}, replays=guard)
@@ -240,7 +240,7 @@ def test_a_signature_counts_once() -> None:
 
 
 def test_a_renamed_time_makes_no_new_request() -> None:
-    """The names of the fields are not signed: whoever overheard a request may call its time something else that sorts the same."""
+    """Field names are not signed: an eavesdropper may rename a request's time to another field with the same sort position."""
     guard = ReplayGuard()
     first = sign({**FIELDS, "invokeTime": "1795210522768"}, None, GROUP_KEY)
     shows(first, replays=guard)

@@ -1,6 +1,6 @@
-"""Every request code from 0 to 2000, from somebody who shows nothing, to a plane whose groups are pods.
+"""Every request code from 0 to 2000, from an unauthenticated client, to a plane whose groups are pods.
 
-What he gets is the table below; what he changes is nothing: record and liveness are the same, byte for byte, after each of them.
+The table below has the answers. No request has an effect: record and liveness stay the same, byte for byte.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ EXPECTED = {
 
 
 class Counting(Observer):
-    """How often which answer was given, one-way requests included."""
+    """Counts answers by code, one-way requests included."""
 
     def __init__(self) -> None:
         self.answers: Counter[tuple[int, int]] = Counter()
@@ -66,7 +66,7 @@ class Counting(Observer):
 
 
 class Scene:
-    """Three pods in sync that say nothing any more, and a peer who is none of them."""
+    """Three pods in sync that are silent from now on, and a peer outside the group."""
 
     def __init__(self, plane: ControllerPlane, counting: Counting) -> None:
         self.plane = plane
@@ -75,7 +75,7 @@ class Scene:
         self.peer = RemotingClient(local_host=STRANGER)
 
     def state(self) -> str:
-        """The record and the liveness table, as text."""
+        """Return the record and the liveness table as text."""
         group = self.plane._groups.get(KEY)
         assert group is not None
         assert group.record is not None
@@ -83,12 +83,12 @@ class Scene:
         return json.dumps([record_to_json(group.record), entries, [*map(str, self.plane.keys())]], sort_keys=True)
 
     def changes_nothing(self) -> bool:
-        """Whether no change of master is under way by the record: its end is written a moment after the set is full."""
+        """Whether the record has no change of master: its end is written shortly after the set is full."""
         group = self.plane._groups.get(KEY)
         return group is not None and group.record is not None and group.record.change is None
 
     def bodies(self) -> dict[int, list[tuple[dict[str, str], bytes | None]]]:
-        """For each code of a controller, requests that would do something if their sender were believed."""
+        """Return, for each controller code, requests that would have an effect from a trusted sender."""
         snapshot = self.plane.snapshot(KEY)
         assert snapshot is not None
         assert snapshot.record is not None
@@ -129,11 +129,11 @@ class Scene:
         }
 
 
-@pytest.fixture(params=["stranger", "pod of another group", "signed with a key nobody knows"])
+@pytest.fixture(params=["stranger", "pod of another group", "signed with an unknown key"])
 async def scene(request: pytest.FixtureRequest, start_plane: StartPlane) -> AsyncIterator[Scene]:
     directory = PodsDirectory(settings=STRICT, heartbeat_timeout_seconds=3600.0, open_groups=False)
     counting = Counting()
-    # A busy machine must not look like a pause, which makes every deadline begin anew: that would be a change.
+    # A busy machine must not look like a pause, which restarts every deadline: that would be a change.
     plane = await start_plane(
         directory=directory, observer=counting, security=SecuritySettings(), pause_threshold_seconds=3600.0
     )
@@ -161,7 +161,7 @@ def shown(request: pytest.FixtureRequest) -> dict[str, str]:
 
 
 async def settled(scene: Scene) -> str:
-    """The state, once the first election has ended and the last heartbeats of the pods have been taken."""
+    """Return the state after the first election and the pods' last heartbeats."""
     seen = ""
 
     def same_twice() -> bool:
@@ -174,7 +174,7 @@ async def settled(scene: Scene) -> str:
 
 
 async def ask(scene: Scene, command: RemotingCommand, expected: int) -> tuple[int, str | None]:
-    """The answer; of a one-way request, what the plane counted."""
+    """Return the answer; for a one-way request, the plane's counted one."""
     if not command.is_oneway:
         answer = await scene.peer.invoke(scene.plane.address, command, timeout_seconds=10.0)
         return answer.code, answer.remark
@@ -209,7 +209,7 @@ async def test_whoever_shows_nothing_gets_the_table_and_changes_nothing(
 
 
 async def test_what_can_be_read_is_what_the_table_opens(scene: Scene) -> None:
-    """The names and answers of the controller's codes, as `docs/concepts/security.md` prints them."""
+    """The controller's codes and answers match the table in `docs/concepts/security.md`."""
     assert set(EXPECTED) == {RequestCode(code) for code in scene.bodies()}
     opened = {code.name for code, answer in EXPECTED.items() if answer is ResponseCode.SUCCESS}
     assert opened == {"CONTROLLER_GET_REPLICA_INFO", "CONTROLLER_GET_METADATA_INFO", "CONTROLLER_GET_SYNC_STATE_DATA"}

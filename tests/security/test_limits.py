@@ -1,4 +1,4 @@
-"""How long a frame may be, how many connections a caller may have (F33, F34), and whom a controller that stops sends away."""
+"""Limits of frames and of connections for each caller (F33, F34), and the callers that a stopping controller turns away."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GROUP = Credentials(access_key="group", secret_key="secret-of-the-group")
 
 
 async def served(client: RemotingClient, plane: ControllerPlane, body_bytes: int) -> bool:
-    """Whether a 1006 with so long a list of names is answered."""
+    """Whether a 1006 with a list of names of this length gets an answer."""
     names = encode_broker_names(["x" * 100 for _ in range(body_bytes // 103)])
     try:
         return (await client.invoke(plane.address, request(1006, body=names), timeout_seconds=5)).code == 0
@@ -98,7 +98,7 @@ def test_the_controller_alone_treats_all_alike_unless_they_sign() -> None:
     assert _for_all_alike(signing) == PlaneSettings()
 
 
-# ---- A controller that stops answers 1500 to callers that know it, serves the others, and takes no new connection.
+# ---- A stopping controller answers 1500 to callers that know this code, serves the others, and accepts no new connection.
 
 MQ_VERSION_5_3_1 = 475
 

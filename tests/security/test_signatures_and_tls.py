@@ -1,4 +1,4 @@
-"""Brokers that sign with their group's key, what the plane signs, and planes that enforce TLS with client certificates."""
+"""Brokers that sign with their group's key, the plane's own signatures, and planes that enforce TLS with client certificates."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _times = itertools.count(1795210522768)
 
 
 class Outside:
-    """A peer at an address that is no pod's; it signs with the credentials that the test gives it."""
+    """A peer at an address outside the pods; it signs with the test's credentials."""
 
     def __init__(self, plane: ControllerPlane) -> None:
         self.plane = plane
@@ -92,7 +92,7 @@ async def outside(request: pytest.FixtureRequest, start_plane: StartPlane) -> As
 
 
 async def born(outside: Outside) -> None:
-    """The start of a broker's life: an id, a registration, a heartbeat, an election."""
+    """Run a broker's start: an id, a registration, a heartbeat, an election."""
     address: dict[str, Any] = {"brokerId": 1, "brokerAddress": "10.9.9.9:10911", "brokerAddr": "10.9.9.9:10911"}
     assert await outside.ask(1012, GROUP) == SUCCESS
     assert await outside.ask(1013, GROUP, appliedBrokerId=1, registerCheckCode="10.9.9.9:10911;1") == SUCCESS
@@ -112,7 +112,7 @@ async def test_the_groups_key_is_heard_and_no_other(outside: Outside) -> None:
 
 
 async def test_a_signed_request_is_no_use_to_whoever_overheard_it(outside: Outside) -> None:
-    """Replay (F35): the record's epochs, check codes and the guard's memory leave it without effect."""
+    """Replay (F35): the record's epochs, check codes and the guard's memory make it ineffective."""
     await born(outside)
     assert await outside.ask(1013, GROUP, appliedBrokerId=2, registerCheckCode="10.9.9.8:10911;1") == SUCCESS
     assert await outside.ask(904, GROUP, brokerId=2, brokerAddr="10.9.9.8:10911", epoch=1, maxOffset=0) == SUCCESS
@@ -130,7 +130,7 @@ async def test_a_signed_request_is_no_use_to_whoever_overheard_it(outside: Outsi
 
 
 async def test_a_signature_is_not_carried_to_another_code(outside: Outside) -> None:
-    """It does not cover the code: what else it could be used for finds its own fields missing, or needs an administrator."""
+    """A signature does not cover the code: with any other code the request lacks fields, or needs an administrator."""
     await born(outside)
     before = outside.record
     overheard = asked(1003, GROUP, brokerId=1, brokerAddress="10.9.9.9:10911")
@@ -153,7 +153,7 @@ async def test_designating_and_cleaning_need_the_administrators_key(outside: Out
 
 
 async def test_required_is_required_of_pods_too(start_plane: StartPlane) -> None:
-    """No downgrade: neither the pod's own address nor a plain connection is a way round the signature."""
+    """No downgrade: neither the pod's own address nor a plain connection replaces the signature."""
     directory = PodsDirectory(
         open_groups=False, signature=SignaturePolicy.REQUIRED, credentials=GROUP, heartbeat_timeout_seconds=60.0
     )
@@ -188,7 +188,7 @@ SIGNER = Credentials(access_key="group", secret_key="secret-of-the-group")
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[int, SignatureState]]:
-    """What brokers and NameServers were asked, and how it was signed."""
+    """The requests to brokers and NameServers, with their signatures."""
     counted: Counter[tuple[int, SignatureState]] = Counter()
 
     def watch(kind: type[FakeBroker | FakeNameServer]) -> None:
@@ -249,7 +249,7 @@ async def test_without_credentials_nothing_is_signed(
     await fakes.stop()
 
 
-# ---- Planes that enforce TLS with client certificates: among each other, and what the name in a certificate opens.
+# ---- Planes that enforce TLS with client certificates: among each other, and the rights by a certificate's name.
 
 
 @pytest.fixture(scope="module")
@@ -316,9 +316,11 @@ async def test_the_name_in_a_certificate_opens_its_group_and_no_other(
         plain = clients["plain"] = RemotingClient()
         with pytest.raises(RemotingError):
             await code_of(plain, plane.address, 1005)
-        nobody = clients["nobody"] = RemotingClient(tls=ClientTls(TlsFiles(ca=authority.certificate)))
+        without_certificate = clients["without certificate"] = RemotingClient(
+            tls=ClientTls(TlsFiles(ca=authority.certificate))
+        )
         with pytest.raises(RemotingError):
-            await code_of(nobody, plane.address, 1005)
+            await code_of(without_certificate, plane.address, 1005)
     finally:
         for client in clients.values():
             await client.close()

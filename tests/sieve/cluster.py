@@ -1,7 +1,7 @@
-"""A node in memory: pods of the group become scripted brokers, claims become disks, and status is told as a kubelet tells it.
+"""A node in memory: pods of the group become scripted brokers, claims become disks, and status is written as by a kubelet.
 
-It is no part of what is tested and is never disturbed. A broker that finds no controller asks again for as long as it lives, as
-a Java broker does; a pod that comes back on its claim is the same broker at a new address.
+It is not under test and never disturbed. A broker without a controller retries for as long as it lives, as
+a Java broker does; a pod that returns on its claim is the same broker at a new address.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.support.virtual_loop import VirtualLoop
 
 CONTROLLER = "10.0.0.1:9878"
-# As in a pod of ours: its log is served at the port above, and 906 names that one as the spec does.
+# As in our pods: the port above serves its log, and 906 has that port, like the spec.
 BROKER_PORT = 10911
 ASK_AGAIN_SECONDS = 0.2
 HEARTBEAT_SECONDS = 0.5
@@ -35,10 +35,10 @@ MESSAGES = 100
 
 
 class Broker(FakeBroker):
-    """Asks until somebody answers; after a refusal it takes its time."""
+    """Retries until a controller answers; waits after a refusal."""
 
     def ha_address_of_master(self) -> str:
-        """As NameServers tell it."""
+        """Return the master's HA address, as from a NameServer."""
         host, _, port = self.master_address.rpartition(":")
         return f"{host}:{int(port) + 1}"
 
@@ -56,7 +56,7 @@ class Broker(FakeBroker):
 
 @dataclass
 class Disk:
-    """What a claim holds."""
+    """The content of a claim."""
 
     broker_id: int | None = None
     epoch_file: int = 0
@@ -74,7 +74,7 @@ class Pod:
 
 
 class Node:
-    """`run` for ever; `brokers` by pod name."""
+    """A node. `run` never returns; `brokers` are by pod name."""
 
     def __init__(self, loop: VirtualLoop, api: MemoryApi, namespace: str) -> None:
         self._loop = loop
@@ -154,7 +154,7 @@ class Node:
         self._loop.spawn(f"{name}/{life}", self._live(broker, disk))
 
     async def _broker(self, pod: dict[str, Any], disk: Disk, *, host: str) -> Broker:
-        """The process of the pod's container."""
+        """Run the process of the pod's container."""
         return Broker(
             self.group,
             broker_id=disk.broker_id,
@@ -172,7 +172,7 @@ class Node:
             disk.epoch_file, disk.max_offset = broker.epoch_file, max(broker.max_offset, MESSAGES)
             broker.max_offset = disk.max_offset
             if not broker.is_master and broker.master_address and not broker.ha_address:
-                # As a Java slave that learns its master's HA address from a NameServer, when nobody pushed it (906).
+                # As a Java slave that learns its master's HA address from a NameServer, if no 906 came.
                 broker.ha_address = broker.ha_address_of_master()
                 await broker.link()
             await asyncio.sleep(HEARTBEAT_SECONDS)
@@ -185,7 +185,7 @@ class Node:
         self._loop.kill(life.process)
 
     async def kill_process(self, name: str) -> None:
-        """As SIGKILL of the broker's process: the container ends, and the kubelet starts it again."""
+        """Kill the broker's process as by SIGKILL: the container ends, and the kubelet restarts it."""
         life = self.pods[name]
         life.broker.dead = True
         self._loop.kill(life.process)

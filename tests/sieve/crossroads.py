@@ -1,9 +1,9 @@
-"""Many perturbations of a workload from one walk through it: at each place the process forks, once for each fault chosen there.
+"""Many perturbations of a workload from one walk: at each place the process forks, once for each fault chosen there.
 
-The run is the same twice, so all perturbations share what lies before their place. The walk goes on undisturbed; a child meets
-its fault there, lives to its end, is judged and exits. What a perturbation costs is what comes after it, and nothing is copied
-by hand: the whole world, its loop and its clock included, is the process. There are no threads, and the network is in memory
-too, so there is nothing a fork could leave behind.
+Runs are deterministic, so all perturbations share the steps before their place. The walk continues undisturbed; a child gets
+its fault there, runs to the end, is judged and exits. A perturbation costs only the steps after it, without any copying
+in code: the process is the whole world, with its loop and its clock. There are no threads, and the network is in memory
+too, so a fork loses no state.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ AS_IT_SHOULD, DIVERGED, BROKEN = 0, 1, 2
 
 
 class Children:
-    """At most ``at_once`` at one time; how they ended is kept."""
+    """Runs at most ``at_once`` children at a time, and keeps their outcomes."""
 
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
@@ -32,7 +32,7 @@ class Children:
         self.ended: dict[Perturbation, int] = {}
 
     def fork(self, perturbation: Perturbation) -> bool:
-        """Whether we are the child."""
+        """Fork; return whether this process is the child."""
         while len(self._running) >= self._at_once:
             self._wait()
         sys.stdout.flush()
@@ -42,12 +42,12 @@ class Children:
         if pid:
             self._running[pid] = perturbation
         else:
-            # The loop that runs is that of one process alone, by its number; here it runs on.
+            # asyncio binds a running loop to one process id; here it continues in the child.
             asyncio._set_running_loop(loop)
         return pid == 0
 
     def wait_all(self) -> None:
-        """Until the last one has ended."""
+        """Wait until the last child has ended."""
         while self._running:
             self._wait()
 
@@ -65,7 +65,7 @@ class Crossroads:
         self.taken: Perturbation | None = None
 
     def fault_at(self, target: str, number: int) -> Fault | None:
-        """None in the walk itself; in a child its fault, once."""
+        """Return None in the walk itself; in a child its fault, once."""
         if self.taken is not None:
             return None
         for fault in Fault:
@@ -83,10 +83,10 @@ def walk(
     at_once: int,
     heading: Callable[[Perturbation], str],
 ) -> dict[Perturbation, int]:
-    """Tell a story (which judges itself) with each perturbation; returns how each ended, and prints what is wrong with it."""
+    """Run a story (which judges itself) with each perturbation; return each outcome, and print its complaints."""
     children = Children(at_once)
     crossroads = Crossroads(chosen, children)
-    # A child would copy every page that its collector looks at. No run is long enough to need one.
+    # The garbage collector would make a child copy every page that it touches. No run is long enough to need it.
     gc.collect()
     gc.disable()
     gc.freeze()
@@ -111,7 +111,7 @@ def walk(
 
 def _exit(heading: str, wrong: list[str]) -> None:
     if wrong:
-        # In one piece: the others write to the same place.
+        # In one write: the other children write to the same file.
         sys.stdout.write("\n".join([f"\n{heading}", *(f"    {line}" for line in wrong), ""]))
     _leave(DIVERGED if wrong else AS_IT_SHOULD)
 
@@ -123,7 +123,7 @@ def _leave(code: int) -> None:
 
 
 def places(counts: object, faults: Collection[Fault], every: int = 1) -> Iterator[Perturbation]:
-    """Each fault at every write that it fits, and at each read and event whose number `every` divides."""
+    """Yield each fault at every write that it fits, and at each read and event whose number `every` divides."""
     for fault in faults:
         for number in range(len(getattr(counts, fault.target))):
             if fault.target == "write" or number % every == 0:

@@ -1,7 +1,7 @@
-"""The operator as it is, wired to the API in memory: both planes, their watches, queue and passes.
+"""The real operator, wired to the API in memory: both planes, their watches, queue and passes.
 
-Two parts are replaced, for they bring sockets and threads of their own: kopf, whose events a
-Reflector brings here, and the official client under server-side apply (the same request goes through our own client).
+Two parts are replaced, because they have their own sockets and threads: kopf, whose events a
+Reflector delivers here, and the official client under server-side apply (our own client sends the same request).
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ PLANE_SETTINGS = PlaneSettings(listen_host=HOST, listen_port=int(PORT), tick_sec
 
 
 class _Access:
-    """Where the replaced parts find the API."""
+    """The API of the replaced parts."""
 
     def __init__(self, api: PerturbedApi) -> None:
         self.api = api
 
     def official_client(self) -> PerturbedApi:
-        """The same one: there is only one API."""
+        """Return the same client: there is only one API."""
         return self.api
 
 
@@ -67,14 +67,14 @@ class _Applier:
         )
 
     async def settle(self) -> None:
-        """Nothing outlives its caller."""
+        """No-op: no request outlives its caller."""
 
     async def close(self) -> None:
         pass
 
 
 class _Watcher:
-    """Every kind that kopf watches but nodes, of which there are none."""
+    """Watches every kind that kopf watches, except nodes: there are none."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class _Watcher:
         self._tasks = [asyncio.create_task(reflector.run()) for reflector in self._reflectors]
 
     def trouble(self) -> str | None:
-        """A reflector ends only when it is stopped."""
+        """Return None: a reflector ends only when it is stopped."""
         return None
 
     async def stop(self) -> None:
@@ -118,7 +118,7 @@ class _Watcher:
 
 
 async def run_operator(api: PerturbedApi, namespace: str) -> None:
-    """Until killed."""
+    """Run the operator until killed."""
     access: Any = _Access(api)
     controller = ControllerPlane(
         store=KubernetesRecordStore(api, namespace=namespace),
@@ -127,7 +127,7 @@ async def run_operator(api: PerturbedApi, namespace: str) -> None:
         fencer=KubernetesFencer(api),
     )
     await controller.start()
-    # A coarser resync than the product's, so that runs are short; it is not what brings a group to rest.
+    # A longer resync interval than the product's, so that runs are short; no group needs it to settle.
     settings = ReconcileSettings(controller_addresses=(CONTROLLER,), namespace=namespace, resync_seconds=20.0)
     with (
         mock.patch.object(reconcile_plane, "Watcher", _Watcher),
@@ -135,7 +135,7 @@ async def run_operator(api: PerturbedApi, namespace: str) -> None:
     ):
         plane = reconcile_plane.ReconcilePlane(api, access, controller, settings)
         await plane.start()
-        # The watcher is made when leading; let that happen inside the patch.
+        # The operator creates the watcher when it leads; that must happen inside the patch.
         await asyncio.sleep(1.0)
     if trouble := plane.trouble():
         raise RuntimeError(trouble)

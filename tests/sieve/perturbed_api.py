@@ -1,8 +1,8 @@
-"""The operator's client of the Kubernetes API, in memory, with one thing going wrong at one exact place.
+"""The operator's client of the Kubernetes API, in memory, with one fault at one exact place.
 
-A run counts what the operator does from a mark on: its reads, its writes, and the events that its watches are handed. A
-`Perturbation` names one of them and what happens to it. Undisturbed, the same run does the same things in the same order (the
-loop's time is virtual and the API in the same process), so every one of them can be reached by its number.
+A run counts the operator's actions after a mark: its reads, its writes, and the events of its watches. A
+`Perturbation` names one of them and its fault. Undisturbed, a run has the same actions in the same order (the
+loop's time is virtual and the API in the same process), so a number identifies each of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STALE_COMMITS = 6
 
 
 class Fault(Enum):
-    """What goes wrong, and with what."""
+    """A fault and its target."""
 
     KILLED_BEFORE_WRITE = "write: the operator dies before it"
     KILLED_AFTER_WRITE = "write: done, and the operator dies"
@@ -46,7 +46,7 @@ class Fault(Enum):
 
     @property
     def target(self) -> str:
-        """`write`, `read` or `event`."""
+        """Return `write`, `read` or `event`."""
         return self.value.partition(":")[0]
 
 
@@ -61,21 +61,21 @@ STATUS_OF = {
 
 
 class Plan(Protocol):
-    """What goes wrong in a run."""
+    """The faults of a run."""
 
     def fault_at(self, target: str, number: int) -> Fault | None:
-        """What happens to the n-th read, write or event after the mark."""
+        """Return the fault of the n-th read, write or event after the mark."""
 
 
 @dataclass(frozen=True)
 class Perturbation:
-    """The n-th of its target (from 0) after the mark."""
+    """A fault at the n-th action of its target (from 0) after the mark."""
 
     fault: Fault
     number: int
 
     def fault_at(self, target: str, number: int) -> Fault | None:
-        """The fault, at its place."""
+        """Return the fault at its place."""
         return self.fault if (self.fault.target, self.number) == (target, number) else None
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ class Perturbation:
 
 @dataclass
 class Counts:
-    """What the operator did since the mark, in order."""
+    """The operator's actions since the mark, in order."""
 
     write: list[str] = field(default_factory=list)
     read: list[str] = field(default_factory=list)
@@ -92,7 +92,7 @@ class Counts:
 
 
 class PerturbedApi(MemoryApi):
-    """The operator's client: counts from `mark` on, and does what the plan says. `kill` ends the operator."""
+    """The operator's client: counts from `mark` on, and applies the plan's faults. `kill` ends the operator."""
 
     def __init__(self, server: MemoryApiServer, kill: Callable[[], None], is_dead: Callable[[], bool]) -> None:
         super().__init__(server)
@@ -102,7 +102,7 @@ class PerturbedApi(MemoryApi):
         self._is_dead = is_dead
 
     def _fault(self, target: str, what: str) -> Fault | None:
-        """Count one thing, and say what is to happen to it."""
+        """Count one action, and return its fault."""
         if self.counts is None:
             return None
         done: list[str] = getattr(self.counts, target)
@@ -111,8 +111,8 @@ class PerturbedApi(MemoryApi):
 
     async def _request(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         if self._is_dead():
-            raise OutcomeUnknownError(f"{method} {path}: nobody is there to ask")
-        if path.endswith("/events"):  # telling is best effort, and what is told differs with what happens
+            raise OutcomeUnknownError(f"{method} {path}: the client was killed")
+        if path.endswith("/events"):  # Events are best effort, and differ with the faults
             return await super()._request(method, path, **options)
         fault = self._fault("read" if method == "GET" else "write", f"{method} {path}")
         if fault in STATUS_OF:

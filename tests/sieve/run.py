@@ -1,4 +1,4 @@
-"""Sieve: whatever goes wrong once between the operator and the Kubernetes API, the end is the same, and at rest.
+"""Sieve: after any single fault between the operator and the Kubernetes API, the group settles in the same end state.
 
     python tests/sieve/run.py                         every fault at every place of every workload
     python tests/sieve/run.py --workload create       one workload
@@ -6,11 +6,11 @@
     python tests/sieve/run.py --gate                  one fault at every write of every workload: what `make test` runs
     python tests/sieve/run.py --workload create --fault STALE_READ --number 17     one run, with the operator's log
 
-Each workload is run once undisturbed, which gives its end state and how many reads, writes and watch events the operator has in
-it; then once for each of them and each fault that fits it (Sieve, OSDI 2022), all from one walk (``crossroads.py``), which
-shares what lies before the place of a fault. `--gate` perturbs every write once, by one of the six faults of a write: the same
-one in each run, of a fixed seed. A run diverges when its end state differs, when it comes to no rest, or when on the way an
-epoch fell, had two masters, or a broker id was given twice. The last line is `{"perturbations", "of", "workloads", "diverged",
+Each workload runs once undisturbed, which gives its end state and its number of reads, writes and watch
+events; then once for each of them and each fitting fault (Sieve, OSDI 2022), all from one walk (``crossroads.py``), which
+shares the steps before a fault. `--gate` perturbs every write once, by one of the six faults of a write: the same
+one in each run, from a fixed seed. A run diverges if its end state differs, if it does not settle, or if meanwhile an
+epoch fell, had two masters, or a broker id was assigned twice. The last line is `{"perturbations", "of", "workloads", "diverged",
 "seconds"}`, where `of` counts the perturbations without `--gate` and `--every`; exit code 0 only without divergence.
 """
 
@@ -48,13 +48,13 @@ WRITE_FAULTS = [fault for fault in Fault if fault.target == "write"]
 
 
 def quiet(level: int = logging.CRITICAL) -> None:
-    """The operator's log is of interest in a single run only."""
+    """Silence the operator's log, except in a single run."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(level))
     logging.disable(level - 1)
 
 
 def differences(expected: Any, found: Any, path: str = "") -> Iterator[str]:
-    """Where two end states differ."""
+    """Return the differences of two end states."""
     if isinstance(expected, dict) and isinstance(found, dict):
         for key in sorted({*expected, *found}):
             if expected.get(key) != found.get(key):
@@ -67,7 +67,7 @@ def differences(expected: Any, found: Any, path: str = "") -> Iterator[str]:
 
 
 def complaints(workload: str, reference: Outcome, plan: Plan) -> list[str]:
-    """Run a workload by a plan; what is wrong with its end."""
+    """Run a workload by a plan; return the complaints about its end."""
     try:
         outcome = told(WORKLOADS[workload], plan)
     except (AssertionError, RuntimeError) as error:
@@ -76,7 +76,7 @@ def complaints(workload: str, reference: Outcome, plan: Plan) -> list[str]:
 
 
 def chosen_places(workload: str, counts: Counts, faults: list[Fault], every: int, *, gate: bool) -> list[Perturbation]:
-    """The perturbations of this run. The gate's: at each write one of the faults, the same in each run."""
+    """Return the perturbations of this run. The gate has one fault at each write, the same in each run."""
     if not gate:
         return list(places(counts, faults, every))
     chance = random.Random(f"{SEED} {workload}")
@@ -84,7 +84,7 @@ def chosen_places(workload: str, counts: Counts, faults: list[Fault], every: int
 
 
 def walked(workload: str, faults: list[Fault], every: int, *, gate: bool) -> tuple[dict[Perturbation, int], int]:
-    """How each chosen perturbation of a workload ended, and how many there are. RuntimeError where a chosen one was not met."""
+    """Return each chosen perturbation's outcome, and the number of all. RuntimeError if a chosen one was not reached."""
     reference = told(WORKLOADS[workload])
     chosen = chosen_places(workload, reference.counts, faults, every, gate=gate)
     there_are = sum(1 for _ in places(reference.counts, faults))
@@ -105,7 +105,7 @@ def walked(workload: str, faults: list[Fault], every: int, *, gate: bool) -> tup
 
 
 def only_one(workload: str, perturbation: Perturbation) -> int:
-    """One run from its beginning, with the operator's log."""
+    """Run one perturbation from the start, with the operator's log."""
     reference = told(WORKLOADS[workload])
     quiet(logging.INFO)
     wrong = complaints(workload, reference, perturbation)

@@ -1,4 +1,4 @@
-"""What a fork meets is what a run from the beginning meets, and whatever is wrong with its end is told."""
+"""A fork behaves like a run from the start, and reports every complaint about its end."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ CHOSEN = [
     Perturbation(Fault.EVENT_LATE, 5),
 ]
 FAULTS = [one.fault for one in CHOSEN]
-# So many others, for the order of the forks: each place of these faults in the whole form.
+# The number of other forks, for their order: each place of these faults in the whole form.
 OTHERS = 12
 
 
 def gist(outcome: Outcome) -> object:
-    """The end, what was asked on the way and in which order, and what was wrong."""
+    """Return the end, the requests in order, and the complaints."""
     return (outcome.end, outcome.counts, outcome.laws_broken, outcome.asked)
 
 

@@ -1,4 +1,4 @@
-"""An operator that ends by itself fails its run: else a story would only find that nothing happens."""
+"""An operator that ends by itself fails its run: otherwise the story would only time out."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A process beside a broker, at its pod's address, asks for a broker id (1012, 1013) and never registers with it.
+"""A process beside a broker, at its pod's address, requests a broker id (1012, 1013) and never registers with it.
 
-The pod was taken for the member with the new id: never in sync, so the group was not Ready for good, and a Decommission of that id
-found no member and blocked the operations behind it.
+The pod was taken for the member with the new id, which never was in sync: the group was never Ready, and a Decommission of the id
+found no member and blocked later operations.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ POLL_SECONDS = 5.0
 
 
 async def take_an_id(world: World, pod: str) -> None:
-    """1012 and 1013 as the sidecar sends them."""
+    """Send 1012 and 1013 as the sidecar does."""
     sidecar = FakeBroker(world.node.group, host=world.node.pods[pod].broker.host)
     answer = await sidecar.ask(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID)
     assert (answer.ext_fields or {})["nextBrokerId"] == str(TAKEN)
@@ -35,7 +35,7 @@ async def take_an_id(world: World, pod: str) -> None:
 
 
 async def poll(world: World) -> None:
-    """What a Java master does every 5 s: it asks for the set (1004), and proposes the slaves that are linked to it."""
+    """Act like a Java master every 5 s: query the set (1004), and propose its linked slaves."""
     await asyncio.sleep(POLL_SECONDS)
     master = world.node.group.master()
     answer = await master.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO)

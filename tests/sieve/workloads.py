@@ -1,4 +1,4 @@
-"""The six stories: each first brings a group to where it begins, marks, does one thing, and waits for its end."""
+"""The six stories: each brings a group to its start, sets the mark, makes one change, and waits for its end."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def ready_with(replicas: int) -> Any:
 
 
 async def create(world: World) -> None:
-    """A group of three is made."""
+    """Create a group of three."""
     world.mark()
     await world.create_group(replicas=3)
     await world.settle(ready_with(3))
 
 
 async def failover(world: World) -> None:
-    """The master's process is killed; its pod comes back as a slave."""
+    """Kill the master's process; its pod returns as a slave."""
     await world.create_group(replicas=3)
     await world.settle(ready_with(3))
     world.mark()
@@ -47,7 +47,7 @@ async def failover(world: World) -> None:
 
 
 async def scale(world: World) -> None:
-    """Two become three."""
+    """Scale from two to three."""
     await world.create_group(replicas=2)
     await world.settle(ready_with(2))
     world.mark()
@@ -56,7 +56,7 @@ async def scale(world: World) -> None:
 
 
 async def roll(world: World) -> None:
-    """A setting that brokers read only at their start: every pod is made anew, the master after a switchover."""
+    """Change a setting that brokers read only at their start: every pod is recreated, the master's after a switchover."""
     await world.create_group(replicas=3)
     await world.settle(ready_with(3))
     before = {life.uid for life in world.node.pods.values()}
@@ -70,7 +70,7 @@ async def roll(world: World) -> None:
 
 
 async def scale_in(world: World) -> None:
-    """Four become three: the last one goes, its claim stays."""
+    """Scale from four to three: the last member leaves, its claim stays."""
     await world.create_group(replicas=4)
     await world.settle(ready_with(4))
     world.mark()
@@ -79,7 +79,7 @@ async def scale_in(world: World) -> None:
 
 
 async def operation(world: World) -> None:
-    """A BrokerGroupOperation moves the master to broker 3."""
+    """Move the master to broker 3 by a BrokerGroupOperation."""
     await world.create_group(replicas=3)
     await world.settle(ready_with(3))
     world.mark()
@@ -98,7 +98,7 @@ async def operation(world: World) -> None:
 
 
 async def delete(world: World) -> None:
-    """The group goes, with its data."""
+    """Delete the group with its data."""
     await world.create_group(replicas=3, storage={"retention": {"whenDeleted": "Delete"}})
     await world.settle(ready_with(3))
     world.mark()

@@ -1,4 +1,4 @@
-"""One run of one story: an API, a node, an operator that is started again when it dies, and at most one perturbation."""
+"""One run of one story: an API, a node, an operator that restarts when it dies, and at most one perturbation."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class Outcome:
     end: dict[str, Any]
     counts: Counts
     laws_broken: list[str] = field(default_factory=list)
-    # What the operator asked of the API: method, path, content type.
+    # The operator's requests: method, path, content type.
     asked: list[tuple[str, str, str]] = field(default_factory=list)
 
 
 class World:
-    """What a story uses: `api`, `node`, `mark`, `settle`."""
+    """A story's interface: `api`, `node`, `mark`, `settle`."""
 
     def __init__(self, loop: VirtualLoop, plan: Plan | None) -> None:
         self.loop = loop
@@ -75,7 +75,7 @@ class World:
         self.server.store.storage.listeners.append(self._committed)
 
     async def begin(self) -> None:
-        """Kinds, namespace, node, operator."""
+        """Create kinds, namespace, node, operator."""
         for definition in our_definitions():
             await self.api.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
         await self.api.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
@@ -83,7 +83,7 @@ class World:
         self.start_operator()
 
     def start_operator(self) -> None:
-        """The next process of it, with the same counters and no second perturbation."""
+        """Start the operator's next process, with the same counters and no second perturbation."""
         process = f"operator-{next(self._numbers)}"
 
         def kill() -> None:
@@ -102,7 +102,7 @@ class World:
         self.start_operator()
 
     def mark(self) -> None:
-        """From here on things are counted, and the plan is followed."""
+        """Start counting actions and applying the plan."""
         self._marked = True
         self._arm()
 
@@ -112,12 +112,12 @@ class World:
         self._client.plan = self._plan
 
     async def settle(self, until: Callable[[dict[str, Any]], bool] | None = None) -> None:
-        """Run until the group is as wished and nothing was written for a while."""
+        """Run until the group matches its spec and no write came for a while."""
         ends_at = self.loop.time() + LONGEST_SECONDS
         while True:
             await asyncio.sleep(0.5)
             if self._operator.done():
-                self._operator.result()  # it runs until it is killed, so it has failed
+                self._operator.result()  # it should run until it is killed, so it has failed
             quiet = self.loop.time() - self._last_write_seconds >= QUIET_SECONDS
             if quiet and (until is None or until(await self.group())):
                 return
@@ -128,7 +128,7 @@ class World:
                 raise AssertionError(f"no rest within {LONGEST_SECONDS} s: {seen}")
 
     async def group(self) -> dict[str, Any]:
-        """The BrokerGroup as it is."""
+        """Return the BrokerGroup."""
         with contextlib.suppress(Exception):
             return await self.api.get(BROKER_GROUPS, NAME, namespace=NAMESPACE)
         return {}
@@ -143,7 +143,7 @@ class World:
         await self.api.create(BROKER_GROUPS, group)
 
     def _committed(self, key: Any, name: Any, change: Any) -> None:
-        """Every commit is looked at: laws hold at each moment, not only at the end."""
+        """Check every commit: laws hold at each moment, not only at the end."""
         obj = change.version.obj
         if obj.get("kind") == "Event":
             return
@@ -162,7 +162,7 @@ class World:
         self._next_id = record.get("nextBrokerId", 0)
 
     async def everything(self) -> dict[str, Any]:
-        """All objects of the group, without what may differ between two good runs. Who is master may; that all agree may not."""
+        """Return the group's objects without values that may differ between good runs. All must name one master."""
         result: dict[str, Any] = {}
         masters: dict[str, list[Any]] = {"record": [], "status": [], "labels": []}
         for resource in COMPARED:
@@ -176,7 +176,7 @@ class World:
 
 
 def _note_master(item: dict[str, Any], masters: dict[str, list[Any]]) -> None:
-    """Who is master by the record, by the status, and by the pods' labels: broker ids."""
+    """Collect the master's broker id from the record, the status and the pods' labels."""
     labels = item["metadata"].get("labels", {})
     if item["kind"] == names.BROKER_GROUP_STATE_KIND and item["record"].get("masterBrokerId") is not None:
         masters["record"].append(item["record"]["masterBrokerId"])
@@ -186,7 +186,7 @@ def _note_master(item: dict[str, Any], masters: dict[str, list[Any]]) -> None:
         masters["labels"].append(int(labels[names.LABEL_BROKER_ID]))
 
 
-# Times, names of versions, addresses (a pod gets a new one in each life), and what counts elections and changes of master: a
+# Times, names of versions, addresses (a pod gets a new one in each life), and counts of elections and changes of master: a
 # perturbation may cost one.
 VOLATILE = {
     "uid", "resourceVersion", "generation", "observedGeneration", "creationTimestamp", "deletionTimestamp",
@@ -199,7 +199,7 @@ VOLATILE = {
 
 
 def comparable(value: Any) -> Any:
-    """The value without what is volatile."""
+    """Return the value without volatile parts."""
     if isinstance(value, dict):
         return {key: comparable(item) for key, item in sorted(value.items()) if key not in VOLATILE}
     if isinstance(value, list):
@@ -215,10 +215,10 @@ async def _story(loop: VirtualLoop, story: Callable[[World], Awaitable[None]], p
 
 
 def told(story: Callable[[World], Awaitable[None]], plan: Plan | None = None) -> Outcome:
-    """Run a story from an empty API to its end, in virtual time."""
-    random.seed(SEED)  # who backs off takes a random part of a pause: the same one in each run
+    """Run a story from an empty API to its end in virtual time."""
+    random.seed(SEED)  # backoff uses random jitter: the same in each run
     loop = VirtualLoop()
-    # The product's wall clock is the API's: how old a pod is must not depend on the day of the run.
+    # The product's wall clock is the API's: a pod's age must not depend on the day of the run.
     clock = SimpleNamespace(time=lambda: BEGINNING_UNIX_SECONDS + loop.time())
     try:
         with mock.patch.object(reconciler, "time", clock), mock.patch.object(runner, "time", clock):

@@ -1,6 +1,6 @@
-"""A plane's way to the Kubernetes API: answers are late or lost, writes land or do not, watches stop, the API goes away.
+"""A plane's connection to the Kubernetes API: late or lost answers, lost writes, stopped watches, an API that is down.
 
-What is asked is done by the API's own process: a write whose asker has given up, or died, lands all the same.
+The API's own process carries out requests: a write lands even if its client has given up or died.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from tests.support.memory_api import MemoryApiServer
 
 WATCH_POLL_SECONDS = 0.05
-# Whose write is being done: the commit's listener reads it.
+# The client of the current write: the commit's listener reads it.
 WRITER: contextvars.ContextVar[str] = contextvars.ContextVar("writer", default="")
 
 
 @dataclass
 class ApiTrouble:
-    """What is wrong with the API for one plane now. The numbers are of the writes of records that it will happen to next."""
+    """The API's current faults for one plane. Each number counts the next record writes that the fault hits."""
 
     down: bool = False
     watches_stand: bool = False

@@ -1,9 +1,9 @@
-"""A scripted broker: what a Java 5.5.0 broker says to controllers and NameServers, and what it does when it is told something.
+"""A scripted broker: a Java 5.5.0 broker's requests to controllers and NameServers, and its reactions to theirs.
 
-It registers, asks for an election where there is no master, heartbeats to every controller, polls the record every 2 s, takes a
-role only under a higher epoch, and answers 1008 when its role has changed. 906 is wiped by the 1008 after it: a slave begins
-with no HA address, and learns one from a NameServer or from 906. Its log and its links are in `replication.py`: the scripted
-brokers of `tests/support/fake_broker.py` have neither, and link themselves without a byte.
+It registers, asks for an election if there is no master, heartbeats to every controller, polls the record every 2 s, takes a
+role only under a higher epoch, and answers 1008 after its role has changed. A 1008 erases an earlier 906: a slave starts
+without an HA address, and learns one from a NameServer or from 906. Its log and its links are in `replication.py`: the scripted
+brokers of `tests/support/fake_broker.py` have no log, and their links carry no bytes.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Broker(QuietHandler):
         self.world.story.tell(f"{self.node} {what}")
 
     async def run(self) -> None:
-        """The life of the process."""
+        """Run the process."""
         await self.server.listen(self.host, HA_PORT)
         await asyncio.get_running_loop().create_server(
             lambda: LineConnection(self._sent, lambda _: None), self.host, CLIENT_PORT
@@ -115,7 +115,7 @@ class Broker(QuietHandler):
     # ---- to controllers
 
     async def _ask(self, code: int, *, body: bytes | None = None, **fields: object) -> RemotingCommand | None:
-        """None where nobody answered in time."""
+        """Send a request; None if no answer came in time."""
         known = {"clusterName": CLUSTER, "brokerName": NAME}
         ext_fields = known | {name: str(value) for name, value in fields.items()}
         command = request(code, ext_fields=ext_fields, body=body)
@@ -126,7 +126,7 @@ class Broker(QuietHandler):
             return None
 
     async def _find_controller(self) -> None:
-        """The first that says it leads."""
+        """Return the first controller that answers that it leads."""
         for address in self._controllers:
             with contextlib.suppress(RemotingError):
                 answer = await self._client.invoke(
@@ -158,7 +158,7 @@ class Broker(QuietHandler):
             await self._find_controller()
 
     async def _register(self) -> None:
-        """1003, a heartbeat, and 1002 until there is a master."""
+        """Send 1003, a heartbeat, and 1002 until there is a master."""
         while True:
             answer = await self._ask(
                 RequestCode.CONTROLLER_REGISTER_BROKER, brokerId=self.broker_id, brokerAddress=self.address
@@ -217,7 +217,7 @@ class Broker(QuietHandler):
             await self._client.invoke_oneway(address, command, timeout_seconds=RPC_SECONDS)
 
     async def _poll(self) -> None:
-        """1004, as Java does every `syncBrokerMetadataPeriod`."""
+        """Send 1004, as Java does every `syncBrokerMetadataPeriod`."""
         answer = await self._ask(RequestCode.CONTROLLER_GET_REPLICA_INFO)
         if answer is None or answer.code != 0:
             return
@@ -235,7 +235,7 @@ class Broker(QuietHandler):
             self.server.apply(set(members.sync_state_set), members.sync_state_set_epoch)
 
     async def alter_set(self, members: set[int], set_epoch: int) -> tuple[set[int], int] | None:
-        """1001; None where no plane granted it. It may be on its way for a while (`slow_proposals`)."""
+        """Send 1001; None if no plane granted it. It may be in transit for a while (`slow_proposals`)."""
         epoch = self.epoch
         if self.world.proposals_wait_seconds:
             await asyncio.sleep(self.world.draw(0.0, self.world.proposals_wait_seconds))
@@ -340,7 +340,7 @@ class Broker(QuietHandler):
         return answer
 
     def _describe(self, command: RemotingCommand) -> str:
-        """What is worth telling of a request that changes something."""
+        """Return the story's text for a request that changes state."""
         match command.code:
             case RequestCode.NOTIFY_BROKER_ROLE_CHANGED:
                 header = NotifyBrokerRoleChangedRequestHeader.decode(command.ext_fields)
@@ -373,7 +373,7 @@ class Broker(QuietHandler):
         return command.answer(0)
 
     def _say(self, command: RemotingCommand) -> RemotingCommand:
-        """What changes nothing."""
+        """Answer a request that changes no state."""
         match command.code:
             case RequestCode.GET_BROKER_HA_STATUS if self.is_master or self.follower.runs:
                 return command.answer(0, body=self._ha_status().encode())
@@ -400,7 +400,7 @@ class Broker(QuietHandler):
         )
 
     def _sent(self, connection: LineConnection, line: dict[str, Any]) -> None:
-        """A client's send."""
+        """Answer a client's send."""
         message, epoch = line["send"], self.epoch
         if not self.is_master:
             connection.send(message=message, stored=False)

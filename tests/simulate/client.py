@@ -1,4 +1,4 @@
-"""A producer that trusts nobody: it sends to every broker there is, and counts what each answers."""
+"""A producer that uses no routes: it sends to every broker, and counts each broker's answers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 SEND_SECONDS = 0.04
 REFUSED_SECONDS = 0.3
 LOOK_SECONDS = 0.2
-# A backlog that waits in the sockets of a stopped broker.
+# The backlog in the sockets of a stopped broker.
 MOST_UNANSWERED = 60
 
 
 class Client:
-    """`acknowledged` is what it may rely on."""
+    """A producer; `acknowledged` has the messages that must not be lost."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -29,7 +29,7 @@ class Client:
         self.acknowledged: list[int] = []
 
     async def run(self) -> None:
-        """Follow the brokers, one sender for each that there is."""
+        """Run one sender for each broker that exists."""
         senders: dict[str, asyncio.Task[None]] = {}
         while True:
             for pod in list(self._world.kubelet.pods.values()):

@@ -1,7 +1,7 @@
-"""What goes wrong in a run, drawn from its seed: causes of a change of master, and what disturbs whoever carries it out.
+"""The faults of a run, drawn from its seed: causes of a change of master, and disturbances while a plane carries it out.
 
-A cause comes alone or with disturbances: a plane or broker that dies or stops exactly when something arrives, links that are cut,
-an API that is late, forgets, conflicts or goes away. Everything is mended at the end; what the product makes of it is the oracle's.
+A cause comes alone or with disturbances: a plane or broker dies or stops exactly when a request arrives, links are cut,
+the API is late, loses answers, conflicts or is down. Every fault ends before the run does; the oracle judges the product.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOMENTS = ("before", "after")
 
 @dataclass
 class Trap:
-    """Springs when the n-th effect of its kind arrives (before), or was done (after)."""
+    """Fires when the n-th effect of its kind arrives (before), or after it was carried out (after)."""
 
     kind: int | str
     moment: str
@@ -33,13 +33,13 @@ class Trap:
 
 
 class Faults:
-    """Draws and carries out."""
+    """Draws faults and causes them."""
 
     def __init__(self, world: World, random_: random.Random) -> None:
         self._world, self._random = world, random_
 
     async def run(self) -> None:
-        """The whole story of what goes wrong."""
+        """Cause all faults of the run."""
         for _ in range(self._random.choice((1, 1, 2, 2, 3))):
             disturbances = [self._random.choice(DISTURBANCES) for _ in range(self._random.choice((0, 1, 1, 1, 2, 2)))]
             for disturb in disturbances:
@@ -49,7 +49,7 @@ class Faults:
             await asyncio.sleep(self._random.choice((0.3, 2.0, 5.0, 9.0)) * self._random.uniform(0.5, 1.0))
 
     def _later(self, seconds: float, what: str, do: Callable[[], None]) -> None:
-        """Nothing goes wrong any more once all is mended."""
+        """Schedule a fault; it is dropped if all faults have ended by then."""
 
         async def wait() -> None:
             await asyncio.sleep(seconds)
@@ -59,7 +59,7 @@ class Faults:
 
         self._world.loop.spawn("test", wait())
 
-    # ---- whom it meets
+    # ---- the targets
 
     def _master(self) -> str:
         brokers = [broker for broker in self._world.kubelet.running() if broker.is_master]
@@ -156,7 +156,7 @@ class Faults:
         self._world.story.tell(f"api answers after {delay_seconds} s")
 
     def slow_proposals(self) -> None:
-        """A 1001 that was asked under one epoch is decided under the next."""
+        """Delay 1001, so that a proposal sent under one epoch is decided under the next."""
         self._world.proposals_wait_seconds = self._random.choice((0.2, 1.0, 3.0))
         self._world.story.tell(f"a master's 1001 takes up to {self._world.proposals_wait_seconds} s")
 
@@ -211,7 +211,7 @@ class Faults:
             if plane.node != one:
                 self._cut(one, plane.node, 5.0)
 
-    # ---- how it is done
+    # ---- carrying it out
 
     def _freeze(self, node: str, seconds: float) -> None:
         self._world.freeze(node, seconds)

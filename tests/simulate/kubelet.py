@@ -1,8 +1,8 @@
-"""Nodes and what makes pods anew: a pod runs a scripted broker, a deleted one is killed no sooner than a real kubelet does.
+"""Nodes that restart pods: a pod runs a scripted broker, and a deleted pod is killed no sooner than by a real kubelet.
 
-A deletion without grace still leaves a process 2 s between SIGTERM and SIGKILL (measured on real nodes): a broker that runs ends by
-itself meanwhile, a stopped one is killed then. A pod that is gone comes back on its disk at another address, a container that
-ended is started again in its pod; a fence's finalizer that nobody takes away goes after a while, as the reconcile plane does it.
+A deletion without grace still leaves 2 s between SIGTERM and SIGKILL (measured on real nodes): a running broker exits by
+itself in that time, a stopped one is killed at its end. A removed pod returns on its disk at another address. A container that
+ended is restarted in its pod. A fence's finalizer that is left over is removed after a while, as by the reconcile plane.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LEFT_FINALIZER_SECONDS = 3.0
 
 
 class Pod:
-    """One pod: `process` is that of its broker, while one runs."""
+    """One pod; `process` is its broker's process while one runs."""
 
     def __init__(self, name: str, uid: str, host: str) -> None:
         self.name, self.uid, self.host = name, uid, host
@@ -46,7 +46,7 @@ class Pod:
 
 
 class Kubelet:
-    """All nodes. `run` for ever; `pods` by name."""
+    """All nodes. `run` never returns; `pods` are by name."""
 
     def __init__(self, world: World, api: MemoryApi, minimum: int) -> None:
         self._world, self._api, self._minimum = world, api, minimum
@@ -62,7 +62,7 @@ class Kubelet:
         await asyncio.Event().wait()
 
     def want(self, broker_id: int) -> None:
-        """From now on there is such a pod."""
+        """Create a pod and keep it running."""
         name = f"{GROUP}-{broker_id}"
         self.wanted.append(name)
         self.disks[name] = Disk(minimum=self._minimum)
@@ -78,7 +78,7 @@ class Kubelet:
         return [pod.broker for pod in self.pods.values() if pod.broker is not None]
 
     def kill_process(self, name: str) -> None:
-        """As SIGKILL of the broker: the container ends and is started again."""
+        """End the broker as by SIGKILL: the container ends and is restarted."""
         pod = self.pods.get(name)
         if pod is not None and pod.process:
             self._world.story.tell(f"{name} is killed")
@@ -89,11 +89,11 @@ class Kubelet:
                 self._spawn(self._start_again(pod))
 
     async def drain(self, name: str) -> None:
-        """As kubectl drain: its pod is deleted with grace."""
+        """Delete the pod with its grace period, as kubectl drain does."""
         with contextlib.suppress(ApiError):
             await self._api.delete(PODS, name, namespace=NAMESPACE, grace_period_seconds=DRAIN_GRACE_SECONDS)
 
-    # ---- what happens to a pod
+    # ---- the life of a pod
 
     def _spawn(self, work: Any) -> None:
         task = self._world.loop.spawn("kubelet", work)
@@ -164,7 +164,7 @@ class Kubelet:
             self._start_process(pod)
 
     async def _stop(self, pod: Pod, grace_seconds: float) -> None:
-        """SIGTERM, and SIGKILL at the end of the grace. A broker that is not stopped needs a moment to close its files."""
+        """SIGTERM, then SIGKILL at the end of the grace period. A running broker needs a moment to close its files."""
         self._world.story.tell(f"{pod.name} is told to end within {grace_seconds} s")
         self._spawn(self._kill_after(pod, max(grace_seconds, LEAST_GRACE_SECONDS)))
         if grace_seconds:

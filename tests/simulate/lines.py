@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class LineConnection(asyncio.Protocol):
-    """One end; `on_line` hears each line, `on_end` that it is over."""
+    """One end of a connection; calls `on_line` for each line and `on_end` at its end."""
 
     def __init__(
         self, on_line: Callable[[LineConnection, dict[str, Any]], None], on_end: Callable[[LineConnection], None]
@@ -36,14 +36,14 @@ class LineConnection(asyncio.Protocol):
 
     @property
     def peer(self) -> tuple[str, int]:
-        """Host and port of the other end."""
+        """Return host and port of the other end."""
         assert self._transport is not None
         found: tuple[str, int] = self._transport.get_extra_info("peername")
         return found
 
     @property
     def peer_process(self) -> str:
-        """Whose the other end is."""
+        """Return the process at the other end."""
         return str(cast("Any", self._transport).peer.process)
 
     @property

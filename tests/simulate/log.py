@@ -1,7 +1,7 @@
-"""What a broker keeps on its disk: its log with its epochs, who it is, and the one setting that a controller changes.
+"""A broker's disk: its log with epochs, its identity, and the one setting that a controller changes.
 
-A log is a list of message numbers; an offset is an index of it. Epochs are kept as Java keeps them (epoch, start offset), and two
-logs are compared by them alone: two masters of one epoch would write different logs that nobody can tell apart, until a message is
+A log is a list of message numbers; an offset is an index into it. Epochs are stored as in Java (epoch, start offset), and two
+logs are compared only by them: two masters of one epoch would write different logs that look equal until a message is
 missed.
 """
 
@@ -28,11 +28,11 @@ class Disk:
 
     @property
     def last_epoch(self) -> int:
-        """-1 on a blank disk."""
+        """Return the last epoch; -1 on an empty disk."""
         return self.epochs[-1][0] if self.epochs else -1
 
     def begin_epoch(self, epoch: int, start: int) -> None:
-        """What follows was written under this epoch. One in which nothing was written gives way to it."""
+        """Begin an epoch at the log's end. It replaces an epoch without messages."""
         if self.last_epoch >= epoch:
             return
         if self.epochs and self.epochs[-1][1] >= start:
@@ -40,7 +40,7 @@ class Disk:
         self.epochs.append((epoch, start))
 
     def consistent_point(self, epochs: Epochs, end: int) -> int | None:
-        """Up to where another log, known by its epochs and its end, has the same messages; None where no epoch is common."""
+        """Return the end of the common prefix with another log, given by its epochs and end; None without a common epoch."""
         if not self.epochs:
             return 0
         theirs = _ends(epochs, end)
@@ -50,13 +50,13 @@ class Disk:
         return None
 
     def truncate(self, point: int) -> None:
-        """Forget what lies behind."""
+        """Drop all messages from this offset on."""
         if point < self.end:
             del self.messages[point:]
             self.epochs = [(epoch, start) for epoch, start in self.epochs if start < point]
 
     def epoch_at(self, offset: int) -> tuple[int, int, int]:
-        """The epoch in which this offset was written, its start and its end."""
+        """Return the epoch that wrote this offset, its start and its end."""
         for epoch, (start, end) in reversed(_ends(self.epochs, self.end).items()):
             if start <= offset:
                 return epoch, start, end

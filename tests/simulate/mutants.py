@@ -1,8 +1,8 @@
-"""Twelve one-line changes of the product that each break one rule of a change of master: some seed has to find each of them.
+"""Twelve one-line changes of the product, each of which breaks one rule of a change of master: a seed must find each.
 
-A mutant is a few words of the source text that stand there once, and what stands there instead. It runs in processes that import
-from a copied tree, so what is tested is never touched. The seed that found it last is tried first: a seed whose story has changed
-since costs a search from seed 1 on, and nothing else.
+A mutant replaces a few words that occur once in the source text. It runs in processes that import
+a copied tree, so the tested files never change. The seed that last found it is tried first; if that seed's story has changed,
+a search from seed 1 follows.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = ("controller_core", "metric_names", "rocketmq_remoting", "kube_sandbox", "operator", "crds", "tests")
-# So many seeds are tried before a mutant counts as not found.
+# Seeds to try before a mutant counts as not found.
 MOST_SEEDS = 600
 CONTROLLER = "operator/brokergroup_operator/controller"
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """What rule is broken, and how."""
+    """The broken rule and the change that breaks it."""
 
     what: str
     file: str
@@ -57,7 +57,7 @@ MUTANTS = {
         found_by=5,
     ),
     "no-quiet": Mutant(
-        # A minimum of 1 is what all believe in then: a step that is left out would be noticed before the commit.
+        # All brokers assume a minimum of 1 then: an omitted step would be noticed before the commit.
         "the old master is not kept from acknowledging while it is replaced",
         f"{CONTROLLER}/peers/broker_calls.py",
         "FENCING_MIN_IN_SYNC_REPLICAS = 99\n",
@@ -66,7 +66,7 @@ MUTANTS = {
     ),
     "no-fence": Mutant(
         "a silent master is replaced without being killed",
-        # That it is not killed and the record says so (`unfenced`) is a promise that is kept.
+        # Not killing it, with `unfenced` in the record, would keep the promise.
         f"{CONTROLLER}/change/failover.py",
         '            outcome.append(await self._kill(group, master, record.address_of(master) or ""))\n',
         '            outcome.append(FenceOutcome(confirmed=True, how=""))\n',
@@ -84,7 +84,7 @@ MUTANTS = {
         "        master_epoch=max(1, record.master_epoch),\n",
     ),
     "any-epoch-alters": Mutant(
-        # One of its conditions alone is no rule: an election raises the set's epoch as well as the master's.
+        # A single condition is no rule of its own: an election raises the set's epoch as well as the master's.
         "a master of another epoch may alter the set",
         "controller_core/sync_state.py",
         "        _check_sender(record, request)\n        or _check_members(",
@@ -141,7 +141,7 @@ for outcome in outcomes([int(seed) for seed in sys.argv[1:]], in_order=True):
 
 
 def found_by(name: str) -> dict[str, object] | None:
-    """The first seed that finds it, and how; None where none does."""
+    """Return the first seed that finds the mutant, with the violation; None if no seed does."""
     mutant = MUTANTS[name]
     with tempfile.TemporaryDirectory(prefix="simulate-mutant-") as folder:
         copy = Path(folder)

@@ -1,4 +1,4 @@
-"""A scripted NameServer: who is where by each id, told to whoever registers; 104 takes an entry away."""
+"""A scripted NameServer: addresses by broker id, returned to each broker that registers; 104 removes an entry."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class NameServer(QuietHandler):
-    """Keeps one group."""
+    """The entries of one group."""
 
     def __init__(self, world: World, node: str) -> None:
         self._world, self._node = world, node

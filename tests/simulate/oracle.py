@@ -1,4 +1,4 @@
-"""What must hold, at every moment and at the end."""
+"""The conditions that must hold at every moment, and those at the end."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from brokergroup_operator.observe.timeline import FailoverTimeline
     from tests.simulate.world import World
 
-# So long an old master may take to answer its 1008 before the others are told all the same.
+# How long the plane waits for an old master's answer to 1008 before it notifies the others anyway.
 OLD_MASTER_ANSWERS_SECONDS = 6.5
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A broker's word that it has a message."""
+    """A broker's acknowledgement of a message."""
 
     node: str
     broker_id: int
@@ -29,23 +29,23 @@ class Answer:
 
 
 class Oracle:
-    """Hears of commits, roles, answers and incidents; `violations` grows."""
+    """Gets commits, roles, answers and incidents; collects `violations`."""
 
     def __init__(self, world: World, minimum: int) -> None:
         self._world, self._minimum = world, minimum
         self.violations: list[str] = []
-        # Of each epoch: by whom and when it was committed, and which master was before it.
+        # For each epoch: the plane and time of its commit, and the master before it.
         self._committers: dict[int, str] = {}
         self._terms: dict[int, tuple[float, int | None]] = {}
-        # The slave that is cured under an epoch.
+        # The slave that an epoch repairs.
         self._cures: dict[int, int] = {}
         self.records: list[dict[str, Any]] = []
         self.masters: dict[int, int | None] = {}
         self._holders: dict[int, str] = {}
         self.answers: dict[int, Answer] = {}
-        # Of each plane's process, epoch and broker: whether the broker has answered the 1008 that arrived.
+        # For each plane's process, epoch and broker: whether the broker has answered the 1008 that arrived.
         self._asked: dict[tuple[str, int, int], bool] = {}
-        # With the process that told of it.
+        # With the process that reported it.
         self.incidents: list[tuple[str, FailoverTimeline]] = []
 
     def complain(self, what: str) -> None:
@@ -91,7 +91,7 @@ class Oracle:
             )
 
     def _judge_death(self, record: dict[str, Any], old: int | None) -> None:
-        """A failover replaces a master whose process is dead, or the record says that its death is not confirmed (`unfenced`)."""
+        """Check a failover: the old master's process is dead, or the record marks its death as unconfirmed (`unfenced`)."""
         change = record.get("change") or {}
         if change.get("kind") != "Failover" or old in (None, record.get("masterBrokerId"), *record.get("unfenced", [])):
             return
@@ -100,16 +100,16 @@ class Oracle:
                 self.complain(f"{broker.node} was replaced in epoch {record['masterEpoch']} though its process runs")
 
     def took_role(self, node: str, epoch: int, master: int) -> None:
-        """A broker was told, or answered, who is master."""
+        """A broker received, or answered, the name of the master."""
         if epoch + 1 in self._cures and node == f"{GROUP}-{self._cures[epoch + 1]}":
-            return  # a cure: the slave alone is told of another master, one epoch below
+            return  # a repair: only the slave gets another master, one epoch below
         if self.masters.get(epoch) != master:
             self.complain(
                 f"{node} was told of master {master} in epoch {epoch}: committed is {self.masters.get(epoch)}"
             )
 
     def told(self, sender: str, node: str, broker_id: int, epoch: int) -> None:
-        """1008 arrives. Only the plane that carries the change out may tell other brokers before the old master has answered."""
+        """1008 arrives. Before the old master's answer, only the plane that carries out the change may notify other brokers."""
         self._asked.setdefault((self._world.process_of(sender), epoch, broker_id), False)
         self._judge_order(sender, node, broker_id, epoch)
         committed_seconds, old = self._terms.get(epoch, (0.0, None))
@@ -119,7 +119,7 @@ class Oracle:
             return
         change = self.records[-1].get("change") or {}
         if change.get("phase") != "Telling" or change["carriedOutBy"] == self._world.address_of_plane(sender):
-            return  # all that live were told, by the record; or it has taken the change over
+            return  # the record shows that all live brokers were notified; or this plane has taken over the change
         if self._world.loop.time() - committed_seconds > OLD_MASTER_ANSWERS_SECONDS:
             return
         for broker in self._world.kubelet.running():
@@ -133,7 +133,7 @@ class Oracle:
         self._asked[self._world.process_of(sender), epoch, broker_id] = True
 
     def _judge_order(self, sender: str, node: str, broker_id: int, epoch: int) -> None:
-        """The plane that moves a living master tells the other members after that master has answered, or could not be asked."""
+        """Check that a switchover notifies the other members after the old master has answered, or could not be reached."""
         change = self.records[-1].get("change") or {}
         committed_seconds, old = self._terms.get(epoch, (0.0, None))
         is_moved = change.get("kind") in ("Switchover", "Drain") and change.get("phase") == "Telling"
@@ -146,13 +146,13 @@ class Oracle:
             self.complain(f"{sender} told {node} of epoch {epoch} before {holder.node}, the old master, had answered")
 
     def set_granted(self, node: str, broker_id: int, epoch: int, set_epoch: int) -> None:
-        """A broker's 1001 was granted: the record under this set epoch must be that master's, under its epoch."""
+        """A broker's 1001 was granted: the record of this set epoch must name that master with its epoch."""
         granted = [record for record in self.records if record["syncStateSetEpoch"] == set_epoch]
         if not any((record.get("masterBrokerId"), record["masterEpoch"]) == (broker_id, epoch) for record in granted):
             self.complain(f"{node} was granted set epoch {set_epoch} in epoch {epoch}, which was over by then")
 
     def answered(self, node: str, broker_id: int, epoch: int, message: int, copies: int) -> None:
-        """A master acknowledges. One that a switchover replaces was quieted before the election, and stays quiet."""
+        """A master acknowledges. A switchover stops the old master's acknowledgements before the election, for good."""
         now_seconds = self._world.loop.time()
         record = self.records[-1]
         change = record.get("change") or {}
@@ -201,10 +201,10 @@ class Oracle:
             )
 
     def _is_announced(self, answer: Answer) -> bool:
-        """Whether the loss is one that the product promises nothing about (docs/concepts/architecture.md, "What stays open").
+        """Whether the product gives no promise about this loss (docs/concepts/architecture.md, "What stays open").
 
-        Its master was replaced unfenced, and the record said so; or a Java master, its links broken, answered what was in flight
-        with one disk, while the record still named it and no commit told that it went on alone.
+        The message's master was replaced with `unfenced` in the record; or a Java master without links acknowledged messages in
+        flight with one copy, while the record still named it and no commit showed that it continued alone.
         """
         after = self.records[answer.commits - 1 :]
         if any(answer.broker_id in record.get("unfenced", []) for record in after):
@@ -217,7 +217,7 @@ class Oracle:
         return answer.copies < self._minimum and is_its_term and not told_alone
 
     def _judge_incidents(self) -> None:
-        """One completed incident for each change of master after the first election."""
+        """Check for one completed incident for each change of master after the first election."""
         changes: list[int] = []
         last: int | None = None
         for record in self.records:
@@ -231,13 +231,13 @@ class Oracle:
             told = [
                 one for one, timeline in self.incidents if timeline.epoch_after == epoch and timeline.outcome in ended
             ]
-            # Who goes on with a change does not know whether the one before has told of it: one id, by which readers merge.
+            # A plane that takes over does not know whether its predecessor reported the change: readers merge by the common id.
             died = sum(self._world.loop.is_dead(one) for one in told[:-1])
             if not 1 <= len(told) <= self._tellers(epoch) + died:
                 self.complain(f"the change of master in epoch {epoch} was told as {len(told)} incidents")
 
     def _tellers(self, epoch: int) -> int:
-        """How many planes carried out the change of this epoch one after the other, with one that superseded it unended."""
+        """Count the planes that carried out this epoch's change in turn, and the plane that superseded it before its end."""
         tellers, carrier = 0, None
         for record in self.records:
             change = record.get("change") or {}

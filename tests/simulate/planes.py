@@ -1,4 +1,4 @@
-"""The controller planes: the product's own, each a process with a client of the API of its own, started again when it dies."""
+"""The product's controller planes, each a process with its own API client, restarted when it dies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RESTART_SECONDS = 1.0
 
 
 class Told(Observer):
-    """The incidents that a plane told of."""
+    """The incidents that a plane reported."""
 
     def __init__(self, world: World, node: str) -> None:
         self._world, self._node = world, node
@@ -79,7 +79,7 @@ class Plane:
                 listen_port=PORT,
                 peer_addresses=tuple(self._world.plane_addresses),
                 tick_seconds=TICK_SECONDS,
-                # What is only looked at would move every draw of the seeds that are kept.
+                # The recovery watch only reads, and its requests would shift all draws of the recorded seeds.
                 recovery_watch_seconds=0.0,
             ),
             fencer=KubernetesFencer(api),
@@ -90,7 +90,7 @@ class Plane:
         await asyncio.Event().wait()
 
     def switch_master(self, to: int | None) -> None:
-        """As a person asks for it; whether it is granted is the plane's business."""
+        """Request a switchover as a person does; the plane grants or refuses it."""
         if self.plane is not None:
             self._world.loop.spawn(self.process, self._switch(self.plane, to))
 
@@ -104,6 +104,6 @@ class Plane:
             self._world.story.tell(f"{self.node}: switched over, {result.from_broker_id} to {result.to_broker_id}")
 
     async def reserve(self, broker_id: int) -> None:
-        """As the reconcile plane does before it makes a pod."""
+        """Reserve an id as the reconcile plane does before it creates a pod."""
         assert self.plane is not None
         await self.plane.reserve_broker_id(KEY, f"{GROUP}-{broker_id}", broker_id=broker_id)

@@ -1,13 +1,13 @@
-"""How a scripted broker copies its log and when it acknowledges: the rules of Java's AutoSwitchHA 5.5.0, its quirks included.
+"""Replication and acknowledgements of a scripted broker: the rules of Java's AutoSwitchHA 5.5.0 with its quirks.
 
-Serving (any role serves who dials it; only a master counts):
+Serving (every role serves each connection; only a master counts members):
 * a send is refused while fewer than `minInSyncReplicas` are in the set, and acknowledged when all in the set have it;
-* a slave whose link ends leaves the set here at once, and the controller is asked afterwards; with nobody left in the set, what
-  waits is acknowledged although one disk has it;
-* while a greater set is being asked for, its new members count too.
+* a slave whose link ends leaves the set here at once, and 1001 to the controller follows; with no slave left in the set,
+  waiting messages are acknowledged although only one disk has them;
+* while 1001 proposes a larger set, its new members count too.
 
-Following: dial the HA address, cut the log at the point that both have, copy. After any failure a slave sleeps 5 s, unless its
-address changes or its role does. A role change over a link that lives takes 5 s, or 1 s where the old master is stopped.
+Following: dial the HA address, truncate the log to the common point, copy. After any failure a slave sleeps 5 s, unless its
+address or role changes. A role change with a live link takes 5 s, or 1 s if the old master is stopped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SLEEP_SECONDS = 5.0
 STALL_SECONDS = 5.0
 STOPPED_MASTER_SECONDS = 1.0
-# A wait for copies that takes longer is answered as a failure.
+# A send that waits longer for copies is answered as a failure.
 SLAVE_TIMEOUT_SECONDS = 3.0
 NOT_CAUGHT_UP_SECONDS = 3.0
 CHECK_SECONDS = 1.0
@@ -35,7 +35,7 @@ CHUNK = 50
 
 
 class ServedLink:
-    """A slave that copies from here."""
+    """The link of one slave that copies from this broker."""
 
     def __init__(self, connection: LineConnection, broker_id: int) -> None:
         self.connection = connection
@@ -74,21 +74,21 @@ class Server:
         self._confirm = self._disk.end if len(members) <= 1 else self._confirm
 
     def apply(self, members: set[int], set_epoch: int) -> None:
-        """The controller's word."""
+        """Apply the controller's set."""
         if set_epoch > self.set_epoch:
             self.in_sync, self.applied, self.set_epoch = set(members), set(members), set_epoch
             self._wanted = None
             self._release()
 
     def close_links(self) -> None:
-        """All, without a thought of the set: the role changes. What waits is never answered."""
+        """Close all links for a role change, without a change of the set. Waiting sends are never answered."""
         links, self.links, self._of = list(self.links.values()), {}, {}
         self._waiting.clear()
         for link in links:
             link.connection.close()
 
     def append(self, message: int, reply: Callable[[int], None]) -> None:
-        """A client's send. `reply` hears how many disks have it; 0: it is refused."""
+        """Append a client's message. `reply` gets the number of disks that have it; 0: refused."""
         counted = max(len(self.in_sync), len(self._wanted or ()))
         if counted < self._disk.minimum:
             reply(0)
@@ -100,7 +100,7 @@ class Server:
         self._release()
 
     def tell_epoch(self) -> None:
-        """A new epoch began in which nothing was written yet."""
+        """Send slaves a new epoch without messages."""
         for link in self.links.values():
             if link.ack >= 0:
                 epoch, start, _ = self._disk.epoch_at(self._disk.end)
@@ -150,7 +150,7 @@ class Server:
             return
         self.links.pop(link.broker_id, None)
         if self._broker.is_master and link.broker_id in self.in_sync:
-            # Java 5.5.0: its own set first, the question afterwards.
+            # Java 5.5.0: the broker's own set changes first, 1001 follows.
             self.in_sync.discard(link.broker_id)
             if self._wanted is not None:
                 self._wanted.discard(link.broker_id)
@@ -160,7 +160,7 @@ class Server:
     # ---- the set
 
     def _expand(self, link: ServedLink) -> None:
-        self._update_confirm()  # with nobody else in the set it is the end of the log
+        self._update_confirm()  # the end of the log if no slave is in the set
         epoch_start = self._disk.epochs[-1][1] if self._disk.epochs else 0
         if link.broker_id not in self.in_sync and link.ack >= max(self._confirm, epoch_start):
             self._wanted = self.in_sync | {link.broker_id}
@@ -187,7 +187,7 @@ class Server:
         if self._broker.epoch != epoch or not self._broker.is_master:
             return
         if answer is None:
-            self._wanted = None  # the next ack, or the next check, asks again
+            self._wanted = None  # the next ack, or the next check, sends it again
             return
         self.apply(*answer)
         for link in list(self.links.values()):
@@ -218,7 +218,7 @@ class Server:
                     self._expand(link)
 
     def _release(self) -> None:
-        """Answer what all in the set have; with nobody else in it, everything."""
+        """Answer sends that all members of the set have; without a slave in the set, all."""
         others = (self.in_sync | (self._wanted or set())) - {self._broker.broker_id}
         point = min((self.links[one].ack if one in self.links else -1 for one in others), default=self._disk.end)
         while self._waiting and self._waiting[0][0] <= point:
@@ -249,13 +249,13 @@ class Follower:
         self._task = asyncio.create_task(self._run())
 
     def point_at(self, address: str) -> None:
-        """Only another address wakes who sleeps, and none ends a link that lives."""
+        """Set the HA address. Only a changed address wakes a sleeping slave, and none ends a live link."""
         if address != self.address:
             self.address = address
             self._wake.set()
 
     async def shut(self) -> None:
-        """As Java joins its thread: 5 s where a frame of a living master may come in between."""
+        """Stop as Java joins its thread: 5 s if frames of a living master may still come."""
         if self._task is None:
             return
         self._closing = True

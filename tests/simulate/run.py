@@ -1,13 +1,13 @@
-"""Three controller planes, scripted brokers and an unkind Kubernetes API in virtual time: whatever dies where, nothing is lost.
+"""Three controller planes, scripted brokers and a faulty Kubernetes API in virtual time: no acknowledged message is lost.
 
     python -m tests.simulate.run                        2,000 seeds, and the twelve mutants
     python -m tests.simulate.run --seeds 200            that many; --from 5000 begins elsewhere
     python -m tests.simulate.run --seed 17              one run, with its story
     python -m tests.simulate.run --mutants              the mutants alone; or those that are named
 
-A seed has a violation when afterwards not exactly one master serves, an acknowledged message is missing, a broker was not told
-back what it was told for a change only, an epoch fell, an id was given twice, a role was told that nobody committed, or a change of
-master was not told as one incident. The last line is JSON; exit code 0 only if no seed has one, and each mutant has.
+A seed has a violation if at its end not exactly one master serves, an acknowledged message is missing, a broker still has a
+setting that was meant for one change only, an epoch fell, an id was assigned twice, a role was sent without a commit, or a
+change of master is not one incident. The last line is JSON; exit code 0 only if no seed has a violation, and each mutant has.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 SEEDS = 2000
-# A process that has told so many stories gives its memory back.
+# After this many seeds a worker process is replaced, to free memory.
 SEEDS_OF_A_PROCESS = 50
 
 
 def quiet() -> None:
-    """The planes' log is of no interest here: the story has what happened."""
+    """Silence the planes' log: the story has all events."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     logging.disable(logging.ERROR)
 
@@ -49,14 +49,14 @@ def command_of(seed: int) -> str:
 
 
 def outcomes(seeds: Sequence[int], *, in_order: bool = False) -> Iterator[Outcome]:
-    """All of them, on all processors."""
+    """Run all seeds on all processors."""
     context = multiprocessing.get_context("fork")
     with context.Pool(len(os.sched_getaffinity(0)), quiet, maxtasksperchild=SEEDS_OF_A_PROCESS) as pool:
         yield from pool.imap(simulate, seeds) if in_order else pool.imap_unordered(simulate, seeds)
 
 
 def show(outcome: Outcome) -> None:
-    """What happened, and the command that repeats it."""
+    """Print the story, and the command that repeats it."""
     print("\n".join((f"\nseed {outcome.seed}: {command_of(outcome.seed)}", *outcome.story)))
     for violation in outcome.violations:
         print(f"    VIOLATION: {violation}")
@@ -64,7 +64,7 @@ def show(outcome: Outcome) -> None:
 
 
 def run_seeds(seeds: range) -> dict[str, Any]:
-    """Simulate them all; the stories of those with a violation are printed."""
+    """Simulate all seeds; print the stories of those with a violation."""
     began = time.monotonic()
     virtual_seconds, acknowledged, excused, failed = 0.0, 0, 0, []
     for outcome in outcomes(seeds):

@@ -1,4 +1,4 @@
-"""What happened in a run, line by line in virtual time: what a failing seed prints, and what must be the same twice."""
+"""The events of a run, line by line in virtual time: a failing seed prints them, and two runs of a seed must be equal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 
 
 class Story:
-    """`tell` a line; `digest` tells two runs apart."""
+    """The lines of a run: `tell` adds one, `digest` compares two runs."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

@@ -1,4 +1,4 @@
-"""Secrets, nodes and pods by address that the API does not give, or not in time: no failover waits for them (virtual time)."""
+"""The API fails or delays reads of Secrets, nodes and pods by address: no failover waits for them (virtual time)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WITHIN_SECONDS = 30.0
 
 @pytest.fixture(params=["answered 500", "not answered in time"])
 def look_ups_fail(request: pytest.FixtureRequest) -> Iterator[mock.Mock]:
-    """Each GET of a Secret or a node fails, and of the pods at an address; the rest of the API is as ever. Counts them."""
+    """Let each GET of a Secret, a node or the pods at an address fail, and count them; the rest of the API works."""
     whole, asked = PlaneApi._request, mock.Mock()
 
     async def fail(self: PlaneApi, method: str, path: str, *, timeout_seconds: float, **options: Any) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def look_ups_fail(request: pytest.FixtureRequest) -> Iterator[mock.Mock]:
 
 
 async def want_secrets(world: World) -> None:
-    """Other groups name Secrets."""
+    """Create other groups that name Secrets."""
     for number in range(UNREADABLE):
         group = {
             "apiVersion": names.API_VERSION,
@@ -69,7 +69,7 @@ async def want_secrets(world: World) -> None:
 
 
 async def strangers_ask(world: World) -> None:
-    """From hosts of no pod, each plane, all the time: each makes the plane look the host up."""
+    """Send each plane requests from hosts without a pod, all the time: each makes the plane look up the host."""
     client = RemotingClient()
     fields = {"clusterName": "cl", "brokerName": "orders"}
     question = request(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, ext_fields=fields)
@@ -87,7 +87,7 @@ async def strangers_ask(world: World) -> None:
 
 
 async def seconds_to_the_next_master(world: World) -> float:
-    """From now on."""
+    """Return the seconds from now to the next master."""
     epoch, began = world.oracle.records[-1]["masterEpoch"], world.loop.time()
     while world.oracle.records[-1]["masterEpoch"] == epoch:
         assert world.loop.time() < began + WITHIN_SECONDS, "no election in time"
@@ -112,13 +112,13 @@ def test_a_master_that_dies_while_look_ups_fail_is_replaced_at_once(look_ups_fai
 
 
 def test_planes_that_start_while_look_ups_fail_replace_a_dead_master_as_soon_as_ever(look_ups_fail: mock.Mock) -> None:
-    """With its planes the master dies: a start waits for one deadline at most, however many Secrets there are."""
+    """The master dies together with the planes: their restart waits for one deadline at most, however many Secrets there are."""
 
     async def story(world: World) -> None:
         await want_secrets(world)
         for node in (*(plane.node for plane in world.planes), master_of(world).node):
             world.kill(node)
-        # A second to start again; where a Secret is not answered at all, its deadline, once.
+        # A second for the restart, plus one deadline if a Secret gets no answer.
         assert await seconds_to_the_next_master(world) < RESTART_SECONDS + LOOK_UP_DEADLINE_SECONDS + 0.5
         assert look_ups_fail.called
 

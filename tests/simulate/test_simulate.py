@@ -1,4 +1,4 @@
-"""The rig itself: the same seed tells the same story, the scripted broker has the quirks, and a planted fault is found."""
+"""The rig itself: a seed repeats its story, the scripted broker has Java's quirks, and the oracle finds a planted fault."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SEED = 3
 
 
 def in_a_world(story: Callable[[World], Awaitable[None]]) -> None:
-    """From a group in sync, without faults."""
+    """Run a scene from a group in sync, without faults."""
     random.seed(SEED)
     loop = VirtualLoop(most_turns=200_000)
 
@@ -177,12 +177,12 @@ def test_a_set_that_is_granted_under_an_epoch_that_is_over_is_found() -> None:
     in_a_world(story)
 
 
-# ---- a stranger's 1008
+# ---- a 1008 from a stranger
 
 
 @pytest.mark.parametrize("above", [9_000, 25_000])
 def test_a_master_that_a_stranger_deposed_is_repaired_within_ten_seconds(above: int) -> None:
-    """With the settings of production: the master's own word (907) is asked for every 5 s."""
+    """With production settings the plane asks the master for its role (907) every 5 s."""
 
     async def story(world: World) -> None:
         master, other = master_of(world), slave_of(world)
@@ -225,7 +225,7 @@ def test_a_role_change_wipes_the_address_that_was_pushed_before() -> None:
 
 
 def test_a_master_whose_last_link_ends_answers_what_is_in_flight() -> None:
-    """Java 5.5.0: its own set gets smaller first, and it asks afterwards."""
+    """Java 5.5.0: the master shrinks its own set first, and sends 1001 afterwards."""
 
     async def story(world: World) -> None:
         master, copies = master_of(world), list[int]()
@@ -245,7 +245,7 @@ def test_a_master_whose_last_link_ends_answers_what_is_in_flight() -> None:
 
 
 async def in_process(world: World, broker: Broker, work: Awaitable[None]) -> None:
-    """As part of the broker's process."""
+    """Run as part of the broker's process."""
     context = world.process_of(broker.node)
     token = PROCESS.set(context)
     try:

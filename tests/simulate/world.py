@@ -51,7 +51,7 @@ class Outcome:
 
 
 class World:
-    """What all parts of a run know of each other."""
+    """The parts of a run, and their access to each other."""
 
     def __init__(self, loop: VirtualLoop, seed: int) -> None:
         self.loop = loop
@@ -67,10 +67,10 @@ class World:
         self._name_servers = [NameServer(self, f"ns-{number}") for number in range(self._random.choice((1, 1, 2)))]
         self.brokers = self._random.choice((3, 3, 3, 5))
         self._cuts: dict[tuple[str, str], int] = {}
-        # When each node was last killed, stopped or cut off, or was so until then.
+        # The time at which each node was last killed, stopped or cut off, or recovered from that.
         self._troubles: dict[str, float] = {}
         self.is_mended = False
-        # How long a master's 1001 is on its way at most.
+        # The longest transit time of a master's 1001.
         self.proposals_wait_seconds = 0.0
         loop.hosts.update({plane.node: plane.host for plane in self.planes})
         slowness = self._random.choice((1.0, 1.0, 5.0, 20.0))
@@ -78,10 +78,10 @@ class World:
         self.server.store.storage.listeners.append(self._committed)
 
     def draw(self, least: float, most: float) -> float:
-        """A duration."""
+        """Draw a duration."""
         return self._random.uniform(least, most)
 
-    # ---- who is where
+    # ---- addresses and processes
 
     @property
     def plane_addresses(self) -> list[str]:
@@ -92,7 +92,7 @@ class World:
         return [f"10.2.0.{number + 1}:{NAME_SERVER_PORT}" for number in range(len(self._name_servers))]
 
     def controllers_as_seen_by(self, node: str) -> list[str]:
-        """Each broker begins its list elsewhere."""
+        """Return the controllers' addresses; each broker's list starts at another one."""
         first = int(node.rpartition("-")[2]) % PLANES
         return self.plane_addresses[first:] + self.plane_addresses[:first]
 
@@ -100,7 +100,7 @@ class World:
         return next(plane for plane in self.planes if plane.node == node)
 
     def address_of_plane(self, node: str) -> str:
-        """The empty text where it is no plane's name."""
+        """Return a plane's address; the empty text if no plane has this name."""
         return next((plane.address for plane in self.planes if plane.node == node), "")
 
     def node_at(self, host: str) -> str:
@@ -108,14 +108,14 @@ class World:
         return planes.get(host) or self.kubelet.node_at(host) or host
 
     def process_of(self, node: str) -> str:
-        """The process that runs there now, or the empty text."""
+        """Return the process that runs on a node now, or the empty text."""
         if node.startswith("plane-"):
             return self.plane(node).process
         pod = self.kubelet.pods.get(node)
         return pod.process if pod is not None else ""
 
     def is_reachable(self, node: str, process: str) -> bool:
-        """Whether what this process sends gets to the node now."""
+        """Whether this process's packets reach the node now."""
         return not self.loop.is_frozen(process) and not self.loop.is_cut(node, process.partition("/")[0])
 
     def is_troubled(self, nodes: tuple[str, ...], since_seconds: float) -> bool:
@@ -127,18 +127,18 @@ class World:
         return any(self._troubles.get(node, -1.0) >= since_seconds for node in nodes)
 
     def note_trouble(self, *nodes: str) -> None:
-        """These nodes are killed, stopped or cut off now, or were until now."""
+        """Note that these nodes are killed, stopped or cut off now, or recover now."""
         self._troubles |= dict.fromkeys(nodes, self.loop.time())
 
-    # ---- what goes wrong
+    # ---- faults
 
     async def effect(self, kind: int | str, what: str, *, sender: str, receiver: str) -> None:
-        """Something arrives that changes something."""
+        """A request that changes state arrives."""
         self.story.tell(f"{sender} > {receiver}: {what}")
         await self._spring(kind, "before", sender, receiver)
 
     async def effect_done(self, kind: int | str, *, sender: str, receiver: str) -> None:
-        """It was done, and is not answered yet."""
+        """The request was carried out, and has no answer yet."""
         await self._spring(kind, "after", sender, receiver)
 
     async def _spring(self, kind: int | str, moment: str, sender: str, receiver: str) -> None:
@@ -148,7 +148,7 @@ class World:
                 self.traps.remove(trap)
                 self.story.tell(f"trap {moment} {kind}: {trap.what}")
                 trap.spring(sender, receiver)
-                await asyncio.sleep(0)  # who was killed or stopped just now gets no further
+                await asyncio.sleep(0)  # a process that was just killed or stopped does not continue
 
     def kill(self, node: str) -> None:
         self.note_trouble(node)
@@ -198,7 +198,7 @@ class World:
     # ---- the run
 
     async def begin(self) -> None:
-        """Until all members are in sync."""
+        """Start all parts, and wait until all members are in sync."""
         api = MemoryApi(self.server)
         for definition in our_definitions():
             await api.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
@@ -236,7 +236,7 @@ class World:
         }
 
     def is_at_rest(self) -> bool:
-        """One master that serves, all members linked and in sync, nothing told for a change only."""
+        """Whether one master serves, all members are linked and in sync, and no broker has a temporary setting."""
         record = self.oracle.records[-1] if self.oracle.records else {}
         brokers = self.kubelet.running()
         masters = [broker for broker in brokers if broker.is_master]
@@ -285,7 +285,7 @@ class World:
         self.story.tell("---- all is mended")
         await self._until(self._serves, LONGEST_REST_SECONDS, "rest")
         await asyncio.sleep(QUIET_SECONDS)
-        # A pod that was told to go just before all was mended may have begun another change of master meanwhile.
+        # A pod deleted just before the faults ended may have started another change of master meanwhile.
         await self._until(self._serves, LONGEST_REST_SECONDS, "rest after a while")
         self.oracle.judge(list(self.client.acknowledged))
 
@@ -315,7 +315,7 @@ async def _life(loop: VirtualLoop, seed: int, worlds: list[World]) -> None:
 
 
 def simulate(seed: int) -> Outcome:
-    """One run from an empty API to its verdict. The same seed has the same story."""
+    """Run one seed from an empty API to its verdict. The same seed gives the same story."""
     random.seed(seed)  # the product's own jitter
     loop = VirtualLoop(most_turns=MOST_TURNS)
     worlds: list[World] = []
@@ -331,7 +331,7 @@ def simulate(seed: int) -> Outcome:
             loop.run_until_complete(loop.create_task(_life(loop, seed, worlds)))
         except NothingLeftError as error:
             worlds[0].oracle.violations.append(f"it spins: {error}")
-        except (GroupViewError, RecordStoreError, ApiError) as error:  # before there is a fault: nothing works
+        except (GroupViewError, RecordStoreError, ApiError) as error:  # before the first fault: even the start fails
             worlds[0].oracle.violations.append(f"the group is not even made: {error}")
         world = worlds[0]
         outcome = Outcome(

@@ -33,26 +33,26 @@ Sample = tuple[str, int, float]
 
 
 def series_of(metric: str, group: str = "orders", **more: str) -> str:
-    """A series of a group of the cluster c."""
+    """Return the series of a group of the cluster c."""
     return series_text(metric, {"namespace": "default", "cluster": "c", "broker_group": group, **more})
 
 
 def batches_of(samples: list[Sample], rows: int = 1 << 20) -> Iterator[pa.RecordBatch]:
-    """The samples as a day's files hand them out, so many rows at a time."""
+    """Yield the samples in batches of this many rows, as a day's files do."""
     for begin in range(0, len(samples), rows):
         series, ts_ms, values = zip(*samples[begin : begin + rows], strict=True)
         yield pa.record_batch({"series": pa.array(series).dictionary_encode(), "ts_ms": ts_ms, "value": values})
 
 
 def fleet_of(samples: Iterable[Sample], step_ms: int) -> Fleet:
-    """What a report knows of samples that came every `step_ms`."""
+    """Return a report's fleet of samples that came every `step_ms`."""
     gap_ms = gap_limit_ms(step_ms)
     return Fleet(by_series(runs_of(samples, gap_ms)), gap_ms=gap_ms)
 
 
 @st.composite
 def histories(draw: st.DrawFn, series: str) -> list[Sample]:
-    """The samples of one series, in the order of time."""
+    """Draw the samples of one series, in the order of time."""
     at_ms = START_MS + draw(st.integers(0, 90_000))
     samples: list[Sample] = []
     for value, count, lost, jump_ms, second in draw(st.lists(_STRETCHES, min_size=1, max_size=6)):
@@ -67,14 +67,14 @@ def histories(draw: st.DrawFn, series: str) -> list[Sample]:
 
 @st.composite
 def fleets(draw: st.DrawFn, size: int) -> list[Sample]:
-    """The samples of many series in any order: one Spark job checks them all."""
+    """Draw the samples of many series in any order: one Spark job checks them all."""
     samples = [sample for number in range(size) for sample in draw(histories(f'up{{n="{number:03}"}}'))]
     random.Random(draw(st.integers(0, 1000))).shuffle(samples)
     return samples
 
 
 def instants(samples: Iterable[Sample]) -> list[tuple[str, int, float | None, int]]:
-    """One entry a (series, time): the known value, CONFLICT where there are several, and how many samples there were."""
+    """Return one entry for each (series, time): the value, or CONFLICT if there are several, and the number of samples."""
     ordered = sorted(samples, key=lambda sample: sample[:2])
     found = []
     for (series, ts_ms), same in groupby(ordered, key=lambda sample: sample[:2]):
@@ -86,7 +86,7 @@ def instants(samples: Iterable[Sample]) -> list[tuple[str, int, float | None, in
 
 
 def runs_of(samples: Iterable[Sample], gap_ms: int) -> list[Run]:
-    """The runs of all series, by walking along every sample."""
+    """Return the runs of all series, by a loop over every sample."""
     runs: list[Run] = []
     for series, ts_ms, value, n in instants(samples):
         last = runs[-1] if runs else None
@@ -98,7 +98,7 @@ def runs_of(samples: Iterable[Sample], gap_ms: int) -> list[Run]:
 
 
 def state_at(at_ms: int, seen: list[tuple[int, float | None]], end_ms: int, gap_ms: int) -> str:
-    """The rule in words: the last sample holds until the next one or the window's end, unless that is too far away."""
+    """Return the state by the rule: the last sample holds until the next one or the window's end, unless that is too far away."""
     before = [sample for sample in seen if sample[0] <= at_ms]
     after = min((sample[0] for sample in seen if sample[0] > at_ms), default=end_ms)
     if not before or before[-1][1] is None or after - before[-1][0] > gap_ms:
@@ -111,7 +111,7 @@ def state_at(at_ms: int, seen: list[tuple[int, float | None]], end_ms: int, gap_
 def milliseconds_by_state(
     lines: dict[str, list[Sample]], window: tuple[int, int], gap_ms: int
 ) -> dict[str, dict[str, int]]:
-    """Up, down and unknown of each series and, as `any` and `all`, of all together: every piece between two samples is asked."""
+    """Return up, down and unknown of each series and, as `any` and `all`, of all together, by every piece between two samples."""
     start_ms, end_ms = window
     seen = {name: [(at_ms, value) for _, at_ms, value, _ in instants(samples)] for name, samples in lines.items()}
     edges = sorted({start_ms, end_ms, *(at for line in seen.values() for at, _ in line if start_ms < at < end_ms)})
@@ -127,7 +127,7 @@ def milliseconds_by_state(
 
 
 def longer_hours(samples: Iterable[Sample], usual_ms: int) -> dict[str, tuple[Longer, ...]]:
-    """For each series that has some: each hour whose samples are even and further apart than the usual gap limit."""
+    """Return each series' hours whose samples are even and further apart than the usual gap limit."""
     hours: dict[tuple[str, int], list[int]] = {}
     for series, at_ms, _ in sorted(samples):
         hours.setdefault((series, at_ms // HOUR_MS), []).append(at_ms)

@@ -1,4 +1,4 @@
-"""One day of three groups with everything a report has to tell, as runs and log: no Spark is needed for it."""
+"""One day of three groups with every case of a report, as runs and log, without Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUIET = GroupKey("default", "c", "quiet")
 
 
 def runs(metric: str, group: GroupKey, *points: tuple[float, float | None]) -> list[Run]:
-    """A gauge with a value from each hour on; None: it is not scraped from then on."""
+    """Return the runs of a gauge with a value from each hour on; None: not scraped from then on."""
     series, ends = series_of(metric, group.broker_group), [hour for hour, _ in points[1:]] + [24]
     return [
         Run(series, value, START_MS + round(hour * HOUR_MS), START_MS + round(end * HOUR_MS) - SCRAPE_MS, 9)
@@ -30,11 +30,11 @@ def runs(metric: str, group: GroupKey, *points: tuple[float, float | None]) -> l
 
 
 def all_runs() -> list[Run]:
-    """The gauges of all groups."""
+    """Return the gauges of all groups."""
     return [
         *runs(GROUP_WRITABLE, ORDERS, (0, 1.0), (23.75, 0.0)),
         *runs(SYNC_STATE_SET_SIZE, ORDERS, (0, 3.0), (2, 2.0), (3, 3.0)),
-        # An outage of a quarter that no log tells of, and two hours without any scrape.
+        # An outage of a quarter of an hour without a log entry, and two hours without any scrape.
         *runs(GROUP_WRITABLE, HOSTILE, (0, 1.0), (5, 0.0), (5.25, 1.0), (8, None), (10, 1.0)),
         *runs(SYNC_STATE_SET_SIZE, HOSTILE, (0, 3.0), (5, 1.0), (6, 3.0)),
         *runs(GROUP_WRITABLE, QUIET, (0, 1.0)),
@@ -42,7 +42,7 @@ def all_runs() -> list[Run]:
 
 
 def log() -> list[LoggedIncident]:
-    """A crash, a silent loss that is still open, a planned switchover."""
+    """Return the log: a crash, a silent loss that is still open, a planned switchover."""
     steps = {"detected": 0.0, "committed": 300.0, "roleChanged": 500.0, "inSync": 4_600.0}
     return [
         LoggedIncident("orders/1", ORDERS, START_MS + 2 * HOUR_MS + 3_000, trigger="connectionRefused",
@@ -56,7 +56,7 @@ def log() -> list[LoggedIncident]:
 
 
 def amendments() -> list[Amendment]:
-    """Maintenance with a hostile reason, and a correction that changes nothing."""
+    """Return maintenance with a hostile reason, and a correction without effect."""
     return [
         Amendment(
             "default/c/quiet", START_MS + HOUR_MS, START_MS + 2 * HOUR_MS, None, "<script>move</script>", "li & wei"
@@ -66,11 +66,11 @@ def amendments() -> list[Amendment]:
 
 
 def evidence(*, until_ms: int | None = None) -> Evidence:
-    """All of it."""
+    """Return the whole evidence."""
     fleet = Fleet(by_series(all_runs()), gap_ms=gap_limit_ms(SCRAPE_MS))
     return Evidence(fleet, log(), amendments=amendments(), now_ms=until_ms)
 
 
 def summary(*, until_ms: int | None = None, objective: float = 0.999) -> Summary:
-    """Its figures."""
+    """Return the day's figures."""
     return summarise(Agreement(DAY, objective), evidence(until_ms=until_ms))

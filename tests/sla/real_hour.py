@@ -1,14 +1,14 @@
-"""An hour of the real system with failovers: the SLA report agrees with the operator's own records and with what clients saw.
+"""An hour of the real system with failovers: the SLA report agrees with the operator's own records and with clients.
 
     python tests/sla/real_hour.py [--minutes 60] [--folder FOLDER] [--again]
 
 The real operator runs three groups of Python replicas on the embedded Kubernetes API; a real Prometheus scrapes it every 15 s;
-clients send all the time. Masters are killed, frozen, moved and restarted, and one group loses so many members that nothing can
-be acknowledged for a while. Then `brokergroup sla report` reads the hour by several readers, and each report is held against
-the operator's log, record, status and counters, and against the clients' gaps (`hour/compare.py`).
+clients send all the time. Masters are killed, frozen, moved and restarted, and one group loses so many members that no send
+is acknowledged for a while. Then `brokergroup sla report` reads the hour by several readers, and each report is compared with
+the operator's log, record, status and counters, and the clients' gaps (`hour/compare.py`).
 
-The last line is one JSON object; the exit code is 1 where something differs. With `--folder` everything is kept, and `--again`
-makes and compares the reports of a kept hour anew. Three minutes hold each fault once.
+The last line is one JSON object; the exit code is 1 if there is a difference. With `--folder` all files are kept, and `--again`
+repeats the reports and comparisons of a kept hour. Three minutes have each fault once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _EVIDENCE = "evidence.json"
 
 
 def run(minutes: float, folder: Path) -> Evidence:
-    """The hour; what it left is in the folder."""
+    """Run the hour; its files are in the folder."""
 
     def at_end(prometheus: Prometheus, evidence: Evidence) -> None:
         take_exports(prometheus, evidence, folder)
@@ -54,7 +54,7 @@ def run(minutes: float, folder: Path) -> Evidence:
 
 
 def judge(folder: Path, evidence: Evidence) -> dict[str, Any]:
-    """Reports of what is in the folder, and the result line."""
+    """Make reports of the folder's files, and return the result line."""
     log = read_log(folder / "house" / "operator-incidents.jsonl")
     with contextlib.ExitStack() as open_server:
         prometheus = open_server.enter_context(_served(folder / "prometheus"))
@@ -70,7 +70,7 @@ def judge(folder: Path, evidence: Evidence) -> dict[str, Any]:
 def result_of(
     evidence: Evidence, log: list[dict[str, Any]], reports: list[Told], wrong: list[str]
 ) -> dict[str, Any]:  # fmt: skip
-    """The last line."""
+    """Return the last line."""
     gaps = [gap for group in evidence.groups.values() for gap in gaps_of(group, evidence)]
     caused: dict[str, int] = {}
     for stroke in evidence.strokes:
@@ -95,7 +95,7 @@ def result_of(
 
 @contextlib.contextmanager
 def _served(folder: Path) -> Iterator[Prometheus]:
-    """The hour's Prometheus once more, over what it had written; it scrapes nothing now."""
+    """Restart the hour's Prometheus over its data, without scrapes."""
     server = start_prometheus(folder, targets=[], arguments=["--storage.tsdb.retention.time=400d"])
     try:
         yield server
@@ -104,13 +104,13 @@ def _served(folder: Path) -> Iterator[Prometheus]:
 
 
 def main() -> None:
-    """The program."""
+    """Run the program."""
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--again", action="store_true", help="Only the reports, of a folder that was kept")
     arguments = parser.parse_args()
-    # That sends to a frozen broker time out is what is done here on purpose.
+    # Timeouts of sends to a frozen broker are intended.
     logging.getLogger("rocketmq_remoting").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as temporary:
         folder = (arguments.folder or Path(temporary)).resolve()

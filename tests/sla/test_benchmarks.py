@@ -1,4 +1,4 @@
-"""The goals of the reduction's benchmark say what its figures say."""
+"""The goals of the reduction's benchmark agree with its figures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TENTH = {"groups": 100, "months": 12, "cpu_s": 2.0}
 YEAR = {"groups": 1000, "months": 12, "cpu_s": 22.1, "wall_s": 29.0, "peak_mib": 1025}
-# A start, a run, then what the test says; what it writes into its folder for scratch is never taken away by itself.
+# A start, a run, then the test's code; files in its scratch folder are never removed by the program itself.
 _PROGRAM = """
 import os, sys, tempfile, time
 open(tempfile.mkstemp()[1], "w").write("left behind")
@@ -116,7 +116,7 @@ def test_who_takes_too_long_is_stopped_and_keeps_what_it_told(
     tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = tmp_path / "program.py.pid"
-    # The limit passes once the program has said its half line, however busy the machine is.
+    # The limit passes once the program has printed its half line, on any machine.
     clock = SimpleNamespace(monotonic=lambda: 700.0 if told.exists() else 0.0, sleep=time.sleep)
     monkeypatch.setattr(sla_lab, "time", clock)
     row = _measured(tmp_path, _HALF_A_LINE)
@@ -238,7 +238,7 @@ def test_cost_is_linear_only_where_all_that_was_measured_is() -> None:
 def test_a_report_is_made_of_the_years_table_and_finds_what_was_written(tmp_path: Path) -> None:
     sla_year.write_year(tmp_path, groups=3, months=2)
     assert len((tmp_path / "incidents.jsonl").read_text().splitlines()) >= 3
-    # All of it is in the table.
+    # All figures are in the table.
     (tmp_path / "incidents.jsonl").unlink()
     told = sla_year.report_on(tmp_path, months=2)
     assert told["groups"] == 3

@@ -1,4 +1,4 @@
-"""The daily table has runs, outages and figures of each group, and every report is a query of it by key."""
+"""The daily table has each group's runs, outages and figures, and every report is a query by key."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NOTHING_ODD = Quality(0, 0, 0, 0, 0)
 def write(
     table: str | Path, samples: Iterable[Sample], *, log: Iterable[LogLine] = (), step_ms: int = STEP_MS, **more: Any
 ) -> Appended:
-    """As the reduction hands runs over: none crosses midnight."""
+    """Write runs as the reduction does: none crosses midnight."""
     days: dict[int, list[Sample]] = {}
     for one in samples:
         days.setdefault(one[1] // DAY_MS, []).append(one)
@@ -55,7 +55,7 @@ def write(
 
 
 def gauge(group: str, days: int, *, down: Iterable[tuple[int, int]] = ()) -> list[Sample]:
-    """A gauge of some days from FIRST on; `down` in minutes since then."""
+    """Return a gauge of some days from FIRST on; `down` in minutes since then."""
     times = range(START_MS, START_MS + days * DAY_MS, STEP_MS)
     downs = [(START_MS + low * 60_000, START_MS + high * 60_000) for low, high in down]
     series = series_of(GROUP_WRITABLE, group)
@@ -72,7 +72,7 @@ def _day(number: int) -> Window:
 
 @pytest.fixture(scope="module")
 def month(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two groups' planted ten days, written in three jobs, out of order, one day twice."""
+    """Write two groups' planted ten days in three jobs, out of order, one day twice."""
     folder = tmp_path_factory.mktemp("month")
     planted = plant(
         Month(groups=2, start_ms=START_MS, end_ms=START_MS + 10 * DAY_MS, step_ms=STEP_MS, incidents_per_group=6)
@@ -110,7 +110,7 @@ def test_a_days_figures_and_outages_are_those_of_its_report(month: Path) -> None
 
 
 def test_the_days_add_up_to_the_report_of_all_of_them(month: Path) -> None:
-    """With the log of the table, and with the log's file: the table has every line."""
+    """By the table's log and by the log's file: the table has every line."""
     table, window = month / "table", Window(START_MS, START_MS + 10 * DAY_MS)
     summary = _summary(table, window)
     files = Request(Origin(Form.RUNS, table=str(table)), [month / "incidents.jsonl"], window)
@@ -156,7 +156,7 @@ def test_a_report_of_some_groups_reads_them_by_key(month: Path) -> None:
 
 
 def test_a_midnight_is_decided_by_both_days_whichever_is_written_last(tmp_path: Path) -> None:
-    """Down from 23:50 to 0:10; the day before is written first, and knows of the next one afterwards."""
+    """Down from 23:50 to 0:10; the earlier day is written first, and updated after the next one."""
     samples = gauge("orders", 2, down=[(1430, 1450)])
     first, second = ([one for one in samples if one[1] // DAY_MS == (START_MS + n * DAY_MS) // DAY_MS] for n in (0, 1))
     tables = []
@@ -193,13 +193,13 @@ def test_a_line_that_comes_late_changes_its_days_figures_and_is_never_lost(tmp_p
         )
     )  # fmt: skip
     given = lines_of_logs([log])
-    # The last day once more, and with it the log: the first day has become another one.
+    # The last day again, now with the log: the first day's figures change.
     last = [one for one in samples if one[1] >= START_MS + 2 * DAY_MS]
     appended = write(table, last, log=given)
     assert (appended.days, appended.logged) == ((FIRST + dt.timedelta(days=2),), (FIRST,))
     after = read_rows(table, INCIDENTS, FIRST, FIRST + dt.timedelta(days=2)).to_pylist()
     assert [(one["source"], one["cause"]) for one in after] == [("incident_log", "crash")]
-    # The log has been rotated away; the day is reduced again without it.
+    # The log was rotated away; the day is reduced again without it.
     assert write(table, samples, log=()).logged == ()
     assert read_lines(table, Window(START_MS, START_MS + DAY_MS)) == [given[0].text]
     assert read_rows(table, INCIDENTS, FIRST, FIRST).to_pylist() == after
@@ -212,7 +212,7 @@ def test_a_day_that_goes_on_has_figures_up_to_now(tmp_path: Path) -> None:
     write(tmp_path / "t", [one for one in gauge("orders", 1) if one[1] < noon_ms], until_ms=noon_ms)
     [one] = read_rows(tmp_path / "t", FIGURES, FIRST, FIRST).to_pylist()
     assert (one["up_ms"], one["unknown_ms"]) == (DAY_MS // 2, 0)
-    # Also after a job that makes up for the day before, and does not know what time it is.
+    # Also after a job that catches up on the previous day, and does not know the present time.
     day_before = [(name, at_ms - DAY_MS, value) for name, at_ms, value in gauge("orders", 1)]
     write(tmp_path / "t", day_before)
     assert read_rows(tmp_path / "t", FIGURES, FIRST, FIRST).to_pylist() == [one]

@@ -1,4 +1,4 @@
-"""The daily table gives what all samples at once give, however they came in; a late day replaces itself and nothing else."""
+"""The daily table gives the same as all samples at once, in any order of arrival; a late day replaces only itself."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DAYS = [dt.date(1970, 1, 1) + dt.timedelta(days=FIRST_DAY + number) for number i
 
 
 def _planted() -> list[Sample]:
-    """Three days: an outage over a midnight, one that ends at it, a silence over it, and single bad scrapes."""
+    """Return three days: an outage over a midnight, one that ends at it, a silence over it, and single bad scrapes."""
     start_ms = FIRST_DAY * DAY_MS
     rng = random.Random(7)
     samples = []
@@ -57,7 +57,7 @@ def _of_day(samples: Iterable[Sample], number: int) -> list[Sample]:
 def _append(
     table: str | Path, samples: list[Sample], interval_ms: int = INTERVAL_MS, *, until_ms: int | None = None
 ) -> Appended:
-    """As the reduction hands runs over: none crosses midnight."""
+    """Append runs as the reduction does: none crosses midnight."""
     from sla_reports.reduction.daily_table import write_days
 
     days = sorted({at_ms // DAY_MS for _, at_ms, _ in samples})
@@ -80,7 +80,7 @@ def test_days_one_by_one_are_all_at_once(tmp_path: Path) -> None:
     samples, table = _planted(), tmp_path / "table"
     first_day = _of_day(samples, 0)
     late = [sample for sample in first_day if sample[0] == "a"]
-    # The last day first, then the first day without two of its series; what is late comes at the end, with its whole day.
+    # The last day first, then the first day without two of its series; late samples come at the end, with their whole day.
     for number, given in ((2, _of_day(samples, 2)), (0, late), (1, _of_day(samples, 1))):
         appended = _append(table, given)
         assert (appended.days, appended.replaced, appended.late) == ((DAYS[number],), (), ())
@@ -93,7 +93,7 @@ def test_days_one_by_one_are_all_at_once(tmp_path: Path) -> None:
 
 
 def test_two_jobs_at_once_do_not_tear_a_day(tmp_path: Path) -> None:
-    """Eight writers of two days: each day is afterwards that of one of them, whole, and none of the writes was lost half."""
+    """Eight writers of two days: afterwards each day is completely one writer's, and no write is lost in part."""
     from sla_reports.reduction.daily_table import read_runs
     from sla_reports.reduction.runs import runs_in
 
@@ -118,7 +118,7 @@ def test_what_an_export_lacks_or_brings_late_is_told_by_a_report_without_spark(t
     table, log = tmp_path / "table", tmp_path / "incidents.jsonl"
     log.write_text("")
     _append(table, whole)
-    # The same day once more is no news; then 30 samples are gone and 100 of another series are there.
+    # The same day again is no news; then 30 samples are gone and 100 of another series are new.
     assert _append(table, whole).late == ()
     told = Late(DAYS[0].isoformat(), 100, 30, 170)
     assert _append(table, whole[30:] + others).late == (told,)
@@ -136,7 +136,7 @@ def test_what_an_export_lacks_or_brings_late_is_told_by_a_report_without_spark(t
 
 
 def test_a_day_is_missing_until_it_is_there_whole(tmp_path: Path) -> None:
-    """A job that was down for a day catches up; what a day brings after it was written in part is not late."""
+    """A job that was down for a day catches up; samples after a partly written day are not late."""
     from sla_reports.reduction.daily_table import late_days, missing_days, stretches_of
 
     table, samples = tmp_path / "table", [sample for sample in _planted() if sample[0] == "a"]
@@ -174,7 +174,7 @@ def test_a_day_with_another_scrape_interval_keeps_its_own(tmp_path: Path) -> Non
         Run("a", 1.0, start_ms, start_ms + DAY_MS - 15_000, 5760),
         Run("a", 1.0, start_ms + DAY_MS, start_ms + 2 * DAY_MS - 60_000, 1440, 60_000),
     ]
-    # The usual one, as all samples together would tell it, and not that of a day with one sample.
+    # The usual interval of all samples together, not that of a day with one sample.
     _append(tmp_path / "t", [("a", start_ms + 2 * DAY_MS, 1.0)], 1_000)
     assert read_runs(tmp_path / "t", both).intervals_ms == {"a": 15_000}
 
@@ -205,7 +205,7 @@ def test_spark_reduces_days_into_the_table(spark: SparkSession, tmp_path: Path) 
 
 
 def _exported(path: Path, *, contradicted: range) -> Path:
-    """A day scraped each minute, always up; in `contradicted` minutes the same instant says down as well."""
+    """Return a day scraped each minute, always up; in `contradicted` minutes the same instant also has a down sample."""
     rows = [(minute, 1.0) for minute in range(24 * 60)] + [(minute, 0.0) for minute in contradicted]
     lines = [
         f"{series_of(GROUP_WRITABLE)} {value} {(one_day.START_MS + minute * INTERVAL_MS) / 1000}"
@@ -220,7 +220,7 @@ def _exported(path: Path, *, contradicted: range) -> Path:
 def test_conflicting_duplicates_are_the_same_figure_from_files_lake_and_table(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """70 minutes of one value and the other: 95.139 % from files and 99.275 % from the lake, which had chosen."""
+    """70 minutes of both values: it was 95.139 % from files and 99.275 % from the lake, which had chosen one."""
     from sla_reports.daily import append_days
     from sla_reports.readers import lake
     from sla_reports.readers.text import read_openmetrics

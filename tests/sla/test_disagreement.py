@@ -1,6 +1,6 @@
-"""Where sources disagree, are late, or lie at an edge: that is a figure of its own, and no time is counted twice or lost.
+"""Sources that disagree, are late, or lie at an edge: disputed time is a separate figure, and no time counts twice or is lost.
 
-Every case here once printed a wrong number. What is planted stands in the test; a day of scrapes is made of it by hand.
+Every case here once printed a wrong number. Each test has its planted outages, from which it builds a day of scrapes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ORDERS = GroupKey("default", "c", "orders")
 def _gauge(
     downs: Iterable[tuple[int, int]], *, step_ms: int = 15_000, until_ms: int = DAY_MS, from_ms: int = 0, **more: str
 ) -> list[Sample]:
-    """Scrapes that say down within `downs`."""
+    """Return scrapes that are down within `downs`."""
     name, closed = series_of(GROUP_WRITABLE, **more), list(downs)
     return [
         (name, at_ms, 0.0 if any(low <= at_ms < high for low, high in closed) else 1.0)
@@ -67,7 +67,7 @@ def _orders(summary: Summary) -> GroupFigures:
 
 @pytest.mark.parametrize("step_ms", [60_000, 15_000])
 def test_what_the_gauge_saw_longer_than_the_log_tells_does_not_vanish(step_ms: int) -> None:
-    """Twenty outages: two scrapes of each say down, the log tells of 2.5 s."""
+    """Twenty outages: two scrapes of each are down, the log has 2.5 s."""
     starts = [HOUR_MS // 2 * n + HOUR_MS for n in range(20)]
     samples = _gauge([(start, start + 2 * step_ms) for start in starts], step_ms=step_ms)
     told = _orders(_summary(samples, [_logged(start - 100, 2500.0) for start in starts], step_ms=step_ms))
@@ -95,12 +95,12 @@ def test_two_operator_pods_that_disagree_are_told_whatever_they_are_called(names
 
 
 def test_copies_that_are_scraped_at_other_times_do_not_disagree() -> None:
-    """Two Prometheus servers, 7 s apart: what one says first the other says at its next scrape."""
+    """Two Prometheus servers, 7 s apart: the second shows a change at its next scrape."""
     down = (2 * HOUR_MS, 2 * HOUR_MS + 60_000)
     samples = _gauge([down], prometheus_replica="a") + _gauge([down], from_ms=7_000, prometheus_replica="b")
     told = _orders(_summary(samples)).availability
     assert (told.down_ms, told.disputed_ms) == (60_000, 0)
-    # One scrape of one server alone: what it saw is kept.
+    # A single down scrape of one server still counts.
     blip = (2 * HOUR_MS, 2 * HOUR_MS + 5_000)
     samples = _gauge([blip], prometheus_replica="a") + _gauge([blip], from_ms=7_000, prometheus_replica="b")
     assert _orders(_summary(samples)).availability.down_ms == 15_000
@@ -114,7 +114,7 @@ def test_samples_that_contradict_each_other_at_one_time_are_disputed() -> None:
 
 
 def test_what_only_the_counter_knows_is_down_everywhere() -> None:
-    """Forty outages of 10 s, each between two scrapes: of the group, of its cluster, of its budget's last hours, of its causes."""
+    """Forty outages of 10 s between scrapes count in the group, the cluster, the budget's last hours and the causes."""
     rises = {DAY_MS - 60_000 * n: 10.0 for n in range(1, 41)}
     summary = _summary(_gauge([]) + _counter(rises))
     told = _orders(summary)
@@ -134,12 +134,12 @@ def test_clocks_that_are_twelve_minutes_apart_do_not_make_two_outages_of_one() -
     [incident] = told.incidents
     assert incident.skewed
     assert told.availability.down_ms == 120_000
-    # Nobody can prove that it was one outage: the gauge's time is disputed, so the worst case has it.
+    # There is no proof that it was one outage: the gauge's time is disputed, so the worst case has it.
     assert told.availability.disputed_ms == 120_000
 
 
 def test_clocks_that_are_apart_are_seen_also_where_another_outage_lies_in_the_shifted_time() -> None:
-    """One outage of 280 s, told 12 minutes late; by then the group was down once more, for one scrape."""
+    """One outage of 280 s, logged 12 minutes late; by then the group was down again, for one scrape."""
     late, seen, other = 12 * 60_000, (4 * HOUR_MS, 4 * HOUR_MS + 285_000), 4 * HOUR_MS + 13 * 60_000
     samples = _gauge([seen, (other, other + 15_000)])
     told = _orders(_summary(samples, [_logged(seen[0] + late, 280_000.0), _logged(other - 100, 2500.0)]))
@@ -148,7 +148,7 @@ def test_clocks_that_are_apart_are_seen_also_where_another_outage_lies_in_the_sh
 
 
 def test_a_log_by_another_clock_and_a_silence_do_not_make_two_outages_of_one_for_certain() -> None:
-    """The gauge saw an outage, the log tells one of its length 12 minutes later, when nothing was scraped: one, or two."""
+    """The gauge saw an outage, the log has one of its length 12 minutes later, in a silence: one outage, or two."""
     late, seen = 12 * 60_000, (4 * HOUR_MS, 4 * HOUR_MS + 120_000)
     quiet = [one for one in _gauge([seen]) if not seen[0] + late - 60_000 <= one[1] < seen[1] + late + 120_000]
     told = _orders(_summary(quiet, [_logged(seen[0] + late, 120_000.0)])).availability
@@ -156,7 +156,7 @@ def test_a_log_by_another_clock_and_a_silence_do_not_make_two_outages_of_one_for
 
 
 def test_an_outage_that_ends_where_the_shifted_one_begins_does_not_confirm_it() -> None:
-    """The gauge saw two outages; the log tells the second one 12 minutes too early, right after the first one."""
+    """The gauge saw two outages; the log has the second one 12 minutes too early, right after the first one."""
     early, first, second = (
         12 * 60_000,
         (4 * HOUR_MS, 4 * HOUR_MS + 60_000),
@@ -165,12 +165,12 @@ def test_an_outage_that_ends_where_the_shifted_one_begins_does_not_confirm_it() 
     told = _orders(_summary(_gauge([first, second]), [_logged(second[0] - early - 1000, 241_000.0)]))
     [incident] = told.incidents
     assert incident.skewed
-    # The first one was taken for the begin of the logged one: disputed, as the whole second one is.
+    # The first one was taken for the beginning of the logged one: disputed, as is the whole second one.
     assert (told.availability.down_ms, told.availability.disputed_ms) == (241_000, 240_000 + 59_000)
 
 
 def test_an_outage_that_began_in_a_silence_has_a_twin_as_long_as_it_may_have_been() -> None:
-    """The gauge saw the last 135 s of an outage after a silence of 5 min; the log tells of 195 s, 12 minutes later."""
+    """The gauge saw the last 135 s of an outage after a silence of 5 min; the log has 195 s, 12 minutes later."""
     late, seen = 12 * 60_000, (4 * HOUR_MS, 4 * HOUR_MS + 135_000)
     quiet = [one for one in _gauge([seen]) if not seen[0] - 300_000 <= one[1] < seen[0]]
     told = _orders(_summary(quiet, [_logged(seen[0] - 60_000 + late, 195_000.0)])).availability
@@ -204,7 +204,7 @@ def test_an_outage_over_the_edge_that_only_the_gauge_shows_is_one_of_the_period_
 
 
 def test_a_budget_that_is_spent_was_gone_at_the_moment_in_which_it_was_spent() -> None:
-    # 0.1 % of a day is 86.4 s: gone 86.4 s after the beginning of the first outage.
+    # 0.1 % of a day is 86.4 s: spent 86.4 s after the beginning of the first outage.
     told = _orders(_summary(_gauge([(HOUR_MS, HOUR_MS + 600_000), (9 * HOUR_MS, 9 * HOUR_MS + 600_000)])))
     assert told.budget.forecast is not None
     assert told.budget.forecast.gone_at_ms == HOUR_MS + 86_400
@@ -222,7 +222,7 @@ def test_labels_that_prometheus_renamed_make_no_second_group() -> None:
 
 def test_a_log_that_tells_of_an_outage_while_the_gauge_goes_on_saying_up_is_disputed() -> None:
     told = _orders(_summary(_gauge([]), [_logged(HOUR_MS, 400_000.0)])).availability
-    # Up to its detection nobody but the log can know; after it the gauge contradicts.
+    # Before the detection only the log can know; after it the gauge contradicts.
     assert (told.down_ms, told.disputed_ms) == (500, 399_500)
 
 

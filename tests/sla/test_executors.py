@@ -1,7 +1,7 @@
 """spark-submit to a real standalone cluster of two workers: byte for byte the report of a laptop, and the same daily table.
 
-Executors are processes of the workers, with working folders of their own. What only the driver has (its working folder, its
-modules by an import of its own, its session) is not there.
+Executors are processes of the workers, with their own working folders. They lack the driver's state (its working folder, its
+imported modules, its session).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.sla.planted.standalone import WORKERS, StandaloneCluster, process_env
 PERIOD = "2025-11-01"
 DAY = Month(groups=1, start_ms=one_day.DAY.start_ms, end_ms=one_day.DAY.end_ms, step_ms=60_000, incidents_per_group=3)
 BREACHED = 2
-# What is left out tells which files were read.
+# The removed lines name the files that were read.
 SAME = ("summary.json", "groups.csv", "incidents.jsonl", "runs.parquet")
 
 
@@ -60,7 +60,7 @@ def test_executors_elsewhere_make_the_report_of_a_laptop(spark: Any, tmp_path: P
     assert told[0]["master"] == cluster.url
     folders = {Path(one).relative_to(tmp_path / "cluster").parts[0] for one in told[0]["folders"]}
     assert folders == {f"work-{number}" for number in range(WORKERS)}
-    # What spark-submit was told, or Spark's own: nothing of a session on one machine alone.
+    # spark-submit's or Spark's own settings: none of a session on a single machine.
     assert (told[0]["page"].startswith("http://127.0.0.1"), told[0]["partitions"], told[0]["tasks"]) == (
         True,
         "200",
@@ -80,7 +80,7 @@ def test_executors_elsewhere_make_the_report_of_a_laptop(spark: Any, tmp_path: P
 
 
 def _submit(cluster: StandaloneCluster, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """As the image does it."""
+    """Submit as the image does."""
     command = [sys.executable, "-m", "sla_reports.pod_entrypoint", "submit", f"--master={cluster.url}"]
     command += [word for name, value in cluster.settings().items() for word in ("--conf", f"{name}={value}")]
     return subprocess.run(
@@ -89,5 +89,5 @@ def _submit(cluster: StandaloneCluster, folder: Path, *words: str) -> subprocess
 
 
 def _without_info(text: str) -> str:
-    """What Spark says before its session has been told to be quiet is not what went wrong."""
+    """Remove Spark's output from before its session's log level is set: it has no errors."""
     return "\n".join(line for line in text.splitlines() if " INFO " not in line)[-4000:]

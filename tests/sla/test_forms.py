@@ -1,4 +1,4 @@
-"""The same samples in each form that `--from` names, by the command line: one report, and it is what was planted."""
+"""The same samples in each form of `--from`, by the command line: all reports are equal to the planted month."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_every_form_by_the_command_line_is_one_report(tmp_path: Path) -> None:
     told = json.loads(done.stdout.splitlines()[-1])
     assert told.keys() == set(Form) - {Form.RUNS}, "runs are what `backfill` keeps, see test_report.py"
     lines = {form: json.loads(line) for form, line in told.items()}
-    # The export is of the operator alone. A lake counts no series of others.
+    # The export has only the operator's series. A lake counts no other series.
     foreign = {form: line.pop("foreign_series") for form, line in lines.items()}
     assert foreign == dict.fromkeys(foreign, 0) | {Form.LAKE: None}
     assert all(line == lines[Form.HTTP] for line in lines.values())
@@ -65,7 +65,7 @@ def test_every_form_by_the_command_line_is_one_report(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", [Form.OPENMETRICS, Form.LAKE])
 def test_a_task_elsewhere_is_told_whole_paths(form: Form, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An executor has a working folder of its own."""
+    """An executor has its own working folder."""
     monkeypatch.chdir(tmp_path)
     assert origin_of(form, [Path("day")], None).paths == (tmp_path / "day",)
 

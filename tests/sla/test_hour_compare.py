@@ -1,4 +1,4 @@
-"""The comparison behind `real_hour.py` finds each kind of difference; where there is none it says nothing."""
+"""The comparison behind `real_hour.py` finds each kind of difference, and reports none if there is none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BEGAN_MS = round(dt.datetime(2026, 11, 22, 8, tzinfo=dt.UTC).timestamp() * 1000)
 
 
 class Hour:
-    """A minute in which a master was lost at 9.5 s and writes were acknowledged again at 10.2 s, told rightly by everybody."""
+    """A minute with a master lost at 9.5 s and acknowledgements from 10.2 s on, correct in every source."""
 
     def __init__(self) -> None:
         acks_ms = [BEGAN_MS + at_ms for at_ms in range(0, 60_000, 100) if not 9_500 < at_ms < 10_200]
@@ -107,7 +107,7 @@ def test_a_client_that_stood_still_itself_saw_no_gap() -> None:
 
 
 def test_attempts_at_one_loss_are_one_incident() -> None:
-    """As the operator writes them: nobody to elect takes an epoch, and the next line begins with that one."""
+    """As in the operator's log: an attempt without a candidate takes an epoch, and the next line begins with that one."""
     hour = Hour()
     first = {**hour.line, "id": "default/orders/1@x", "outcome": "noEligibleReplica", "epochBefore": 1}
     del first["epoch"]

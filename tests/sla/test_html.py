@@ -1,4 +1,4 @@
-"""report.html: whole, escaped, the same bytes each time, and nothing of the summary is left out."""
+"""report.html: complete, escaped, deterministic, with all of the summary."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_what_comes_from_outside_is_text_and_nothing_else() -> None:
     root = _root(_page())
     names = {one.tag for one in root.iter()}
     assert not names & {"script", "i", "iframe", "object", "img", "link"}
-    # Of the bold ones all are our own figures.
+    # All bold ones are our own figures.
     assert all("n1" not in (one.text or "") for one in root.iter("b"))
     words = "".join(root.itertext())
     assert '<script>alert("1")</script>&]]>\ufffd' in words
@@ -79,7 +79,7 @@ def test_nothing_is_loaded_from_anywhere() -> None:
 
 
 def test_the_lowest_availability_is_the_figure_of_the_group_that_is_named() -> None:
-    """The worst group by its bounds was named with another figure than its own was: half an hour down, and two unknown hours."""
+    """The worst group by its bounds had another group's figure: half an hour down, and two unknown hours."""
     gauge = GROUP_WRITABLE
     runs = [
         *one_day.runs(gauge, one_day.ORDERS, (0, 1.0), (5, 0.0), (5.5, 1.0)),
@@ -95,7 +95,7 @@ def test_the_lowest_availability_is_the_figure_of_the_group_that_is_named() -> N
 
 
 def test_each_objective_is_named_with_its_window() -> None:
-    """A share alone promises nothing: 99.95 % of a day is 43 s, of thirty days 22 minutes."""
+    """A percentage needs its window: 99.95 % of a day is 43 s, of thirty days 22 minutes."""
     own = [
         Objective("orders", str(one_day.ORDERS), 0.95, BudgetWindow(30)),
         Objective("quiet", str(one_day.QUIET), 0.99, BudgetWindow(30, "month", "Asia/Shanghai")),
@@ -107,7 +107,7 @@ def test_each_objective_is_named_with_its_window() -> None:
     assert rows["default/c/orders"][1:5] == [
         "95.0000 %", "rolling 30 days", "2025-10-03 00:00:00 to 2025-11-02 00:00:00", "? undecidable",
     ]  # fmt: skip
-    # The month in Shanghai begins eight hours before the day in UTC does, and goes on after it.
+    # The month in Shanghai begins eight hours before the day in UTC, and continues after it.
     assert rows["default/c/quiet"][1:4] == [
         "99.0000 %", "calendar month (Asia/Shanghai)", "2025-10-31 16:00:00 to 2025-11-30 16:00:00",
     ]  # fmt: skip
@@ -123,7 +123,7 @@ def test_each_objective_is_named_with_its_window() -> None:
         " or the report's period"
     ) in words
     assert "of 1.4 min over the report's period" in words
-    # 5 % of thirty days, and not of this day.
+    # 5 % of thirty days, not of this day.
     assert rows["default/c/orders"][8:11] == ["2160.0 min", "15.3 min", "2144.7 min"]
 
 
@@ -203,7 +203,7 @@ def test_time_excluded_from_a_down_is_cut_out_of_it() -> None:
     told = summarise(Agreement(one_day.DAY, 0.999), Evidence(known.fleet, known.log, amendments=about))
     [hostile] = [one for one in told.groups if one.group == one_day.HOSTILE]
     assert [span.length_ms for span in counted_downs(hostile)] == [300_000, 540_000]
-    # The line of the budget ends where the budget does, and never rises.
+    # The budget's line ends with the budget, and never rises.
     root = _root(report_html(told, PROVENANCE))
     figure = next(one for one in root.iter("figure") if "alert" in (one[0].text or ""))
     path = next(one for one in figure.iter("path") if one.get("class") == "left").attrib["d"]

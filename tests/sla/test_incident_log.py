@@ -1,4 +1,4 @@
-"""The operator's incident logs: all pods', with what was rotated away and what is still open; what is no incident is told."""
+"""The operator's incident logs of all pods, with rotated files and open incidents; lines that are no incident are reported."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_note_of_what_has_ended_is_not_read_again(tmp_path: Path) -> None:
     ("worse", "better"),
     [
         ({"outcome": "interrupted", "censored": True}, {}),
-        # Seen on two nodes: the end of a switchover of 0.9 s could not be written, and the pod that took it over told of 5.7 s.
+        # Seen on two nodes: the end of a switchover of 0.9 s could not be written, and the pod that took over logged 5.7 s.
         ({"durationMilliseconds": 5695.3}, {"durationMilliseconds": 938.4}),
     ],
     ids=["not whole", "told later"],

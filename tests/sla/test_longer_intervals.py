@@ -1,7 +1,7 @@
-"""A series that is scraped more seldom from some hour on makes runs, not one run for each sample: the figures stay the same.
+"""A series with a longer scrape interval from some hour on makes runs, not one run for each sample: the figures stay the same.
 
 Measured before: a month of ten groups, a day at 15 s and then 60 s, was 3.5 million runs (118 s of processor time and 2.5 GiB for
-the report of a lake, no memory left for that of any other form); at 60 s all the month it is 1,940 runs (23 s).
+a lake's report, out of memory for any other form); at 60 s all the month it is 1,940 runs (23 s).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DOWN_MS, UP_MS = MIDNIGHT_MS + 30 * HOUR_MS + 1_200_000, MIDNIGHT_MS + 30 * HOUR
 
 
 def two_days() -> list[Sample]:
-    """A day at 15 s, then a day at 60 s in which a scrape is lost, the group is down once, and nothing is heard for ten minutes."""
+    """A day at 15 s, then a day at 60 s with a lost scrape, one downtime, and a silence of ten minutes."""
     times = [*range(MIDNIGHT_MS, MIDNIGHT_MS + DAY_MS, 15_000)]
     times += [*range(MIDNIGHT_MS + DAY_MS, MIDNIGHT_MS + 2 * DAY_MS, 60_000)]
     quiet_ms = MIDNIGHT_MS + 40 * HOUR_MS
@@ -73,16 +73,16 @@ USUAL_MS = 15_000
 GAP_MS = gap_limit_ms(USUAL_MS)
 KEY = GroupKey("n", "c", "orders")
 LONGER_MS = (40_000, 60_000, 61_000, 120_000, 300_000)
-# Of a part of a history, all of it at one interval; a part may end within an hour, or at its edge.
+# A part of a history at one interval; it may end within an hour, or at its edge.
 REST = (
     st.sampled_from([1, 20, 60, 61, 90, 180, 300]),  # minutes
     st.sampled_from([0, 0, 0, 1, 2, 15]),  # samples lost in the middle
-    st.sampled_from([0, 0, 1, 3]),  # samples in the middle that say down
+    st.sampled_from([0, 0, 1, 3]),  # down samples in the middle
 )
 
 
 def histories(*steps_ms: int) -> st.SearchStrategy[list[Part]]:
-    """Parts of a history, each at one of these intervals or at the usual one."""
+    """Draw parts of a history, each at one of these intervals or at the usual one."""
     return st.lists(st.tuples(st.sampled_from([USUAL_MS, *steps_ms]), *REST), min_size=1, max_size=6)
 
 
@@ -90,7 +90,7 @@ OFFSETS = st.sampled_from([0, 1, 7_000, 30_000])
 
 
 def history(parts: Iterable[Part], offset_ms: int) -> list[Sample]:
-    """A gauge whose interval changes, that loses samples, and that says down now and then."""
+    """Return a gauge whose interval changes, with lost samples and some downtime."""
     at_ms = MIDNIGHT_MS + offset_ms
     found: list[Sample] = []
     for step_ms, minutes, lost, down in parts:
@@ -122,7 +122,7 @@ def fleet_of(runs: Iterable[Run]) -> Fleet:
 def test_hours_at_a_longer_interval_say_what_their_single_samples_say(
     parts: list[Part], offset_ms: int, edge_ms: int
 ) -> None:
-    """What is up, down and unknown, where which interval held, when the series was scraped, and whether the group existed."""
+    """Compared are: up, down and unknown time, the interval of each stretch, scraped time, and the group's existence."""
     samples = history(parts, offset_ms)
     single, ranged = runs_of(samples, GAP_MS), by_ranges(samples)
     assert len(ranged) <= len(single)
@@ -144,7 +144,7 @@ def test_hours_at_a_longer_interval_say_what_their_single_samples_say(
 @settings(max_examples=examples(50, 200))
 @given(parts=histories(*LONGER_MS), offset_ms=OFFSETS)
 def test_between_two_longer_intervals_no_state_is_another_one(parts: list[Part], offset_ms: int) -> None:
-    """There a window of ten samples belongs to both: what is unknown may differ by these, what is known may not."""
+    """There a window of ten samples belongs to both: unknown time may differ by these, known time may not."""
     samples = history(parts, offset_ms)
     window = Window(samples[0][1], samples[-1][1] + 1)
     single, ranged = (

@@ -1,4 +1,4 @@
-"""Each measure against figures worked out by hand, against tables, or against its own definition, counted instant by instant."""
+"""Each measure against figures computed by hand, against tables, or against its own definition, instant by instant."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_month_has_the_hours_its_clocks_have() -> None:
     assert {day.length_ms // HOUR_MS for day in days} == {24, 25}
     zone = ZoneInfo("Europe/Berlin")
     assert all(dt.datetime.fromtimestamp(day.start_ms / 1000, zone).hour == 0 for day in days)
-    # A rolling period ends where it is told to, else at the last midnight before now.
+    # A rolling period ends at the given time, else at the last midnight before now.
     assert window_of("2d", "UTC", now_ms=DAY.length_ms * 9 + 5) == Window(7 * DAY.length_ms, 9 * DAY.length_ms)
     assert window_of("2d", "UTC", end_ms=HOUR_MS * 100) == Window(52 * HOUR_MS, 100 * HOUR_MS)
 
@@ -115,7 +115,7 @@ def test_availability_has_bounds_and_a_verdict() -> None:
 
 
 def test_what_no_scrape_and_no_line_told_the_counter_tells() -> None:
-    """The rise shows at 2 h: its hundred seconds lie before that, in time that is not down already."""
+    """The rise shows at 2 h: its hundred seconds lie before that, in time that is not yet down."""
     rises = [(HOUR_MS, 60_000.0), (2 * HOUR_MS, 100_000.0)]
     held = _line((HOUR_MS - 60_000, HOUR_MS, State.DOWN), (2 * HOUR_MS - 30_000, 2 * HOUR_MS, State.UNKNOWN))
     [late, early] = told_by_counter(ORDERS, held, rises, 40_000, interval_ms=15_000)
@@ -137,7 +137,7 @@ def test_exclusions_and_corrections_leave_a_trail(tmp_path: Path) -> None:
     held = _line((HOUR_MS, 6 * HOUR_MS, State.DOWN))
     account = amend(ORDERS, held, [one for one in read_amendments(file) if one.is_about(ORDERS)])
     told = availability(account.counted, [])
-    # Down 1 to 3 and 5 to 6, of which 2 to 3 is excluded, and 9 to 10 by correction; two hours do not count.
+    # Down 1 to 3 and 5 to 6, of which 2 to 3 is excluded, and 9 to 10 by a correction; two hours do not count.
     assert (told.down_ms, told.total_ms) == (3 * HOUR_MS, 22 * HOUR_MS)
     trail = [(one.amendment.state, one.up_ms, one.down_ms, one.unknown_ms) for one in account.audit]
     assert trail == [
@@ -245,7 +245,7 @@ def test_the_histogram_tells_bounds() -> None:
 
 
 def test_a_phase_that_got_another_name_is_one() -> None:
-    """An operator of before counted the time until enough members were in sync as `first_ack`."""
+    """An earlier operator logged the time until enough members were in sync as `first_ack`."""
     runs = [
         Run(series_of("brokergroup_failover_phase_seconds_bucket", phase=phase, le=bound), value, at_ms, at_ms, 1)
         for phase, rise in (("first_ack", 2.0), ("in_sync", 3.0))
@@ -305,7 +305,7 @@ def test_breakdowns_add_up() -> None:
     incidents = [_incident(0, 30, cause="crash"), _incident(0, 60, cause="oom"), _incident(90, None, cause="crash")]
     line = [Span(0, 60, State.DOWN), Span(60, 90, State.UP), Span(90, 100, State.DOWN)]
     shares = incidents_by(lambda one: one.cause, outages_of(line, incidents, Window(0, 100)), until_ms=100)
-    # Both were down at once: that time is the first one's, and is counted once.
+    # Both were down at once: that time belongs to the first one, and counts once.
     assert [(share.value, share.incidents, share.down_ms) for share in shares] == [("crash", 2, 40), ("oom", 1, 30)]
     assert sum(share.share for share in shares) == pytest.approx(1.0)
 
@@ -339,8 +339,8 @@ def writable(*runs: tuple[float, int, int]) -> list[Run]:
     return [Run(series, value, start, end, (end - start) // 10_000 + 1) for value, start, end in runs]
 
 
-# Broker 1 in zone a is master and seen for the last time at 390 s; from 420 s on it is broker 2 in zone b, from 700 s on that
-# one runs on another node.
+# Broker 1 in zone a is master, last seen at 390 s; from 420 s on it is broker 2 in zone b, which from 700 s on
+# runs on another node.
 RUNS = [
     *place(1, [(1.0, 0, 390_000), (0.0, 420_000, 1_000_000)], zone="a", node="n1", tenant="shop"),
     *place(2, [(0.0, 0, 410_000), (1.0, 420_000, 690_000)], zone="b", node="n2", tenant="shop"),

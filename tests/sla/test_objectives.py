@@ -1,4 +1,4 @@
-"""Objectives of single groups: from OpenSLO files and BrokerGroups, in the report, and what is refused."""
+"""Objectives of single groups: from OpenSLO files and BrokerGroups, in the report, and refused ones."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_open_slo_documents_and_broker_groups_are_read(tmp_path: Path) -> None:
 
 
 def test_each_window_that_the_kind_takes_is_one_that_the_reports_know(tmp_path: Path) -> None:
-    """The kind lists the words, `BudgetWindow` says what they mean: a word of one alone would be a group without a report."""
+    """The kind lists the words, `BudgetWindow` defines them: with a word of only one of them a group would have no report."""
     kind = yaml.safe_load((REPOSITORY / "crds" / "brokergroup.dev_brokergroups.yaml").read_text())
     [version] = kind["spec"]["versions"]
     words = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["slo"]["properties"]["window"][
@@ -167,7 +167,7 @@ def test_a_folder_without_an_objective_of_ours_is_refused(tmp_path: Path) -> Non
 
 
 def test_each_group_is_judged_by_its_own_objective() -> None:
-    """The day has a group that was down for a quarter of an hour, and one that never was."""
+    """The day has a group that was down for a quarter of an hour, and one that was always up."""
     window = BudgetWindow(1)
     own = [Objective("loose", str(one_day.ORDERS), 0.95, window), Objective("nobody", "x/y/z", 0.95, window)]
     before = {one.group: one.verdict for one in one_day.summary().groups}
@@ -186,7 +186,7 @@ def test_each_group_is_judged_by_its_own_objective() -> None:
 
 
 def test_an_objective_is_judged_over_its_own_window() -> None:
-    """99.9 % of the day was missed; of a month it is not known yet, for the other days have no data."""
+    """99.9 % of the day was missed; of a month it is still unknown, as the other days have no data."""
     found = {}
     for days in (1, 2, 30):
         own = [Objective("own", str(one_day.ORDERS), 0.95, BudgetWindow(days))]
@@ -257,7 +257,7 @@ def _fired(name: str, severity: str, group: str, description: str) -> dict[str, 
 
 @pytest.mark.real("prometheus")
 def test_promtool_judges_the_rules(tmp_path: Path) -> None:
-    """Of 60 minutes two are lost: 33 times what 99.9 % allow, a third of what 90 % do. Afterwards the short window is over."""
+    """Two of 60 minutes are lost: 33 times the budget of 99.9 %, a third of that of 90 %. Then the short window ends."""
     rules = tmp_path / "rules.yaml"
     rules.write_text(rules_text(OBJECTIVES), encoding="utf-8")
     checked = prometheus.promtool("check", "rules", str(rules))

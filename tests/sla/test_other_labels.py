@@ -1,6 +1,6 @@
 """Copies, renamed labels, changed intervals, groups born or gone within the period: through the command, by the daily table.
 
-What is planted are samples; the table is written by the kernel that makes runs of a lake's day, so that no Java is needed.
+The planted data are samples; the kernel that makes runs of a lake's day writes the table, so no Java is needed.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ def scrapes(
     labels: dict[str, str], value: Callable[[int], float] = UP, *, metric: str = GROUP_WRITABLE,
     from_ms: int = START_MS - MARGIN_MS, until_ms: int = START_MS + DAY_MS + MARGIN_MS, step_ms: int = MINUTE_MS,
 ) -> list[Sample]:  # fmt: skip
-    """A sample of the series each step."""
+    """Return a sample of the series each step."""
     name = series_text(metric, labels)
     return [(name, at_ms, value(at_ms)) for at_ms in range(from_ms, until_ms, step_ms)]
 
 
 def lost(labels: dict[str, str], *rises: tuple[int, float], **more: Any) -> list[Sample]:
-    """The counter of unavailable seconds, which rose at these times."""
+    """Return the counter of unavailable seconds, which rises at these times."""
     told = lambda at_ms: sum(by for when_ms, by in rises if when_ms <= at_ms)  # noqa: E731
     return scrapes({**labels, "cause": "crash"}, told, metric=UNAVAILABLE_SECONDS_TOTAL, **more)
 
 
 def down(low_ms: int, high_ms: int) -> Callable[[int], float]:
-    """A gauge that says down in between."""
+    """Return a gauge that is down in between."""
     return lambda at_ms: 0.0 if low_ms <= at_ms < high_ms else 1.0
 
 
 class Reporting:
     """Writes samples as a daily table and runs the command over it.
 
-    `by_hours`: hours at a longer interval are runs, as `sla backfill` writes them; without it each of their samples is one.
+    `by_hours`: hours at a longer interval are runs, as `sla backfill` writes them; without it each sample is a run.
     """
 
     def __init__(self, folder: Path, *, by_hours: bool = False) -> None:
@@ -69,7 +69,7 @@ class Reporting:
     def __call__(
         self, samples: Iterable[Sample], *words: str, interval_ms: int = MINUTE_MS, log: Iterable[dict[str, Any]] = ()
     ) -> tuple[int, str, dict[str, Any]]:
-        """Exit code, all that was said, and the last line."""
+        """Return exit code, the whole output, and the last line."""
         samples = list(samples)
         longer = longer_hours(samples, interval_ms) if self._by_hours else {}
         _write_table(self._folder / "runs", samples, Intervals(other_ms=interval_ms, longer=longer))
@@ -85,7 +85,7 @@ class Reporting:
         return done.exit_code, done.output, line
 
     def document(self, name: str) -> dict[str, Any]:
-        """A file of the report."""
+        """Return a file of the report."""
         found: dict[str, Any] = json.loads((self._folder / "out" / name).read_text())
         return found
 
@@ -107,12 +107,12 @@ def report(tmp_path: Path) -> Reporting:
 
 @pytest.fixture(params=[False, True], ids=["by samples", "by hours"])
 def reports(tmp_path: Path, request: pytest.FixtureRequest) -> Reporting:
-    """Both forms of what came at a longer interval than usual."""
+    """Both forms of samples at a longer interval than usual."""
     return Reporting(tmp_path, by_hours=request.param)
 
 
 def group(line: dict[str, Any], name: str = "orders", namespace: str = "shop") -> dict[str, Any]:
-    """One group of the last line."""
+    """Return one group of the last line."""
     found: dict[str, Any]
     [found] = [one for one in line["groups"] if (one["namespace"], one["broker_group"]) == (namespace, name)]
     return found
@@ -126,7 +126,7 @@ def group(line: dict[str, Any], name: str = "orders", namespace: str = "shop") -
     ],
 )  # fmt: skip
 def test_copies_by_any_label_count_once_and_are_told(reports: Reporting, label: str, values: tuple[str, str]) -> None:
-    """30 s down at noon, brought by two Prometheus servers that scrape 23 s apart: it was 60 s. Reports: radar #1734."""
+    """30 s down at noon, from two Prometheus servers that scrape 23 s apart: the report had 60 s. Reports: radar #1734."""
     first, second = ({**ORDERS, label: value} for value in values)
     samples = [
         *scrapes(first), *lost(first, (NOON_MS, 30.0)),
@@ -144,7 +144,7 @@ def test_copies_by_any_label_count_once_and_are_told(reports: Reporting, label: 
 
 
 def test_a_copy_that_was_away_and_one_that_came_late_double_and_hide_nothing(reports: Reporting) -> None:
-    """The first server ends at noon with 30 s told; the second began at 10:00, and alone sees the 40 s of 18:00."""
+    """The first server ends at noon with 30 s; the second began at 10:00, and only it has the 40 s of 18:00."""
     first, second = {**ORDERS, "replica_name": "a"}, {**ORDERS, "replica_name": "b"}
     rises = ((START_MS + 6 * HOUR_MS, 30.0), (START_MS + 18 * HOUR_MS, 40.0))
     samples = [
@@ -157,7 +157,7 @@ def test_a_copy_that_was_away_and_one_that_came_late_double_and_hide_nothing(rep
 
 
 def test_a_label_that_is_added_at_noon_makes_no_second_counter(report: Reporting) -> None:
-    """The counter goes on at 30 under another text: the old total is no rise."""
+    """The counter continues at 30 under another text: the old total is not a rise."""
     later = {**ORDERS, "region": "eu"}
     samples = [
         *scrapes(ORDERS, until_ms=NOON_MS), *lost(ORDERS, (START_MS + HOUR_MS, 30.0), until_ms=NOON_MS),
@@ -168,14 +168,14 @@ def test_a_label_that_is_added_at_noon_makes_no_second_counter(report: Reporting
 
 
 def test_operator_pods_add_what_each_of_them_counted(report: Reporting) -> None:
-    """Each pod closed an incident of its own: 30 s and 20 s are 50 s."""
+    """Each pod closed a different incident: 30 s and 20 s are 50 s."""
     other = {**ORDERS, "instance": "10.0.0.6:8080"}
     samples = [
         *scrapes(ORDERS), *scrapes(other), *lost(ORDERS, (NOON_MS, 30.0)), *lost(other, (NOON_MS + HOUR_MS, 20.0)),
     ]  # fmt: skip
     code, output, line = report(samples)
     assert (code, group(line)["down_ms"], line["warnings"]) == (0, 50_000, []), output
-    # One process under two addresses rises alike.
+    # One process under two addresses has equal rises.
     samples = [*scrapes(ORDERS), *scrapes(other), *lost(ORDERS, (NOON_MS, 30.0)), *lost(other, (NOON_MS, 30.0))]
     assert group(report(samples)[2])["down_ms"] == 30_000
 
@@ -183,7 +183,7 @@ def test_operator_pods_add_what_each_of_them_counted(report: Reporting) -> None:
 @pytest.mark.parametrize("label", ["region", "__tenant_id__", "kubernetes_namespace", "prometheus"])
 @pytest.mark.parametrize("instance", ["10.0.0.5:8080", "10.1.0.7:8080"])
 def test_two_groups_under_one_identity_are_refused_with_figures(report: Reporting, label: str, instance: str) -> None:
-    """One of two regions is down for two hours: no figure is that of either, and each can be had alone."""
+    """One of two regions is down for two hours: a joint figure would fit neither, and each is available alone."""
     first, second = {**ORDERS, label: "eu"}, {**ORDERS, label: "us", "instance": instance}
     samples = [*scrapes(first), *scrapes(second, down(NOON_MS, NOON_MS + 2 * HOUR_MS))]
     code, output, _ = report(samples)
@@ -194,14 +194,14 @@ def test_two_groups_under_one_identity_are_refused_with_figures(report: Reportin
     assert f"--match {label}=eu" in output
     code, output, line = report(samples, "--match", f"{label}=us")
     assert (code, group(line)["down_ms"]) == (2, 2 * HOUR_MS), output
-    # Said to be copies, they contradict each other: that time is disputed, with a word.
+    # Declared as copies they contradict each other: that time is disputed, with a warning.
     code, output, line = report(samples, "--replica-label", label)
     assert (code, group(line)["disputed_ms"]) == (3, 2 * HOUR_MS), output
     assert "contradict each other" in line["warnings"][0] or instance != ORDERS["instance"]
 
 
 def test_counters_that_contradict_each_other_are_two_groups(report: Reporting) -> None:
-    """Both gauges say up at every scrape; one of the two counted 30 s that the other knows nothing of."""
+    """Both gauges are up at every scrape; one counter has 30 s that the other lacks."""
     first, second = {**ORDERS, "region": "eu"}, {**ORDERS, "region": "us"}
     samples = [*scrapes(first), *scrapes(second), *lost(first, (NOON_MS, 30.0)), *lost(second)]
     code, output, _ = report(samples)
@@ -266,7 +266,7 @@ QUARTER_MS = 15_000
     ],
 )  # fmt: skip
 def test_an_interval_that_changes_is_judged_by_stretch(reports: Reporting, steps: tuple[tuple[int, int], ...]) -> None:
-    """It was unknown for as long as the longer one held. Reports: thanos #3010, #2737, grafana #30662, mimir #5509."""
+    """The time of the longer interval had been unknown. Reports: thanos #3010, #2737, grafana #30662, mimir #5509."""
     samples = _at_steps(steps)
     code, output, line = reports(samples, interval_ms=QUARTER_MS)
     assert (code, group(line)["unknown_ms"]) == (0, 0), output
@@ -275,7 +275,7 @@ def test_an_interval_that_changes_is_judged_by_stretch(reports: Reporting, steps
     assert [one["intervalMs"] for one in found] == longer
     for step in longer:
         assert f"shop/c/orders: scraped every {step / 1000:g} s instead of every 15 s for " in output
-    # Down in the stretch of the longer interval: seen, and as far off as that interval.
+    # Down in the stretch of the longer interval: found, with an error of that interval.
     low_ms = next(START_MS + hour * HOUR_MS for hour, step in steps if step != QUARTER_MS) + 2 * HOUR_MS
     _, output, line = reports(_at_steps(steps, down(low_ms, low_ms + 2 * HOUR_MS)), interval_ms=QUARTER_MS)
     assert group(line)["down_ms"] == pytest.approx(2 * HOUR_MS, abs=1), output
@@ -284,7 +284,7 @@ def test_an_interval_that_changes_is_judged_by_stretch(reports: Reporting, steps
 
 
 def _at_steps(steps: tuple[tuple[int, int], ...], value: Callable[[int], float] = UP) -> list[Sample]:
-    """Scraped at each step from its hour on; the first also before the day, the last after it."""
+    """Return scrapes at each step from its hour on; the first also before the day, the last after it."""
     begins = [START_MS + hour * HOUR_MS for hour, _ in steps]
     begins[0] -= max(MARGIN_MS, steps[0][1])
     ends = [*begins[1:], START_MS + DAY_MS + MARGIN_MS]
@@ -301,7 +301,7 @@ def _at_steps(steps: tuple[tuple[int, int], ...], value: Callable[[int], float] 
     (12, HOUR_MS, HOUR_MS),
 ])  # fmt: skip
 def test_a_silence_is_no_interval(reports: Reporting, at_hour: int, silence_ms: int, unknown_ms: int) -> None:
-    """Three scrapes lost at 15 s, three at 60 s, an hour at the change itself; one lost at 60 s is none."""
+    """Silences: three scrapes lost at 15 s, three at 60 s, an hour at the change itself; one lost scrape at 60 s is none."""
     quiet_ms = START_MS + at_hour * HOUR_MS
     samples = [
         one for one in _at_steps(((0, QUARTER_MS), (12, MINUTE_MS))) if not quiet_ms < one[1] < quiet_ms + silence_ms
@@ -311,7 +311,7 @@ def test_a_silence_is_no_interval(reports: Reporting, at_hour: int, silence_ms: 
 
 
 def test_scrapes_that_are_lost_by_chance_are_no_longer_interval(reports: Reporting) -> None:
-    """Of an hour at 15 s only every third to sixth scrape came, in no order."""
+    """Of an hour at 15 s only every third to sixth scrape came, irregularly."""
     kept = {number for number in range(240) if (number * number) % 17 in {0, 4, 13}}
     samples = [
         one
@@ -323,7 +323,7 @@ def test_scrapes_that_are_lost_by_chance_are_no_longer_interval(reports: Reporti
 
 
 def test_copies_in_a_stretch_of_a_longer_interval_are_not_disputed(reports: Reporting) -> None:
-    """Two servers, 40 s apart at 60 s: what the one sees first the other says within that interval."""
+    """Two servers, 40 s apart at 60 s: the second shows a change within that interval."""
     low_ms, high_ms = START_MS + 18 * HOUR_MS, START_MS + 18 * HOUR_MS + 10 * MINUTE_MS
     samples = []
     for number in (0, 1):
@@ -336,7 +336,7 @@ def test_copies_in_a_stretch_of_a_longer_interval_are_not_disputed(reports: Repo
 
 
 def test_copies_at_a_longer_interval_may_lose_a_scrape_and_are_no_two_groups(reports: Reporting) -> None:
-    """Down for two scrapes of the one server; the other lost one of its own then, and saw nothing."""
+    """Down for two scrapes of one server; the other lost a scrape then, and missed it."""
     low_ms = START_MS + 18 * HOUR_MS
     samples = []
     for number in (0, 1):
@@ -350,7 +350,7 @@ def test_copies_at_a_longer_interval_may_lose_a_scrape_and_are_no_two_groups(rep
 
 
 def test_a_group_that_is_born_at_noon_is_judged_from_noon_on(report: Reporting) -> None:
-    """Objectives of what is gone, or not there yet. Reports: kibana #198776."""
+    """Objectives of groups that are deleted or not yet created. Reports: kibana #198776."""
     code, output, line = report([*scrapes(ORDERS), *scrapes(PAYMENTS, from_ms=NOON_MS)])
     assert (code, line["verdict"]) == (0, "met"), output
     told = group(line, "payments")
@@ -373,14 +373,14 @@ def test_a_group_that_is_gone_while_its_target_goes_on_is_judged_up_to_then(repo
     code, output, line = reports([*scrapes(ORDERS), *scrapes(PAYMENTS, until_ms=NOON_MS + 1)])
     assert (code, group(line, "payments")["unknown_ms"]) == (0, 0), output
     assert "existed to 2026-10-01T12:00:00Z" in output
-    # The only group of an operator: its counters stay on the page.
+    # The operator's only group: its counters stay on the page.
     code, output, line = reports([*scrapes(PAYMENTS, until_ms=NOON_MS + 1), *lost(PAYMENTS)])
     assert (code, group(line, "payments")["unknown_ms"]) == (0, 0), output
 
 
 @pytest.mark.parametrize("until_hour", [12, 1])
 def test_a_target_that_vanishes_takes_its_groups_along_and_proves_nothing(report: Reporting, until_hour: int) -> None:
-    """The scrape of one operator broke; another operator's groups go on."""
+    """The scrape of one operator broke; another operator's groups continue."""
     until_ms = START_MS + until_hour * HOUR_MS + 1
     other = {**ORDERS, "broker_group": "billing", "instance": "10.9.9.9:8080"}
     samples = [*scrapes(ORDERS, until_ms=until_ms), *scrapes(PAYMENTS, until_ms=until_ms), *scrapes(other)]
@@ -394,7 +394,7 @@ def test_a_target_that_vanishes_takes_its_groups_along_and_proves_nothing(report
 def test_groups_that_all_begin_at_noon_may_have_been_there_before(report: Reporting) -> None:
     code, output, line = report([*scrapes(ORDERS, from_ms=NOON_MS), *scrapes(PAYMENTS, from_ms=NOON_MS + MINUTE_MS)])
     assert (code, group(line)["unknown_ms"]) == (3, 12 * HOUR_MS), output
-    # A minute after the operator's first scrape is no proof either: it may not have read the group's record yet.
+    # A minute after the operator's first scrape proves nothing either: it may not have read the group's record yet.
     assert group(line, "payments")["unknown_ms"] == 12 * HOUR_MS + MINUTE_MS
     assert "no sample before 2026-10-01T12:00:00Z (the first of them)" in output
     # Their creation time proves it.
@@ -410,7 +410,7 @@ def test_groups_that_all_begin_at_noon_may_have_been_there_before(report: Report
 
 
 def test_a_creation_time_before_the_period_forbids_a_birth(report: Reporting) -> None:
-    """Its operator was scraped without it until noon, but it had been made the day before: nobody saw it."""
+    """Its operator was scraped without it until noon, but it was created the day before: its state was unknown."""
     created = scrapes(
         PAYMENTS, lambda _: (START_MS - HOUR_MS) / 1000, metric=CREATED_TIMESTAMP_SECONDS, from_ms=NOON_MS
     )
@@ -442,7 +442,7 @@ def test_a_group_that_was_deleted_and_made_anew_did_not_exist_in_between(report:
     code, output, line = report(samples)
     assert (code, group(line, "payments")["unknown_ms"]) == (0, 0), output
     assert len(group(line, "payments")["existed"]) == 2
-    # Without the creation time a hole is a hole.
+    # Without the creation time the gap stays unknown.
     code, output, line = report([one for one in samples if not one[0].startswith(CREATED_TIMESTAMP_SECONDS)])
     assert (code, group(line, "payments")["unknown_ms"]) == (3, 3 * HOUR_MS), output
 
@@ -455,7 +455,7 @@ def test_a_group_that_was_gone_before_the_period_is_named_and_judged_nowhere(rep
 
 
 def test_rolling_days_are_a_period_of_the_command(tmp_path: Path) -> None:
-    """The help named `30d`, and the command refused it: what is missing now is the table, and not the period."""
+    """The help named `30d`, and the command refused it: now only the table is missing, not the period."""
     words = [
         "sla", "report", "--from", "runs", "--export", str(tmp_path / "none"), "--incidents",
         str(tmp_path / "log.jsonl"),

@@ -1,4 +1,4 @@
-"""The gauge and the log become one list: the log's times win, nothing the gauge saw is lost, what is open stays open."""
+"""Gauge and log become one list: the log's times win, all of the gauge's outages remain, open ones stay open."""
 
 from __future__ import annotations
 
@@ -61,16 +61,16 @@ LOG, GAUGE = "incident_log", "gauge"
 @pytest.mark.parametrize(
     ("downs", "length_ms", "told", "down_ms", "disputed_ms"),
     [
-        # The log wins on times; a scrape that says down before the log's begin is by another clock.
+        # The log's times win; a down scrape before the log's beginning comes from another clock.
         ([(105_000, 120_000)], 7000.0, [(100_000, 107_000, LOG, 1, False)], 7000, 0),
         ([(90_000, 105_000)], 7000.0, [(100_000, 107_000, LOG, 1, True)], 7000, 10_000),
-        # What no scrape saw and what the log does not know both count.
+        # Outages without a scrape and outages without a log entry both count.
         ([(600_000, 660_000)], 7000.0,
          [(100_000, 107_000, LOG, 1, False), (600_000, 660_000, GAUGE, INTERVAL_MS, False)], 67_000, 0),
-        # A long outage that a short entry explains in part; what is within two scrapes of an entry is no incident of its own.
+        # A long outage that a short entry explains in part; downtime within two scrapes of an entry is not a separate incident.
         ([(105_000, 705_000)], 7000.0, [(100_000, 107_000, LOG, 1, False)], 7000, 598_000),
         ([(90_000, 705_000)], 7000.0, [(100_000, 107_000, LOG, 1, True)], 7000, 10_000 + 598_000),
-        # An open entry ends where the gauge says so, and does not last until an outage much later.
+        # An open entry ends with the gauge's outage, and does not last until a much later one.
         ([(900_000, 915_000)], None,
          [(100_000, 101_000, LOG, INTERVAL_MS, False), (900_000, 915_000, GAUGE, INTERVAL_MS, False)], 16_000, 0),
         ([(105_000, 180_000), (900_000, 915_000)], None,
@@ -101,7 +101,7 @@ def test_attempts_at_one_loss_are_one_outage() -> None:
     cancelled = _logged(300_000, None, outcome="cancelled")
     other = replace(second, epoch_before=8)
     assert [one.id for one in whole_outages([other, first])] == [first.id, "again"]
-    # What the operator writes: that nobody can lead is an epoch too. Of any other outcome the next epoch had a master.
+    # As the operator writes it: an outcome without a candidate has an epoch too. After any other, the next epoch has a master.
     after = replace(second, epoch_before=7)
     assert len(whole_outages([after, replace(first, outcome="incomplete")])) == 2
     for following in (second, after):
@@ -132,9 +132,9 @@ def test_an_incident_counts_once_and_what_another_pod_closed_is_not_left_open() 
         ({"trigger": "silence"}, [Circumstance("drain", 0, 200_000, node="other")], "unknown"),
         ({"trigger": "silence"}, [Circumstance("drain", 0, 200_000, node="n1")], "drain"),
         ({"cause": "disk"}, [Circumstance("oom", 99_000, 99_000)], "disk"),
-        # The refused connection was seen at once, the kill for memory behind it a moment later.
+        # The refused connection showed at once, the OOM kill behind it a moment later.
         ({"cause": "crash", "trigger": "connectionRefused"}, [Circumstance("oom", 100_000, 100_000)], "oom"),
-        # What was done because of the incident does not explain it: the loss was believed at 101 s.
+        # An effect of the incident does not explain it: the loss was detected at 101 s.
         ({"trigger": "silence"}, [Circumstance("crash", 103_001, 103_001)], "unknown"),
         ({"trigger": "silence"}, [Circumstance("crash", 103_000, 103_000)], "crash"),
         # Another member's end is not this master's.
@@ -192,7 +192,7 @@ _TIMES = st.lists(st.tuples(st.integers(0, 200), st.integers(1, 40)), max_size=6
 
 @given(downs=_TIMES, unknowns=_TIMES, entries=_TIMES)
 def test_nothing_known_to_be_down_is_ever_lost(downs: Any, unknowns: Any, entries: Any) -> None:
-    """Every instant is accounted for; each logged outage is down, or disputed; a gauge's down far from any entry stays."""
+    """Every instant has a state; each logged outage is down or disputed; a gauge's downtime far from any entry stays."""
     scale = 15_000
     gauge = _gauge(
         *((start * scale, (start + length) * scale) for start, length in downs),
@@ -209,7 +209,7 @@ def test_nothing_known_to_be_down_is_ever_lost(downs: Any, unknowns: Any, entrie
         if any(start <= at_ms < (end or END_MS) for start, end in want_down):
             assert state in {State.DOWN, State.DISPUTED}
         elif seen is State.DOWN:
-            # Only what follows the last scrape that said down, and is nearer to an entry's end than a scrape interval, is up.
+            # Only time after the last down scrape, and nearer to an entry's end than a scrape interval, is up.
             near = any(start - 30_000 <= at_ms <= (end or END_MS) + INTERVAL_MS for start, end in want_down)
             assert state in {State.DOWN, State.DISPUTED} or near
         else:

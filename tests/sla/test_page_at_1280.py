@@ -1,4 +1,4 @@
-"""report.html in a real Chromium: at 1280 px nothing is cut off or scrolls sideways, also with long names and many figures."""
+"""report.html in a real Chromium at 1280 px: no clipped text and no sideways scrolling, also with long names and many figures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.real("browser"), pytest.mark.timeout(300)]
 
-# As people name theirs: DNS labels of up to 63 characters.
+# Realistic names: DNS labels of up to 63 characters.
 NAMES = ["orders", "payments-and-refunds-of-the-europe-west-region", "a" * 63]
 _SIDEWAYS = """() => [...document.querySelectorAll("html, body, body *")]
   .filter(one => one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).display !== "inline" && !one.closest("svg"))
@@ -35,7 +35,7 @@ _BEYOND = """() => [...document.querySelectorAll("body *")]
 
 
 def _page() -> str:
-    """Three groups of long names, each with incidents in the log and outside of it, and objectives of their own."""
+    """Three groups with long names, each with logged and unlogged incidents, and its own objectives."""
     groups = [GroupKey("default", "c", name) for name in NAMES]
     runs = [
         run

@@ -1,4 +1,4 @@
-"""A planted month comes out as it was planted: by the log to the millisecond, and by gauges and counters within their error."""
+"""The report equals the planted month: by the log to the millisecond, by gauges and counters within their error."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def fleet(planted: Planted) -> Fleet:
 
 @pytest.fixture(scope="module")
 def log(planted: Planted, tmp_path_factory: pytest.TempPathFactory) -> IncidentLogs:
-    """As the operator writes it and the reader reads it."""
+    """Write the log as the operator does, and read it."""
     return read_logs([write_incident_log(planted, tmp_path_factory.mktemp("log") / "incidents.jsonl")])
 
 
@@ -80,7 +80,7 @@ def test_what_nothing_proves_is_unknown_and_tells_what_was_near(
     ]
     assert {one.circumstances for one in found if one.cause == "unknown"} == {("DiskPressure", "OOMKilled")}
     partitions = {one.circumstances for one in found if one.cause == "partition"}
-    # The other one is proven by the log itself, whatever was near.
+    # The log itself proves the other one, regardless of circumstances nearby.
     assert partitions == {("NodeReachableAgain",), ()}
     assert sum(one.cut_off for one in planted.incidents) == 2
 
@@ -90,10 +90,10 @@ def test_without_the_log_gauge_and_counter_are_within_their_error(planted: Plant
         told = figures.availability
         ours = [one for one in planted.incidents if one.group == figures.group.broker_group]
         down_ms = sum(one.in_sync_ms - one.fault_ms for one in ours)
-        assert len(figures.incidents) < len(ours)  # a scrape a minute misses most: why counts never come from a gauge
+        assert len(figures.incidents) < len(ours)  # a scrape each minute misses most outages
         assert told.source in (Source.COUNTER, Source.GAUGE)
         silent_ms = sum(gap.end_ms - gap.start_ms for gap in planted.gaps)
         assert abs(told.down_ms - down_ms) <= told.error_ms + silent_ms
-        # Where the counter tells, it lacks only what was reset before it was scraped.
+        # The counter lacks only seconds that were reset before a scrape.
         assert figures.counter_ms is not None
         assert figures.counter_ms <= down_ms + 1

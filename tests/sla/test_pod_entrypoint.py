@@ -1,4 +1,4 @@
-"""The image's entry point: what Spark's two words, our own one and anybody's command become."""
+"""The image's entry point: the processes for Spark's two words, our own one, and any other command."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_an_executor_is_told_all_that_spark_said() -> None:
 
 @pytest.mark.real("java")
 def test_an_executors_class_path_begins_as_spark_submits() -> None:
-    """The class archive is made by that one, and fits no other beginning."""
+    """spark-submit creates the class archive, which fits only the same beginning of the class path."""
     command = [*command_of(["submit"], {}), "--version"]
     environment = {**os.environ, "SPARK_PRINT_LAUNCH_COMMAND": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250, check=True)
@@ -95,7 +95,7 @@ def test_a_pod_that_spark_told_nothing_says_what_is_missing(words: list[str], va
 
 
 def _wait_for(program: str) -> subprocess.Popen[str]:
-    """The wrapper around a shell in place of spark-submit."""
+    """Run the wrapper around a shell in place of spark-submit."""
     wait = f"submission.wait_for_driver(['sh', '-c', {program!r}], dict(os.environ))"
     words = f"import os, sys; from sla_reports import pod_entrypoint as submission; sys.exit({wait})"
     return subprocess.Popen(
@@ -110,9 +110,9 @@ def _wait_for(program: str) -> subprocess.Popen[str]:
         (ENDED.format(0), 0, 0),
         (ENDED.format(2), 0, 2),
         (ENDED.format(137), 0, 137),
-        # It could not even submit.
+        # The submission itself failed.
         ("", 1, 1),
-        # The driver goes on and nobody waits for it: that is no report yet.
+        # The driver continues without a waiting process: there is no report yet.
         ("26/11/22 12:00:00 INFO Client: Deployed Spark application\n", 0, 1),
     ],
 )

@@ -1,4 +1,4 @@
-"""Samples reduced in whatever order, parts and form give what a plain loop gives: of a frame, and of a lake where its files are."""
+"""The reduction in any order, parts and form equals a plain loop: of a frame, and of a lake at its files."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_runs_that_overlap_are_refused() -> None:
 
 @pytest.mark.real("java")
 @pytest.mark.timeout(600)
-# Nothing is shrunk: each try is a Spark job of a second.
+# No shrinking: each attempt is a Spark job of a second.
 @settings(max_examples=examples(4), suppress_health_check=list(HealthCheck), phases=[Phase.generate])
 @given(samples=fleets(25), partitions=st.integers(1, 5))
 def test_of_a_frame_spark_finds_what_a_plain_loop_finds(

@@ -1,4 +1,4 @@
-"""The report says exactly what was planted, in text and in files that are the same bytes each time."""
+"""The report equals the planted data exactly, in text and in deterministic files."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def _partition(started_at: str, ended_at: str) -> str:
 def test_planted_outages_come_out_in_text_and_files(spark: Any, tmp_path: Path) -> None:
     from sla_reports.report import Request, as_text, make_report, result_line
 
-    # 04:40:00 UTC is the first sample. orders is down from 20 to 30, which the log knows better, and once unseen at 40.
+    # 04:40:00 UTC is the first sample. orders is down from 20 to 30, more exactly in the log, and once without a sample at 40.
     orders = [(float(second), 0.0 if 20 <= second < 30 else 1.0) for second in range(61)]
-    # payments is scraped until 30, then not before 50: 20 s nobody knows about.
+    # payments is scraped until 30, then not before 50: 20 s are unknown.
     payments = [(float(second), 1.0) for second in (*range(31), *range(50, 61))]
     rises = [(0.0, 100.0), (30.0, 109.5), (41.0, 109.9)]
     counter = _series(UNAVAILABLE_SECONDS_TOTAL, "orders", rises, cause="silence", instance="a")
@@ -153,13 +153,13 @@ def test_what_is_missing_at_the_end_is_unknown_unless_the_period_still_runs(spar
 
 
 def _samples() -> list[tuple[str, dict[str, str], int, float]]:
-    """A day scraped every minute: down from 05:00 to 05:10; the slaves lag by 100 and 700, at noon by 900 and 4000 bytes."""
+    """Return a day scraped every minute: down from 05:00 to 05:10; slaves lag by 100 and 700, at noon by 900 and 4000 bytes."""
     found = []
     for minute in range(24 * 60):
         at_ms = one_day.START_MS + minute * MINUTE_MS
         found.append((GROUP_WRITABLE, LABELS, at_ms, 0.0 if 300 <= minute < 310 else 1.0))
         lags = (0.0, 900.0, 4000.0) if minute == 720 else (0.0, 100.0, 700.0)
-        # At one o'clock the master is there alone.
+        # At one o'clock only the master runs.
         for broker_id, lag in list(enumerate(lags))[: 1 if minute == 60 else 3]:
             found.append((REPLICA_LAG_BYTES, {**LABELS, "broker_id": str(broker_id)}, at_ms, lag))
     return found

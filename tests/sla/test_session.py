@@ -1,4 +1,4 @@
-"""What is told of a running job, and that nothing is told, and nothing runs, after it."""
+"""Progress of a running job; after the job there is no output and no process."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_only_what_changed_is_told_and_time_counts_from_the_stages_begin() -> No
 
 
 class _Stages:
-    """One stage more each time it is asked."""
+    """One more stage at each query."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -88,7 +88,7 @@ def test_a_job_that_is_over_at_once_is_not_told_of() -> None:
 
 
 class _Gone:
-    """A session whose JVM does not answer any more."""
+    """A session whose JVM has stopped answering."""
 
     @property
     def sparkContext(self) -> _Gone:  # noqa: N802 - Spark's name
@@ -106,7 +106,7 @@ def test_a_spark_that_is_gone_is_no_error() -> None:
 
 
 def _job(archive: Path, classes: Path) -> subprocess.CompletedProcess[str]:
-    """A session and a job in a process of their own; the JVM writes down where each class came from."""
+    """Run a session and a job in a separate process; the JVM logs the source of each class."""
     environment = {**os.environ, ARCHIVE_VARIABLE: str(archive), "JDK_JAVA_OPTIONS": f"-Xlog:class+load:file={classes}"}
     return subprocess.run(
         [sys.executable, "-c", A_JOB], env=environment, capture_output=True, text=True, timeout=400, check=False
@@ -114,7 +114,7 @@ def _job(archive: Path, classes: Path) -> subprocess.CompletedProcess[str]:
 
 
 def _from_archive(classes: Path) -> int:
-    """Classes that a dynamic archive gave. JDK_JAVA_OPTIONS is read by spark-submit's launcher too: the last JVM wrote it."""
+    """Return the classes from a dynamic archive. spark-submit's launcher reads JDK_JAVA_OPTIONS too: the last JVM wrote the log."""
     return sum("shared objects file (top)" in line for line in classes.read_text(errors="replace").splitlines())
 
 
@@ -132,14 +132,14 @@ def test_spark_starts_from_the_archive_and_without_one_that_fits(
     )
     assert (made.returncode, made.stdout) == (0, f"{archive}\n"), made.stderr
     assert {path.name for path in archive.parent.iterdir()} == {"spark.jsa", "spark.jsa.size"}
-    # In the image root makes it and another user reads it.
+    # In the image root creates it and another user reads it.
     assert archive.stat().st_mode & 0o004
 
     done = _job(archive, tmp_path / "classes.log")
     assert (done.returncode, done.stdout) == (0, "10\n"), done.stderr
     assert _from_archive(tmp_path / "classes.log") > 5_000
 
-    # One of another JDK is no archive to this one, like this: it goes on without a word.
+    # Another JDK's archive is invalid for this one, like this file: the JVM silently continues.
     other = _archive_of(tmp_path / "other.jsa", "none of ours" * 1000)
     assert jvm_options(other) != ""
     done = _job(other, tmp_path / "other.log")

@@ -1,4 +1,4 @@
-"""What held when: checked instant by instant against the rule in one sentence, and how several lines become one."""
+"""States over time: checked instant by instant against the rule in one sentence, and the merge of several lines."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_each_instant_has_the_state_of_the_rule(samples: list[Sample], data: st.
     seen = [(at_ms, value) for _, at_ms, value, _ in instants(samples)]
     first, last = seen[0][0], seen[-1][0]
     start = data.draw(st.integers(first - 5000, last))
-    # A window that ends before the last sample is told of it too: what follows decides how long a sample holds.
+    # A window that ends before the last sample gets that one too: the next sample decides how long one holds.
     window = Window(start, data.draw(st.integers(max(start + 1, last - 5000), last + 5000)))
     spans = spans_of(runs_of(samples, GAP_MS), window, at_least(1), GAP_MS)
     assert (spans[0].start_ms, spans[-1].end_ms) == (window.start_ms, window.end_ms)
@@ -67,7 +67,7 @@ def test_each_instant_has_the_state_of_the_rule(samples: list[Sample], data: st.
 
 @st.composite
 def _lines(draw: st.DrawFn) -> list[list[Span]]:
-    """Some lines over one window."""
+    """Draw some lines over one window."""
     found = []
     for _ in range(draw(st.integers(1, 5))):
         edges = sorted({0, 100, *draw(st.lists(st.integers(1, 99), max_size=8))})
@@ -94,7 +94,7 @@ def test_a_counter_rises_over_resets_and_gaps() -> None:
     runs = _run("c", (0, 5.0), (10, 7.0), (20, math.nan), (30, 2.0), (90, 3.5))
     assert increase(runs, Window(0, 100), began_ms=None) == Increase(2 + 2 + 1.5, 1)
     assert increase(runs, Window(0, 100), began_ms=0) == Increase(5.5, 1)
-    # There since before its first sample: it was zero when the group was first seen.
+    # The counter existed before its first sample: it was zero at the group's first sample.
     assert increase(runs, Window(0, 100), began_ms=-1) == Increase(10.5, 1)
     assert increase(runs, Window(20, 31), began_ms=None) == Increase(2.0, 1)
 

@@ -1,4 +1,4 @@
-"""The whole way: samples through the kernel to the figures of a report, against plain loops; and one planted day by hand."""
+"""End to end: samples through the kernel to a report's figures, against plain loops; and one planted day by hand."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ GAP_MS = gap_limit_ms(INTERVAL_MS)
 
 @st.composite
 def clusters(draw: st.DrawFn) -> dict[str, list[Sample]]:
-    """The gauges of five groups of one cluster."""
+    """Draw the gauges of five groups of one cluster."""
     return {name: draw(histories(series_of(GROUP_WRITABLE, name))) for name in "abcde"}
 
 
@@ -44,7 +44,7 @@ def clusters(draw: st.DrawFn) -> dict[str, list[Sample]]:
 @given(lines=clusters(), cut=st.integers(0, 600_000), length=st.integers(1, 900_000))
 def test_figures_are_those_of_plain_loops(lines: dict[str, list[Sample]], cut: int, length: int) -> None:
     samples = [sample for line in lines.values() for sample in line]
-    # Read in two parts that share nothing, each reduced alone, then stitched.
+    # Read in two disjoint parts, each reduced alone, then joined.
     halves = [[one for one in samples if (one[1] < START_MS + cut) is early] for early in (True, False)]
     intervals = Intervals(other_ms=INTERVAL_MS)
     pieces = [piece for half in halves if half for piece in day_pieces(partial(batches_of, half), intervals)]
@@ -68,7 +68,7 @@ ORDERS = GroupKey("default", "c", "orders")
 
 
 def _gauge(metric: str, group: str, changes: dict[int, float], first: float) -> list[Sample]:
-    """Scrapes of a day of a gauge that has a value from each instant on."""
+    """Return scrapes of a day of a gauge with a value from each instant on."""
     value, samples, pending = first, [], sorted(changes.items())
     for at_ms in range(0, END_MS, SCRAPE_MS):
         while pending and pending[0][0] <= at_ms:
@@ -78,7 +78,7 @@ def _gauge(metric: str, group: str, changes: dict[int, float], first: float) -> 
 
 
 def _planted(*, with_log: bool = True) -> Evidence:
-    """One day: a crash of 7 s that no scrape sees, an outage of 10 min that is logged, a switchover, and one nobody logged."""
+    """One day: a crash of 7 s between scrapes, a logged outage of 10 min, a switchover, and an unlogged outage."""
     hour = HOUR_MS
     samples = _gauge(GROUP_WRITABLE, "orders", {2 * hour + 1: 0.0, 2 * hour + 600_001: 1.0}, 1.0)
     samples += _gauge(GROUP_WRITABLE, "payments", {5 * hour: 0.0, 5 * hour + 90_000: 1.0}, 1.0)
@@ -134,13 +134,13 @@ def test_a_planted_day_is_told_to_the_millisecond() -> None:
 def test_without_a_log_the_counter_tells_what_the_gauge_missed() -> None:
     orders = _figures(_planted(with_log=False))["orders"]
     assert [one.source.value for one in orders.incidents] == ["gauge"]
-    # 7.5 s are within the gauge's own error of half a minute: not told apart from it.
+    # 7.5 s are within the gauge's own error of half a minute.
     assert (orders.availability.down_ms, orders.availability.source.value) == (600_000, "gauge")
 
 
 def test_what_ended_before_the_window_is_not_counted_into_it() -> None:
     evidence = _planted()
-    # The window begins in the middle of the outage of ten minutes; the counter is raised by all of it when it ends.
+    # The window begins in the middle of the outage of ten minutes; at its end the counter rises by all of it.
     window = Window(2 * HOUR_MS + 300_000, END_MS)
     orders = next(one for one in summarise(Agreement(window, 0.9), evidence).groups if one.group == ORDERS)
     assert (orders.availability.down_ms, orders.availability.source.value) == (300_500, "incident_log")
@@ -156,7 +156,7 @@ def test_an_exclusion_takes_an_incident_out_of_every_measure() -> None:
     assert (orders.availability.down_ms, orders.availability.total_ms) == (7_500, 23 * HOUR_MS)
     assert orders.recovery.total.max_ms == 7_000
     assert [(one.down_ms, one.up_ms) for one in orders.audit] == [(600_000, HOUR_MS - 600_000)]
-    # It is about one group only, so the cluster's account is not touched.
+    # It concerns only one group, so the cluster's account stays.
     assert told[""].clusters[0].ordered_write.down_ms == 607_500 + 90_000
 
 
@@ -167,5 +167,5 @@ def test_a_window_still_running_ends_where_the_data_ends() -> None:
     assert orders.availability.down_ms == 7_000 + 300_000
     assert orders.availability.total_ms == 2 * HOUR_MS + 300_000
     assert orders.budget.forecast.spent_ms > orders.budget.spent_ms
-    # The log tells of an end after the data's: up to there it is open.
+    # The log's end is after the data's: within the data it is open.
     assert orders.recovery.total.censored == 1

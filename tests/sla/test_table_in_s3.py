@@ -40,7 +40,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def _job(number: int, first: int) -> None:
-    """What a job of its own process writes again and again: a day and half of the next, with as many groups as its number says."""
+    """Repeatedly write a day and half of the next in a separate process, with the job's number of groups."""
     samples = [one for group in range(number) for one in gauge(f"orders-{group}", first + 2)]
     begin_ms, half_ms = START_MS + first * DAY_MS, START_MS + first * DAY_MS + DAY_MS * 3 // 2
     for _ in range(WRITES):
@@ -48,7 +48,7 @@ def _job(number: int, first: int) -> None:
 
 
 def test_jobs_that_write_at_once_tear_no_day(table: str) -> None:
-    """Three processes write the same two days, a reader looks all the while: it never sees runs or figures of two jobs."""
+    """Three processes write the same two days while a reader polls: it never sees runs or figures of two jobs."""
     write(table, gauge("orders-0", 2))
     program = "import sys; from tests.sla.test_table_in_s3 import _job; _job(int(sys.argv[1]), 0)"
     jobs = [
@@ -61,7 +61,7 @@ def test_jobs_that_write_at_once_tear_no_day(table: str) -> None:
     assert [(job.wait(), job.communicate()[1][-2000:]) for job in jobs] == [(0, "")] * JOBS
     seen.add(_groups(table))
     assert seen <= {1, *range(2, 2 + JOBS)}
-    # Nothing of a job that had lost a race is left: each write is one version.
+    # A job that lost a race leaves no data: each write is one version.
     assert DeltaTable(table).version() == 1 + JOBS * WRITES
     last = _groups(table)
     near = read_runs(table, Window(START_MS, START_MS + DAY_MS)).runs
@@ -72,7 +72,7 @@ def test_jobs_that_write_at_once_tear_no_day(table: str) -> None:
 
 
 def _groups(table: str) -> int:
-    """How many groups one version of the table has, which is the same in every kind of row of both days."""
+    """Return the number of groups in one version of the table, equal in every kind of row of both days."""
     known = DeltaTable(table).to_pyarrow_table(columns=["day", "kind", "broker_group"])
     found: dict[tuple[str, str], set[str]] = {}
     for row in known.to_pylist():
@@ -84,7 +84,7 @@ def _groups(table: str) -> int:
 
 
 def test_days_side_by_side_and_a_job_that_is_killed(table: str) -> None:
-    """Two jobs of neighbouring days make each other's figures anew; of a job that is killed either all is there or nothing."""
+    """Two jobs of neighbouring days update each other's figures; a killed job leaves all of its data or none."""
     program = "import sys; from tests.sla.test_table_in_s3 import _job; _job(1, int(sys.argv[1]))"
     jobs = [
         subprocess.Popen([sys.executable, "-c", program, str(day)], cwd=ROOT, stderr=subprocess.DEVNULL)

@@ -1,4 +1,4 @@
-"""A written report read back: the same incidents and runs, the same replay, and an incident told whole. No Spark."""
+"""A written report read back: the same incidents and runs, the same replay, and a complete incident. No Spark."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ UTC = ZoneInfo("UTC")
 ORDERS = GroupKey("default", "c", "orders")
 DAY = Window(0, 86_400_000)
 HOUR_MS = 3_600_000
-# The master is silently lost for an hour; half an hour later its successor crashes for ten minutes. A slave is away at 10 h.
+# The master is silently lost for an hour; half an hour later its successor crashes for ten minutes. A slave is down at 10 h.
 LOSSES = {
     ORDERS: [
         Loss(HOUR_MS, 2 * HOUR_MS, master=True, detection_ms=3000, switch_ms=500, silent=True),
@@ -87,7 +87,7 @@ def test_a_replay_of_the_files_is_that_of_the_figures(folder: Path, report: Writ
     assert rest == [replay(losses, one_day.DAY, setup) for setup in others]
     lines = table.as_table(observed, rest, table.measured_down_ms(report)).splitlines()
     assert lines[1].startswith("observed: 3 replicas, minInSync 1, 1 zone ")
-    # One replica is down while it is away: an hour after the crash, which three were over in 3.5 s.
+    # One replica means an hour of downtime after the crash; with three it was 3.5 s.
     assert "1 replica, minInSync 1, 1 zone" in lines[2]
     assert rest[0].down_ms > observed.down_ms
     assert f"{(rest[0].availability - observed.availability) * 100:+.4f}" in lines[2]
@@ -104,7 +104,7 @@ def test_a_replay_of_the_files_is_that_of_the_figures(folder: Path, report: Writ
 
 
 def test_the_same_setup_is_predicted_as_it_was_observed(folder: Path, report: WrittenReport) -> None:
-    """What the model leaves out (outages without a log, switchovers) is in every line, and said."""
+    """Every line includes the cases outside the model (outages without a log, switchovers), and states them."""
     fleet = read_fleet(folder)
     observed, rest = table.outcomes_of(report, fleet, Setup(3), [Setup(3), Setup(5)])
     measured_ms = sum(figures.availability.down_ms for figures in one_day.summary().groups)
@@ -157,7 +157,7 @@ def test_what_is_open_or_in_no_log_is_told_so(report: WrittenReport) -> None:
     text = explain(report, incident, UTC)
     assert "cause   unattributed: no incident log has it" in text
     assert "source  the gauge alone" in text
-    # A terminal gets nothing that it would obey.
+    # A terminal gets no control characters.
     assert "\x00" not in text
     assert all(one.isprintable() or one == "\n" for one in text)
 
@@ -197,7 +197,7 @@ def test_the_same_figures_make_the_same_bytes(folder: Path, tmp_path: Path) -> N
 
 
 def test_the_groups_that_got_worse_come_first_with_the_causes(folder: Path, tmp_path: Path) -> None:
-    """The day after: orders is well, and the quiet group is not scraped any more."""
+    """The next day: orders is up, and the quiet group is no longer scraped."""
     well = [run for run in one_day.all_runs() if 'broker_group="quiet"' not in run.series]
     fleet = Fleet(by_series(well), gap_ms=gap_limit_ms(one_day.SCRAPE_MS))
     told_later = summarise(Agreement(one_day.DAY, 0.999), Evidence(fleet, []))
@@ -211,7 +211,7 @@ def test_the_groups_that_got_worse_come_first_with_the_causes(folder: Path, tmp_
     assert orders["downMs"] == orders["after"]["downMs"] - orders["before"]["downMs"]
     assert orders["before"]["outages"] == 3
     assert orders["after"]["outages"] == 1
-    # The log knew causes; without it what the gauge saw is unattributed, and the known ones are gone.
+    # The log had causes; without it the gauge's outages are unattributed, and the known causes are gone.
     assert orders["outageMsByCause"]["unattributed"] == 900_000
     assert all(ms < 0 for cause, ms in orders["outageMsByCause"].items() if cause != "unattributed")
     assert (quiet["after"], quiet["downMs"]) == (None, None)
@@ -222,15 +222,15 @@ def test_the_groups_that_got_worse_come_first_with_the_causes(folder: Path, tmp_
 @pytest.mark.parametrize(
     ("setup", "down_ms", "one_copy_ms", "stranded"),
     [
-        # One replica: down as long as it is away; a slave it has not is not lost.
+        # One replica: down as long as the replica is; there is no slave to lose.
         (Setup(1), HOUR_MS, 24 * HOUR_MS, 2),
-        # Two: the second loss finds nobody, until the one that is back first is back; one copy as long as one is away.
+        # Two: the second loss finds no candidate until the first member returns; one copy as long as one is down.
         (Setup(2), 3500 + 600_000, HOUR_MS + 60_000, 1),
         (Setup(3), 3500 + 500, 600_000, 0),
-        # Strict on three: writes are refused while two are away.
+        # Strict on three: writes are refused while two are down.
         (Setup(3, min_in_sync=2), 3500 + 600_000, 600_000, 0),
         (Setup(5, min_in_sync=3), 3500 + 500, 0, 0),
-        # Fast: nobody is waited for, so what is acknowledged has one copy at any time.
+        # Fast: no slave is waited for, so an acknowledged message may have only one copy at any time.
         (Setup(3, master_alone=True), 3500 + 500, 24 * HOUR_MS, 0),
         (Setup(3, silence_timeout_ms=10_000), 10_500 + 500, 600_000, 0),
     ],
@@ -255,7 +255,7 @@ def test_a_setup_nobody_can_have_is_refused() -> None:
 
 
 def _runs(metric: str, *points: tuple[int, float]) -> list[Run]:
-    """A gauge scraped every 10 s with a value from each of the instants on."""
+    """Return the runs of a gauge scraped every 10 s with a value from each of the instants on."""
     series = series_of(metric)
     ends = [at_ms for at_ms, _ in points[1:]] + [DAY.end_ms]
     return [

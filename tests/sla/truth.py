@@ -1,11 +1,11 @@
-"""Planted truth: what comes out of every reader, and out of the report, is what was planted.
+"""Planted truth: every reader's samples and the report equal the planted month.
 
     python tests/sla/truth.py [--seed 1] [--groups 3] [--step-seconds 60] [--draws 400] [--keep FOLDER]
 
 A synthetic month goes through promtool's backfill into a real Prometheus, and from there and from files through every reader.
-For each series the number of samples and a checksum over times and values must be those of the truth, and the report made of it
-must tell the planted incidents and times to the millisecond. The last line is one JSON object; the exit code is 1 where
-something differs.
+For each series the number of samples and a checksum over times and values must be those of the truth, and its report
+must have the planted incidents and times to the millisecond. The last line is one JSON object; the exit code is 1 if
+there is a difference.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Sums = dict[str, tuple[int, int]]
 
 @dataclass
 class ReaderResult:
-    """How one reader did."""
+    """One reader's result."""
 
     reader: str
     samples: int
@@ -57,13 +57,13 @@ class ReaderResult:
     notes: dict[str, Any]
 
     def as_json(self) -> dict[str, Any]:
-        """For the result line."""
+        """Return the result for the result line."""
         known = {"reader": self.reader, "samples": self.samples, "mismatches": self.mismatches}
         return {**known, "incidents_found": self.incidents, "wall_s": self.wall_s, **self.notes}
 
 
 def checksums(frame: DataFrame) -> Sums:
-    """Per series: how many samples, and the exclusive or of the hashes of time and value."""
+    """Return, for each series, the number of samples and the exclusive or of the hashes of time and value."""
     rows = frame.groupBy("series").agg(
         sql.count("*").alias("samples"), sql.bit_xor(sql.xxhash64("ts_ms", "value")).alias("checksum")
     )
@@ -72,7 +72,7 @@ def checksums(frame: DataFrame) -> Sums:
 
 
 def differences(truth: Sums, found: Sums) -> list[str]:
-    """The series that are not the same."""
+    """Return the series that differ."""
     return sorted(series for series in truth.keys() | found.keys() if truth.get(series) != found.get(series))
 
 
@@ -94,7 +94,7 @@ def prepare(planted: Planted, folder: Path) -> tuple[Exports, Any]:
     """Write the files, fill the blocks, start the server, save its answers. The caller stops the server."""
     made = exports.write_openmetrics(planted, folder / "month.om")
     exports.backfill(made, folder / "prometheus" / "data")
-    # One day is in a block of its own as well: blocks overlap, as they do after a repair.
+    # One day is also in a separate block: blocks overlap, as after a repair.
     overlap = Planted(planted.month)
     day_ms = planted.month.start_ms + 9 * 86_400_000
     for series, (ts_ms, values) in planted.series.items():
@@ -119,7 +119,7 @@ def prepare(planted: Planted, folder: Path) -> tuple[Exports, Any]:
 def readers(
     spark: SparkSession, planted: Planted, files: Exports, url: str, folder: Path
 ) -> dict[str, Callable[[dict[str, Any]], DataFrame]]:
-    """Each reader's frame; a reader may note something."""
+    """Yield each reader's frame, with the reader's note if any."""
     month = planted.month
     bounds: dict[str, Any] = {"start_ms": month.start_ms, "end_ms": month.end_ms}
 
@@ -157,7 +157,7 @@ def readers(
 def compare(
     name: str, make: Callable[[dict[str, Any]], DataFrame], truth: Sums, planted: Planted, incidents: Path
 ) -> ReaderResult:
-    """Read, report, and hold both against the truth."""
+    """Read, report, and compare both with the truth."""
     notes: dict[str, Any] = {}
     begun = time.monotonic()
     frame = make(notes).persist()
@@ -179,12 +179,12 @@ def compare(
 
 
 def say(text: str) -> None:
-    """Progress goes to stderr; stdout has the result."""
+    """Print progress to stderr; stdout has the result."""
     print(text, file=sys.stderr, flush=True)
 
 
 def run(month: Month, folder: Path) -> dict[str, Any]:
-    """Everything; hands back the result."""
+    """Run all readers; return the result."""
     planted = plant(month)
     say(f"planted {len(planted.incidents)} incidents, {len(planted.series)} series, {planted.samples} samples")
     files, server = prepare(planted, folder)
@@ -208,7 +208,7 @@ def run(month: Month, folder: Path) -> dict[str, Any]:
 
 
 def main() -> int:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--groups", type=int, default=3)

@@ -1,7 +1,7 @@
-"""How much a test draws: a sample in `make test`, the whole in `make proofs`, twelve times as much by night.
+"""The size of a test's draw: a sample in `make test`, the whole in `make proofs`, twelve times as much by night.
 
-By day hypothesis draws the same examples each time. A draw that fails by night prints a line to put above its test
-(`@reproduce_failure`), until it is an `@example` of its own.
+By day hypothesis draws the same examples each time. A failing draw by night prints a line to put above its test
+(`@reproduce_failure`), until it becomes an `@example`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 # Set by `make test-nightly`.
 NIGHTLY = os.environ.get("BROKERGROUP_NIGHTLY") == "1"
-# Set by the proof `whole`: tests marked `sampled` run in their whole form.
+# Set by the lane `whole`: tests marked `sampled` run in their whole form.
 WHOLE = NIGHTLY or os.environ.get("BROKERGROUP_WHOLE") == "1"
 NIGHTLY_FACTOR = 12
 EXAMPLES = 100
@@ -27,13 +27,13 @@ SEED = 20261127
 
 
 def examples(by_day: int, whole: int | None = None) -> int:
-    """How many examples a test draws in this run; `whole`: of a test marked `sampled`, in its whole form."""
+    """Return a test's number of examples in this run; `whole`: the number in the whole form of a test marked `sampled`."""
     drawn = whole if WHOLE and whole is not None else by_day
     return NIGHTLY_FACTOR * drawn if NIGHTLY else drawn
 
 
 def sample(every: Sequence[T], at_most: int, *, salt: str = "") -> list[T]:
-    """Everything in the whole form; else `at_most` of it in their order, the same in each run, by another draw for each `salt`."""
+    """Return all items in the whole form, else `at_most` of them in order: the same in each run, another draw for each `salt`."""
     if WHOLE or len(every) <= at_most:
         return list(every)
     chosen = random.Random(f"{SEED}{salt}" if salt else SEED).sample(range(len(every)), at_most)
@@ -41,7 +41,7 @@ def sample(every: Sequence[T], at_most: int, *, salt: str = "") -> list[T]:
 
 
 def load_profile() -> None:
-    """What every test takes that does not say otherwise. No example has a deadline: the machine may be busy."""
+    """Set the default profile of all tests. No example has a deadline: the machine may be busy."""
     settings.register_profile("day", deadline=None, derandomize=True, print_blob=True, max_examples=EXAMPLES)
     settings.register_profile(
         "nightly", deadline=None, database=None, print_blob=True, max_examples=NIGHTLY_FACTOR * EXAMPLES

@@ -1,11 +1,11 @@
-"""The scripted brokers of the tests, on loopback sockets: they keep the controller protocol and nothing of a broker's data.
+"""The tests' scripted brokers on loopback sockets: they follow the controller protocol and have no data.
 
-A broker registers, heartbeats, takes roles by 1008, links itself to the master whose HA address it was given (906), and as master
-moves its linked slaves into the SyncStateSet (1001). All of them write into one journal, so that a test can read the order in
-which a group was told things. Freezing and killing are as seen from outside: a frozen broker's sockets stay and nobody answers.
+A broker registers, heartbeats, takes roles by 1008, links itself to the master at the HA address from 906, and as master
+moves its linked slaves into the SyncStateSet (1001). All of them write to one journal, where a test reads the order of the
+group's requests. Freezing and killing look as from outside: a frozen broker's sockets stay open without answers.
 
-Two more are another thing: `tests/simulate/broker.py` has a log that it copies byte by byte, and `WireBroker` of
-`tests/upstream/lab.py` sends only what a test says, so that a Java controller can be asked the same.
+There are two other kinds: `tests/simulate/broker.py` has a log that it copies byte by byte, and `WireBroker` of
+`tests/upstream/lab.py` sends only a test's own requests, so that a Java controller can get the same.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _hosts = (f"127.64.{number // 250}.{number % 250 + 2}" for number in itertools.c
 
 
 async def eventually(condition: Callable[[], Any], *, what: str = "", within_seconds: float = 15.0) -> Any:
-    """Wait until the condition holds; fail with its name when it does not."""
+    """Wait until the condition holds; at the deadline fail with its name."""
     deadline = asyncio.get_running_loop().time() + within_seconds
     while True:
         value = condition()
@@ -65,7 +65,7 @@ async def eventually(condition: Callable[[], Any], *, what: str = "", within_sec
 
 
 class FakeGroup:
-    """What the fake brokers of one group share."""
+    """State that the fake brokers of one group share."""
 
     def __init__(self, *planes: str, cluster: str = CLUSTER, name: str = NAME) -> None:
         self.planes = list(planes)
@@ -86,17 +86,17 @@ class FakeGroup:
         return brokers
 
     def master(self) -> FakeBroker:
-        """The living broker that believes itself master under the highest epoch."""
+        """Return the live broker that acts as master under the highest epoch."""
         return max((b for b in self.brokers.values() if b.is_master and not b.dead), key=lambda b: b.epoch)
 
     def write(self, offset: int) -> None:
-        """Everybody alive has the log up to there."""
+        """Extend the log of all live brokers to this offset."""
         for broker in self.brokers.values():
             if not broker.dead:
                 broker.max_offset = offset
 
     def learners(self) -> set[int]:
-        """Whose handshake said that they only learn: no master proposes them."""
+        """Return the learners by handshake: no master proposes them."""
         return {broker_id for broker_id, broker in self.brokers.items() if broker.async_learner}
 
     async def stop(self) -> None:
@@ -107,9 +107,9 @@ class FakeGroup:
 class FakeBroker(QuietHandler):
     """One broker process; ``restarted`` makes the next process on the same disk."""
 
-    # As a Java slave that has copied nothing under its new epoch yet.
+    # As a Java slave that has copied no data under its new epoch yet.
     keeps_epoch_file = False
-    # What it says of its links' speeds (907), by broker id.
+    # Its links' speeds in 907, by broker id.
     link_speeds: Mapping[int, int] = MappingProxyType({})
 
     def __init__(
@@ -132,18 +132,18 @@ class FakeBroker(QuietHandler):
         self.minimum = minimum
         self.config: dict[str, str] = {}
         self.async_learner = False
-        # What it knows besides its log: topic to queues, groups to retries, topic@group to queue to offset.
+        # Its metadata: topic to queues, groups to retries, topic@group to queue to offset.
         self.topics: dict[str, int] = {}
         self.groups: dict[str, int] = {}
         self.offsets: dict[str, dict[int, int]] = {}
         self.answers_metadata = True
-        # 28: bytes of log that its consume queues lack; None: it does not tell.
+        # 28: bytes of log that its consume queues lack; None: not in the answer.
         self.behind_dispatch: int | None = None
-        # 310: it takes messages of the topics it has.
+        # 310: it accepts messages of its topics.
         self.takes_messages = False
-        # Its ACL: why it answers a request with 16; empty: it does not.
+        # Its ACL: the reason of answers with code 16; empty: no such answer.
         self.refuses: Callable[[RemotingCommand], str] = lambda _: ""
-        # As Java: a slave copies a table when its version is not the master's. What it refuses is answered as by a Python replica.
+        # As Java: a slave copies a table whose version differs from the master's. Refusals are worded like a Python replica's.
         self.takes_new_names = False
         self.copies_again: set[int] = set()
         self.copies_in_vain = False
@@ -165,10 +165,10 @@ class FakeBroker(QuietHandler):
         self.thawed.set()
         self.ignored_ha_pushes = 0
         self.ignores_ha_pushes_for_ever = False
-        # Linked to another slave: no 906 ends that, only a change of role.
+        # Linked to another slave: only a change of role ends that, no 906.
         self.chained = False
         self.silent = False
-        # Planes that its heartbeats do not reach, and whether it answers 907.
+        # Planes that its heartbeats cannot reach, and whether it answers 907.
         self.unheard_at: set[str] = set()
         self.answers_ha_status = True
         self.links_behind = 0
@@ -189,14 +189,14 @@ class FakeBroker(QuietHandler):
 
     @property
     def planes(self) -> list[str]:
-        """The controllers that it heartbeats; the first is asked."""
+        """Return the controllers that get its heartbeats; requests go to the first."""
         return self.group.planes
 
     async def start(self) -> None:
         await self._server.start(self.host, self.port)
         tries = itertools.count(1)
         while not self.broker_id:
-            # As a Java broker: whatever goes wrong, ask for an id again, with a new check code.
+            # As a Java broker: after any failure it requests an id again, with a new check code.
             answer = await self.ask(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID)
             if answer.code == 0:
                 broker_id = int((answer.ext_fields or {})["nextBrokerId"])
@@ -210,7 +210,7 @@ class FakeBroker(QuietHandler):
         self._task = asyncio.create_task(self._heartbeat_for_ever())
 
     async def register(self) -> None:
-        """1003, then a heartbeat, then 1002 until there is a master: the order of a Java broker's start."""
+        """Send 1003, then a heartbeat, then 1002 until there is a master: the order of a Java broker's start."""
         answer = None
         while answer is None or answer.code != 0:
             answer = await self.ask(
@@ -284,7 +284,7 @@ class FakeBroker(QuietHandler):
         if not self.keeps_epoch_file:
             self.epoch_file = epoch
         if same_master:
-            # As Java: only a set of a newer epoch is taken, and every link stays as it is (A.11).
+            # As Java: it adopts only a set of a newer epoch, and keeps all links (A.11).
             if self.is_master and body is not None and body.sync_state_set_epoch > self.set_epoch:
                 self.sync_state_set, self.set_epoch = set(body.sync_state_set), body.sync_state_set_epoch
             self.group.journal.append(f"{self.broker_id} {'master' if self.is_master else 'slave'} {epoch}")
@@ -302,7 +302,7 @@ class FakeBroker(QuietHandler):
         self.group.journal.append(f"{self.broker_id} {'master' if self.is_master else 'slave'} {epoch}")
 
     async def link(self) -> None:
-        """Connect the HA client to whoever serves this HA address."""
+        """Connect the HA client to the broker at this HA address."""
         for other in list(self.group.brokers.values()):
             host, _, port = self.ha_address.rpartition(":")
             if port and f"{host}:{int(port) - 1}" == other.address and not other.dead:
@@ -311,7 +311,7 @@ class FakeBroker(QuietHandler):
                     await other.propose_set()
 
     async def propose_set(self) -> None:
-        """1001 with everybody who is linked, until it is so; after a refusal the truth is learnt by 1004, as in Java."""
+        """Send 1001 with all linked slaves until accepted; after a refusal learn the set by 1004, as in Java."""
         async with self._alter:
             for _ in range(10):
                 wanted = (self.linked - self.group.learners()) | {self.broker_id}
@@ -400,7 +400,7 @@ class FakeBroker(QuietHandler):
         return command.answer(0, body=json.dumps(found).encode())
 
     def _serve(self, command: RemotingCommand) -> RemotingCommand:
-        """What clients, dashboards and Proxies ask for."""
+        """Answer requests of clients, dashboards and Proxies."""
         if command.code == RequestCode.GET_TOPIC_CONFIG and self.takes_new_names:
             return self._topic(command)
         if command.code == RequestCode.SEND_MESSAGE_V2 and self.takes_messages:
@@ -432,7 +432,7 @@ class FakeBroker(QuietHandler):
         self.copies_again.add(command.code)
 
     def _copy(self) -> None:
-        """What a slave does every now and then, of the tables whose version is not the master's."""
+        """Copy the tables whose version differs from the master's, as a slave does periodically."""
         master = self.group.brokers.get(self.master_id)
         if master is None or master is self or self.copies_in_vain:
             return
@@ -482,19 +482,19 @@ class FakeBroker(QuietHandler):
     # ---- faults
 
     def freeze(self) -> None:
-        """As SIGSTOP: nothing is sent or answered, sockets stay."""
+        """Stop as by SIGSTOP: no requests, no answers, sockets stay open."""
         self.thawed.clear()
 
     def thaw(self) -> None:
-        """As SIGCONT."""
+        """Continue as by SIGCONT."""
         self.thawed.set()
 
     async def close_port(self) -> None:
-        """As a Java broker in its shutdown hooks: nobody is answered any more, heartbeats go on."""
+        """Stop answering and keep sending heartbeats, as a Java broker does in its shutdown hooks."""
         await self._server.stop(grace_seconds=0.0)
 
     async def kill(self) -> None:
-        """As SIGKILL: every socket closes at once."""
+        """End as by SIGKILL: every socket closes at once."""
         if self.dead:
             return
         self.dead = True
@@ -507,12 +507,12 @@ class FakeBroker(QuietHandler):
         await self._client.close()
 
     async def drop_connections(self) -> None:
-        """Lose every outgoing connection and come back with the next heartbeat."""
+        """Lose every outgoing connection; the next heartbeat reconnects."""
         for plane in self.planes:
             self._client.disconnect(plane)
 
     async def restarted(self, *, host: str | None = None, port: int = 0, wiped: bool = False) -> FakeBroker:
-        """The next process on the same disk, at another address; wiped: only its identity file was left on it."""
+        """Start the next process on the same disk, at another address; `wiped`: only the identity file is left on the disk."""
         await self.kill()
         return await self.group.broker(
             broker_id=self.broker_id,

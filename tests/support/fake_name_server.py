@@ -1,4 +1,4 @@
-"""The scripted NameServer of the tests. That of `tests/simulate` is another thing: its entries end with their connections."""
+"""The tests' scripted NameServer. The one of `tests/simulate` differs: its entries end with their connections."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class FakeNameServer(QuietHandler):
-    """Notes brokers that register (103) and unregister (104); names the group's brokers (106), and a route that a test sets (901).
+    """Notes registrations (103) and unregistrations (104); answers with the group's brokers (106), and the test's route (901).
 
     `answers`: until it is set, 104 waits. `routed`: the master's address for 901; None: 901 is unknown.
     """
@@ -90,7 +90,7 @@ class FakeNameServer(QuietHandler):
         return command.answer(0, body=body.encode())
 
     def _register(self, command: RemotingCommand) -> RemotingCommand:
-        """As a real one: a slave is told of the master."""
+        """Answer a slave with the master's address, as a real NameServer does."""
         header = RegisterBrokerRequestHeader.decode(command.ext_fields)
         self.registered[header.broker_addr or ""] = header
         self.registered_bodies[header.broker_addr or ""] = json.loads(command.body or b"")

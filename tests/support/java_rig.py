@@ -1,4 +1,4 @@
-"""The Java programs of one test, beside a controller plane of ours in this process: started, found by address, ended together."""
+"""The Java programs of one test, beside our controller plane in this process: start, look-up by address, one common end."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 KEY = GroupKey("standalone", "broker-a")
 MQADMIN_SECONDS = 120.0
-# Java's periods are made for production; no test waits for them.
+# Java's periods suit production; tests use shorter ones.
 QUICK_BROKER: dict[str, str | int] = {
     "brokerHeartbeatInterval": 500,
     "checkSyncStateSetPeriod": 1000,
     "syncBrokerMetadataPeriod": 2000,
 }
-# JVMs start side by side on two cores.
+# Several JVMs start at once on two cores.
 eventually = partial(waiting.eventually, within_seconds=240.0)
 
 
 @dataclass
 class JavaRig:
-    """NameServer and brokers by the name of their folder. `flags` are those of every JVM that starts from now on."""
+    """NameServer and brokers by the name of their folder. `flags` apply to every JVM that starts from now on."""
 
     folder: Path
     flags: tuple[str, ...] = ()
@@ -51,17 +51,17 @@ class JavaRig:
 
     @property
     def name_server_address(self) -> str:
-        """Where brokers register: a dead address while there is no NameServer."""
+        """Return the address at which brokers register: a dead one without a NameServer."""
         return self.name_server.address if self.name_server is not None else java.NO_NAME_SERVER
 
     def start_name_server(self) -> JavaProgram:
-        """Start a NameServer, which the brokers started from now on register at; returns when it listens."""
+        """Start a NameServer for brokers that start from now on; return when it listens."""
         self.name_server = java.start_name_server(self.folder / "namesrv", flags=self.flags)
         self.programs["namesrv"] = self.name_server
         return self.name_server.wait_until_listening()
 
     def start_broker(self, name: str, *, controllers: str, **extra: Any) -> JavaProgram:
-        """Start a broker; started again under the same name it keeps its store and its identity."""
+        """Start a broker; a restart under the same name keeps its store and its identity."""
         self.programs[name] = java.start_broker(
             self.folder / name,
             controller_address=controllers,
@@ -82,7 +82,7 @@ class JavaRig:
         return name
 
     def mqadmin(self, *arguments: str, signed_as: Credentials | None = None) -> str:
-        """Return everything that mqadmin prints, also when it fails. Its credentials come from ``conf/tools.yml``."""
+        """Return mqadmin's whole output, even on failure. Its credentials come from ``conf/tools.yml``."""
         folder = self.folder / f"mqadmin-{signed_as.access_key if signed_as is not None else 'nobody'}"
         (folder / "conf").mkdir(parents=True, exist_ok=True)
         if signed_as is not None:
@@ -100,17 +100,17 @@ class JavaRig:
         return done.stdout + done.stderr
 
     def log_of(self, name: str) -> str:
-        """Return what the program printed and what it logged."""
+        """Return the program's output and its log."""
         folder = self.folder / name
         files = sorted({*folder.glob("*.log"), *folder.glob("logs/**/*.log")})
         return "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in files)
 
     def logs(self) -> str:
-        """Return the end of what every program printed."""
+        """Return the end of every program's output."""
         return "\n".join(f"--- {name}\n{program.process.tail()}" for name, program in self.programs.items())
 
     def stop(self) -> None:
-        """Kill whatever runs."""
+        """Kill all running programs."""
         for program in self.programs.values():
             program.process.kill()
 
@@ -124,7 +124,7 @@ async def plane_beside(
     plane: dict[str, Any] | None = None,
     **group: Any,
 ) -> AsyncIterator[ControllerPlane]:
-    """Our controller in this process, for whatever group calls: `plane` are its settings, `group` those of the group."""
+    """Start our controller in this process, for any group: `plane` are its settings, `group` the group's."""
     made = ControllerPlane(
         store=MemoryRecordStore(),
         directory=FixedDirectory(settings=rules, name_servers=(name_server,), **group),
@@ -144,14 +144,14 @@ def record_of(plane: ControllerPlane) -> BrokerGroupRecord:
 
 
 def address_of(plane: ControllerPlane, broker_id: int) -> str:
-    """Return where a member is, by the record."""
+    """Return a member's address, by the record."""
     address = record_of(plane).address_of(broker_id)
     assert address is not None
     return address
 
 
 def in_sync(plane: ControllerPlane, members: int) -> bool:
-    """Whether a master was notified, and so many are in the SyncStateSet."""
+    """Whether a master was notified, and the SyncStateSet has this many members."""
     snapshot = plane.snapshot(KEY)
     if snapshot is None or snapshot.record is None:
         return False

@@ -1,9 +1,9 @@
 """The kube-apiserver of the tests: a real one on a real etcd, on loopback and in a folder of its own.
 
-The other two are subjects: kube_sandbox/real_api_server.py is part of the product (tests/sandbox/test_http.py), and that of the
-two nodes has certificates, node authorization and a life longer than its command (tests/node/control_plane.py).
-There is no controller-manager: nothing collects garbage, makes service accounts or ends namespaces, which is what makes it a
-strict peer for an operator that may not rely on any of it.
+There are two others: kube_sandbox/real_api_server.py is part of the product (tests/sandbox/test_http.py), and the one of the
+two nodes has certificates, node authorization, and outlives its command (tests/node/control_plane.py).
+There is no controller-manager: no garbage collection, no service accounts, no end of namespaces. That makes it a
+strict environment for an operator, which must not rely on them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HOST = "127.0.0.1"
 ISSUER = "https://kubernetes.default.svc"
 SERVICE_CIDR = "10.96.0.0/16"
 ADMINISTRATOR = "administrator"
-# Who the operator is when it runs with the rights of the chart, released as `brokergroup-operator` in `brokergroup-system`.
+# The operator's identity with the chart's rights, released as `brokergroup-operator` in `brokergroup-system`.
 OPERATOR_NAMESPACE = "brokergroup-system"
 OPERATOR = f"system:serviceaccount:{OPERATOR_NAMESPACE}:brokergroup-operator"
 GROUPS = {ADMINISTRATOR: "system:masters", OPERATOR: "system:serviceaccounts"}
@@ -53,7 +53,7 @@ class KubeApiserver:
 
     @property
     def token(self) -> str:
-        """The token of an identity in system:masters."""
+        """Return the token of an identity in system:masters."""
         return self.tokens[ADMINISTRATOR]
 
     @property
@@ -61,7 +61,7 @@ class KubeApiserver:
         return self.kubeconfig_of(ADMINISTRATOR)
 
     def kubeconfig_of(self, identity: str) -> Path:
-        """The kubeconfig of one of the identities in `tokens`."""
+        """Return the kubeconfig of one of the identities in `tokens`."""
         return self.folder / f"kubeconfig-{identity.replace(':', '_')}"
 
     @property
@@ -69,13 +69,13 @@ class KubeApiserver:
         return self.folder / "audit.log"
 
     def audited(self, identity: str) -> list[dict[str, Any]]:
-        """The requests of an identity, as the server logged them."""
+        """Return an identity's requests from the server's audit log."""
         entries = [json.loads(line) for line in self.audit_log.read_text(encoding="utf-8").splitlines()]
         return [entry for entry in entries if entry["user"]["username"] == identity]
 
     @property
     def client(self) -> Kubectl:
-        """kubectl as the administrator."""
+        """Return kubectl as the administrator."""
         return Kubectl(self.kubeconfig)
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -99,7 +99,7 @@ class KubeApiserver:
             return False
 
     def define_our_kinds(self) -> None:
-        """Return when the kinds of crds/ can be listed."""
+        """Apply crds/, and return when its kinds can be listed."""
         self.must("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
         self.client.wait_for_kinds()
 
@@ -110,9 +110,9 @@ class KubeApiserver:
 
 @contextlib.contextmanager
 def running_kube_apiserver(folder: Path, *, audit: bool = False, our_kinds: bool = False) -> Iterator[KubeApiserver]:
-    """etcd and kube-apiserver, ready, with RBAC in force for all but the administrator; both end with the block.
+    """Run etcd and kube-apiserver for the block, with RBAC in force for all but the administrator.
 
-    `audit`: it logs every request. `our_kinds`: it serves those of crds/.
+    `audit`: it logs every request. `our_kinds`: it serves the kinds of crds/.
     """
     folder.mkdir(parents=True, exist_ok=True)
     key, token_file = folder / "service-account.key", folder / "tokens.csv"
@@ -157,7 +157,7 @@ def _start(server: KubeApiserver, key: Path, token_file: Path, more: dict[str, o
 
 
 def etcd_command(data: Path, client: str, peer: str) -> list[str]:
-    """A single etcd without fsync: the tests ask what is decided, not how fast a disk is."""
+    """Return the command of a single etcd without fsync: the tests check decisions, not the disk's speed."""
     options = {
         "name": "tests",
         "data-dir": data,
@@ -180,18 +180,18 @@ def etcd_is_healthy(client: str) -> bool:
 
 
 def kube_apiserver_command(options: dict[str, object]) -> list[str]:
-    """A kube-apiserver with these options and those that every one of the tests has."""
+    """Return the command of a kube-apiserver with these options and the tests' common ones."""
     common = {"service-account-issuer": ISSUER, "allow-privileged": "true", "profiling": "false"}
     return [str(install.kubernetes_folder() / "kube-apiserver"), *as_options(common | options)]
 
 
 def as_options(options: Mapping[str, object]) -> list[str]:
-    """`--name=value` for each."""
+    """Return `--name=value` for each."""
     return [f"--{name}={value}" for name, value in options.items()]
 
 
 def audit_options(server: KubeApiserver) -> dict[str, object]:
-    """Log each request's user, verb, object and status code; no bodies."""
+    """Return options that log each request's user, verb, object and status code, without bodies."""
     policy = server.folder / "audit-policy.yaml"
     rules = [{"level": "Metadata", "omitStages": ["RequestReceived"]}]
     policy.write_text(json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}), encoding="utf-8")
@@ -199,7 +199,7 @@ def audit_options(server: KubeApiserver) -> dict[str, object]:
 
 
 def write_kubeconfig(server: KubeApiserver, identity: str) -> None:
-    """A kubeconfig in JSON, which is YAML."""
+    """Write a kubeconfig in JSON, which is valid YAML."""
     cluster = {"server": server.url, "certificate-authority": str(server.ca_file)}
     config = {
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""Run a lane to its end with its output in a file, and count its verdict. Whatever it started ends with the run.
+"""Run a lane to its end with its output in a file, and count its tests. All its processes end with the run.
 
 The runner adopts orphans of its descendants (PR_SET_CHILD_SUBREAPER), so `end_descendants` finds every process that a lane started.
 """
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "build" / "test-results"
 PR_SET_CHILD_SUBREAPER = 36
-# A command that is late or interrupted gets SIGINT, and has 90 s to clean up and to print what it found.
+# A command that is late or interrupted gets SIGINT, and has 90 s to clean up and print its results.
 TIMEOUT_OPTIONS = ("--foreground", "--signal=INT", "--kill-after=90s")
 ENDINGS = {124: "no end within {minutes:g} minutes", 137: "no end within {minutes:g} minutes, nor after SIGINT"}
-# A process that goes away by itself after its lane, as a pool's worker does, is not left behind.
+# A process that ends by itself after its lane, as a pool's worker does, is not a leftover.
 LEFT_BEHIND_SECONDS = 5.0
-# Killed processes that are still there after so long cannot be ended from here.
+# Killed processes that remain for this long cannot be ended from here.
 KILL_SECONDS = 30.0
 POLL_SECONDS = 0.05
 MEMORY = Path("/dev/shm")
 SCRATCH_BYTES = 4 << 30
-# Of this process: those that it waits for itself, and the signals that ended the run.
+# State of this process: the children that it waits for, and the signals that ended the run.
 _running: set[int] = set()
 _interrupts: list[int] = []
 
 
 @dataclass
 class Outcome:
-    """What a lane found. `result`: the JSON object of its last line; None if that is none."""
+    """A lane's result. `result`: the JSON object of its last line; None if that line is not one."""
 
     lane: Lane
     passed: int = 0
@@ -61,12 +61,12 @@ class Outcome:
         return not (self.failed or self.why or self.left_behind)
 
     def counts(self) -> dict[str, float]:
-        """How many of its checks passed, failed and were left out, and how long it took."""
+        """Return the number of passed, failed and skipped checks, and the duration."""
         return {"passed": self.passed, "failed": self.failed, "left_out": len(self.left_out), "seconds": self.seconds}
 
 
 async def run_lane(lane: Lane, folder: Path = RESULTS, *, by_night: bool = False) -> Outcome:
-    """Run it to its end with its output in `folder`/NAME.log; after an interrupt it does not begin."""
+    """Run a lane to its end with its output in `folder`/NAME.log; after an interrupt it does not start."""
     log, report = folder / f"{lane.name}.log", folder / f"{lane.name}.xml"
     for former in (log, report):
         former.unlink(missing_ok=True)
@@ -97,12 +97,12 @@ def _start(command: list[str], log: Path, environment: dict[str, str]) -> subpro
         process = subprocess.Popen(
             command,
             cwd=ROOT,
-            # Unbuffered: the log keeps its order, and what a killed command printed.
+            # Unbuffered: the log keeps its order, and a killed command's output.
             env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            # Ctrl-C of a terminal reaches only the runner, which hands it on once.
+            # A terminal's Ctrl-C reaches only the runner, which forwards it once.
             start_new_session=True,
         )
     _running.add(process.pid)
@@ -110,10 +110,10 @@ def _start(command: list[str], log: Path, environment: dict[str, str]) -> subpro
 
 
 def _counted(lane: Lane, exit_code: int, log: Path, report: Path, why: str) -> Outcome:
-    """The verdict. A command that was ended early, or pytest that ran nothing, has not passed."""
+    """Return the outcome. A command that ended early, or a pytest run without tests, has not passed."""
     outcome = Outcome(lane, why=why, result=last_json(log))
     if lane.tests:
-        # Without a whole report, as of a pytest that was killed, nothing has passed.
+        # Without a complete report, as after a killed pytest, no test has passed.
         with contextlib.suppress(FileNotFoundError, ElementTree.ParseError):
             outcome.passed, outcome.failed, outcome.left_out = count_tests(report)
     elif lane.says_json and exit_code == 0 and outcome.result is None:
@@ -127,7 +127,7 @@ def _counted(lane: Lane, exit_code: int, log: Path, report: Path, why: str) -> O
 
 
 def count_tests(report: Path) -> tuple[int, int, list[dict[str, str]]]:
-    """Passed, failed and left out of a JUnit report of pytest's. A test whose teardown fails has failed, and only once."""
+    """Return passed, failed and skipped tests of a pytest JUnit report. A test with a failing teardown counts as one failure."""
     verdicts: dict[str, str] = {}
     left_out: dict[str, str] = {}
     for case in ElementTree.parse(report).iter("testcase"):
@@ -145,7 +145,7 @@ def count_tests(report: Path) -> tuple[int, int, list[dict[str, str]]]:
 
 
 def last_json(log: Path) -> dict[str, Any] | None:
-    """The JSON object in the last line of a log; None if it is none."""
+    """Return the JSON object in a log's last line; None if that line is not one."""
     lines = log.read_text(encoding="utf-8", errors="replace").rstrip().rsplit("\n", 1)
     with contextlib.suppress(ValueError):
         found = json.loads(lines[-1])
@@ -155,9 +155,9 @@ def last_json(log: Path) -> dict[str, Any] | None:
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder for temporary files, in memory if there is room, removed at the end.
+    """Yield a folder for temporary files, in memory if there is room; remove it at the end.
 
-    On a disk that other programs keep busy an fsync takes seconds, longer than a store's deadline.
+    On a busy disk an fsync takes seconds, longer than a store's deadline.
     """
     roomy = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > SCRATCH_BYTES
     with tempfile.TemporaryDirectory(prefix="bg-", dir=MEMORY if roomy else None, ignore_cleanup_errors=True) as name:
@@ -168,20 +168,20 @@ def adopt_orphans() -> None:
     """Make this process the parent of every descendant whose parent dies, and end all lanes on SIGTERM as on Ctrl-C."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
-    # A parent that ignores SIGCHLD would hand that on: every exit code would read as 0.
+    # An ignored SIGCHLD would be inherited: every exit code would read as 0.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    # A background job of a shell ignores SIGINT, and hands that on to its children.
+    # A shell's background job ignores SIGINT, and its children inherit that.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _frame: _interrupts.append(number))
 
 
 def is_stopping() -> bool:
-    """Whether the run was interrupted: no further lane begins."""
+    """Whether the run was interrupted: then no further lane starts."""
     return bool(_interrupts)
 
 
 def _reap_orphans() -> None:
-    """Reap adopted children that have ended: a test may wait until a process is gone from /proc."""
+    """Reap ended children that were adopted: a test may wait until a process is gone from /proc."""
     with contextlib.suppress(ChildProcessError):
         while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             if ended.si_pid in _running:
@@ -190,7 +190,7 @@ def _reap_orphans() -> None:
 
 
 def end_descendants() -> list[str]:
-    """End every process that is still there under this one. Return the commands of those that outlived their lane."""
+    """End every remaining descendant of this process. Return the commands of those that outlived their lane."""
     deadline = time.monotonic() + LEFT_BEHIND_SECONDS
     while descendants() and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
@@ -206,7 +206,7 @@ def end_descendants() -> list[str]:
 
 
 def descendants() -> list[int]:
-    """The pids below this process, once those of its children that have ended are reaped."""
+    """Reap ended children, and return the pids of all descendants."""
     _reap_orphans()
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from kube_sandbox.api_server.verbs import Target
 
 HALF_A_ROUND_TRIP_SECONDS = 0.0005
-# When virtual time begins, by the API's clock.
+# The start of virtual time on the API's clock.
 BEGINNING_UNIX_SECONDS = 1_700_000_000
 
 
 class MemoryRequest:
-    """What `verbs` reads of an aiohttp request."""
+    """The parts of an aiohttp request that `verbs` reads."""
 
     def __init__(self, method: str, path: str, query: dict[str, str], body: bytes, content_type: str) -> None:
         self.method, self.path, self.query, self.content_type = method, path, query, content_type
@@ -61,7 +61,7 @@ class MemoryApiServer:
         return verbs.find_target(self.store.registry, path)
 
     async def answer(self, request: MemoryRequest) -> tuple[int, Any]:
-        """Status and decoded body."""
+        """Return status and decoded body."""
         try:
             response: Any = await self._server._answer_target(request, self.target(request.path))  # type: ignore[arg-type]
         except StatusError as error:
@@ -70,7 +70,7 @@ class MemoryApiServer:
 
     @contextlib.contextmanager
     def past(self, commits: int) -> Iterator[None]:
-        """Inside, reads see the collections as they were so many commits ago."""
+        """Within the block, reads see the collections as of this many commits ago."""
         storage = self.store.storage
         revision = max(1, storage.revision - commits)
         present, now = {}, storage.revision
@@ -101,12 +101,12 @@ def _as_of(storage: Storage, key: tuple[str, str], revision: int) -> dict[Any, A
 
 
 class MemoryApi(KubernetesApi):
-    """A client without faults: what the kubelet and the test use."""
+    """A client without faults, for the kubelet and the test."""
 
     def __init__(self, server: MemoryApiServer) -> None:
         super().__init__(settings_from_url("http://memory"))
         self.server = server
-        # (method, path, content type) of everything that was asked.
+        # (method, path, content type) of every request.
         self.asked: list[tuple[str, str, str]] = []
 
     async def _request(

@@ -1,6 +1,6 @@
-"""`kubectl brokergroup dashboard` as a person runs it: the browser is a stand-in that notes the address, and Ctrl-C ends it.
+"""`kubectl brokergroup dashboard` as a user runs it: a stand-in for the browser records the address, and Ctrl-C ends it.
 
-The page behind the address is read as a browser reads it: the document, then its stream of events.
+The test reads the page as a browser does: the document, then its stream of events.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ READ_SECONDS = 30.0
 
 
 class PageNotOpenedError(Exception):
-    """The command ended, or opened nothing in time; holds what it printed."""
+    """The command ended, or opened no browser in time; has its output."""
 
 
 @contextmanager
 def opened_page(command: str, environment: Mapping[str, str], folder: Path) -> Iterator[str]:
-    """Run the command until it opens a browser; yield the address. It is ended by Ctrl-C, and has to end well."""
+    """Run the command until it opens a browser; yield the address. Ctrl-C ends it, with exit code 0."""
     noted = folder / "opened"
     browser = folder / "xdg-open"
     browser.write_text(f'#!/bin/sh\necho "$1" > {noted}.part && mv {noted}.part {noted}\n', encoding="utf-8")
@@ -44,7 +44,7 @@ def opened_page(command: str, environment: Mapping[str, str], folder: Path) -> I
         try:
             yield _address(running, noted, folder / "printed")
         finally:
-            # A terminal sends it to all of them: the plugin and kubectl.
+            # A terminal sends it to both, the plugin and kubectl.
             with suppress(ProcessLookupError):
                 os.killpg(running.pid, signal.SIGINT)
             try:
@@ -66,14 +66,14 @@ def _address(running: subprocess.Popen[bytes], noted: Path, printed: Path) -> st
 
 
 def document(address: str) -> str:
-    """The page's HTML."""
+    """Return the page's HTML."""
     with urllib.request.urlopen(address, timeout=READ_SECONDS) as answer:
         text: str = answer.read().decode()
     return text
 
 
 def group_on(address: str, key: str) -> dict[str, Any]:
-    """What the page shows of this group, NAMESPACE/NAME, once it has seen its members."""
+    """Return the page's data of this group, NAMESPACE/NAME, once it has members."""
     with urllib.request.urlopen(f"{address}api/events?group={key}", timeout=READ_SECONDS) as stream:
         for line in stream:
             if line == b"event: group\n":

@@ -1,7 +1,7 @@
-"""Which tests run on one worker, and in which order: for the runs of `tests/run.py`, which use several workers.
+"""Assign tests to workers and order them, for the runs of `tests/run.py` with several workers.
 
-Tests that share a system (a fixture of their module; with real parts also one of their folder) stay on one worker: each
-worker would start that system for itself. The longest begin, so that no worker is left alone with one of them at the end.
+Tests that share a system (a fixture of their module; with real parts also of their folder) stay on one worker: each
+worker would start its own. The longest run first, so that none of them runs alone at the end.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-# By the first part of a test's path; measured, in CI's order of minutes. What is not named here takes less.
+# By the first part of a test's path; measured, in CI's order of minutes. Folders not listed take less.
 LONGEST_FIRST = (
     "tests/e2e/test_operations.py",
     "tests/migrate/test_java_migration.py",
@@ -33,7 +33,7 @@ LONGEST_FIRST = (
 
 
 def arrange(items: list[pytest.Item], root: Path) -> None:
-    """Put the longest first, each file's own order as it was."""
+    """Sort the longest first, and keep each file's own order."""
     ranks: dict[Path, int] = {}
     for item in items:
         if item.path not in ranks:
@@ -48,13 +48,13 @@ def _rank(path: Path, root: Path) -> int:
 
 
 def mark(item: pytest.Item) -> None:
-    """Name what this test shares with others as its xdist group; before `pytest_collection_modifyitems`, where xdist reads it."""
+    """Set a test's xdist group by its shared system; before `pytest_collection_modifyitems`, where xdist reads it."""
     if (name := group(item)) is not None:
         item.add_marker(pytest.mark.xdist_group(name))
 
 
 def group(item: pytest.Item) -> str | None:
-    """The name of what this test shares with others; None where it may run anywhere."""
+    """Return the name of the system that a test shares; None if it may run on any worker."""
     if not isinstance(item, pytest.Function):
         return None
     file = item.nodeid.partition("::")[0]
@@ -70,6 +70,6 @@ def group(item: pytest.Item) -> str | None:
 
 
 def _shared_fixtures(item: pytest.Function, scope: str) -> dict[str, str]:
-    """Fixtures of ours with that scope that the test asks for, each with the folder or file that defines it."""
+    """Return the test's fixtures of ours with that scope, each with its defining folder or file."""
     found = {name: definitions[-1] for name, definitions in item._fixtureinfo.name2fixturedefs.items() if definitions}
     return {name: one.baseid for name, one in found.items() if one.scope == scope and one.baseid}

@@ -1,6 +1,6 @@
-"""Ports and networks for programs that tests start, claimed for the whole machine: several test processes run side by side.
+"""Ports and networks for programs of tests, claimed for the whole machine: several test processes run at once.
 
-A claim is an abstract socket, as the sandbox holds its pods' addresses: it ends with its process, however that ends.
+A claim is an abstract socket, as for the sandbox's pod addresses: it ends with its process in any case.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from kube_sandbox.kubelet.network import hold_name
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Below the range from which Linux takes the ports of outgoing connections: none of them can take a port before its owner does.
-# From 30000 on they are a Kubernetes' node ports.
+# Below Linux's range for ports of outgoing connections, which could otherwise take a port before its owner does.
+# From 30000 on are Kubernetes' node ports.
 FIRST_PORT, END_OF_PORTS = 20000, 30000
 NETWORKS = 64
 
 
 class NoPlaceError(Exception):
-    """Every port or network of the tests is in use."""
+    """All ports or networks of the tests are in use."""
 
 
 def free_port(host: str = "127.0.0.1", *, neighbours: int = 0) -> int:
-    """A port for a program of this test process, and as many right below it; no other process is handed them.
+    """Return a port for a program of this test process, with as many ports below it; no other test process gets them.
 
-    A program that can bind port 0 and report what it got needs none of this. Java's cannot, and an operator that is
-    started again on its former address cannot either. A Java broker also uses its port minus two.
+    A program that can bind port 0 and report its port needs no claim. Java's cannot, and an operator that is
+    restarted at its former address cannot either. A Java broker also uses its port minus two.
     """
-    first = FIRST_PORT + os.getpid() * 37 % 8000  # neighbouring processes begin apart
+    first = FIRST_PORT + os.getpid() * 37 % 8000  # neighbouring processes start at distant ports
     for port in itertools.chain(range(first, END_OF_PORTS), range(FIRST_PORT, first)):
         if _claim_ports(host, range(port - neighbours, port + 1)):
             return port
@@ -42,7 +42,7 @@ def free_port(host: str = "127.0.0.1", *, neighbours: int = 0) -> int:
 
 
 def _claim_ports(host: str, ports: range) -> bool:
-    """All of them for as long as this process lives, or none."""
+    """Claim all ports until this process ends, or none."""
     holds: list[socket.socket] = []
     for port in ports:
         hold = hold_name(f"brokergroup-tests-port-{port}")
@@ -76,7 +76,7 @@ class PodNetworkPlace:
 
 @contextlib.contextmanager
 def pod_network_place() -> Iterator[PodNetworkPlace]:
-    """One that no other test process has. What a process that died left there, the next kubelet on that bridge removes."""
+    """Claim one that no other test process has. The next kubelet on that bridge removes a dead process's leftovers."""
     for number in range(NETWORKS):
         with contextlib.ExitStack() as stack:
             hold = hold_name(f"brokergroup-tests-network-{number}")

@@ -1,4 +1,4 @@
-"""A directory of groups whose pods a test names: where they are, which are going, which have ended."""
+"""A directory of groups with a test's own pods: their addresses, the leaving ones, the dead ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class PodsDirectory(FixedDirectory):
-    """What the pod watch would tell, told by the test."""
+    """A directory that the test fills in place of the pod watch."""
 
     def __init__(self, **wishes: Any) -> None:
         super().__init__(**wishes)
@@ -40,7 +40,7 @@ class PodsDirectory(FixedDirectory):
         self._report_leaving(key, frozenset(hosts))
 
     def wish(self, **changes: Any) -> None:
-        """Let the owners of all groups change their minds: fields of every binding."""
+        """Change the spec of all groups: fields of every binding."""
         self.template = replace(self.template, **changes)
         for names in (self._bindings, self._unregistered):
             names.update({key: replace(one, **changes) for key, one in names.items()})

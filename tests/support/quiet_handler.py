@@ -1,4 +1,4 @@
-"""The half of a `RemotingHandler` that hears of connections, for what a test lets answer requests and nothing else."""
+"""The connection half of a `RemotingHandler`, for test handlers that only answer requests."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 
 class QuietHandler:
-    """Takes no notice of connections."""
+    """Ignores connections."""
 
     def connection_opened(self, connection: RemotingConnection) -> None:
-        """Nothing."""
+        """No-op."""
 
     def connection_closed(self, connection: RemotingConnection) -> None:
-        """Nothing."""
+        """No-op."""

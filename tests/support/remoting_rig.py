@@ -1,4 +1,4 @@
-"""Remoting connections for tests: a handler that remembers, a server whose loop must stay quiet, a transport in memory."""
+"""Remoting connections for tests: a recording handler, a server whose loop must log no error, a transport in memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ECHO, LATER, FAIL, FAIL_LATER, SILENT = 1, 2, 3, 4, 5
 
 
 class Handler:
-    """Answers by code; LATER requests wait until the test opens the gate of their body. Remembers requests and connections."""
+    """Answers by code; LATER requests wait until the test opens the gate of their body. Records requests and connections."""
 
     def __init__(self) -> None:
         self.seen: list[RemotingCommand] = []
@@ -68,7 +68,7 @@ class Handler:
 
 @contextlib.asynccontextmanager
 async def serving(handler: Any = None, **settings: Any) -> AsyncIterator[tuple[RemotingServer, Any]]:
-    """A server and its handler; nothing may reach the event loop, and every connection that was opened is closed at the end."""
+    """Serve with a handler; no error may reach the event loop, and every opened connection must be closed at the end."""
     reported: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
     handler = handler or Handler()
@@ -84,7 +84,7 @@ async def serving(handler: Any = None, **settings: Any) -> AsyncIterator[tuple[R
 
 
 class FakeTransport(asyncio.Transport):
-    """Remembers what was asked of it."""
+    """Records the calls to it."""
 
     def __init__(self) -> None:
         super().__init__({"peername": ("192.0.2.1", 40000)})
@@ -111,7 +111,7 @@ class FakeTransport(asyncio.Transport):
     abort = close
 
     def answers(self) -> list[tuple[int, int]]:
-        """(opaque, code) of each."""
+        """Return (opaque, code) of each answer."""
         return [(each.opaque, each.code) for each in FrameDecoder().feed(b"".join(self.writes))]
 
 

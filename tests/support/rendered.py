@@ -1,4 +1,4 @@
-"""Everything that the operator makes of an object of its kinds, as it would send it; with the longest names that come of it."""
+"""All objects that the operator renders for an object of its kinds, as it would send them, with the longest names."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SETTINGS = ReconcileSettings(controller_addresses=("operator-0.operator:9878",))
-# Ids only rise, and ten digits are more than a group comes to.
+# Ids only rise, and no group reaches ten digits.
 LAST_ID = 9_999_999_999
 
 
 def made_of(obj: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Of a BrokerGroup or RocketMQCluster, with defaults filled in; of a cluster its groups, and not what is made of those."""
+    """Render a BrokerGroup or RocketMQCluster with its defaults; for a cluster its groups, but not their objects."""
     obj["metadata"].setdefault("uid", "00000000-0000-0000-0000-000000000000")
     if obj["kind"] == "BrokerGroup":
         yield from made_of_group(msgspec.convert(obj, BrokerGroup))

@@ -1,4 +1,4 @@
-"""The strings of a kind's schema, each with objects that have a wanted text in its place: for tests of what a text may be."""
+"""The string fields of a kind's schema, each with objects that have a given text there: for tests of allowed texts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GOOD: Final = ("a", "a:1", "1Gi", "5.5.0", "99.9", "-Da=b", "2026-11-27T00:00:00
 
 
 def texts(longest: int) -> Iterator[str]:
-    """What is allowed here and refused there: forms first, then lengths, up to one more than the longest that is allowed."""
+    """Return texts that some fields allow and others refuse: forms first, then lengths up to one above the longest allowed."""
     yield from (
         "", "a", "A", "1", "a1", "1a", "1st", "a-b", "a_b", "a.b", "a.b.c", "aB", "-a", "a-", "_a", "a_",
         ".a", "a.", "-", "_", ".", "a..b", "a.-b", "a-.b", "a._b", "a__b", "a--b", "a b", " a", "a ", "a\tb",
@@ -42,7 +42,7 @@ def texts(longest: int) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Place:
-    """A string of a schema: the way to it from the root (`[]` an item, `{key}` and `{}` a map's), and its own schema."""
+    """A string field: its path from the root (`[]` for an item, `{key}` and `{}` for a map's), and its own schema."""
 
     kind: str
     path: tuple[str, ...]
@@ -53,14 +53,14 @@ class Place:
         return ".".join((self.kind, *self.path))
 
     def candidates(self) -> Iterator[str]:
-        """The texts that this node alone would take; its rules and those above it are the API server's to judge."""
+        """Return the texts that this node's own schema allows; the API server checks its rules and those above it."""
         longest = self.schema.get("maxLength", 300)
         for text in dict.fromkeys(texts(longest)):
             if self.schema.get("minLength", 0) <= len(text) <= longest and _fits(self.schema, text):
                 yield text
 
     def object_with(self, text: str) -> dict[str, Any]:
-        """A small object of the kind that has the text there."""
+        """Return a small object of the kind with the text at this place."""
         made: dict[str, Any] = _made(self.root, self.path, text)
         made |= {"apiVersion": names.API_VERSION, "kind": self.kind}
         made["metadata"] = {"name": "case", **made.get("metadata", {}), "namespace": "default"}
@@ -68,7 +68,7 @@ class Place:
 
 
 def places_of(kind: Kind, *, but: tuple[str, ...] = ()) -> list[Place]:
-    """Every string that a user may write, of metadata the name; without those below a path in `but`."""
+    """Return every string that a user may write, of metadata only the name, without those below a path in `but`."""
     root = custom_resource_definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     name = kind.type.__name__
     found = [
@@ -107,7 +107,7 @@ def _made(schema: dict[str, Any], path: tuple[str, ...], text: str) -> Any:
 
 
 def _good(schema: dict[str, Any]) -> Any:
-    """Something that the schema takes."""
+    """Return a value that the schema allows."""
     if "default" in schema:
         return schema["default"]
     match schema["type"]:

@@ -1,10 +1,10 @@
-"""An event loop with its own time and its own network: thousands of lives of an operator in minutes, each the same twice.
+"""An event loop with virtual time and network: thousands of operator runs in minutes, each repeatable.
 
-Nothing waits: when all that could run has run, the clock jumps to the next timer. Listeners and connections are pairs of objects
-in this process, so the product's servers and clients run as they are. Every task and connection belongs to the *process* (a
-name in a context variable) it was begun in, which is what lets a test kill one: its sockets close, and nothing of it runs again.
-It can be frozen as by SIGSTOP: what arrives waits in its sockets, its timers fire late. What stands before the slash in a process's
-name is its node: links between nodes can be cut, and what was sent meanwhile arrives when they are mended.
+No call blocks: when no callback is ready, the clock jumps to the next timer. Listeners and connections are pairs of objects
+in this process, so the product's servers and clients run unchanged. Every task and connection belongs to the *process* (a
+name in a context variable) that started it, so a test can kill a process: its sockets close, and none of its tasks runs again.
+A test can freeze it as by SIGSTOP: data waits in its sockets, its timers fire late. The part before the slash in a process's
+name is its node: a test can cut the link between two nodes, and data sent meanwhile arrives when it mends the link.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
 
 PROCESS: contextvars.ContextVar[str] = contextvars.ContextVar("process", default="test")
 FIRST_EPHEMERAL_PORT = 20_000
-# How long a message is on its way. Without it, who asks again at once would stop the clock.
+# A message's transit time. Without it an immediate retry would stop the clock.
 TRAVEL_SECONDS = 0.0002
-# Two messages of one connection arrive one after the other.
+# The gap between two messages of one connection.
 APART_SECONDS = 0.000_001
-# A connection to where nothing answers is tried again so often.
+# The retry interval of a connection to an address without an answer.
 SYN_AGAIN_SECONDS = 0.1
-# A run takes a few thousand turns of the loop; one that takes so many spins.
+# A run takes a few thousand turns of the loop; one with this many turns spins.
 MOST_TURNS = 30_000
 
 
 def node_of(process: str) -> str:
-    """What stands before the slash of a process's name: a node has one process after the other."""
+    """Return the part before the slash of a process's name: a node runs one process after the other."""
     return process.partition("/")[0]
 
 
 class NothingLeftError(RuntimeError):
-    """No timer, nothing ready: the test waits for something that nobody will do."""
+    """No timer and no ready callback: the test waits for an event that cannot happen."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """The loop. `network` is what listens now; `kill` ends a process, `freeze` stops it for a while, `cut` parts two nodes.
+    """The loop. `network` has the listeners; `kill` ends a process, `freeze` stops it for a while, `cut` separates two nodes.
 
-    `most_turns`: a run that takes so many turns spins.
+    `most_turns`: a run with this many turns spins.
     """
 
     _ready: deque[asyncio.Handle]
@@ -58,30 +58,30 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._most_turns = most_turns
         self._turns = 0
         self._ports = itertools.count(FIRST_EPHEMERAL_PORT)
-        # Dicts for their order: a set of objects has another one in each run.
+        # Dicts for their order: a set of objects has another order in each run.
         self._tasks_of: dict[str, dict[asyncio.Task[Any], None]] = {}
         self._transports: dict[MemoryTransport, None] = {}
-        # What the dead and the frozen would have done next.
+        # The pending callbacks of dead and frozen processes.
         self._dead: dict[str, list[asyncio.Handle]] = {}
         self._frozen: dict[str, list[asyncio.Handle]] = {}
         self._cut: dict[frozenset[str], list[tuple[MemoryTransport, Callable[..., None], tuple[Any, ...]]]] = {}
         self.network: dict[tuple[str, int], MemoryServer] = {}
-        # Other addresses of what listens: a Service's.
+        # Other addresses of listeners, such as a Service's.
         self.aliases: dict[tuple[str, int], tuple[str, int]] = {}
-        # From which address a node's connections come, if it binds none.
+        # The source address of a node's connections without a bound one.
         self.hosts: dict[str, str] = {}
-        # Hosts that nothing answers for: a connection to one is neither made nor refused.
+        # Hosts without an answer: a connection to one is neither made nor refused.
         self.silent_hosts: set[str] = set()
-        # How long a message between two nodes is on its way.
+        # The transit time of a message between two nodes.
         self.travel_seconds: Callable[[], float] = lambda: TRAVEL_SECONDS
         self.set_task_factory(self._new_task)
 
     def time(self) -> float:
-        """Virtual seconds since the loop was made."""
+        """Return virtual seconds since the loop's creation."""
         return self.now_seconds
 
     def _run_once(self) -> None:
-        """One turn: when nothing is ready, the clock jumps to the next timer."""
+        """Run one turn; if no callback is ready, the clock jumps to the next timer."""
         self._turns += 1
         if self._turns > self._most_turns:
             raise NothingLeftError(f"{self._most_turns} turns of the loop, and still at {self.now_seconds:.1f} s")
@@ -113,7 +113,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             heapq.heappop(timers)._scheduled = False  # type: ignore[attr-defined]
 
     def _is_held(self, handle: asyncio.Handle) -> bool:
-        """Whether its process is dead or frozen: then it is kept until that one wakes, or the run is over."""
+        """Whether a callback's process is dead or frozen; then it is kept until the process wakes or the run ends."""
         process = handle._context.get(PROCESS)  # type: ignore[attr-defined]
         held = self._frozen.get(process) if process in self._frozen else self._dead.get(process)
         if held is not None:
@@ -121,42 +121,42 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return held is not None
 
     def freeze(self, process: str) -> None:
-        """As SIGSTOP."""
+        """Stop a process as by SIGSTOP."""
         if process not in self._dead:
             self._frozen.setdefault(process, [])
 
     def thaw(self, process: str) -> None:
-        """As SIGCONT: what was ready goes on, then what lies in the sockets is read, then the timers fire that are overdue."""
+        """Continue a process as by SIGCONT: first ready callbacks, then data in its sockets, then overdue timers."""
         held = self._frozen.pop(process, [])
         if process not in self._dead:
             self._ready.extend(sorted(held, key=_order_after_a_freeze))
 
     def is_frozen(self, process: str) -> bool:
-        """Whether it is stopped now."""
+        """Whether the process is stopped now."""
         return process in self._frozen
 
     def cut(self, one: str, other: str) -> None:
-        """Nothing passes between two nodes until `mend`; connections stay, and new ones are not made."""
+        """Stop all traffic between two nodes until `mend`; open connections stay, new ones are not made."""
         self._cut.setdefault(frozenset((one, other)), [])
 
     def is_cut(self, one: str, other: str) -> bool:
-        """Whether nothing passes between them now."""
+        """Whether the link between them is cut now."""
         return frozenset((one, other)) in self._cut
 
     def mend(self, one: str, other: str) -> None:
-        """What was sent meanwhile arrives now, in its order."""
+        """End a cut; data sent meanwhile arrives now, in order."""
         for transport, what, arguments in self._cut.pop(frozenset((one, other)), []):
             transport.send(what, *arguments)
 
     def hold(self, transport: MemoryTransport, what: Callable[..., None], arguments: tuple[Any, ...]) -> bool:
-        """Whether the way is cut; then this waits until it is mended."""
+        """Whether the link is cut; then the callback is kept until `mend`."""
         held = self._cut.get(frozenset((transport.node, transport.peer.node))) if self._cut else None
         if held is not None:
             held.append((transport, what, arguments))
         return held is not None
 
     def allow_more_turns(self) -> None:
-        """For what comes after a run that may have used them up."""
+        """Allow more turns for the steps after a run that may have used them up."""
         self._turns = 0
 
     def _new_task(self, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> asyncio.Task[Any]:
@@ -168,17 +168,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return task
 
     def spawn(self, process: str, coro: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run a coroutine as (part of) the process of this name."""
+        """Run a coroutine as part of the process of this name."""
         context = contextvars.copy_context()
         context.run(PROCESS.set, process)
         return self.create_task(coro, context=context)
 
     def is_dead(self, process: str) -> bool:
-        """Whether it was killed."""
+        """Whether the process was killed."""
         return process in self._dead
 
     def kill(self, process: str) -> None:
-        """As SIGKILL: what it does stops where it is, and its peers see their connections end."""
+        """End a process as by SIGKILL: its tasks stop where they are, and its peers' connections end."""
         self._dead[process] = self._frozen.pop(process, [])
         for key in [key for key, server in self.network.items() if server.process == process]:
             self.network.pop(key).closed = True
@@ -186,7 +186,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             transport.die()
 
     def finish(self) -> None:
-        """Close the loop. What is left is cancelled, of the dead too: else the collector ends it somewhere in the next run."""
+        """Close the loop. Cancel remaining tasks, also of dead processes: else the garbage collector ends them in the next run."""
         held = [handle for handles in (*self._dead.values(), *self._frozen.values()) for handle in handles]
         self._dead.clear()
         self._frozen.clear()
@@ -201,7 +201,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *arguments: Any
     ) -> asyncio.Future[Any]:
-        """Here and now: a thread takes the machine's time, of which nothing here knows."""
+        """Run the function at once: a thread would take real time, which this loop does not know."""
         result = self.create_future()
         try:
             result.set_result(func(*arguments))
@@ -210,7 +210,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return result
 
     async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> Any:
-        """Hosts are addresses here."""
+        """Return the host itself: hosts are addresses here."""
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port))]
 
     async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
@@ -223,7 +223,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return server
 
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any) -> Any:
-        """Connect in memory; refused where nobody listens."""
+        """Connect in memory; refused without a listener."""
         await asyncio.sleep(0)
         place = (str(host), port)
         node = node_of(PROCESS.get())
@@ -245,7 +245,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return here, here.protocol
 
     def remove_reader(self, fd: Any) -> bool:
-        """A listener of ours has no file."""
+        """No-op: a listener of this loop has no file descriptor."""
         return False if fd == -1 else super().remove_reader(fd)
 
     def forget(self, transport: MemoryTransport) -> None:
@@ -253,7 +253,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def _order_after_a_freeze(handle: asyncio.Handle) -> int:
-    """As an event loop does: callbacks that wait, then sockets, then timers; in each the order in which they came."""
+    """Return the order of a real event loop: waiting callbacks, sockets, timers; each in order of arrival."""
     if isinstance(getattr(handle._callback, "__self__", None), MemoryTransport):  # type: ignore[attr-defined]
         return 1
     return 2 if isinstance(handle, asyncio.TimerHandle) else 0
@@ -267,7 +267,7 @@ async def _cancel_the_rest() -> None:
 
 
 class _Listening:
-    """What a server says of its socket."""
+    """A server's socket."""
 
     def __init__(self, place: tuple[str, int]) -> None:
         self._place = place
@@ -308,7 +308,7 @@ class MemoryServer:
 
 
 class MemoryTransport(asyncio.Transport):
-    """One end of a connection; what is written arrives in the next turn of the loop."""
+    """One end of a connection; written data arrives in the next turn of the loop."""
 
     peer: MemoryTransport
 
@@ -336,7 +336,7 @@ class MemoryTransport(asyncio.Transport):
             self.send(self.peer.arrive, bytes(data))
 
     def send(self, what: Callable[..., None], *arguments: Any) -> None:
-        """Let something happen at the other end, after what was sent before it."""
+        """Schedule a call at the other end, after all earlier ones."""
         if self._loop.hold(self, what, arguments):
             return
         arrival_seconds = max(
@@ -383,12 +383,12 @@ class MemoryTransport(asyncio.Transport):
         self.close()
 
     def lose(self) -> None:
-        """The other end is gone."""
+        """End this connection because the other end is gone."""
         if not self._closing:
             self._end()
 
     def die(self) -> None:
-        """The process is gone: nobody here is told, the peer is."""
+        """End this connection because its own process is gone: only the peer gets a notification."""
         if not self._closing:
             self._closing = True
             self._loop.forget(self)

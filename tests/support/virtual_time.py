@@ -1,9 +1,9 @@
-"""Which tests run in virtual time (`virtual_loop.py`): each in a loop of its own, with its own clock and its own network.
+"""Selects tests that run in virtual time (`virtual_loop.py`), each in its own loop with its own clock and network.
 
-How busy the machine is changes nothing there, and a test that waits for a minute takes no time. A folder says so in its
-conftest: `pytest_asyncio_loop_factories = virtual_time.pytest_asyncio_loop_factories`. What needs the machine's own clock, its
-sockets or threads says `@pytest.mark.real_time`; real parts need them anyway. Each of these marks may stand on a parameter too:
-pytest-asyncio asks for the factories before there are parameters, so the factory looks when the loop is made.
+The machine's load has no effect there, and a wait of a minute takes no time. A folder selects it in its
+conftest: `pytest_asyncio_loop_factories = virtual_time.pytest_asyncio_loop_factories`. A test that needs the machine's clock,
+sockets or threads has `@pytest.mark.real_time`; real parts always need them. Each of these marks may be on a parameter too:
+pytest-asyncio requests the factories before there are parameters, so the factory decides when it creates the loop.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-# More than any test takes: one that takes so many spins.
+# More than any test takes: a test with this many turns spins.
 MOST_TURNS: Final = 3_000_000
 REAL_MARKERS: Final = ("real_time", "real", "java_brokers")
 # A Kubernetes API in a process of its own, on real sockets.
@@ -26,12 +26,12 @@ REAL_FIXTURES: Final = frozenset({"api"})
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """The loop of one test, as pytest-asyncio asks for it."""
+    """Return the loop factory of one test for pytest-asyncio."""
     del item  # the function, without parameters
     return {"by mark": _loop_of_the_test}
 
 
-# The test that is set up, noted by tests/conftest.py.
+# The test in set-up, set by tests/conftest.py.
 test_now: pytest.Item | None = None
 
 

@@ -1,4 +1,4 @@
-"""The one way to wait: look again until it is so, with a deadline that a busy machine meets."""
+"""The one way to wait: poll a condition, with a deadline that a busy machine meets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATIENCE_SECONDS = 30.0
 async def eventually(
     look: Callable[[], Any], what: str = "", *, within_seconds: float = PATIENCE_SECONDS, every_seconds: float = 0.01
 ) -> Any:
-    """Return what ``look`` returns, awaited if it has to be, as soon as that is true. AssertionError at the deadline."""
+    """Return the first true result of ``look``, awaited if it is awaitable. AssertionError at the deadline."""
     clock = asyncio.get_running_loop().time
     deadline = clock() + within_seconds
     while True:

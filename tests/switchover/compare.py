@@ -4,8 +4,8 @@
     python -m tests.switchover.compare --before ../before               20 failovers and 20 switchovers of each
     python -m tests.switchover.compare --before ../before --runs 3
 
-Each round starts the sandbox and the operator of one checkout with three Python replicas under load, kills its masters and moves
-them, and ends; the next round is the other checkout's. The load and the clock are of this process. `kill_to_committed_ms` is
+Each round starts the sandbox and the operator of one checkout with three Python replicas under load, kills and moves its
+masters, and ends; the next round is the other checkout's. The load and the clock are this process's. `kill_to_committed_ms` is
 the time from SIGKILL of the master to the record with the next epoch, as a watch shows it; `kill_to_first_ack_ms` that to the
 first acknowledgement after it; `switchover_gap_ms` the longest time between two acknowledgements while a switchover lasts. The last
 line of the output is JSON; the exit code is 0 if no median of this checkout is above that of the other times `--at-most`.
@@ -44,18 +44,18 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).resolve().parents[2]
 NAMESPACE, TOPIC = "default", "demo"
 START_SECONDS, MOVE_SECONDS = 300.0, 60.0
-# Rested between two strikes: what the last one left (a link, a copy of the topics) is no part of the next.
+# The pause between two strikes: effects of the last one (a link, a copy of topics) must not count in the next.
 SETTLED_SECONDS = 2.0
 STRIKES_A_ROUND = 5
 WORKERS, PAUSE_SECONDS = 4, 0.005
-# What ends a gap may be acknowledged a little after the operation has ended.
+# The acknowledgement that ends a gap may come shortly after the operation's end.
 AFTERWARDS_SECONDS = 0.5
 AT_MOST = 1.1
 
 
 @dataclass
 class Side:
-    """One of the two checkouts, and what was measured of it."""
+    """One of the two checkouts, and its measurements."""
 
     name: str
     root: Path
@@ -80,12 +80,12 @@ class House:
     api: KubernetesApi
     group: WatchedGroup
     ledger: Ledger
-    # When each epoch was first seen in the record.
+    # The time at which each epoch first appeared in the record.
     epochs: dict[int, float]
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     async def until(self, what: str, holds: Callable[[], bool], seconds: float = MOVE_SECONDS) -> None:
-        """Raises ClusterError at the deadline."""
+        """Wait for a condition; raise ClusterError at the deadline."""
         deadline = time.monotonic() + seconds
         while not holds():
             if time.monotonic() > deadline:
@@ -93,12 +93,12 @@ class House:
             await asyncio.sleep(0.005)
 
     async def next_epoch_seen(self, epoch: int) -> float:
-        """When an epoch above this one was first seen in the record."""
+        """Return the time at which an epoch above this one first appeared in the record."""
         await self.until("another master", lambda: max(self.epochs) > epoch)
         return min(seen for one, seen in self.epochs.items() if one > epoch)
 
     async def until_whole(self) -> None:
-        """Until all three are in sync and failover is safe, for a while."""
+        """Wait until all three are in sync and failover is safe, both for a while."""
         since = time.monotonic()
 
         def holds() -> bool:
@@ -112,7 +112,7 @@ class House:
         await self.until("a whole group", holds, START_SECONDS)
 
     async def fail_over(self, side: Side) -> None:
-        """SIGKILL to the master's process."""
+        """Send SIGKILL to the master's process."""
         await self.until_whole()
         pod = f"{self.group.name}-{self.group.master_id}"
         pid = read_container_pid(self.folder / "sandbox", NAMESPACE, pod, "broker")
@@ -129,7 +129,7 @@ class House:
         side.note("kill_to_first_ack_ms", first.at_seconds - killed)
 
     async def switch_over(self, side: Side) -> None:
-        """As a person does it: a BrokerGroupOperation."""
+        """Switch over by a BrokerGroupOperation, as a user does."""
         await self.until_whole()
         target = next(one for one in self.group.sync_state_set if one != self.group.master_id)
         name, epoch, began = f"switchover-{next(self._numbers)}", self.group.master_epoch, time.time()
@@ -154,7 +154,7 @@ class House:
 
 @contextlib.asynccontextmanager
 async def house(root: Path, folder: Path) -> AsyncIterator[House]:
-    """Everything of one checkout up, the group whole and under load; everything down at the end."""
+    """Start one checkout's programs, wait for the whole group, put it under load; stop all at the end."""
     program = str(root / ".venv" / "bin" / "brokergroup")
     with contextlib.ExitStack() as stack:
 
@@ -230,7 +230,7 @@ async def _under_load(api: KubernetesApi, folder: Path, name: str) -> AsyncItera
 
 
 async def one_round(side: Side, strikes: int) -> None:
-    """Start a checkout's programs, strike so often, end them."""
+    """Start a checkout's programs, make this many strikes, stop them."""
     say(f"{side.name}: {side.root}")
     with tempfile.TemporaryDirectory() as folder:
         async with house(side.root, Path(folder)) as running:
@@ -240,7 +240,7 @@ async def one_round(side: Side, strikes: int) -> None:
 
 
 async def compare(before: Side, after: Side, runs: int) -> None:
-    """Rounds of both in turn; the one that begins changes with each pair."""
+    """Run rounds of both in turn; the first one alternates with each pair."""
     pair = [before, after]
     for done in range(0, runs, STRIKES_A_ROUND):
         for side in pair:
@@ -249,7 +249,7 @@ async def compare(before: Side, after: Side, runs: int) -> None:
 
 
 def verdict(before: Side, after: Side) -> dict[str, Any]:
-    """The line of JSON."""
+    """Return the verdict for the JSON line."""
     line: dict[str, Any] = {"before": before.commit, "after": after.commit}
     for figure, values in before.figures.items():
         both = {
@@ -268,7 +268,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--at-most", type=float, default=AT_MOST, help=f"allowed ratio of the medians ({AT_MOST})")
     options = parser.parse_args(arguments)
     before, after = Side("before", options.before.resolve()), Side("after", REPOSITORY)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started is stopped, also when we are
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # stop all started processes, also after SIGTERM
     try:
         asyncio.run(compare(before, after, options.runs))
     except (ClusterError, RealProcessError) as error:

@@ -1,8 +1,8 @@
-"""Judges the order of a switchover by what the Java brokers themselves logged.
+"""Checks the order of a switchover in the Java brokers' own logs.
 
-The order is that of tests/core/traces/change_switchover.txt, as far as brokers see it. `LOGBACK` has a broker write what it logs
-with milliseconds into one file; all brokers of the lane have the same clock. Lines of one broker are in the order of its file. Of
-two brokers' lines within one millisecond neither came first, so they contradict no order.
+The order is that of tests/core/traces/change_switchover.txt, as far as brokers see it. With `LOGBACK` a broker writes its log
+with milliseconds to one file; all brokers of the lane have the same clock. Lines of one broker are in the order of its file. Of
+two brokers' lines within one millisecond neither counts as first, so they contradict no order.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _EVENTS = {
     "changed": re.compile(r"Change ha to (?P<value>master|slave) success, .*newMasterEpoch:(?P<epoch>\d+)"),
     "points": re.compile(r"update master ha address, OLD: \S+ NEW: (?P<value>\S+)"),
 }
-# What the operator sends: a minimum that no set reaches, an HA address where nobody listens.
+# The operator's values: a minimum that no set reaches, an HA address without a listener.
 NO_ACKNOWLEDGEMENT, NOWHERE = "99", "127.0.0.1:9"
 _NO_ADDRESS = "null"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of a broker's log that is about its role. `epoch` is 0 where the line names none."""
+    """One line of a broker's log about its role. `epoch` is 0 if the line has none."""
 
     broker_id: int
     number: int
@@ -54,7 +54,7 @@ class Entry:
     epoch: int = 0
 
     def is_after(self, other: Entry) -> bool:
-        """Whether it came after the other for certain."""
+        """Whether this line certainly came after the other one."""
         if self.broker_id == other.broker_id:
             return self.number > other.number
         return self.at > other.at
@@ -66,7 +66,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Move:
-    """A switchover: the epoch that it began, the masters before and after, and each member's host."""
+    """A switchover: its new epoch, the masters before and after, and each member's host."""
 
     epoch: int
     old: int
@@ -76,7 +76,7 @@ class Move:
 
 @dataclass
 class BrokerLogs:
-    """The order logs of a group's pods under a kubelet's folder. `read` returns what was logged since it last read."""
+    """The order logs of a group's pods under a kubelet's folder. `read` returns the lines since the last read."""
 
     pods: Path
     group: str
@@ -98,7 +98,7 @@ class BrokerLogs:
 
 
 def entries(broker_id: int, lines: Iterable[str]) -> Iterator[Entry]:
-    """Yield what lines of a broker's log say of its role."""
+    """Yield the entries of a broker's log about its role."""
     for number, line in enumerate(lines):
         if (parts := _LINE.match(line)) is None:
             continue
@@ -109,7 +109,7 @@ def entries(broker_id: int, lines: Iterable[str]) -> Iterator[Entry]:
 
 
 def complaints(logs: Mapping[int, Iterable[Entry]], move: Move) -> list[str]:
-    """Return what contradicts the order of a switchover, or is missing from the logs; nothing where all is well."""
+    """Return contradictions to a switchover's order, and lines missing from the logs; empty if the order holds."""
     seen = _Seen({broker_id: list(found) for broker_id, found in logs.items()}, move)
     old, new = move.old, move.new
     others = sorted(set(move.hosts) - {old})
@@ -127,7 +127,7 @@ def complaints(logs: Mapping[int, Iterable[Entry]], move: Move) -> list[str]:
 
 @dataclass
 class _Seen:
-    """Finds the lines of one switchover. What is missing, or says something else than it should, goes to `wrong`."""
+    """Finds the lines of one switchover. Missing or unexpected lines go to `wrong`."""
 
     logs: Mapping[int, list[Entry]]
     move: Move
@@ -139,7 +139,7 @@ class _Seen:
                 self.wrong.append(f"{first} came after {one}")
 
     def quiet(self) -> Entry | None:
-        """The old master's last minimum before it changes: it acknowledges nothing any more."""
+        """Find the old master's last minimum before its change: it acknowledges no sends any more."""
         began = self._first(self.move.old, "begins", lambda one: one.epoch == self.move.epoch)
         told = [
             one
@@ -152,13 +152,13 @@ class _Seen:
         return self._needed(last, self.move.old, "was told to acknowledge nothing")
 
     def aside(self, broker_id: int) -> Entry | None:
-        """906 with an address where nobody listens: the slave does not dial the old master again."""
+        """Find the 906 with an address without a listener: the slave does not dial the old master again."""
         return self._needed(
             self._first(broker_id, "points", lambda one: one.value == NOWHERE), broker_id, "was pointed nowhere"
         )
 
     def began(self, broker_id: int) -> Entry | None:
-        """The first line of the change of role itself, which 1008 and 1004 both lead to."""
+        """Find the first line of the change of role itself, which 1008 and 1004 both cause."""
         return self._change(broker_id, "begins", "began the change")
 
     def changed(self, broker_id: int) -> Entry | None:
@@ -172,7 +172,7 @@ class _Seen:
         return self._needed(found, broker_id, what)
 
     def pointed(self, broker_id: int) -> Entry | None:
-        """The first address that a slave takes after its change, by 906 or from the NameServer."""
+        """Find the first address that a slave takes after its change, by 906 or from the NameServer."""
         changed = self.changed(broker_id)
         found = self._first(
             broker_id,
@@ -184,7 +184,7 @@ class _Seen:
         return self._needed(found, broker_id, "was pointed to the new master")
 
     def restored(self) -> Entry | None:
-        """The old master's minimum of before."""
+        """Find the restored minimum of the old master."""
         quiet = self.quiet()
         found = self._first(
             self.move.old,

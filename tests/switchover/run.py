@@ -1,16 +1,16 @@
-"""Planned moves of the master under load: how long nobody is acknowledged, when the set is full again, what is lost, and in which
-order the brokers heard of it.
+"""Planned moves of the master under load: the gap without acknowledgements, the time to a full set, lost messages, and the
+order of requests to brokers.
 
     python -m tests.switchover.run                              30 switchovers of Java brokers, 3 rolling restarts, 5 drains
     python -m tests.switchover.run --implementation Python     the same with Python replicas
     python -m tests.switchover.run --switchovers 5 --rolls 1 --drains 1
     python -m tests.switchover.run --planes 1 --api embedded    one operator at the sandbox's API, not three at a kube-apiserver
 
-Each switchover is a BrokerGroupOperation, as a person would make it; a rolling restart one of type Restart; a drain is the
+Each switchover is a BrokerGroupOperation, as a user creates it; a rolling restart one of type Restart; a drain is the
 deletion of the master's pod with its grace period. The load comes from the unmodified Java client, which polls its route
-every 200 ms (`--route-poll-ms`: that poll is a part of each gap, up to its whole length) and tries a failed send again for three
-seconds: a failed send is one that was not acknowledged even so. A gap is the longest time between two acknowledgements
-while the move lasted. The order of each switchover is read from the Java brokers' own logs (`orders.py`). The last line of the
+every 200 ms (`--route-poll-ms`: each gap may include a whole poll interval) and retries a failed send for three
+seconds: a failed send is one without an acknowledgement after that. A gap is the longest time between two acknowledgements
+during the move. The order of each switchover comes from the Java brokers' own logs (`orders.py`). The last line of the
 output is JSON.
 """
 
@@ -55,7 +55,7 @@ SAFE_SECONDS = 180.0
 ROLL_SECONDS = 600.0
 READ_SECONDS = 60.0
 DRAIN_GRACE_SECONDS = 30
-# What ends a gap may be acknowledged a little after the group says that it is whole.
+# The acknowledgement that ends a gap may come shortly after the group's status is whole.
 AFTERWARDS_SECONDS = 0.5
 BRIDGE, SUBNET = "bgswi0", "10.92.0.0/24"
 PHASES_AT_END = ("Succeeded", "Failed", "Rejected")
@@ -63,7 +63,7 @@ PHASES_AT_END = ("Succeeded", "Failed", "Rejected")
 
 @dataclass
 class Moves:
-    """One kind of move, and how each went."""
+    """One kind of move, and the results of each."""
 
     count: int = 0
     gaps_ms: list[float] = field(default_factory=list)
@@ -84,7 +84,7 @@ class Moves:
 
 
 def figures(values: list[float]) -> dict[str, float] | None:
-    """None where nothing was measured."""
+    """Return the figures; None without measurements."""
     if not values:
         return None
     ordered = sorted(values)
@@ -101,12 +101,12 @@ class Bench:
 
     cluster: JavaCluster
     producer: JavaProducer
-    # None where the brokers are not Java's.
+    # None if the brokers are not Java's.
     logs: BrokerLogs | None = None
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     async def switch(self, moves: Moves) -> None:
-        """To the next member in the set."""
+        """Switch over to the next member in the set."""
         group = self.cluster.group
         others = [broker_id for broker_id in group.sync_state_set if broker_id != group.master_id]
         target = next((one for one in others if one > (group.master_id or 0)), others[0])
@@ -134,12 +134,12 @@ class Bench:
         return {one: address.rpartition(":")[0] for one, address in found.items()}
 
     async def roll(self, moves: Moves) -> None:
-        """All members, one by one."""
+        """Restart all members, one by one."""
         say(f"rolling restart {moves.count + 1}: master {self.cluster.group.master_id}")
         await self._measured(moves, self._operate("Restart", {"restart": {}}, seconds=ROLL_SECONDS))
 
     async def drain(self, moves: Moves) -> None:
-        """Delete the master's pod as a person or an eviction would."""
+        """Delete the master's pod as a user or an eviction would."""
         master = self.cluster.group.master_id
         assert master is not None
         say(f"drain {moves.count + 1}: master {master}")
@@ -158,7 +158,7 @@ class Bench:
         return None
 
     async def _measured(self, moves: Moves, move: Any) -> None:
-        """Run one move until the group is whole again; note what it cost. Begun when it is safe to, as a person would."""
+        """Run one move until the group is whole again, and record its cost. It starts when the group is safe, as a user would."""
         await self._until_safe()
         began, seen = time.time(), len(self.cluster.history)
         trouble = await move
@@ -179,7 +179,7 @@ class Bench:
             moves.set_full_ms.append(full)
 
     async def _until_safe(self) -> None:
-        """A slave that lacks the topic is no candidate: Java copies topics every few seconds, and some later than that."""
+        """Wait until a slave is a candidate, which needs the topic: Java copies topics every few seconds, sometimes later."""
         deadline = time.monotonic() + SAFE_SECONDS
         while True:
             found = await self.cluster.api.get(BROKER_GROUPS, GROUP, namespace=NAMESPACE)
@@ -192,13 +192,13 @@ class Bench:
             await asyncio.sleep(0.1)
 
     def _longest_gap_ms(self, since: float) -> float:
-        until_ms = time.time() * 1000  # before the account is read: on a busy machine that alone takes seconds
+        until_ms = time.time() * 1000  # before reading the account: on a busy machine that alone takes seconds
         told: list[float] = [outcome["at_ms"] for outcome in self.producer.acknowledged()]
         times = [since * 1000, *sorted(at for at in told if since * 1000 <= at < until_ms), until_ms]
         return max(later - earlier for earlier, later in itertools.pairwise(times))
 
     def _full_after_ms(self, seen: int) -> float | None:
-        """From the record's last change of epoch to the set of all."""
+        """Return the milliseconds from the record's last change of epoch to the full set."""
         history = self.cluster.history
         epochs = [index for index in range(max(seen, 1), len(history)) if history[index][1] > history[index - 1][1]]
         if not epochs:
@@ -208,7 +208,7 @@ class Bench:
         return next(((at - history[elected][0]) * 1000 for at in full), None)
 
     async def _operate(self, kind: str, section: JsonObject, *, seconds: float = OPERATION_SECONDS) -> str | None:
-        """Make an operation and wait for its end; returns what went wrong."""
+        """Create an operation and wait for its end; return its failure."""
         name = f"{kind.lower()}-{next(self._numbers)}"
         operation = {
             "apiVersion": "brokergroup.dev/v1beta1",
@@ -227,9 +227,9 @@ class Bench:
         return f"{name}: no end within {seconds} s: {status}"
 
     async def lost(self, began: float) -> tuple[int, int, int]:
-        """(acknowledged, lost, failed), the producer stopped, by pulling all of the last master's log.
+        """Stop the producer, pull the last master's whole log, and return (acknowledged, lost, failed).
 
-        A send that began before the load stood (the client's first look for a route) is no failed send of a move.
+        A send from before the client had a route does not count as a failed send of a move.
         """
         await asyncio.to_thread(self.producer.stop)
         acknowledged = {outcome["key"] for outcome in self.producer.acknowledged()}
@@ -253,7 +253,7 @@ class Bench:
 
 
 async def run_all(options: argparse.Namespace, folder: Path) -> JsonObject:
-    """One cluster, one producer, all kinds of moves."""
+    """Run all kinds of moves on one cluster with one producer."""
     await asyncio.to_thread(_empty, folder)
     is_java = options.implementation == "Java"
     logback = folder / "order-logback.xml"
@@ -343,7 +343,7 @@ def main(arguments: list[str]) -> int:
         say(f"{name}: {why}")
     if failed:
         return 2
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started is stopped, also when we are
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # stop all started processes, also after SIGTERM
     with contextlib.ExitStack() as stack:
         folder = options.directory or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         try:

@@ -1,4 +1,4 @@
-"""The judge of `orders.py`: what it accepts, and what it finds in logs of another order."""
+"""The checker of `orders.py`: accepted logs, and its findings in logs of another order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MOVE = Move(epoch=8, old=1, new=2, hosts={1: "10.0.0.1", 2: "10.0.0.2", 3: "10.0.0.3"})
-# (millisecond, broker, what it logged): a switchover from 1 to 2 as Java brokers of 5.5.0 log it.
+# (millisecond, broker, line): a switchover from 1 to 2 as Java brokers of 5.5.0 log it.
 TOLD_99 = (
     100,
     1,
@@ -48,7 +48,7 @@ Said = tuple[int, int, str]
 
 
 def logs_of(said: tuple[Said, ...]) -> dict[int, list[Entry]]:
-    """The entries of each broker's file."""
+    """Return the entries of each broker's file."""
     found: dict[int, list[Entry]] = {}
     for broker_id in MOVE.hosts:
         own = sorted((one for one in said if one[1] == broker_id), key=lambda one: one[0])
@@ -58,7 +58,7 @@ def logs_of(said: tuple[Said, ...]) -> dict[int, list[Entry]]:
 
 
 def judged(*moved: tuple[Said, int], without: tuple[Said, ...] = (), more: tuple[Said, ...] = ()) -> list[str]:
-    """What is complained of, where these lines come at another millisecond."""
+    """Return the complaints if these lines come at another millisecond."""
     times = dict(moved)
     said = ((times.get(one, one[0]), *one[1:]) for one in WHOLE if one not in without)
     return complaints(logs_of((*said, *more)), MOVE)

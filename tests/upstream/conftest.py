@@ -1,4 +1,4 @@
-"""The controllers that an upstream issue is shown on: the Java one, which needs Java, and ours, which needs nothing."""
+"""The controllers that show an upstream issue: the Java one, which needs Java, and ours, which needs no real part."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytest_asyncio_loop_factories = virtual_time.pytest_asyncio_loop_factories
 REAL_JAVA = pytest.mark.real("java", "rocketmq")
 BOTH = [pytest.param("java", marks=REAL_JAVA), pytest.param("ours")]
 
-# Short times, so that a test waits for what happens and not for a clock; none of them is asserted on.
+# Short times: a test waits for events, not for timers. No test asserts on them.
 QUICK = PlaneSettings(
     listen_host="127.0.0.1",
     listen_port=0,
@@ -40,14 +40,14 @@ QUICK = PlaneSettings(
     link_missing_seconds=0.1,
     incident_deadline_seconds=2.0,
     drain_deadline_seconds=0.5,
-    # Who may administer is tests/security; here everybody may, as everybody may at a Java controller.
+    # tests/security covers administrators; here every client may administer, as at a Java controller.
     security=SecuritySettings(open_admin=True),
 )
 
 
 @pytest.fixture(scope="session")
 def java_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaHost]:
-    """One Java controller for all tests: each uses group names of its own."""
+    """One Java controller for all tests: each uses its own group names."""
     host = JavaHost.start(tmp_path_factory.mktemp("java-controller"))
     yield host
     host.program.process.kill()
@@ -55,7 +55,7 @@ def java_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaHost]:
 
 @pytest.fixture
 def java_controller(java_host: JavaHost) -> Controller:
-    """The same, as tests see it."""
+    """The Java controller on DLedger as tests use it."""
 
     async def restart() -> None:
         await asyncio.to_thread(java_host.restart)
@@ -65,7 +65,7 @@ def java_controller(java_host: JavaHost) -> Controller:
 
 @pytest.fixture(scope="session")
 def jraft_controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controller]:
-    """One on jRaft."""
+    """A Java controller on jRaft."""
     program = start_jraft(tmp_path_factory.mktemp("jraft-controller"))
     try:
         yield Controller(wait_until_leading(program).address, "jraft")
@@ -75,7 +75,7 @@ def jraft_controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Contr
 
 @pytest.fixture(scope="session")
 def older_jraft_controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controller]:
-    """One on jRaft, of the older pinned version."""
+    """A Java controller on jRaft, of the older pinned version."""
     folder = tmp_path_factory.mktemp("older-jraft-controller")
     program = start_jraft(folder, version=install.OLDER_CONTROLLER_VERSION)
     try:
@@ -86,7 +86,7 @@ def older_jraft_controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture
 async def start_ours() -> AsyncIterator[StartOurs]:
-    """Starts our controller, as it stands alone."""
+    """Starts our standalone controller."""
     planes: list[ControllerPlane] = []
 
     async def start(*, store: Any = None, directory: Any = None, fencer: Any = None, **changes: Any) -> Controller:
@@ -110,12 +110,12 @@ async def start_ours() -> AsyncIterator[StartOurs]:
 
 @pytest.fixture
 async def ours(start_ours: StartOurs) -> Controller:
-    """Our controller with its default wishes."""
+    """Our controller with default settings."""
     return await start_ours()
 
 
 def controller_of(request: pytest.FixtureRequest, kind: str) -> Controller:
-    """The controller of this kind; only the one that is asked for is started."""
+    """Return the controller of this kind; only this one starts."""
     found: Controller = request.getfixturevalue("ours" if kind == "ours" else f"{kind}_controller")
     return found
 
@@ -128,7 +128,7 @@ def controller(request: pytest.FixtureRequest) -> Controller:
 
 @pytest.fixture(params=[pytest.param("jraft", marks=REAL_JAVA), *BOTH])
 def all_controllers(request: pytest.FixtureRequest) -> Controller:
-    """The Java controller on jRaft, then on DLedger, then ours."""
+    """The Java controller on jRaft, then the one on DLedger, then ours."""
     return controller_of(request, request.param)
 
 
@@ -137,7 +137,7 @@ OLDER_JAVA = pytest.mark.real("java", "older-java-controller")
 
 @pytest.fixture(params=[pytest.param("older_jraft", marks=OLDER_JAVA), pytest.param("jraft", marks=REAL_JAVA), *BOTH])
 def all_controllers_and_an_older(request: pytest.FixtureRequest) -> Controller:
-    """The same, and before them the older Java controller on jRaft."""
+    """The older Java controller on jRaft, then those of `all_controllers`."""
     return controller_of(request, request.param)
 
 

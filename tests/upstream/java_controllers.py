@@ -28,7 +28,7 @@ QUICK: dict[str, str | int] = {
 
 @dataclass
 class JavaHost:
-    """A Java controller that can be killed and started again on what it stored."""
+    """A Java controller that can be killed and restarted on its stored data."""
 
     folder: Path
     program: JavaProgram
@@ -38,7 +38,7 @@ class JavaHost:
         return cls(folder, wait_until_leading(start_dledger(folder)))
 
     def restart(self) -> None:
-        """As after a crash; the address stays. Blocks."""
+        """Restart it as after a crash, at the same address. Blocks."""
         self.program.process.kill()
         self.program = wait_until_leading(start_dledger(self.folder, port=self.program.port))
 
@@ -47,7 +47,7 @@ QUIET_JAVA = ("--add-opens=java.base/java.lang=ALL-UNNAMED",)
 
 
 def start_dledger(folder: Path, *, port: int = 0, **extra: str | int) -> JavaProgram:
-    """One node; started again in the same folder and on the same port it goes on from its log."""
+    """Start one node; a restart in the same folder and on the same port continues from its log."""
     port = port or free_port()
     peers = {
         "controllerDLegerGroup": "tests",
@@ -58,7 +58,7 @@ def start_dledger(folder: Path, *, port: int = 0, **extra: str | int) -> JavaPro
 
 
 def start_jraft(folder: Path, *, version: str = install.ROCKETMQ_VERSION, **extra: str | int) -> JavaProgram:
-    """One node, with its Raft on a port of its own."""
+    """Start one node, with its Raft on a separate port."""
     port, raft_port = free_port(), free_port()
     peers = {
         "controllerType": "jRaft",
@@ -85,7 +85,7 @@ def _start(
 
 
 def wait_until_leading(program: JavaProgram) -> JavaProgram:
-    """A controller listens before it leads, and answers 2007 or an exception meanwhile. Blocks, in an event loop too."""
+    """Wait until a controller leads: before that it listens, and answers 2007 or an exception. Blocks, in an event loop too."""
     program.wait_until_listening()
     with ThreadPoolExecutor(1) as another_thread:
         another_thread.submit(asyncio.run, _until_leading(program)).result()

@@ -1,8 +1,8 @@
-"""A broker group played over the wire: the same scripted brokers speak to a Java controller and to ours.
+"""A scripted broker group over the wire, the same for a Java controller and for ours.
 
-A broker here sends only what a test says, on the connection that it names; those of `tests/support/fake_broker.py` act by
-themselves, and would hide which request a Java controller answers differently. What a controller thinks is read by 1006, which both
-answer from their present state (our 1004 may tell the old one while roles change).
+A broker here sends only the test's requests, on the connection that it names; those of `tests/support/fake_broker.py` act by
+themselves, and would hide which request a Java controller answers differently. Tests read a controller's state by 1006, which both
+answer from their present state (our 1004 may have the old one while roles change).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _names = itertools.count(1)
 
 
 async def never_restarted() -> None:
-    """What most tests need of a restart."""
+    """Refuse a restart: most tests need none."""
     raise NotImplementedError("this controller is not to be restarted")
 
 
@@ -61,7 +61,7 @@ StartOurs = Callable[..., Awaitable[Controller]]
 
 @dataclass(frozen=True)
 class State:
-    """What 1006 says of one group; `None` for a group that it leaves out is `UNKNOWN`."""
+    """One group's state in 1006; `UNKNOWN` for a group that it omits."""
 
     known: bool
     master: int | None = None
@@ -89,7 +89,7 @@ class Told:
 async def ask(
     client: RemotingClient, address: str, code: int, body: object = None, **fields: object
 ) -> RemotingCommand:
-    """One request, its body given as bytes or as what is to be JSON."""
+    """Send one request with a body of bytes, or with a value as JSON."""
     encoded = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
     ext_fields = {name: str(value) for name, value in fields.items()} or None
     return await client.invoke(
@@ -98,7 +98,7 @@ async def ask(
 
 
 class WireGroup:
-    """A group of scripted brokers under a name of its own."""
+    """A group of scripted brokers with its own name."""
 
     def __init__(self, controller: Controller, *, name: str | None = None, cluster: str = CLUSTER) -> None:
         self.controller = controller
@@ -117,32 +117,32 @@ class WireGroup:
         await self.client.close()
 
     async def ask(self, code: int, body: object = None, **fields: object) -> RemotingCommand:
-        """As somebody who is no broker: an administrator, a stranger."""
+        """Send a request as a client that is not a broker: an administrator, a stranger."""
         named = {"clusterName": self.cluster, "brokerName": self.name} | fields
         return await ask(self.client, self.controller.address, code, body, **named)
 
     async def starting_broker(self, *, port: int = 0, **settings: Any) -> WireBroker:
-        """One more broker, which has a port and has asked nothing yet."""
+        """Start another broker, which listens and has sent no request yet."""
         broker = WireBroker(self, **settings)
         self.started.append(broker)
         await broker.listen(port)
         return broker
 
     async def unheard_broker(self, **settings: Any) -> WireBroker:
-        """One more broker, which asks for an id, takes it and registers."""
+        """Start another broker, which requests an id, takes it and registers."""
         broker = await self.starting_broker(**settings)
         await broker.take_id()
         await broker.register()
         return broker
 
     async def broker(self, **settings: Any) -> WireBroker:
-        """The same, and it heartbeats once."""
+        """Start another broker as `unheard_broker`, with one heartbeat."""
         broker = await self.unheard_broker(**settings)
         await broker.heartbeat()
         return broker
 
     async def in_sync(self, count: int, *, share_with: WireBroker | None = None, **settings: Any) -> list[WireBroker]:
-        """So many brokers, all in the SyncStateSet; the first is master, epoch 1, and may share another broker's connection."""
+        """Start this many brokers, all in the SyncStateSet; the first is master of epoch 1, and may share a connection."""
         brokers = [await self.broker(share_with=share_with, **settings)]
         brokers += [await self.broker(**settings) for _ in range(count - 1)]
         assert (await brokers[0].elect()).code == 0
@@ -155,11 +155,11 @@ class WireGroup:
         return brokers
 
     async def configure(self, name: str, value: str) -> RemotingCommand:
-        """1009, as mqadmin updateControllerConfig sends it."""
+        """Send 1009, as mqadmin updateControllerConfig does."""
         return await self.ask(RequestCode.UPDATE_CONTROLLER_CONFIG, f"{name}={value}\n".encode())
 
     async def state(self) -> State:
-        """The group as the controller shows it (1006)."""
+        """Return the group's state at the controller (1006)."""
         answer = await ask(
             self.client, self.controller.address, RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, [self.name]
         )
@@ -180,7 +180,7 @@ class WireGroup:
         )
 
     async def until(self, holds: Callable[[State], bool], what: str) -> State:
-        """The first state that fulfils this."""
+        """Return the first state that fulfils the condition."""
         last = UNKNOWN
 
         async def look() -> bool:
@@ -195,7 +195,7 @@ class WireGroup:
         return last
 
     async def stays(self, holds: Callable[[State], bool], *, for_seconds: float = WATCH_SECONDS) -> State:
-        """Every state seen for a while fulfils this. What a controller never does can only be watched for so long."""
+        """Check that the condition holds in every state for a while: absence of a reaction can only be watched for some time."""
         deadline = asyncio.get_running_loop().time() + for_seconds
         while True:
             state = await self.state()
@@ -206,7 +206,7 @@ class WireGroup:
 
 
 class WireBroker(QuietHandler):
-    """One broker process: a port that hears the controller, and as many connections to the controller as a test names."""
+    """One broker process: a port for the controller's requests, and named connections to the controller."""
 
     def __init__(
         self,
@@ -240,17 +240,17 @@ class WireBroker(QuietHandler):
         return f"127.0.0.1:{self._port}"
 
     def client(self, via: str) -> RemotingClient:
-        """One connection to the controller by a name that a test gives it."""
+        """Return the connection to the controller with this name."""
         return self._clients.setdefault(via, RemotingClient())
 
-    # ---- what it says
+    # ---- requests to the controller
 
     async def ask(self, code: int, body: object = None, *, via: str = "main", **fields: object) -> RemotingCommand:
         named = {"clusterName": self.group.cluster, "brokerName": self.group.name} | fields
         return await ask(self.client(via), self.group.controller.address, code, body, **named)
 
     async def take_id(self) -> None:
-        """1012, then 1013."""
+        """Send 1012, then 1013."""
         answer = await self.ask(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID)
         assert answer.code == 0, answer
         self.broker_id = int((answer.ext_fields or {})["nextBrokerId"])
@@ -259,19 +259,19 @@ class WireBroker(QuietHandler):
         self.group.brokers[self.broker_id] = self
 
     async def apply(self, broker_id: int) -> RemotingCommand:
-        """1013 for this id."""
+        """Send 1013 for this id."""
         return await self.ask(
             RequestCode.CONTROLLER_APPLY_BROKER_ID, appliedBrokerId=broker_id, registerCheckCode=f"{self.address};1"
         )
 
     async def register(self) -> RemotingCommand:
-        """1003."""
+        """Send 1003."""
         return await self.ask(
             RequestCode.CONTROLLER_REGISTER_BROKER, brokerId=self.broker_id, brokerAddress=self.address
         )
 
     async def heartbeat(self, *, via: str = "main", at: tuple[str, ...] = ()) -> None:
-        """904, sent as a request so that it has arrived when this returns."""
+        """Send 904 as a request, so that it has arrived on return."""
         fields: dict[str, object] = {
             "clusterName": self.group.cluster,
             "brokerName": self.group.name,
@@ -289,7 +289,7 @@ class WireBroker(QuietHandler):
             assert answer.code == 0, answer
 
     async def elect(self, *, designate: bool = False) -> RemotingCommand:
-        """1002."""
+        """Send 1002."""
         answer = await self.ask(
             RequestCode.CONTROLLER_ELECT_MASTER, brokerId=self.broker_id, designateElect=str(designate).lower()
         )
@@ -298,7 +298,7 @@ class WireBroker(QuietHandler):
         return answer
 
     async def alter(self, members: set[int], *, body: object = None) -> RemotingCommand:
-        """1001 as the master, under the epochs that hold now."""
+        """Send 1001 as the master, under the present epochs."""
         state = await self.group.state()
         wanted = {"syncStateSet": sorted(members), "syncStateSetEpoch": state.set_epoch} if body is None else body
         return await self.ask(
@@ -309,12 +309,12 @@ class WireBroker(QuietHandler):
         )
 
     def keep_beating(self, *, via: str = "main") -> None:
-        """Heartbeat all the time from now on."""
+        """Send heartbeats all the time from now on."""
         self.stop_beating()
         self._beating = asyncio.create_task(self._beat(via))
 
     def stop_beating(self) -> None:
-        """Fall silent; the connections stay."""
+        """Stop heartbeats; the connections stay open."""
         if self._beating is not None:
             self._beating.cancel()
             self._beating = None
@@ -325,23 +325,23 @@ class WireBroker(QuietHandler):
                 await self.heartbeat(via=via)
             await asyncio.sleep(0.05)
 
-    # ---- what happens to it
+    # ---- faults
 
     async def disconnect(self, via: str = "main") -> None:
-        """Close one connection to the controller; the process lives on."""
+        """Close one connection to the controller; the process continues."""
         client = self._clients.pop(via, None)
         if client is not None:
             await client.close()
 
     async def die(self) -> None:
-        """As SIGKILL: nobody listens any more, then every connection closes."""
+        """End as by SIGKILL: the listener closes, then every connection."""
         self.stop_beating()
         await self.stop_listening()
         for via in list(self._clients):
             await self.disconnect(via)
 
     async def come_back(self, *, elsewhere: bool = False) -> None:
-        """The next process on the same disk: it listens again, at another address if so, and has asked nothing yet."""
+        """Start the next process on the same disk: it listens, possibly at another address, and has sent no request yet."""
         await self.die()
         self.is_master = False
         if elsewhere:
@@ -351,14 +351,14 @@ class WireBroker(QuietHandler):
     async def close(self) -> None:
         await self.die()
 
-    # ---- what it hears
+    # ---- requests from the controller
 
     async def listen(self, port: int = 0) -> None:
         await self._server.start("127.0.0.1", port)
         self._port = self._server.port
 
     async def stop_listening(self) -> None:
-        """Close its port; its own connections stay."""
+        """Close the port; outgoing connections stay open."""
         await self._server.stop(grace_seconds=0.0)
 
     async def listen_again(self) -> None:
@@ -367,13 +367,13 @@ class WireBroker(QuietHandler):
         await self.listen(self._port)
 
     async def move(self) -> None:
-        """Listen at another address from now on; its own connections stay."""
+        """Listen at another address from now on; outgoing connections stay open."""
         await self.stop_listening()
         self._port = 0
         await self.listen_again()
 
     def notifications(self, epoch: int) -> list[Told]:
-        """The 1008 of this master epoch that it got."""
+        """Return the received 1008 of this master epoch."""
         changes = [told for told in self.told if told.code == RequestCode.NOTIFY_BROKER_ROLE_CHANGED]
         return [told for told in changes if told.fields["masterEpoch"] == str(epoch)]
 

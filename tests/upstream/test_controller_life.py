@@ -1,4 +1,4 @@
-"""The controller itself: address, log, deadlines, configuration, answers; and README.md, which names every test of this folder."""
+"""The controller itself: address, log, deadlines, configuration, answers; and README.md, which lists this folder's tests."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ JAVA_CLIENT_TIMEOUT_SECONDS = 3.0
 
 
 async def test_issue_9082_the_leader_is_named_as_brokers_reach_it(start_ours: StartOurs) -> None:
-    """#9082: the leader was told to brokers as 127.0.0.1, as its configuration called it, and they could not reach it there.
+    """#9082: brokers got 127.0.0.1, from the leader's configuration, as its address, and could not reach it there.
 
-    Not shown on Java: it tells what controllerDLegerPeers says. Ours tells `advertise_address`, and refuses to start where it
-    listens on every address and was not told by which of them it is reached.
+    Not shown on Java: it answers with controllerDLegerPeers. Ours answers with `advertise_address`, and refuses to start if it
+    listens on every address without that setting.
     """
     controller = await start_ours(advertise_address="10.1.2.3:9878")
     async with WireGroup(controller) as group:
@@ -56,9 +56,9 @@ async def test_issue_9082_the_leader_is_named_as_brokers_reach_it(start_ours: St
 async def test_issue_10956_strangers_neither_configure_nor_designate_nor_clean(
     controller: Controller, start_ours: StartOurs
 ) -> None:
-    """#10956, #10957 (open): no request to the controller is authenticated, so anybody may allow unclean elections (1009).
+    """#10956, #10957 (open): no request to the controller is authenticated, so any client may allow unclean elections (1009).
 
-    Ours takes its configuration from its own settings only; designating and cleaning are an administrator's (tests/security).
+    Ours takes its configuration only from its own settings; only administrators may designate and clean (tests/security).
     """
     if not controller.is_java:
         controller = await start_ours(security=SecuritySettings())
@@ -84,8 +84,8 @@ async def test_issue_10956_strangers_neither_configure_nor_designate_nor_clean(
 async def test_issue_7293_every_answer_about_a_set_carries_the_set(group: WireGroup) -> None:
     """#7293, #7219: a NullPointerException in the broker's handling of 1001 ended its shrink task for ever.
 
-    Repaired in the broker. A controller's part: every answer that a broker dereferences has its body, and two 1001 of
-    one epoch are not both accepted.
+    Fixed in the broker. The controller's part: every answer that a broker dereferences has a body, and two 1001 of
+    one epoch are never both accepted.
     """
     one, two = await group.in_sync(2)
     third = await group.broker()
@@ -105,9 +105,9 @@ async def test_issue_7293_every_answer_about_a_set_carries_the_set(group: WireGr
 
 
 async def test_source_what_two_controllers_decide_at_once_is_decided_once(start_ours: StartOurs) -> None:
-    """Source: an alter is checked when it is proposed, not when it is applied. Java has one leader, and leans on it.
+    """Source: Java checks an alter when it is proposed, not when it is applied, and relies on its single leader.
 
-    All of ours decide, so the record is compared and swapped: of two 1001 of one epoch at two controllers one is accepted.
+    All of our controllers decide, by compare-and-set of the record: of two 1001 of one epoch only one is accepted.
     """
     store = MemoryRecordStore()
     first, second = await start_ours(store=store), await start_ours(store=store)
@@ -128,9 +128,9 @@ async def test_source_what_two_controllers_decide_at_once_is_decided_once(start_
 
 
 async def test_source_the_body_of_an_election_is_json_in_both_shapes(group: WireGroup) -> None:
-    """Source: 1002's body has bare numbers as keys, which is no JSON, and mqadmin electMaster reads another class from it.
+    """Source: 1002's body has bare numbers as keys, which is not JSON, and mqadmin electMaster decodes another class from it.
 
-    What the real mqadmin prints of either answer: tests/real/test_mqadmin.py.
+    tests/real/test_mqadmin.py shows the real mqadmin's output for either answer.
     """
     one = await group.broker()
     answer = await one.elect()
@@ -148,7 +148,7 @@ async def test_source_the_body_of_an_election_is_json_in_both_shapes(group: Wire
 async def test_issue_5797_what_is_stored_does_not_grow_with_time(
     kind: str, start_ours: StartOurs, tmp_path: Path
 ) -> None:
-    """#5797, #5807: the DLedger controller's log has no snapshots; every change stays in it, and is replayed at each start."""
+    """#5797, #5807: the DLedger controller's log has no snapshots; every change stays in it and is replayed at each start."""
     if kind == "ours":
         store = FileRecordStore(tmp_path / "records")
         try:
@@ -171,7 +171,7 @@ CHANGES = 100
 
 
 async def stored_bytes_over_many_changes(controller: Controller, folder: Path) -> tuple[int, int]:
-    """How much is written before and after a slave was moved in and out so often. Files are counted by what is in them."""
+    """Return the bytes stored before and after a slave moved in and out this many times, by the files' content."""
     async with WireGroup(controller) as group:
         one, _ = await group.in_sync(2)
         before = written_bytes(folder)
@@ -183,13 +183,13 @@ async def stored_bytes_over_many_changes(controller: Controller, folder: Path) -
 
 
 def written_bytes(folder: Path) -> int:
-    """Java maps whole files beforehand: what counts is what is not zero."""
+    """Return the number of non-zero bytes, as Java allocates whole files in advance."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     return sum(len(data) - data.count(0) for data in (path.read_bytes() for path in files))
 
 
 class StuckStore(MemoryRecordStore):
-    """A store that uses up every deadline it is given, once it is stuck."""
+    """A store that uses up every deadline once it is stuck."""
 
     stuck = False
 
@@ -212,22 +212,22 @@ def stands_still(pid: int) -> bool:
 async def test_source_no_answer_takes_so_long_that_a_broker_closes_its_connection(
     kind: str, request: pytest.FixtureRequest, start_ours: StartOurs
 ) -> None:
-    """Source: a broker that waits 3 s for an answer closes its socket, which the controller takes for its death.
+    """Source: a broker waits 3 s for an answer, then closes its socket, which the controller takes for its death.
 
-    Java waits up to 5 s for its log. Here its whole process stands still for longer, and its healthy master is replaced for it.
-    In ours it is the store that stands still: the answer comes in time, and says that there is none.
+    Java waits up to 5 s for its log. Here its whole process is stopped for longer, so it replaces its healthy master.
+    In ours the store hangs: an answer without a decision comes in time.
     """
     if kind == "java":
         host: JavaHost = request.getfixturevalue("java_host")
         async with WireGroup(Controller(host.program.address, "java")) as group:
             one, two = await group.in_sync(2)
             host.program.process.signal(signal.SIGSTOP)
-            # It stands still only when one of its threads has run once more: till then another one answers.
+            # It stops only after one of its threads has run once more: until then another thread answers.
             await eventually(lambda: stands_still(host.program.process.pid), "every thread stands still")
             try:
                 with pytest.raises(RemotingTimeoutError):
                     await one.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO)
-                await one.disconnect()  # as the Java client does; its next heartbeat would make a new connection
+                await one.disconnect()  # as the Java client does; its next heartbeat would open a new connection
             finally:
                 host.program.process.signal(signal.SIGCONT)
             await group.until(lambda state: state.master == two.broker_id, "a needless election")
@@ -252,7 +252,7 @@ LINE = re.compile(r"^\| (?P<numbers>[^|]+) \|.*\| `(?P<test>test_\w+)` \|$", re.
 
 
 def all_tests() -> dict[str, str]:
-    """The tests of this folder and what each says of itself."""
+    """Return the tests of this folder with their docstrings."""
     found: dict[str, str] = {}
     for path in HERE.glob("test_*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -269,7 +269,7 @@ def test_the_table_and_the_tests_agree() -> None:
     assert sorted(test for _, test in lines) == sorted(found)
     for numbers, test in lines:
         for number in re.findall(r"\d{4,5}", numbers):
-            assert f"#{number}" in found[test] or f"_{number}_" in test, f"{test} does not tell of #{number}"
+            assert f"#{number}" in found[test] or f"_{number}_" in test, f"{test} has no #{number} in its docstring"
 
 
 def test_every_test_says_where_it_comes_from() -> None:

@@ -1,4 +1,4 @@
-"""Which broker becomes master and how its group is told, also by a restarted controller: upstream issues and source."""
+"""Elections and the notification of brokers, also by a restarted controller: upstream issues and source."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ELECT_MASTER_FAILED = ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
 
 
 async def is_elected(broker: WireBroker) -> bool:
-    """1002, as a broker without a master asks it."""
+    """Send 1002, as a broker without a master does."""
     return (await broker.elect()).code in (ELECTED, ResponseCode.CONTROLLER_MASTER_STILL_EXIST)
 
 
@@ -43,9 +43,9 @@ async def test_issue_10578_the_longer_log_wins_beyond_two_gibibytes(group: WireG
 
 
 async def test_issue_10013_an_async_learner_is_not_elected_first(controller: Controller, start_ours: StartOurs) -> None:
-    """#10013 (open): a learner asks for the first election like everybody, and the wire does not tell that it is one.
+    """#10013 (open): a learner requests the first election like any broker, and the request does not show that it is one.
 
-    Ours is told by the group's spec (settings `never_elect`); the learner is refused, and the next one who asks is elected.
+    Ours knows learners from the group's spec (settings `never_elect`); it refuses the learner, and elects the next caller.
     """
     if not controller.is_java:
         controller = await start_ours(directory=FixedDirectory(settings=ControllerSettings(never_elect=frozenset({1}))))
@@ -63,11 +63,11 @@ async def test_issue_10013_an_async_learner_is_not_elected_first(controller: Con
 
 
 async def test_source_first_election_takes_nobody_who_is_not_registered(group: WireGroup) -> None:
-    """Source (docs/reference/controller.md): the first election believes the caller, so an id of no broker becomes master."""
+    """Source (docs/reference/controller.md): the first election trusts the caller, so an id without a broker becomes master."""
     await group.broker()
     answer = await group.ask(RequestCode.CONTROLLER_ELECT_MASTER, brokerId=44, designateElect="false")
     if group.controller.is_java:
-        # By its answer: its scan for inactive masters, every 5 s, may depose 44 before anything else is asked.
+        # By its answer: its scan for inactive masters, every 5 s, may depose 44 before the next request.
         granted = ElectMasterResponseHeader.decode(answer.ext_fields)
         assert (answer.code, granted.master_broker_id, granted.master_epoch) == (ELECTED, 44, 1)
         assert granted.master_address is None
@@ -78,9 +78,9 @@ async def test_source_first_election_takes_nobody_who_is_not_registered(group: W
 
 
 async def test_source_a_lost_master_costs_one_epoch_and_not_three(group: WireGroup) -> None:
-    """Source: every failed try of a trigger is an event of its own, so a hopeless group gets three epochs.
+    """Source: every failed attempt of a trigger is a separate event, so a group without a candidate gets three epochs.
 
-    Ours keeps the epoch while nobody could be elected, and grants the next one to whoever is.
+    Ours keeps the epoch while no member is electable, and grants the next one to the elected member.
     """
     one, two = await group.in_sync(2)
     for broker in (one, two):
@@ -104,35 +104,37 @@ async def test_source_a_lost_master_costs_one_epoch_and_not_three(group: WireGro
 
 
 async def test_source_an_epoch_is_granted_once(group: WireGroup) -> None:
-    """Source: a master whose process died and came back unseen is handed the same epoch again.
+    """Source: a master whose process died and restarted unseen gets the same epoch again.
 
-    What its dead process wrote last under that epoch, nobody can tell from what its new one writes (safety rule 6).
+    The dead process's last writes of that epoch are indistinguishable from the new one's (safety rule 6).
     """
     [one] = await group.in_sync(1)
-    await one.register()  # the next process, so soon that no heartbeat was missed
+    await one.register()  # the next process, before a heartbeat was missed
     await one.heartbeat()
     answer = await one.elect()
     epoch = int((answer.ext_fields or {})["masterEpoch"])
     if group.controller.is_java:
         assert (answer.code, epoch) == (ResponseCode.CONTROLLER_MASTER_STILL_EXIST, 1)
         return
-    # Elected by its own request, or a moment before by what its heartbeat told.
+    # Elected by its own request, or just before by its heartbeat.
     assert answer.code in (ELECTED, ResponseCode.CONTROLLER_MASTER_STILL_EXIST)
     assert epoch == 2
 
 
 async def test_issue_9689_a_master_that_reconnects_keeps_its_epoch(group: WireGroup) -> None:
-    """#9689: a new epoch without a change of master, which the master's HA service then could not find.
+    """#9689: a new epoch without a change of master, which the master's HA service could not find.
 
-    The broker was repaired. What a controller can do is not to make such epochs: Java makes four of them when the only
-    member's connection closes for a moment; ours waits until the master had the time to come back.
+    The broker was fixed. A controller can avoid such epochs: Java grants four of them when the only
+    member's connection closes briefly; ours gives the master time to return.
     """
     [one] = await group.in_sync(1)
     await one.disconnect()
     if group.controller.is_java:
         lost = await group.until(lambda state: state.master is None, "the master is lost")
         await one.heartbeat()
-        await eventually(lambda: is_elected(one), "as a Java broker without a master it asks until somebody is")
+        await eventually(
+            lambda: is_elected(one), "as a Java broker without a master it repeats 1002 until one is elected"
+        )
         after = await group.state()
         assert after.master == one.broker_id
         assert after.master_epoch > lost.master_epoch >= 2
@@ -142,9 +144,9 @@ async def test_issue_9689_a_master_that_reconnects_keeps_its_epoch(group: WireGr
 
 
 async def test_source_a_member_that_lost_its_log_is_not_elected(group: WireGroup) -> None:
-    """Source: who is in the SyncStateSet may lead, whatever it has left: a member on an empty disk wins if it is alone.
+    """Source: a member of the SyncStateSet may lead with any data: one with an empty disk wins if it is alone.
 
-    Ours remembers what a member must hold, and takes the seat of one that comes back with less (safety rule 2).
+    Ours records the data that a member must have, and removes the seat of one that returns with less (safety rule 2).
     """
     one, two = await group.in_sync(2)
     for broker in (one, two):
@@ -168,7 +170,7 @@ async def test_source_a_member_that_lost_its_log_is_not_elected(group: WireGroup
 
 
 async def test_source_a_role_change_is_asked_and_not_just_said(group: WireGroup) -> None:
-    """Source: Java sends 1008 one-way and does not learn whether the broker received it. We wait for an answer."""
+    """Source: Java sends 1008 one-way, and does not learn whether the broker received it. Ours waits for an answer."""
     one, two = await group.in_sync(2)
     await one.die()
     await eventually(lambda: two.notifications(2), "the new master is told")
@@ -181,7 +183,7 @@ JAVA_ATTEMPT_SECONDS = 3.0
 
 
 async def test_source_a_role_change_that_was_not_heard_is_told_again(group: WireGroup) -> None:
-    """Source: 1008 is sent once. A broker that did not listen in that moment learns its role by its 5 s poll only."""
+    """Source: 1008 is sent once. A broker that did not listen at that moment learns its role only by its 5 s poll."""
     one, two, three = await group.in_sync(3)
     for broker in (two, three):
         broker.keep_beating()
@@ -190,7 +192,7 @@ async def test_source_a_role_change_that_was_not_heard_is_told_again(group: Wire
     await group.until(lambda state: state.master == two.broker_id, "another master")
     await eventually(lambda: two.notifications(2), "the new master is told")
     if group.controller.is_java:
-        # Its only attempt at the third one is made beside the one just seen, on a thread of its own, and leaves no trace.
+        # Its only attempt at the third broker runs in parallel to the one just seen, on another thread, and leaves no trace.
         await asyncio.sleep(JAVA_ATTEMPT_SECONDS)
     await three.listen_again()
     if group.controller.is_java:
@@ -203,9 +205,9 @@ async def test_source_a_role_change_that_was_not_heard_is_told_again(group: Wire
 async def test_source_a_role_change_is_signed_with_the_keys_of_the_group(
     controller: Controller, start_ours: StartOurs
 ) -> None:
-    """Source: 1008 is never signed, so a broker with authenticationEnabled refuses it, and learns its role by polling only.
+    """Source: 1008 is never signed, so a broker with authenticationEnabled refuses it, and learns its role only by polling.
 
-    The real brokers' side, with ACL 2.0: tests/security.
+    tests/security has the real brokers' side, with ACL 2.0.
     """
     credentials = Credentials(access_key="group", secret_key="secret-of-the-group")
     if not controller.is_java:
@@ -225,10 +227,10 @@ async def test_source_a_role_change_is_signed_with_the_keys_of_the_group(
 async def test_issue_6316_the_old_master_is_off_the_name_server_before_the_new_one_is_told(
     start_ours: StartOurs,
 ) -> None:
-    """#6316: two masters at the NameServer; which one clients got was luck. Fixed there: the epoch is the state's version.
+    """#6316: two masters at the NameServer, of which clients got either. Fixed there: the epoch is the state's version.
 
-    With older NameServers it would still be luck, so ours takes the old master off (104) before the new
-    one is told that it is master. The Java controller speaks to no NameServer.
+    Older NameServers would still mix them up, so ours unregisters the old master (104) before it sends the new
+    one its role. The Java controller sends NameServers no requests.
     """
     noted = FakeGroup()
     name_server = FakeNameServer(noted)
@@ -246,7 +248,7 @@ async def test_issue_6316_the_old_master_is_off_the_name_server_before_the_new_o
 
 
 async def elected(group: WireGroup, broker: WireBroker, *, instead_of: WireBroker) -> State:
-    """The state once this broker is master. Java's scan may come before its first heartbeat and elect none: then it asks itself."""
+    """Return the state once this broker is master. If Java's scan ran before its first heartbeat, the broker sends 1002 itself."""
     state = await group.until(
         lambda state: state.master != instead_of.broker_id, "the master that is not heard is given up"
     )
@@ -257,9 +259,9 @@ async def elected(group: WireGroup, broker: WireBroker, *, instead_of: WireBroke
 
 @pytest.mark.real_time
 async def test_issue_5712_a_master_that_died_while_the_controller_was_away_is_replaced(group: WireGroup) -> None:
-    """#5712: heartbeats are known to one controller only, so a master that died around a change of leader was never missed.
+    """#5712: only one controller knows heartbeats, so a master that died around a change of leader was never missed.
 
-    Fixed with the scan for inactive masters, which looks at records and not only at who was heard; right here.
+    Fixed by the scan for inactive masters, which reads records and not only heartbeats; fixed in this version.
     """
     one, two = await group.in_sync(2)
     await one.die()
@@ -272,7 +274,7 @@ async def test_issue_5712_a_master_that_died_while_the_controller_was_away_is_re
 
 @pytest.mark.real_time
 async def test_issue_5712_but_a_master_that_is_only_heard_late_is_not(group: WireGroup) -> None:
-    """What that repair costs in Java: a slave that is heard first by a new leader takes a living master's place."""
+    """The fix's cost in Java (#5712): a slave that a new leader hears first replaces a living master."""
     one, two = await group.in_sync(2)
     await one.disconnect()
     await two.disconnect()
@@ -289,7 +291,7 @@ async def test_issue_5712_but_a_master_that_is_only_heard_late_is_not(group: Wir
 
 @pytest.mark.real_time
 async def test_source_a_cleaned_master_is_master_no_more(group: WireGroup) -> None:
-    """Source: a silent master that is cleaned by its id stays master in the record, under an id that no broker has."""
+    """Source: a silent master that is cleaned by its id stays master in the record, under an id without a broker."""
     one, two = await group.in_sync(2)
     await two.disconnect()
     await one.die()
@@ -298,6 +300,6 @@ async def test_source_a_cleaned_master_is_master_no_more(group: WireGroup) -> No
     assert answer.code == 0
     after = await group.state()
     assert (after.members, after.others) == ({2}, set())
-    # Java's scan for inactive masters, which begins with the restart, may come first: it elects none, in epoch 2.
+    # Java's scan for inactive masters, which starts with the restart, may come first: it elects none, in epoch 2.
     stays_master = group.controller.is_java and after.master_epoch == 1
     assert after.master == (1 if stays_master else None)

@@ -1,4 +1,4 @@
-"""Ids, addresses, and what a controller forgot or is made to forget (1011): upstream issues, and what reading the source found."""
+"""Ids, addresses, and lost or cleaned entries (1011): upstream issues, and findings in the source."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NEED_TO_BE_REGISTERED = ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
 
 
 async def test_issue_5745_a_broker_whose_address_changed_registers(group: WireGroup) -> None:
-    """#5745: brokers were known by their address, so one that got another could not register. Fixed in 5.1.1, right here."""
+    """#5745: brokers were identified by address, so one with a new address could not register. Fixed in 5.1.1."""
     one, two = await group.in_sync(2)
     old_address = two.address
     await two.come_back(elsewhere=True)
@@ -38,7 +38,7 @@ async def test_issue_5745_a_broker_whose_address_changed_registers(group: WireGr
 
 
 async def test_issue_5989_a_broker_is_its_id_and_not_its_address(group: WireGroup) -> None:
-    """#5989, #4808: persistent ids. A stranger at a former member's address is a new member, and takes nothing over."""
+    """#5989, #4808: persistent ids. A stranger at a former member's address is a new member, and inherits nothing."""
     one, two = await group.in_sync(2)
     port = int(two.address.rpartition(":")[2])
     await two.die()
@@ -57,11 +57,11 @@ async def test_issue_5989_a_broker_is_its_id_and_not_its_address(group: WireGrou
 async def test_issue_4808_a_master_that_moved_is_told_at_its_new_address(group: WireGroup) -> None:
     """#4808 and its remainder: the answer to the moved master's own 1003 names its old address as the master's.
 
-    In ours that answer names no master at all: its new process is granted an epoch first (safety rule 6).
+    In ours that answer has no master: its new process gets an epoch first (safety rule 6).
     """
     [one] = await group.in_sync(1)
     old_address = one.address
-    await one.move()  # and nobody has noticed yet that its former process is gone
+    await one.move()  # and no controller has noticed yet that its former process is gone
     answer = await one.register()
     named = (answer.ext_fields or {}).get("masterAddress")
     assert named == (old_address if group.controller.is_java else None)
@@ -72,16 +72,16 @@ async def test_issue_4808_a_master_that_moved_is_told_at_its_new_address(group: 
 
 
 async def test_issue_4857_an_unknown_group_is_told_to_register(group: WireGroup) -> None:
-    """#4857: the answer to a poll of an unknown group was one that brokers took for an error, so they never registered again.
+    """#4857: brokers took the answer about an unknown group for an error, so they never registered again.
 
-    Fixed: code 2008 makes a broker register (1003); right here. What its 1003 is then answered is the next test's.
+    Fixed: code 2008 makes a broker register (1003). The next test shows the answer to its 1003.
     """
     answer = await group.ask(RequestCode.CONTROLLER_GET_REPLICA_INFO)
     assert answer.code == ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST
 
 
 async def test_source_only_the_next_id_can_be_taken(group: WireGroup) -> None:
-    """Source: any free id is given to whoever asks for it, and counted as one: later the next id is one in use."""
+    """Source: any free id is assigned on request, and only counted: later the next id is one in use."""
     await group.broker()
     stranger = await group.starting_broker()
     answer = await stranger.apply(3)
@@ -97,7 +97,7 @@ async def test_source_only_the_next_id_can_be_taken(group: WireGroup) -> None:
 
 
 async def test_source_a_cleaned_id_is_never_given_again(group: WireGroup) -> None:
-    """Source: an id that clean freed is anybody's; the broker that had it still has its identity file, and its log."""
+    """Source: any broker may take an id that clean freed; its former broker still has its identity file and its log."""
     await group.in_sync(2)
     third = await group.broker()
     await third.die()
@@ -112,10 +112,10 @@ async def test_source_a_cleaned_id_is_never_given_again(group: WireGroup) -> Non
 async def test_source_brokers_that_the_controller_forgot_are_taken_in_again(
     controller: Controller, start_ours: StartOurs
 ) -> None:
-    """Source: after the controller's data was lost, brokers with an identity file are answered 2010 for ever.
+    """Source: after a loss of the controller's data, brokers with an identity file get 2010 for ever.
 
-    Ours takes them in under the ids that they have (who may: settings `adoption`), waits until as many were heard as the group has,
-    and grants the one with the most data an epoch above all that they remember.
+    Ours adopts them under their ids (settings `adoption` decides which), waits until all members of the group were heard,
+    and grants the one with the most data an epoch above all theirs.
     """
     if not controller.is_java:
         settings = ControllerSettings(adoption=Adoption.ANYBODY, expected_replicas=2)
@@ -146,12 +146,12 @@ async def test_source_brokers_that_the_controller_forgot_are_taken_in_again(
 
 
 async def has_a_master(broker: WireBroker) -> bool:
-    """1002, as a broker without a master goes on asking."""
+    """Send 1002, as a broker without a master repeats it."""
     return (await broker.elect()).code in (OK, ResponseCode.CONTROLLER_MASTER_STILL_EXIST)
 
 
 class TwoClusters(FixedDirectory):
-    """Groups by cluster and name, as the Kubernetes directory finds them; a brokerName alone does not make a group."""
+    """A directory of groups by cluster and name, like the Kubernetes directory; a brokerName alone is not a group."""
 
     def find(self, broker_name: str, *, cluster_name: str = "", peer: Peer | None = None) -> GroupBinding | None:
         found = super().find(f"{cluster_name}-{broker_name}", cluster_name=cluster_name, peer=peer)
@@ -163,7 +163,7 @@ class TwoClusters(FixedDirectory):
 
 
 async def test_source_one_name_in_two_clusters_is_two_groups(controller: Controller, start_ours: StartOurs) -> None:
-    """Source: the tables are keyed by brokerName only, so brokers of another cluster become members of this group."""
+    """Source: the tables' key is only the brokerName, so brokers of another cluster become members of this group."""
     if not controller.is_java:
         controller = await start_ours(directory=TwoClusters())
     async with (
@@ -186,7 +186,7 @@ REFUSED = ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
 
 
 async def clean(group: WireGroup, ids: str | None = None, *, living: bool = False) -> RemotingCommand:
-    """What mqadmin cleanBrokerMetadata sends."""
+    """Send the request of mqadmin cleanBrokerMetadata."""
     fields: dict[str, object] = {"isCleanLivingBroker": str(living).lower()}
     if ids is not None:
         fields["brokerControllerIdsToClean"] = ids
@@ -199,9 +199,9 @@ async def next_id(group: WireGroup) -> int:
 
 
 async def test_issue_10861_malformed_ids_clean_nothing(group: WireGroup) -> None:
-    """#10861 (open): mqadmin lets malformed ids through. So the controller must refuse the whole request, and remove no broker.
+    """#10861 (open): mqadmin passes malformed ids. So the controller must refuse the whole request, and remove no broker.
 
-    Java's controller does too, save with isCleanLivingBroker, where it does not look at the ids at all.
+    Java's controller does too, except with isCleanLivingBroker, when it ignores the ids.
     """
     await group.broker()
     for ids in ("1;not-a-number", "not-a-number", "1;;2", "1,2", "-", "1;2.5"):
@@ -230,14 +230,14 @@ async def test_source_cleaning_the_living_is_kept_to_the_ids_that_were_named(gro
 
 
 async def test_source_cleaning_never_resets_the_next_id_nor_an_epoch(group: WireGroup) -> None:
-    """Source: the last in-sync member cleaned, the group counts as unknown: ids begin anew at 1, and so do epochs.
+    """Source: after the last in-sync member is cleaned, the group counts as unknown: ids and epochs restart at 1.
 
-    A broker that remembers id 2 and epoch 1 then meets another 2 with another epoch 1.
+    A broker with id 2 and epoch 1 on its disk then meets another 2 with another epoch 1.
     """
     one, two = await group.in_sync(2)
     await one.alter({1})
     await one.die()
-    lost_epoch = 4 if group.controller.is_java else 1  # Java tries three times to replace it, an epoch each
+    lost_epoch = 4 if group.controller.is_java else 1  # Java tries three times to replace it, each with an epoch
     before = await group.until(
         lambda state: one.broker_id not in state.alive and state.master_epoch >= lost_epoch, "the master is gone"
     )
@@ -253,16 +253,16 @@ async def test_source_cleaning_never_resets_the_next_id_nor_an_epoch(group: Wire
     assert await next_id(group) == 4
     assert (await two.register()).code == OK
     after = await group.state()
-    # Nobody holds a seat any more: who of those two is elected now is another matter.
+    # No member has a seat any more: which of those two is elected now does not matter here.
     assert after.members | after.others == {2, 3}
     assert after.master_epoch >= before.master_epoch > 0
     assert after.set_epoch >= before.set_epoch
 
 
 async def test_source_a_dead_master_does_not_keep_its_group_from_being_cleaned(group: WireGroup) -> None:
-    """Source: a master in the table blocks the cleaning of its group, also a dead one that has no successor.
+    """Source: a master in the table blocks the cleaning of its group, even a dead one without a successor.
 
-    Here it dies right after its election, before its first heartbeat: Java has nothing whose end it could notice.
+    Here it dies right after its election, before its first heartbeat: Java has no connection whose end it could notice.
     """
     one = await group.unheard_broker()
     assert (await one.elect()).code == OK
@@ -278,9 +278,9 @@ async def test_source_a_dead_master_does_not_keep_its_group_from_being_cleaned(g
 
 
 async def test_source_a_wrong_cluster_name_does_not_clean_the_living(group: WireGroup) -> None:
-    """Source: who is alive is asked for by cluster, name and id, but forgotten by name and id.
+    """Source: liveness is looked up by cluster, name and id, but entries are removed by name and id.
 
-    So with another cluster's name the check finds nobody alive, and a living member is cleaned without isCleanLivingBroker.
+    So with another cluster's name the check finds no live member, and cleans a living one without isCleanLivingBroker.
     """
     await group.in_sync(2)
     fields = {"clusterName": "another", "brokerControllerIdsToClean": "2", "isCleanLivingBroker": "false"}

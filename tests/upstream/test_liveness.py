@@ -1,4 +1,4 @@
-"""Who is taken for dead, and who is not: upstream issues about heartbeats, channels and scans."""
+"""Liveness: upstream issues about heartbeats, channels and scans."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 async def test_issue_11045_late_close_does_not_evict_a_healthy_master(group: WireGroup) -> None:
-    """#11045 (open): the entry of a broker stays bound to its first channel, whose late close evicts a healthy master."""
+    """#11045 (open): a broker's entry stays bound to its first channel, whose late close evicts a healthy master."""
     one, two = await group.in_sync(2)
     two.keep_beating()
     await one.heartbeat(via="second")
@@ -33,7 +33,7 @@ async def test_issue_11045_late_close_does_not_evict_a_healthy_master(group: Wir
     one.keep_beating(via="second")
     after = await group.stays(lambda state: (state.master, state.master_epoch) == (1, 1))
     assert after.members == {1, 2}
-    # And the close of the connection that carries its heartbeats now does count.
+    # The close of the connection that now carries its heartbeats does count.
     await one.die()
     after = await group.until(lambda state: state.master == 2, "the slave is master")
     assert after.master_epoch == 2
@@ -44,7 +44,7 @@ async def test_issue_10875_a_master_that_was_never_heard_is_replaced(
 ) -> None:
     """#10875, #8380 (fixed in 5.5.1): jRaft's scan for inactive masters took the dead for alive, and the living for dead.
 
-    Here the master dies before its first heartbeat, so that nothing but the scan could find it, and another may be elected.
+    Here the master dies before its first heartbeat, so that only the scan can find it, and another may be elected.
     """
     controller = all_controllers
     if not controller.is_java:
@@ -65,16 +65,16 @@ async def test_issue_10875_a_master_that_was_never_heard_is_replaced(
             two.keep_beating()
             if controller.kind == "jraft":
                 await group.stays(lambda state: (state.master, state.master_epoch) == (1, 1), for_seconds=3.0)
-                assert (await two.elect()).code == 0  # it could be elected all the while
+                assert (await two.elect()).code == 0  # it was electable all the time
             await group.until(lambda state: state.master == two.broker_id, "the living one is master")
         finally:
             await group.configure("enableElectUncleanMaster", "false")
 
 
 async def test_issue_8380_a_silent_slave_changes_nothing(all_controllers: Controller) -> None:
-    """#8380: the same inversion began elections for groups whose master lives and whose slave does not.
+    """#8380: the same inversion started elections for groups with a live master and a dead slave.
 
-    The election then keeps the living master, in Java 5.5.0 too: what is left of it are log lines.
+    The election then keeps the live master, in Java 5.5.0 too: its only effect is log lines.
     """
     async with WireGroup(all_controllers) as group:
         one, two = await group.in_sync(2)
@@ -87,9 +87,9 @@ async def test_issue_8380_a_silent_slave_changes_nothing(all_controllers: Contro
 
 
 async def test_issue_9717_a_silent_broker_is_found(all_controllers_and_an_older: Controller) -> None:
-    """#9717 (fixed in 5.3.4), #10416 (says it of 5.5.0 again): jRaft's scan for silent brokers never ran.
+    """#9717 (fixed in 5.3.4), #10416 (reports it for 5.5.0 again): jRaft's scan for silent brokers never ran.
 
-    So it is on 5.3.3. On 5.5.0 it does run: a master that hangs with its connection open is replaced, as here.
+    That is so on 5.3.3. On 5.5.0 it does run: a master that hangs with its connection open is replaced, as here.
     """
     async with WireGroup(all_controllers_and_an_older) as group:
         one, two = await group.in_sync(2)
@@ -106,9 +106,9 @@ async def test_issue_9717_a_silent_broker_is_found(all_controllers_and_an_older:
 
 
 async def test_issue_4800_a_master_that_only_the_controller_can_not_hear_is_left_alone(group: WireGroup) -> None:
-    """#4800, #4835: cut off from the leading controller in one direction, the master is replaced although its data path is healthy.
+    """#4800, #4835: a master that is cut off from the leading controller in one direction is replaced despite a healthy data path.
 
-    Java hears nobody but through its heartbeats. Ours asks the silent master (907), and leaves it alone as long as it answers.
+    Java knows only heartbeats. Ours asks the silent master (907), and leaves it alone as long as it answers.
     """
     one, two = await group.in_sync(2)
     two.keep_beating()
@@ -124,10 +124,10 @@ async def test_issue_4800_a_master_that_only_the_controller_can_not_hear_is_left
 
 
 async def test_issue_10812_a_master_that_the_other_controllers_hear_is_left_alone(start_ours: StartOurs) -> None:
-    """#10812: a broker's heartbeats reached the followers only, so the leader never counted it alive.
+    """#10812: a broker's heartbeats reached only the followers, so the leader never counted it as alive.
 
-    Ours have no leader; each hears for itself, and one that hears nothing of a master asks the others (1006) before it acts.
-    Not shown on Java: it takes three controllers and a network between them.
+    Ours have no leader; each gets heartbeats, and one without a master's heartbeats asks the others (1006) before it acts.
+    Not shown on Java: that needs three controllers and a network between them.
     """
     addresses = tuple(f"127.0.0.1:{free_port()}" for _ in range(3))
     store = MemoryRecordStore()
@@ -156,18 +156,20 @@ async def test_issue_10812_a_master_that_the_other_controllers_hear_is_left_alon
         await group.until(lambda state: state.alive == {2}, "and the master is not heard here")
         await group.stays(lambda state: (state.master, state.master_epoch) == (1, 1), for_seconds=2.0)
         await one.die()
-        await group.until(lambda state: state.master == two.broker_id, "once nobody hears it, it is replaced")
+        await group.until(
+            lambda state: state.master == two.broker_id, "without heartbeats at any controller it is replaced"
+        )
 
 
 async def test_issue_5009_a_group_without_master_gets_one_when_a_member_is_heard(group: WireGroup) -> None:
-    """#5009, #6382: one lost trigger left a group without a master for ever. Repaired by a scan, where a master is recorded.
+    """#5009, #6382: one lost trigger left a group without a master for ever. Fixed by a scan if the record has a master.
 
-    Where it was struck out, because nobody could be elected, Java waits until a broker asks; ours elects whom it hears.
+    If the master was removed, because no member was electable, Java waits for a broker's request; ours elects a member it hears.
     """
     one, two = await group.in_sync(2)
     await two.disconnect()
     await one.die()
-    await group.until(lambda state: (state.master, state.alive) == (None, set()), "no master, and nobody alive")
+    await group.until(lambda state: (state.master, state.alive) == (None, set()), "no master, and no live member")
     two.keep_beating()
     await group.until(lambda state: state.alive == {two.broker_id}, "a member is alive")
     if group.controller.is_java:
@@ -177,7 +179,7 @@ async def test_issue_5009_a_group_without_master_gets_one_when_a_member_is_heard
 
 
 async def test_issue_5631_a_dead_master_is_not_named_to_who_registers(group: WireGroup) -> None:
-    """#5631: the answer to 1003 named the recorded master without a look whether it lives. Fixed, right here."""
+    """#5631: the answer to 1003 named the recorded master without a check that it lives. Fixed."""
     one = await group.unheard_broker()
     assert (await one.elect()).code == 0
     await one.die()
@@ -192,10 +194,10 @@ async def test_issue_5631_a_dead_master_is_not_named_to_who_registers(group: Wir
 async def test_issue_7017_a_silent_master_is_fenced_before_another_is_elected(
     controller: Controller, start_ours: StartOurs
 ) -> None:
-    """#7017: an isolated master goes on acknowledging, and what it took is lost. There is no lease, and Java fences nobody.
+    """#7017: an isolated master keeps acknowledging messages that are then lost. There is no lease, and Java has no fence.
 
-    Java elects at once and does not even tell the old master, which still listens. Ours kills its pod first, and the record
-    names no other master before that is done.
+    Java elects at once and sends the old master, which still listens, no role. Ours kills its pod first, and the record
+    names no other master before that.
     """
     fenced: list[tuple[int, int]] = []
 
@@ -226,7 +228,7 @@ async def test_issue_7017_a_silent_master_is_fenced_before_another_is_elected(
 
 
 async def test_source_a_shared_connection_carries_all_its_brokers(controller: Controller) -> None:
-    """Source: a container's brokers share a connection, and when it closes, only one of them is taken for dead."""
+    """Source: a container's brokers share a connection, and when it closes, only one of them counts as dead."""
     async with WireGroup(controller) as left, WireGroup(controller) as right:
         first, _ = await left.in_sync(2)
         second, _ = await right.in_sync(2, share_with=first)
@@ -247,12 +249,12 @@ async def test_source_a_shared_connection_carries_all_its_brokers(controller: Co
 
 
 async def test_source_a_truncated_log_is_not_taken_for_the_longest(group: WireGroup) -> None:
-    """Source: the table only ever raises (epoch, offset), so a broker that came back with less still looks longest."""
+    """Source: the table only raises (epoch, offset), so a broker that returned with less still seems to have the longest log."""
     one, two, three = await group.in_sync(3)
     for broker, max_offset in ((one, 1000), (two, 1000), (three, 900)):
         broker.max_offset = max_offset
         await broker.heartbeat()
-    await two.register()  # its next process, so soon that its connection was not missed, with a truncated log
+    await two.register()  # its next process with a truncated log, before its connection was missed
     two.max_offset = 10
     await two.heartbeat()
     await one.die()
@@ -261,9 +263,9 @@ async def test_source_a_truncated_log_is_not_taken_for_the_longest(group: WireGr
 
 
 async def test_source_a_jump_of_the_clock_kills_nobody(ours: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Source: Java's deadlines are in wall-clock time, so a clock that is put forward makes every broker silent at once.
+    """Source: Java's deadlines use the wall clock, so a clock set forward makes every broker silent at once.
 
-    Not shown on Java: it would take a clock of its own (libfaketime), which is not among the pinned parts.
+    Not shown on Java: it would need a separate clock (libfaketime), which is not among the pinned parts.
     """
     async with WireGroup(ours) as group:
         one, two = await group.in_sync(2, timeout_ms=2000)

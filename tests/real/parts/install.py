@@ -56,7 +56,7 @@ MINIMUM_JAVA = 17
 MINIMUM_GO = (1, 25)
 KUBERNETES_PROGRAMS = ("kube-apiserver", "kubectl")
 NODE_PROGRAMS = ("kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet")
-# What a node and the images for it need from Debian: a file that each package brings, or a program on the path.
+# Debian packages of a node and its images, each by a file of the package or a program on the path.
 NODE_PACKAGES = {
     "containerd": "containerd",
     "runc": "runc",
@@ -77,7 +77,7 @@ class PartError(Exception):
 
 @dataclass(frozen=True)
 class Part:
-    """One thing that real tests need: `missing` says why it is not here (None: it is), `install` brings it."""
+    """One part of real tests: `missing` returns why it is absent (None: present), `install` installs it."""
 
     name: str
     what: str
@@ -144,7 +144,7 @@ def node_folder() -> Path:
 
 
 def pause_program() -> Path:
-    """What holds a pod's namespaces open."""
+    """Return the pause program, which holds a pod's namespaces open."""
     return cache_folder() / "pause-1" / "pause"
 
 
@@ -224,7 +224,7 @@ def built_aside(target: Path) -> Iterator[Path]:
 
 
 def apt_install(*packages: str) -> None:
-    """Install Debian packages by name; a machine without root or apt is told what to do by hand."""
+    """Install Debian packages by name; without root or apt the error has the manual steps."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise PartError(f"needs the packages {' '.join(packages)}, and installing them needs root on a Debian machine")
     quiet = {"DEBIAN_FRONTEND": "noninteractive"}
@@ -338,7 +338,7 @@ def go_build(module: Path, packages: dict[str, str], target: Path, *, link_flags
 
 
 def kubernetes_flags() -> str:
-    """What makes the programs tell their version; kubectl compares it with the server's."""
+    """Return the linker flags of the programs' version, which kubectl compares with the server's."""
     major, minor = KUBERNETES_VERSION.removeprefix("v").split(".")[:2]
     stamp = {"gitVersion": KUBERNETES_VERSION, "gitMajor": major, "gitMinor": minor}
     return " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in stamp.items())
@@ -758,7 +758,7 @@ def bring_in_order(names: list[str]) -> dict[str, str]:
 
 
 def report() -> dict[str, str | None]:
-    """What is here (None) and what is missing (why), told on standard error."""
+    """Print to stderr which parts are present, and why others are missing."""
     state = {name: missing(name) for name in PARTS}
     for name, reason in state.items():
         print(f"{name:15} {'here' if reason is None else 'missing: ' + reason}   ({PARTS[name].what})", file=sys.stderr)

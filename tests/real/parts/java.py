@@ -23,7 +23,7 @@ MAIN_CLASSES = {
     "proxy": "org.apache.rocketmq.proxy.ProxyStartup",
 }
 NO_NAME_SERVER = "127.0.0.1:1"
-# What a Java broker of 5.5.0 does beside its work, in CPU seconds without the optimising compiler: it compares its whole timer
+# A Java broker 5.5.0 wastes CPU seconds, measured without the optimising compiler: it compares its whole timer
 # wheel byte by byte once a second (0.3 each time), and its TransactionMetricsFlushService spins until the first flush is due (9).
 SPARING_BROKER: dict[str, str | int] = {"timerFlushIntervalMs": 60_000, "transactionMetricFlushInterval": 500}
 # Unless TLS is off, RocketMQ makes a key and a certificate when a program starts: 3 of the 7 CPU seconds of a broker's start.
@@ -116,7 +116,7 @@ def start_controller(
 def broker_properties(
     folder: Path, *, controllers: str, name_server: str, host: str = "127.0.0.1"
 ) -> dict[str, str | int]:
-    """What a broker in controller mode with its store in `folder` needs, but for its ports."""
+    """Return the properties of a broker in controller mode with its store in `folder`, without ports."""
     return {
         "brokerClusterName": "DefaultCluster",
         "brokerName": "broker-a",

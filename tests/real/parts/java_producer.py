@@ -1,4 +1,4 @@
-"""The Java client as a producer of numbered messages, and the account of what it was promised."""
+"""The Java client as a producer of numbered messages, and the account of its acknowledgements."""
 
 from __future__ import annotations
 

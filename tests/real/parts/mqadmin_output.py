@@ -1,4 +1,4 @@
-"""What the real mqadmin prints, read back into values. Anything that does not look as expected is an error, not a guess."""
+"""Parse the real mqadmin's output into values. Unexpected output is an error."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def controller_peers(text: str) -> list[str]:
 
 
 def refusal(text: str) -> Refusal | None:
-    """What the server answered, if mqadmin printed that it refused."""
+    """Return the server's answer if mqadmin printed a refusal."""
     found = ERROR.search(text)
     return Refusal(int(found["code"]), found["remark"].strip()) if found is not None else None
 

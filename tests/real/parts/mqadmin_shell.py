@@ -35,11 +35,11 @@ class AdminShell:
         tools.write_text(f"accessKey: {access_key}\nsecretKey: {secret_key}\n", encoding="utf-8")
 
     def sign_no_more(self) -> None:
-        """Send the next commands as anybody would."""
+        """Send the next commands unsigned."""
         (self.home / "conf" / "tools.yml").unlink(missing_ok=True)
 
     def run(self, *arguments: str) -> str:
-        """What this command prints. Only for commands that end, and whose repetition does no harm.
+        """Return a command's output. Only for commands that end and may be repeated.
 
         Its deadline of 3 s is of wall-clock time, and begins before it has loaded its classes: asked again when it was missed.
         """
@@ -51,7 +51,7 @@ class AdminShell:
         return printed
 
     def run_once(self, *arguments: str) -> str:
-        """What this command prints, whatever it is."""
+        """Return the output of any command, without a repetition."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         watchdog = threading.Timer(COMMAND_DEADLINE_SECONDS, self.process.kill)

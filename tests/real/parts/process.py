@@ -82,7 +82,7 @@ def start(name: str, command: list[str], *, log: Path, env: dict[str, str] | Non
 
 
 def accepts_connections(host: str, port: int) -> bool:
-    """Whether somebody listens there."""
+    """Whether the address accepts connections."""
     try:
         with socket.create_connection((host, port), timeout=0.5):
             return True

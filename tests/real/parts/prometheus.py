@@ -1,4 +1,4 @@
-"""A real Prometheus on loopback, scraping what it is told to."""
+"""A real Prometheus on loopback that scrapes given targets."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""An hour of the real system: what is done to it, what its clients saw, what it wrote down, and what a report must say of it."""
+"""An hour of the real system: its faults, its clients' observations, its logs, and the comparison with reports."""

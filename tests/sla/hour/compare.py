@@ -1,12 +1,12 @@
-"""Holds a report against what is known of the hour by other ways. Every difference is a line of text; none is what is wanted.
+"""Compares a report with other evidence of the hour. Every difference is a line of text; the expected result is none.
 
-What the operator logged is read here anew from its JSON lines, not by the package under test:
+This module reads the operator's JSON lines itself, not by the package under test:
 
-- times of what the log tells whole are the log's, to the millisecond; so is each step;
-- each epoch that began in the record is one incident, and no incident is of an epoch that never was;
-- the operator's counters are the sums of what was told from its log;
-- what the log does not tell whole (a long outage) has its edges from the gauge: the clients' gap lies within the stated error;
-- no client waited for longer than a retry outside of an incident, and none was answered in the middle of one.
+- times of a complete entry are the log's, to the millisecond; so is each step;
+- each epoch that began in the record is one incident, and each incident has an existing epoch;
+- the operator's counters are the sums of its log's entries;
+- an incomplete entry (a long outage) has its edges from the gauge: the clients' gap lies within the stated error;
+- outside of incidents no client waited for longer than a retry, and within one none got an answer.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ if TYPE_CHECKING:
 
 # Two clocks of one machine, rounded to milliseconds at both ends.
 _LOG_ERROR_MS = 1
-# From the last heartbeat to the fault, and from the first acknowledgement to when the operator hears that the set is in sync.
+# From the last heartbeat to the fault, and from the first acknowledgement to the operator's news of a set in sync.
 _HEARD_MS = 2_000
 _GAUGE_ONLY = {"slavesFrozen"}
 ROOT = Path(__file__).resolve().parents[3]
-# What `query_range` answers stands on its own grid: every time in it is up to a step later than the scrape was.
+# `query_range` answers on its own grid: each of its times is up to one step later than the scrape.
 RESAMPLED = "query_range (15 s grid)"
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The operator's lines as they are."""
+    """Return the operator's lines unchanged."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def gaps_of(group: GroupEvidence, evidence: Evidence) -> list[Span]:
-    """Where a client waited for longer than a retry, and its own process did not stand still."""
+    """Return spans in which a client waited for longer than a retry while its own process ran."""
     return [
         Span(before, after)
         for before, after in pairwise(group.acks_ms)
@@ -59,7 +59,7 @@ def gaps_of(group: GroupEvidence, evidence: Evidence) -> list[Span]:
 
 
 def differences(told: Told, log: Sequence[dict[str, Any]], evidence: Evidence) -> list[str]:
-    """What one report says otherwise."""
+    """Return one report's differences."""
     wrong = []
     for name, group in evidence.groups.items():
         lines = [line for line in log if line["brokerName"] == name and line["outcome"] != "cancelled"]
@@ -78,7 +78,7 @@ def differences(told: Told, log: Sequence[dict[str, Any]], evidence: Evidence) -
 
 
 def system_differences(evidence: Evidence, log: Sequence[dict[str, Any]]) -> list[str]:
-    """What went wrong in the system itself, or is told differently by two of its parts: no report can be right then."""
+    """Return faults of the system itself, and contradictions between its parts: then no report can be right."""
     wrong = []
     for name, group in evidence.groups.items():
         wrong += [f"{name}: {text}" for text in group.violations]
@@ -115,7 +115,7 @@ def _log_differences(lines: Sequence[dict[str, Any]], incidents: Sequence[dict[s
 
 
 def attempts_joined(lines: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Attempts at one loss (nobody to elect, then somebody before anybody was master) are one outage."""
+    """Join attempts at one loss (first without a candidate, then with one, before a master served) to one outage."""
     found: list[list[dict[str, Any]]] = []
     for line in sorted(lines, key=started_ms):
         last = found[-1][-1] if found else None
@@ -131,29 +131,29 @@ def _epochs_without_master(line: dict[str, Any]) -> tuple[int, ...]:
 
 
 def is_ended(line: dict[str, Any]) -> bool:
-    """The change of master came to its end."""
+    """Whether the change of master ended."""
     return bool(line["outcome"] == "completed")
 
 
 def is_whole(line: dict[str, Any]) -> bool:
-    """The log knows when a write could be acknowledged again."""
+    """Whether the log has the time from which writes were acknowledged again."""
     return is_ended(line) and "inSync" in line["stepsMilliseconds"]
 
 
 def started_ms(line: dict[str, Any]) -> float:
-    """When the loss was believed."""
+    """Return the time of the detection."""
     return dt.datetime.fromisoformat(line["startedAt"]).timestamp() * 1000
 
 
 def _epoch_differences(
     group: GroupEvidence, lines: Sequence[dict[str, Any]], incidents: Sequence[dict[str, Any]]
 ) -> Iterator[str]:  # fmt: skip
-    """Each epoch that began in the record belongs to one incident: the one that elected, or that found nobody to elect."""
+    """Check that each epoch of the record belongs to one incident: with an election, or without a candidate."""
     covered: list[int] = []
     reported = {one["id"] for one in incidents}
     for attempts in attempts_joined(lines):
         if attempts[0]["id"] not in reported:
-            continue  # told above
+            continue  # reported above
         for line in attempts:
             covered += [line["epoch"]] if "epoch" in line else []
             covered += [line["epochBefore"] + 1] if line["outcome"] == "noEligibleReplica" else []
@@ -184,7 +184,7 @@ def _counter_differences(
 def _gauge_differences(
     name: str, incidents: Sequence[dict[str, Any]], evidence: Evidence, slack_ms: int
 ) -> Iterator[str]:
-    """What only the gauge saw is what we did without touching a master, and nothing else."""
+    """Check that outages seen only by the gauge are exactly the faults without a change of master."""
     only = [one for one in incidents if one["source"] == "gauge"]
     strokes = [one for one in evidence.strokes if one.group == name and one.kind in _GAUGE_ONLY]
     for stroke in strokes:
@@ -214,7 +214,7 @@ def _client_differences(
 def _time_differences(
     incidents: Sequence[dict[str, Any]], figures: dict[str, Any], evidence: Evidence
 ) -> Iterator[str]:
-    """Down is what the incidents cover, and the RTO is that of the unplanned ones that the log tells."""
+    """Check that downtime equals the incidents, and the RTO that of the log's unplanned ones."""
     spans = sorted((one["startMs"], one["endMs"] or evidence.ended_ms) for one in incidents)
     down_ms, until_ms = 0, 0
     for start, end in spans:
@@ -241,7 +241,7 @@ def _stalled_ms(start_ms: int, end_ms: int, stalls: Sequence[Span]) -> int:
 
 @dataclass(frozen=True)
 class Told:
-    """What one report says. `slack_ms`: how much later than scraped a sample may stand in what was read."""
+    """One report. `slack_ms`: the delay that a sample's time may have in the reader's input."""
 
     reader: str
     slack_ms: int
@@ -251,8 +251,8 @@ class Told:
 
 
 def take_exports(prometheus: Prometheus, evidence: Evidence, folder: Path) -> None:
-    """While the server runs: a snapshot of its blocks dumped, the CLI's own export, and a plain `query_range`."""
-    # The export ends now, which on a busy machine is long after the hour; it must begin before the hour all the same.
+    """From the running server: dump a snapshot of its blocks, run the CLI's own export, and a plain `query_range`."""
+    # The export ends now, on a busy machine long after the hour; it must still begin before the hour.
     seconds = time.time() - evidence.began_ms / 1000 + 2 * evidence.scrape_ms / 1000
     _cli("export", "--prometheus", prometheus.url, "--range-seconds", f"{seconds:.0f}", "--out", folder / "export.json")
     name = json.loads(_ask(f"{prometheus.url}/api/v1/admin/tsdb/snapshot", {}))["data"]["name"]
@@ -265,7 +265,7 @@ def take_exports(prometheus: Prometheus, evidence: Evidence, folder: Path) -> No
 
 
 def make_reports(prometheus: Prometheus, evidence: Evidence, folder: Path) -> list[Told]:
-    """A report by each reader, with the operator's incident log."""
+    """Make a report by each reader, with the operator's incident log."""
     log = folder / "house" / "operator-incidents.jsonl"
     ways: list[tuple[str, int, list[str | Path]]] = [
         ("http", 0, ["--from", "http", "--url", prometheus.url]),
@@ -292,7 +292,7 @@ def _report(
 
 
 def period_of(began_ms: int, ended_ms: int) -> str:
-    """The shortest period of the calendar (UTC) that has both in it: a run may go over midnight."""
+    """Return the shortest calendar period (UTC) that contains both times: a run may cross midnight."""
     began, ended = (dt.datetime.fromtimestamp(at_ms / 1000, tz=dt.UTC) for at_ms in (began_ms, ended_ms))
     forms = ("%Y-%m-%d", "%G-W%V", "%Y-%m")
     found = next((began.strftime(form) for form in forms if began.strftime(form) == ended.strftime(form)), None)
@@ -313,7 +313,7 @@ def _ask(url: str, form: dict[str, str]) -> bytes:
 
 
 def _cli(*words: str | Path) -> None:
-    """In this process: the JVM of the first report is warm for the others."""
+    """Run the CLI in this process: the first report warms the JVM for the others."""
     done = CliRunner().invoke(app, ["sla", *map(str, words)])
     if done.exit_code != 0:
         raise AssertionError(

@@ -1,7 +1,7 @@
 """The hour itself: the real operator, groups of Python replicas under load, a real Prometheus that scrapes it, fault after fault.
 
-The faults come at fixed times, each to the next group; one that takes longer delays those after it. What the clients see is
-written down by themselves: an acknowledgement is a time, and what lies between two of them is a gap.
+The faults come at fixed times, each to the next group; a longer one delays those after it. The clients record their
+acknowledgements' times; the span between two of them is a gap.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Kind(StrEnum):
-    """What can be done."""
+    """The kinds of faults."""
 
     KILL = "kill"
     FREEZE = "freeze"
@@ -50,13 +50,13 @@ class Kind(StrEnum):
 GROUPS = ("orders", "payments", "stock")
 REPLICAS = 3
 SCRAPE_SECONDS = 15
-# A send that is not answered is given up after this, and looked at as lost; connecting takes a third of a second at most.
+# A send without an answer counts as lost after this; connecting takes a third of a second at most.
 SEND_SECONDS = 1.0
 RETRY_MS = 1_500
 _SENDERS = 2
 _PAUSE_SECONDS = 0.2
 _STALL_SECONDS = 0.3
-# After each kind once, what is short comes again and again.
+# After each kind once, the short ones repeat.
 _ROUND = (
     Kind.KILL, Kind.FREEZE, Kind.SWITCHOVER, Kind.ROLLING_RESTART, Kind.KILL, Kind.FREEZE, Kind.SWITCHOVER,
 )  # fmt: skip
@@ -65,7 +65,7 @@ _SETTLE_SECONDS = 180.0
 
 @dataclass(frozen=True)
 class Plan:
-    """What is done when, and how long a long outage is."""
+    """The schedule of faults, and the length of a long outage."""
 
     minutes: float
     strokes: tuple[tuple[float, str, Kind], ...]
@@ -73,7 +73,7 @@ class Plan:
 
 
 def plan_of(minutes: float) -> Plan:
-    """Each kind once in three minutes; in an hour a stroke about every two minutes."""
+    """Return the plan: each kind once in three minutes; in an hour a fault about every two minutes."""
     seconds = minutes * 60
     count = max(6, int(seconds / 135))
     kinds = [Kind.KILL, Kind.MAJORITY_LOST, Kind.FREEZE, Kind.SWITCHOVER, Kind.SLAVES_FROZEN, Kind.ROLLING_RESTART]
@@ -96,9 +96,9 @@ class Stage:
 
 
 async def play(folder: Path, plan: Plan, at_end: Callable[[Prometheus, Evidence], None]) -> Evidence:
-    """Run the plan to its end; `at_end` takes what it wants from the Prometheus while all still runs."""
+    """Run the plan to its end; `at_end` reads from Prometheus while all still runs."""
     async with _opened(folder) as stage:
-        # Only now: a group that is being made takes no writes, and that is no outage.
+        # Only now: a group in creation accepts no writes, which is not an outage.
         prometheus = start_prometheus(
             folder / "prometheus",
             targets=[stage.metrics_url.removeprefix("http://").removesuffix("/metrics")],
@@ -143,7 +143,7 @@ async def _opened(folder: Path) -> AsyncIterator[Stage]:
 
 @asynccontextmanager
 async def _under_load(group: WholeGroup) -> AsyncIterator[None]:
-    """A client that sends for as long as the group is there, and finds the master by the record."""
+    """Send for as long as the group exists, to the record's master."""
     stop = asyncio.Event()
     producer = DemoProducer(
         route=group.seen.master_address, broker_name=group.name, topic=TOPIC, workers=_SENDERS,
@@ -159,7 +159,7 @@ async def _under_load(group: WholeGroup) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _watched_clock(stage: Stage) -> AsyncIterator[None]:
-    """Note when this very process stood still: its clients then saw nothing, whatever the groups did."""
+    """Record stalls of this process: its clients then observe nothing, whatever the groups do."""
 
     async def watch() -> None:
         while True:
@@ -188,7 +188,7 @@ async def _strike_all(stage: Stage, plan: Plan, began_ms: int) -> None:
 
 
 async def _scraped_since(stage: Stage, prometheus: Prometheus, since_ms: int) -> None:
-    """Until every group's gauge has a sample from then on."""
+    """Wait until every group's gauge has a sample after this time."""
     deadline = time.monotonic() + 8 * SCRAPE_SECONDS
 
     def scraped() -> bool:
@@ -207,7 +207,7 @@ async def _evidence(stage: Stage, began_ms: int, began_in: dict[str, int]) -> Ev
     told = Evidence(began_ms, ended_ms, SCRAPE_SECONDS * 1000, RETRY_MS, stage.strokes, list(stage.stalls))
     for name, group in stage.groups.items():
         unavailable, by_outcome = counters_of(page, name)
-        # The client goes on: what is acknowledged from now on need not be in what is read back.
+        # The client continues: messages acknowledged from now on need not be in the log read here.
         until_now = Ledger(list(group.ledger.acknowledgements))
         told.groups[name] = GroupEvidence(
             acks_ms=[round(one.at_seconds * 1000) for one in until_now.acknowledgements],
@@ -228,7 +228,7 @@ def _page(url: str) -> str:
 
 
 def counters_of(page: str, group: str) -> tuple[float, dict[str, int]]:
-    """What the page says of a group: seconds without writes, and how many changes of master ended how."""
+    """Return a group's metrics: seconds without writes, and the number of changes of master by outcome."""
     unavailable, by_outcome = 0.0, dict[str, int]()
     outcome = METRICS[FAILOVERS_TOTAL].labels[-1]
     for family in text_string_to_metric_families(page):
@@ -244,7 +244,7 @@ def counters_of(page: str, group: str) -> tuple[float, dict[str, int]]:
 
 
 async def strike(group: WholeGroup, kind: Kind, *, outage_seconds: float) -> Stroke:
-    """Do it, and wait until the group is whole again."""
+    """Cause the fault, and wait until the group is whole again."""
     await settled(group)
     began_ms = now_ms()
     match kind:
@@ -265,13 +265,13 @@ async def strike(group: WholeGroup, kind: Kind, *, outage_seconds: float) -> Str
 
 
 async def settled(group: WholeGroup) -> None:
-    """Everybody is there, in sync, and has acknowledged something since."""
+    """Whether all members run, are in sync, and the group has acknowledged a send since."""
     await group.until(group.is_settled, "the group is whole again", deadline_seconds=_SETTLE_SECONDS)
     await group.until_acknowledged(3)
 
 
 def now_ms() -> int:
-    """The wall clock, as the operator's log and Prometheus have it."""
+    """Return the wall clock, as in the operator's log and Prometheus."""
     return time.time_ns() // 1_000_000
 
 
@@ -299,7 +299,7 @@ async def _restart_all(group: WholeGroup) -> None:
 
 
 async def _freeze_slaves(group: WholeGroup, outage_seconds: float, *, kill_master: bool) -> None:
-    """Strict needs two disks: nothing can be acknowledged until the slaves run on."""
+    """Freeze the slaves: Strict needs two disks, so no send is acknowledged until they continue."""
     master = group.seen.master_id
     with ExitStack() as held:
         slaves = [held.enter_context(hold(pid or 0)) for each, pid in group.pids().items() if each != master]
@@ -323,7 +323,7 @@ def _pid(group: WholeGroup, broker_id: int | None) -> int:
 
 @dataclass(frozen=True)
 class Stroke:
-    """Something done to a group; from the first moment to when it was whole again."""
+    """A fault of a group, from its start to the time at which the group was whole again."""
 
     group: str
     kind: str
@@ -333,7 +333,7 @@ class Stroke:
 
 @dataclass(frozen=True)
 class Span:
-    """A time, half open."""
+    """A half-open span of time."""
 
     start_ms: int
     end_ms: int
@@ -341,7 +341,7 @@ class Span:
 
 @dataclass
 class GroupEvidence:
-    """About one group. `acks_ms` in order; `epochs` that began in the hour; `failovers` as its status tells, to the second."""
+    """One group's evidence. `acks_ms` in order; `epochs` that began in the hour; `failovers` of its status, to the second."""
 
     acks_ms: list[int] = field(default_factory=list)
     epochs: list[int] = field(default_factory=list)
@@ -354,7 +354,7 @@ class GroupEvidence:
 
 @dataclass
 class Evidence:
-    """About the hour. `stalls`: the clients' process did not run then, so nothing is known of the groups."""
+    """The hour's evidence. `stalls`: the clients' process did not run then, so the groups' state is unknown."""
 
     began_ms: int
     ended_ms: int
@@ -365,12 +365,12 @@ class Evidence:
     groups: dict[str, GroupEvidence] = field(default_factory=dict)
 
     def write(self, path: Path) -> None:
-        """As JSON."""
+        """Write the evidence as JSON."""
         path.write_text(json.dumps(asdict(self)))
 
     @classmethod
     def read(cls, path: Path) -> Evidence:
-        """What `write` wrote."""
+        """Read the evidence that `write` wrote."""
         told = json.loads(path.read_text())
         told["strokes"] = [Stroke(**one) for one in told["strokes"]]
         told["stalls"] = [Span(**one) for one in told["stalls"]]

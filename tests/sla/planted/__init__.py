@@ -1,1 +1,1 @@
-"""PLANTS. A month whose incidents are known, as samples and as the operator's incident log, in every form of export."""
+"""A planted month: its incidents are known, as samples and as the operator's incident log, in every form of export."""

@@ -1,12 +1,12 @@
-"""Drawn histories of a few groups, with sources that agree, contradict each other, are late, doubled, reordered or away.
+"""Drawn histories of a few groups, with sources that agree, contradict each other, are late, doubled, reordered or missing.
 
-Outages are planted first. Then each source tells of them, honestly or not, so that at least one honest source could know of every
-outage: the report's figures must add up, and its bounds must contain what was planted.
+Outages are planted first. Then each source reports them, correctly or not, so that at least one correct source can know every
+outage: the report's figures must add up, and its bounds must contain the planted outages.
 
     python -m tests.sla.planted.draws [--draws 10000] [--first 0]
 
-Without Spark: the kernel that makes runs out of a lake's day makes them here, out of two days that arrive in the wrong order.
-The last line is one JSON object; the exit code is 1 where something is violated.
+Without Spark: the kernel that makes runs from a lake's day makes them here, from two days that arrive in the wrong order.
+The last line is one JSON object; the exit code is 1 if a draw has a violation.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ STEP_NAMES = ("fenced", "committed", "roleChanged")
 
 @dataclass(frozen=True)
 class Outage:
-    """[start, end) in ms, in which the group really took no writes."""
+    """[start, end) in ms, in which the group really accepted no writes."""
 
     start_ms: int
     end_ms: int
@@ -52,7 +52,7 @@ class Outage:
 
 @dataclass
 class Drawn:
-    """Outages of each group, and all that the sources say of them."""
+    """Outages of each group, and all sources about them."""
 
     outages: dict[GroupKey, list[Outage]] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
@@ -62,7 +62,7 @@ class Drawn:
 
     @cached_property
     def fleet(self) -> Fleet:
-        """The samples come in any order, as an export may have them; a part of them is a day of its own, and comes late."""
+        """Return the samples in any order, as in an export; a part of them is a separate day, and comes late."""
         intervals = Intervals(other_ms=STEP_MS)
         days = [
             pa.Table.from_batches(list(day_pieces(partial(batches_of, part), intervals)))
@@ -76,13 +76,13 @@ class Drawn:
         return Fleet(by_series(runs), gap_ms=gap_limit_ms(STEP_MS))
 
     def summary(self, window: Window) -> Summary:
-        """The report's figures."""
+        """Return the report's figures."""
         log = once(self.log)
         return summarise(Agreement(window, 0.999), Evidence(self.fleet, log, amendments=self.amendments))
 
 
 def draw(seed: int) -> Drawn:
-    """The same seed draws the same."""
+    """Draw a history; the seed determines it."""
     source, drawn = random.Random(seed), Drawn()
     for number in range(source.randint(1, 3)):
         key = GroupKey("default", f"c{number % 2}", f"g{number}")
@@ -100,7 +100,7 @@ def draw(seed: int) -> Drawn:
 
 
 def violations(seed: int) -> Iterator[str]:
-    """What is wrong about the report of one draw: sums that do not add up, bounds without the truth, an outage in two periods."""
+    """Return violations of one draw's report: wrong sums, bounds without the truth, an outage in two periods."""
     drawn = draw(seed)
     whole = Window(0, LENGTH_MS)
     summary = drawn.summary(whole)
@@ -110,7 +110,7 @@ def violations(seed: int) -> Iterator[str]:
             told = figures.availability
             down_ms = sum(one.end_ms - one.start_ms for one in drawn.outages[figures.group])
             low_ms, high_ms = told.down_ms, told.total_ms - told.up_ms
-            # An edge that only scrapes tell is off by up to a scrape interval, that of two pods that disagree too.
+            # An edge known only from scrapes is off by up to a scrape interval, also that of two pods that disagree.
             disputes = [one for one in figures.held if one.state is State.DISPUTED and one.length_ms > STEP_MS]
             slack_ms = told.error_ms - told.disputed_ms + 2 * STEP_MS * (len(figures.incidents) + len(disputes))
             if not low_ms - slack_ms <= down_ms <= high_ms + slack_ms:
@@ -128,7 +128,7 @@ def violations(seed: int) -> Iterator[str]:
     ]
     if len(logged) != len(set(logged)):
         yield f"{seed}: outages in two periods: {sorted(logged)}"
-    # What only the gauge shows did not begin with the period, but where it was first seen.
+    # An outage that only the gauge shows did not begin with the period, but at its first sample.
     cut = [one.id for one in parts[1].incidents if one.source is Source.GAUGE and one.start_ms == edge_ms]
     if cut:
         yield f"{seed}: outages that were cut at {edge_ms}: {cut}"
@@ -152,13 +152,13 @@ def _tell(drawn: Drawn, key: GroupKey, source: random.Random) -> None:
     stuck = source.randrange(copies) if copies == 2 and source.random() < 0.4 else None
     silences = [_silence(source) for _ in range(copies)]
     for number, one in enumerate(outages):
-        # Beside a copy that is stuck at up, an outage in the other one's silence has no honest source but the log.
+        # With one copy stuck at up, the log is the only correct source for an outage in the other one's silence.
         hidden = stuck is not None and not has_counter and _overlap(one, silences[1 - stuck])
         is_long = one.end_ms - one.start_ms >= 4 * STEP_MS
         if (is_long or has_counter) and not hidden and source.random() < 0.3:
             continue
         drawn.log += _lines(key, number, one, source, may_lie=is_long and not has_counter and not hidden)
-    # Two Prometheus servers with a label that no option names; a stuck one of them would be a group of its own.
+    # Two Prometheus servers with a label that no option names; if one is stuck it would be a separate group.
     way = stuck is None and copies == 2 and source.random() < 0.5
     for copy in range(copies):
         told = [] if copy == stuck else outages
@@ -173,7 +173,7 @@ def _tell(drawn: Drawn, key: GroupKey, source: random.Random) -> None:
 def _lines(
     key: GroupKey, number: int, one: Outage, source: random.Random, *, may_lie: bool
 ) -> Iterator[LoggedIncident]:
-    """What the log says of an outage: exactly, too short, by another clock; once or twice."""
+    """Return the log's lines of an outage: exact, too short, by another clock; once or twice."""
     start_ms, end_ms = one.start_ms, one.end_ms
     kind = source.random() if may_lie else 1.0
     if kind < 0.2:
@@ -195,18 +195,18 @@ def _lines(
 
 
 def _silence(source: random.Random) -> Outage:
-    """When a pod is not scraped; most are all the time."""
+    """Return spans in which a pod is not scraped; most pods have none."""
     start_ms = source.randrange(LENGTH_MS) if source.random() < 0.3 else LENGTH_MS
     return Outage(start_ms, start_ms + 20 * STEP_MS)
 
 
 def _overlap(one: Outage, other: Outage) -> bool:
-    # The scrape before a silence still holds for as long as one may be lost.
+    # The scrape before a silence holds for as long as a lost scrape allows.
     return one.start_ms < other.end_ms + 3 * STEP_MS and other.start_ms - 3 * STEP_MS < one.end_ms
 
 
 def _gauge(labels: dict[str, str], outages: list[Outage], silence: Outage, source: random.Random) -> Iterator[Sample]:
-    """Scrapes: some lost, some doubled, some in which two samples contradict each other."""
+    """Return scrapes: some lost, some doubled, some with two contradicting samples."""
     name, phase_ms = series_text(GROUP_WRITABLE, labels), source.randrange(STEP_MS)
     for at_ms in range(phase_ms, LENGTH_MS, STEP_MS):
         if silence.start_ms <= at_ms < silence.end_ms or source.random() < 0.005:
@@ -221,14 +221,14 @@ def _gauge(labels: dict[str, str], outages: list[Outage], silence: Outage, sourc
 
 
 def _counter(labels: dict[str, str], outages: list[Outage]) -> Iterator[Sample]:
-    """Raised when an outage ends; nobody loses a scrape of it."""
+    """Return the counter, which rises when an outage ends; none of its scrapes is lost."""
     name = series_text(UNAVAILABLE_SECONDS_TOTAL, labels)
     for at_ms in range(0, LENGTH_MS, STEP_MS):
         yield name, at_ms, sum((one.end_ms - one.start_ms) / 1000 for one in outages if one.end_ms <= at_ms)
 
 
 def main() -> int:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--draws", type=int, default=10_000)
     parser.add_argument("--first", type=int, default=0, help="the first seed")

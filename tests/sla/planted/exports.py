@@ -1,6 +1,6 @@
-"""Writes a planted month in every form that a reader takes, and brings it into a real Prometheus.
+"""Writes a planted month in every form that a reader accepts, and loads it into a real Prometheus.
 
-Only OpenMetrics and VictoriaMetrics's form are written here. The dump is promtool's own, the answers are the server's own.
+Only OpenMetrics and VictoriaMetrics's form are written here. promtool makes the dump, and the server the answers.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
 _BACKFILL_SECONDS = 600
 _ROWS_PER_LINE = 20_000
 _DAY_MS = 86_400_000
-# What stands in the folder in each form that is read from files.
+# The name in the folder of each form that is read from files.
 FILES = {
     Form.OPENMETRICS: "day.om", Form.VICTORIAMETRICS: "day.jsonl", Form.TSDB_DUMP: "day.dump",
     Form.QUERY_RANGE: "answers", Form.LAKE: "lake",
 }  # fmt: skip
-# What the operator can tell without circumstances; oom, disk and a node's partition need theirs.
+# The operator's verdict on a cause without circumstances; oom, disk and a node's partition need them.
 _CAUSES_OF_LOG = {"oom": "crash", "partition": "unknown", "disk": "unknown"}
 
 
 def write_openmetrics(planted: Planted, path: Path) -> Path:
-    """One file with everything, as promtool wants it."""
+    """Write one file with everything, as promtool requires."""
     with path.open("w") as stream:
         for series, (ts_ms, values) in planted.series.items():
             stream.writelines(_lines(series, ts_ms, values))
@@ -59,7 +59,7 @@ def write_openmetrics(planted: Planted, path: Path) -> Path:
 
 
 def write_openmetrics_days(planted: Planted, folder: Path) -> tuple[Path, int]:
-    """A file a day. The first two days stand in both of their files; also told is how many samples stand twice."""
+    """Write a file for each day. The first two days are in both of their files; return the number of doubled samples too."""
     folder.mkdir(parents=True, exist_ok=True)
     month, twice = planted.month, 0
     for number, begin_ms in enumerate(range(month.start_ms, month.end_ms, _DAY_MS)):
@@ -79,7 +79,7 @@ def _lines(series: str, ts_ms: Any, values: Any) -> Iterator[str]:
 
 
 def write_victoriametrics(planted: Planted, path: Path) -> Path:
-    """JSON lines of bounded length; stale markers are null."""
+    """Write JSON lines of bounded length; stale markers are null."""
     with path.open("w") as stream:
         for series, (ts_ms, values) in planted.series.items():
             parts = parse_series(series)
@@ -96,7 +96,7 @@ def write_victoriametrics(planted: Planted, path: Path) -> Path:
 
 
 def write_parquet(planted: Planted, path: Path) -> Path:
-    """The truth itself, as a table that no reader has touched."""
+    """Write the truth itself as a table, without any reader."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -112,7 +112,7 @@ def write_parquet(planted: Planted, path: Path) -> Path:
 
 
 def write_incident_log(planted: Planted, path: Path) -> Path:
-    """As the operator writes it, with what was going on beside it."""
+    """Write the incident log as the operator does, with the circumstances."""
     path.write_text("".join(json.dumps(incident_to_json(one.timeline())) + "\n" for one in planted.incidents))
     noted = (circumstance_to_json(one) for one in planted.circumstances)
     circumstances_beside(path).write_text("".join(json.dumps(one) + "\n" for one in noted))
@@ -120,7 +120,7 @@ def write_incident_log(planted: Planted, path: Path) -> Path:
 
 
 def backfill(openmetrics: Path, data: Path) -> None:
-    """Make blocks of it. One large block a month: with two hours each, promtool reads the file once a block."""
+    """Make blocks. One large block for the month: with blocks of two hours promtool reads the file once for each."""
     command = [str(install.prometheus_program("promtool")), "tsdb", "create-blocks-from", "openmetrics", "--quiet"]
     command += ["--max-block-duration=744h", str(openmetrics), str(data)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_BACKFILL_SECONDS, check=False)
@@ -129,7 +129,7 @@ def backfill(openmetrics: Path, data: Path) -> None:
 
 
 def dump(data: Path, path: Path) -> Path:
-    """promtool's dump of the blocks, from a copy: the server has the data folder."""
+    """Run promtool's dump of a copy of the blocks: the server holds the data folder."""
     copy = path.with_suffix(".blocks")
     shutil.copytree(data, copy, ignore=shutil.ignore_patterns("wal", "chunks_head", "lock", "queries.active"))
     (copy / "wal").mkdir(exist_ok=True)
@@ -144,13 +144,13 @@ def dump(data: Path, path: Path) -> Path:
 
 
 def serve(folder: Path) -> Prometheus:
-    """A real Prometheus over `folder/data`: old blocks are kept, and blocks may overlap."""
+    """Start a real Prometheus over `folder/data`, which keeps old blocks and allows overlaps."""
     kept = ["--storage.tsdb.retention.time=400d", "--storage.tsdb.allow-overlapping-blocks"]
     return start_prometheus(folder, targets=[], arguments=kept)
 
 
 def write_answers(prometheus: Prometheus, planted: Planted, folder: Path) -> Path:
-    """The server's own answers, a file a day: raw samples by a range selector."""
+    """Write the server's own answers, a file for each day: raw samples by a range selector."""
     folder.mkdir(parents=True, exist_ok=True)
     month = planted.month
     for begin_ms in range(month.start_ms, month.end_ms, _DAY_MS):
@@ -165,7 +165,7 @@ def write_answers(prometheus: Prometheus, planted: Planted, folder: Path) -> Pat
 
 
 def main(folder: Path, url: str, period: str) -> dict[str, str]:
-    """Each form with the last line of its command, without where its page is; that the page is there is looked at."""
+    """Run the command on each form; return each last line without the page's path, and check that the page exists."""
     spark = start_session("lake", short_jobs=True)
     lake.write(spark, read_openmetrics(spark, [folder / FILES[Form.OPENMETRICS]]).frame, folder / FILES[Form.LAKE])
     spark.stop()
@@ -186,12 +186,12 @@ def main(folder: Path, url: str, period: str) -> dict[str, str]:
 
 
 def incidents_found(summary: Summary) -> int:
-    """How many the report tells of."""
+    """Return the report's number of incidents."""
     return sum(len(figures.incidents) for figures in summary.groups)
 
 
 def mismatches(planted: Planted, summary: Summary, *, with_circumstances: bool = True) -> list[str]:
-    """What the report tells otherwise than it was planted; empty is what is wanted."""
+    """Return the report's differences from the planted month; the expected result is empty."""
     told = {figures.group.broker_group: figures for figures in summary.groups}
     wrong = []
     for group in sorted({one.group for one in planted.incidents} | set(told)):
@@ -232,7 +232,7 @@ def _of_group(
     length_ms = planted.month.end_ms - planted.month.start_ms
     if figures.availability.total_ms != length_ms:
         yield f"{figures.availability.total_ms} ms in all, planted {length_ms} ms"
-    # Nobody knows what held in a gap but what the log tells: each gap is unknown, up to two scrapes more at its edges.
+    # Only the log knows the state in a gap: each gap is unknown, with up to two scrapes more at its edges.
     gaps_ms = sum(gap.end_ms - gap.start_ms for gap in planted.gaps)
     known_ms = sum(
         max(0, min(one.in_sync_ms, gap.end_ms) - max(one.fault_ms, gap.start_ms))

@@ -1,8 +1,8 @@
-"""A synthetic month: which incidents happened, and what a Prometheus that scrapes would have stored of it.
+"""A synthetic month: its incidents, and the samples that a Prometheus would have stored.
 
-Everything follows from a seed. Incidents come first, exact to the millisecond; the samples are then what a scrape every
-`step_ms` sees of them. On top of that come the troubles of real data: gaps (nobody scraped), restarts of the operator (its
-counters begin at 0 again), stale markers (a NaN where a series ends), and times at which the exporter is silent during the very
+A seed determines everything. Incidents come first, exact to the millisecond; then a scrape every `step_ms` yields the
+samples. Then come the defects of real data: gaps (no scrapes), restarts of the operator (its
+counters restart at 0), stale markers (a NaN where a series ends), and an exporter that is silent during an
 outage.
 """
 
@@ -39,7 +39,7 @@ OCTOBER_END_MS: Final = 1_793_487_600_000
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 60 * MINUTE_MS
 
-# What the operator sees (its trigger) where this was the cause.
+# The operator's trigger for each cause.
 TRIGGER_OF_CAUSE: Final = {
     "crash": Trigger.CONNECTION_REFUSED, "oom": Trigger.CONTAINER_TERMINATED, "partition": Trigger.SILENCE,
     "disk": Trigger.SILENCE, "drain": Trigger.REQUESTED, "rollingUpgrade": Trigger.REQUESTED,
@@ -50,7 +50,7 @@ PLANNED: Final = frozenset({"drain", "rollingUpgrade", "plannedSwitchover"})
 
 @dataclass(frozen=True)
 class PlantedIncident:
-    """One loss of the master. `fault_ms` is its last sign of life, `in_sync_ms` when writes were acknowledged again."""
+    """One loss of the master. `fault_ms` is its last sign of life, `in_sync_ms` the return of acknowledgements."""
 
     group: str
     cause: str
@@ -62,7 +62,7 @@ class PlantedIncident:
     to_broker_id: int | None
     outcome: Outcome
     unfenced: bool
-    # A partition of the master's pod alone: its node is reachable all the time, and only the operator's evidence proves it.
+    # A partition of only the master's pod: its node is reachable all the time, and only the operator's evidence proves it.
     cut_off: bool = False
 
     @property
@@ -74,7 +74,7 @@ class PlantedIncident:
         return self.cause in PLANNED
 
     def timeline(self) -> FailoverTimeline:
-        """As the operator keeps it, for its own incident log."""
+        """Return the timeline for the operator's incident log."""
         elected = self.outcome is Outcome.COMPLETED
         return FailoverTimeline(
             group=GroupKey("default", self.group), cluster_name="DefaultCluster", broker_name=self.group,
@@ -90,7 +90,7 @@ class PlantedIncident:
         )  # fmt: skip
 
     def _evidence(self) -> list[str]:
-        """Who stands still for its disk runs until it is deleted too, but the kernel answers for it."""
+        """Return the evidence. A process that hangs on its disk also runs until its deletion, but the kernel answers for it."""
         ran_on = f"pod {self.group}-{self.from_broker_id} {RAN_ON_WORDS}"
         if self.cut_off:
             return [NO_ANSWER_WORDS, ran_on]
@@ -98,11 +98,11 @@ class PlantedIncident:
 
 
 def circumstances_around(one: PlantedIncident) -> list[Circumstance]:
-    """What the operator notes of it: what proves its cause, and what must not pass for a proof."""
+    """Return the operator's circumstances: some prove the cause, others must not count as a proof."""
     found = []
 
     def note(cause: str, what: str, from_ms: int, to_ms: int, *, broker_id: int = one.from_broker_id) -> None:
-        # Kubernetes tells whole seconds.
+        # Kubernetes' times have whole seconds.
         began, ended = (dt.datetime.fromtimestamp(at_ms // 1000, dt.UTC) for at_ms in (from_ms, to_ms))
         found.append(
             Circumstance(
@@ -118,7 +118,7 @@ def circumstances_around(one: PlantedIncident) -> list[Circumstance]:
         case "disk":
             note("disk", "DiskPressure", one.fault_ms - 20 * MINUTE_MS, one.in_sync_ms)
         case "partition" if one.cut_off:
-            # Its node has little disk left, which is no reason why nothing answers at an address.
+            # Its node has little disk left, which does not explain an address without an answer.
             note("disk", "DiskPressure", one.fault_ms - 20 * MINUTE_MS, one.in_sync_ms)
         case "partition":
             note("partition", "NodeReachableAgain", one.fault_ms - MINUTE_MS, one.in_sync_ms + MINUTE_MS)
@@ -127,18 +127,18 @@ def circumstances_around(one: PlantedIncident) -> list[Circumstance]:
         case "rollingUpgrade":
             note("rollingUpgrade", "RollingUpdate", one.in_sync_ms + 1000, one.in_sync_ms + 31_000)
         case "unknown":
-            # Another member's trouble, and one of its own that was over long before.
+            # Another member's circumstance, and one of its own that ended long before.
             note("oom", "OOMKilled", one.fault_ms, one.fault_ms, broker_id=one.from_broker_id + 1)
             note("disk", "DiskPressure", one.fault_ms - 9 * MINUTE_MS, one.fault_ms - 2 * MINUTE_MS)
     if TRIGGER_OF_CAUSE[one.cause] is Trigger.SILENCE:
-        # A silent master is fenced: that is what came of it.
+        # A silent master is fenced: an effect of the incident, not a cause.
         note("crash", "ContainerEnded", one.detected_ms + 3000, one.detected_ms + 3000)
     return found
 
 
 @dataclass(frozen=True)
 class Span:
-    """[start, end) in ms, of something that went on for a while."""
+    """A span [start, end) in ms."""
 
     start_ms: int
     end_ms: int
@@ -149,7 +149,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Month:
-    """What to plant."""
+    """The parameters of a month."""
 
     seed: int = 1
     start_ms: int = OCTOBER_START_MS
@@ -162,7 +162,7 @@ class Month:
 
 @dataclass
 class Planted:
-    """What was planted. `series`: canonical text to (timestamps, values). `gaps` and `restarts` are the whole operator's."""
+    """The planted month. `series`: canonical text to (timestamps, values). `gaps` and `restarts` apply to the whole operator."""
 
     month: Month
     incidents: list[PlantedIncident] = field(default_factory=list)
@@ -176,12 +176,12 @@ class Planted:
         return sum(len(ts_ms) for ts_ms, _ in self.series.values())
 
     def outages(self, group: str) -> list[Span]:
-        """When the group took no writes."""
+        """Return the spans in which the group accepted no writes."""
         return [Span(one.fault_ms, one.in_sync_ms) for one in self.incidents if one.group == group]
 
 
 def plant(month: Month) -> Planted:
-    """The whole month. The same month is the same planted truth, always."""
+    """Plant the whole month. Equal parameters give the same truth."""
     source = random.Random(month.seed)
     planted = Planted(month)
     for number in range(month.groups):
@@ -192,7 +192,7 @@ def plant(month: Month) -> Planted:
     for part in (0.31, 0.77):
         begin_ms = month.start_ms + int(length_ms * part) + source.randrange(HOUR_MS)
         planted.gaps.append(Span(begin_ms, begin_ms + source.randrange(5, 90) * MINUTE_MS))
-    # The exporter is silent during one outage: from before its beginning to after its end.
+    # The exporter is silent during one outage, from before its beginning to after its end.
     silent = next((one for one in planted.incidents if not one.is_planned), None)
     if silent is not None:
         planted.gaps.append(Span(silent.fault_ms - MINUTE_MS, silent.in_sync_ms + MINUTE_MS))
@@ -203,13 +203,13 @@ def plant(month: Month) -> Planted:
 
 
 def _incidents(month: Month, group: str, source: random.Random) -> list[PlantedIncident]:
-    """Every cause at least once, if there are enough; never two at a time."""
+    """Draw incidents: every cause at least once if there are enough, never two at a time."""
     causes = [list(TRIGGER_OF_CAUSE)[number % len(TRIGGER_OF_CAUSE)] for number in range(month.incidents_per_group)]
     source.shuffle(causes)
     slot_ms = (month.end_ms - month.start_ms) // (month.incidents_per_group + 1)
     master, made = 1, []
     for number, cause in enumerate(causes):
-        # One lies across a midnight of the time zone, where a day's samples are cut from the next one's.
+        # One crosses a midnight of the time zone, where the samples are split by day.
         across_days = month.start_ms + (number + 1) * slot_ms // (24 * HOUR_MS) * 24 * HOUR_MS - 2000
         fault_ms = (
             across_days if number == 3 else month.start_ms + number * slot_ms + source.randrange(slot_ms // 2) + HOUR_MS
@@ -246,7 +246,7 @@ def _incident(
 
 
 def _scrape(planted: Planted, group: str, *, offset_ms: int) -> None:
-    """The series of one group as they would have been stored."""
+    """Return the series of one group as Prometheus would have stored them."""
     month = planted.month
     ts_ms = np.arange(month.start_ms + offset_ms, month.end_ms, month.step_ms, dtype=np.int64)
     # A scrape is never exactly on time.
@@ -291,7 +291,7 @@ def _scrape(planted: Planted, group: str, *, offset_ms: int) -> None:
 
 
 def _masters(month: Month, incidents: list[PlantedIncident], ts_ms: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Who is master at each time, or was until just now."""
+    """Return the master at each time, or the one lost just before."""
     masters = np.ones(len(ts_ms), dtype=np.int64)
     for one in incidents:
         masters[Span(one.in_sync_ms, month.end_ms).holds(ts_ms)] = one.to_broker_id or one.from_broker_id
@@ -299,7 +299,7 @@ def _masters(month: Month, incidents: list[PlantedIncident], ts_ms: NDArray[np.i
 
 
 def _counter(planted: Planted, ts_ms: NDArray[np.int64], rises: list[tuple[int, float]]) -> NDArray[np.float64]:
-    """A counter that is raised at these times and begins at 0 again at each restart of the operator."""
+    """Return a counter that rises at these times and restarts at 0 with each operator."""
     values = np.zeros(len(ts_ms))
     for at_ms, rise in rises:
         reset_ms = next((restart for restart in planted.restarts_ms if restart > at_ms), planted.month.end_ms)

@@ -1,7 +1,7 @@
-"""What spark-submit is given by test_executors.py: a report of each form in one session, and at last one by the application itself.
+"""The application of test_executors.py for spark-submit: a report of each form in one session, the last as its own result.
 
-It runs in the folder of the exports and names them by their names alone, as a person does. What becomes of the process is the
-command `brokergroup sla report` of the form `lake`, so its exit code is the verdict.
+It runs in the folder of the exports and uses relative names, as a user does. At its end the process runs the
+command `brokergroup sla report` with the form `lake`, so its exit code is the verdict.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sla_reports.sources import MARGIN_MS, Form, origin_of
 from tests.sla.planted.exports import FILES
 
 OBJECTIVE_PERCENT = 99.999
-# What reaches executors in a way of its own: files by their ranges, a server's slices, a lake's days.
+# Forms that reach executors in different ways: files by ranges, a server's slices, a lake's days.
 FORMS = (Form.OPENMETRICS, Form.HTTP, Form.LAKE)
 
 

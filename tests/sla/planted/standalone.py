@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ROOT = Path(__file__).resolve().parents[3]
-# For JVMs that are over in a minute: their full compiler would only cost time.
+# For JVMs that live a minute: the full compiler would only cost time.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 WORKERS = 2
 _STARTED_WITHIN_S = 180.0
@@ -25,15 +25,15 @@ _PASSED_ON = ("PATH", "HOME", "JAVA_HOME", "TMPDIR")
 
 
 def process_environment(**more: str) -> dict[str, str]:
-    """What every process of a cluster and its driver get; executors have it from their worker."""
+    """Return the environment of every process of a cluster and its driver; executors inherit it from their worker."""
     kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    # `JAVA_TOOL_OPTIONS` would also be printed by each.
+    # Each JVM would also print `JAVA_TOOL_OPTIONS`.
     return {**kept, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1", **more}
 
 
 @dataclass
 class StandaloneCluster:
-    """`with` it: its address is there, and all workers have registered."""
+    """A cluster for a `with` block: its address is known, and all workers have registered."""
 
     folder: Path
     url: str = ""
@@ -58,7 +58,7 @@ class StandaloneCluster:
             process.stop(30)
 
     def settings(self) -> Mapping[str, str]:
-        """Of an application: one executor on each worker, and no task before both are there."""
+        """Return an application's settings: one executor on each worker, and no task before both run."""
         options = " ".join(filter(None, (SHORT_LIVED, archive_options())))
         return {
             "spark.driver.host": "127.0.0.1",
@@ -78,7 +78,7 @@ class StandaloneCluster:
         self.processes[name] = start(name, command, log=self.folder / f"{name}.log", env=environment)
 
     def _said(self, wanted: re.Pattern[str], times: int) -> list[str]:
-        """What the master says, once it has said it so often."""
+        """Return the matches in the master's log once there are this many."""
         master = self.processes["master"]
 
         def found() -> list[str]:

@@ -1,4 +1,4 @@
-"""Servers on loopback for a `with` block: one answers like Prometheus 2 or 3 from memory, of the other every answer is scripted."""
+"""Servers on loopback for a `with` block: one answers like Prometheus 2 or 3 from memory, the other's answers are scripted."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class QuietHandler(BaseHTTPRequestHandler):
     """Writes no log."""
 
     def log_message(self, *_: Any) -> None:
-        """Quiet."""
+        """Write no log."""
 
 
 class LoopbackServer:
-    """What each stand-in has: `handler` is the class that answers."""
+    """The base of the servers: `handler` is the class that answers."""
 
     tls: ssl.SSLContext | None = None
 
@@ -60,7 +60,7 @@ class LoopbackServer:
 
 @dataclass
 class StandIn(LoopbackServer):
-    """`samples`: series text to (ts_ms, value). `asked` are the queries, in order."""
+    """A Prometheus. `samples`: series text to (ts_ms, value). `asked` has the queries in order."""
 
     samples: dict[str, list[tuple[int, float]]]
     left_open: bool = False
@@ -124,7 +124,7 @@ class StandIn(LoopbackServer):
 
 @dataclass(frozen=True)
 class Asked:
-    """A request as it came."""
+    """A received request."""
 
     path: str
     form: dict[str, str]
@@ -133,7 +133,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Reply:
-    """What is written. `declared` is a Content-Length other than the body's, `chunked` writes chunks without an end."""
+    """An answer. `declared` is a Content-Length other than the body's, `chunked` writes chunks without an end."""
 
     code: int = 200
     body: bytes = b""
@@ -144,7 +144,7 @@ class Reply:
 
 @dataclass
 class OddServer(LoopbackServer):
-    """`answer` makes the reply to each request."""
+    """A server with scripted answers: `answer` makes the reply to each request."""
 
     answer: Callable[[Asked], Reply]
     asked: list[Asked] = field(default_factory=list)

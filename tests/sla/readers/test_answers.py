@@ -1,4 +1,4 @@
-"""Answers of a server: read as columns or one sample at a time they say the same, and no broken byte is passed over."""
+"""Answers of a server: reading by column and by sample gives the same, and no broken byte is ignored."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def answer(entries: list[list[tuple[int, str]]], separators: tuple[str, str], **
 
 
 def rows(found: list[Columns]) -> Rows:
-    """NaN is no number, so values are compared as texts."""
+    """Return rows with values as texts, since NaN equals no number."""
     return [(row["series"], row["ts_ms"], repr(row["value"])) for one in found for row in one.rows().to_pylist()]
 
 
@@ -137,7 +137,7 @@ def test_what_is_wrong_with_an_answer_is_told(old: str, new: str, said: str) -> 
 
 
 def test_answers_in_a_list_on_lines_packed_and_with_others(tmp_path: Path) -> None:
-    """The array that `promtool query range -o json` writes, among others. Reports: prometheus #4848."""
+    """Such as the array that `promtool query range -o json` writes. Reports: prometheus #4848."""
     whole = json.dumps(ANSWER).encode()
     foreign = b'{"metric":{"__name__":"a.b"},"histograms":[[1,{}]]},{"metric":{"__name__":"o"},"values":[[1,+Inf]]},'
     series = json.dumps(ANSWER["data"]["result"]).encode()  # type: ignore[index]

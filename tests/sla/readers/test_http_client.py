@@ -1,4 +1,4 @@
-"""What a server may do instead of answering: each is a whole answer in the end, or one bounded line without a secret."""
+"""Faults of a server: each ends in a complete answer, or in one bounded line without a secret."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_range_that_is_too_large_is_asked_for_in_halves(code: int, words: str,
         assert [one.form["query"] for one in server.asked].count(f"{{a}}[{DAY_MS // 4}ms]") == 4
         assert len(server.asked) == 7
     assert pauses == []
-    # Halving ends: where the server never has enough, and sooner where each try takes a time-out.
+    # Halving ends if the server never succeeds, and sooner if each attempt takes a time-out.
     with OddServer(lambda _: Reply(code, words.encode())) as server:
         with pytest.raises(ServerError, match="expected fewer series"):
             asked_of(server)
@@ -177,7 +177,7 @@ def test_an_answer_without_bounds_is_asked_for_in_halves(monkeypatch: pytest.Mon
 
 
 def test_both_servers_words_for_whole_answers_are_sent_and_both_marks_are_read() -> None:
-    """An answer in part is refused, or marked where it is accepted. Reports: VictoriaMetrics #4721, thanos #622."""
+    """A partial answer is refused, or marked if it is accepted. Reports: VictoriaMetrics #4721, thanos #622."""
     with OddServer(lambda _: GOOD) as server:
         asked_of(server)
         [asked] = server.asked

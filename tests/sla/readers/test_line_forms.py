@@ -1,4 +1,4 @@
-"""Each text form, without Spark: its samples, each broken input with its line, and that cuts never change what is read."""
+"""Each text form, without Spark: its samples, each broken input with its line; splits never change the result."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def read(path: Path, *, split_bytes: int = 1 << 20, selection: Selection | None 
                 ]
             else:
                 anomalies.append(found)
-    # A reader hands out samples in no order.
+    # A reader yields samples in any order.
     return sorted(rows, key=lambda row: row[1]), anomalies
 
 

@@ -1,4 +1,4 @@
-"""The `prometheus` source: however it is sliced, sharded and filtered it reads the same; what a server fails at is an error."""
+"""The `prometheus` source: slices, shards and filters give the same result; a server's failure is an error."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_the_stream_waits_for_late_scrapes_and_never_goes_back(monkeypatch: pyte
 
 
 class _Page(LoopbackServer):
-    """A page whose gauges have another value at each scrape."""
+    """A metrics page whose gauges have another value at each scrape."""
 
     def handler(self) -> type[QuietHandler]:
         scrapes = itertools.count(1)
@@ -204,9 +204,9 @@ def _stream(spark: Any, url: str, start_ms: int, folder: Path) -> Any:
 
 
 def _run_batches(start: Callable[[], Any], count: int) -> tuple[int, int]:
-    """Run until `count` batches had samples, stop; the batches it made and the end of the last one.
+    """Run until `count` batches had samples, then stop; return the batches and the end of the last one.
 
-    Spark gives a Python process ten seconds to come up. One that was slower on a busy machine has read nothing: once more.
+    Spark gives a Python process ten seconds to start. If it was slower on a busy machine, no sample was read: retry once.
     """
     batches: dict[int, Any] = {}
     deadline = time.monotonic() + DEADLINE_SECONDS
@@ -217,7 +217,7 @@ def _run_batches(start: Callable[[], Any], count: int) -> tuple[int, int]:
             if not query.isActive:
                 assert "failed to connect back" in str(query.exception()), str(query.exception())
                 query = start()
-            # Spark forgets old progress: what had samples is kept here.
+            # Spark drops old progress: the batches with samples are kept here.
             batches |= {one["batchId"]: one for one in query.recentProgress if one["numInputRows"] > 0}
             time.sleep(0.1)
     finally:
@@ -247,7 +247,7 @@ def test_each_sample_once_over_batches_and_a_restart(spark: Any, tmp_path: Path)
             start_ms = time.time_ns() // 1_000_000
             start = partial(_stream, spark, server.url, start_ms, tmp_path)
             first, until_ms = _run_batches(start, 3)
-            # The checkpoint decides where it goes on, not the option.
+            # The checkpoint decides where it continues, not the option.
             second, end_ms = _run_batches(start, 2)
             found = sorted(
                 (row["series"], row["ts_ms"], row["value"])
@@ -256,7 +256,7 @@ def test_each_sample_once_over_batches_and_a_restart(spark: Any, tmp_path: Path)
             assert first >= 3
             assert second >= 2
             assert start_ms < until_ms < end_ms
-            # What a batch that was being stopped had written already may lie behind the last end we were told of.
+            # A batch that was being stopped may have written samples after the last reported end.
             latest_ms = max(end_ms, max(at_ms for _, at_ms, _ in found) + 1)
             assert found == _scraped(server, start_ms, latest_ms)
             assert {name.partition('broker_group="')[2].partition('"')[0] for name, *_ in found} == set(GROUPS)

@@ -17,7 +17,7 @@ from sla_reports.reduction.jobs import without_label
 if TYPE_CHECKING:
     from pathlib import Path
 
-# A session starts in seconds alone, and in minutes beside other runs.
+# A session starts in seconds on an idle machine, and in minutes beside other runs.
 pytestmark = [pytest.mark.real("java"), pytest.mark.timeout(600)]
 
 DAY_MS = 86_400_000
