@@ -111,6 +111,22 @@ def test_the_first_keeps_it_whatever_is_looked_at_first() -> None:
             left = [one for one in left if one is not own]
 
 
+def test_only_groups_of_the_same_name_are_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pass asks: with a rank of every group, a pass among 1,000 groups cost half as much again."""
+    ranked: list[str] = []
+    rank: Any = vars(NameClaim)["rank"]
+
+    def counted(own: NameClaim) -> Any:
+        ranked.append(own.name)
+        return rank.fget(own)
+
+    monkeypatch.setattr(NameClaim, "rank", property(counted))
+    others = [claim(name=f"other-{number}") for number in range(100)]
+    twin = claim(name="twin", brokerName="orders", created="2026-11-25T09:00:00Z")
+    assert holder_before(claim(), [*others, twin]) == twin
+    assert set(ranked) == {"orders", "twin"}
+
+
 def test_what_is_said_names_field_value_and_holder() -> None:
     told = complaint(claim(name="twin", brokerName="orders"), claim())
     assert told.startswith(
