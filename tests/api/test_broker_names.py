@@ -112,7 +112,7 @@ def test_the_first_keeps_it_whatever_is_looked_at_first() -> None:
 
 
 def test_only_groups_of_the_same_name_are_ranked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each pass asks: with a rank of every group, a pass among 1,000 groups cost half as much again."""
+    """Each pass looks for a holder: among 1,000 groups, the ranks of all of them cost 1.4 ms of a pass of 7 ms."""
     ranked: list[str] = []
     rank: Any = vars(NameClaim)["rank"]
 

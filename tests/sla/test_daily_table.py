@@ -118,7 +118,7 @@ def test_what_an_export_lacks_or_brings_late_is_told_by_a_report_without_spark(t
     table, log = tmp_path / "table", tmp_path / "incidents.jsonl"
     log.write_text("")
     _append(table, whole)
-    # The same day again is no news; then 30 samples are gone and 100 of another series are new.
+    # A day written again unchanged reports no late sample. Then an export lacks 30 of its samples, and has 100 of another series.
     assert _append(table, whole).late == ()
     told = Late(DAYS[0].isoformat(), 100, 30, 170)
     assert _append(table, whole[30:] + others).late == (told,)

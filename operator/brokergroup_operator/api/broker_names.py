@@ -80,9 +80,9 @@ def claim_of(group: JsonObject, *, has_registered: bool) -> NameClaim:
 
 def holder_before(own: NameClaim, others: Iterable[NameClaim]) -> NameClaim | None:
     """Return the claim that keeps the name instead of `own`; None if `own` may have it."""
-    # Few groups share a name: among 1,000 groups, a rank of each would cost half a pass.
-    sharing = [one for one in others if one.broker_name == own.broker_name and shared_by(own, one)]
-    return min((one for one in sharing if one.rank < own.rank), key=lambda one: one.rank, default=None)
+    # Few groups share a name: among 1,000 groups, a rank of each would cost a fifth of a pass.
+    before = [one for one in others if shared_by(own, one) and one.rank < own.rank]
+    return min(before, key=lambda one: one.rank, default=None)
 
 
 def shared_by(own: NameClaim, other: NameClaim) -> str:
