@@ -111,7 +111,7 @@ def elect_master(
 ) -> Decision:
     """Keep the master (2011), grant a new epoch (0), or elect none (2012 to a broker, 2004 to the controller)."""
     if record is None or not record.is_known:
-        return _not_registered(record, why=f"no broker of {request.broker_name} holds an id")
+        return _not_registered(record, why="no broker of the group holds an id")
     caller = None if request.by_controller else request.broker_id
     jump = waiting_jump(record, live, settings)
     seen = epoch_seen_above(record, live) if jump is None else None

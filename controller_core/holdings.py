@@ -267,7 +267,7 @@ def report_holdings(
 ) -> Decision:
     """Take the reports into the record: an epoch above it first, then seats, then marks."""
     if record is None or not record.is_known:
-        return decided(record, ReportHoldingsAnswer(), f"no broker of {request.broker_name} holds an id")
+        return decided(record, ReportHoldingsAnswer(), "no broker of the group holds an id")
     of_kind: dict[News, list[Holding]] = {kind: [] for kind in News}
     for holding in request.holdings:
         of_kind[report_is_news(record, holding, settings)].append(holding)

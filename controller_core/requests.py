@@ -54,10 +54,8 @@ class ElectMaster:
     with the election (`plan.py`).
     """
 
-    broker_name: str
     broker_id: int | None = None
     designate_elect: bool = False
-    cluster_name: str = ""
     passed_over: frozenset[int] = frozenset()
     incumbent: int | None = None
     unclean: bool = False
@@ -78,7 +76,6 @@ class AlterSyncStateSet:
     on the wire: it was refused before and repeated (`sync_state`).
     """
 
-    broker_name: str
     master_broker_id: int | None
     master_epoch: int | None
     sync_state_set: frozenset[int]
@@ -105,7 +102,6 @@ class CleanBrokerData:
     """1011. Forget these replicas (ids separated by `;`), or all of them."""
 
     broker_name: str
-    cluster_name: str = ""
     broker_controller_ids_to_clean: str | None = None
     is_clean_living_broker: bool = False
 
@@ -114,7 +110,6 @@ class CleanBrokerData:
 class RemoveMember:
     """Ours. Forget one dead member for good, unless the group still needs it (`membership.remove_member`)."""
 
-    broker_name: str
     broker_id: int
 
 
@@ -126,7 +121,6 @@ class RenewMaster:
     for which it is asked.
     """
 
-    broker_name: str
     broker_id: int
     master_epoch: int
     epochs: int = 1
@@ -142,7 +136,6 @@ class BeginChange:
     `from_broker_id` as master under `master_epoch`.
     """
 
-    broker_name: str
     change: Change
     master_epoch: int
 
@@ -151,7 +144,6 @@ class BeginChange:
 class TakeOverChange:
     """Ours. Go on with a change of another plane that has not moved."""
 
-    broker_name: str
     change: Change
     carried_out_by: str
 
@@ -160,7 +152,6 @@ class TakeOverChange:
 class GiveUpChange:
     """Ours. End a change without an election; what it set at a broker is restored after that."""
 
-    broker_name: str
     change_id: int
     carried_out_by: str
 
@@ -173,7 +164,6 @@ class EndChange:
     incident.
     """
 
-    broker_name: str
     change_id: int
     carried_out_by: str
     incident_open: bool = False
@@ -224,7 +214,6 @@ class Holding(NamedTuple):
 class ReportHoldings:
     """Ours. What the members' heartbeats report, where that is news (`holdings.report_is_news`): safety rules 2 and 3."""
 
-    broker_name: str
     holdings: tuple[Holding, ...]
 
 
@@ -236,7 +225,6 @@ class ReportAhead:
     the replica repeated it.
     """
 
-    broker_name: str
     broker_id: int
     master_epoch: int
     sync_state_set_epoch: int = 0

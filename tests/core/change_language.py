@@ -133,14 +133,13 @@ class ChangeRunner:
             else None,
         )
         self.seen = replace(self.seen, acting=frozenset())
-        return self._decide(BeginChange(broker_name=NAME, change=change, master_epoch=self.record.master_epoch))
+        return self._decide(BeginChange(change=change, master_epoch=self.record.master_epoch))
 
     def _elect(self, given: dict[str, str]) -> str:
         kind = ChangeKind(given["kind"])
         to = int(given["to"]) if "to" in given else None
         moved = {self.record.master_broker_id} if self.record.master_broker_id is not None else set()
         request = ElectMaster(
-            broker_name=NAME,
             broker_id=to,
             designate_elect=to is not None,
             passed_over=frozenset(moved),
@@ -154,7 +153,6 @@ class ChangeRunner:
 
     def _renew(self, given: dict[str, str]) -> str:
         request = RenewMaster(
-            broker_name=NAME,
             broker_id=self.record.master_broker_id or 0,
             master_epoch=self.record.master_epoch,
             epochs=2,
@@ -168,7 +166,7 @@ class ChangeRunner:
         self.plane = "plane-1"
         self.begun, self.ended, self.said = {}, {}, set()
         self.seen = Observed(alive=self.seen.alive, takes_over=True, since_seconds=self.now_seconds)
-        return self._decide(TakeOverChange(broker_name=NAME, change=self.record.change, carried_out_by=self.plane))
+        return self._decide(TakeOverChange(change=self.record.change, carried_out_by=self.plane))
 
     def _decide(self, request: Request) -> str:
         live = {
@@ -196,14 +194,13 @@ class ChangeRunner:
             self.seen = replace(self.seen, told=self.seen.told | {effect.broker_id})
         change_id = self.record.change_id
         if confirmed and isinstance(effect, GiveUp):
-            return self._decide(GiveUpChange(broker_name=NAME, change_id=change_id, carried_out_by=self.plane))
+            return self._decide(GiveUpChange(change_id=change_id, carried_out_by=self.plane))
         if confirmed and isinstance(effect, Forget):
             return self._decide(self._ended(incident_open=False))
         return self._next()
 
     def _ended(self, *, incident_open: bool) -> EndChange:
         return EndChange(
-            broker_name=NAME,
             change_id=self.record.change_id,
             carried_out_by=self.plane,
             incident_open=incident_open,

@@ -118,7 +118,7 @@ def test_what_was_told_before_another_controller_saw_the_loss_gives_no_seat_back
 def _report(table: HeartbeatTable) -> ReportHoldings:
     holding = table.holding(TWO)
     assert holding is not None
-    return ReportHoldings(broker_name="bn", holdings=(holding,))
+    return ReportHoldings(holdings=(holding,))
 
 
 def test_two_heartbeats_that_overtake_each_other_cost_no_seat() -> None:
@@ -371,7 +371,7 @@ def test_how_far_an_epoch_may_jump(epoch: int, accepted: int, expected: News) ->
     holding = Holding(broker_id=3, epoch=epoch, max_offset=1)
     record = _record()
     assert report_is_news(record, holding, settings) is expected
-    decision = step(record, ReportHoldings(broker_name="bn", holdings=(holding,)), {}, settings)
+    decision = step(record, ReportHoldings(holdings=(holding,)), {}, settings)
     assert decision.changed == (expected is News.FLOOR)
     if decision.record is not None and decision.changed:
         assert epoch < decision.record.master_epoch < MAX_EPOCH

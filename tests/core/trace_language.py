@@ -142,7 +142,7 @@ class TraceRunner:
             )
             for one, mark in zip(told, marks, strict=True)
         )
-        return self._step(ReportHoldings(broker_name="bn", holdings=holdings))
+        return self._step(ReportHoldings(holdings=holdings))
 
     def _heartbeat(self, arguments: dict[str, str]) -> str:
         broker_id = int(arguments["id"])
@@ -221,8 +221,6 @@ def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR
             )
         case "1002":
             return ElectMaster(
-                cluster_name=cluster,
-                broker_name=name,
                 broker_id=_read_int(given("id")),
                 designate_elect=given("designate") == "true",
                 passed_over=_read_ids(given("passedOver", "")),
@@ -232,7 +230,6 @@ def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR
             )
         case "1001":
             return AlterSyncStateSet(
-                broker_name=name,
                 master_broker_id=_read_int(given("master")),
                 master_epoch=_read_int(given("epoch")),
                 sync_state_set=_read_ids(given("set", "")),
@@ -245,23 +242,20 @@ def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR
             return GetSyncStateData(broker_name=name)
         case "1011":
             return CleanBrokerData(
-                cluster_name=cluster,
                 broker_name=name,
                 broker_controller_ids_to_clean=given("ids"),
                 is_clean_living_broker=given("living") == "true",
             )
         case "remove":
-            return RemoveMember(broker_name=name or "", broker_id=int(arguments["id"]))
+            return RemoveMember(broker_id=int(arguments["id"]))
         case "renew":
             return RenewMaster(
-                broker_name=name or "",
                 broker_id=int(arguments["id"]),
                 master_epoch=int(arguments["epoch"]),
                 epochs=int(given("epochs", "1")),
             )
         case "ahead":
             return ReportAhead(
-                broker_name=name,
                 broker_id=int(given("id", "0")),
                 master_epoch=int(given("epoch", "0")),
                 sync_state_set_epoch=int(given("setEpoch", "0")),

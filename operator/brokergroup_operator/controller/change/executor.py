@@ -397,9 +397,7 @@ class Executor(Part):
 
     async def _give_up(self, group: Group, change_id: int) -> bool:
         """Nothing is restored before this is durable: a late election would depose a master that acknowledges again."""
-        request = GiveUpChange(
-            broker_name=group.binding.broker_name, change_id=change_id, carried_out_by=self._planes.own_address
-        )
+        request = GiveUpChange(change_id=change_id, carried_out_by=self._planes.own_address)
         await decided_at_last(
             lambda: group.decide(request),
             key=group.key,
@@ -442,7 +440,6 @@ class Executor(Part):
     async def _end(self, group: Group, key: tuple[int, str], *, incident_open: bool) -> bool:
         """Retry until the store takes it: another plane would take the change over and report its incident again."""
         request = EndChange(
-            broker_name=group.binding.broker_name,
             change_id=key[0],
             carried_out_by=self._planes.own_address,
             incident_open=incident_open,

@@ -149,7 +149,7 @@ class Failover(Part):
             return False
         live = {one: replica for one, replica in group.live().items() if one != besides and replica.has_reported}
         passed_over = frozenset({besides} if besides is not None else ())
-        request = ElectMaster(broker_name=record.broker_name, passed_over=passed_over)
+        request = ElectMaster(passed_over=passed_over)
         return step(record, request, live, group.binding.settings).code == ControllerCode.SUCCESS
 
     def _is_worth_waiting_for(self, group: Group, record: BrokerGroupRecord, master: int) -> bool:
@@ -191,9 +191,7 @@ class Failover(Part):
         timeline.evidence.append(f"broker {master} says that it is no master, and takes no epoch that it is told")
         timeline.reach(Step.DETECTED, time.monotonic())
         self._observer.master_lost(timeline)
-        another = ElectMaster(
-            broker_name=record.broker_name, cluster_name=record.cluster_name, passed_over=frozenset({master})
-        )
+        another = ElectMaster(passed_over=frozenset({master}))
         await self._fail_over(_Attempt(group, timeline, _still_master(record, master), another))
 
     async def decide_for_caller(self, group: Group, wanted: ElectMaster) -> Decision:
@@ -376,11 +374,9 @@ class Failover(Part):
             started_at=timeline.started_at,
         )
         request: BeginChange | TakeOverChange
-        request = BeginChange(broker_name=record.broker_name, change=wanted, master_epoch=record.master_epoch)
+        request = BeginChange(change=wanted, master_epoch=record.master_epoch)
         if found is not None and found.phase is Phase.FENCING:
-            request = TakeOverChange(
-                broker_name=record.broker_name, change=found, carried_out_by=self._planes.own_address
-            )
+            request = TakeOverChange(change=found, carried_out_by=self._planes.own_address)
         decision = await decided_at_last(lambda: group.decide(request), key=group.key, waits="change")
         return decision.record.change if decision.code == ControllerCode.SUCCESS and decision.record else None
 
@@ -434,9 +430,8 @@ class Failover(Part):
         Raise `PremiseGoneError`, `RecordRefusedError` or `RecordCorruptError`: a retry mends none of them.
         """
         group, timeline = attempt.group, attempt.timeline
-        any_member = ElectMaster(broker_name=group.binding.broker_name, cluster_name=group.binding.cluster_name)
         incumbent = next(iter(attempt.acting), None)
-        request = replace(attempt.wanted or any_member, incumbent=incumbent, unfenced=timeline.unfenced)
+        request = replace(attempt.wanted or ElectMaster(), incumbent=incumbent, unfenced=timeline.unfenced)
         request = replace(
             premises.but_the_unsteady(group, request),
             plan=self._executor.plan(_kind(group, attempt.wanted), timeline.trigger, started_at=timeline.started_at),

@@ -100,8 +100,6 @@ class GroupVerbs(Part):
             await self._failover.settle(group, self._settings.switchover_deadline_seconds)
             record = self._electable(group, to_broker_id)
             wanted = ElectMaster(
-                broker_name=record.broker_name,
-                cluster_name=record.cluster_name,
                 broker_id=to_broker_id,
                 designate_elect=True,
                 unclean=unclean,
@@ -140,7 +138,7 @@ class GroupVerbs(Part):
                     f"group {key}: broker {broker_id} is not removed: it may be alive, this controller has not known the group "
                     "for long enough to have heard it"
                 )
-            decision = await group.decide(RemoveMember(broker_name=group.binding.broker_name, broker_id=broker_id))
+            decision = await group.decide(RemoveMember(broker_id=broker_id))
         except RecordStoreError as error:
             raise GroupViewError(f"group {key}: broker {broker_id} not removed: {error}") from error
         if decision.code != ControllerCode.SUCCESS:

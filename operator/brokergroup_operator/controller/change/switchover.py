@@ -116,8 +116,6 @@ class Switchover(Part):
         if from_broker_id not in (None, master) or to_broker_id == master:
             return SwitchoverResult(from_broker_id=master, to_broker_id=master, epoch=record.master_epoch)
         election = ElectMaster(
-            broker_name=record.broker_name,
-            cluster_name=record.cluster_name,
             broker_id=to_broker_id,
             designate_elect=to_broker_id is not None,
             passed_over=frozenset({master}) | (premises.members_leaving(group) if only_staying else frozenset()),
@@ -270,9 +268,7 @@ class Switchover(Part):
             cause=timeline.planned_cause.value,
             started_at=timeline.started_at,
         )
-        decision = await group.decide(
-            BeginChange(broker_name=record.broker_name, change=wanted, master_epoch=record.master_epoch)
-        )
+        decision = await group.decide(BeginChange(change=wanted, master_epoch=record.master_epoch))
         if decision.code != ControllerCode.SUCCESS or decision.record is None or decision.record.change is None:
             raise SwitchoverFailedError(decision.why)
         timeline.change_id = decision.record.change_id

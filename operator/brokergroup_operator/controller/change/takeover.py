@@ -136,7 +136,7 @@ class Takeover(Part):
 
     async def _taken_over(self, group: Group, change: Change) -> Change | None:
         own = self._planes.own_address
-        request = TakeOverChange(broker_name=group.binding.broker_name, change=change, carried_out_by=own)
+        request = TakeOverChange(change=change, carried_out_by=own)
         try:
             decision = await group.decide(request)
         except RecordStoreError as error:

@@ -104,7 +104,7 @@ class HoldingsWatch(Part):
 def _report_of(group: Group) -> ReportHoldings:
     found = (group.table.holding(broker_id) for broker_id in sorted(group.live()))
     holdings = tuple(holding for holding in found if holding is not None)
-    return ReportHoldings(broker_name=group.binding.broker_name, holdings=holdings)
+    return ReportHoldings(holdings=holdings)
 
 
 class DisputedSets:

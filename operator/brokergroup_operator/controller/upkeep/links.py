@@ -97,7 +97,6 @@ class DeniedMasters(Part):
 
     async def _raise(self, group: Group, record: BrokerGroupRecord, master: int) -> None:
         wanted = RenewMaster(
-            broker_name=record.broker_name,
             broker_id=master,
             master_epoch=record.master_epoch,
             epochs=group.binding.settings.max_epoch_jump,
@@ -318,7 +317,6 @@ class Links(Part):
         master = record.master_broker_id
         assert master is not None
         request = RenewMaster(
-            broker_name=record.broker_name,
             broker_id=master,
             master_epoch=record.master_epoch,
             epochs=2,
