@@ -275,48 +275,16 @@ class BrokersCleaned(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeBegun(Event):
-    """A change of master begins whose election is not decided yet: `Fencing` or `Quieting`."""
+class ChangeWritten(Event):
+    """What the record has of the change of master under way: it began, another plane has it, it was given up or told, or it
+    ended (None).
+    """
 
-    change: Change
-
-    def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
-        return replace(record, change=self.change, change_id=self.change.id)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeTakenOver(Event):
-    """Another plane goes on with the change."""
-
-    carried_out_by: str
+    change: Change | None
 
     def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
-        return replace(record, change=record.change and replace(record.change, carried_out_by=self.carried_out_by))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeGivenUp(Event):
-    """The change ends without an election, as soon as what it set at a broker is restored."""
-
-    def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
-        return replace(record, change=record.change and replace(record.change, phase=Phase.RESTORING))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeTold(Event):
-    """All were told; the change stays in the record for its incident, which is still open."""
-
-    def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
-        told = record.change and replace(record.change, phase=Phase.RESTORING, restore=None)
-        return replace(record, change=told)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeEnded(Event):
-    """Nothing is left to do for the change."""
-
-    def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
-        return replace(record, change=None)
+        begun = self.change.id if self.change is not None else record.change_id
+        return replace(record, change=self.change, change_id=begun)
 
 
 ADOPTED = "adopted"

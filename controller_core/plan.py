@@ -4,7 +4,7 @@ It says which master is left, which one is made, how far the change has come, an
 brokers have answered is not in it: they are asked again (`change.py`).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -92,6 +92,11 @@ class Change:
     def is_told(self) -> bool:
         """Whether nothing is left to do but to report its incident when that ends."""
         return self.phase is Phase.RESTORING and self.is_decided and self.restore is None
+
+    @property
+    def told(self) -> "Change":
+        """The same after all were told: it stays in the record for its incident, which is still open."""
+        return replace(self, phase=Phase.RESTORING, restore=None)
 
     def goes_on_in(self, after: "Change | None") -> bool:
         """Whether that is the same change, and its election still stands."""

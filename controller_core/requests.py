@@ -6,6 +6,7 @@ own.
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
 from controller_core.plan import Change, Plan
@@ -148,25 +149,24 @@ class TakeOverChange:
     carried_out_by: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GiveUpChange:
-    """Ours. End a change without an election; what it set at a broker is restored after that."""
+class Ending(StrEnum):
+    """How a change ends."""
 
-    change_id: int
-    carried_out_by: str
+    GIVEN_UP = "is given up"
+    """Without an election; what it set at a broker is restored after that."""
+    TOLD = "is told"
+    """It stays in the record, so that another plane can report its incident, which is still open."""
+    OVER = "ends"
+    """It is taken out of the record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndChange:
-    """Ours.
-
-    Take a finished change out of the record. With `incident_open` it stays there as told, so that another plane can report its
-    incident.
-    """
+    """Ours. End a change that this plane carries out."""
 
     change_id: int
     carried_out_by: str
-    incident_open: bool = False
+    how: Ending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,7 +258,6 @@ Request = (
     | AdoptBroker
     | BeginChange
     | TakeOverChange
-    | GiveUpChange
     | EndChange
 )
 """Everything `controller_core.step.step` decides."""

@@ -81,8 +81,6 @@ def _decide(  # noqa: PLR0911, PLR0912, C901 - one return per kind of request is
             return changing.begin_change(record, request)
         case requests.TakeOverChange():
             return changing.take_over_change(record, request)
-        case requests.GiveUpChange():
-            return changing.give_up_change(record, request)
         case requests.EndChange():
             return changing.end_change(record, request)
     assert_never(request)

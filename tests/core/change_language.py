@@ -44,7 +44,7 @@ from controller_core.requests import (
     BeginChange,
     ElectMaster,
     EndChange,
-    GiveUpChange,
+    Ending,
     RenewMaster,
     Request,
     TakeOverChange,
@@ -79,7 +79,7 @@ class ChangeRunner:
             self.seen = replace(self.seen, dead_by_pod_fence=True)
             return self._next()
         if command == "told":
-            return self._decide(self._ended(incident_open=True))
+            return self._decide(self._ended(Ending.TOLD))
         given = dict(word.split("=", maxsplit=1) for word in words)
         match verb:
             case "group":
@@ -192,18 +192,17 @@ class ChangeRunner:
         self.ended[effect] = Ended(self.now_seconds, confirmed=confirmed)
         if isinstance(effect, Tell) and confirmed and not effect.of_another:
             self.seen = replace(self.seen, told=self.seen.told | {effect.broker_id})
-        change_id = self.record.change_id
         if confirmed and isinstance(effect, GiveUp):
-            return self._decide(GiveUpChange(change_id=change_id, carried_out_by=self.plane))
+            return self._decide(self._ended(Ending.GIVEN_UP))
         if confirmed and isinstance(effect, Forget):
-            return self._decide(self._ended(incident_open=False))
+            return self._decide(self._ended(Ending.OVER))
         return self._next()
 
-    def _ended(self, *, incident_open: bool) -> EndChange:
+    def _ended(self, how: Ending) -> EndChange:
         return EndChange(
             change_id=self.record.change_id,
             carried_out_by=self.plane,
-            incident_open=incident_open,
+            how=how,
         )
 
     def _next(self) -> str:

@@ -28,11 +28,11 @@ from brokergroup_operator.controller.group.election_premises import is_outdated,
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
 from brokergroup_operator.controller.peers.services import BackgroundTasks, Part
 from brokergroup_operator.observe.timeline import FailoverTimeline, Step
-from brokergroup_operator.records.store import RecordStoreError, RecordUnavailableError
+from brokergroup_operator.records.store import RecordStoreError
 from controller_core import change as effects
 from controller_core.model import BrokerGroupRecord, Replica
 from controller_core.plan import Change, ChangeKind, Phase, Plan
-from controller_core.requests import EndChange, GiveUpChange
+from controller_core.requests import EndChange, Ending
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.group.group import Group
@@ -306,7 +306,7 @@ class Executor(Part):
             case effects.Restore():
                 return await self._restore(group, record, effect)
             case effects.GiveUp():
-                return await self._give_up(group, course.key[0] if course.key is not None else 0)
+                return await self._write_end(group, course.key or (0, ""), Ending.GIVEN_UP)
             case effects.Forget():
                 return await self._forget(group, course.key or (0, ""))
         hand = course.hands.get(type(effect))
@@ -395,18 +395,6 @@ class Executor(Part):
 
     # ---- the end of a change
 
-    async def _give_up(self, group: Group, change_id: int) -> bool:
-        """Nothing is restored before this is durable: a late election would depose a master that acknowledges again."""
-        request = GiveUpChange(change_id=change_id, carried_out_by=self._planes.own_address)
-        await decided_at_last(
-            lambda: group.decide(request),
-            key=group.key,
-            waits=f"giving change {change_id} up",
-            longest_pause_seconds=LONGEST_RETRY_SECONDS,
-            retried=(RecordUnavailableError,),
-        )
-        return True
-
     async def _forget(self, group: Group, key: tuple[int, str]) -> bool:
         """Let the end go with the next commit, or write it after a while; at once when its incident has ended."""
         group.changes.is_over(key)
@@ -417,8 +405,12 @@ class Executor(Part):
             is_open = group.has_untold_incident and change.is_decided
             if is_open and self._stopping.is_set():
                 return False
-            if not (is_open and change.is_told) and not await self._end(group, key, incident_open=is_open):
-                return False
+            if not (is_open and change.is_told):
+                try:
+                    await self._write_end(group, key, Ending.TOLD if is_open else Ending.OVER)
+                except RecordStoreError as error:  # refused, or not understood: no attempt of ours mends that
+                    log.warning("end of the change not written", group=str(group.key), change=key[0], error=str(error))
+                    return False
             if is_open:
                 await self._pause(INCIDENT_POLL_SECONDS)
         return True
@@ -437,23 +429,19 @@ class Executor(Part):
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), seconds)
 
-    async def _end(self, group: Group, key: tuple[int, str], *, incident_open: bool) -> bool:
-        """Retry until the store takes it: another plane would take the change over and report its incident again."""
-        request = EndChange(
-            change_id=key[0],
-            carried_out_by=self._planes.own_address,
-            incident_open=incident_open,
+    async def _write_end(self, group: Group, key: tuple[int, str], how: Ending) -> bool:
+        """Retry until the store takes it.
+
+        Nothing is restored before a change is durably given up: a late election would depose a master that acknowledges again.
+        A change that was told and is not ended would be taken over by another plane, and reported again.
+        """
+        request = EndChange(change_id=key[0], carried_out_by=self._planes.own_address, how=how)
+        await decided_at_last(
+            lambda: group.decide(request),
+            key=group.key,
+            waits=f"the end of change {key[0]}",
+            longest_pause_seconds=LONGEST_RETRY_SECONDS,
         )
-        try:
-            await decided_at_last(
-                lambda: group.decide(request),
-                key=group.key,
-                waits=f"the end of change {key[0]}",
-                longest_pause_seconds=LONGEST_RETRY_SECONDS,
-            )
-        except RecordStoreError as error:  # refused, or not understood: no attempt of ours mends that
-            log.warning("end of the change not written", group=str(group.key), change=key[0], error=str(error))
-            return False
         return True
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.kube.errors import Backoff
-from brokergroup_operator.records.store import RecordConflictError, RecordStoreError, RecordUnavailableError
+from brokergroup_operator.records.store import RecordUnavailableError
 from controller_core.events import BrokerAdopted, EpochFloorRaised, MasterElected, SeatsLost
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 RETRY_SECONDS = 0.05
 # The longest pause of a group without a master, whatever Retry-After the server sends.
 LONGEST_RETRY_AFTER_SECONDS = 5.0
-AWAY_OR_OVERTAKEN: tuple[type[RecordStoreError], ...] = (RecordUnavailableError, RecordConflictError)
 
 log = structlog.get_logger(__name__)
 
@@ -78,25 +77,19 @@ class UnansweredWrites:
 
 
 async def decided_at_last(
-    decide: Callable[[], Awaitable[Decision]],
-    *,
-    key: GroupKey,
-    waits: str,
-    longest_pause_seconds: float = 0.5,
-    retried: tuple[type[RecordStoreError], ...] = AWAY_OR_OVERTAKEN,
+    decide: Callable[[], Awaitable[Decision]], *, key: GroupKey, waits: str, longest_pause_seconds: float = 0.5
 ) -> Decision:
-    """Return the decision, retried with backoff while the store is away or another plane was faster. `waits` names it in the
-    log.
+    """Return the decision, retried with backoff while the store is away, or others were faster until the deadline.
 
-    A refused or corrupt record and a premise that is gone are raised: no later attempt mends them.
+    `waits` names it in the log. A refused or corrupt record and a premise that is gone are raised: no later attempt mends them.
     """
     backoff = Backoff(RETRY_SECONDS, longest_pause_seconds)
     while True:
         try:
             return await decide()
-        except retried as error:
+        except RecordUnavailableError as error:
             log.warning(f"{waits} waits for the record store", group=str(key), error=str(error))
-            retry_after_seconds = error.retry_after_seconds if isinstance(error, RecordUnavailableError) else 0.0
+            retry_after_seconds = error.retry_after_seconds
         await asyncio.sleep(backoff.next_seconds(min(retry_after_seconds, LONGEST_RETRY_AFTER_SECONDS)))
 
 

@@ -34,7 +34,7 @@ from brokergroup_operator.records.store import (
     RecordUnavailableError,
     StoredRecord,
 )
-from controller_core.events import ChangeEnded, ChangeTold, apply_events
+from controller_core.events import ChangeWritten, apply_events
 from controller_core.liveness import HeartbeatTable
 from controller_core.requests import ElectMaster
 from controller_core.step import step
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.observe.observer import Observer
     from brokergroup_operator.observe.timeline import FailoverTimeline
     from controller_core.decision import Decision
-    from controller_core.events import Event
     from controller_core.model import BrokerGroupRecord, LiveReplica
     from controller_core.requests import Request
     from controller_core.settings import ControllerSettings
@@ -439,8 +438,8 @@ class Group:
         change = after.change if after is not None else None
         if not decision.changed or change is None or not self.changes.is_over_here(change):
             return decision
-        end: Event = ChangeTold() if self.has_untold_incident else ChangeEnded()
-        if isinstance(end, ChangeTold) and change.is_told:
+        end = ChangeWritten(change=change.told if self.has_untold_incident else None)
+        if end.change == change:
             return decision
         return replace(decision, events=(*decision.events, end), record=apply_events(after, (end,)))
 

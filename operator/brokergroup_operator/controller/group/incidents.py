@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step
-from controller_core.events import ChangeEnded, MasterElected
+from controller_core.events import ChangeWritten, MasterElected
 from controller_core.plan import ChangeKind
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def is_left_untold(was: Change | None, decision: Decision, changes: OwnChanges, 
         was is not None
         and has_incident(was)
         and not was.goes_on_in(now)
-        and not any(isinstance(event, ChangeEnded) for event in decision.events)
+        and not any(isinstance(event, ChangeWritten) and event.change is None for event in decision.events)
         and was.key not in changes.carried_out
         and not incidents.has(was.id)
     )
