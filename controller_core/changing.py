@@ -9,7 +9,7 @@ superseded by the next one, which takes over what must be restored.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from controller_core.decision import ChangeAnswer, ControllerCode, Decision, RenewMasterAnswer, decided, refused
+from controller_core.decision import ControllerCode, Decision, decided, refused
 from controller_core.events import ChangeWritten, MasterRenewed, apply_event
 from controller_core.holdings import epoch_seen_above
 from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica
@@ -73,12 +73,11 @@ def end_change(record: BrokerGroupRecord | None, request: EndChange) -> Decision
 
 
 def _decided(record: BrokerGroupRecord, change: Change | None, why: str) -> Decision:
-    return decided(record, ChangeAnswer(change=change), why, ChangeWritten(change=change))
+    return decided(record, None, why, ChangeWritten(change=change))
 
 
 def _refused(record: BrokerGroupRecord | None, why: str) -> Decision:
-    answer = ChangeAnswer(change=record.change if record is not None else None)
-    return refused(record, ControllerCode.CONTROLLER_INVALID_MASTER, answer, why)
+    return refused(record, ControllerCode.CONTROLLER_INVALID_MASTER, None, why)
 
 
 def renew_master(record: BrokerGroupRecord | None, request: RenewMaster, live: Mapping[int, LiveReplica]) -> Decision:
@@ -91,13 +90,11 @@ def renew_master(record: BrokerGroupRecord | None, request: RenewMaster, live: M
     """
     refusal = _refusal(record, request, live)
     if record is None or refusal is not None:
-        why = refusal or "there is no record"
-        return refused(record, ControllerCode.CONTROLLER_INVALID_MASTER, RenewMasterAnswer(), why)
+        return _refused(record, refusal or "there is no record")
     plan = replace(request.plan, before=record.as_before) if request.plan is not None else None
     event = MasterRenewed(epochs=request.epochs, plan=plan, slave=request.slave)
     epoch = apply_event(record, event).master_epoch
-    why = f"the master {request.broker_id} goes on under epoch {epoch}"
-    return decided(record, RenewMasterAnswer(master_epoch=epoch), why, event)
+    return decided(record, None, f"the master {request.broker_id} goes on under epoch {epoch}", event)
 
 
 def _refusal(record: BrokerGroupRecord | None, request: RenewMaster, live: Mapping[int, LiveReplica]) -> str | None:

@@ -20,7 +20,7 @@ written them since. Marks follow in steps of `held_bucket_bytes`; what this proc
 from collections.abc import Iterable, Mapping
 from enum import Enum
 
-from controller_core.decision import Decision, ReportHoldingsAnswer, decided
+from controller_core.decision import Decision, decided
 from controller_core.events import (
     EligibleForgotten,
     EpochFloorRaised,
@@ -246,8 +246,7 @@ def is_ahead(record: BrokerGroupRecord, report: ReportAhead, settings: Controlle
 def report_ahead(record: BrokerGroupRecord | None, request: ReportAhead, settings: ControllerSettings) -> Decision:
     """Raise the epoch above what a replica was told by a commit that the record has forgotten."""
     if record is None or not is_ahead(record, request, settings):
-        why = f"{request.broker_id} knows no more than the record"
-        return decided(record, ReportHoldingsAnswer(), why)
+        return decided(record, None, f"{request.broker_id} knows no more than the record")
     near = request.sync_state_set_epoch <= record.sync_state_set_epoch + settings.max_epoch_jump
     floor = epoch_floor(
         record,
@@ -259,7 +258,7 @@ def report_ahead(record: BrokerGroupRecord | None, request: ReportAhead, setting
         f"rule 3: {request.broker_id} was told epoch {request.master_epoch}, set epoch {request.sync_state_set_epoch}; "
         f"the record has {record.master_epoch} and {record.sync_state_set_epoch}: it went back in time"
     )
-    return decided(record, ReportHoldingsAnswer(epoch_floor=floor.epoch), why, floor)
+    return decided(record, None, why, floor)
 
 
 def report_holdings(
@@ -267,7 +266,7 @@ def report_holdings(
 ) -> Decision:
     """Take the reports into the record: an epoch above it first, then seats, then marks."""
     if record is None or not record.is_known:
-        return decided(record, ReportHoldingsAnswer(), "no broker of the group holds an id")
+        return decided(record, None, "no broker of the group holds an id")
     of_kind: dict[News, list[Holding]] = {kind: [] for kind in News}
     for holding in request.holdings:
         of_kind[report_is_news(record, holding, settings)].append(holding)
@@ -275,9 +274,8 @@ def report_holdings(
     if of_kind[News.FLOOR]:
         highest = max(of_kind[News.FLOOR], key=lambda holding: (holding.epoch, holding.broker_id))
         floor = epoch_floor(record, settings, seen_epoch=highest.epoch)
-        answer = ReportHoldingsAnswer(epoch_floor=floor.epoch, epoch_jump=jump)
         why = f"rule 3: {highest.broker_id} reports epoch {highest.epoch}, the record has {record.master_epoch}"
-        return decided(record, answer, f"{why}: it went back in time", floor)
+        return decided(record, None, f"{why}: it went back in time", floor)
     return _seats(record, request, of_kind, settings, jump=jump)
 
 
@@ -311,8 +309,7 @@ def _seats(
     if marks:
         events.append(HoldingsMarked(marks=marks))
         reasons.append("; ".join(f"{mark.broker_id} holds {_draw_mark(mark)}" for mark in marks))
-    answer = ReportHoldingsAnswer(lost=frozenset(lost), regained=regained, epoch_jump=jump)
-    return decided(record, answer, "; ".join(reasons) or "nothing new", *events)
+    return decided(record, None, "; ".join(reasons) or "nothing new", *events)
 
 
 def _marks(record: BrokerGroupRecord, holdings: list[Holding]) -> tuple[Mark, ...]:

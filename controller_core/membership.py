@@ -10,9 +10,7 @@ from typing import TypeGuard
 
 from controller_core import requests
 from controller_core.decision import (
-    AdoptBrokerAnswer,
     ApplyBrokerIdAnswer,
-    CleanBrokerDataAnswer,
     ControllerCode,
     Decision,
     GetNextBrokerIdAnswer,
@@ -266,13 +264,13 @@ def adopt_broker(
 ) -> Decision:
     """Take an unknown id back into the record, or say why not."""
     if record is not None and record.claimed_replica(request.broker_id) is not None:
-        return decided(record, AdoptBrokerAnswer(adopted=True), f"{request.broker_id} is known")
+        return decided(record, None, f"{request.broker_id} is known")
     event, why = adoption_of(record, request, settings)
     if event is None:
         remark = f"BrokerId: {request.broker_id} is not adopted in broker-set: {request.broker_name} ({why})"
         code = ControllerCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
-        return refused(record, code, AdoptBrokerAnswer(), why, remark)
-    return decided(record, AdoptBrokerAnswer(adopted=True), why, event)
+        return refused(record, code, None, why, remark)
+    return decided(record, None, why, event)
 
 
 def adoption_of(  # noqa: PLR0911 - each return is one reason
@@ -368,7 +366,7 @@ def remove_member(
 ) -> Decision:
     """Forget a dead member, or say what it is still needed for. Asked again, it is done already."""
     if record is None or request.broker_id not in record.replicas:
-        return decided(record, CleanBrokerDataAnswer(), f"{request.broker_id} is no member")
+        return decided(record, None, f"{request.broker_id} is no member")
     needed = _needed_for(record, request.broker_id, live, settings)
     if needed is not None:
         return _refuse_cleaning(record, f"Broker {request.broker_id} is not removed: {needed}", why=needed)
@@ -412,7 +410,7 @@ def _seat_needed_for(record: BrokerGroupRecord, broker_id: int, settings: Contro
 def _clean(record: BrokerGroupRecord, broker_ids: frozenset[int]) -> Decision:
     events = (BrokersCleaned(broker_ids=broker_ids),) if broker_ids else ()
     why = f"{draw_ids(broker_ids)} forgotten; the next id stays {record.next_broker_id}"
-    return decided(record, CleanBrokerDataAnswer(), why, *events)
+    return decided(record, None, why, *events)
 
 
 def _parse_ids(named: str) -> tuple[set[int], str | None]:
@@ -427,4 +425,4 @@ def _parse_ids(named: str) -> tuple[set[int], str | None]:
 
 def _refuse_cleaning(record: BrokerGroupRecord | None, remark: str, *, why: str) -> Decision:
     code = ControllerCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
-    return refused(record, code, CleanBrokerDataAnswer(), why, remark)
+    return refused(record, code, None, why, remark)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from controller_core.events import SeatsLost
 from controller_core.holdings import News, report_is_news
 from controller_core.liveness import Heartbeat, HeartbeatTable
 from controller_core.model import MAX_EPOCH, BrokerGroupRecord, Replica
@@ -98,7 +99,8 @@ def test_what_is_told_after_the_mark_was_known_is_a_loss(how: str) -> None:
     for number in range(8 if how == "beats fast" else 1):
         _beat(table, 5, 0, now_seconds=(1.05 if how == "beats fast" else now_seconds) + number * 0.05)
     assert _news(table, marked) is News.LOSS
-    assert step(marked, _report(table), {}, SETTINGS).answer.lost == {2}  # type: ignore[union-attr]
+    events = step(marked, _report(table), {}, SETTINGS).events
+    assert [event.broker_ids for event in events if isinstance(event, SeatsLost)] == [{2}]
 
 
 def test_what_was_told_before_another_controller_saw_the_loss_gives_no_seat_back() -> None:

@@ -281,6 +281,8 @@ def draw_answer(decision: Decision) -> str:
     """Draw the answer's fields by their wire names, without those that Java omits."""
     if isinstance(decision.answer, GetSyncStateDataAnswer) and not decision.answer.known:
         return "left out of the table"
+    if decision.answer is None:
+        return ""
     values = [(one.name, getattr(decision.answer, one.name)) for one in dataclasses.fields(decision.answer)]
     values = [(name, value) for name, value in values if name != "known"]
     return " ".join(f"{_camel(name)}={_draw_value(value)}" for name, value in values if value is not None)

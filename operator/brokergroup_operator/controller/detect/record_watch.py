@@ -20,7 +20,7 @@ from brokergroup_operator.controller.group.election_premises import could_have_b
 from brokergroup_operator.controller.group.group import PremiseGoneError
 from brokergroup_operator.controller.peers.services import Part, is_running
 from brokergroup_operator.records.store import RecordStoreError
-from controller_core.decision import ControllerCode, ReportHoldingsAnswer
+from controller_core.decision import ControllerCode
 from controller_core.holdings import News, report_is_news, waiting_jump
 from controller_core.requests import AdoptBroker, RegisterBroker, ReportHoldings
 from controller_core.sync_state import believes_in_more, counts_on_another_set, only_the_dead_stop_it
@@ -82,7 +82,7 @@ class HoldingsWatch(Part):
             log.warning("holdings not reported yet", group=str(group.key), error=str(error))
             group.store_failed(error)
             return
-        if decision.changed and isinstance(decision.answer, ReportHoldingsAnswer):
+        if decision.changed:
             self._on_news(group)
 
     def _note_jump(self, group: Group) -> None:

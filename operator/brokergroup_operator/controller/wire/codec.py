@@ -149,10 +149,10 @@ _HEADERS: Mapping[type[Answer], type[ExtFieldsHeader]] = {
 """1011 has no header; 1006 is written for many groups at once; what the controller asks itself never travels."""
 
 
-def _payload(answer: Answer) -> tuple[dict[str, str] | None, bytes | None]:
+def _payload(answer: Answer | None) -> tuple[dict[str, str] | None, bytes | None]:
     """Return header and body. An answer has its header's fields by their names."""
-    kind = _HEADERS.get(type(answer))
-    if kind is None:
+    kind = _HEADERS.get(type(answer)) if answer is not None else None
+    if answer is None or kind is None:
         return None, None
     return _filled(kind, answer).encode(), _body(answer)
 
