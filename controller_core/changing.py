@@ -91,8 +91,7 @@ def renew_master(record: BrokerGroupRecord | None, request: RenewMaster, live: M
     refusal = _refusal(record, request, live)
     if record is None or refusal is not None:
         return _refused(record, refusal or "there is no record")
-    plan = replace(request.plan, before=record.as_before) if request.plan is not None else None
-    event = MasterRenewed(epochs=request.epochs, plan=plan, slave=request.slave)
+    event = MasterRenewed(epochs=request.epochs, plan=request.plan)
     epoch = apply_event(record, event).master_epoch
     return decided(record, None, f"the master {request.broker_id} goes on under epoch {epoch}", event)
 

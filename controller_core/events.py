@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from controller_core.model import MAX_EPOCH, BrokerGroupRecord, Replica
-from controller_core.plan import Change, Phase, Plan
+from controller_core.plan import Change, Phase
 
 
 class Mark(NamedTuple):
@@ -124,7 +124,7 @@ class MasterElected(Event):
     eligible: frozenset[int] = frozenset()
     marks: tuple[Mark, ...] = ()
     unfenced: bool = False
-    plan: Plan | None = None
+    plan: Change | None = None
 
     def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
         elected = replace(
@@ -147,16 +147,14 @@ class MasterRenewed(Event):
     """The master goes on under the epoch after `epochs` more, with the same set under an epoch that is as much higher."""
 
     epochs: int = 1
-    plan: Plan | None = None
-    slave: int | None = None
+    plan: Change | None = None
 
     def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
         epoch = min(record.master_epoch + self.epochs, MAX_EPOCH)
         # A Java broker takes a set, also with a mastership, only under a higher set epoch than its own.
         set_epoch = record.sync_state_set_epoch + self.epochs - 1
         raised = replace(record, master_epoch=epoch, sync_state_set_epoch=set_epoch)
-        renewed = _with_sync_state_set(raised, record.sync_state_set)
-        return _with_plan(record, renewed, self.plan, slave=self.slave)
+        return _with_plan(record, _with_sync_state_set(raised, record.sync_state_set), self.plan)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,12 +323,7 @@ def _with_change_id(before: BrokerGroupRecord, after: BrokerGroupRecord) -> Brok
 
 
 def _with_plan(
-    before: BrokerGroupRecord,
-    after: BrokerGroupRecord,
-    plan: Plan | None,
-    *,
-    unfenced: bool = False,
-    slave: int | None = None,
+    before: BrokerGroupRecord, after: BrokerGroupRecord, plan: Change | None, *, unfenced: bool = False
 ) -> BrokerGroupRecord:
     """Return the record with the change by which its new epoch is told: the one under way if it waited for this, else the next
     one.
@@ -340,18 +333,14 @@ def _with_plan(
     under_way = before.change
     waits = under_way is not None and under_way.phase in (Phase.FENCING, Phase.QUIETING)
     own = under_way if under_way is not None and waits and under_way.kind is plan.kind else None
-    change = Change(
+    change = replace(
+        plan,
         id=own.id if own is not None else before.change_id + 1,
-        kind=plan.kind,
-        phase=Phase.TELLING,
-        carried_out_by=plan.carried_out_by,
         from_broker_id=before.master_broker_id,
         to_broker_id=after.master_broker_id,
         epoch=after.master_epoch,
-        slave=slave,
         before=plan.before or before.as_before,
         restore=under_way.restore if under_way is not None else None,
-        cause=plan.cause,
         unfenced=unfenced,
         started_at=own.started_at if own is not None else plan.started_at,
     )

@@ -61,7 +61,8 @@ class Change:
     """The change of master under way. `epoch` is the master epoch that is told: 0 until the election.
 
     A cure keeps its master and names the `slave`. `unfenced`: the old master's death was not confirmed. `cause` and
-    `started_at` are for people and reports; no decision reads them.
+    `started_at` are for people and reports; no decision reads them. A request carries a change with the id 0; the decision
+    fills in what the record says.
     """
 
     id: int
@@ -118,17 +119,3 @@ class Change:
         if self.restore is not None:
             parts.append(f"restore=({self.restore.broker_id},{self.restore.min_in_sync_replicas})")
         return " ".join([*parts, *(["unfenced"] if self.unfenced else [])])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What a decision that changes the master writes with it: the change in the phase `TELLING`.
-
-    The decision fills in `before`.
-    """
-
-    kind: ChangeKind
-    carried_out_by: str
-    cause: str = ""
-    started_at: str = ""
-    before: Before | None = None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from controller_core.plan import Change, Plan
+from controller_core.plan import Change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class ElectMaster:
     incumbent: int | None = None
     unclean: bool = False
     unfenced: bool = False
-    plan: Plan | None = None
+    plan: Change | None = None
 
     @property
     def by_controller(self) -> bool:
@@ -118,15 +118,13 @@ class RemoveMember:
 class RenewMaster:
     """Ours.
 
-    Let this master go on `epochs` higher, if it is master under this epoch (`changing.py`). `slave`: the one on a wrong link,
-    for which it is asked.
+    Let this master go on `epochs` higher, if it is master under this epoch (`changing.py`).
     """
 
     broker_id: int
     master_epoch: int
     epochs: int = 1
-    slave: int | None = None
-    plan: Plan | None = None
+    plan: Change | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

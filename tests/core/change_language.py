@@ -38,7 +38,7 @@ from controller_core.change import (
     next_effects,
 )
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
-from controller_core.plan import Change, ChangeKind, Phase, Plan
+from controller_core.plan import Change, ChangeKind, Phase
 from controller_core.plan import Restore as RestoreInPlan
 from controller_core.requests import (
     BeginChange,
@@ -144,7 +144,7 @@ class ChangeRunner:
             designate_elect=to is not None,
             passed_over=frozenset(moved),
             unfenced=given.get("unfenced") == "true",
-            plan=Plan(kind=kind, carried_out_by=self.plane),
+            plan=Change(id=0, kind=kind, phase=Phase.TELLING, carried_out_by=self.plane),
         )
         self.seen = replace(self.seen, acting=self.seen.acting or frozenset())
         if Commit() in self.begun:
@@ -156,8 +156,13 @@ class ChangeRunner:
             broker_id=self.record.master_broker_id or 0,
             master_epoch=self.record.master_epoch,
             epochs=2,
-            slave=int(given["slave"]),
-            plan=Plan(kind=ChangeKind.CURE, carried_out_by=self.plane),
+            plan=Change(
+                id=0,
+                kind=ChangeKind.CURE,
+                phase=Phase.TELLING,
+                carried_out_by=self.plane,
+                slave=int(given["slave"]),
+            ),
         )
         return self._decide(request)
 

@@ -31,7 +31,7 @@ from brokergroup_operator.observe.timeline import FailoverTimeline, Step
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core import change as effects
 from controller_core.model import BrokerGroupRecord, Replica
-from controller_core.plan import Change, ChangeKind, Phase, Plan
+from controller_core.plan import Change, ChangeKind, Phase
 from controller_core.requests import EndChange, Ending
 
 if TYPE_CHECKING:
@@ -105,9 +105,16 @@ class Executor(Part):
         # Warnings that were logged, so that each is logged once.
         self._complaints: set[tuple[object, ...]] = set()
 
-    def plan(self, kind: ChangeKind, cause: str = "", *, started_at: str = "") -> Plan:
-        """Return the plan that an election of this plane writes."""
-        return Plan(kind=kind, carried_out_by=self._planes.own_address, cause=cause, started_at=started_at or utc_now())
+    def plan(self, kind: ChangeKind, cause: str, *, started_at: str = "") -> Change:
+        """Return the change that an election of this plane writes."""
+        return Change(
+            id=0,
+            kind=kind,
+            phase=Phase.TELLING,
+            carried_out_by=self._planes.own_address,
+            cause=cause,
+            started_at=started_at or utc_now(),
+        )
 
     def course_of(self, group: Group, change: Change, **more: object) -> Course:
         """Return a course of this change, with nothing begun."""

@@ -34,7 +34,7 @@ from brokergroup_operator.records.store import (
 from controller_core.change import Commit, Fence
 from controller_core.decision import ControllerCode
 from controller_core.holdings import epoch_seen_above
-from controller_core.plan import Change, ChangeKind, Phase
+from controller_core.plan import ChangeKind, Phase
 from controller_core.requests import BeginChange, ElectMaster, TakeOverChange
 from controller_core.step import step
 
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.peers.services import Services
     from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord
+    from controller_core.plan import Change
 
 POLL_SECONDS = 0.01
 
@@ -364,15 +365,8 @@ class Failover(Part):
         found = group.record.change if group.record is not None else None
         if found is not None and found.phase is Phase.FENCING and not self._executor.may_take_over(group, found):
             return None
-        wanted = Change(
-            id=0,
-            kind=ChangeKind.FAILOVER,
-            phase=Phase.FENCING,
-            carried_out_by=self._planes.own_address,
-            from_broker_id=master,
-            cause=timeline.trigger.value,
-            started_at=timeline.started_at,
-        )
+        plan = self._executor.plan(ChangeKind.FAILOVER, timeline.trigger, started_at=timeline.started_at)
+        wanted = replace(plan, phase=Phase.FENCING, from_broker_id=master)
         request: BeginChange | TakeOverChange
         request = BeginChange(change=wanted, master_epoch=record.master_epoch)
         if found is not None and found.phase is Phase.FENCING:

@@ -40,7 +40,7 @@ from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Outco
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.change import Commit, Level, Quiet
 from controller_core.decision import ControllerCode
-from controller_core.plan import Change, ChangeKind, Phase, Restore
+from controller_core.plan import ChangeKind, Phase, Restore
 from controller_core.requests import BeginChange, ElectMaster
 from controller_core.step import step
 
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.records.store import GroupKey
     from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord
+    from controller_core.plan import Change
 
 DRAIN_POLL_SECONDS = 0.005
 
@@ -258,16 +259,10 @@ class Switchover(Part):
         if previous is None or previous == FENCING_MIN_IN_SYNC_REPLICAS:
             previous = group.binding.settings.min_in_sync_replicas
         old = timeline.from_broker_id or 0
-        wanted = Change(
-            id=0,
-            kind=ChangeKind.DRAIN if timeline.planned_cause is Cause.DRAIN else ChangeKind.SWITCHOVER,
-            phase=Phase.QUIETING,
-            carried_out_by=self._planes.own_address,
-            from_broker_id=old,
-            restore=Restore(broker_id=old, min_in_sync_replicas=previous),
-            cause=timeline.planned_cause.value,
-            started_at=timeline.started_at,
-        )
+        kind = ChangeKind.DRAIN if timeline.planned_cause is Cause.DRAIN else ChangeKind.SWITCHOVER
+        plan = self._executor.plan(kind, timeline.planned_cause, started_at=timeline.started_at)
+        restore = Restore(broker_id=old, min_in_sync_replicas=previous)
+        wanted = replace(plan, phase=Phase.QUIETING, from_broker_id=old, restore=restore)
         decision = await group.decide(BeginChange(change=wanted, master_epoch=record.master_epoch))
         if decision.code != ControllerCode.SUCCESS or decision.record is None or decision.record.change is None:
             raise SwitchoverFailedError(decision.why)
