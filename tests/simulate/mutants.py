@@ -116,7 +116,7 @@ MUTANTS = {
     "told-uncommitted": Mutant(
         "an election is told although its commit was refused",
         f"{CONTROLLER}/group/group.py",
-        "            self._observer.record_conflict(self.key, self.record)\n            return False\n",
+        "            self.observer.record_conflict(self.key, self.record)\n            return False\n",
         "            return True\n",
         found_by=2,
     ),

@@ -409,7 +409,7 @@ class Executor(Part):
         while (change := group.record.change if group.record is not None else None) is not None and change.key == key:
             if change.carried_out_by != self._planes.own_address:
                 return False
-            is_open = group.has_untold_incident and change.is_decided
+            is_open = group.incidents.has_untold and change.is_decided
             if is_open and self._stopping.is_set():
                 return False
             if not (is_open and change.is_told):
@@ -425,9 +425,9 @@ class Executor(Part):
     async def _incident_ends(self, group: Group, timeout_seconds: float) -> None:
         """Wait for the incident's end, or this long without one: something else may be written meanwhile."""
         clock = asyncio.get_running_loop().time
-        deadline_seconds, has_one = clock() + timeout_seconds, group.has_untold_incident
+        deadline_seconds, has_one = clock() + timeout_seconds, group.incidents.has_untold
         while (left_seconds := deadline_seconds - clock()) > 0 and not self._stopping.is_set():
-            if has_one and not group.has_untold_incident:
+            if has_one and not group.incidents.has_untold:
                 return
             await self._pause(min(INCIDENT_POLL_SECONDS, left_seconds))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -26,11 +26,7 @@ from brokergroup_operator.controller.group.commits import decided_at_last
 from brokergroup_operator.controller.group.group import PremiseGoneError
 from brokergroup_operator.controller.peers.services import Part
 from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step, Trigger
-from brokergroup_operator.records.store import (
-    RecordCorruptError,
-    RecordRefusedError,
-    RecordStoreError,
-)
+from brokergroup_operator.records.store import RecordCorruptError, RecordRefusedError, RecordStoreError
 from controller_core.change import Commit, Fence
 from controller_core.decision import ControllerCode
 from controller_core.holdings import epoch_seen_above
@@ -63,8 +59,7 @@ class _Attempt:
     group: Group
     timeline: FailoverTimeline
     premise: Premise
-    # None: any member that may lead.
-    wanted: ElectMaster | None = None
+    wanted: ElectMaster = field(default_factory=ElectMaster)
     # The members that act as master although the record names none.
     acting: tuple[int, ...] = ()
     decision: Decision | None = None
@@ -113,16 +108,7 @@ class Failover(Part):
         if group.record is None or epoch_seen_above(group.record, group.live()) is not None:
             work.close()  # the record is older than the brokers: what they hold is reported first (record_watch.py)
             return
-        task = asyncio.create_task(work, name=f"rmq:failover {group.key}")
-        group.changes.run(task, lambda done: self._ended(group, done), looks_first=looks_first)
-
-    def _ended(self, group: Group, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("failover failed, the next tick begins again", group=str(group.key), error=repr(error))
-        if group.changes.only_looks:
-            group.look_soon()  # a plane that never hears the master doubts it ten times a second
-        else:
-            group.changed()
+        group.changes.run(work, f"rmq:failover {group.key}", looks_first=looks_first)
 
     def _is_awake(self, group: Group, record: BrokerGroupRecord, master: int) -> bool:
         """Whether another member of a waking group can lead: before a member has reported its log an election would fail.
@@ -188,9 +174,8 @@ class Failover(Part):
         await self._fail_over(_Attempt(group, timelines.masterless_timeline(group, record), premise))
 
     async def _elect_for_deaf(self, group: Group, record: BrokerGroupRecord, master: int) -> None:
-        timeline = timelines.new_timeline(group, record, master, Trigger.MASTERLESS)
-        timeline.evidence.append(f"broker {master} says that it is no master, and takes no epoch that it is told")
-        timeline.reach(Step.DETECTED, time.monotonic())
+        evidence = f"broker {master} says that it is no master, and takes no epoch that it is told"
+        timeline = timelines.new_timeline(group, record, master, Trigger.MASTERLESS, evidence)
         self._observer.master_lost(timeline)
         another = ElectMaster(passed_over=frozenset({master}))
         await self._fail_over(_Attempt(group, timeline, _still_master(record, master), another))
@@ -203,7 +188,7 @@ class Failover(Part):
         record = group.record
         if record is not None and record.granted_master_id is None:
             if premises.may_be_too_early(group, record, wanted):
-                await group.first_report(wanted.broker_id or 0, self._settings.first_heartbeat_seconds)
+                await self._until_reported(group, wanted.broker_id or 0)
             self.look_at(group)
             if premises.may_have_acting_masters(group, record):
                 await group.changes.wait_for_end(self._settings.first_heartbeat_seconds)
@@ -214,12 +199,21 @@ class Failover(Part):
             await self.settle(group, self._settings.first_heartbeat_seconds)
             return await self._decide_for_caller(group, wanted)
 
+    async def _until_reported(self, group: Group, broker_id: int) -> None:
+        """Wait for the first heartbeat that says what this member holds, but not for long."""
+        clock = asyncio.get_running_loop().time
+        deadline_seconds = clock() + self._settings.first_heartbeat_seconds
+        while (entry := group.table.entry(broker_id)) is None or not entry.replica.has_reported:
+            if clock() >= deadline_seconds:
+                return
+            await asyncio.sleep(POLL_SECONDS)
+
     async def _decide_for_caller(self, group: Group, wanted: ElectMaster) -> Decision:
         """Decide; if the group had lost its master, the answer ends an incident."""
         record = group.record
         # For the incident, if the store does not answer this write and only the plan shows what it was.
         cause = timelines.trigger_now(group, Trigger.MASTERLESS)
-        wanted = replace(wanted, plan=self._executor.plan(_kind(group, None), cause))
+        wanted = replace(wanted, plan=self._executor.plan(_kind(group), cause))
 
         def premise(now: BrokerGroupRecord | None) -> bool:
             return premises.replaces_no_master(group, wanted, now)
@@ -235,10 +229,8 @@ class Failover(Part):
         decision = await group.decide(premises.but_the_unsteady(group, wanted), timeline=timeline, premise=premise)
         _answered_at_once(group, decision)
         if decision.changed and decision.code == ControllerCode.SUCCESS and decision.record is not None:
-            timelines.note_election(timeline, decision)
-            self._observer.master_committed(timeline)
+            timelines.note_election(group, timeline, decision)
             timeline.reach(Step.NOTIFIED, time.monotonic())
-            group.changes.found(timeline)
             group.open_incident(timeline)
         return decision
 
@@ -248,10 +240,9 @@ class Failover(Part):
         record = group.record
         if record is None or group.master_change is not None:
             raise PremiseGoneError(f"group {group.key}: a change of master is under way")
-        timeline = timelines.new_timeline(group, record, record.master_broker_id, Trigger.REQUESTED)
-        timeline.evidence.append(f"broker {wanted.broker_id} was asked for by a person")
-        timeline.last_sign_of_life_seconds = group.changes.masterless_since_seconds
-        timeline.reach(Step.DETECTED, time.monotonic())
+        evidence = f"broker {wanted.broker_id} was asked for by a person"
+        timeline = timelines.new_timeline(group, record, record.master_broker_id, Trigger.REQUESTED, evidence)
+        timeline.last_sign_of_life_seconds = group.incidents.masterless_since_seconds
         attempt = _Attempt(group, timeline, lambda now: now is not None and now.granted_master_id is None, wanted)
         self._start(group, self._fail_over(attempt))
         await group.changes.wait_for_end(self._settings.switchover_deadline_seconds)
@@ -274,13 +265,13 @@ class Failover(Part):
             return
         if not await self._is_our_turn(group, record, master):
             return
-        if not verdict.certain and self._is_fenced_by_another(group):
-            await asyncio.sleep(self._settings.no_successor_pause_seconds)
+        found = None if verdict.certain else group.change
+        if found is not None and found.phase is Phase.FENCING and not self._executor.may_take_over(group, found):
+            await asyncio.sleep(self._settings.no_successor_pause_seconds)  # another plane fences the master
             return
-        timeline = timelines.new_timeline(group, record, master, verdict.trigger)
-        timeline.evidence.extend(verdict.evidence)
-        timeline.reach(Step.DETECTED, time.monotonic())
-        group.changes.begins(timeline)
+        timeline = timelines.new_timeline(group, record, master, verdict.trigger, *verdict.evidence)
+        group.changes.begins()
+        group.incidents.begins(timeline)
         group.changed()
         self._observer.master_lost(timeline)
         if suspicion is not Suspicion.CLOSED:
@@ -309,13 +300,7 @@ class Failover(Part):
             now = await group.load()
         except RecordStoreError:
             return True
-        return now is not None and (now.master_broker_id, now.master_epoch) == (master, record.master_epoch)
-
-    def _is_fenced_by_another(self, group: Group) -> bool:
-        change = group.record.change if group.record is not None else None
-        if change is None or change.phase is not Phase.FENCING:
-            return False
-        return not self._executor.may_take_over(group, change)
+        return _still_master(record, master)(now)
 
     @staticmethod
     def _note_dead(group: Group, record: BrokerGroupRecord, master: int) -> None:
@@ -333,7 +318,7 @@ class Failover(Part):
             self._refused(group, timeline, error)
             return
         if change is None:
-            timelines.withdraw(group, timeline, self._observer, "another plane is at it")
+            timelines.withdraw(group, timeline, "another plane is at it")
             return
         timeline.change_id = change.id
         outcome: list[FenceOutcome] = []
@@ -362,9 +347,7 @@ class Failover(Part):
         self, group: Group, record: BrokerGroupRecord, master: int, timeline: FailoverTimeline
     ) -> Change | None:
         """Write the plan, or take over one that has not moved; None if another plane's is under way. Waits for the store."""
-        found = group.record.change if group.record is not None else None
-        if found is not None and found.phase is Phase.FENCING and not self._executor.may_take_over(group, found):
-            return None
+        found = group.change
         plan = self._executor.plan(ChangeKind.FAILOVER, timeline.trigger, started_at=timeline.started_at)
         wanted = replace(plan, phase=Phase.FENCING, from_broker_id=master)
         request: BeginChange | TakeOverChange
@@ -398,7 +381,7 @@ class Failover(Part):
     async def _fail_over(self, attempt: _Attempt) -> None:
         """Elect, commit, tell."""
         group, before = attempt.group, attempt.group.record
-        group.changes.begins(attempt.timeline)
+        group.incidents.begins(attempt.timeline)
         if before is not None and premises.may_have_acting_masters(group, before):
             attempt.acting = await self._recovery.acting_masters(group)
         await self._to_its_end(attempt, self._elected_and_told(attempt))
@@ -425,11 +408,10 @@ class Failover(Part):
         """
         group, timeline = attempt.group, attempt.timeline
         incumbent = next(iter(attempt.acting), None)
-        request = replace(attempt.wanted or ElectMaster(), incumbent=incumbent, unfenced=timeline.unfenced)
-        request = replace(
-            premises.but_the_unsteady(group, request),
-            plan=self._executor.plan(_kind(group, attempt.wanted), timeline.trigger, started_at=timeline.started_at),
-        )
+        request = replace(attempt.wanted, incumbent=incumbent, unfenced=timeline.unfenced)
+        kind = ChangeKind.ELECT if request.designate_elect else _kind(group)
+        plan = self._executor.plan(kind, timeline.trigger, started_at=timeline.started_at)
+        request = replace(premises.but_the_unsteady(group, request), plan=plan)
         decision = attempt.decision = await decided_at_last(
             lambda: group.decide(request, linearizable=False, timeline=timeline, premise=attempt.premise),
             key=group.key,
@@ -438,8 +420,7 @@ class Failover(Part):
         group.changes.accepted()
         if decision.code != ControllerCode.SUCCESS or decision.record is None:
             return False
-        timelines.note_election(timeline, decision)
-        self._observer.master_committed(timeline)
+        timelines.note_election(group, timeline, decision)
         return True
 
     # ---- how it ended
@@ -452,35 +433,33 @@ class Failover(Part):
         except PremiseGoneError:
             # Another plane, or the brokers themselves, were faster; they also tell the members.
             group.changes.leave_alone(1.0)
-            timelines.withdraw(group, timeline, self._observer, "another plane, or the brokers themselves, were faster")
+            timelines.withdraw(group, timeline, "another plane, or the brokers themselves, were faster")
             return
         except (RecordRefusedError, RecordCorruptError) as error:
             self._refused(group, timeline, error)
             return
         if course is not None and course.lost:
-            timelines.withdraw(group, timeline, self._observer, "another plane took the change over")
+            timelines.withdraw(group, timeline, "another plane took the change over")
         elif attempt.decision is None:
             timeline.evidence.append("the master was heard again")
-            timelines.withdraw(
-                group, timeline, self._observer, "the master was heard again, or another plane was faster"
-            )
+            timelines.withdraw(group, timeline, "the master was heard again, or another plane was faster")
         elif attempt.decision.code != ControllerCode.SUCCESS or attempt.decision.record is None:
             self._nobody(attempt, attempt.decision)
         else:
-            timelines.finish(group, timeline, self._observer, Outcome.INCOMPLETE if course is None else None)
+            timelines.finish(group, timeline, Outcome.INCOMPLETE if course is None else None)
 
     def _nobody(self, attempt: _Attempt, decision: Decision) -> None:
         group, timeline = attempt.group, attempt.timeline
         # A group that is being deleted loses its members one by one: no incident.
-        if _is_persons(attempt.wanted):
-            timelines.finish(group, timeline, self._observer, Outcome.CANCELLED)
+        if attempt.wanted.designate_elect:
+            timelines.finish(group, timeline, Outcome.CANCELLED)
         elif decision.code == ControllerCode.CONTROLLER_MASTER_STILL_EXIST or group.is_leaving:
-            timelines.withdraw(group, timeline, self._observer, decision.why)
+            timelines.withdraw(group, timeline, decision.why)
         else:
-            timelines.finish(group, timeline, self._observer, Outcome.NO_ELIGIBLE_REPLICA)
+            timelines.finish(group, timeline, Outcome.NO_ELIGIBLE_REPLICA)
             # This incident ends here; the time without a master goes on, and belongs to the failover that finds the next one.
             group.incidents.close()
-            group.changes.masterless(max(timeline.steps.values()))
+            group.incidents.masterless(max(timeline.steps.values()))
             group.changed()
 
     def _refused(self, group: Group, timeline: FailoverTimeline, error: RecordStoreError) -> None:
@@ -491,7 +470,7 @@ class Failover(Part):
             error=str(error),
             pause_seconds=pause_seconds,
         )
-        timelines.withdraw(group, timeline, self._observer, f"the record store refuses it: {error}")
+        timelines.withdraw(group, timeline, f"the record store refuses it: {error}")
 
 
 def _answered_at_once(group: Group, decision: Decision) -> None:
@@ -506,13 +485,7 @@ def _still_master(record: BrokerGroupRecord, master: int) -> Premise:
     return lambda now: now is not None and (now.master_broker_id, now.master_epoch) == (master, record.master_epoch)
 
 
-def _is_persons(wanted: ElectMaster | None) -> bool:
-    return wanted is not None and wanted.designate_elect
-
-
-def _kind(group: Group, wanted: ElectMaster | None) -> ChangeKind:
-    if _is_persons(wanted):
-        return ChangeKind.ELECT
+def _kind(group: Group) -> ChangeKind:
     record = group.record
     recovers = record is not None and premises.may_have_acting_masters(group, record)
     return ChangeKind.RECOVERY if recovers else ChangeKind.FAILOVER

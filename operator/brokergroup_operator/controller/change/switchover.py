@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -27,7 +26,7 @@ from brokergroup_operator.controller.group import election_premises as premises
 from brokergroup_operator.controller.group.commits import decided_at_last
 from brokergroup_operator.controller.group.group import PremiseGoneError
 from brokergroup_operator.controller.group.incidents import is_unclean
-from brokergroup_operator.controller.group.timelines import finish, note_election, switchover_timeline, withdraw
+from brokergroup_operator.controller.group.timelines import finish, new_timeline, note_election, withdraw
 from brokergroup_operator.controller.peers.broker_calls import FENCING_MIN_IN_SYNC_REPLICAS, BrokerCallError
 from brokergroup_operator.controller.peers.services import Part, is_running
 from brokergroup_operator.observe.group_view import (
@@ -36,7 +35,7 @@ from brokergroup_operator.observe.group_view import (
     SwitchoverRefusedError,
     SwitchoverResult,
 )
-from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Outcome, Step
+from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.change import Commit, Level, Quiet
 from controller_core.decision import ControllerCode
@@ -186,8 +185,11 @@ class Switchover(Part):
         planned: bool,
         cause: Cause = Cause.PLANNED_SWITCHOVER,
     ) -> _Run:
-        is_superseded = not planned and group.changes.elected(record.change)
-        if group.master_change is not None or (group.is_changing and _waits(record.change) and not is_superseded):
+        # Only a change that restores a minimum may still be under way, or an election that a person's supersedes.
+        change = record.change if group.is_changing else None
+        is_waited_for = change is not None and change.phase is not Phase.RESTORING
+        is_superseded = not planned and group.changes.elected(change)
+        if group.master_change is not None or (is_waited_for and not is_superseded):
             raise SwitchoverRefusedError(f"group {group.key}: a change of master is under way")
         if not group.is_live(from_broker_id):
             raise SwitchoverRefusedError(
@@ -202,26 +204,17 @@ class Switchover(Part):
             raise SwitchoverRefusedError(
                 f"group {group.key}: {trial.why}: whoever is not in sync is never made master of a living group"
             )
+        timeline = new_timeline(group, record, from_broker_id, Trigger.REQUESTED)
+        timeline.kind, timeline.planned_cause, timeline.last_sign_of_life_seconds = Kind.SWITCHOVER, cause, None
         run = _Run(
             election=election,
             decided=asyncio.get_running_loop().create_future(),
-            timeline=switchover_timeline(group, record, from_broker_id, cause),
+            timeline=timeline,
             drain_seconds=min(drain_seconds, self._settings.drain_deadline_seconds),
             planned=planned,
         )
-        task = asyncio.create_task(self._run(group, record, run), name=f"rmq:switchover {group.key}")
-        group.changes.run(task, lambda done: self._ended(group, done, run.decided))
+        group.changes.run(self._run(group, record, run), f"rmq:switchover {group.key}", decided=run.decided)
         return run
-
-    def _ended(self, group: Group, task: asyncio.Task[None], decided: asyncio.Future[Decision]) -> None:
-        if task.cancelled():
-            decided.cancel()
-        elif (error := task.exception()) is not None:
-            if not decided.done():
-                decided.set_exception(error)
-            else:
-                log.error("switchover not finished, the keeper does the rest", group=str(group.key), error=repr(error))
-        group.changed()
 
     async def _run(self, group: Group, record: BrokerGroupRecord, run: _Run) -> None:
         timeline = run.timeline
@@ -229,8 +222,7 @@ class Switchover(Part):
         address = record.address_of(old)
         if old is None or address is None:
             raise SwitchoverRefusedError(f"group {group.key}: the address of broker {old} is not known")
-        timeline.reach(Step.DETECTED, time.monotonic())
-        group.changes.begins(timeline)
+        group.incidents.begins(timeline)
         self._observer.master_lost(timeline)
         group.configuration.changed(old)
         change: Change | None = None
@@ -242,15 +234,17 @@ class Switchover(Part):
             # If the master does not answer any more, the failover reports it: its pod is going.
             is_over = change is None or isinstance(error, BrokerCallError) or not group.is_live(old)
             is_nothing = is_over and timeline.planned_cause is Cause.DRAIN
-            if is_nothing or _is_moved(group.record, timeline) or self._is_anothers(group):
-                withdraw(group, timeline, self._observer, str(error))
+            is_moved = group.record is not None and group.record.master_epoch > timeline.epoch_before
+            is_anothers = group.change is not None and group.change.carried_out_by != self._planes.own_address
+            if is_nothing or is_moved or is_anothers:
+                withdraw(group, timeline, str(error))
             else:
-                finish(group, timeline, self._observer, Outcome.CANCELLED)
+                finish(group, timeline, Outcome.CANCELLED)
             raise SwitchoverFailedError(f"group {group.key}: switchover given up: {error}") from error
         if lost:
-            withdraw(group, timeline, self._observer, "another plane took the change over")
+            withdraw(group, timeline, "another plane took the change over")
         else:
-            finish(group, timeline, self._observer)
+            finish(group, timeline)
 
     async def _begin_quieting(self, group: Group, record: BrokerGroupRecord, run: _Run, address: str) -> Change:
         """Step 1: write the plan with the old master's minimum."""
@@ -297,11 +291,6 @@ class Switchover(Part):
             raise SwitchoverFailedError("the change was taken over by another plane, or the master was lost")
         return course.lost
 
-    def _is_anothers(self, group: Group) -> bool:
-        """Whether another plane moves this very master."""
-        change = group.record.change if group.record is not None else None
-        return change is not None and change.carried_out_by != self._planes.own_address
-
     async def _still_quiet(self, address: str) -> None:
         """Raise if the old master may acknowledge again: then the members may not have caught up any more."""
         found = await self._calls.min_in_sync_replicas(address)
@@ -318,8 +307,12 @@ class Switchover(Part):
             if in_sync and all(link.diff == 0 for link in in_sync):
                 hosts = hosts_of_links(group.binding, record, record.replicas)
                 level = level_members(hosts, premises.live_members(group, record), status)
-                if level is None or not _needs(record, run.election) - level:
-                    return _of_the_level(record, run, level)
+                # A requested target must have caught up itself, if it is in the SyncStateSet.
+                wanted = run.election.broker_id if run.election.designate_elect else None
+                if level is None or wanted not in record.sync_state_set - level:
+                    is_open = run.planned and not run.election.designate_elect
+                    behind = record.replicas.keys() - level if level is not None and is_open else frozenset[int]()
+                    return replace(run, election=replace(run.election, passed_over=run.election.passed_over | behind))
             await asyncio.sleep(DRAIN_POLL_SECONDS)
         raise SwitchoverFailedError(f"slaves of {address} not level within {run.drain_seconds:g} s")
 
@@ -350,19 +343,8 @@ class Switchover(Part):
         decision = await decided_at_last(while_quiet, key=group.key, waits="election")
         if decision.code != ControllerCode.SUCCESS or decision.record is None:
             raise SwitchoverFailedError(decision.why)
-        note_election(timeline, decision)
-        self._observer.master_committed(timeline)
+        note_election(group, timeline, decision)
         return decision
-
-
-def _waits(change: Change | None) -> bool:
-    """Whether another change waits for its election, or is being told."""
-    return change is not None and change.phase is not Phase.RESTORING
-
-
-def _is_moved(record: BrokerGroupRecord | None, timeline: FailoverTimeline) -> bool:
-    """Whether another plane changed the master since this switchover began."""
-    return record is not None and record.master_epoch > timeline.epoch_before
 
 
 async def _leave_off_telling(group: Group) -> None:
@@ -373,19 +355,6 @@ async def _leave_off_telling(group: Group) -> None:
     task.cancel()
     await asyncio.wait([task])
     await asyncio.sleep(0)  # its callback clears `changes.task`
-
-
-def _needs(record: BrokerGroupRecord, election: ElectMaster) -> frozenset[int]:
-    """Return the members that must have caught up: the requested target, if it is in the SyncStateSet."""
-    wanted = election.broker_id if election.designate_elect else None
-    return record.sync_state_set & ({wanted} if wanted is not None else frozenset())
-
-
-def _of_the_level(record: BrokerGroupRecord, run: _Run, level: frozenset[int] | None) -> _Run:
-    if level is None or run.election.designate_elect or not run.planned:
-        return run
-    behind = record.replicas.keys() - level
-    return replace(run, election=replace(run.election, passed_over=run.election.passed_over | behind))
 
 
 def _result(timeline: FailoverTimeline) -> SwitchoverResult:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.controller.group import notes
-from brokergroup_operator.controller.group.commits import UnansweredWrite, UnansweredWrites, note_commit
+from brokergroup_operator.controller.group.commits import UnansweredWrite, UnansweredWrites
 from brokergroup_operator.controller.group.incidents import Incidents, awaited_steps, is_left_untold
 from brokergroup_operator.controller.group.own_changes import OwnChanges
 from brokergroup_operator.kube.errors import Backoff
@@ -34,7 +34,14 @@ from brokergroup_operator.records.store import (
     RecordUnavailableError,
     StoredRecord,
 )
-from controller_core.events import ChangeWritten, apply_events
+from controller_core.events import (
+    BrokerAdopted,
+    ChangeWritten,
+    EpochFloorRaised,
+    MasterElected,
+    SeatsLost,
+    apply_events,
+)
 from controller_core.liveness import HeartbeatTable
 from controller_core.requests import ElectMaster
 from controller_core.step import step
@@ -46,6 +53,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.observe.timeline import FailoverTimeline
     from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord, LiveReplica
+    from controller_core.plan import Change
     from controller_core.requests import Request
     from controller_core.settings import ControllerSettings
 
@@ -79,13 +87,13 @@ class Group:
         observer: Observer,
         on_change: Callable[[Group], None],
     ) -> None:
-        self._store, self._settings, self._observer, self._on_change = store, settings, observer, on_change
+        self._store, self._settings, self.observer, self._on_change = store, settings, observer, on_change
         self.table = HeartbeatTable(settings.startup_timeout_seconds)
         self.met_seconds = asyncio.get_running_loop().time()
         # Groups are looked at spread over time, not all in one turn of the loop.
         self.stagger = zlib.crc32(str(binding.key).encode()) / 2**32
         # Each part has one owner, which its class names; parts that only methods change have none.
-        self.changes = OwnChanges(settings)
+        self.changes = OwnChanges(settings, look_soon=self.look_soon, changed=self.changed)
         self.incidents = Incidents(observer)
         self.crash_loops = notes.CrashLoops()
         self.addresses = notes.AddressNotes()
@@ -134,6 +142,11 @@ class Group:
     def record(self) -> BrokerGroupRecord | None:
         """The copy of the record: as of the last read or commit here. Good for looking, not for granting."""
         return self._stored.record if self._stored is not None else None
+
+    @property
+    def change(self) -> Change | None:
+        """The change of master under way, by the copy of the record."""
+        return self.record.change if self.record is not None else None
 
     @property
     def granted_master_id(self) -> int | None:
@@ -217,7 +230,6 @@ class Group:
         if record is not None and broker_id == record.granted_master_id and epoch >= record.master_epoch > 0:
             self._vouch(record.master_epoch)
             self.confirm_master(record.master_epoch)
-        self.members.reported(broker_id)
         if came_back:
             self.pods.came_back(broker_id)
             self.changed()
@@ -231,13 +243,6 @@ class Group:
     def undeclared(self) -> None:
         """The BrokerGroup is gone from the directory."""
         self.gone = True
-
-    async def first_report(self, broker_id: int, timeout_seconds: float) -> None:
-        """Wait, at most this long, for a member's first heartbeat if it has not reported its disk yet."""
-        entry = self.table.entry(broker_id)
-        if entry is not None and entry.replica.has_reported:
-            return
-        await self.members.first_report(broker_id, timeout_seconds)
 
     @property
     def is_leaving(self) -> bool:
@@ -438,19 +443,14 @@ class Group:
         change = after.change if after is not None else None
         if not decision.changed or change is None or not self.changes.is_over_here(change):
             return decision
-        end = ChangeWritten(change=change.told if self.has_untold_incident else None)
+        end = ChangeWritten(change=change.told if self.incidents.has_untold else None)
         if end.change == change:
             return decision
         return replace(decision, events=(*decision.events, end), record=apply_events(after, (end,)))
 
-    @property
-    def has_untold_incident(self) -> bool:
-        """Whether the end of a change of this plane has not been reported yet."""
-        return self.changes.in_progress is not None or self.incidents.is_open
-
     def _concluded(self, request: Request, decision: Decision, timeline: FailoverTimeline | None) -> Decision:
         if isinstance(request, ElectMaster):
-            self._observer.election_decided(self.key, decision)
+            self.observer.election_decided(self.key, decision)
         if timeline is not None and decision.changed:
             timeline.reach(Step.COMMITTED, time.monotonic())
         return decision
@@ -464,7 +464,7 @@ class Group:
             self._unanswered.note(UnansweredWrite(request, before, decision, error.write_id))
             raise
         except RecordConflictError:
-            self._observer.record_conflict(self.key, self.record)
+            self.observer.record_conflict(self.key, self.record)
             return False
         return True
 
@@ -534,15 +534,28 @@ class Group:
         if now is not None and (was is None or was.key != now.key or (now.is_decided and not was.is_decided)):
             self.changes.wrote(now)
         if self.record is not None:
-            note_commit(
-                self.key,
-                self.changes,
-                self.recovery,
-                self._observer,
-                before=before,
-                after=self.record,
-                decision=decision,
-            )
+            self._note_commit(before, self.record, decision)
+
+    def _note_commit(self, before: BrokerGroupRecord | None, after: BrokerGroupRecord, decision: Decision) -> None:
+        """Note what a durable decision of this plane means beside the record, and notify observers."""
+        if after.granted_master_id is not None:
+            self.incidents.masterless(None)
+        elif before is not None and before.granted_master_id is not None:
+            self.incidents.masterless(time.monotonic())
+        self.observer.record_changed(self.key, before, after, decision.why)
+        for event in decision.events:
+            match event:
+                case SeatsLost():
+                    if before is not None and before.granted_master_id in event.broker_ids:
+                        self.recovery.deposed()
+                    for broker_id in sorted(event.broker_ids):
+                        self.observer.seat_lost(self.key, broker_id, decision.why)
+                case EpochFloorRaised():
+                    self.observer.epoch_floor_raised(self.key, event.epoch, decision.why)
+                case BrokerAdopted():
+                    self.observer.broker_adopted(self.key, event.broker_id)
+                case MasterElected():
+                    self.recovery.elected()
 
     async def stop(self) -> None:
         """Wait for the decisions under way: none is cut off."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step
+from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step
 from controller_core.events import ChangeWritten, MasterElected
 from controller_core.plan import ChangeKind
 
@@ -29,10 +29,15 @@ _OPEN_OUTCOMES = frozenset({Outcome.RUNNING, Outcome.INCOMPLETE})
 
 
 class Incidents:
-    """The open incident of one group, if there is one."""
+    """Of one group: the change of master under way here, the open incident, and the last ones."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
+        self.in_progress: FailoverTimeline | None = None
+        self.last_failover: FailoverTimeline | None = None
+        self.last_switchover: FailoverTimeline | None = None
+        # Since when the group has had no master, and no incident covers the time (as timelines count).
+        self.masterless_since_seconds: float | None = None
         self._open: FailoverTimeline | None = None
         self._awaited: frozenset[Step] = frozenset()
         self._told_of: int | None = None
@@ -51,12 +56,35 @@ class Incidents:
         """Whether one waits for its end."""
         return self._open is not None
 
+    @property
+    def has_untold(self) -> bool:
+        """Whether the end of a change of this plane has not been reported yet."""
+        return self.in_progress is not None or self.is_open
+
     def has(self, change_id: int) -> bool:
         """Whether this plane reports that change, or has just reported it."""
         return change_id in (self._told_of, self._open.change_id if self._open is not None else None)
 
+    def begins(self, timeline: FailoverTimeline | None) -> None:
+        """A change is under way here, with this timeline; None: another plane reports it."""
+        self.in_progress = timeline
+
+    def ends(self, timeline: FailoverTimeline | None) -> None:
+        """That change is under way here no more."""
+        if self.in_progress is timeline:
+            self.in_progress = None
+
+    def masterless(self, since_seconds: float | None) -> None:
+        """Since when the group has no master; None: it has one."""
+        self.masterless_since_seconds = since_seconds
+
     def open(self, timeline: FailoverTimeline, *, awaited: frozenset[Step] = frozenset()) -> None:
-        """Keep a timeline open until enough members are in sync again and the awaited steps were seen, or ``close`` ends it."""
+        """Keep the timeline of a change that has ended until enough members are in sync again and the awaited steps were seen."""
+        self.ends(timeline)
+        if timeline.kind is Kind.SWITCHOVER:
+            self.last_switchover = timeline
+        else:
+            self.last_failover = timeline
         self.close()
         self._open, self._awaited = timeline, awaited
         if timeline.outcome is Outcome.CANCELLED:

@@ -6,7 +6,6 @@ Each part names the module that writes it; all others read. A field that two mod
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rocketmq_remoting.address import host_of, one_spelling
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Collection, Mapping
 
     from brokergroup_operator.controller.directory.group_directory import GroupDirectory
@@ -142,7 +142,6 @@ class MemberNotes:
         self._regular_heartbeat_seconds = regular_heartbeat_seconds
         self._last_beat_seconds: dict[int, float] = {}
         self._regular: set[int] = set()
-        self._first_reports: dict[int, asyncio.Future[None]] = {}
 
     def beats_regularly(self, broker_id: int, now_seconds: float) -> bool:
         """Whether this heartbeat belongs to a regular row of them; until then silence means little.
@@ -155,17 +154,6 @@ class MemberNotes:
         if last_seconds is not None and now_seconds - last_seconds <= self._regular_heartbeat_seconds:
             self._regular.add(broker_id)
         return broker_id in self._regular
-
-    def reported(self, broker_id: int) -> None:
-        """A heartbeat says what this member holds: requests that wait for that go on."""
-        waiting = self._first_reports.pop(broker_id, None)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(None)
-
-    async def first_report(self, broker_id: int, timeout_seconds: float) -> None:
-        """Wait for its next heartbeat; at most this long."""
-        reported = self._first_reports.setdefault(broker_id, asyncio.get_running_loop().create_future())
-        await asyncio.wait([reported], timeout=timeout_seconds)
 
     def new_process(self, broker_id: int) -> None:
         """It registered: what was noted of its former process does not count any more."""

@@ -10,17 +10,20 @@ import asyncio
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import structlog
+
 from brokergroup_operator.kube.errors import Backoff
-from brokergroup_operator.observe.timeline import Kind
 from controller_core.plan import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
 
     from brokergroup_operator.controller.settings import PlaneSettings
-    from brokergroup_operator.observe.timeline import FailoverTimeline
+    from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord
     from controller_core.plan import Change
+
+log = structlog.get_logger(__name__)
 
 ChangeKey = tuple[int, str]
 FIRST_REFUSAL_PAUSE_SECONDS, LONGEST_REFUSAL_PAUSE_SECONDS = 0.5, 30.0
@@ -31,17 +34,12 @@ _NO_CHANGE: ChangeKey = (0, "")
 class OwnChanges:
     """Of one group. Times are those of the event loop."""
 
-    def __init__(self, settings: PlaneSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: PlaneSettings, *, look_soon: Callable[[], None], changed: Callable[[], None]) -> None:
+        self._settings, self._look_soon, self._changed = settings, look_soon, changed
         self._task: asyncio.Task[None] | None = None
         self._only_tells = self._only_looks = False
         self._refusals = Backoff(FIRST_REFUSAL_PAUSE_SECONDS, LONGEST_REFUSAL_PAUSE_SECONDS)
         self._refused_until_seconds = 0.0
-        self.in_progress: FailoverTimeline | None = None
-        self.last_failover: FailoverTimeline | None = None
-        self.last_switchover: FailoverTimeline | None = None
-        # Since when the group has had no master, and no incident covers the time (as timelines count).
-        self.masterless_since_seconds: float | None = None
         self._told: dict[int, int] = {}
         # The changes that this process carries out, or has.
         self.carried_out: set[ChangeKey] = set()
@@ -67,31 +65,45 @@ class OwnChanges:
         return self._task if self._only_tells else None
 
     @property
-    def only_looks(self) -> bool:
-        """Whether the task, or the last one, has begun no change: it looks, or looked, whether the master is lost."""
-        return self._only_looks
-
-    @property
     def has_begun(self) -> bool:
         """Whether a change is under way here: a doubt of the master alone is none."""
         return self._task is not None and not self._only_looks
 
     def run(
         self,
-        task: asyncio.Task[None],
-        on_end: Callable[[asyncio.Task[None]], None],
+        work: Coroutine[None, None, None],
+        name: str,
         *,
+        decided: asyncio.Future[Decision] | None = None,
         only_tells: bool = False,
         looks_first: bool = False,
     ) -> None:
-        """Set the task that runs; `on_end` is called when it has ended. One that `looks_first` may begin no change at all."""
-        self._task, self._only_tells, self._only_looks = task, only_tells, looks_first
+        """Run this failover, switchover or takeover. What `looks_first` may begin no change at all.
+
+        An error before the election is `decided` goes to that future's caller.
+        """
 
         def ended(done: asyncio.Task[None]) -> None:
             self._task, self._only_tells = None, False
-            on_end(done)
+            error = None if done.cancelled() else done.exception()
+            if decided is not None and not decided.done():
+                if error is None:
+                    decided.cancel()
+                else:
+                    decided.set_exception(error)
+            elif error is not None:
+                log.error("change of master not finished, the next look goes on", task=name, error=repr(error))
+            if self._only_looks:
+                self._look_soon()  # a plane that never hears the master doubts it ten times a second
+            else:
+                self._changed()
 
-        task.add_done_callback(ended)
+        self._task, self._only_tells, self._only_looks = asyncio.create_task(work, name=name), only_tells, looks_first
+        self._task.add_done_callback(ended)
+
+    def begins(self) -> None:
+        """What was only a look begins a change."""
+        self._only_looks = False
 
     def may_begin(self) -> bool:
         """Whether a change of master may be begun: none runs here, and the store has not just refused one."""
@@ -114,28 +126,6 @@ class OwnChanges:
         """Wait until the change that runs here has ended, at most this long; at once if none runs."""
         if self._task is not None:
             await asyncio.wait([self._task], timeout=max(0.0, timeout_seconds))
-
-    # ---- what is shown of it
-
-    def begins(self, timeline: FailoverTimeline | None) -> None:
-        """A change is under way here, with this timeline; None: another plane reports it."""
-        self.in_progress, self._only_looks = timeline, False
-
-    def ended(self, timeline: FailoverTimeline) -> None:
-        """It has ended, with whatever outcome."""
-        self.in_progress = None
-        self.found(timeline)
-
-    def found(self, timeline: FailoverTimeline) -> None:
-        """This is the latest timeline of its kind."""
-        if timeline.kind is Kind.SWITCHOVER:
-            self.last_switchover = timeline
-        else:
-            self.last_failover = timeline
-
-    def masterless(self, since_seconds: float | None) -> None:
-        """Since when the group has no master; None: it has one."""
-        self.masterless_since_seconds = since_seconds
 
     # ---- which members were told
 
