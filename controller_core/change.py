@@ -15,7 +15,7 @@ replica behind another slave for ever. They are lists of stages here, and data i
 1004 answers the state of before until `releases`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from controller_core.model import BrokerGroupRecord
@@ -126,9 +126,9 @@ class Pace:
     fence_seconds: float = 3.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Observed:
-    """What this plane sees. `told` answered 1008 under the record's epoch; `due` may be told (again) now.
+    """What this plane sees, and what it has begun. `told` answered 1008 under the record's epoch; `due` may be told (again) now.
 
     `acting` say by 907 that they are master; None: they were not asked. `unheard` may yet be heard here for the first time.
     `fenced`: the old master's death is confirmed; `heard`: it was heard again. `dead_by_pod_fence`: the fence in its pod kills
@@ -136,7 +136,7 @@ class Observed:
     phase.
     """
 
-    alive: frozenset[int]
+    alive: frozenset[int] = frozenset()
     told: frozenset[int] = frozenset()
     due: frozenset[int] | None = None
     acting: frozenset[int] | None = None
@@ -147,8 +147,8 @@ class Observed:
     may_not_elect_before_seconds: float = 0.0
     since_seconds: float = 0.0
     takes_over: bool = False
-    begun: Mapping[Effect, float] = field(default_factory=dict)
-    ended: Mapping[Effect, Ended] = field(default_factory=dict)
+    begun: dict[Effect, float] = field(default_factory=dict)
+    ended: dict[Effect, Ended] = field(default_factory=dict)
 
     def is_confirmed(self, effect: Effect) -> bool:
         """Whether it was done."""

@@ -35,7 +35,7 @@ from controller_core.events import (
 )
 from controller_core.holdings import usable_eligible
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica, draw_id, draw_ids
-from controller_core.settings import Adoption, ControllerSettings
+from controller_core.settings import ControllerSettings
 
 MAX_IDS_AHEAD = 1000
 """How far above the next id an adopted one may lie."""
@@ -161,13 +161,11 @@ def _open_reservation(record: BrokerGroupRecord | None, requester: str | None) -
 
 
 def register_broker(
-    record: BrokerGroupRecord | None,
-    request: requests.RegisterBroker,
-    live: Mapping[int, LiveReplica],
-    settings: ControllerSettings,
+    record: BrokerGroupRecord | None, request: requests.RegisterBroker, live: Mapping[int, LiveReplica]
 ) -> Decision:
     """Note where the replica is, and answer the master, if one is alive."""
-    adopted, refusal = _adopted_first(record, request, settings)
+    adoption, refusal = _adoption_of(record, request)
+    adopted = (adoption,) if adoption is not None else ()
     known = apply_events(record, adopted)
     replica = known.claimed_replica(request.broker_id) if known is not None else None
     if known is None or replica is None:
@@ -191,23 +189,6 @@ def _can_be_dialled(address: str | None) -> TypeGuard[str]:
     host, _, port = (address or "").rpartition(":")
     odd = any(character.isspace() or character in ";,=" for character in host)
     return bool(host) and not odd and port.isascii() and port.isdecimal() and 1 <= int(port[:6]) <= MAX_PORT
-
-
-def _adopted_first(
-    record: BrokerGroupRecord | None, request: requests.RegisterBroker, settings: ControllerSettings
-) -> tuple[tuple[Event, ...], str]:
-    """Return the adoption of an unknown id, or why it is none."""
-    if request.broker_id is None or not _can_be_dialled(request.broker_address):
-        return (), ""
-    wanted = requests.AdoptBroker(
-        cluster_name=request.cluster_name,
-        broker_name=request.broker_name,
-        broker_id=request.broker_id,
-        broker_address=request.broker_address,
-        requester=request.requester,
-    )
-    event, why = adoption_of(record, wanted, settings)
-    return ((event,) if event is not None else ()), why
 
 
 def _registration_events(record: BrokerGroupRecord, replica: Replica, address: str) -> list[Event]:
@@ -240,13 +221,13 @@ def _registration_answer(
 
 def _refuse_unknown(record: BrokerGroupRecord | None, request: requests.RegisterBroker, refusal: str) -> Decision:
     """Refuse in Java's words; to a pod of ours with the reason, for the reader of its log."""
-    because = f" ({refusal})" if refusal and request.requester else ""
+    because = f" ({refusal})" if refusal else ""
     answer = RegisterBrokerAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
     shown = draw_id(request.broker_id)
     why = f"no replica holds the id {shown}{because}"
     remark = f"BrokerId: {shown} hasn't been registered in broker-set: {request.broker_name}{because}"
     if record is None or not record.is_known:
-        why = f"no broker of {request.broker_name} holds an id"
+        why = f"no broker of {request.broker_name} holds an id{because}"
         remark = f"Broker-set: {request.broker_name} hasn't been registered in controller{because}"
     return refused(record, ControllerCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, answer, why, remark)
 
@@ -259,42 +240,26 @@ def _refuse_unknown(record: BrokerGroupRecord | None, request: requests.Register
 # the next one is refused, for it would burn all between (`MAX_IDS_AHEAD`).
 
 
-def adopt_broker(
-    record: BrokerGroupRecord | None, request: requests.AdoptBroker, settings: ControllerSettings
-) -> Decision:
-    """Take an unknown id back into the record, or say why not."""
-    if record is not None and record.claimed_replica(request.broker_id) is not None:
-        return decided(record, None, f"{request.broker_id} is known")
-    event, why = adoption_of(record, request, settings)
-    if event is None:
-        remark = f"BrokerId: {request.broker_id} is not adopted in broker-set: {request.broker_name} ({why})"
-        code = ControllerCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
-        return refused(record, code, None, why, remark)
-    return decided(record, None, why, event)
-
-
-def adoption_of(  # noqa: PLR0911 - each return is one reason
-    record: BrokerGroupRecord | None, request: requests.AdoptBroker, settings: ControllerSettings
+def _adoption_of(  # noqa: PLR0911 - each return is one reason
+    record: BrokerGroupRecord | None, request: requests.RegisterBroker
 ) -> tuple[BrokerAdopted | None, str]:
-    """Return the adoption of an id that no replica holds, and why; or None, and why not."""
-    broker_id, requester = request.broker_id, request.requester
-    if record is not None and record.claimed_replica(broker_id) is not None:
-        return None, f"{broker_id} is known"
-    if settings.adoption is Adoption.NEVER:
-        return None, "adoption is switched off"
-    if settings.adoption is Adoption.KNOWN_REQUESTERS and not requester:
-        return None, "only a pod of the group is adopted"
-    if not request.broker_address:
-        return None, "a replica without an address can not be told anything"
+    """Return the adoption of an id that no replica holds; or None, and why not, for a pod of the group."""
+    broker_id, requester, address = request.broker_id, request.requester, request.broker_address
+    is_known = record is not None and record.claimed_replica(broker_id) is not None
+    if broker_id is None or is_known or not requester or not _can_be_dialled(address):
+        return None, ""
     if broker_id < 1:
         return None, f"{broker_id} is no broker id, expected 1 or more"
-    next_broker_id = record.next_broker_id if record is not None else 1
-    reserved = record.replicas.get(broker_id) if record is not None else None
-    if reserved is not None and (not requester or reserved.reserved_for != requester):
+    next_broker_id = _next_broker_id(record)
+    replicas = record.replicas if record is not None else {}
+    reserved = replicas.get(broker_id)
+    if reserved is not None and reserved.reserved_for != requester:
         return None, f"{broker_id} is reserved for {reserved.reserved_for}"
-    if reserved is None and broker_id < next_broker_id and not (requester and _was_made_again(record, broker_id)):
+    adopted = [one for one in replicas.values() if one.register_check_code.endswith(f";{ADOPTED}")]
+    # With a higher id adopted, the record was made again from its brokers, and may have skipped this one.
+    if reserved is None and broker_id < next_broker_id and all(one.broker_id < broker_id for one in adopted):
         return None, f"{broker_id} is below the next id {next_broker_id} and was cleaned: ids are not given again"
-    if _adopted_from(record, requester) >= MAX_ADOPTED_BY_ONE:
+    if sum(one.reserved_for == requester for one in adopted) >= MAX_ADOPTED_BY_ONE:
         return None, f"{requester} has brought {MAX_ADOPTED_BY_ONE} ids before, and has one disk"
     if broker_id > next_broker_id + MAX_IDS_AHEAD:
         return None, f"{broker_id} is more than {MAX_IDS_AHEAD} above the next id {next_broker_id}"
@@ -302,22 +267,10 @@ def adoption_of(  # noqa: PLR0911 - each return is one reason
         cluster_name=request.cluster_name,
         broker_name=request.broker_name,
         broker_id=broker_id,
-        address=request.broker_address,
-        reserved_for=requester or "",
+        address=address,
+        reserved_for=requester,
     )
-    return event, f"{broker_id} at {request.broker_address} is adopted: its disk knows the id, the record did not"
-
-
-def _adopted_from(record: BrokerGroupRecord | None, requester: str | None) -> int:
-    """How many ids of this pod were adopted."""
-    replicas = record.replicas.values() if record is not None and requester else ()
-    return sum(one.reserved_for == requester and one.register_check_code.endswith(f";{ADOPTED}") for one in replicas)
-
-
-def _was_made_again(record: BrokerGroupRecord | None, broker_id: int) -> bool:
-    """Whether a higher id was adopted: the record was created again from its brokers, and may have skipped this one."""
-    replicas = record.replicas.values() if record is not None else ()
-    return any(one.broker_id > broker_id and one.register_check_code.endswith(f";{ADOPTED}") for one in replicas)
+    return event, ""
 
 
 # Cleaning (1011, an administrator's). Java forgets too much: cleaning the last member in sync drops epochs and id counter, so

@@ -228,17 +228,6 @@ class ReportAhead:
     sync_state_set_epoch: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdoptBroker:
-    """Ours. A broker with an identity file that the record does not know was heard: take it in, without a seat."""
-
-    cluster_name: str
-    broker_name: str
-    broker_id: int
-    broker_address: str
-    requester: str | None = None
-
-
 Request = (
     GetNextBrokerId
     | ApplyBrokerId
@@ -253,7 +242,6 @@ Request = (
     | ReserveBrokerId
     | ReportHoldings
     | ReportAhead
-    | AdoptBroker
     | BeginChange
     | TakeOverChange
     | EndChange

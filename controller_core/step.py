@@ -56,7 +56,7 @@ def _decide(  # noqa: PLR0911, PLR0912, C901 - one return per kind of request is
         case requests.ReserveBrokerId():
             return membership.reserve_broker_id(record, request)
         case requests.RegisterBroker():
-            return membership.register_broker(record, request, live, settings)
+            return membership.register_broker(record, request, live)
         case requests.ElectMaster():
             return election.elect_master(record, request, live, settings)
         case requests.AlterSyncStateSet():
@@ -75,8 +75,6 @@ def _decide(  # noqa: PLR0911, PLR0912, C901 - one return per kind of request is
             return holdings.report_holdings(record, request, settings)
         case requests.ReportAhead():
             return holdings.report_ahead(record, request, settings)
-        case requests.AdoptBroker():
-            return membership.adopt_broker(record, request, settings)
         case requests.BeginChange():
             return changing.begin_change(record, request)
         case requests.TakeOverChange():

@@ -15,7 +15,6 @@ from controller_core.events import (
 )
 from controller_core.model import BrokerGroupRecord, LiveReplica
 from controller_core.requests import (
-    AdoptBroker,
     AlterSyncStateSet,
     ApplyBrokerId,
     CleanBrokerData,
@@ -175,8 +174,8 @@ def _reports(world: World) -> Iterator[Command]:
 
 def _adoptions(ids: list[int], scope: Scope) -> Iterator[Command]:
     for broker_id in [*ids, scope.largest_id]:
-        for pod in (None, *PODS):
-            yield AdoptBroker(
+        for pod in PODS:
+            yield RegisterBroker(
                 cluster_name="cl", broker_name="bn", broker_id=broker_id, broker_address="a:1", requester=pod
             )
 

@@ -7,8 +7,8 @@ import pytest
 
 from controller_core.events import SeatsLost
 from controller_core.holdings import News, report_is_news
-from controller_core.liveness import Heartbeat, HeartbeatTable
-from controller_core.model import MAX_EPOCH, BrokerGroupRecord, Replica
+from controller_core.liveness import HeartbeatTable
+from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, Replica
 from controller_core.requests import Holding, ReportHoldings
 from controller_core.settings import ControllerSettings
 from controller_core.step import step
@@ -44,7 +44,7 @@ def _beat(
     confirm: int = -1,
     now_seconds: float = 1.0,
 ) -> None:
-    beat = Heartbeat(broker_id=broker_id, epoch=epoch, max_offset=offset, confirm_offset=confirm)
+    beat = LiveReplica(broker_id=broker_id, epoch=epoch, max_offset=offset, confirm_offset=confirm)
     table.heartbeat(now_seconds, beat, connection_id=broker_id)
 
 
@@ -160,7 +160,9 @@ def test_in_whatever_place_they_overtake_each_other(
     _beat(table, epochs[0], 10)
     for one in order:
         connection = 2 if moved is None or one < moved else 3
-        table.heartbeat(1.0, Heartbeat(broker_id=TWO, epoch=epochs[one], max_offset=10 + one), connection_id=connection)
+        table.heartbeat(
+            1.0, LiveReplica(broker_id=TWO, epoch=epochs[one], max_offset=10 + one), connection_id=connection
+        )
         holding = table.holding(TWO)
         assert holding is None or report_is_news(record, holding, SETTINGS) is not News.LOSS
 

@@ -10,7 +10,7 @@ drawing up to an empty line:
     0 clusterName=cl brokerName=bn nextBrokerId=1
     why: 1 is next
 
-Requests are named by their code (`reserve`, `remove`, `renew`, `report`, `ahead` and `adopt` are ours; `report` reports the
+Requests are named by their code (`reserve`, `remove`, `renew`, `report` and `ahead` are ours; `report` reports the
 heartbeats of the given ids, or of all). After a request the drawing is: code and answer, the remark, the reason, and the
 record if it changed. The other commands: `heartbeat id=1 epoch=0 maxOffset=10`, `silent id=1` (the live table), `stale`
 (all reports are older than a loss), `settings key=value`, `record` (draw it), `undo` (undo the last step, to continue from
@@ -35,7 +35,6 @@ from controller_core.events import apply_events
 from controller_core.holdings import told_mark
 from controller_core.model import DEFAULT_ELECTION_PRIORITY, BrokerGroupRecord, LiveReplica
 from controller_core.requests import (
-    AdoptBroker,
     AlterSyncStateSet,
     ApplyBrokerId,
     CleanBrokerData,
@@ -52,7 +51,7 @@ from controller_core.requests import (
     Request,
     ReserveBrokerId,
 )
-from controller_core.settings import Adoption, ControllerSettings
+from controller_core.settings import ControllerSettings
 from controller_core.step import step
 
 DEVIATION = re.compile(r"deviates, (rule \d|Java's bug)")
@@ -165,7 +164,6 @@ class TraceRunner:
             "expected_replicas": int,
             "accepted_epoch": int,
             "max_epoch_jump": int,
-            "adoption": lambda text: Adoption[text],
             "election_policy": str,
             "preferred_zones": lambda text: tuple(part for part in text.split(",") if part),
             "zones": lambda text: {int(k): zone for k, zone in (p.split(":") for p in text.split(",") if p)},
@@ -194,7 +192,7 @@ def _read_int(text: str | None) -> int | None:
     return None if text is None else int(text)
 
 
-def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR0911, PLR0912, C901 - a table of requests
+def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR0911, C901 - a table of requests
     """Read a request; a missing field gets Java's default for it."""
     given = arguments.get
     cluster, name = given("cluster", "cl"), given("name", "bn")
@@ -259,14 +257,6 @@ def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR
                 broker_id=int(given("id", "0")),
                 master_epoch=int(given("epoch", "0")),
                 sync_state_set_epoch=int(given("setEpoch", "0")),
-            )
-        case "adopt":
-            return AdoptBroker(
-                cluster_name=cluster,
-                broker_name=name,
-                broker_id=int(given("id", "0")),
-                broker_address=given("address", ""),
-                requester=given("requester"),
             )
         case "reserve":
             return ReserveBrokerId(

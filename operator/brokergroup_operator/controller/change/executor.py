@@ -18,7 +18,7 @@ import datetime as dt
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -53,26 +53,17 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True, eq=False)
-class Course:
-    """What has begun and ended of one change under one epoch."""
+class Course(effects.Observed):
+    """What is seen, has begun and has ended of one change under one epoch."""
 
     group: Group
     # None: no change is under way, and the brokers are told what the record says.
     key: tuple[int, str] | None
-    # The members that act as master although the record does not say so; None: they are asked.
-    acting: frozenset[int] | None = None
     # The effects that the caller carries out: fence, quiet, level, commit.
     hands: Mapping[type[effects.Effect], Hand] = field(default_factory=dict)
     timeline: FailoverTimeline | None = None
-    takes_over: bool = False
-    # The members that are told (again); None: all.
-    due: frozenset[int] | None = None
-    may_not_elect_before_seconds: float = 0.0
     epoch: int = 0
     phase: Phase | None = None
-    since_seconds: float = 0.0
-    begun: dict[effects.Effect, float] = field(default_factory=dict)
-    ended: dict[effects.Effect, effects.Ended] = field(default_factory=dict)
     tasks: dict[asyncio.Task[bool], effects.Effect] = field(default_factory=dict)
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     # Another plane goes on with the change, and reports it.
@@ -88,10 +79,6 @@ class Course:
         if self.key is None:
             return not self.group.is_changing and record.master_epoch == self.epoch
         return change is not None and (change.key, change.carried_out_by) == (self.key, own_address)
-
-    def confirmed(self, effect: effects.Effect) -> bool:
-        """Whether this effect was confirmed."""
-        return effect in self.ended and self.ended[effect].confirmed
 
 
 class Executor(Part):
@@ -116,10 +103,10 @@ class Executor(Part):
             started_at=started_at or utc_now(),
         )
 
-    def course_of(self, group: Group, change: Change, **more: object) -> Course:
+    def course_of(self, group: Group, change: Change, **more: Any) -> Course:
         """Return a course of this change, with nothing begun."""
         group.changes.carried_out.add(change.key)
-        return Course(group, change.key, **more)  # type: ignore[arg-type]
+        return Course(group, change.key, **more)
 
     def may_take_over(self, group: Group, change: Change) -> bool:
         """Whether no plane seems to carry this change out: by this plane's clock it has not moved for longer than it takes.
@@ -182,7 +169,7 @@ class Executor(Part):
         """A change whose course ended before its end was written is looked for again (`takeover.py`), also if the record does
         not show it now: a read may have been stale (sieve, STALE_READ).
         """
-        if course.key is not None and not course.confirmed(effects.Forget()):
+        if course.key is not None and not course.is_confirmed(effects.Forget()):
             course.group.changes.carried_out.discard(course.key)
 
     async def _go_on(self, course: Course) -> None:
@@ -193,7 +180,8 @@ class Executor(Part):
             if course.key is None:
                 record = replace(record, change=None)  # one that is over, and not written so yet
             course.epoch = record.master_epoch
-            found = effects.next_effects(record, self._observe(course, record), clock(), self._pace(group))
+            self._observe(course, record)
+            found = effects.next_effects(record, course, clock(), self._pace(group))
             if found.releases and course.key is not None:
                 group.changes.release(course.key)
             for effect in found.effects:
@@ -243,29 +231,19 @@ class Executor(Part):
                 confirmed = error is None and task.result()
             course.ended[effect] = effects.Ended(now_seconds, confirmed)
 
-    def _observe(self, course: Course, record: BrokerGroupRecord) -> effects.Observed:
+    def _observe(self, course: Course, record: BrokerGroupRecord) -> None:
         group, change = course.group, record.change
         phase = change.phase if change is not None else None
         if phase is not course.phase or not course.since_seconds:
             course.phase, course.since_seconds = phase, asyncio.get_running_loop().time()
         old = change.from_broker_id if change is not None else None
-        told = frozenset(one for one, epoch in group.changes.told.items() if epoch == record.master_epoch)
-        return effects.Observed(
-            alive=frozenset(one for one in live_members(group, record) if not group.is_registering(one)),
-            told=told,
-            due=course.due,
-            acting=course.acting,
-            # After a restart members are heard one after the other; later no course waits for an address that changed hands.
-            unheard=unheard_members(group, self._settings),
-            fenced=old is not None and course.confirmed(effects.Fence(old)),
-            heard=old is not None and group.is_live(old),
-            dead_by_pod_fence=bool(group.binding.unconfirmed_trust),
-            may_not_elect_before_seconds=course.may_not_elect_before_seconds,
-            since_seconds=course.since_seconds,
-            takes_over=course.takes_over,
-            begun=course.begun,
-            ended=course.ended,
-        )
+        course.alive = frozenset(one for one in live_members(group, record) if not group.is_registering(one))
+        course.told = frozenset(one for one, epoch in group.changes.told.items() if epoch == record.master_epoch)
+        # After a restart members are heard one after the other; later no course waits for an address that changed hands.
+        course.unheard = unheard_members(group, self._settings)
+        course.fenced = old is not None and course.is_confirmed(effects.Fence(old))
+        course.heard = old is not None and group.is_live(old)
+        course.dead_by_pod_fence = bool(group.binding.unconfirmed_trust)
 
     def _pace(self, group: Group) -> effects.Pace:
         return effects.Pace(
