@@ -22,18 +22,11 @@ import structlog
 
 from brokergroup_operator.controller.group import notes
 from brokergroup_operator.controller.group.commits import UnansweredWrite, UnansweredWrites
-from brokergroup_operator.controller.group.incidents import Incidents, awaited_steps, is_left_untold
+from brokergroup_operator.controller.group.incidents import Incidents, awaited_steps
 from brokergroup_operator.controller.group.own_changes import OwnChanges
 from brokergroup_operator.kube.errors import Backoff
 from brokergroup_operator.observe.timeline import Step
-from brokergroup_operator.records.store import (
-    GroupKey,
-    RecordConflictError,
-    RecordStore,
-    RecordStoreError,
-    RecordUnavailableError,
-    StoredRecord,
-)
+from brokergroup_operator.records.store import RecordConflictError, RecordStoreError, RecordUnavailableError
 from controller_core.events import (
     BrokerAdopted,
     ChangeWritten,
@@ -51,6 +44,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.observe.observer import Observer
     from brokergroup_operator.observe.timeline import FailoverTimeline
+    from brokergroup_operator.records.store import RecordStore, StoredRecord
     from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord, LiveReplica
     from controller_core.plan import Change
@@ -88,6 +82,7 @@ class Group:
         on_change: Callable[[Group], None],
     ) -> None:
         self._store, self._settings, self.observer, self._on_change = store, settings, observer, on_change
+        self.key = binding.key
         self.table = HeartbeatTable(settings.startup_timeout_seconds)
         self.met_seconds = asyncio.get_running_loop().time()
         # Groups are looked at spread over time, not all in one turn of the loop.
@@ -114,7 +109,8 @@ class Group:
         self._stored: StoredRecord | None = None
         # Since when the record has named its present master in its present epoch, as far as this plane saw it.
         self.master_known_seconds = self.met_seconds
-        self._copy_is_good = self._was_read = False
+        # Whether the record was read, and is not known to have moved since; and whether it ever was.
+        self.loaded = self._was_read = False
         self._unanswered = UnansweredWrites()
         self._decisions: set[asyncio.Task[Decision]] = set()
         # The failed reads: how many, the last error, and how long to leave the store alone.
@@ -122,11 +118,6 @@ class Group:
         self._read_error: RecordUnavailableError | None = None
         self._store_backoff = Backoff(FIRST_STORE_PAUSE_SECONDS, LONGEST_STORE_PAUSE_SECONDS)
         self._store_quiet_until_seconds = 0.0
-
-    @property
-    def key(self) -> GroupKey:
-        """The BrokerGroup's namespace and name."""
-        return self.binding.key
 
     @property
     def settings(self) -> ControllerSettings:
@@ -152,11 +143,6 @@ class Group:
     def granted_master_id(self) -> int | None:
         """The master by the copy of the record."""
         return self.record.granted_master_id if self.record is not None else None
-
-    @property
-    def loaded(self) -> bool:
-        """Whether the record was read at least once and is not known to have moved since."""
-        return self._copy_is_good
 
     def live(self) -> dict[int, LiveReplica]:
         """Return the members that are alive now."""
@@ -196,7 +182,7 @@ class Group:
     def distrust_copy(self, version: str | None = None) -> None:
         """The record may have been written: read it again, unless this version is the one held."""
         if version is None or self._stored is None or self._stored.version != version:
-            self._copy_is_good = False
+            self.loaded = False
             self._rests = False
 
     def take_watched(self, delivered: StoredRecord) -> bool:
@@ -206,7 +192,7 @@ class Group:
         (`tests/controller/test_record_watch.py`).
         """
         held = self._stored
-        if held is None or not self._copy_is_good or self._lock.locked() or held.uid != delivered.uid:
+        if held is None or not self.loaded or self._lock.locked() or held.uid != delivered.uid:
             return False
         if not (held.version.isdecimal() and delivered.version.isdecimal()):
             return False  # no order is known: the watch may be behind what was read or written here
@@ -354,10 +340,10 @@ class Group:
 
         Callers that waited for one read share its failure.
         """
-        if not self._copy_is_good:
+        if not self.loaded:
             failures = self._failed_reads
             async with self._lock:
-                if not self._copy_is_good:
+                if not self.loaded:
                     if self._read_error is not None and (self._failed_reads != failures or not self.store_may_be_asked):
                         raise RecordUnavailableError(str(self._read_error)) from self._read_error
                     try:
@@ -415,7 +401,7 @@ class Group:
         clock = asyncio.get_running_loop().time
         async with self._lock:
             deadline_seconds = clock() + self._settings.record_deadline_seconds
-            read_again = linearizable or not self._copy_is_good
+            read_again = linearizable or not self.loaded
             while True:
                 left_seconds = deadline_seconds - clock()
                 if left_seconds <= 0:
@@ -441,7 +427,7 @@ class Group:
         """Add the end of a change to a decision: it then costs no write of its own."""
         after = decision.record
         change = after.change if after is not None else None
-        if not decision.changed or change is None or not self.changes.is_over_here(change):
+        if not decision.changed or change is None or change.key != self.changes.over:
             return decision
         end = ChangeWritten(change=change.told if self.incidents.has_untold else None)
         if end.change == change:
@@ -480,57 +466,53 @@ class Group:
 
     def _take(self, stored: StoredRecord | None) -> None:
         """Make this the copy, and note what is new in it."""
-        before, first_read = self._stored, not self._was_read
-        self._stored = stored
-        self._copy_is_good = self._was_read = True
-        if not first_read:
-            self._note_master(before)
-        self._note_change()
-        self.table.note_seats(self.record)
+        before, was = self._stored, self.record
+        self._stored, self.loaded = stored, True
+        self._note_record(was)
         if (written := self._unanswered.find(self._stored)) is not None:
             self._is_durable(written.before, written.decision)
         else:
-            self.incidents.moved_by_another(before.record if before is not None else None, self.record)
+            self.incidents.moved_by_another(was, self.record)
         if self._stored != before:
             self._note_in_sync()
             self.changed()
 
     async def _commit(self, decision: Decision, deadline_seconds: float) -> None:
-        before, stored_before = self.record, self._stored
+        before = self.record
         try:
             self._stored = await self._store.commit(self.key, decision.record, self._stored, deadline_seconds)
         except RecordStoreError:
             # Unknown or refused: whatever we do next begins with a look at the store.
-            self._copy_is_good = False
+            self.loaded = False
             raise
-        self._copy_is_good = True
-        self._note_master(stored_before)
-        self.table.note_seats(self.record)
+        self.loaded = True
+        self._note_record(before)
         self._is_durable(before, decision)
         self._note_in_sync()
         self.changed()
 
-    def _note_master(self, before: StoredRecord | None) -> None:
-        """Another master, or the same one in a new epoch, is another process or was told something new: it begins to be known."""
-        was, now = before.record if before is not None else None, self.record
-        self._note_change()
-        if now is not None and (
-            was is None or (was.granted_master_id, was.master_epoch) != (now.granted_master_id, now.master_epoch)
-        ):
+    def _note_record(self, was: BrokerGroupRecord | None) -> None:
+        """Note what is new in the copy.
+
+        Another master, or the same one in a new epoch, is another process or was told something new: it begins to be known.
+        """
+        now, first_read, self._was_read = self.record, not self._was_read, True
+        self.changes.saw(self.change)
+        self.table.note_seats(now)
+        if now is None or first_read:
+            return
+        if was is None or (was.granted_master_id, was.master_epoch) != (now.granted_master_id, now.master_epoch):
             self.master_known_seconds = asyncio.get_running_loop().time()
             self.saw_master_begin = was is not None
             if was is not None and now.granted_master_id is not None:
                 self.waking.elected(hibernated=self.binding.hibernated)
 
-    def _note_change(self) -> None:
-        self.changes.saw(self.record.change if self.record is not None else None)
-
     def _is_durable(self, before: BrokerGroupRecord | None, decision: Decision) -> None:
         log.info("committed", group=str(self.key), why=decision.why, code=int(decision.code))
         was = before.change if before is not None else None
         now = decision.record.change if decision.record is not None else None
-        if was is not None and is_left_untold(was, decision, self.changes, self.incidents):
-            self.incidents.superseded.append(was)
+        if was is not None:
+            self.incidents.superseded_by(decision, was, self.changes.carried_out)
         if now is not None and (was is None or was.key != now.key or (now.is_decided and not was.is_decided)):
             self.changes.wrote(now)
         if self.record is not None:

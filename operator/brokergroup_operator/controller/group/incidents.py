@@ -16,8 +16,9 @@ from controller_core.events import ChangeWritten, MasterElected
 from controller_core.plan import ChangeKind
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from brokergroup_operator.controller.directory.group_directory import GroupBinding
-    from brokergroup_operator.controller.group.own_changes import OwnChanges
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.observe.observer import Observer
     from controller_core.decision import Decision
@@ -116,6 +117,14 @@ class Incidents:
         if _is_elected_after(timeline, now):
             self.close()
 
+    def superseded_by(self, decision: Decision, was: Change, carried_out: Collection[tuple[int, str]]) -> None:
+        """A decision of this plane followed that change. If it cut off another plane's, this plane reports that one's incident."""
+        now = decision.record.change if decision.record is not None else None
+        is_over = any(isinstance(event, ChangeWritten) and event.change is None for event in decision.events)
+        is_reported = was.key in carried_out or self.has(was.id)
+        if has_incident(was) and not was.goes_on_in(now) and not is_over and not is_reported:
+            self.superseded.append(was)
+
     def role_changed(self, epoch: int) -> None:
         """The new master of this epoch confirmed its role."""
         timeline = self._open
@@ -167,19 +176,6 @@ def awaited_steps(binding: GroupBinding, settings: PlaneSettings) -> frozenset[S
     if binding.canary:
         awaited.add(Step.FIRST_ACK)
     return frozenset(awaited)
-
-
-def is_left_untold(was: Change | None, decision: Decision, changes: OwnChanges, incidents: Incidents) -> bool:
-    """Whether a decision of this plane has superseded another plane's change: this plane then reports its incident."""
-    now = decision.record.change if decision.record is not None else None
-    return (
-        was is not None
-        and has_incident(was)
-        and not was.goes_on_in(now)
-        and not any(isinstance(event, ChangeWritten) and event.change is None for event in decision.events)
-        and was.key not in changes.carried_out
-        and not incidents.has(was.id)
-    )
 
 
 def has_incident(change: Change) -> bool:

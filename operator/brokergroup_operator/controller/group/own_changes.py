@@ -36,15 +36,18 @@ class OwnChanges:
 
     def __init__(self, settings: PlaneSettings, *, look_soon: Callable[[], None], changed: Callable[[], None]) -> None:
         self._settings, self._look_soon, self._changed = settings, look_soon, changed
-        self._task: asyncio.Task[None] | None = None
+        # The failover, switchover or takeover that runs here.
+        self.task: asyncio.Task[None] | None = None
         self._only_tells = self._only_looks = False
         self._refusals = Backoff(FIRST_REFUSAL_PAUSE_SECONDS, LONGEST_REFUSAL_PAUSE_SECONDS)
         self._refused_until_seconds = 0.0
         self._told: dict[int, int] = {}
+        # Under which epoch each member has answered 1008 in this process's life.
+        self.told: Mapping[int, int] = MappingProxyType(self._told)
         # The changes that this process carries out, or has.
         self.carried_out: set[ChangeKey] = set()
         # The last one it wrote; the one whose new state 1004 may tell; and the one of which all is done but its end in the record.
-        self._written_here = self._released = self._over = _NO_CHANGE
+        self._written_here = self._released = self.over = _NO_CHANGE
         self._seen: tuple[Change | None, float] = (None, self._now)
         self._left_alone_until_seconds = 0.0
 
@@ -55,19 +58,9 @@ class OwnChanges:
     # ---- the task
 
     @property
-    def task(self) -> asyncio.Task[None] | None:
-        """The failover, switchover or takeover that runs here."""
-        return self._task
-
-    @property
-    def telling(self) -> asyncio.Task[None] | None:
-        """The same, if it only tells the members of an election that this plane wrote for a broker."""
-        return self._task if self._only_tells else None
-
-    @property
     def has_begun(self) -> bool:
         """Whether a change is under way here: a doubt of the master alone is none."""
-        return self._task is not None and not self._only_looks
+        return self.task is not None and not self._only_looks
 
     def run(
         self,
@@ -84,7 +77,7 @@ class OwnChanges:
         """
 
         def ended(done: asyncio.Task[None]) -> None:
-            self._task, self._only_tells = None, False
+            self.task, self._only_tells = None, False
             error = None if done.cancelled() else done.exception()
             if decided is not None and not decided.done():
                 if error is None:
@@ -98,8 +91,8 @@ class OwnChanges:
             else:
                 self._changed()
 
-        self._task, self._only_tells, self._only_looks = asyncio.create_task(work, name=name), only_tells, looks_first
-        self._task.add_done_callback(ended)
+        self.task, self._only_tells, self._only_looks = asyncio.create_task(work, name=name), only_tells, looks_first
+        self.task.add_done_callback(ended)
 
     def begins(self) -> None:
         """What was only a look begins a change."""
@@ -107,7 +100,7 @@ class OwnChanges:
 
     def may_begin(self) -> bool:
         """Whether a change of master may be begun: none runs here, and the store has not just refused one."""
-        return self._task is None and self._now >= self._refused_until_seconds
+        return self.task is None and self._now >= self._refused_until_seconds
 
     def refused(self) -> float:
         """The store refused a change, or cannot read the record; return for how long no other one is begun here.
@@ -119,23 +112,23 @@ class OwnChanges:
         return pause_seconds
 
     def accepted(self) -> None:
-        """The store took a change."""
         self._refusals.reset()
 
     async def wait_for_end(self, timeout_seconds: float) -> None:
         """Wait until the change that runs here has ended, at most this long; at once if none runs."""
-        if self._task is not None:
-            await asyncio.wait([self._task], timeout=max(0.0, timeout_seconds))
+        if self.task is not None:
+            await asyncio.wait([self.task], timeout=max(0.0, timeout_seconds))
+
+    async def leave_off_telling(self) -> None:
+        """Stop telling an election that this plane wrote for a broker: a person's election supersedes it."""
+        if self.task is not None and self._only_tells:
+            self.task.cancel()
+            await asyncio.wait([self.task])
+            await asyncio.sleep(0)  # its callback clears `task`
 
     # ---- which members were told
 
-    @property
-    def told(self) -> Mapping[int, int]:
-        """Under which epoch each member has answered 1008 in this process's life."""
-        return MappingProxyType(self._told)
-
     def has_answered(self, broker_id: int, epoch: int) -> None:
-        """A member has answered 1008."""
         self._told[broker_id] = epoch
 
     def new_process(self, broker_id: int) -> None:
@@ -148,7 +141,6 @@ class OwnChanges:
 
     @property
     def is_left_alone(self) -> bool:
-        """Whether that is still waited for."""
         return self._now < self._left_alone_until_seconds
 
     # ---- the change in the record
@@ -158,7 +150,6 @@ class OwnChanges:
         self._written_here = change.key
 
     def wrote_it(self, change: Change) -> bool:
-        """Whether this process wrote that change into the record."""
         return change.key == self._written_here
 
     def elected(self, change: Change | None) -> bool:
@@ -171,11 +162,7 @@ class OwnChanges:
 
     def is_over(self, key: ChangeKey) -> None:
         """Nothing is left to do for this change: its end goes with the next commit."""
-        self._over = key
-
-    def is_over_here(self, change: Change) -> bool:
-        """Whether only the end of that change is left to be written."""
-        return change.key == self._over
+        self.over = key
 
     def saw(self, change: Change | None) -> None:
         """The record has this change, or none."""
@@ -190,7 +177,7 @@ class OwnChanges:
     def under_way(self, record: BrokerGroupRecord | None) -> bool:
         """Whether the record has a change of master for which something is left to do."""
         change = record.change if record is not None else None
-        return change is not None and change.key != self._over and not change.is_told
+        return change is not None and change.key != self.over and not change.is_told
 
     def record_to_tell(self, record: BrokerGroupRecord | None) -> BrokerGroupRecord | None:
         """Return what 1004 may answer: the state of before, until the brokers were told in order.
