@@ -19,8 +19,8 @@ class Mark(NamedTuple):
     """What a later process of this replica must at least report (`holdings.py`). -1 means that nothing is known."""
 
     broker_id: int
-    epoch: int
-    offset: int
+    epoch: int = -1
+    offset: int = -1
 
 
 class Event(ABC):
@@ -399,7 +399,7 @@ def _with_marks(record: BrokerGroupRecord, marks: Iterable[Mark]) -> BrokerGroup
 def _with_marks_of_seats_only(record: BrokerGroupRecord) -> BrokerGroupRecord:
     """Forget the marks of replicas that have no seat to lose."""
     held = record.seats | record.lost_seats
-    return _with_marks(record, [Mark(broker_id, -1, -1) for broker_id in record.replicas if broker_id not in held])
+    return _with_marks(record, [Mark(broker_id) for broker_id in record.replicas if broker_id not in held])
 
 
 def _without_address(replicas: Mapping[int, Replica], address: str, *, keep: int) -> dict[int, Replica]:

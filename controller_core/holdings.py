@@ -14,7 +14,7 @@ follows another master. So a mark says no more than what no truncation can take:
 
 A report is held only to marks that this process knew before the report was made (`Holding.seen`): another controller may have
 written them since. Marks follow in steps of `held_bucket_bytes`; what this process heard from an earlier process of a member
-(`known_*`) is exact.
+(`known`) is exact.
 """
 
 from collections.abc import Iterable, Mapping
@@ -101,12 +101,9 @@ def bar_of(record: BrokerGroupRecord, replica: Replica, holding: Holding) -> Mar
     """Return what the report must reach: the mark, if it is older than the report, and for a member what an earlier process of
     it told here.
     """
-    epoch, offset = replica.held_epoch, replica.held_offset
-    if holding.seen is not None:
-        epoch, offset = min(epoch, holding.seen.epoch), min(offset, holding.seen.offset)
-    if replica.broker_id in record.sync_state_set:
-        epoch, offset = max(epoch, holding.known_epoch), max(offset, holding.known_offset)
-    return Mark(replica.broker_id, epoch, offset)
+    epoch, offset = min(replica.held_epoch, holding.seen.epoch), min(replica.held_offset, holding.seen.offset)
+    bar = Mark(replica.broker_id, epoch, offset)
+    return highest(bar, holding.known) if replica.broker_id in record.sync_state_set else bar
 
 
 def falls_short(reported: Holding | LiveReplica, bar: Mark) -> bool:
@@ -135,12 +132,10 @@ def lowest(broker_id: int, marks: Iterable[Mark]) -> Mark:
 
 def raised_mark(record: BrokerGroupRecord, replica: Replica, holding: Holding) -> Mark:
     """Return the mark that a report justifies; the present one if it justifies no more."""
-    told = Mark(replica.broker_id, holding.sure_epoch, holding.sure_offset)
-    if holding.epoch == record.master_epoch and (holding.sure_epoch, holding.sure_offset) == (-1, -1):
-        told = Mark(replica.broker_id, -1, _confirmed(holding.max_offset, holding.confirm_offset))
-    if told.offset <= 0:
-        return mark_of(replica)
-    return highest(mark_of(replica), told)
+    told = holding.sure
+    if holding.epoch == record.master_epoch and (told.epoch, told.offset) == (-1, -1):
+        told = Mark(replica.broker_id, offset=_confirmed(holding.max_offset, holding.confirm_offset))
+    return highest(mark_of(replica), told) if told.offset > 0 else mark_of(replica)
 
 
 def told_mark(replica: LiveReplica) -> Mark:
@@ -176,9 +171,8 @@ def _confirmed(max_offset: int, confirm_offset: int) -> int:
 
 def _has_it_again(record: BrokerGroupRecord, replica: Replica, holding: Holding) -> bool:
     """Whether a replica that lost its seat has its data after all, and no master was elected meanwhile."""
-    nobody_elected = record.master_broker_id is None
-    loss_was_known = holding.seen is None or holding.seen.lost
-    return nobody_elected and loss_was_known and holding.max_offset > 0 and not falls_short(holding, mark_of(replica))
+    loss_was_known = holding.seen.lost and record.master_broker_id is None
+    return loss_was_known and holding.max_offset > 0 and not falls_short(holding, mark_of(replica))
 
 
 def _is_worth_a_mark(

@@ -235,7 +235,7 @@ class HeartbeatTable:
         stayed = members & before[1] if before is not None and before[0] == epoch else frozenset[int]()
         self._held = {one: mark for one, mark in self._held.items() if one in stayed}
         for broker_id in members - stayed:
-            self._held[broker_id] = Mark(broker_id, -1, -1)
+            self._held[broker_id] = Mark(broker_id)
             if broker_id in self._entries:
                 self._entries[broker_id] = self._entries[broker_id]._replace(told_as_member=False)
 
@@ -250,20 +250,15 @@ class HeartbeatTable:
         is_member = broker_id in self._held
         if is_member and not entry.told_as_member:
             return None
-        nothing = Mark(broker_id, -1, -1)
-        known = self._held.get(broker_id, nothing)
         counts = is_member or (self._seats is not None and entry.replica.epoch == self._seats[0])
-        sure = entry.mark if counts else nothing
         return Holding(
             broker_id=broker_id,
             epoch=entry.replica.epoch,
             max_offset=entry.replica.max_offset,
-            known_epoch=known.epoch,
-            known_offset=known.offset,
-            sure_epoch=sure.epoch,
-            sure_offset=sure.offset,
-            confirm_offset=entry.replica.confirm_offset,
+            known=self._held.get(broker_id, Mark(broker_id)),
+            sure=entry.mark if counts else Mark(broker_id),
             seen=entry.seen,
+            confirm_offset=entry.replica.confirm_offset,
         )
 
     def forget(self, broker_id: int) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from controller_core.events import Mark
 from controller_core.plan import Change
 
 
@@ -192,20 +193,18 @@ class Holding(NamedTuple):
     """What the present process of a replica reports, and what this controller process heard before; `HeartbeatTable.holding`
     fills it.
 
-    `epoch`, `max_offset`, `confirm_offset` are the last heartbeat's. `known_*` is what an earlier process had at least while it
-    was in the set. `sure_*` is what the present process proved to hold by reports no older than its last truncation; -1:
-    nothing. `seen` is what the record was known here to demand before the replica told this; None: the record as it is.
+    `epoch`, `max_offset`, `confirm_offset` are the last heartbeat's. `known` is what an earlier process had at least while it
+    was in the set. `sure` is what the present process proved to hold by reports no older than its last truncation. `seen` is
+    what the record was known here to demand before the replica told this.
     """
 
     broker_id: int
     epoch: int
     max_offset: int
-    known_epoch: int = -1
-    known_offset: int = -1
-    sure_epoch: int = -1
-    sure_offset: int = -1
+    known: Mark
+    sure: Mark
+    seen: Demand
     confirm_offset: int = -1
-    seen: Demand | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,8 +27,8 @@ Not in the model: power loss, a second disk.
 from collections.abc import Iterator
 
 from controller_core.decision import Decision
-from controller_core.events import SeatsLost
-from controller_core.holdings import News, report_is_news, told_mark
+from controller_core.events import Mark, SeatsLost
+from controller_core.holdings import News, demand_of, report_is_news, told_mark
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
 from controller_core.requests import (
     AlterSyncStateSet,
@@ -284,13 +284,13 @@ def _report(world: World, one: int, rules: Rules) -> World:
     line = world.told[one - 1]
     assert line is not None
     counts = (line.as_member and one in world.record.sync_state_set) or line.replica.epoch == world.record.master_epoch
-    sure = told_mark(line.replica) if counts else None
     holding = Holding(
         broker_id=one,
         epoch=line.replica.epoch,
         max_offset=line.replica.max_offset,
-        sure_epoch=sure.epoch if sure is not None else -1,
-        sure_offset=sure.offset if sure is not None else -1,
+        known=Mark(one),
+        sure=told_mark(line.replica) if counts else Mark(one),
+        seen=demand_of(world.record, one),
     )
     news = report_is_news(world.record, holding, rules.settings)
     wanted = rules.epoch_floor if news is News.FLOOR else rules.seat_loss

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from controller_core.decision import Decision
-from controller_core.events import (
-    MasterElected,
-)
+from controller_core.events import Mark, MasterElected
+from controller_core.holdings import demand_of
 from controller_core.model import BrokerGroupRecord, LiveReplica
 from controller_core.requests import (
     AlterSyncStateSet,
@@ -161,12 +160,19 @@ def _elections(record: BrokerGroupRecord | None, ids: list[int], scope: Scope) -
 def _reports(world: World) -> Iterator[Command]:
     """Return the plane's reports from heartbeats: each alone, and all together."""
     holdings = tuple(
-        Holding(broker_id=one.broker_id, epoch=one.epoch, max_offset=one.max_offset)
+        Holding(
+            broker_id=one.broker_id,
+            epoch=one.epoch,
+            max_offset=one.max_offset,
+            known=Mark(one.broker_id),
+            sure=Mark(one.broker_id),
+            seen=demand_of(world.record, one.broker_id),
+        )
         for one in world.live
         if one.has_reported
     )
     for holding in holdings:
-        sure = holding._replace(sure_epoch=holding.epoch, sure_offset=holding.max_offset)
+        sure = holding._replace(sure=Mark(holding.broker_id, holding.epoch, holding.max_offset))
         yield ReportHoldings(holdings=(sure,))
     if holdings:
         yield ReportHoldings(holdings=holdings)

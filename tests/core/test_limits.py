@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from controller_core.decision import ControllerCode
-from controller_core.events import EligibleForgotten, MasterElected
-from controller_core.holdings import News, report_is_news, usable_eligible
+from controller_core.events import EligibleForgotten, Mark, MasterElected
+from controller_core.holdings import News, demand_of, report_is_news, usable_eligible
 from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, Replica
 from controller_core.requests import AlterSyncStateSet, CleanBrokerData, ElectMaster, Holding, ReportHoldings
 from controller_core.settings import ControllerSettings
@@ -65,7 +65,7 @@ def test_who_is_eligible_is_so_only_while_nothing_can_be_acknowledged(
 ) -> None:
     record = _record(sync_state_set=frozenset(members), eligible=frozenset({3}), master_broker_id=None)
     assert bool(usable_eligible(record, settings)) == usable
-    holding = Holding(broker_id=3, epoch=4, max_offset=100)
+    holding = Holding(3, 4, 100, known=Mark(3), sure=Mark(3), seen=demand_of(record, 3))
     assert (report_is_news(record, holding, settings) is News.LOSS) == (not usable)
     decision = step(record, ReportHoldings(holdings=(holding,)), {}, settings)
     assert any(isinstance(event, EligibleForgotten) for event in decision.events) == (not usable)
@@ -114,7 +114,7 @@ def test_an_eligible_replica_loses_its_seat_by_its_mark_alone() -> None:
     replicas = dict(record.replicas)
     replicas[3] = replace(replicas[3], held_epoch=4, held_offset=50)
     record = replace(record, replicas=replicas)
-    told = Holding(broker_id=3, epoch=4, max_offset=60, known_epoch=5, known_offset=99)
+    told = Holding(3, 4, 60, known=Mark(3, 5, 99), sure=Mark(3), seen=demand_of(record, 3))
     assert report_is_news(record, told, STRICT) is not News.LOSS
     less = told._replace(max_offset=49)
     decision = step(record, ReportHoldings(holdings=(less,)), {}, STRICT)

@@ -31,8 +31,8 @@ from pathlib import Path
 from typing import Any
 
 from controller_core.decision import Decision, GetSyncStateDataAnswer, ReplicaStanding, SyncStateSetBody
-from controller_core.events import apply_events
-from controller_core.holdings import told_mark
+from controller_core.events import Mark, apply_events
+from controller_core.holdings import demand_of, told_mark
 from controller_core.model import DEFAULT_ELECTION_PRIORITY, BrokerGroupRecord, LiveReplica
 from controller_core.requests import (
     AlterSyncStateSet,
@@ -128,18 +128,20 @@ class TraceRunner:
     def _report(self, arguments: dict[str, str]) -> str:
         wanted = _read_ids(arguments.get("ids", "")) or self.live.keys()
         told = [self.live[broker_id] for broker_id in sorted(wanted)]
-        marks = [told_mark(one) for one in told]
         holdings = tuple(
             Holding(
                 broker_id=one.broker_id,
                 epoch=one.epoch,
                 max_offset=one.max_offset,
-                known_epoch=int(arguments.get("knownEpoch", "-1")),
-                known_offset=int(arguments.get("knownOffset", "-1")),
-                sure_epoch=mark.epoch,
-                sure_offset=mark.offset,
+                known=Mark(
+                    one.broker_id,
+                    int(arguments.get("knownEpoch", "-1")),
+                    int(arguments.get("knownOffset", "-1")),
+                ),
+                sure=told_mark(one),
+                seen=demand_of(self.record, one.broker_id),
             )
-            for one, mark in zip(told, marks, strict=True)
+            for one in told
         )
         return self._step(ReportHoldings(holdings=holdings))
 
