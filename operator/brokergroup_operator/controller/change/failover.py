@@ -193,11 +193,16 @@ class Failover(Part):
             if premises.may_have_acting_masters(group, record):
                 await group.changes.wait_for_end(self._settings.first_heartbeat_seconds)
         try:
-            return await self._decide_for_caller(group, wanted)
+            decision = await self._decide_for_caller(group, wanted)
         except PremiseGoneError:
             # The master was lost between the caller's look and the decision: a failover comes first.
             await self.settle(group, self._settings.first_heartbeat_seconds)
-            return await self._decide_for_caller(group, wanted)
+            decision = await self._decide_for_caller(group, wanted)
+        change = decision.record.change if decision.changed and decision.record is not None else None
+        if change is not None:
+            # The caller has its role by this answer: 1004 answers the same from now on, as a Java controller's does.
+            group.changes.release(change.key)
+        return decision
 
     async def _until_reported(self, group: Group, broker_id: int) -> None:
         """Wait for the first heartbeat that says what this member holds, but not for long."""
@@ -210,7 +215,7 @@ class Failover(Part):
 
     async def _decide_for_caller(self, group: Group, wanted: ElectMaster) -> Decision:
         """Decide; if the group had lost its master, the answer ends an incident."""
-        record = group.record
+        record, timeline = group.record, None
         # For the incident, if the store does not answer this write and only the plan shows what it was.
         cause = timelines.trigger_now(group, Trigger.MASTERLESS)
         wanted = replace(wanted, plan=self._executor.plan(_kind(group), cause))
@@ -218,17 +223,14 @@ class Failover(Part):
         def premise(now: BrokerGroupRecord | None) -> bool:
             return premises.replaces_no_master(group, wanted, now)
 
-        if record is None or record.master_epoch == 0 or record.granted_master_id is not None:
-            decision = await group.decide(wanted, premise=premise)
-            _answered_at_once(group, decision)
-            return decision
-        timeline = timelines.masterless_timeline(group, record)
-        if premises.may_have_acting_masters(group, record):
-            acting = await self._recovery.acting_masters(group)
-            wanted = replace(wanted, incumbent=next(iter(acting), None))
-        decision = await group.decide(premises.but_the_unsteady(group, wanted), timeline=timeline, premise=premise)
-        _answered_at_once(group, decision)
-        if decision.changed and decision.code == ControllerCode.SUCCESS and decision.record is not None:
+        if record is not None and record.master_epoch > 0 and record.granted_master_id is None:
+            timeline = timelines.masterless_timeline(group, record)
+            if premises.may_have_acting_masters(group, record):
+                acting = await self._recovery.acting_masters(group)
+                wanted = replace(wanted, incumbent=next(iter(acting), None))
+            wanted = premises.but_the_unsteady(group, wanted)
+        decision = await group.decide(wanted, timeline=timeline, premise=premise)
+        if timeline is not None and decision.changed and decision.code == ControllerCode.SUCCESS:
             timelines.note_election(group, timeline, decision)
             timeline.reach(Step.NOTIFIED, time.monotonic())
             group.open_incident(timeline)
@@ -339,9 +341,8 @@ class Failover(Part):
             return await self._elected(attempt)
 
         course = self._executor.course_of(group, change, hands={Fence: fence, Commit: elect}, timeline=timeline)
-        course.acting = frozenset()
-        course.may_not_elect_before_seconds = self._pod_fence_is_over(group, master)
-        await self._to_its_end(attempt, self._run(course))
+        course.acting, course.may_not_elect_before_seconds = frozenset(), self._pod_fence_is_over(group, master)
+        await self._to_its_end(attempt, self._executor.run(course))
 
     async def _begin_fencing(
         self, group: Group, record: BrokerGroupRecord, master: int, timeline: FailoverTimeline
@@ -366,8 +367,7 @@ class Failover(Part):
         binding = group.binding
         if not binding.unconfirmed_trust or binding.heartbeat_timeout_seconds is None:
             return 0.0
-        last_heard = asyncio.get_running_loop().time() - group.silent_for_seconds(master)
-        return last_heard + binding.pod_fence_seconds
+        return group.last_heard_seconds(master) + binding.pod_fence_seconds
 
     async def _kill(self, group: Group, master: int, address: str) -> FenceOutcome:
         own = process_address(group.binding, address, group.addresses.channel_hosts.get(master))
@@ -389,17 +389,13 @@ class Failover(Part):
 
     async def _elected_and_told(self, attempt: _Attempt) -> Course | None:
         """Return the course; None if no member was elected, or the kind in the cluster is older: the keeper tells then."""
-        elected = await self._elected(attempt)
+        is_elected = await self._elected(attempt)
         record = attempt.decision.record if attempt.decision is not None else None
-        if not elected or record is None or record.change is None:
+        if not is_elected or record is None or record.change is None:
             return None
-        course = self._executor.course_of(attempt.group, record.change, timeline=attempt.timeline)
-        course.acting = frozenset(attempt.acting) - {record.master_broker_id}
-        return await self._run(course)
-
-    async def _run(self, course: Course) -> Course:
-        await self._executor.run(course)
-        return course
+        acting = frozenset(attempt.acting) - {record.master_broker_id}
+        course = self._executor.course_of(attempt.group, record.change, acting=acting, timeline=attempt.timeline)
+        return await self._executor.run(course)
 
     async def _elected(self, attempt: _Attempt) -> bool:
         """Commit the election; while the store is away this waits for it, because nothing else can help the group.
@@ -471,13 +467,6 @@ class Failover(Part):
             pause_seconds=pause_seconds,
         )
         timelines.withdraw(group, timeline, f"the record store refuses it: {error}")
-
-
-def _answered_at_once(group: Group, decision: Decision) -> None:
-    """The caller has its role by this answer: 1004 answers the same from now on, as a Java controller's does."""
-    change = decision.record.change if decision.changed and decision.record is not None else None
-    if change is not None:
-        group.changes.release(change.key)
 
 
 def _still_master(record: BrokerGroupRecord, master: int) -> Premise:

@@ -284,9 +284,8 @@ class Switchover(Part):
             run.decided.set_result(await self._commit(run, change))
             return True
 
-        hands = {Quiet: quiet, Level: level, Commit: commit}
-        course = self._executor.course_of(run.group, change, hands=hands, timeline=run.timeline)
-        course.acting = frozenset()
+        hands, timeline = {Quiet: quiet, Level: level, Commit: commit}, run.timeline
+        course = self._executor.course_of(run.group, change, acting=frozenset(), hands=hands, timeline=timeline)
         await self._executor.run(course)
         if not run.decided.done():
             raise SwitchoverFailedError("the change was taken over by another plane, or the master was lost")
