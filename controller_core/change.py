@@ -226,10 +226,7 @@ def _fencing(change: Change, seen: Observed, now_seconds: float, pace: Pace) -> 
         return (Stage((GiveUp(),)),)
     if seen.fenced or now_seconds >= over:
         return (Stage((Commit(),)),)
-    return (
-        Stage((Fence(old),), waits_for=()),
-        Stage(until_seconds=over),
-    )
+    return (Stage((Fence(old),), waits_for=()), Stage(until_seconds=over))
 
 
 def _quieting(change: Change, seen: Observed) -> Sequence[Stage]:

@@ -25,17 +25,9 @@ preferred to a member whose mark is nothing (`traces/mark_of_nothing.txt`).
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from controller_core import holdings
 from controller_core.decision import ControllerCode, Decision, ElectMasterAnswer, decided, refused
 from controller_core.events import Event, MasterElected, MasterLost, apply_event, apply_events
-from controller_core.holdings import (
-    below_its_mark,
-    draw_report,
-    election_marks,
-    epoch_floor,
-    epoch_seen_above,
-    usable_eligible,
-    waiting_jump,
-)
 from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, draw_ids
 from controller_core.requests import ElectMaster
 from controller_core.settings import POLICIES, ControllerSettings, most_data
@@ -80,7 +72,7 @@ class Electorate:
         """
         replica = self.live[broker_id]
         is_master = broker_id == self.record.granted_master_id
-        return not is_master and replica.has_reported and below_its_mark(self.record, replica)
+        return not is_master and replica.has_reported and holdings.below_its_mark(self.record, replica)
 
     def electable(self, broker_ids: Iterable[int]) -> dict[int, LiveReplica]:
         """Return the candidates that may become master: they have reported what they hold."""
@@ -114,9 +106,9 @@ def elect_master(
     """Keep the master (2011), grant a new epoch (0), or elect none (2012 to a broker, 2004 to the controller)."""
     if record is None or not record.is_known:
         return _not_registered(record, why="no broker of the group holds an id")
-    jump = waiting_jump(record, live, settings)
-    seen = epoch_seen_above(record, live) if jump is None else None
-    before: tuple[Event, ...] = () if seen is None else (epoch_floor(record, settings, seen_epoch=seen),)
+    jump = holdings.waiting_jump(record, live, settings)
+    seen = holdings.epoch_seen_above(record, live) if jump is None else None
+    before: tuple[Event, ...] = () if seen is None else (holdings.epoch_floor(record, settings, seen_epoch=seen),)
     base = apply_events(record, before) or record
     caller = request.caller
     is_broker = caller is not None and not request.designate_elect
@@ -152,7 +144,7 @@ def choose_master(electorate: Electorate) -> Choice:
     replicas.
     """
     record = electorate.record
-    eligible = usable_eligible(record, electorate.settings)
+    eligible = holdings.usable_eligible(record, electorate.settings)
     clean = _choose_with_seat(electorate, eligible)
     if clean.broker_id is not None or not electorate.settings.unclean_election_allowed:
         return clean
@@ -241,7 +233,7 @@ def _designated_or(
     if best is None:
         return Choice(why=otherwise)
     return Choice(
-        broker_id=best.broker_id, why=f"{draw_report(best)} is the best of {draw_ids(electable)} in the {name}"
+        broker_id=best.broker_id, why=f"{holdings.draw_report(best)} is the best of {draw_ids(electable)} in the {name}"
     )
 
 
@@ -316,7 +308,9 @@ def _choose_by_data(electorate: Electorate, *, unclean: bool, reason: str) -> Ch
         reason = f"{reason}, and {incumbent} acts as master"
     if designated is None:
         return Choice(
-            broker_id=best.broker_id, why=f"first election: {reason}; {draw_report(best)} is best", unclean=unclean
+            broker_id=best.broker_id,
+            why=f"first election: {reason}; {holdings.draw_report(best)} is best",
+            unclean=unclean,
         )
     wanted = electable.get(designated)
     if wanted is None:
@@ -324,7 +318,7 @@ def _choose_by_data(electorate: Electorate, *, unclean: bool, reason: str) -> Ch
     loses_data = (wanted.epoch, wanted.max_offset) < (best.epoch, best.max_offset) or best is acting is not wanted
     if loses_data and not electorate.settings.unclean_election_allowed:
         return Choice(
-            why=f"first election: {reason}; {draw_report(wanted)} was designated, {draw_report(best)} has more"
+            why=f"first election: {reason}; {holdings.draw_report(wanted)} was designated, {holdings.draw_report(best)} has more"
         )
     return Choice(
         broker_id=designated,
@@ -353,7 +347,7 @@ def choose_after_lost_seats(electorate: Electorate) -> Choice:
     if best is None:
         return Choice(why=f"{lost} lost what they held, and no electable replica is alive")
     return Choice(
-        broker_id=best.broker_id, why=f"{lost} lost what they held; {draw_report(best)} is best", unclean=True
+        broker_id=best.broker_id, why=f"{lost} lost what they held; {holdings.draw_report(best)} is best", unclean=True
     )
 
 
@@ -375,11 +369,7 @@ def _to_be_heard(record: BrokerGroupRecord) -> list[int]:
 
 
 def _grant(
-    record: BrokerGroupRecord,
-    before: tuple[Event, ...],
-    electorate: Electorate,
-    choice: Choice,
-    broker_id: int,
+    record: BrokerGroupRecord, before: tuple[Event, ...], electorate: Electorate, choice: Choice, broker_id: int
 ) -> Decision:
     base, request = electorate.record, electorate.request
     eligible = frozenset[int]() if choice.unclean or base.is_first_election else carried_over(electorate, broker_id)
@@ -388,7 +378,7 @@ def _grant(
         broker_id=broker_id,
         unclean=choice.unclean,
         eligible=eligible,
-        marks=election_marks(base, winner, eligible),
+        marks=holdings.election_marks(base, winner, eligible),
         unfenced=request.unfenced,
         plan=request.plan and replace(request.plan, before=record.as_before),
     )
@@ -407,7 +397,7 @@ def carried_over(electorate: Electorate, winner: int) -> frozenset[int]:
     record, settings = electorate.record, electorate.settings
     if not settings.shrink_floor or not settings.floor_kept or settings.min_in_sync_replicas <= 1:
         return frozenset()
-    kept = {one for one in usable_eligible(record, settings) if _holds_as_much(electorate, one, winner)}
+    kept = {one for one in holdings.usable_eligible(record, settings) if _holds_as_much(electorate, one, winner)}
     members = record.sync_state_set
     if winner not in members:
         members = frozenset(one for one in members if not _may_be_empty(record, one))

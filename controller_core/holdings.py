@@ -243,10 +243,7 @@ def report_ahead(record: BrokerGroupRecord | None, request: ReportAhead, setting
         return decided(record, None, f"{request.broker_id} knows no more than the record")
     near = request.sync_state_set_epoch <= record.sync_state_set_epoch + settings.max_epoch_jump
     floor = epoch_floor(
-        record,
-        settings,
-        seen_epoch=request.master_epoch,
-        seen_set_epoch=request.sync_state_set_epoch if near else 0,
+        record, settings, seen_epoch=request.master_epoch, seen_set_epoch=request.sync_state_set_epoch if near else 0
     )
     why = (
         f"rule 3: {request.broker_id} was told epoch {request.master_epoch}, set epoch {request.sync_state_set_epoch}; "
