@@ -226,10 +226,7 @@ def _fencing(change: Change, seen: Observed, now_seconds: float, pace: Pace) -> 
         return (Stage((GiveUp(),)),)
     if seen.fenced or now_seconds >= over:
         return (Stage((Commit(),)),)
-    return (
-        Stage((Fence(old),), waits_for=()),
-        Stage(until_seconds=over),
-    )
+    return (Stage((Fence(old),), waits_for=()), Stage(until_seconds=over))
 
 
 def _quieting(change: Change, seen: Observed) -> Sequence[Stage]:
@@ -385,22 +382,20 @@ def _walk(course: Sequence[Stage], seen: Observed, now_seconds: float) -> Next:
     """Go through the stages up to the first that is not over."""
     effects: list[Effect] = []
     releases = settled = False
-    reached_seconds = seen.since_seconds
+    reached_seconds, until_seconds = seen.since_seconds, None
     for stage in course:
         releases, settled = releases or stage.releases, settled or stage.settled
         effects += [one for one in stage.effects if one not in seen.begun]
         waits_for = stage.effects if stage.waits_for is None else stage.waits_for
-        open_ones = [one for one in waits_for if one not in seen.ended]
         begun_seconds = max([reached_seconds, *(seen.begun.get(one, now_seconds) for one in stage.effects)])
         if stage.until_seconds is not None and now_seconds < stage.until_seconds:
-            return Next(effects=tuple(effects), until_seconds=stage.until_seconds, releases=releases, settled=settled)
-        if not open_ones:
+            until_seconds = stage.until_seconds
+            break
+        if all(one in seen.ended for one in waits_for):
             reached_seconds = max([begun_seconds, *(seen.ended[one].at_seconds for one in waits_for)])
             continue
-        if stage.at_most_seconds is None:
-            return Next(effects=tuple(effects), releases=releases, settled=settled)
-        until_seconds = begun_seconds + stage.at_most_seconds
-        if now_seconds < until_seconds:
-            return Next(effects=tuple(effects), until_seconds=until_seconds, releases=releases, settled=settled)
-        reached_seconds = until_seconds
-    return Next(effects=tuple(effects), releases=releases, settled=settled)
+        until_seconds = None if stage.at_most_seconds is None else begun_seconds + stage.at_most_seconds
+        if until_seconds is None or now_seconds < until_seconds:
+            break
+        reached_seconds, until_seconds = until_seconds, None
+    return Next(effects=tuple(effects), until_seconds=until_seconds, releases=releases, settled=settled)

@@ -289,10 +289,6 @@ ADOPTED = "adopted"
 """The second half of an adopted replica's check code, where a broker has the milliseconds of its application."""
 
 
-class EventWithoutRecordError(ValueError):
-    """An event about a group that has no record."""
-
-
 def apply_events(record: BrokerGroupRecord | None, events: Iterable[Event]) -> BrokerGroupRecord | None:
     """Apply the events in order."""
     for event in events:
@@ -305,7 +301,7 @@ def apply_event(record: BrokerGroupRecord | None, event: Event) -> BrokerGroupRe
     if isinstance(event, _OfAnId):
         return event.applied(record or BrokerGroupRecord(event.cluster_name, event.broker_name))
     if record is None:
-        raise EventWithoutRecordError(f"event {event!r} needs a record, there is none")
+        raise ValueError(f"event {event!r} needs a record, there is none")
     return _with_change_id(record, event.applied(record))
 
 

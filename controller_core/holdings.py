@@ -243,10 +243,7 @@ def report_ahead(record: BrokerGroupRecord | None, request: ReportAhead, setting
         return decided(record, None, f"{request.broker_id} knows no more than the record")
     near = request.sync_state_set_epoch <= record.sync_state_set_epoch + settings.max_epoch_jump
     floor = epoch_floor(
-        record,
-        settings,
-        seen_epoch=request.master_epoch,
-        seen_set_epoch=request.sync_state_set_epoch if near else 0,
+        record, settings, seen_epoch=request.master_epoch, seen_set_epoch=request.sync_state_set_epoch if near else 0
     )
     why = (
         f"rule 3: {request.broker_id} was told epoch {request.master_epoch}, set epoch {request.sync_state_set_epoch}; "
@@ -294,7 +291,7 @@ def _seats(
     if lost:
         bars = tuple(bar_of(known, known.replicas[one], holding) for one, holding in sorted(lost.items()))
         events.append(SeatsLost(broker_ids=frozenset(lost), marks=bars))
-        reasons += [f"rule 2: {_draw(lost[bar.broker_id])} is less than {_draw_mark(bar)}" for bar in bars]
+        reasons += [f"rule 2: {draw_report(lost[bar.broker_id])} is less than {_draw_mark(bar)}" for bar in bars]
     regained = frozenset(holding.broker_id for holding in of_kind[News.REGAINED])
     if regained:
         events.append(SeatsRegained(broker_ids=regained))
@@ -315,8 +312,9 @@ def _marks(record: BrokerGroupRecord, holdings: list[Holding]) -> tuple[Mark, ..
     )
 
 
-def _draw(holding: Holding) -> str:
-    return f"{holding.broker_id} (epoch {holding.epoch}, offset {holding.max_offset})"
+def draw_report(reported: Holding | LiveReplica) -> str:
+    """Draw a replica with what it holds."""
+    return f"{reported.broker_id} (epoch {reported.epoch}, offset {reported.max_offset})"
 
 
 def _draw_mark(mark: Mark) -> str:

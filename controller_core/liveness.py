@@ -147,9 +147,7 @@ class HeartbeatTable:
             return
         bound = entry.connection_id if entry.connection_id is not None else connection_id
         self._entries[broker_id] = entry._replace(
-            connection_id=bound,
-            last_seen_seconds=now_seconds,
-            deadline_seconds=now_seconds + entry.timeout_seconds,
+            connection_id=bound, last_seen_seconds=now_seconds, deadline_seconds=now_seconds + entry.timeout_seconds
         )
 
     def registered(self, now_seconds: float, broker_id: int, connection_id: int, *, address: str = "") -> None:

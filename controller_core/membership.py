@@ -8,19 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeGuard
 
-from controller_core import requests
-from controller_core.decision import (
-    ApplyBrokerIdAnswer,
-    ControllerCode,
-    Decision,
-    GetNextBrokerIdAnswer,
-    RegisterBrokerAnswer,
-    ReserveBrokerIdAnswer,
-    SyncStateSetBody,
-    decided,
-    refused,
-    without_a_name,
-)
+from controller_core import decision, requests
+from controller_core.decision import ControllerCode, Decision, decided, refused, without_a_name
 from controller_core.events import (
     ADOPTED,
     BrokerAdopted,
@@ -53,14 +42,14 @@ MAX_ADOPTED_BY_ONE = 3
 def get_next_broker_id(record: BrokerGroupRecord | None, request: requests.GetNextBrokerId) -> Decision:
     """Name the id that ApplyBrokerId would accept from this caller. Asking reserves nothing."""
     if not request.broker_name:
-        answer = GetNextBrokerIdAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
+        answer = decision.GetNextBrokerIdAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
         return without_a_name(record, answer)
     reserved = _open_reservation(record, request.requester)
     next_broker_id = reserved.broker_id if reserved is not None else _next_broker_id(record)
     why = (
         f"{next_broker_id} is reserved for {request.requester}" if reserved is not None else f"{next_broker_id} is next"
     )
-    answer = GetNextBrokerIdAnswer(
+    answer = decision.GetNextBrokerIdAnswer(
         cluster_name=request.cluster_name, broker_name=request.broker_name, next_broker_id=next_broker_id
     )
     return decided(record, answer, why)
@@ -69,7 +58,7 @@ def get_next_broker_id(record: BrokerGroupRecord | None, request: requests.GetNe
 def apply_broker_id(record: BrokerGroupRecord | None, request: requests.ApplyBrokerId) -> Decision:
     """Give the id to the check code if it is next, promised to this caller, or its own already."""
     code, broker_id = request.register_check_code, request.applied_broker_id
-    answer = ApplyBrokerIdAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
+    answer = decision.ApplyBrokerIdAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
     if not code or not code.split(";", maxsplit=1)[0]:
         why = "an id without a check code could never be claimed again by its holder"
         remark = f"registerCheckCode is {code!r}, expected <address>;<milliseconds>"
@@ -109,16 +98,16 @@ def reserve_broker_id(record: BrokerGroupRecord | None, request: requests.Reserv
     invalid = ControllerCode.CONTROLLER_BROKER_ID_INVALID
     if not request.reserved_for:
         remark = "reservedFor is empty, expected a pod name"
-        return refused(record, invalid, ReserveBrokerIdAnswer(), "a promise needs a name", remark)
+        return refused(record, invalid, decision.ReserveBrokerIdAnswer(), "a promise needs a name", remark)
     held = _latest_of(record, request.reserved_for)
     if held is not None and request.broker_id in (None, held.broker_id):
         why = f"{held.broker_id} is already reserved for {request.reserved_for}"
-        return decided(record, ReserveBrokerIdAnswer(broker_id=held.broker_id), why)
+        return decided(record, decision.ReserveBrokerIdAnswer(broker_id=held.broker_id), why)
     next_broker_id = _next_broker_id(record)
     if request.broker_id not in (None, next_broker_id):
         remark = f"Broker id {request.broker_id} can not be reserved for {request.reserved_for}: the next one is {next_broker_id}"
         why = "rule 4: ids are given in ascending order and never again"
-        return refused(record, invalid, ReserveBrokerIdAnswer(), why, remark)
+        return refused(record, invalid, decision.ReserveBrokerIdAnswer(), why, remark)
     event = BrokerIdReserved(
         cluster_name=request.cluster_name,
         broker_name=request.broker_name,
@@ -126,7 +115,7 @@ def reserve_broker_id(record: BrokerGroupRecord | None, request: requests.Reserv
         reserved_for=request.reserved_for,
     )
     why = f"{next_broker_id} was next, and is now reserved for {request.reserved_for}"
-    return decided(record, ReserveBrokerIdAnswer(broker_id=next_broker_id), why, event)
+    return decided(record, decision.ReserveBrokerIdAnswer(broker_id=next_broker_id), why, event)
 
 
 def _next_broker_id(record: BrokerGroupRecord | None) -> int:
@@ -171,7 +160,7 @@ def register_broker(
     if known is None or replica is None:
         return _refuse_unknown(record, request, refusal)
     if not _can_be_dialled(request.broker_address):
-        unnamed = RegisterBrokerAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
+        unnamed = decision.RegisterBrokerAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
         why = "no broker is notified at such an address, and a switchover could not drain it"
         remark = f"brokerAddress is {request.broker_address!r}, expected <host>:<port>"
         return refused(record, ControllerCode.SYSTEM_ERROR, unnamed, why, remark)
@@ -203,9 +192,13 @@ def _registration_events(record: BrokerGroupRecord, replica: Replica, address: s
 
 def _registration_answer(
     record: BrokerGroupRecord, request: requests.RegisterBroker, live: Mapping[int, LiveReplica]
-) -> RegisterBrokerAnswer:
-    body = SyncStateSetBody(sync_state_set=record.sync_state_set, sync_state_set_epoch=record.sync_state_set_epoch)
-    answer = RegisterBrokerAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name, body=body)
+) -> decision.RegisterBrokerAnswer:
+    body = decision.SyncStateSetBody(
+        sync_state_set=record.sync_state_set, sync_state_set_epoch=record.sync_state_set_epoch
+    )
+    answer = decision.RegisterBrokerAnswer(
+        cluster_name=request.cluster_name, broker_name=request.broker_name, body=body
+    )
     master = record.granted_master_id
     address = record.address_of(master)
     if master is None or master not in live or address is None:
@@ -222,7 +215,7 @@ def _registration_answer(
 def _refuse_unknown(record: BrokerGroupRecord | None, request: requests.RegisterBroker, refusal: str) -> Decision:
     """Refuse in Java's words; to a pod of ours with the reason, for the reader of its log."""
     because = f" ({refusal})" if refusal else ""
-    answer = RegisterBrokerAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
+    answer = decision.RegisterBrokerAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
     shown = draw_id(request.broker_id)
     why = f"no replica holds the id {shown}{because}"
     remark = f"BrokerId: {shown} hasn't been registered in broker-set: {request.broker_name}{because}"

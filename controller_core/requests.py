@@ -65,9 +65,14 @@ class ElectMaster:
     plan: Change | None = None
 
     @property
-    def by_controller(self) -> bool:
-        """Whether no broker asked: then a failed election is a lost master (2004), else only a refusal (2012)."""
-        return self.broker_id is None or self.broker_id == -1
+    def caller(self) -> int | None:
+        """The broker that asks, or is designated. None: a failed election is a lost master (2004), else only a refusal (2012)."""
+        return None if self.broker_id == -1 else self.broker_id
+
+    @property
+    def designated(self) -> int | None:
+        """The broker that is elected, or none is."""
+        return self.caller if self.designate_elect else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,11 +88,7 @@ def preferred_zone(
     near = [one for one in candidates if one.epoch == epoch and one.max_offset >= longest - settings.zone_lag_bytes]
     return min(
         near,
-        key=lambda one: (
-            _zone_rank(one.broker_id, record, settings),
-            -one.max_offset,
-            *_taste(one, record, settings),
-        ),
+        key=lambda one: (_zone_rank(one.broker_id, record, settings), -one.max_offset, *_taste(one, record, settings)),
     )
 
 

@@ -86,10 +86,7 @@ def _accept(record: BrokerGroupRecord, event: SyncStateSetAltered, why: str) -> 
 
 
 def _alteration(
-    record: BrokerGroupRecord,
-    request: AlterSyncStateSet,
-    live: Mapping[int, LiveReplica],
-    settings: ControllerSettings,
+    record: BrokerGroupRecord, request: AlterSyncStateSet, live: Mapping[int, LiveReplica], settings: ControllerSettings
 ) -> SyncStateSetAltered:
     members = frozenset(request.sync_state_set)
     below = settings.shrink_floor and len(members) < settings.min_in_sync_replicas

@@ -99,11 +99,7 @@ class GroupVerbs(Part):
             await group.load()
             await self._failover.settle(group, self._settings.switchover_deadline_seconds)
             record = self._electable(group, to_broker_id)
-            wanted = ElectMaster(
-                broker_id=to_broker_id,
-                designate_elect=True,
-                unclean=unclean,
-            )
+            wanted = ElectMaster(broker_id=to_broker_id, designate_elect=True, unclean=unclean)
             timeline, decision = await self._failover.elect(group, wanted)
         except (RecordStoreError, PremiseGoneError) as error:
             raise GroupViewError(f"group {key}: {error}") from error
