@@ -27,14 +27,7 @@ from brokergroup_operator.controller.group.own_changes import OwnChanges
 from brokergroup_operator.kube.errors import Backoff
 from brokergroup_operator.observe.timeline import Step
 from brokergroup_operator.records.store import RecordConflictError, RecordStoreError, RecordUnavailableError
-from controller_core.events import (
-    BrokerAdopted,
-    ChangeWritten,
-    EpochFloorRaised,
-    MasterElected,
-    SeatsLost,
-    apply_events,
-)
+from controller_core import events
 from controller_core.liveness import HeartbeatTable
 from controller_core.requests import ElectMaster
 from controller_core.step import step
@@ -145,11 +138,9 @@ class Group:
         return self.record.granted_master_id if self.record is not None else None
 
     def live(self) -> dict[int, LiveReplica]:
-        """Return the members that are alive now."""
         return self.table.live(asyncio.get_running_loop().time())
 
     def is_live(self, broker_id: int) -> bool:
-        """Whether this member is alive now."""
         entry = self.table.entry(broker_id)
         return entry is not None and entry.alive(asyncio.get_running_loop().time())
 
@@ -182,8 +173,7 @@ class Group:
     def distrust_copy(self, version: str | None = None) -> None:
         """The record may have been written: read it again, unless this version is the one held."""
         if version is None or self._stored is None or self._stored.version != version:
-            self.loaded = False
-            self._rests = False
+            self.loaded = self._rests = False
 
     def take_watched(self, delivered: StoredRecord) -> bool:
         """Take the record that the store's watch has delivered as the copy; return False if it must be read instead.
@@ -208,7 +198,7 @@ class Group:
     @property
     def is_changing(self) -> bool:
         """Whether the record has a change of master for which something is left to do."""
-        return self.changes.under_way(self.record)
+        return self.change is not None and self.change.key != self.changes.over and not self.change.is_told
 
     def heard(self, broker_id: int, epoch: int, *, came_back: bool) -> None:
         """A heartbeat came. If its epoch file has the record's epoch, the master is master in deed."""
@@ -257,7 +247,6 @@ class Group:
             self._registering[broker_id] -= 1
 
     def is_registering(self, broker_id: int) -> bool:
-        """Whether a new process of this member is being registered now."""
         return self._registering[broker_id] > 0
 
     def silent_for_seconds(self, broker_id: int) -> float:
@@ -429,10 +418,10 @@ class Group:
         change = after.change if after is not None else None
         if not decision.changed or change is None or change.key != self.changes.over:
             return decision
-        end = ChangeWritten(change=change.told if self.incidents.has_untold else None)
+        end = events.ChangeWritten(change=change.told if self.incidents.has_untold else None)
         if end.change == change:
             return decision
-        return replace(decision, events=(*decision.events, end), record=apply_events(after, (end,)))
+        return replace(decision, events=(*decision.events, end), record=events.apply_events(after, (end,)))
 
     def _concluded(self, request: Request, decision: Decision, timeline: FailoverTimeline | None) -> Decision:
         if isinstance(request, ElectMaster):
@@ -527,16 +516,16 @@ class Group:
         self.observer.record_changed(self.key, before, after, decision.why)
         for event in decision.events:
             match event:
-                case SeatsLost():
+                case events.SeatsLost():
                     if before is not None and before.granted_master_id in event.broker_ids:
                         self.recovery.deposed()
                     for broker_id in sorted(event.broker_ids):
                         self.observer.seat_lost(self.key, broker_id, decision.why)
-                case EpochFloorRaised():
+                case events.EpochFloorRaised():
                     self.observer.epoch_floor_raised(self.key, event.epoch, decision.why)
-                case BrokerAdopted():
+                case events.BrokerAdopted():
                     self.observer.broker_adopted(self.key, event.broker_id)
-                case MasterElected():
+                case events.MasterElected():
                     self.recovery.elected()
 
     async def stop(self) -> None:

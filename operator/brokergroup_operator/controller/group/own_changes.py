@@ -174,11 +174,6 @@ class OwnChanges:
         """How long the change under way has not moved, by this plane's own clock."""
         return self._now - self._seen[1]
 
-    def under_way(self, record: BrokerGroupRecord | None) -> bool:
-        """Whether the record has a change of master for which something is left to do."""
-        change = record.change if record is not None else None
-        return change is not None and change.key != self.over and not change.is_told
-
     def record_to_tell(self, record: BrokerGroupRecord | None) -> BrokerGroupRecord | None:
         """Return what 1004 may answer: the state of before, until the brokers were told in order.
 
