@@ -119,6 +119,6 @@ def note_commit(
             case EpochFloorRaised():
                 observer.epoch_floor_raised(key, event.epoch, decision.why)
             case BrokerAdopted():
-                observer.broker_adopted(key, event.broker_id)
+                observer.broker_adopted(key, event.replica.broker_id)
             case MasterElected():
                 recovery.elected()
