@@ -33,61 +33,32 @@ class Event(ABC):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _OfAnId(Event):
-    """An id has a holder. Creates the record if it is the first thing ever heard of the group."""
+class BrokerIdHeld(Event):
+    """An id has a holder: it was promised to a pod, or taken by a broker (Java's event 2).
+
+    Creates the record if it is the first thing ever heard of the group.
+    """
 
     cluster_name: str
     broker_name: str
-    broker_id: int
-    reserved_for: str = ""
-
-    @property
-    @abstractmethod
-    def replica(self) -> Replica: ...
+    replica: Replica
 
     def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
-        replicas, replica = dict(record.replicas), self.replica
-        if replica.address:
-            replicas = _without_address(replicas, replica.address, keep=self.broker_id)
-        replicas[self.broker_id] = replica
+        replicas, broker_id = dict(record.replicas), self.replica.broker_id
+        if self.replica.address:
+            replicas = _without_address(replicas, self.replica.address, keep=broker_id)
+        replicas[broker_id] = self.replica
         # A high-water mark, not a count: no later event may ever hand out this id again (safety rule 4).
-        return replace(record, replicas=replicas, next_broker_id=max(record.next_broker_id, self.broker_id + 1))
+        return replace(record, replicas=replicas, next_broker_id=max(record.next_broker_id, broker_id + 1))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerIdReserved(_OfAnId):
-    """A pod was promised an id."""
-
-    @property
-    def replica(self) -> Replica:
-        return Replica(self.broker_id, reserved_for=self.reserved_for)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerIdApplied(_OfAnId):
-    """A broker holds an id. Java's event 2."""
-
-    register_check_code: str
-    address: str
-
-    @property
-    def replica(self) -> Replica:
-        return Replica(self.broker_id, self.register_check_code, self.address, self.reserved_for)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerAdopted(_OfAnId):
+class BrokerAdopted(BrokerIdHeld):
     """A replica that the record had lost is known again, without a seat.
 
     It comes with an identity file, so a disk knows this id: what a RegisterBroker would tell.
     """
 
-    address: str
-
-    @property
-    def replica(self) -> Replica:
-        check_code = f"{self.address};{ADOPTED}"
-        return Replica(self.broker_id, check_code, self.address, self.reserved_for, registered=True)
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,10 +256,6 @@ class ChangeWritten(Event):
         return replace(record, change=self.change, change_id=begun)
 
 
-ADOPTED = "adopted"
-"""The second half of an adopted replica's check code, where a broker has the milliseconds of its application."""
-
-
 def apply_events(record: BrokerGroupRecord | None, events: Iterable[Event]) -> BrokerGroupRecord | None:
     """Apply the events in order."""
     for event in events:
@@ -298,7 +265,7 @@ def apply_events(record: BrokerGroupRecord | None, events: Iterable[Event]) -> B
 
 def apply_event(record: BrokerGroupRecord | None, event: Event) -> BrokerGroupRecord:
     """Return the record after the event."""
-    if isinstance(event, _OfAnId):
+    if isinstance(event, BrokerIdHeld):
         return event.applied(record or BrokerGroupRecord(event.cluster_name, event.broker_name))
     if record is None:
         raise ValueError(f"event {event!r} needs a record, there is none")

@@ -11,10 +11,8 @@ from typing import TypeGuard
 from controller_core import decision, requests
 from controller_core.decision import ControllerCode, Decision, decided, refused, without_a_name
 from controller_core.events import (
-    ADOPTED,
     BrokerAdopted,
-    BrokerIdApplied,
-    BrokerIdReserved,
+    BrokerIdHeld,
     BrokerRegistered,
     BrokersCleaned,
     Event,
@@ -31,6 +29,8 @@ MAX_IDS_AHEAD = 1000
 MAX_PORT = 2**16 - 1
 MAX_ADOPTED_BY_ONE = 3
 """How many ids one pod may bring: it has one disk, perhaps the wrong one before. A hostile pod would fill the record."""
+ADOPTED = "adopted"
+"""The second half of an adopted replica's check code, where a broker has the milliseconds of its application."""
 
 
 # Ids: promised (ours), asked for (1012), taken (1013). They may have holes: a broker whose answer to 1013 is lost takes another.
@@ -77,14 +77,9 @@ def apply_broker_id(record: BrokerGroupRecord | None, request: requests.ApplyBro
                 f"but broker try to apply brokerId: {draw_id(broker_id)}"
             )
         return refused(record, ControllerCode.CONTROLLER_BROKER_ID_INVALID, answer, why, remark)
-    event = BrokerIdApplied(
-        cluster_name=request.cluster_name,
-        broker_name=request.broker_name,
-        broker_id=allowed,
-        register_check_code=code,
-        address=request.address or code.split(";", maxsplit=1)[0],
-        reserved_for=request.requester or "",
-    )
+    address = request.address or code.split(";", maxsplit=1)[0]
+    held = Replica(allowed, code, address, request.requester or "")
+    event = BrokerIdHeld(cluster_name=request.cluster_name, broker_name=request.broker_name, replica=held)
     left = _seats_left_behind(record, request.requester)
     why = f"{allowed} was reserved for {request.requester}" if reserved is not None else f"{allowed} was next"
     if not left:
@@ -108,12 +103,8 @@ def reserve_broker_id(record: BrokerGroupRecord | None, request: requests.Reserv
         remark = f"Broker id {request.broker_id} can not be reserved for {request.reserved_for}: the next one is {next_broker_id}"
         why = "rule 4: ids are given in ascending order and never again"
         return refused(record, invalid, decision.ReserveBrokerIdAnswer(), why, remark)
-    event = BrokerIdReserved(
-        cluster_name=request.cluster_name,
-        broker_name=request.broker_name,
-        broker_id=next_broker_id,
-        reserved_for=request.reserved_for,
-    )
+    promised = Replica(next_broker_id, reserved_for=request.reserved_for)
+    event = BrokerIdHeld(cluster_name=request.cluster_name, broker_name=request.broker_name, replica=promised)
     why = f"{next_broker_id} was next, and is now reserved for {request.reserved_for}"
     return decided(record, decision.ReserveBrokerIdAnswer(broker_id=next_broker_id), why, event)
 
@@ -256,14 +247,8 @@ def _adoption_of(  # noqa: PLR0911 - each return is one reason
         return None, f"{requester} has brought {MAX_ADOPTED_BY_ONE} ids before, and has one disk"
     if broker_id > next_broker_id + MAX_IDS_AHEAD:
         return None, f"{broker_id} is more than {MAX_IDS_AHEAD} above the next id {next_broker_id}"
-    event = BrokerAdopted(
-        cluster_name=request.cluster_name,
-        broker_name=request.broker_name,
-        broker_id=broker_id,
-        address=address,
-        reserved_for=requester,
-    )
-    return event, ""
+    replica = Replica(broker_id, f"{address};{ADOPTED}", address, requester, registered=True)
+    return BrokerAdopted(cluster_name=request.cluster_name, broker_name=request.broker_name, replica=replica), ""
 
 
 # Cleaning (1011, an administrator's). Java forgets too much: cleaning the last member in sync drops epochs and id counter, so

@@ -524,7 +524,7 @@ class Group:
                 case events.EpochFloorRaised():
                     self.observer.epoch_floor_raised(self.key, event.epoch, decision.why)
                 case events.BrokerAdopted():
-                    self.observer.broker_adopted(self.key, event.broker_id)
+                    self.observer.broker_adopted(self.key, event.replica.broker_id)
                 case events.MasterElected():
                     self.recovery.elected()
 
