@@ -194,23 +194,22 @@ class Switchover(Part):
         change = record.change if group.is_changing else None
         is_waited_for = change is not None and change.phase is not Phase.RESTORING
         is_superseded = not planned and group.changes.elected(change)
-        if group.master_change is not None or (is_waited_for and not is_superseded):
-            raise SwitchoverRefusedError(f"group {group.key}: a change of master is under way")
-        if not group.is_live(from_broker_id):
-            raise SwitchoverRefusedError(
-                f"group {group.key}: master {from_broker_id} is not alive, a failover replaces it"
-            )
-        if drain_seconds <= 0:
-            raise SwitchoverRefusedError(f"group {group.key}: no time is left until the deadline")
         trial = step(record, election, group.live(), group.binding.settings)
-        if trial.code != ControllerCode.SUCCESS:
-            raise SwitchoverRefusedError(f"group {group.key}: {trial.why}")
-        if planned and is_unclean(trial):
-            raise SwitchoverRefusedError(
-                f"group {group.key}: {trial.why}: whoever is not in sync is never made master of a living group"
-            )
-        if (address := record.address_of(from_broker_id)) is None:
-            raise SwitchoverRefusedError(f"group {group.key}: the address of broker {from_broker_id} is not known")
+        refusal, address = None, record.address_of(from_broker_id)
+        if group.master_change is not None or (is_waited_for and not is_superseded):
+            refusal = "a change of master is under way"
+        elif not group.is_live(from_broker_id):
+            refusal = f"master {from_broker_id} is not alive, a failover replaces it"
+        elif drain_seconds <= 0:
+            refusal = "no time is left until the deadline"
+        elif trial.code != ControllerCode.SUCCESS:
+            refusal = trial.why
+        elif planned and is_unclean(trial):
+            refusal = f"{trial.why}: whoever is not in sync is never made master of a living group"
+        elif address is None:
+            refusal = f"the address of broker {from_broker_id} is not known"
+        if refusal is not None or address is None:
+            raise SwitchoverRefusedError(f"group {group.key}: {refusal}")
         timeline = new_timeline(group, record, from_broker_id, Trigger.REQUESTED)
         timeline.kind, timeline.planned_cause, timeline.last_sign_of_life_seconds = Kind.SWITCHOVER, cause, None
         run = _Run(

@@ -94,9 +94,7 @@ class Takeover(Part):
         if await self._is_carried_out(group, change):
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
             return
-        taken: Change | None = change
-        if change.carried_out_by != self._planes.own_address:
-            taken = await self._taken_over(group, change)
+        taken = await self._taken_over(group, change)
         if taken is None:
             return
         told = taken.carried_out_by == change.carried_out_by and group.incidents.has(taken.id)
@@ -131,9 +129,10 @@ class Takeover(Part):
 
     async def _taken_over(self, group: Group, change: Change) -> Change | None:
         own = self._planes.own_address
-        request = TakeOverChange(change=change, carried_out_by=own)
+        if change.carried_out_by == own:
+            return change
         try:
-            decision = await group.decide(request)
+            decision = await group.decide(TakeOverChange(change=change, carried_out_by=own))
         except RecordStoreError as error:
             log.warning("change not taken over yet", group=str(group.key), change=change.id, error=str(error))
             await asyncio.sleep(group.store_failed(error))

@@ -13,7 +13,6 @@ import math
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -33,6 +32,8 @@ from controller_core.requests import ElectMaster
 from controller_core.step import step
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from brokergroup_operator.controller.directory.group_directory import GroupBinding
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.observe.observer import Observer
@@ -44,12 +45,13 @@ if TYPE_CHECKING:
     from controller_core.requests import Request
     from controller_core.settings import ControllerSettings
 
+    Premise = Callable[[BrokerGroupRecord | None], bool]
+    Wanted = Request | Callable[[], Request]
+
 log = structlog.get_logger(__name__)
 
 # The pauses between reads that can wait, while the store does not answer.
 FIRST_STORE_PAUSE_SECONDS, LONGEST_STORE_PAUSE_SECONDS = 0.2, 1.0
-
-Premise = Callable[["BrokerGroupRecord | None"], bool]
 
 
 class PremiseGoneError(Exception):
@@ -361,7 +363,7 @@ class Group:
 
     async def decide(
         self,
-        request: Request | Callable[[], Request],
+        wanted: Wanted,
         *,
         linearizable: bool = True,
         timeline: FailoverTimeline | None = None,
@@ -373,19 +375,14 @@ class Group:
         the record that was known by then (`HeartbeatTable.note_seats`). A `premise` must hold for the record that is decided
         on, also after others moved it; else `PremiseGoneError` is raised.
         """
-        work = self._decide(request, linearizable=linearizable, timeline=timeline, premise=premise)
+        work = self._decide(wanted, linearizable, timeline, premise)
         task = asyncio.create_task(work, name=f"rmq:decide {self.key}")
         self._decisions.add(task)
         task.add_done_callback(self._decided)
         return await asyncio.shield(task)
 
     async def _decide(
-        self,
-        request: Request | Callable[[], Request],
-        *,
-        linearizable: bool,
-        timeline: FailoverTimeline | None,
-        premise: Premise | None,
+        self, wanted: Wanted, linearizable: bool, timeline: FailoverTimeline | None, premise: Premise | None
     ) -> Decision:
         clock = asyncio.get_running_loop().time
         async with self._lock:
@@ -397,20 +394,20 @@ class Group:
                     raise RecordUnavailableError(f"record of {self.key}: others were faster until the deadline")
                 if read_again:
                     await self._read(left_seconds)
-                asked = request() if callable(request) else request
-                if (written := self._unanswered.take(asked, self.record)) is not None:
-                    return self._concluded(asked, written, timeline)
+                request = wanted() if callable(wanted) else wanted
+                if (written := self._unanswered.take(request, self.record)) is not None:
+                    return self._concluded(request, written, timeline)
                 if premise is not None and not premise(self.record):
                     raise PremiseGoneError(f"record of {self.key} has moved on")
-                decision = self._with_the_end(step(self.record, asked, self.live(), self.settings))
+                decision = self._with_the_end(step(self.record, request, self.live(), self.settings))
                 if timeline is not None:
                     timeline.reach(Step.DECIDED, time.monotonic())
                 # A refusal from the copy may be old news: it counts only when the record was read for it.
                 left_seconds = deadline_seconds - clock()
-                final = read_again if not decision.changed else await self._committed(asked, decision, left_seconds)
+                final = read_again if not decision.changed else await self._committed(request, decision, left_seconds)
                 read_again = True
                 if final:
-                    return self._concluded(asked, decision, timeline)
+                    return self._concluded(request, decision, timeline)
 
     def _with_the_end(self, decision: Decision) -> Decision:
         """Add the end of a change to a decision: it then costs no write of its own."""
@@ -434,13 +431,20 @@ class Group:
         """Commit; return False if another plane was faster."""
         before = self.record
         try:
-            await self._commit(decision, max(left_seconds, 0.05))
-        except RecordUnavailableError as error:
-            self._unanswered.note(UnansweredWrite(request, before, decision, error.write_id))
+            self._stored = await self._store.commit(self.key, decision.record, self._stored, max(left_seconds, 0.05))
+        except RecordStoreError as error:
+            self.loaded = False  # unknown or refused: whatever comes next begins with a look at the store
+            if isinstance(error, RecordConflictError):
+                self.observer.record_conflict(self.key, before)
+                return False
+            if isinstance(error, RecordUnavailableError):
+                self._unanswered.note(UnansweredWrite(request, before, decision, error.write_id))
             raise
-        except RecordConflictError:
-            self.observer.record_conflict(self.key, self.record)
-            return False
+        self.loaded = True
+        self._note_record(before)
+        self._is_durable(before, decision)
+        self._note_in_sync()
+        self.changed()
         return True
 
     async def _read(self, deadline_seconds: float) -> None:
@@ -465,20 +469,6 @@ class Group:
         if self._stored != before:
             self._note_in_sync()
             self.changed()
-
-    async def _commit(self, decision: Decision, deadline_seconds: float) -> None:
-        before = self.record
-        try:
-            self._stored = await self._store.commit(self.key, decision.record, self._stored, deadline_seconds)
-        except RecordStoreError:
-            # Unknown or refused: whatever we do next begins with a look at the store.
-            self.loaded = False
-            raise
-        self.loaded = True
-        self._note_record(before)
-        self._is_durable(before, decision)
-        self._note_in_sync()
-        self.changed()
 
     def _note_record(self, was: BrokerGroupRecord | None) -> None:
         """Note what is new in the copy.

@@ -35,8 +35,7 @@ class Incidents:
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
         self.in_progress: FailoverTimeline | None = None
-        self.last_failover: FailoverTimeline | None = None
-        self.last_switchover: FailoverTimeline | None = None
+        self.last: dict[Kind, FailoverTimeline] = {}
         # Since when the group has had no master, and no incident covers the time (as timelines count).
         self.masterless_since_seconds: float | None = None
         self._open: FailoverTimeline | None = None
@@ -82,10 +81,7 @@ class Incidents:
     def open(self, timeline: FailoverTimeline, *, awaited: frozenset[Step] = frozenset()) -> None:
         """Keep the timeline of a change that has ended until enough members are in sync again and the awaited steps were seen."""
         self.ends(timeline)
-        if timeline.kind is Kind.SWITCHOVER:
-            self.last_switchover = timeline
-        else:
-            self.last_failover = timeline
+        self.last[timeline.kind] = timeline
         self.close()
         self._open, self._awaited = timeline, awaited
         if timeline.outcome is Outcome.CANCELLED:

@@ -6,6 +6,7 @@ Each part names the module that writes it; all others read. A field that two mod
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -255,16 +256,15 @@ class Losses:
             return 0.0
         return min(FIRST_PENALTY_SECONDS * 2.0 ** (self.count - 2), LONGEST_PENALTY_SECONDS)
 
-    def is_penalised(self, now_seconds: float) -> bool:
-        """Whether it is passed over now."""
-        return now_seconds - self.last_seconds < self.penalty_seconds()
-
     def again(self, now_seconds: float, epoch: int) -> Losses:
         """Return the losses with one more; an epoch counts once, however often its loss is noticed."""
         if epoch == self.last_epoch:
             return self
         quiet_seconds = now_seconds - self.last_seconds - self.penalty_seconds()
         return Losses(1 if quiet_seconds > FORGIVEN_AFTER_SECONDS else self.count + 1, now_seconds, epoch)
+
+
+NO_LOSSES = Losses(0, -math.inf, -1)
 
 
 @dataclass(slots=True)
@@ -280,11 +280,9 @@ class CrashLoops:
 
     def master_lost(self, broker_id: int, epoch: int, now_seconds: float) -> None:
         """The process that was master of this epoch has ended, and no one asked it to."""
-        before = self._losses.get(broker_id)
-        self._losses[broker_id] = (
-            before.again(now_seconds, epoch) if before is not None else Losses(1, now_seconds, epoch)
-        )
+        self._losses[broker_id] = self._losses.get(broker_id, NO_LOSSES).again(now_seconds, epoch)
 
     def penalised(self, now_seconds: float) -> frozenset[int]:
         """Return the replicas to be passed over now, if another one can lead."""
-        return frozenset(one for one, losses in self._losses.items() if losses.is_penalised(now_seconds))
+        losses = self._losses.items()
+        return frozenset(one for one, its in losses if now_seconds - its.last_seconds < its.penalty_seconds())
