@@ -280,7 +280,7 @@ class Failover(Part):
             group.table.ask_anew()  # a closed connection has said so itself
         attempt = _Attempt(group, timeline, _still_master(record, master))
         if not verdict.certain and self._fencer is not None:
-            await self._fence_first(attempt, record, master)
+            await self._to_its_end(attempt, self._fence_first(attempt, record, master))
             return
         if verdict.certain:
             self._note_dead(group, record, master)
@@ -311,17 +311,10 @@ class Failover(Part):
             group.table.forget(master)
             group.crash_loops.master_lost(master, record.master_epoch, asyncio.get_running_loop().time())
 
-    async def _fence_first(self, attempt: _Attempt, record: BrokerGroupRecord, master: int) -> None:
+    async def _fence_first(self, attempt: _Attempt, record: BrokerGroupRecord, master: int) -> Course:
         """Write the plan before the fence, so that other planes begin none; then the course fences, and elects."""
         group, timeline = attempt.group, attempt.timeline
-        try:
-            change = await self._begin_fencing(group, record, master, timeline)
-        except (RecordRefusedError, RecordCorruptError) as error:
-            self._refused(group, timeline, error)
-            return
-        if change is None:
-            timelines.withdraw(group, timeline, "another plane is at it")
-            return
+        change = await self._begin_fencing(attempt, record)
         timeline.change_id = change.id
         outcome: list[FenceOutcome] = []
 
@@ -342,21 +335,21 @@ class Failover(Part):
 
         course = self._executor.course_of(group, change, hands={Fence: fence, Commit: elect}, timeline=timeline)
         course.acting, course.may_not_elect_before_seconds = frozenset(), self._pod_fence_is_over(group, master)
-        await self._to_its_end(attempt, self._executor.run(course))
+        return await self._executor.run(course)
 
-    async def _begin_fencing(
-        self, group: Group, record: BrokerGroupRecord, master: int, timeline: FailoverTimeline
-    ) -> Change | None:
-        """Write the plan, or take over one that has not moved; None if another plane's is under way. Waits for the store."""
-        found = group.change
+    async def _begin_fencing(self, attempt: _Attempt, record: BrokerGroupRecord) -> Change:
+        """Write the plan, or take over one that has not moved. Waits for the store."""
+        group, timeline, found = attempt.group, attempt.timeline, attempt.group.change
         plan = self._executor.plan(ChangeKind.FAILOVER, timeline.trigger, started_at=timeline.started_at)
-        wanted = replace(plan, phase=Phase.FENCING, from_broker_id=master)
+        wanted = replace(plan, phase=Phase.FENCING, from_broker_id=timeline.from_broker_id)
         request: BeginChange | TakeOverChange
         request = BeginChange(change=wanted, master_epoch=record.master_epoch)
         if found is not None and found.phase is Phase.FENCING:
             request = TakeOverChange(change=found, carried_out_by=self._planes.own_address)
         decision = await decided_at_last(lambda: group.decide(request), key=group.key, waits="change")
-        return decision.record.change if decision.code == ControllerCode.SUCCESS and decision.record else None
+        if decision.code != ControllerCode.SUCCESS or decision.record is None or decision.record.change is None:
+            raise PremiseGoneError(f"group {group.key}: another plane changes the master")
+        return decision.record.change
 
     def _pod_fence_is_over(self, group: Group, master: int) -> float:
         """Return when the fence inside the master's pod has killed it; 0 if another confirmation counts.
@@ -432,7 +425,14 @@ class Failover(Part):
             timelines.withdraw(group, timeline, "another plane, or the brokers themselves, were faster")
             return
         except (RecordRefusedError, RecordCorruptError) as error:
-            self._refused(group, timeline, error)
+            pause_seconds = group.changes.refused()
+            log.error(
+                "the record store refuses the election: tried again later",
+                group=str(group.key),
+                error=str(error),
+                pause_seconds=pause_seconds,
+            )
+            timelines.withdraw(group, timeline, f"the record store refuses it: {error}")
             return
         if course is not None and course.lost:
             timelines.withdraw(group, timeline, "another plane took the change over")
@@ -457,16 +457,6 @@ class Failover(Part):
             group.incidents.close()
             group.incidents.masterless(max(timeline.steps.values()))
             group.changed()
-
-    def _refused(self, group: Group, timeline: FailoverTimeline, error: RecordStoreError) -> None:
-        pause_seconds = group.changes.refused()
-        log.error(
-            "the record store refuses the election: tried again later",
-            group=str(group.key),
-            error=str(error),
-            pause_seconds=pause_seconds,
-        )
-        timelines.withdraw(group, timeline, f"the record store refuses it: {error}")
 
 
 def _still_master(record: BrokerGroupRecord, master: int) -> Premise:

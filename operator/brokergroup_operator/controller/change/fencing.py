@@ -111,7 +111,6 @@ class KubernetesFencer:
         return next(found, None)
 
     async def _fence(self, name: str, namespace: str, address: str, seconds: float) -> FenceOutcome:
-        """Both ways at once; the first that confirms the death counts."""
         found: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
         deletion = asyncio.create_task(self._delete(name, namespace, address, found), name="rmq:fence-deletion")
         order = asyncio.create_task(self._order(found), name="rmq:fence-order")

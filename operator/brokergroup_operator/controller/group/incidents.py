@@ -53,7 +53,6 @@ class Incidents:
 
     @property
     def is_open(self) -> bool:
-        """Whether one waits for its end."""
         return self._open is not None
 
     @property
@@ -164,14 +163,12 @@ def _is_elected_after(timeline: FailoverTimeline, now: BrokerGroupRecord) -> boo
 
 def awaited_steps(binding: GroupBinding, settings: PlaneSettings) -> frozenset[Step]:
     """Return what is watched of a recovery besides the SyncStateSet. A group without NameServers has no route to watch."""
-    if not settings.recovery_watch_seconds:
-        return frozenset()
-    awaited = {Step.INDEX_CAUGHT_UP}
-    if binding.name_servers:
-        awaited.add(Step.ROUTE_VISIBLE)
-    if binding.canary:
-        awaited.add(Step.FIRST_ACK)
-    return frozenset(awaited)
+    watched = {
+        Step.INDEX_CAUGHT_UP: True,
+        Step.ROUTE_VISIBLE: bool(binding.name_servers),
+        Step.FIRST_ACK: binding.canary,
+    }
+    return frozenset(step for step, is_watched in watched.items() if is_watched and settings.recovery_watch_seconds)
 
 
 def has_incident(change: Change) -> bool:

@@ -97,7 +97,6 @@ class ActingNotes:
     deposed_in_office: bool = False
 
     def elected(self) -> None:
-        """Another master is in the record."""
         self.acting, self.deposed_in_office = (), False
 
     def deposed(self) -> None:
@@ -238,7 +237,6 @@ class AddressNotes:
         return known
 
     def heard_from(self, broker_id: int, host: str) -> None:
-        """A heartbeat, or a registration, of the member came from this host."""
         self.channel_hosts[broker_id] = host
 
 

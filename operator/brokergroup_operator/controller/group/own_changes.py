@@ -146,7 +146,6 @@ class OwnChanges:
     # ---- the change in the record
 
     def wrote(self, change: Change) -> None:
-        """A commit of this process brought this change into the record."""
         self._written_here = change.key
 
     def wrote_it(self, change: Change) -> bool:
@@ -165,7 +164,6 @@ class OwnChanges:
         self.over = key
 
     def saw(self, change: Change | None) -> None:
-        """The record has this change, or none."""
         if change != self._seen[0]:
             self._seen = (change, self._now)
 

@@ -107,7 +107,6 @@ def _unix_seconds(text: str) -> float:
 
 
 def note_election(group: Group, timeline: FailoverTimeline, decision: Decision) -> None:
-    """Note the master that a durable decision has elected."""
     assert decision.record is not None
     timeline.to_broker_id = decision.record.master_broker_id
     timeline.epoch_after = decision.record.master_epoch
