@@ -151,11 +151,9 @@ class Observed:
     ended: dict[Effect, Ended] = field(default_factory=dict)
 
     def is_confirmed(self, effect: Effect) -> bool:
-        """Whether it was done."""
         return effect in self.ended and self.ended[effect].confirmed
 
     def failed(self, effect: Effect) -> bool:
-        """Whether it ended without having been done."""
         return effect in self.ended and not self.ended[effect].confirmed
 
 
@@ -379,7 +377,6 @@ def _confirmed(record: BrokerGroupRecord, tells: tuple[Tell, ...], seen: Observe
 
 
 def _walk(course: Sequence[Stage], seen: Observed, now_seconds: float) -> Next:
-    """Go through the stages up to the first that is not over."""
     effects: list[Effect] = []
     releases = settled = False
     reached_seconds, until_seconds = seen.since_seconds, None

@@ -257,14 +257,12 @@ class ChangeWritten(Event):
 
 
 def apply_events(record: BrokerGroupRecord | None, events: Iterable[Event]) -> BrokerGroupRecord | None:
-    """Apply the events in order."""
     for event in events:
         record = apply_event(record, event)
     return record
 
 
 def apply_event(record: BrokerGroupRecord | None, event: Event) -> BrokerGroupRecord:
-    """Return the record after the event."""
     if isinstance(event, BrokerIdHeld):
         return event.applied(record or BrokerGroupRecord(event.cluster_name, event.broker_name))
     if record is None:

@@ -50,7 +50,7 @@ class News(Enum):
 def report_is_news(record: BrokerGroupRecord | None, holding: Holding, settings: ControllerSettings) -> News:  # noqa: PLR0911
     """Return what a report means for the record. Cheap: called for every heartbeat."""
     replica = record.claimed_replica(holding.broker_id) if record is not None else None
-    if record is None or replica is None or not has_reported(holding.epoch, holding.max_offset):
+    if record is None or replica is None or max(holding.epoch, holding.max_offset) < 0:
         return News.NOTHING
     if holding.epoch > record.master_epoch:
         return News.JUMP if is_jump(record, holding.epoch, settings) else News.FLOOR
@@ -79,13 +79,7 @@ def usable_eligible(record: BrokerGroupRecord, settings: ControllerSettings) -> 
     return record.eligible if below else frozenset()
 
 
-def has_reported(epoch: int, max_offset: int) -> bool:
-    """Whether a heartbeat told what the disk holds."""
-    return epoch >= 0 or max_offset >= 0
-
-
 def mark_of(replica: Replica) -> Mark:
-    """Return the replica's mark."""
     return Mark(replica.broker_id, replica.held_epoch, replica.held_offset)
 
 
@@ -313,7 +307,6 @@ def _marks(record: BrokerGroupRecord, holdings: list[Holding]) -> tuple[Mark, ..
 
 
 def draw_report(reported: Holding | LiveReplica) -> str:
-    """Draw a replica with what it holds."""
     return f"{reported.broker_id} (epoch {reported.epoch}, offset {reported.max_offset})"
 
 

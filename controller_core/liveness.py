@@ -189,7 +189,6 @@ class HeartbeatTable:
         return self._entries.get(broker_id)
 
     def entries(self) -> Mapping[int, HeartbeatEntry]:
-        """Return what is known of the replicas, alive or not."""
         return self._entries
 
     def restart_deadlines(self, now_seconds: float) -> None:

@@ -21,7 +21,7 @@ from controller_core.events import (
     apply_events,
 )
 from controller_core.holdings import usable_eligible
-from controller_core.model import BrokerGroupRecord, LiveReplica, Replica, draw_id, draw_ids
+from controller_core.model import ADOPTED, BrokerGroupRecord, LiveReplica, Replica, draw_id, draw_ids
 from controller_core.settings import ControllerSettings
 
 MAX_IDS_AHEAD = 1000
@@ -29,8 +29,6 @@ MAX_IDS_AHEAD = 1000
 MAX_PORT = 2**16 - 1
 MAX_ADOPTED_BY_ONE = 3
 """How many ids one pod may bring: it has one disk, perhaps the wrong one before. A hostile pod would fill the record."""
-ADOPTED = "adopted"
-"""The second half of an adopted replica's check code, where a broker has the milliseconds of its application."""
 
 
 # Ids: promised (ours), asked for (1012), taken (1013). They may have holes: a broker whose answer to 1013 is lost takes another.
@@ -239,7 +237,7 @@ def _adoption_of(  # noqa: PLR0911 - each return is one reason
     reserved = replicas.get(broker_id)
     if reserved is not None and reserved.reserved_for != requester:
         return None, f"{broker_id} is reserved for {reserved.reserved_for}"
-    adopted = [one for one in replicas.values() if one.register_check_code.endswith(f";{ADOPTED}")]
+    adopted = [one for one in replicas.values() if one.was_adopted]
     # With a higher id adopted, the record was made again from its brokers, and may have skipped this one.
     if reserved is None and broker_id < next_broker_id and all(one.broker_id < broker_id for one in adopted):
         return None, f"{broker_id} is below the next id {next_broker_id} and was cleaned: ids are not given again"

@@ -155,7 +155,6 @@ class Shadow:
         self, record: BrokerGroupRecord, before: JavaState, after: JavaState, live: Mapping[int, LiveReplica]
     ) -> Judgement:
         request = AlterSyncStateSet(
-            broker_name=record.broker_name,
             master_broker_id=before.master_broker_id,
             master_epoch=before.master_epoch,
             sync_state_set=after.sync_state_set,

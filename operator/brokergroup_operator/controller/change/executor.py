@@ -104,7 +104,6 @@ class Executor(Part):
         )
 
     def course_of(self, group: Group, change: Change, **more: Any) -> Course:
-        """Return a course of this change, with nothing begun."""
         group.changes.carried_out.add(change.key)
         return Course(group, change.key, **more)
 
@@ -164,14 +163,10 @@ class Executor(Part):
                 task.cancel()
             raise
         finally:
-            self._let_go(course)
-
-    def _let_go(self, course: Course) -> None:
-        """A change whose course ended before its end was written is looked for again (`takeover.py`), also if the record does
-        not show it now: a read may have been stale (sieve, STALE_READ).
-        """
-        if course.key is not None and not course.is_confirmed(effects.Forget()):
-            course.group.changes.carried_out.discard(course.key)
+            # A change whose course ended before its end was written is looked for again (`takeover.py`), also if the record does
+            # not show it now: a read may have been stale (sieve, STALE_READ).
+            if course.key is not None and not course.is_confirmed(effects.Forget()):
+                course.group.changes.carried_out.discard(course.key)
 
     async def _go_on(self, course: Course) -> None:
         group, clock = course.group, asyncio.get_running_loop().time
@@ -411,7 +406,6 @@ class Executor(Part):
             await self._pause(min(INCIDENT_POLL_SECONDS, left_seconds))
 
     async def _pause(self, seconds: float) -> None:
-        """Wait this long, or until this plane stops."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), seconds)
 

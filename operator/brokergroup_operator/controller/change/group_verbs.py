@@ -47,7 +47,6 @@ class GroupVerbs(Part):
         self._groups, self._failover, self._switchover = groups, failover, switchover
 
     def _known(self, key: GroupKey) -> Group:
-        """Return the group; raise `GroupUnknownError` if there is none."""
         group = self._groups.get(key)
         if group is None:
             raise GroupUnknownError(f"the controller plane knows no BrokerGroup {key}")
@@ -80,7 +79,6 @@ class GroupVerbs(Part):
         deadline_seconds: float = SWITCHOVER_DEADLINE_SECONDS,
         cause: Cause = Cause.PLANNED_SWITCHOVER,
     ) -> SwitchoverResult:
-        """Move the mastership in order."""
         try:
             return await self._switchover.move(
                 self._known(key),

@@ -236,11 +236,8 @@ async def follow_the_moved(group: Group) -> None:
     for broker_id in sorted(group.live()):
         address = moved_to(group, broker_id)
         if address is not None and broker_id != group.granted_master_id:
-            await group.decide(_registration(group, broker_id, address), premise=_has_no_master)
-
-
-def _has_no_master(now: BrokerGroupRecord | None) -> bool:
-    return now is not None and now.granted_master_id is None
+            request = _registration(group, broker_id, address)
+            await group.decide(request, premise=lambda now: now is not None and now.granted_master_id is None)
 
 
 def _registration(group: Group, broker_id: int, address: str, requester: str | None = None) -> RegisterBroker:
