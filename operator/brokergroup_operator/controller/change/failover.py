@@ -188,9 +188,8 @@ class Failover(Part):
         await self._fail_over(_Attempt(group, timelines.masterless_timeline(group, record), premise))
 
     async def _elect_for_deaf(self, group: Group, record: BrokerGroupRecord, master: int) -> None:
-        timeline = timelines.new_timeline(group, record, master, Trigger.MASTERLESS)
-        timeline.evidence.append(f"broker {master} says that it is no master, and takes no epoch that it is told")
-        timeline.reach(Step.DETECTED, time.monotonic())
+        evidence = f"broker {master} says that it is no master, and takes no epoch that it is told"
+        timeline = timelines.new_timeline(group, record, master, Trigger.MASTERLESS, evidence)
         self._observer.master_lost(timeline)
         another = ElectMaster(passed_over=frozenset({master}))
         await self._fail_over(_Attempt(group, timeline, _still_master(record, master), another))
@@ -248,10 +247,9 @@ class Failover(Part):
         record = group.record
         if record is None or group.master_change is not None:
             raise PremiseGoneError(f"group {group.key}: a change of master is under way")
-        timeline = timelines.new_timeline(group, record, record.master_broker_id, Trigger.REQUESTED)
-        timeline.evidence.append(f"broker {wanted.broker_id} was asked for by a person")
+        evidence = f"broker {wanted.broker_id} was asked for by a person"
+        timeline = timelines.new_timeline(group, record, record.master_broker_id, Trigger.REQUESTED, evidence)
         timeline.last_sign_of_life_seconds = group.changes.masterless_since_seconds
-        timeline.reach(Step.DETECTED, time.monotonic())
         attempt = _Attempt(group, timeline, lambda now: now is not None and now.granted_master_id is None, wanted)
         self._start(group, self._fail_over(attempt))
         await group.changes.wait_for_end(self._settings.switchover_deadline_seconds)
@@ -277,9 +275,7 @@ class Failover(Part):
         if not verdict.certain and self._is_fenced_by_another(group):
             await asyncio.sleep(self._settings.no_successor_pause_seconds)
             return
-        timeline = timelines.new_timeline(group, record, master, verdict.trigger)
-        timeline.evidence.extend(verdict.evidence)
-        timeline.reach(Step.DETECTED, time.monotonic())
+        timeline = timelines.new_timeline(group, record, master, verdict.trigger, *verdict.evidence)
         group.changes.begins(timeline)
         group.changed()
         self._observer.master_lost(timeline)
@@ -363,8 +359,6 @@ class Failover(Part):
     ) -> Change | None:
         """Write the plan, or take over one that has not moved; None if another plane's is under way. Waits for the store."""
         found = group.record.change if group.record is not None else None
-        if found is not None and found.phase is Phase.FENCING and not self._executor.may_take_over(group, found):
-            return None
         plan = self._executor.plan(ChangeKind.FAILOVER, timeline.trigger, started_at=timeline.started_at)
         wanted = replace(plan, phase=Phase.FENCING, from_broker_id=master)
         request: BeginChange | TakeOverChange
@@ -390,10 +384,11 @@ class Failover(Part):
         own = process_address(group.binding, address, group.addresses.channel_hosts.get(master))
         if own is None:
             how = f"nothing was heard from broker {master} here, so it is not known which pod at {address} was its"
-            return FenceOutcome(confirmed=False, how=how, untouched=True)
-        deadline_seconds = group.binding.fence_timeout_seconds
+            return FenceOutcome(confirmed=False, how=how)
         assert self._fencer is not None
-        return await self._fencer.fence(group.binding, master, own, deadline_seconds=deadline_seconds)
+        return await self._fencer.fence(
+            group.binding, master, own, deadline_seconds=group.binding.fence_timeout_seconds
+        )
 
     async def _fail_over(self, attempt: _Attempt) -> None:
         """Elect, commit, tell."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -27,7 +26,7 @@ from brokergroup_operator.controller.group import election_premises as premises
 from brokergroup_operator.controller.group.commits import decided_at_last
 from brokergroup_operator.controller.group.group import PremiseGoneError
 from brokergroup_operator.controller.group.incidents import is_unclean
-from brokergroup_operator.controller.group.timelines import finish, note_election, switchover_timeline, withdraw
+from brokergroup_operator.controller.group.timelines import finish, new_timeline, note_election, withdraw
 from brokergroup_operator.controller.peers.broker_calls import FENCING_MIN_IN_SYNC_REPLICAS, BrokerCallError
 from brokergroup_operator.controller.peers.services import Part, is_running
 from brokergroup_operator.observe.group_view import (
@@ -36,7 +35,7 @@ from brokergroup_operator.observe.group_view import (
     SwitchoverRefusedError,
     SwitchoverResult,
 )
-from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Outcome, Step
+from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.change import Commit, Level, Quiet
 from controller_core.decision import ControllerCode
@@ -186,8 +185,10 @@ class Switchover(Part):
         planned: bool,
         cause: Cause = Cause.PLANNED_SWITCHOVER,
     ) -> _Run:
-        is_superseded = not planned and group.changes.elected(record.change)
-        if group.master_change is not None or (group.is_changing and _waits(record.change) and not is_superseded):
+        change = record.change
+        is_superseded = not planned and group.changes.elected(change)
+        waits = change is not None and change.phase is not Phase.RESTORING  # for its election, or is being told
+        if group.master_change is not None or (group.is_changing and waits and not is_superseded):
             raise SwitchoverRefusedError(f"group {group.key}: a change of master is under way")
         if not group.is_live(from_broker_id):
             raise SwitchoverRefusedError(
@@ -202,10 +203,12 @@ class Switchover(Part):
             raise SwitchoverRefusedError(
                 f"group {group.key}: {trial.why}: whoever is not in sync is never made master of a living group"
             )
+        timeline = new_timeline(group, record, from_broker_id, Trigger.REQUESTED)
+        timeline.kind, timeline.planned_cause, timeline.last_sign_of_life_seconds = Kind.SWITCHOVER, cause, None
         run = _Run(
             election=election,
             decided=asyncio.get_running_loop().create_future(),
-            timeline=switchover_timeline(group, record, from_broker_id, cause),
+            timeline=timeline,
             drain_seconds=min(drain_seconds, self._settings.drain_deadline_seconds),
             planned=planned,
         )
@@ -229,7 +232,6 @@ class Switchover(Part):
         address = record.address_of(old)
         if old is None or address is None:
             raise SwitchoverRefusedError(f"group {group.key}: the address of broker {old} is not known")
-        timeline.reach(Step.DETECTED, time.monotonic())
         group.changes.begins(timeline)
         self._observer.master_lost(timeline)
         group.configuration.changed(old)
@@ -242,7 +244,7 @@ class Switchover(Part):
             # If the master does not answer any more, the failover reports it: its pod is going.
             is_over = change is None or isinstance(error, BrokerCallError) or not group.is_live(old)
             is_nothing = is_over and timeline.planned_cause is Cause.DRAIN
-            if is_nothing or _is_moved(group.record, timeline) or self._is_anothers(group):
+            if is_nothing or self._is_anothers(group, timeline):
                 withdraw(group, timeline, self._observer, str(error))
             else:
                 finish(group, timeline, self._observer, Outcome.CANCELLED)
@@ -297,10 +299,13 @@ class Switchover(Part):
             raise SwitchoverFailedError("the change was taken over by another plane, or the master was lost")
         return course.lost
 
-    def _is_anothers(self, group: Group) -> bool:
-        """Whether another plane moves this very master."""
-        change = group.record.change if group.record is not None else None
-        return change is not None and change.carried_out_by != self._planes.own_address
+    def _is_anothers(self, group: Group, timeline: FailoverTimeline) -> bool:
+        """Whether another plane has moved this very master, or does so."""
+        record = group.record
+        if record is None:
+            return False
+        by = record.change.carried_out_by if record.change is not None else self._planes.own_address
+        return record.master_epoch > timeline.epoch_before or by != self._planes.own_address
 
     async def _still_quiet(self, address: str) -> None:
         """Raise if the old master may acknowledge again: then the members may not have caught up any more."""
@@ -318,8 +323,12 @@ class Switchover(Part):
             if in_sync and all(link.diff == 0 for link in in_sync):
                 hosts = hosts_of_links(group.binding, record, record.replicas)
                 level = level_members(hosts, premises.live_members(group, record), status)
-                if level is None or not _needs(record, run.election) - level:
-                    return _of_the_level(record, run, level)
+                # A target in the SyncStateSet must have caught up.
+                if level is None or run.election.designated not in record.sync_state_set - level:
+                    if level is None or run.election.designate_elect or not run.planned:
+                        return run
+                    behind = record.replicas.keys() - level
+                    return replace(run, election=replace(run.election, passed_over=run.election.passed_over | behind))
             await asyncio.sleep(DRAIN_POLL_SECONDS)
         raise SwitchoverFailedError(f"slaves of {address} not level within {run.drain_seconds:g} s")
 
@@ -355,16 +364,6 @@ class Switchover(Part):
         return decision
 
 
-def _waits(change: Change | None) -> bool:
-    """Whether another change waits for its election, or is being told."""
-    return change is not None and change.phase is not Phase.RESTORING
-
-
-def _is_moved(record: BrokerGroupRecord | None, timeline: FailoverTimeline) -> bool:
-    """Whether another plane changed the master since this switchover began."""
-    return record is not None and record.master_epoch > timeline.epoch_before
-
-
 async def _leave_off_telling(group: Group) -> None:
     """Stop telling an election that a broker asked for: a person's election supersedes it."""
     task = group.changes.telling
@@ -373,19 +372,6 @@ async def _leave_off_telling(group: Group) -> None:
     task.cancel()
     await asyncio.wait([task])
     await asyncio.sleep(0)  # its callback clears `changes.task`
-
-
-def _needs(record: BrokerGroupRecord, election: ElectMaster) -> frozenset[int]:
-    """Return the members that must have caught up: the requested target, if it is in the SyncStateSet."""
-    wanted = election.broker_id if election.designate_elect else None
-    return record.sync_state_set & ({wanted} if wanted is not None else frozenset())
-
-
-def _of_the_level(record: BrokerGroupRecord, run: _Run, level: frozenset[int] | None) -> _Run:
-    if level is None or run.election.designate_elect or not run.planned:
-        return run
-    behind = record.replicas.keys() - level
-    return replace(run, election=replace(run.election, passed_over=run.election.passed_over | behind))
 
 
 def _result(timeline: FailoverTimeline) -> SwitchoverResult:

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.peers.services import Services
     from brokergroup_operator.records.store import GroupKey
-    from controller_core.model import BrokerGroupRecord
     from controller_core.plan import Change
 
 LOOK_AGAIN_SECONDS = 0.5
@@ -57,25 +56,25 @@ class Takeover(Part):
         change = record.change if record is not None else None
         while group.incidents.superseded:
             self._look_at_incident(group, self._tell_of(group, group.incidents.superseded.pop()))
-        if change is not None and change.is_told and self._may_take_incident_over(group, change):
+        takes_over = change is not None and group.loaded and self._executor.may_take_over(group, change)
+        if change is not None and change.is_told and takes_over and not self._telling[group.key]:
+            # All brokers were told by a plane that may have died since.
             self._look_at_incident(group, self._go_on(group, change))
         if record is None or change is None or not group.is_changing:
             return False
-        if not group.changes.may_begin() or not group.loaded or not self._executor.may_take_over(group, change):
+        if not group.changes.may_begin() or not takes_over:
             return True
         if unheard_members(group, self._settings):
             return True  # one of them may act as master, and would have to be told first
-        if self._is_the_failovers(group, record, change):
-            return True
+        master = record.granted_master_id
+        is_lost = master is None or not group.is_live(master)
+        if is_lost and change.phase in (Phase.FENCING, Phase.TELLING):
+            return True  # the failover's: the master that is fenced, or is to be told, is lost here too
         if change.phase is Phase.TELLING and group.changes.is_left_alone:
             return True  # a broker that was just answered takes its role by itself
         task = asyncio.create_task(self._go_on(group, change), name=f"rmq:takeover {group.key}")
         group.changes.run(task, lambda done: self._ended(group, done), only_tells=group.changes.elected(change))
         return True
-
-    def _may_take_incident_over(self, group: Group, change: Change) -> bool:
-        """Whether all brokers were told by a plane that may have died since."""
-        return not self._telling[group.key] and group.loaded and self._executor.may_take_over(group, change)
 
     def _look_at_incident(self, group: Group, work: Coroutine[None, None, None]) -> None:
         """Report an incident beside; nothing waits for it."""
@@ -90,13 +89,6 @@ class Takeover(Part):
         is_confirmed = _note_role(group, timeline)
         timeline.outcome = Outcome.COMPLETED if is_confirmed else Outcome.INCOMPLETE
         self._observer.incident_closed(timeline)
-
-    @staticmethod
-    def _is_the_failovers(group: Group, record: BrokerGroupRecord, change: Change) -> bool:
-        """Whether the master that is fenced, or is to be told, is lost here too."""
-        master = record.granted_master_id
-        lost = master is None or not group.is_live(master)
-        return lost and change.phase in (Phase.FENCING, Phase.TELLING)
 
     async def _go_on(self, group: Group, change: Change) -> None:
         if await self._is_carried_out(group, change):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.controller.group import notes
-from brokergroup_operator.controller.group.commits import UnansweredWrite, UnansweredWrites, note_commit
+from brokergroup_operator.controller.group.commits import UnansweredWrite, UnansweredWrites
 from brokergroup_operator.controller.group.incidents import Incidents, awaited_steps, is_left_untold
 from brokergroup_operator.controller.group.own_changes import OwnChanges
 from brokergroup_operator.kube.errors import Backoff
@@ -34,7 +34,7 @@ from brokergroup_operator.records.store import (
     RecordUnavailableError,
     StoredRecord,
 )
-from controller_core.events import ChangeWritten, apply_events
+from controller_core import events
 from controller_core.liveness import HeartbeatTable
 from controller_core.requests import ElectMaster
 from controller_core.step import step
@@ -438,10 +438,10 @@ class Group:
         change = after.change if after is not None else None
         if not decision.changed or change is None or not self.changes.is_over_here(change):
             return decision
-        end = ChangeWritten(change=change.told if self.has_untold_incident else None)
+        end = events.ChangeWritten(change=change.told if self.has_untold_incident else None)
         if end.change == change:
             return decision
-        return replace(decision, events=(*decision.events, end), record=apply_events(after, (end,)))
+        return replace(decision, events=(*decision.events, end), record=events.apply_events(after, (end,)))
 
     @property
     def has_untold_incident(self) -> bool:
@@ -534,15 +534,29 @@ class Group:
         if now is not None and (was is None or was.key != now.key or (now.is_decided and not was.is_decided)):
             self.changes.wrote(now)
         if self.record is not None:
-            note_commit(
-                self.key,
-                self.changes,
-                self.recovery,
-                self._observer,
-                before=before,
-                after=self.record,
-                decision=decision,
-            )
+            self._note_commit(before, self.record, decision)
+
+    def _note_commit(self, before: BrokerGroupRecord | None, after: BrokerGroupRecord, decision: Decision) -> None:
+        """Note what a durable decision of this plane means beside the record, and notify observers."""
+        was_master = before.granted_master_id if before is not None else None
+        if after.granted_master_id is not None:
+            self.changes.masterless(None)
+        elif was_master is not None:
+            self.changes.masterless(time.monotonic())
+        self._observer.record_changed(self.key, before, after, decision.why)
+        for event in decision.events:
+            match event:
+                case events.SeatsLost():
+                    if was_master in event.broker_ids:
+                        self.recovery.deposed()
+                    for broker_id in sorted(event.broker_ids):
+                        self._observer.seat_lost(self.key, broker_id, decision.why)
+                case events.EpochFloorRaised():
+                    self._observer.epoch_floor_raised(self.key, event.epoch, decision.why)
+                case events.BrokerAdopted():
+                    self._observer.broker_adopted(self.key, event.replica.broker_id)
+                case events.MasterElected():
+                    self.recovery.elected()
 
     async def stop(self) -> None:
         """Wait for the decisions under way: none is cut off."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -34,12 +33,9 @@ def masterless_timeline(group: Group, record: BrokerGroupRecord) -> FailoverTime
     lost = record.master_broker_id
     if lost is not None and record.master_process_lost:
         group.crash_loops.master_lost(lost, record.master_epoch, asyncio.get_running_loop().time())
-    timeline = new_timeline(group, record, lost, Trigger.MASTERLESS)
-    timeline.evidence.append(
-        f"a new process of master {lost} registered" if lost is not None else "the group has no master"
-    )
+    evidence = f"a new process of master {lost} registered" if lost is not None else "the group has no master"
+    timeline = new_timeline(group, record, lost, Trigger.MASTERLESS, evidence)
     timeline.last_sign_of_life_seconds = group.changes.masterless_since_seconds
-    timeline.reach(Step.DETECTED, time.monotonic())
     return timeline
 
 
@@ -122,13 +118,9 @@ def trigger_now(group: Group, trigger: Trigger) -> Trigger:
     return Trigger.WOKEN if group.waking.wakes and trigger is not Trigger.REQUESTED else trigger
 
 
-def switchover_timeline(group: Group, record: BrokerGroupRecord, master: int, cause: Cause) -> FailoverTimeline:
-    """Return the timeline of a switchover that begins now: its master lives."""
-    begun = new_timeline(group, record, master, Trigger.REQUESTED)
-    return replace(begun, kind=Kind.SWITCHOVER, planned_cause=cause, last_sign_of_life_seconds=None)
-
-
-def new_timeline(group: Group, record: BrokerGroupRecord, master: int | None, trigger: Trigger) -> FailoverTimeline:
+def new_timeline(
+    group: Group, record: BrokerGroupRecord, master: int | None, trigger: Trigger, *evidence: str
+) -> FailoverTimeline:
     """Return an incident that begins now.
 
     The last sign of life of a waking group's master does not count: it ended on purpose.
@@ -145,6 +137,8 @@ def new_timeline(group: Group, record: BrokerGroupRecord, master: int | None, tr
         from_broker_id=master,
         epoch_before=record.master_epoch,
         started_at_unix_seconds=time.time(),
+        evidence=list(evidence),
         last_sign_of_life_seconds=entry.last_seen_seconds if entry is not None else None,
         facts=group.binding.member_facts.get(master or 0, {}),
+        steps={Step.DETECTED: time.monotonic()},
     )
