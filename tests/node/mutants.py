@@ -92,9 +92,9 @@ MUTANTS = {
         "every pod that believes in a loss tells of it, and only the one that reconciles writes the status",
         (
             Edit(
-                "operator/brokergroup_operator/controller/group/timelines.py",
+                "operator/brokergroup_operator/controller/group/incidents.py",
                 "    timeline.outcome = Outcome.CANCELLED\n",
-                "    return finish(group, timeline, observer, Outcome.CANCELLED)\n",
+                "    return finish(group, timeline, Outcome.CANCELLED)\n",
             ),
             Edit(
                 "operator/brokergroup_operator/cli/operator_process.py",

@@ -21,16 +21,12 @@ from brokergroup_operator.controller.change.fencing import FenceOutcome
 from brokergroup_operator.controller.detect.master_watch import Suspicion
 from brokergroup_operator.controller.directory.places import process_address
 from brokergroup_operator.controller.group import election_premises as premises
-from brokergroup_operator.controller.group import timelines
+from brokergroup_operator.controller.group import incidents
 from brokergroup_operator.controller.group.commits import decided_at_last
 from brokergroup_operator.controller.group.group import PremiseGoneError
 from brokergroup_operator.controller.peers.services import Part
 from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step, Trigger
-from brokergroup_operator.records.store import (
-    RecordCorruptError,
-    RecordRefusedError,
-    RecordStoreError,
-)
+from brokergroup_operator.records.store import RecordCorruptError, RecordRefusedError, RecordStoreError
 from controller_core.change import Commit, Fence
 from controller_core.decision import ControllerCode
 from controller_core.holdings import epoch_seen_above
@@ -185,11 +181,11 @@ class Failover(Part):
             # without a winner would cost another epoch.
             return now is not None and now.granted_master_id is None and self._someone_can_lead(group, now)
 
-        await self._fail_over(_Attempt(group, timelines.masterless_timeline(group, record), premise))
+        await self._fail_over(_Attempt(group, incidents.masterless_timeline(group, record), premise))
 
     async def _elect_for_deaf(self, group: Group, record: BrokerGroupRecord, master: int) -> None:
         evidence = f"broker {master} says that it is no master, and takes no epoch that it is told"
-        timeline = timelines.new_timeline(group, record, master, Trigger.MASTERLESS, evidence)
+        timeline = incidents.new_timeline(group, record, master, Trigger.MASTERLESS, evidence)
         self._observer.master_lost(timeline)
         another = ElectMaster(passed_over=frozenset({master}))
         await self._fail_over(_Attempt(group, timeline, _still_master(record, master), another))
@@ -217,7 +213,7 @@ class Failover(Part):
         """Decide; if the group had lost its master, the answer ends an incident."""
         record = group.record
         # For the incident, if the store does not answer this write and only the plan shows what it was.
-        cause = timelines.trigger_now(group, Trigger.MASTERLESS)
+        cause = incidents.trigger_now(group, Trigger.MASTERLESS)
         wanted = replace(wanted, plan=self._executor.plan(_kind(group, None), cause))
 
         def premise(now: BrokerGroupRecord | None) -> bool:
@@ -227,15 +223,14 @@ class Failover(Part):
             decision = await group.decide(wanted, premise=premise)
             _answered_at_once(group, decision)
             return decision
-        timeline = timelines.masterless_timeline(group, record)
+        timeline = incidents.masterless_timeline(group, record)
         if premises.may_have_acting_masters(group, record):
             acting = await self._recovery.acting_masters(group)
             wanted = replace(wanted, incumbent=next(iter(acting), None))
         decision = await group.decide(premises.but_the_unsteady(group, wanted), timeline=timeline, premise=premise)
         _answered_at_once(group, decision)
         if decision.changed and decision.code == ControllerCode.SUCCESS and decision.record is not None:
-            timelines.note_election(timeline, decision)
-            self._observer.master_committed(timeline)
+            incidents.note_election(group, timeline, decision)
             timeline.reach(Step.NOTIFIED, time.monotonic())
             group.changes.found(timeline)
             group.open_incident(timeline)
@@ -248,7 +243,7 @@ class Failover(Part):
         if record is None or group.master_change is not None:
             raise PremiseGoneError(f"group {group.key}: a change of master is under way")
         evidence = f"broker {wanted.broker_id} was asked for by a person"
-        timeline = timelines.new_timeline(group, record, record.master_broker_id, Trigger.REQUESTED, evidence)
+        timeline = incidents.new_timeline(group, record, record.master_broker_id, Trigger.REQUESTED, evidence)
         timeline.last_sign_of_life_seconds = group.changes.masterless_since_seconds
         attempt = _Attempt(group, timeline, lambda now: now is not None and now.granted_master_id is None, wanted)
         self._start(group, self._fail_over(attempt))
@@ -275,7 +270,7 @@ class Failover(Part):
         if not verdict.certain and self._is_fenced_by_another(group):
             await asyncio.sleep(self._settings.no_successor_pause_seconds)
             return
-        timeline = timelines.new_timeline(group, record, master, verdict.trigger, *verdict.evidence)
+        timeline = incidents.new_timeline(group, record, master, verdict.trigger, *verdict.evidence)
         group.changes.begins(timeline)
         group.changed()
         self._observer.master_lost(timeline)
@@ -329,7 +324,7 @@ class Failover(Part):
             self._refused(group, timeline, error)
             return
         if change is None:
-            timelines.withdraw(group, timeline, self._observer, "another plane is at it")
+            incidents.withdraw(group, timeline, "another plane is at it")
             return
         timeline.change_id = change.id
         outcome: list[FenceOutcome] = []
@@ -433,8 +428,7 @@ class Failover(Part):
         group.changes.accepted()
         if decision.code != ControllerCode.SUCCESS or decision.record is None:
             return False
-        timelines.note_election(timeline, decision)
-        self._observer.master_committed(timeline)
+        incidents.note_election(group, timeline, decision)
         return True
 
     # ---- how it ended
@@ -447,32 +441,30 @@ class Failover(Part):
         except PremiseGoneError:
             # Another plane, or the brokers themselves, were faster; they also tell the members.
             group.changes.leave_alone(1.0)
-            timelines.withdraw(group, timeline, self._observer, "another plane, or the brokers themselves, were faster")
+            incidents.withdraw(group, timeline, "another plane, or the brokers themselves, were faster")
             return
         except (RecordRefusedError, RecordCorruptError) as error:
             self._refused(group, timeline, error)
             return
         if course is not None and course.lost:
-            timelines.withdraw(group, timeline, self._observer, "another plane took the change over")
+            incidents.withdraw(group, timeline, "another plane took the change over")
         elif attempt.decision is None:
             timeline.evidence.append("the master was heard again")
-            timelines.withdraw(
-                group, timeline, self._observer, "the master was heard again, or another plane was faster"
-            )
+            incidents.withdraw(group, timeline, "the master was heard again, or another plane was faster")
         elif attempt.decision.code != ControllerCode.SUCCESS or attempt.decision.record is None:
             self._nobody(attempt, attempt.decision)
         else:
-            timelines.finish(group, timeline, self._observer, Outcome.INCOMPLETE if course is None else None)
+            incidents.finish(group, timeline, Outcome.INCOMPLETE if course is None else None)
 
     def _nobody(self, attempt: _Attempt, decision: Decision) -> None:
         group, timeline = attempt.group, attempt.timeline
         # A group that is being deleted loses its members one by one: no incident.
         if _is_persons(attempt.wanted):
-            timelines.finish(group, timeline, self._observer, Outcome.CANCELLED)
+            incidents.finish(group, timeline, Outcome.CANCELLED)
         elif decision.code == ControllerCode.CONTROLLER_MASTER_STILL_EXIST or group.is_leaving:
-            timelines.withdraw(group, timeline, self._observer, decision.why)
+            incidents.withdraw(group, timeline, decision.why)
         else:
-            timelines.finish(group, timeline, self._observer, Outcome.NO_ELIGIBLE_REPLICA)
+            incidents.finish(group, timeline, Outcome.NO_ELIGIBLE_REPLICA)
             # This incident ends here; the time without a master goes on, and belongs to the failover that finds the next one.
             group.incidents.close()
             group.changes.masterless(max(timeline.steps.values()))
@@ -486,7 +478,7 @@ class Failover(Part):
             error=str(error),
             pause_seconds=pause_seconds,
         )
-        timelines.withdraw(group, timeline, self._observer, f"the record store refuses it: {error}")
+        incidents.withdraw(group, timeline, f"the record store refuses it: {error}")
 
 
 def _answered_at_once(group: Group, decision: Decision) -> None:

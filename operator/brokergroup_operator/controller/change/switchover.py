@@ -25,8 +25,7 @@ from brokergroup_operator.controller.directory.places import hosts_of_links, lev
 from brokergroup_operator.controller.group import election_premises as premises
 from brokergroup_operator.controller.group.commits import decided_at_last
 from brokergroup_operator.controller.group.group import PremiseGoneError
-from brokergroup_operator.controller.group.incidents import is_unclean
-from brokergroup_operator.controller.group.timelines import finish, new_timeline, note_election, withdraw
+from brokergroup_operator.controller.group.incidents import finish, is_unclean, new_timeline, note_election, withdraw
 from brokergroup_operator.controller.peers.broker_calls import FENCING_MIN_IN_SYNC_REPLICAS, BrokerCallError
 from brokergroup_operator.controller.peers.services import Part, is_running
 from brokergroup_operator.observe.group_view import (
@@ -245,14 +244,14 @@ class Switchover(Part):
             is_over = change is None or isinstance(error, BrokerCallError) or not group.is_live(old)
             is_nothing = is_over and timeline.planned_cause is Cause.DRAIN
             if is_nothing or self._is_anothers(group, timeline):
-                withdraw(group, timeline, self._observer, str(error))
+                withdraw(group, timeline, str(error))
             else:
-                finish(group, timeline, self._observer, Outcome.CANCELLED)
+                finish(group, timeline, Outcome.CANCELLED)
             raise SwitchoverFailedError(f"group {group.key}: switchover given up: {error}") from error
         if lost:
-            withdraw(group, timeline, self._observer, "another plane took the change over")
+            withdraw(group, timeline, "another plane took the change over")
         else:
-            finish(group, timeline, self._observer)
+            finish(group, timeline)
 
     async def _begin_quieting(self, group: Group, record: BrokerGroupRecord, run: _Run, address: str) -> Change:
         """Step 1: write the plan with the old master's minimum."""
@@ -359,8 +358,7 @@ class Switchover(Part):
         decision = await decided_at_last(while_quiet, key=group.key, waits="election")
         if decision.code != ControllerCode.SUCCESS or decision.record is None:
             raise SwitchoverFailedError(decision.why)
-        note_election(timeline, decision)
-        self._observer.master_committed(timeline)
+        note_election(group, timeline, decision)
         return decision
 
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.controller.group.election_premises import unheard_members
-from brokergroup_operator.controller.group.incidents import has_incident
-from brokergroup_operator.controller.group.timelines import finish, timeline_of, withdraw
+from brokergroup_operator.controller.group.incidents import finish, has_incident, timeline_of, withdraw
 from brokergroup_operator.controller.peers.services import Part, dial
 from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step
 from brokergroup_operator.records.store import RecordStoreError
@@ -105,10 +104,10 @@ class Takeover(Part):
         course = self._executor.course_of(group, taken, takes_over=True, timeline=timeline)
         await self._executor.run(course)
         if timeline is not None and course.lost:
-            withdraw(group, timeline, self._observer, "another plane took the change over")
+            withdraw(group, timeline, "another plane took the change over")
         elif timeline is not None:
             _note_role(group, timeline)
-            finish(group, timeline, self._observer)
+            finish(group, timeline)
 
     async def _is_carried_out(self, group: Group, change: Change) -> bool:
         """Whether the plane that the change names still listens: it may wait for a broker that is slow to change its role."""

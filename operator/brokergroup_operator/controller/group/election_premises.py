@@ -47,7 +47,6 @@ def process_lost(group: Group, master: int) -> bool:
 
 
 def members_leaving(group: Group) -> frozenset[int]:
-    """Return the members whose pods are being deleted."""
     return _members_at(group, group.pods.leaving_hosts) | members_removed(group)
 
 

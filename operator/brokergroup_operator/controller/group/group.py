@@ -117,7 +117,6 @@ class Group:
 
     @property
     def key(self) -> GroupKey:
-        """The BrokerGroup's namespace and name."""
         return self.binding.key
 
     @property
@@ -137,7 +136,6 @@ class Group:
 
     @property
     def granted_master_id(self) -> int | None:
-        """The master by the copy of the record."""
         return self.record.granted_master_id if self.record is not None else None
 
     @property
@@ -146,11 +144,9 @@ class Group:
         return self._copy_is_good
 
     def live(self) -> dict[int, LiveReplica]:
-        """Return the members that are alive now."""
         return self.table.live(asyncio.get_running_loop().time())
 
     def is_live(self, broker_id: int) -> bool:
-        """Whether this member is alive now."""
         entry = self.table.entry(broker_id)
         return entry is not None and entry.alive(asyncio.get_running_loop().time())
 
@@ -229,7 +225,6 @@ class Group:
         self.gone = False
 
     def undeclared(self) -> None:
-        """The BrokerGroup is gone from the directory."""
         self.gone = True
 
     async def first_report(self, broker_id: int, timeout_seconds: float) -> None:
@@ -266,11 +261,9 @@ class Group:
             self._registering[broker_id] -= 1
 
     def is_registering(self, broker_id: int) -> bool:
-        """Whether a new process of this member is being registered now."""
         return self._registering[broker_id] > 0
 
     def silent_for_seconds(self, broker_id: int) -> float:
-        """Return how long this member has not been heard here."""
         return asyncio.get_running_loop().time() - self.last_heard_seconds(broker_id)
 
     def last_heard_seconds(self, broker_id: int) -> float:

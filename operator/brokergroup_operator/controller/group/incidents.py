@@ -1,22 +1,28 @@
 """Changes of master as incidents: when one begins, what ends it, and which plane reports it.
 
-An incident stays open until enough members are in sync to acknowledge a write and what is watched of the recovery
-(`upkeep/recovery_watch.py`) was seen or given up, or until its age limit. Its change stays in the record until then: the plane
-that goes on with the change, or supersedes it, reports the incident under the same id. It may be reported twice; readers of the
-logs merge by id.
+A timeline is created when a change begins, is found or is taken over. Its incident stays open until enough members are in sync
+to acknowledge a write and what is watched of the recovery (`upkeep/recovery_watch.py`) was seen or given up, or until its age
+limit. Its change stays in the record until then: the plane that goes on with the change, or supersedes it, reports the incident
+under the same id. It may be reported twice; readers of the logs merge by id.
 """
 
 from __future__ import annotations
 
+import asyncio
+import datetime as dt
 import time
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step
+import structlog
+
+from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
+from controller_core.change import MOVES_A_LIVING_MASTER
 from controller_core.events import ChangeWritten, MasterElected
 from controller_core.plan import ChangeKind
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.directory.group_directory import GroupBinding
+    from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.group.own_changes import OwnChanges
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.observe.observer import Observer
@@ -24,15 +30,139 @@ if TYPE_CHECKING:
     from controller_core.model import BrokerGroupRecord
     from controller_core.plan import Change
 
+log = structlog.get_logger(__name__)
+
 # Outcomes that a late confirmation by the new master turns into COMPLETED.
 _OPEN_OUTCOMES = frozenset({Outcome.RUNNING, Outcome.INCOMPLETE})
+
+
+# The timelines: created, noted, ended.
+
+
+def masterless_timeline(group: Group, record: BrokerGroupRecord) -> FailoverTimeline:
+    """Return the incident of a group that was found without a master, from the time when it had none."""
+    lost = record.master_broker_id
+    if lost is not None and record.master_process_lost:
+        group.crash_loops.master_lost(lost, record.master_epoch, asyncio.get_running_loop().time())
+    evidence = f"a new process of master {lost} registered" if lost is not None else "the group has no master"
+    timeline = new_timeline(group, record, lost, Trigger.MASTERLESS, evidence)
+    timeline.last_sign_of_life_seconds = group.changes.masterless_since_seconds
+    return timeline
+
+
+def withdraw(group: Group, timeline: FailoverTimeline, why: str) -> None:
+    """End a change of master in which this plane committed nothing: no incident. The plane that did commit reports the change."""
+    timeline.outcome = Outcome.CANCELLED
+    log.info(f"{timeline.kind.value} withdrawn", group=str(group.key), why=why, evidence=timeline.evidence)
+    group.changes.begins(None)
+    group.incidents.observer.failover_withdrawn(timeline)
+    group.changed()
+
+
+def finish(group: Group, timeline: FailoverTimeline, outcome: Outcome | None = None) -> None:
+    """End a change of master of this plane. Without `outcome`, by whether the new master has confirmed its role."""
+    told = Outcome.COMPLETED if Step.ROLE_CHANGED in timeline.steps else Outcome.INCOMPLETE
+    timeline.outcome = told if outcome is None else outcome
+    group.changes.ended(timeline)
+    group.open_incident(timeline)
+    log.info(
+        f"{timeline.kind.value} ended",
+        group=str(group.key),
+        outcome=timeline.outcome.value,
+        trigger=timeline.trigger.value,
+        steps=timeline.milliseconds(),
+        to=timeline.to_broker_id,
+        epoch=timeline.epoch_after,
+    )
+    group.incidents.observer.master_changed(timeline)
+    group.changed()
+
+
+def timeline_of(group: Group, change: Change) -> FailoverTimeline:
+    """Return the incident of a change that another plane began, as far as the plan shows it."""
+    timeline = FailoverTimeline(
+        group=group.key,
+        cluster_name=group.binding.cluster_name,
+        broker_name=group.binding.broker_name,
+        kind=Kind.SWITCHOVER if change.kind in MOVES_A_LIVING_MASTER else Kind.FAILOVER,
+        trigger=_trigger(change),
+        from_broker_id=change.from_broker_id,
+        epoch_before=change.before.master_epoch if change.before is not None else 0,
+        started_at_unix_seconds=_unix_seconds(change.started_at),
+        change_id=change.id,
+        evidence=[f"taken over from {change.carried_out_by}", *([change.cause] if change.cause else [])],
+        unfenced=change.unfenced,
+        facts=group.binding.member_facts.get(change.from_broker_id or 0, {}),
+    )
+    timeline.to_broker_id, timeline.epoch_after = change.to_broker_id, change.epoch
+    if change.cause in set(Cause):
+        timeline.planned_cause = Cause(change.cause)
+    age_seconds = max(0.0, time.time() - timeline.started_at_unix_seconds)
+    timeline.reach(Step.DETECTED, time.monotonic() - age_seconds)
+    return timeline
+
+
+def _trigger(change: Change) -> Trigger:
+    if change.kind in MOVES_A_LIVING_MASTER or change.kind is ChangeKind.ELECT:
+        return Trigger.REQUESTED
+    return Trigger(change.cause) if change.cause in set(Trigger) else Trigger.MASTERLESS
+
+
+def _unix_seconds(text: str) -> float:
+    try:
+        return dt.datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return time.time()
+
+
+def note_election(group: Group, timeline: FailoverTimeline, decision: Decision) -> None:
+    assert decision.record is not None
+    timeline.to_broker_id = decision.record.master_broker_id
+    timeline.epoch_after = decision.record.master_epoch
+    timeline.change_id = decision.record.change_id
+    timeline.unclean = is_unclean(decision)
+    group.incidents.observer.master_committed(timeline)
+
+
+def trigger_now(group: Group, trigger: Trigger) -> Trigger:
+    """Return the trigger of a change of master: the master of a waking group was not lost."""
+    return Trigger.WOKEN if group.waking.wakes and trigger is not Trigger.REQUESTED else trigger
+
+
+def new_timeline(
+    group: Group, record: BrokerGroupRecord, master: int | None, trigger: Trigger, *evidence: str
+) -> FailoverTimeline:
+    """Return an incident that begins now.
+
+    The last sign of life of a waking group's master does not count: it ended on purpose.
+    """
+    trigger = trigger_now(group, trigger)
+    was_lost = trigger is not Trigger.WOKEN
+    entry = group.table.entry(master) if master is not None and was_lost else None
+    return FailoverTimeline(
+        group=group.key,
+        cluster_name=record.cluster_name,
+        broker_name=record.broker_name,
+        kind=Kind.FAILOVER,
+        trigger=trigger,
+        from_broker_id=master,
+        epoch_before=record.master_epoch,
+        started_at_unix_seconds=time.time(),
+        evidence=list(evidence),
+        last_sign_of_life_seconds=entry.last_seen_seconds if entry is not None else None,
+        facts=group.binding.member_facts.get(master or 0, {}),
+        steps={Step.DETECTED: time.monotonic()},
+    )
+
+
+# The open incident of a group.
 
 
 class Incidents:
     """The open incident of one group, if there is one."""
 
     def __init__(self, observer: Observer) -> None:
-        self._observer = observer
+        self.observer = observer
         self._open: FailoverTimeline | None = None
         self._awaited: frozenset[Step] = frozenset()
         self._told_of: int | None = None
@@ -48,7 +178,6 @@ class Incidents:
 
     @property
     def is_open(self) -> bool:
-        """Whether one waits for its end."""
         return self._open is not None
 
     def has(self, change_id: int) -> bool:
@@ -70,7 +199,7 @@ class Incidents:
         self._open, self._told_of = None, timeline.change_id
         if timeline.outcome is Outcome.RUNNING:
             timeline.outcome = Outcome.INCOMPLETE
-        self._observer.incident_closed(timeline)
+        self.observer.incident_closed(timeline)
 
     def moved_by_another(self, was: BrokerGroupRecord | None, now: BrokerGroupRecord | None) -> None:
         """Another plane wrote the record. If it took the change over, it reports the incident, and this plane does not.
@@ -83,7 +212,7 @@ class Incidents:
         if before is not None and before.id == timeline.change_id and before.goes_on_in(now.change):
             if now.change is not None and now.change.carried_out_by != before.carried_out_by:
                 self._open = None
-                self._observer.failover_withdrawn(timeline)
+                self.observer.failover_withdrawn(timeline)
             return
         if _is_elected_after(timeline, now):
             self.close()
@@ -95,7 +224,7 @@ class Incidents:
         if timeline is not None and timeline.outcome in _OPEN_OUTCOMES and timeline.epoch_after == epoch:
             timeline.reach(Step.ROLE_CHANGED, time.monotonic())
             timeline.outcome = Outcome.COMPLETED
-            self._observer.master_changed(timeline)
+            self.observer.master_changed(timeline)
 
     def in_sync(self) -> None:
         """A write can be acknowledged again, as far as the set goes."""

@@ -96,7 +96,6 @@ class ActingNotes:
     deposed_in_office: bool = False
 
     def elected(self) -> None:
-        """Another master is in the record."""
         self.acting, self.deposed_in_office = (), False
 
     def deposed(self) -> None:
@@ -119,7 +118,6 @@ class PodNotes:
     reported_dead: set[int] = field(default_factory=set)
 
     def take(self, directory: GroupDirectory, key: GroupKey) -> None:
-        """Note which pods are being deleted."""
         self.leaving_hosts, self.removed_hosts = directory.leaving_hosts(key), directory.removed_hosts(key)
 
     def died(self, broker_id: int) -> None:
@@ -268,7 +266,6 @@ class Losses:
         return min(FIRST_PENALTY_SECONDS * 2.0 ** (self.count - 2), LONGEST_PENALTY_SECONDS)
 
     def is_penalised(self, now_seconds: float) -> bool:
-        """Whether it is passed over now."""
         return now_seconds - self.last_seconds < self.penalty_seconds()
 
     def again(self, now_seconds: float, epoch: int) -> Losses:

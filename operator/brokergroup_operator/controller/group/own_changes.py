@@ -107,7 +107,6 @@ class OwnChanges:
         return pause_seconds
 
     def accepted(self) -> None:
-        """The store took a change."""
         self._refusals.reset()
 
     async def wait_for_end(self, timeout_seconds: float) -> None:
@@ -127,7 +126,6 @@ class OwnChanges:
         self.found(timeline)
 
     def found(self, timeline: FailoverTimeline) -> None:
-        """This is the latest timeline of its kind."""
         if timeline.kind is Kind.SWITCHOVER:
             self.last_switchover = timeline
         else:
@@ -145,7 +143,6 @@ class OwnChanges:
         return MappingProxyType(self._told)
 
     def has_answered(self, broker_id: int, epoch: int) -> None:
-        """A member has answered 1008."""
         self._told[broker_id] = epoch
 
     def new_process(self, broker_id: int) -> None:
@@ -168,7 +165,6 @@ class OwnChanges:
         self._written_here = change.key
 
     def wrote_it(self, change: Change) -> bool:
-        """Whether this process wrote that change into the record."""
         return change.key == self._written_here
 
     def elected(self, change: Change | None) -> bool:
@@ -188,7 +184,6 @@ class OwnChanges:
         return change.key == self._over
 
     def saw(self, change: Change | None) -> None:
-        """The record has this change, or none."""
         if change != self._seen[0]:
             self._seen = (change, self._now)
 
