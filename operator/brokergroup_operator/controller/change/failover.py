@@ -425,14 +425,7 @@ class Failover(Part):
             timelines.withdraw(group, timeline, "another plane, or the brokers themselves, were faster")
             return
         except (RecordRefusedError, RecordCorruptError) as error:
-            pause_seconds = group.changes.refused()
-            log.error(
-                "the record store refuses the election: tried again later",
-                group=str(group.key),
-                error=str(error),
-                pause_seconds=pause_seconds,
-            )
-            timelines.withdraw(group, timeline, f"the record store refuses it: {error}")
+            self._refused(group, timeline, error)
             return
         if course is not None and course.lost:
             timelines.withdraw(group, timeline, "another plane took the change over")
@@ -457,6 +450,15 @@ class Failover(Part):
             group.incidents.close()
             group.incidents.masterless(max(timeline.steps.values()))
             group.changed()
+
+    def _refused(self, group: Group, timeline: FailoverTimeline, error: RecordStoreError) -> None:
+        log.error(
+            "the record store refuses the election: tried again later",
+            group=str(group.key),
+            error=str(error),
+            pause_seconds=group.changes.refused(),
+        )
+        timelines.withdraw(group, timeline, f"the record store refuses it: {error}")
 
 
 def _still_master(record: BrokerGroupRecord, master: int) -> Premise:
