@@ -80,15 +80,15 @@ class Failover(Part):
         record = group.record
         if record is None or not group.changes.may_begin() or group.is_leaving or group.holdings.epoch_jump is not None:
             return
-        if record.granted_master_id is None:
+        if (master := record.granted_master_id) is None:
             if self._watch.is_warm(group) and self._someone_can_lead(group, record):
-                self._start(group, self._elect_for_masterless(group))
+                self._start(group, self._elect_for_masterless(group, record))
             return
-        if group.waking.wakes and not self._is_awake(group, record, record.granted_master_id):
+        if group.waking.wakes and not self._is_awake(group, record, master):
             return
-        suspicion = self._watch.suspect(group, record, record.granted_master_id)
+        suspicion = self._watch.suspect(group, record, master)
         if suspicion is not None:
-            self._start(group, self._replace(group, record.granted_master_id, suspicion), looks_first=True)
+            self._start(group, self._replace(group, record, master, suspicion), looks_first=True)
 
     async def settle(self, group: Group, timeout_seconds: float) -> None:
         """Wait, at most this long, until the group has a living master or none; begin a failover if one is needed."""
@@ -146,9 +146,8 @@ class Failover(Part):
         """
         if self._someone_can_lead(group, record, besides=master):
             return False
-        return group.binding.ephemeral or (
-            group.silent_for_seconds(master) < self._settings.no_successor_patience_seconds
-        )
+        patience_seconds = self._settings.no_successor_patience_seconds
+        return group.binding.ephemeral or group.silent_for_seconds(master) < patience_seconds
 
     def replace_deaf(self, group: Group, record: BrokerGroupRecord, master: int) -> bool:
         """Begin to elect another member for a master that denies its role and ignores 1008; return False if no other can lead.
@@ -162,10 +161,7 @@ class Failover(Part):
 
     # ---- the ways in
 
-    async def _elect_for_masterless(self, group: Group) -> None:
-        record = group.record
-        assert record is not None
-
+    async def _elect_for_masterless(self, group: Group, record: BrokerGroupRecord) -> None:
         def premise(now: BrokerGroupRecord | None) -> bool:
             # Asked again at the decision: the report that led here may be of a process that has ended since, and an election
             # without a winner would cost another epoch.
@@ -252,9 +248,7 @@ class Failover(Part):
             raise PremiseGoneError(f"group {group.key}: the record has moved on, or is older than the brokers")
         return timeline, attempt.decision
 
-    async def _replace(self, group: Group, master: int, suspicion: Suspicion) -> None:
-        record = group.record
-        assert record is not None
+    async def _replace(self, group: Group, record: BrokerGroupRecord, master: int, suspicion: Suspicion) -> None:
         verdict = await self._watch.corroborate(group, record, master, suspicion)
         if verdict is None or group.is_leaving:
             return

@@ -308,8 +308,7 @@ class Switchover(Part):
                 hosts = hosts_of_links(group.binding, record, record.replicas)
                 level = level_members(hosts, premises.live_members(group, record), status)
                 # A requested target must have caught up itself, if it is in the SyncStateSet.
-                wanted = election.broker_id if election.designate_elect else None
-                if level is None or wanted not in record.sync_state_set - level:
+                if level is None or election.designated not in record.sync_state_set - level:
                     is_open = run.planned and not election.designate_elect
                     behind = record.replicas.keys() - level if level is not None and is_open else frozenset[int]()
                     return replace(election, passed_over=election.passed_over | behind)
@@ -329,8 +328,7 @@ class Switchover(Part):
                 now is not None
                 and now.change is not None
                 and (now.change.id, now.change.carried_out_by) == (change.id, change.carried_out_by)
-                and now.master_epoch == run.record.master_epoch
-                and now.granted_master_id == run.record.granted_master_id
+                and (now.master_epoch, now.granted_master_id) == (run.record.master_epoch, run.record.granted_master_id)
                 and not (run.planned and is_unclean(step(now, election, group.live(), group.settings)))
             )
 

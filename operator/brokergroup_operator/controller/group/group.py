@@ -136,7 +136,6 @@ class Group:
 
     @property
     def granted_master_id(self) -> int | None:
-        """The master by the copy of the record."""
         return self.record.granted_master_id if self.record is not None else None
 
     def live(self) -> dict[int, LiveReplica]:
@@ -219,7 +218,6 @@ class Group:
         self.gone = False
 
     def undeclared(self) -> None:
-        """The BrokerGroup is gone from the directory."""
         self.gone = True
 
     @property
@@ -252,7 +250,6 @@ class Group:
         return self._registering[broker_id] > 0
 
     def silent_for_seconds(self, broker_id: int) -> float:
-        """Return how long this member has not been heard here."""
         return asyncio.get_running_loop().time() - self.last_heard_seconds(broker_id)
 
     def last_heard_seconds(self, broker_id: int) -> float:
@@ -499,15 +496,16 @@ class Group:
 
     def _note_commit(self, before: BrokerGroupRecord | None, after: BrokerGroupRecord, decision: Decision) -> None:
         """Note what a durable decision of this plane means beside the record, and notify observers."""
+        was_master = before.granted_master_id if before is not None else None
         if after.granted_master_id is not None:
             self.incidents.masterless(None)
-        elif before is not None and before.granted_master_id is not None:
+        elif was_master is not None:
             self.incidents.masterless(time.monotonic())
         self.observer.record_changed(self.key, before, after, decision.why)
         for event in decision.events:
             match event:
                 case events.SeatsLost():
-                    if before is not None and before.granted_master_id in event.broker_ids:
+                    if was_master in event.broker_ids:
                         self.recovery.deposed()
                     for broker_id in sorted(event.broker_ids):
                         self.observer.seat_lost(self.key, broker_id, decision.why)
