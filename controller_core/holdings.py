@@ -150,9 +150,8 @@ def joining_mark(record: BrokerGroupRecord, replica: LiveReplica) -> Mark:
 def election_marks(record: BrokerGroupRecord, winner: LiveReplica, eligible: frozenset[int]) -> tuple[Mark, ...]:
     """Return the marks after an election: the winner keeps its own, all others with a seat get the lowest of all."""
     holders = [mark_of(record.replicas[one]) for one in sorted(record.seats) if one in record.replicas]
-    own = (
-        mark_of(record.replicas[winner.broker_id]) if winner.broker_id in record.seats else lowest(winner.broker_id, [])
-    )
+    seat = record.replicas.get(winner.broker_id) if winner.broker_id in record.seats else None
+    own = mark_of(seat) if seat is not None else Mark(winner.broker_id)
     if winner.epoch >= record.master_epoch:
         own = highest(own, told_mark(winner))
     least = lowest(winner.broker_id, holders)

@@ -39,7 +39,6 @@ class HeartbeatEntry(NamedTuple):
     `mark` is what its heartbeats prove that it holds (`told_mark`).
     """
 
-    broker_id: int
     replica: LiveReplica
     connection_id: int | None
     last_seen_seconds: float
@@ -90,7 +89,6 @@ class HeartbeatTable:
         timeout_seconds = self.timeout_seconds if timeout_seconds is None else timeout_seconds
         demanded, demanded_seconds, seen = self._held_to(entry, told.broker_id, now_seconds)
         self._entries[told.broker_id] = HeartbeatEntry(
-            broker_id=told.broker_id,
             replica=replica,
             connection_id=connection_id,
             last_seen_seconds=now_seconds,
@@ -134,7 +132,6 @@ class HeartbeatTable:
         if entry is None:
             replica = LiveReplica(broker_id=broker_id, address=address, fresh=not self._is_bereft)
             self._entries[broker_id] = HeartbeatEntry(
-                broker_id=broker_id,
                 replica=replica,
                 connection_id=connection_id,
                 last_seen_seconds=now_seconds,
@@ -171,12 +168,12 @@ class HeartbeatTable:
 
     def connection_closed(self, now_seconds: float, connection_id: int) -> tuple[int, ...]:
         """Return every replica that was alive and is not any more because this connection carried its heartbeats."""
-        lost = [entry for entry in self._entries.values() if entry.connection_id == connection_id]
-        for entry in lost:
-            self._entries[entry.broker_id] = entry._replace(connection_id=None)
+        lost = {one: entry for one, entry in self._entries.items() if entry.connection_id == connection_id}
+        for broker_id, entry in lost.items():
+            self._entries[broker_id] = entry._replace(connection_id=None)
         if lost:
             self.ask_anew()
-        return tuple(sorted(entry.broker_id for entry in lost if entry.alive(now_seconds)))
+        return tuple(sorted(one for one, entry in lost.items() if entry.alive(now_seconds)))
 
     def live(self, now_seconds: float) -> dict[int, LiveReplica]:
         """Return the living replicas by broker id: what `step` wants to know."""
@@ -265,9 +262,9 @@ class HeartbeatTable:
 
     def _remember(self, entry: HeartbeatEntry | None) -> None:
         """Keep what the entry says, if it was told as a member, before another entry replaces it."""
-        held = self._held.get(entry.broker_id) if entry is not None and entry.told_as_member else None
+        held = self._held.get(entry.mark.broker_id) if entry is not None and entry.told_as_member else None
         if entry is not None and held is not None:
-            self._held[entry.broker_id] = highest(held, entry.mark)
+            self._held[held.broker_id] = highest(held, entry.mark)
 
     def _held_to(
         self, before: HeartbeatEntry | None, broker_id: int, now_seconds: float
