@@ -52,8 +52,8 @@ MUTANTS = {
     "restore-early": Mutant(
         "the old master acknowledges again before the commit is known",
         f"{CONTROLLER}/change/switchover.py",
-        "            await self._still_quiet(address)\n",
-        "            await self._calls.set_min_in_sync_replicas(address, change.restore.min_in_sync_replicas)\n",
+        "            await self._still_quiet(run.address)\n",
+        "            await self._calls.set_min_in_sync_replicas(run.address, change.restore.min_in_sync_replicas)\n",
         found_by=5,
     ),
     "no-quiet": Mutant(

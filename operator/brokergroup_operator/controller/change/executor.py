@@ -131,7 +131,7 @@ class Executor(Part):
         """No change is under way: tell these members what the record says, in order."""
         await self.run(Course(group, None, epoch=record.master_epoch, due=due))
 
-    async def run(self, course: Course) -> None:
+    async def run(self, course: Course) -> Course:
         """Carry a course out until it is settled; raise the error of a hand. The rest goes on beside the caller."""
         task = self.courses.start(self._run(course), f"rmq:change {course.group.key}")
         settled = asyncio.create_task(course.settled.wait())
@@ -143,6 +143,7 @@ class Executor(Part):
             raise course.error
         if task.done():
             task.result()
+        return course
 
     async def stop(self) -> None:
         """Write the ends that are due; leave the changes under way to the next process."""

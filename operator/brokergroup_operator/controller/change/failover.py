@@ -347,7 +347,7 @@ class Failover(Part):
         course = self._executor.course_of(group, change, hands={Fence: fence, Commit: elect}, timeline=timeline)
         course.acting = frozenset()
         course.may_not_elect_before_seconds = self._pod_fence_is_over(group, master)
-        await self._to_its_end(attempt, self._run(course))
+        await self._to_its_end(attempt, self._executor.run(course))
 
     async def _begin_fencing(
         self, group: Group, record: BrokerGroupRecord, master: int, timeline: FailoverTimeline
@@ -402,11 +402,7 @@ class Failover(Part):
             return None
         course = self._executor.course_of(attempt.group, record.change, timeline=attempt.timeline)
         course.acting = frozenset(attempt.acting) - {record.master_broker_id}
-        return await self._run(course)
-
-    async def _run(self, course: Course) -> Course:
-        await self._executor.run(course)
-        return course
+        return await self._executor.run(course)
 
     async def _elected(self, attempt: _Attempt) -> bool:
         """Commit the election; while the store is away this waits for it, because nothing else can help the group.
@@ -459,7 +455,7 @@ class Failover(Part):
     def _nobody(self, attempt: _Attempt, decision: Decision) -> None:
         group, timeline = attempt.group, attempt.timeline
         # A group that is being deleted loses its members one by one: no incident.
-        if _is_persons(attempt.wanted):
+        if attempt.wanted is not None and attempt.wanted.designate_elect:
             incidents.finish(group, timeline, Outcome.CANCELLED)
         elif decision.code == ControllerCode.CONTROLLER_MASTER_STILL_EXIST or group.is_leaving:
             incidents.withdraw(group, timeline, decision.why)
@@ -493,12 +489,8 @@ def _still_master(record: BrokerGroupRecord, master: int) -> Premise:
     return lambda now: now is not None and (now.master_broker_id, now.master_epoch) == (master, record.master_epoch)
 
 
-def _is_persons(wanted: ElectMaster | None) -> bool:
-    return wanted is not None and wanted.designate_elect
-
-
 def _kind(group: Group, wanted: ElectMaster | None) -> ChangeKind:
-    if _is_persons(wanted):
+    if wanted is not None and wanted.designate_elect:
         return ChangeKind.ELECT
     record = group.record
     recovers = record is not None and premises.may_have_acting_masters(group, record)

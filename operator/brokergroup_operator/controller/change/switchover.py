@@ -73,10 +73,15 @@ class MetadataCheck(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Run:
     """One switchover under way. `planned`: only a member that holds every acknowledged message may win."""
 
+    group: Group
+    # As it was when it began, with the old master and its address.
+    record: BrokerGroupRecord
+    old: int
+    address: str
     election: ElectMaster
     decided: asyncio.Future[Decision]
     timeline: FailoverTimeline
@@ -202,16 +207,22 @@ class Switchover(Part):
             raise SwitchoverRefusedError(
                 f"group {group.key}: {trial.why}: whoever is not in sync is never made master of a living group"
             )
+        if (address := record.address_of(from_broker_id)) is None:
+            raise SwitchoverRefusedError(f"group {group.key}: the address of broker {from_broker_id} is not known")
         timeline = new_timeline(group, record, from_broker_id, Trigger.REQUESTED)
         timeline.kind, timeline.planned_cause, timeline.last_sign_of_life_seconds = Kind.SWITCHOVER, cause, None
         run = _Run(
+            group=group,
+            record=record,
+            old=from_broker_id,
+            address=address,
             election=election,
             decided=asyncio.get_running_loop().create_future(),
             timeline=timeline,
             drain_seconds=min(drain_seconds, self._settings.drain_deadline_seconds),
             planned=planned,
         )
-        task = asyncio.create_task(self._run(group, record, run), name=f"rmq:switchover {group.key}")
+        task = asyncio.create_task(self._run(run), name=f"rmq:switchover {group.key}")
         group.changes.run(task, lambda done: self._ended(group, done, run.decided))
         return run
 
@@ -225,23 +236,19 @@ class Switchover(Part):
                 log.error("switchover not finished, the keeper does the rest", group=str(group.key), error=repr(error))
         group.changed()
 
-    async def _run(self, group: Group, record: BrokerGroupRecord, run: _Run) -> None:
-        timeline = run.timeline
-        old = timeline.from_broker_id
-        address = record.address_of(old)
-        if old is None or address is None:
-            raise SwitchoverRefusedError(f"group {group.key}: the address of broker {old} is not known")
+    async def _run(self, run: _Run) -> None:
+        group, timeline = run.group, run.timeline
         group.changes.begins(timeline)
         self._observer.master_lost(timeline)
-        group.configuration.changed(old)
+        group.configuration.changed(run.old)
         change: Change | None = None
         try:
-            change = await self._begin_quieting(group, record, run, address)
-            lost = await self._carry_out(group, record, run, change, address)
+            change = await self._begin_quieting(run)
+            lost = await self._carry_out(run, change)
         except (BrokerCallError, SwitchoverFailedError, RecordStoreError, PremiseGoneError) as error:
             # A drain that has not begun to quiet the master is nothing to tell of: it is tried again, or a failover comes first.
             # If the master does not answer any more, the failover reports it: its pod is going.
-            is_over = change is None or isinstance(error, BrokerCallError) or not group.is_live(old)
+            is_over = change is None or isinstance(error, BrokerCallError) or not group.is_live(run.old)
             is_nothing = is_over and timeline.planned_cause is Cause.DRAIN
             if is_nothing or self._is_anothers(group, timeline):
                 withdraw(group, timeline, str(error))
@@ -253,45 +260,39 @@ class Switchover(Part):
         else:
             finish(group, timeline)
 
-    async def _begin_quieting(self, group: Group, record: BrokerGroupRecord, run: _Run, address: str) -> Change:
+    async def _begin_quieting(self, run: _Run) -> Change:
         """Step 1: write the plan with the old master's minimum."""
         timeline = run.timeline
-        previous = await self._calls.min_in_sync_replicas(address)
+        previous = await self._calls.min_in_sync_replicas(run.address)
         if previous is None or previous == FENCING_MIN_IN_SYNC_REPLICAS:
-            previous = group.binding.settings.min_in_sync_replicas
-        old = timeline.from_broker_id or 0
+            previous = run.group.binding.settings.min_in_sync_replicas
         kind = ChangeKind.DRAIN if timeline.planned_cause is Cause.DRAIN else ChangeKind.SWITCHOVER
         plan = self._executor.plan(kind, timeline.planned_cause, started_at=timeline.started_at)
-        restore = Restore(broker_id=old, min_in_sync_replicas=previous)
-        wanted = replace(plan, phase=Phase.QUIETING, from_broker_id=old, restore=restore)
-        decision = await group.decide(BeginChange(change=wanted, master_epoch=record.master_epoch))
+        restore = Restore(broker_id=run.old, min_in_sync_replicas=previous)
+        wanted = replace(plan, phase=Phase.QUIETING, from_broker_id=run.old, restore=restore)
+        decision = await run.group.decide(BeginChange(change=wanted, master_epoch=run.record.master_epoch))
         if decision.code != ControllerCode.SUCCESS or decision.record is None or decision.record.change is None:
             raise SwitchoverFailedError(decision.why)
         timeline.change_id = decision.record.change_id
         return decision.record.change
 
-    async def _carry_out(
-        self, group: Group, record: BrokerGroupRecord, run: _Run, change: Change, address: str
-    ) -> bool:
+    async def _carry_out(self, run: _Run, change: Change) -> bool:
         """Run the course; return whether another plane took the change over."""
-        drained = run
 
         async def quiet() -> bool:
-            await self._calls.set_min_in_sync_replicas(address, FENCING_MIN_IN_SYNC_REPLICAS)
+            await self._calls.set_min_in_sync_replicas(run.address, FENCING_MIN_IN_SYNC_REPLICAS)
             return True
 
         async def level() -> bool:
-            nonlocal drained
-            drained = await self._drained(group, record, run, address)
+            await self._drain(run)
             return True
 
         async def commit() -> bool:
-            decision = await self._commit(group, record, drained, change, address)
-            run.decided.set_result(decision)
+            run.decided.set_result(await self._commit(run, change))
             return True
 
         hands = {Quiet: quiet, Level: level, Commit: commit}
-        course = self._executor.course_of(group, change, hands=hands, timeline=run.timeline)
+        course = self._executor.course_of(run.group, change, hands=hands, timeline=run.timeline)
         course.acting = frozenset()
         await self._executor.run(course)
         if not run.decided.done():
@@ -312,33 +313,32 @@ class Switchover(Part):
         if found not in (None, FENCING_MIN_IN_SYNC_REPLICAS):
             raise SwitchoverFailedError(f"{address} acknowledges again: its minInSyncReplicas was set to {found}")
 
-    async def _drained(self, group: Group, record: BrokerGroupRecord, run: _Run, address: str) -> _Run:
-        """Step 3: return the run with only members left to win that have caught up."""
+    async def _drain(self, run: _Run) -> None:
+        """Step 3: wait; only members that have caught up are left to win."""
+        group, record = run.group, run.record
         clock = asyncio.get_running_loop().time
         deadline_seconds = clock() + run.drain_seconds
         while clock() < deadline_seconds:
-            status = await self._calls.ha_status(address)
+            status = await self._calls.ha_status(run.address)
             in_sync = [link for link in status.ha_connection_info if link.in_sync]
             if in_sync and all(link.diff == 0 for link in in_sync):
                 hosts = hosts_of_links(group.binding, record, record.replicas)
                 level = level_members(hosts, premises.live_members(group, record), status)
                 # A target in the SyncStateSet must have caught up.
                 if level is None or run.election.designated not in record.sync_state_set - level:
-                    if level is None or run.election.designate_elect or not run.planned:
-                        return run
-                    behind = record.replicas.keys() - level
-                    return replace(run, election=replace(run.election, passed_over=run.election.passed_over | behind))
+                    if level is not None and run.planned and not run.election.designate_elect:
+                        behind = record.replicas.keys() - level
+                        run.election = replace(run.election, passed_over=run.election.passed_over | behind)
+                    return
             await asyncio.sleep(DRAIN_POLL_SECONDS)
-        raise SwitchoverFailedError(f"slaves of {address} not level within {run.drain_seconds:g} s")
+        raise SwitchoverFailedError(f"slaves of {run.address} not level within {run.drain_seconds:g} s")
 
-    async def _commit(
-        self, group: Group, record: BrokerGroupRecord, run: _Run, change: Change, address: str
-    ) -> Decision:
+    async def _commit(self, run: _Run, change: Change) -> Decision:
         """Step 4: commit, provided that the master is unchanged and the target is still eligible.
 
         Retried until the store says whether the write has arrived.
         """
-        timeline = run.timeline
+        group, record, timeline = run.group, run.record, run.timeline
         election = replace(run.election, plan=self._executor.plan(change.kind, change.cause))
 
         def premise(now: BrokerGroupRecord | None) -> bool:
@@ -352,7 +352,7 @@ class Switchover(Part):
             )
 
         async def while_quiet() -> Decision:
-            await self._still_quiet(address)
+            await self._still_quiet(run.address)
             return await group.decide(election, timeline=timeline, premise=premise)
 
         decision = await decided_at_last(while_quiet, key=group.key, waits="election")
