@@ -379,7 +379,7 @@ class Failover(Part):
         own = process_address(group.binding, address, group.addresses.channel_hosts.get(master))
         if own is None:
             how = f"nothing was heard from broker {master} here, so it is not known which pod at {address} was its"
-            return FenceOutcome(confirmed=False, how=how)
+            return FenceOutcome(confirmed=False, how=how, untouched=True)
         assert self._fencer is not None
         return await self._fencer.fence(
             group.binding, master, own, deadline_seconds=group.binding.fence_timeout_seconds
