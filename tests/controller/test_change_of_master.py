@@ -275,7 +275,7 @@ def _unanswered(epoch: int) -> tuple[UnansweredWrite, StoredRecord]:
     """Return an election whose write got no answer, and the store's record after the write arrived."""
     before = BrokerGroupRecord(broker_name=NAME, cluster_name="c", master_epoch=epoch)
     after = BrokerGroupRecord(broker_name=NAME, cluster_name="c", master_epoch=epoch + 1)
-    request = ElectMaster(broker_name=NAME)
+    request = ElectMaster()
     refused = step(before, request, {}, STRICT)
     write = UnansweredWrite(request, before, replace(refused, record=after), "ours")
     return write, StoredRecord(record=after, version="2", uid="u", write_id="ours")
@@ -288,7 +288,7 @@ def test_it_is_found_once_and_told_once() -> None:
     assert writes.take(write.request, stored.record) is None, "the store has not been read yet"
     assert writes.find(stored) is write
     assert writes.find(stored) is None
-    assert writes.take(ElectMaster(broker_name="another"), stored.record) is None
+    assert writes.take(ElectMaster(broker_id=9), stored.record) is None
     assert writes.take(write.request, stored.record) is write.decision
     assert writes.take(write.request, stored.record) is None
 

@@ -28,7 +28,6 @@ from brokergroup_operator.kube.client import KubernetesApi
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, NODES, SECRETS, Resource
 from brokergroup_operator.records.store import GroupKey
-from controller_core.settings import Adoption
 from tests.controller.cluster import (
     ADDRESS,
     HOST,
@@ -85,7 +84,6 @@ def test_what_a_group_wants_of_its_elections_reaches_the_controller() -> None:
     assert settings.election_priorities == {2: 0, 3: 5}
     assert not settings.may_be_master(2)
     assert (settings.election_policy, settings.expected_replicas) == ("most-data", 5)
-    assert settings.adoption is Adoption.KNOWN_REQUESTERS
     assert settings.accepted_epoch == 0
 
 

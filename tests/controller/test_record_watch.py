@@ -72,7 +72,7 @@ async def test_a_refusal_from_the_copy_counts_only_once_the_record_was_read_for_
     plane, before = await known_group(store, record)
     await store.commit(KEY, replace(record, sync_state_set_epoch=2), before)
     wanted = AlterSyncStateSet(
-        broker_name="bn", master_broker_id=1, master_epoch=1, sync_state_set=frozenset({1}), sync_state_set_epoch=2
+        master_broker_id=1, master_epoch=1, sync_state_set=frozenset({1}), sync_state_set_epoch=2
     )
     decision = await group_of(plane).decide(wanted, linearizable=False)
     # The copy finds the set epoch too high; the record accepts it, but no member is alive here.

@@ -40,6 +40,7 @@ from brokergroup_operator.observe.group_view import (
     GroupSnapshot,
 )
 from brokergroup_operator.observe.observer import Observer
+from brokergroup_operator.observe.timeline import Kind
 from brokergroup_operator.records.store import RecordStoreError
 from rocketmq_remoting.address import WILDCARDS
 
@@ -216,10 +217,10 @@ class ControllerPlane(GroupVerbs):
             record=group.record,
             live=group.live(),
             writable=group.writable,
-            in_progress=group.changes.in_progress,
+            in_progress=group.incidents.in_progress,
             is_changing=group.is_changing,
-            last_failover=group.changes.last_failover,
-            last_switchover=group.changes.last_switchover,
+            last_failover=group.incidents.last.get(Kind.FAILOVER),
+            last_switchover=group.incidents.last.get(Kind.SWITCHOVER),
             epoch_jump=group.holdings.epoch_jump,
             unlinked=group.links.unlinked & group.live().keys() if group.granted_master_id is not None else frozenset(),
             lost_links={one: lost for one, lost in group.links.lost.items() if group.is_live(one)},

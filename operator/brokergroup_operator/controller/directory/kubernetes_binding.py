@@ -30,7 +30,7 @@ from brokergroup_operator.kube.pods import host_ips, pod_ips
 from brokergroup_operator.kube.reflector import ObjectKey, key_of
 from brokergroup_operator.observe.timeline import OUT_OF_MEMORY_WORD
 from brokergroup_operator.records.store import GroupKey
-from controller_core.settings import Adoption, ControllerSettings
+from controller_core.settings import ControllerSettings
 from rocketmq_remoting.address import (
     heard_address,
     host_of,
@@ -114,7 +114,6 @@ def _settings_of(spec: BrokerGroupSpec, *, up_to_epoch: int) -> ControllerSettin
         election_policy=spec.failover.election_policy,
         expected_replicas=spec.replicas,
         accepted_epoch=up_to_epoch,
-        adoption=Adoption.KNOWN_REQUESTERS,
     )
 
 

@@ -6,7 +6,7 @@ Each part names the module that writes it; all others read. A field that two mod
 
 from __future__ import annotations
 
-import asyncio
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rocketmq_remoting.address import host_of, one_spelling
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Collection, Mapping
 
     from brokergroup_operator.controller.directory.group_directory import GroupDirectory
@@ -96,7 +97,6 @@ class ActingNotes:
     deposed_in_office: bool = False
 
     def elected(self) -> None:
-        """Another master is in the record."""
         self.acting, self.deposed_in_office = (), False
 
     def deposed(self) -> None:
@@ -142,7 +142,6 @@ class MemberNotes:
         self._regular_heartbeat_seconds = regular_heartbeat_seconds
         self._last_beat_seconds: dict[int, float] = {}
         self._regular: set[int] = set()
-        self._first_reports: dict[int, asyncio.Future[None]] = {}
 
     def beats_regularly(self, broker_id: int, now_seconds: float) -> bool:
         """Whether this heartbeat belongs to a regular row of them; until then silence means little.
@@ -155,17 +154,6 @@ class MemberNotes:
         if last_seconds is not None and now_seconds - last_seconds <= self._regular_heartbeat_seconds:
             self._regular.add(broker_id)
         return broker_id in self._regular
-
-    def reported(self, broker_id: int) -> None:
-        """A heartbeat says what this member holds: requests that wait for that go on."""
-        waiting = self._first_reports.pop(broker_id, None)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(None)
-
-    async def first_report(self, broker_id: int, timeout_seconds: float) -> None:
-        """Wait for its next heartbeat; at most this long."""
-        reported = self._first_reports.setdefault(broker_id, asyncio.get_running_loop().create_future())
-        await asyncio.wait([reported], timeout=timeout_seconds)
 
     def new_process(self, broker_id: int) -> None:
         """It registered: what was noted of its former process does not count any more."""
@@ -249,7 +237,6 @@ class AddressNotes:
         return known
 
     def heard_from(self, broker_id: int, host: str) -> None:
-        """A heartbeat, or a registration, of the member came from this host."""
         self.channel_hosts[broker_id] = host
 
 
@@ -267,16 +254,15 @@ class Losses:
             return 0.0
         return min(FIRST_PENALTY_SECONDS * 2.0 ** (self.count - 2), LONGEST_PENALTY_SECONDS)
 
-    def is_penalised(self, now_seconds: float) -> bool:
-        """Whether it is passed over now."""
-        return now_seconds - self.last_seconds < self.penalty_seconds()
-
     def again(self, now_seconds: float, epoch: int) -> Losses:
         """Return the losses with one more; an epoch counts once, however often its loss is noticed."""
         if epoch == self.last_epoch:
             return self
         quiet_seconds = now_seconds - self.last_seconds - self.penalty_seconds()
         return Losses(1 if quiet_seconds > FORGIVEN_AFTER_SECONDS else self.count + 1, now_seconds, epoch)
+
+
+NO_LOSSES = Losses(0, -math.inf, -1)
 
 
 @dataclass(slots=True)
@@ -292,11 +278,9 @@ class CrashLoops:
 
     def master_lost(self, broker_id: int, epoch: int, now_seconds: float) -> None:
         """The process that was master of this epoch has ended, and no one asked it to."""
-        before = self._losses.get(broker_id)
-        self._losses[broker_id] = (
-            before.again(now_seconds, epoch) if before is not None else Losses(1, now_seconds, epoch)
-        )
+        self._losses[broker_id] = self._losses.get(broker_id, NO_LOSSES).again(now_seconds, epoch)
 
     def penalised(self, now_seconds: float) -> frozenset[int]:
         """Return the replicas to be passed over now, if another one can lead."""
-        return frozenset(one for one, losses in self._losses.items() if losses.is_penalised(now_seconds))
+        losses = self._losses.items()
+        return frozenset(one for one, its in losses if now_seconds - its.last_seconds < its.penalty_seconds())

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -97,7 +97,6 @@ class DeniedMasters(Part):
 
     async def _raise(self, group: Group, record: BrokerGroupRecord, master: int) -> None:
         wanted = RenewMaster(
-            broker_name=record.broker_name,
             broker_id=master,
             master_epoch=record.master_epoch,
             epochs=group.binding.settings.max_epoch_jump,
@@ -317,13 +316,9 @@ class Links(Part):
         doubt.cures += 1
         master = record.master_broker_id
         assert master is not None
+        plan = self._executor.plan(ChangeKind.CURE, f"broker {broker_id} hangs on a wrong link")
         request = RenewMaster(
-            broker_name=record.broker_name,
-            broker_id=master,
-            master_epoch=record.master_epoch,
-            epochs=2,
-            slave=broker_id,
-            plan=self._executor.plan(ChangeKind.CURE, f"broker {broker_id} hangs on a wrong link"),
+            broker_id=master, master_epoch=record.master_epoch, epochs=2, plan=replace(plan, slave=broker_id)
         )
         try:
             decision = await group.decide(request)

@@ -295,7 +295,7 @@ class Canary(Part):
 def _is_changing(group: Group) -> bool:
     """Whether this plane changes the master, or did and the first acknowledged message after it is not known yet."""
     recovering = group.incidents.recovering
-    return group.changes.in_progress is not None or (recovering is not None and Step.FIRST_ACK in recovering[1])
+    return group.incidents.in_progress is not None or (recovering is not None and Step.FIRST_ACK in recovering[1])
 
 
 def _message(broker_name: str) -> RemotingCommand:

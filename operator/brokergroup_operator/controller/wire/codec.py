@@ -50,7 +50,6 @@ def decode_alter_sync_state_set(command: RemotingCommand) -> AlterSyncStateSet:
     header = protocol.AlterSyncStateSetRequestHeader.decode(command.ext_fields)
     body = protocol.SyncStateSetBody.decode(command.body)
     return AlterSyncStateSet(
-        broker_name=header.broker_name or "",
         master_broker_id=header.master_broker_id,
         master_epoch=header.master_epoch,
         sync_state_set=body.sync_state_set,
@@ -61,12 +60,7 @@ def decode_alter_sync_state_set(command: RemotingCommand) -> AlterSyncStateSet:
 def decode_elect_master(command: RemotingCommand) -> ElectMaster:
     """1002."""
     header = protocol.ElectMasterRequestHeader.decode(command.ext_fields)
-    return ElectMaster(
-        cluster_name=header.cluster_name,
-        broker_name=header.broker_name,
-        broker_id=header.broker_id,
-        designate_elect=header.designate_elect,
-    )
+    return ElectMaster(broker_id=header.broker_id, designate_elect=header.designate_elect)
 
 
 def decode_register_broker(command: RemotingCommand) -> RegisterBroker:
@@ -89,7 +83,6 @@ def decode_clean_broker_data(command: RemotingCommand) -> CleanBrokerData:
     """1011."""
     header = protocol.CleanBrokerDataRequestHeader.decode(command.ext_fields)
     return CleanBrokerData(
-        cluster_name=header.cluster_name or "",
         broker_name=header.broker_name or "",
         broker_controller_ids_to_clean=header.broker_controller_ids_to_clean,
         is_clean_living_broker=header.is_clean_living_broker,
@@ -156,10 +149,10 @@ _HEADERS: Mapping[type[Answer], type[ExtFieldsHeader]] = {
 """1011 has no header; 1006 is written for many groups at once; what the controller asks itself never travels."""
 
 
-def _payload(answer: Answer) -> tuple[dict[str, str] | None, bytes | None]:
+def _payload(answer: Answer | None) -> tuple[dict[str, str] | None, bytes | None]:
     """Return header and body. An answer has its header's fields by their names."""
-    kind = _HEADERS.get(type(answer))
-    if kind is None:
+    kind = _HEADERS.get(type(answer)) if answer is not None else None
+    if answer is None or kind is None:
         return None, None
     return _filled(kind, answer).encode(), _body(answer)
 
