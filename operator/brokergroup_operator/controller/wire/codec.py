@@ -89,7 +89,7 @@ def encode_decision(command: RemotingCommand, decision: answers.Decision) -> Rem
     return command.answer(int(decision.code), remark=decision.remark, ext_fields=ext_fields, body=body)
 
 
-_HEADERS: Mapping[type[answers.Answer], type[ExtFieldsHeader]] = {
+_HEADERS: Mapping[type[object], type[ExtFieldsHeader]] = {
     answers.AlterSyncStateSetAnswer: protocol.AlterSyncStateSetResponseHeader,
     answers.ElectMasterAnswer: protocol.ElectMasterResponseHeader,
     answers.RegisterBrokerAnswer: protocol.RegisterBrokerToControllerResponseHeader,
@@ -97,14 +97,14 @@ _HEADERS: Mapping[type[answers.Answer], type[ExtFieldsHeader]] = {
     answers.GetNextBrokerIdAnswer: protocol.GetNextBrokerIdResponseHeader,
     answers.ApplyBrokerIdAnswer: protocol.ApplyBrokerIdResponseHeader,
 }
-"""1011 has no header; 1006 is written for many groups at once; what the controller asks itself never travels."""
+"""1011 has no header; 1006 is written for many groups at once; the operator's own requests do not come over the wire."""
 
 
 def _filled(kind: type[Part], answer: object, **more: object) -> Part:
     return kind(**{name: getattr(answer, name) for name in kind.__struct_fields__ if name not in more}, **more)
 
 
-def _body(answer: answers.Answer) -> bytes | None:
+def _body(answer: object) -> bytes | None:
     match answer:
         case answers.ElectMasterAnswer(sync_state_set=frozenset() as sync_state_set):
             members = None
