@@ -8,13 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.controller.directory.group_directory import (
-    Credentials,
-    MemberGone,
-    Peer,
-    PodPlace,
-    SignaturePolicy,
-)
+from brokergroup_operator.api.brokergroup import Signature
+from brokergroup_operator.controller.directory.group_directory import MemberGone, Peer, PodPlace
 from brokergroup_operator.controller.directory.kubernetes_binding import (
     NodePlace,
     binding_of,
@@ -29,6 +24,7 @@ from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, NODES, SECRETS, Resource
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import Adoption
+from rocketmq_remoting.signature import Credentials
 from tests.controller.cluster import (
     ADDRESS,
     HOST,
@@ -455,13 +451,13 @@ async def test_the_secret_of_a_group_is_its_credentials(cluster: Cluster) -> Non
         cluster.api, implementation="Java", nameServers=["ns:9876"], security={"signature": "Required", **OF_KEYS}
     )
     binding = await eventually(lambda: (found := cluster.directory.binding(ORDERS)) and found.credentials and found)
-    assert binding.signature is SignaturePolicy.REQUIRED
+    assert binding.signature is Signature.REQUIRED
     assert binding.credentials == Credentials(access_key="orders", secret_key="correct horse")
     assert "correct horse" not in repr(binding)
     assert cluster.directory.find("orders") == binding
     await cluster.api.patch(BROKER_GROUPS, "orders", {"spec": {"security": None}}, namespace="default")
     await eventually(lambda: cluster.binding.credentials is None)
-    assert cluster.binding.signature is SignaturePolicy.ACCEPTED
+    assert cluster.binding.signature is Signature.ACCEPTED
 
 
 async def test_a_secret_that_comes_later_is_found_and_a_changed_one_is_read_when_the_group_changes(

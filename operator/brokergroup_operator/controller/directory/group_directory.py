@@ -11,27 +11,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from brokergroup_operator.api.brokergroup import Signature
 from brokergroup_operator.api.failover_fields import FailoverSpec
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
-from rocketmq_remoting.signature import Credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = [
-    "Credentials",
-    "FixedDirectory",
-    "GroupBinding",
-    "GroupDirectory",
-    "MemberGone",
-    "Peer",
-    "PodPlace",
-    "SignaturePolicy",
-]
+    from rocketmq_remoting.signature import Credentials
 
 # As of a BrokerGroup that does not say it.
 DEFAULT_FENCE_TIMEOUT_SECONDS = FailoverSpec().times.fence_milliseconds / 1000
@@ -39,17 +29,6 @@ LONGEST_NAME = 255
 MOST_GROUPS = 10_000
 # Of names that no broker has registered under: there is nothing to lose of the one that was not heard for longest.
 MOST_UNREGISTERED = 1_000
-
-
-class SignaturePolicy(Enum):
-    """What a group's controller requests must carry."""
-
-    DISABLED = "Disabled"
-    """Signatures are not checked: a caller is known by its pod's address, or not at all."""
-    ACCEPTED = "Accepted"
-    """A right signature makes the caller known; a wrong one is refused; without one the address decides."""
-    REQUIRED = "Required"
-    """Only signed requests are accepted, heartbeats included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +62,7 @@ class GroupBinding:
     deleting: bool = False
     # Only hibernated: it will be woken.
     hibernated: bool = False
-    signature: SignaturePolicy = SignaturePolicy.ACCEPTED
+    signature: Signature = Signature.ACCEPTED
     # The key with which the group's brokers sign (innerClientAuthenticationCredentials), and this plane its requests to them.
     credentials: Credentials | None = None
     # Any caller that reaches the port may speak for brokers that are no pods: RocketMQ's own way, for the standalone controller.

@@ -25,7 +25,7 @@ from brokergroup_operator.api.failover_fields import UncleanElection
 from brokergroup_operator.api.names import AnnotationError, accepted_epoch
 from brokergroup_operator.api.network_fields import Addressing
 from brokergroup_operator.api.pod_fence import trust_without_confirmation
-from brokergroup_operator.controller.directory.group_directory import GroupBinding, Peer, PodPlace, SignaturePolicy
+from brokergroup_operator.controller.directory.group_directory import GroupBinding, Peer, PodPlace
 from brokergroup_operator.kube.pods import host_ips, pod_ips
 from brokergroup_operator.kube.reflector import ObjectKey, key_of
 from brokergroup_operator.observe.timeline import OUT_OF_MEMORY_WORD
@@ -70,7 +70,7 @@ def binding_of(obj: JsonObject) -> GroupBinding:
         failover_delay_seconds=float(spec.failover.delay_seconds),
         deleting="deletionTimestamp" in obj["metadata"] or spec.maintenance.hibernated,
         hibernated=spec.maintenance.hibernated,
-        signature=SignaturePolicy(spec.security.signature.value),
+        signature=spec.security.signature,
         ha_port=spec.network.ha_port,
         translated=spec.network.addressing.has_member_services,
         ephemeral=spec.storage.ephemeral is not None,

@@ -29,7 +29,6 @@ from brokergroup_operator.api.durability import runs_as_learner
 from brokergroup_operator.api.pod_fence import kills_after_seconds
 from brokergroup_operator.controller.directory import kubernetes_binding as objects
 from brokergroup_operator.controller.directory.group_directory import (
-    Credentials,
     GroupBinding,
     GroupDirectory,
     MemberGone,
@@ -42,6 +41,7 @@ from brokergroup_operator.kube.pods import pod_ips
 from brokergroup_operator.kube.reflector import ObjectKey, Reflector, key_of
 from brokergroup_operator.kube.resources import BROKER_GROUPS, NODES, PODS, SECRETS
 from brokergroup_operator.records.store import GroupKey
+from rocketmq_remoting.signature import Credentials
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
