@@ -21,7 +21,8 @@ from brokergroup_operator.controller.access.authorization import (
     certificate_name_of,
     identify,
 )
-from brokergroup_operator.controller.directory.group_directory import GroupBinding, Peer
+from brokergroup_operator.controller.directory.group_directory import GroupBinding
+from brokergroup_operator.controller.directory.pods import Peer
 from brokergroup_operator.controller.settings import (
     AdminCredentials,
     AdminCredentialsError,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from brokergroup_operator.api.brokergroup import Signature
-from brokergroup_operator.controller.directory.group_directory import Peer
+from brokergroup_operator.controller.directory.pods import Peer
 from brokergroup_operator.controller.settings import KNOWN_BYTES, UNTIL_KNOWN_BYTES, PlaneSettings, SecuritySettings
 from brokergroup_operator.controller.standalone import StandaloneSettings, _for_all_alike
 from brokergroup_operator.records.store import GroupKey

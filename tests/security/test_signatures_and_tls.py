@@ -12,7 +12,8 @@ import pytest
 
 from brokergroup_operator.api.brokergroup import Signature
 from brokergroup_operator.controller.access.authorization import GUARDED
-from brokergroup_operator.controller.directory.group_directory import FixedDirectory, Peer
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory
+from brokergroup_operator.controller.directory.pods import Peer
 from brokergroup_operator.controller.peers.services import Planes
 from brokergroup_operator.controller.settings import AdminCredentials, PlaneSettings, SecuritySettings, open_client
 from rocketmq_remoting.client import RemotingClient

@@ -36,7 +36,8 @@ from rocketmq_remoting.signature import ACCESS_KEY, SIGNATURE, SignatureState, v
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from brokergroup_operator.controller.directory.group_directory import GroupBinding, Peer
+    from brokergroup_operator.controller.directory.group_directory import GroupBinding
+    from brokergroup_operator.controller.directory.pods import Peer
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.settings import SecuritySettings
     from brokergroup_operator.records.store import GroupKey

@@ -171,8 +171,7 @@ class Group:
     def rest(self, now_seconds: float, master: int, until_seconds: float = math.inf) -> None:
         """Nothing is to be done here until then. Look again sooner before the master's deadline, or when something changes."""
         entry = self.table.entry(master)
-        pods = self.pods
-        is_leaving = pods.reported_dead or pods.leaving_hosts
+        is_leaving = self.pods.reported_dead or self.binding.leaving_hosts
         busy = self.incidents.is_open or is_leaving or self.master_change or self.waking.wakes
         if entry is None or busy:
             return

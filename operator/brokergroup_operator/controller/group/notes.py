@@ -16,9 +16,7 @@ from rocketmq_remoting.address import host_of, one_spelling
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from brokergroup_operator.controller.directory.group_directory import GroupDirectory
     from brokergroup_operator.observe.group_view import LostLink, Silence
-    from brokergroup_operator.records.store import GroupKey
 
 FIRST_PENALTY_SECONDS = 60.0
 LONGEST_PENALTY_SECONDS = 960.0
@@ -112,15 +110,8 @@ class ActingNotes:
 class PodNotes:
     """What the directory says of the members' pods. Only its methods change it."""
 
-    # Where pods are that are being deleted; and of these, those that were removed by force.
-    leaving_hosts: frozenset[str] = frozenset()
-    removed_hosts: frozenset[str] = frozenset()
     # Members whose container was reported terminated while their connection still stood.
     reported_dead: set[int] = field(default_factory=set)
-
-    def take(self, directory: GroupDirectory, key: GroupKey) -> None:
-        """Note which pods are being deleted."""
-        self.leaving_hosts, self.removed_hosts = directory.leaving_hosts(key), directory.removed_hosts(key)
 
     def died(self, broker_id: int) -> None:
         """The directory reports that the member's container has ended."""
