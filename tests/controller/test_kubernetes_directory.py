@@ -157,6 +157,26 @@ async def test_a_group_waits_for_the_fence_that_was_told_the_longest_time(cluste
         await cluster.misses()
 
 
+async def test_the_fence_of_a_pod_that_was_removed_by_force_counts_until_the_pod_is_recreated(cluster: Cluster) -> None:
+    """The process may run on, on a node that is cut off, and only its own fence ends it."""
+    failover, network = {"heartbeatTimeoutMilliseconds": 1500}, {"addressing": "ServiceIP"}
+    await create_group(
+        cluster.api, implementation="Java", nameServers=["ns:9876"], version="5.5.0", failover=failover, network=network
+    )
+    told = {"FENCE_TIMEOUT": 4000, "FENCE_HEARTBEAT_TIMEOUT": 3000}
+    env = [{"name": f"{name}_MILLISECONDS", "value": str(milliseconds)} for name, milliseconds in told.items()]
+    learner = {names.ANNOTATION_LEARNER: "true"}
+    await create_pod(cluster.api, known_by=SERVICE, fence={"env": env}, annotations=learner)
+    await cluster.meets()
+    await delete_pod(cluster.api)
+    await eventually(lambda: cluster.binding.removed_places, what="the pod to be removed")
+    assert cluster.binding.pod_fence_seconds == 7.0
+    assert cluster.binding.settings.never_elect == {1}
+    await create_pod(cluster.api, address=SECOND, known_by=SERVICE)
+    await eventually(lambda: cluster.binding.pod_fence_seconds == 4.5, what="the pod to have been made anew")
+    assert cluster.binding.settings.never_elect == frozenset()
+
+
 # ---- Pods that are leaving
 
 

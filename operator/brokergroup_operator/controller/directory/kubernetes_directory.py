@@ -248,7 +248,8 @@ class KubernetesDirectory(GroupDirectory):
         if declared is None:
             return
         own = self.pods.of_group(key)
-        there = list(own.values())
+        # One that was removed by force may run on, so it counts until another takes its place; but nothing is reached through it.
+        there = [*self.pods.removed(key).values(), *own.values()]
         places = {
             name: at for name, pod in own.items() if (at := pods.place_of(pod)) and at.ip and not pods.is_over(pod)
         }
