@@ -4,9 +4,7 @@ Every plane answers every request and says of itself that it leads (1005). Two t
 store's compare-and-set. A request is decoded, decided in its group's turn, committed and answered; 1004 and 1006 are answered
 from the copy of the record.
 
-A death is noticed by a closed connection, by silence, or by a terminated container, and handled in `change/failover.py`.
-`upkeep/keeper.py` repeats role changes that were not confirmed; `change/takeover.py` goes on with changes that no plane carries
-out. Events and a tick wake both.
+The way from a dead master to the next is in docs/concepts/architecture.md. Events and a tick wake each step of it.
 """
 
 from __future__ import annotations
@@ -149,8 +147,7 @@ class ControllerPlane(GroupVerbs):
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
-        ended = (self._ticker, *(group.master_change for group in self._groups))
-        tasks = [task for task in ended if task is not None]
+        tasks = [task for task in (self._ticker, *(group.master_change for group in self._groups)) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -245,7 +242,7 @@ class ControllerPlane(GroupVerbs):
     def _member_gone(self, key: GroupKey, broker_id: int) -> None:
         group = self._groups.get(key)
         if group is not None and not self._stopping:
-            group.pods.died(broker_id)
+            group.members.died(broker_id)
             self._failover.look_at(group)
 
     def _members_leaving(self, key: GroupKey) -> None:

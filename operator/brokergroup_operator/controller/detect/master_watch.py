@@ -158,7 +158,7 @@ class MasterWatch(Part):
         self._ask_the_silent(group, record, master, entry)
         # A terminated container whose connection still stands: believed once heartbeats are missing too.
         silent_for_seconds = now_seconds - entry.last_seen_seconds
-        if master in group.pods.reported_dead and silent_for_seconds > self._settings.pause_threshold_seconds:
+        if master in group.members.reported_dead and silent_for_seconds > self._settings.pause_threshold_seconds:
             return Suspicion.REPORTED
         return None
 

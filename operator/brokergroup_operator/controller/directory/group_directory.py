@@ -159,7 +159,6 @@ class FixedDirectory(GroupDirectory):
         self._unregistered: dict[GroupKey, GroupBinding] = {}
 
     def bindings(self) -> list[GroupBinding]:
-        """Every brokerName with a registered broker, and those that were asked about last."""
         return [*self._bindings.values(), *self._unregistered.values()]
 
     def binding(self, key: GroupKey) -> GroupBinding | None:

@@ -1,10 +1,7 @@
 """The directory in Kubernetes: BrokerGroups say what is wanted, pods which process is at an address and which is dead.
 
 Both are local copies kept by watches, so they may be old. An address that no known pod has is looked up at the API before a new
-broker is refused a reservation. A container reported terminated stays evidence of that process's death.
-
-The Secret of a group's credentials and the zones of its nodes are read by name (`look_ups.py`). Reading nodes is an optional
-right: without it no zone is known.
+broker is refused a reservation. The Secret of a group's credentials and the zones of its nodes are read by name (`look_ups.py`).
 """
 
 from __future__ import annotations
@@ -155,9 +152,8 @@ class KubernetesDirectory(GroupDirectory):
                 found = (await self._all_peers()).get(host)
         except ApiError as error:
             log.warning("peer not looked up", host=host, error=str(error))
-            self._unknown_until_seconds[host] = now_seconds + self._look_up_backoff.next_seconds(
-                error.retry_after_seconds
-            )
+            pause_seconds = self._look_up_backoff.next_seconds(error.retry_after_seconds)
+            self._unknown_until_seconds[host] = now_seconds + pause_seconds
             return None
         self._look_up_backoff.reset()
         if found:

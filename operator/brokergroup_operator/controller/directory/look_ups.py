@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import structlog
@@ -32,23 +33,17 @@ CANNOT_GIVE = 500
 log = structlog.get_logger(__name__)
 
 
+@dataclass(kw_only=True, eq=False)
 class LookUps(Generic[Value]):
     """Values by `(namespace, name)`. `read` returns None for what is missing and raises `ApiError` if it cannot tell."""
 
-    def __init__(
-        self,
-        *,
-        wanted: Callable[[], Iterable[ObjectKey]],
-        read: Callable[[ObjectKey], Awaitable[Value | None]],
-        on_change: Callable[[ObjectKey], None],
-        refresh_seconds: float,
-        missing_seconds: float,
-    ) -> None:
-        self._wanted = wanted
-        self._read = read
-        self._on_change = on_change
-        self._refresh_seconds = refresh_seconds
-        self._missing_seconds = missing_seconds
+    wanted: Callable[[], Iterable[ObjectKey]]
+    read: Callable[[ObjectKey], Awaitable[Value | None]]
+    on_change: Callable[[ObjectKey], None]
+    refresh_seconds: float
+    missing_seconds: float
+
+    def __post_init__(self) -> None:
         self._values: dict[ObjectKey, Value | None] = {}
         # In the order in which they are read.
         self._asked: dict[ObjectKey, None] = {}
@@ -59,7 +54,6 @@ class LookUps(Generic[Value]):
         self._wake = asyncio.Event()
 
     def get(self, key: ObjectKey) -> Value | None:
-        """Return the value read last; None if there is none."""
         return self._values.get(key)
 
     def look_again(self, key: ObjectKey) -> None:
@@ -73,7 +67,7 @@ class LookUps(Generic[Value]):
 
     async def refresh(self) -> ApiUnavailableError | None:
         """Read every wanted one now, and forget the others. Return the error of an API that is away."""
-        wanted = set(self._wanted())
+        wanted = set(self.wanted())
         for known in (self._values, self._failed):
             for key in known.keys() - wanted:
                 del known[key]
@@ -83,14 +77,14 @@ class LookUps(Generic[Value]):
     async def run(self) -> None:
         """Read what is due, for ever; cancel the task to stop."""
         clock = asyncio.get_running_loop().time
-        refresh_at_seconds, missing_at_seconds = clock() + self._refresh_seconds, clock() + self._missing_seconds
+        refresh_at_seconds, missing_at_seconds = clock() + self.refresh_seconds, clock() + self.missing_seconds
         backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         while True:
             if clock() >= missing_at_seconds:
-                missing_at_seconds = clock() + self._missing_seconds
-                self._ask({key for key in self._wanted() if self._values.get(key) is None})
+                missing_at_seconds = clock() + self.missing_seconds
+                self._ask({key for key in self.wanted() if self._values.get(key) is None})
             if clock() >= refresh_at_seconds:
-                refresh_at_seconds = clock() + self._refresh_seconds
+                refresh_at_seconds = clock() + self.refresh_seconds
                 away = await self.refresh()
             else:
                 away = await self._read_due()
@@ -131,12 +125,12 @@ class LookUps(Generic[Value]):
     async def _try(self, key: ObjectKey) -> ApiUnavailableError | None:
         """Read one; return the error of an API that is away or cannot give it."""
         try:
-            value = await self._read(key)
+            value = await self.read(key)
         except ApiError as error:
             log.warning("not read, what was known of it stays in force", what="/".join(key), error=str(error))
             return error if isinstance(error, ApiUnavailableError) else None
         changed = key not in self._values or self._values[key] != value
         self._values[key] = value
         if changed:
-            self._on_change(key)
+            self.on_change(key)
         return None

@@ -49,7 +49,6 @@ def only(peers: Collection[Peer]) -> Peer | None:
 
 
 def label_of(obj: JsonObject, name: str) -> str:
-    """Return the value of a label, or the empty text."""
     return str((obj["metadata"].get("labels") or {}).get(name, ""))
 
 
@@ -60,7 +59,6 @@ def peer_of(pod: JsonObject) -> Peer:
 
 
 def broker_id_of(pod: JsonObject) -> int | None:
-    """Return the broker id of the pod; None for a pod that is no member of a group."""
     label, group = label_of(pod, names.LABEL_BROKER_ID), label_of(pod, names.LABEL_BROKER_GROUP)
     if label.isascii() and label.isdecimal() and label != "0":
         return int(label)
@@ -95,7 +93,6 @@ def has_ip_of(pod: JsonObject, address: str) -> bool:
 
 
 def node_of(pod: JsonObject) -> str:
-    """Return the node where it runs, or the empty text."""
     return str((pod.get("spec") or {}).get("nodeName") or "")
 
 
@@ -105,7 +102,6 @@ def is_over(pod: JsonObject) -> bool:
 
 
 def restarts(pod: JsonObject) -> int:
-    """How often its broker was started again."""
     return int(_broker_status(pod).get("restartCount", 0))
 
 
@@ -140,11 +136,8 @@ def _family_of(pod: JsonObject) -> str:
 
 
 def _broker_status(pod: JsonObject) -> dict[str, Any]:
-    for status in pod.get("status", {}).get("containerStatuses") or []:
-        if status.get("name") == names.CONTAINER_BROKER:
-            found: dict[str, Any] = status
-            return found
-    return {}
+    statuses: list[dict[str, Any]] = pod.get("status", {}).get("containerStatuses") or []
+    return next((one for one in statuses if one.get("name") == names.CONTAINER_BROKER), {})
 
 
 class _Gone(Generic[Value]):
@@ -196,11 +189,9 @@ class PodIndex:
         return list(self._pods.values())
 
     def of_group(self, key: GroupKey) -> Mapping[str, JsonObject]:
-        """Return the group's pods by name."""
         return self._by_group.get(key, {})
 
     def peers_at(self, host: str) -> Collection[Peer]:
-        """Return the pods with this address."""
         return self._by_address.get(host, ())
 
     def peer_at(self, host: str) -> Peer | None:

@@ -106,30 +106,16 @@ class ActingNotes:
         self.acting = tuple(one for one in self.acting if one != broker_id)
 
 
-@dataclass(slots=True)
-class PodNotes:
-    """What the directory says of the members' pods. Only its methods change it."""
-
-    # Members whose container was reported terminated while their connection still stood.
-    reported_dead: set[int] = field(default_factory=set)
-
-    def died(self, broker_id: int) -> None:
-        """The directory reports that the member's container has ended."""
-        self.reported_dead.add(broker_id)
-
-    def came_back(self, broker_id: int) -> None:
-        """The member is heard again, or another process of it has registered."""
-        self.reported_dead.discard(broker_id)
-
-
 class MemberNotes:
-    """What is noted of each member's heartbeats and registrations."""
+    """What is noted of each member's heartbeats, registrations and pod."""
 
     def __init__(self, *, regular_heartbeat_seconds: float) -> None:
         # Where each member's own pod says it is, how often the record said otherwise, and when that is worth a word (AdoptionDesk).
         self.whereabouts: dict[int, str] = {}
         self.moved_beats: dict[int, int] = {}
         self.not_proposed_until_seconds: dict[int, float] = {}
+        # Members whose container was reported terminated while their connection still stood.
+        self.reported_dead: set[int] = set()
         self._regular_heartbeat_seconds = regular_heartbeat_seconds
         self._last_beat_seconds: dict[int, float] = {}
         self._regular: set[int] = set()
@@ -147,6 +133,13 @@ class MemberNotes:
             self._regular.add(broker_id)
         return broker_id in self._regular
 
+    def died(self, broker_id: int) -> None:
+        """The directory reports that the member's container has ended."""
+        self.reported_dead.add(broker_id)
+
+    def came_back(self, broker_id: int) -> None:
+        self.reported_dead.discard(broker_id)
+
     def reported(self, broker_id: int) -> None:
         """A heartbeat says what this member holds: requests that wait for that go on."""
         waiting = self._first_reports.pop(broker_id, None)
@@ -160,6 +153,7 @@ class MemberNotes:
 
     def new_process(self, broker_id: int) -> None:
         """It registered: what was noted of its former process does not count any more."""
+        self.came_back(broker_id)
         self._last_beat_seconds.pop(broker_id, None)
         self._regular.discard(broker_id)
         self.whereabouts.pop(broker_id, None)
