@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding, Peer
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.codes import RequestCode, ResponseCode
@@ -14,6 +14,7 @@ from tests.support.waiting import eventually
 from tests.upstream.lab import WireGroup
 
 if TYPE_CHECKING:
+    from brokergroup_operator.controller.directory.pods import Peer
     from rocketmq_remoting.command import RemotingCommand
     from tests.upstream.lab import Controller, StartOurs, WireBroker
 

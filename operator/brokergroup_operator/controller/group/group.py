@@ -89,7 +89,6 @@ class Group:
         self.addresses = notes.AddressNotes()
         self.members = notes.MemberNotes(regular_heartbeat_seconds=settings.regular_heartbeat_seconds)
         self.configuration = notes.ConfigurationNotes()
-        self.pods = notes.PodNotes()
         self.links, self.unheard = notes.LinkNotes(), notes.UnheardNotes()
         self.holdings, self.silence = notes.HoldingsNotes(), notes.SilenceNotes()
         self.waking, self.recovery = notes.WakingNotes(), notes.ActingNotes()
@@ -161,8 +160,7 @@ class Group:
     def rest(self, now_seconds: float, master: int, until_seconds: float = math.inf) -> None:
         """Nothing is to be done here until then. Look again sooner before the master's deadline, or when something changes."""
         entry = self.table.entry(master)
-        pods = self.pods
-        is_leaving = pods.reported_dead or pods.leaving_hosts
+        is_leaving = self.members.reported_dead or self.binding.leaving_hosts
         busy = self.incidents.is_open or is_leaving or self.master_change or self.waking.wakes
         if entry is None or busy:
             return
@@ -208,7 +206,7 @@ class Group:
             self._vouch(record.master_epoch)
             self.confirm_master(record.master_epoch)
         if came_back:
-            self.pods.came_back(broker_id)
+            self.members.came_back(broker_id)
             self.changed()
 
     def bind(self, binding: GroupBinding) -> None:
@@ -230,7 +228,6 @@ class Group:
         self.members.new_process(broker_id)
         self.changes.new_process(broker_id)
         self.configuration.changed(broker_id)
-        self.pods.came_back(broker_id)
         self.recovery.new_process(broker_id)
         self.changed()
 
@@ -315,7 +312,7 @@ class Group:
         """
         silence = self.unheard.silences.get(broker_id)
         return self.is_live(broker_id) or (
-            silence is not None and silence.acknowledges and broker_id not in self.pods.reported_dead
+            silence is not None and silence.acknowledges and broker_id not in self.members.reported_dead
         )
 
     async def load_again(self) -> BrokerGroupRecord | None:

@@ -133,7 +133,7 @@ class SilentMembers(Part):
     async def _ask(self, group: Group, record: BrokerGroupRecord, care: _GroupCare) -> None:
         """One round of questions, side by side, each with its own deadline."""
         asked = [
-            one for one in care.members if one not in group.pods.reported_dead and record.address_of(one) is not None
+            one for one in care.members if one not in group.members.reported_dead and record.address_of(one) is not None
         ]
         links, answers = await asyncio.gather(
             self._links(group, record), asyncio.gather(*(self._about(group, record, one) for one in asked))

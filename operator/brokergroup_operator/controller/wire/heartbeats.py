@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from brokergroup_operator.controller.detect.record_watch import AdoptionDesk, HoldingsWatch
-    from brokergroup_operator.controller.directory.group_directory import Peer
+    from brokergroup_operator.controller.directory.pods import Peer
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.peers.services import Services
     from controller_core.liveness import HeartbeatTable
