@@ -1,7 +1,6 @@
 """What every part of a plane works with: its settings, its calls, the other planes, and the tasks that run beside requests.
 
-Every plane hears every broker, so silence at one of several says little. Before a master that is not known to be dead is fenced,
-the other planes are asked what they see (1006, `alive`), at once and with one short deadline.
+Every plane hears every broker, so silence at one of several says little: before a silent master is fenced, the others are asked.
 """
 
 from __future__ import annotations
@@ -76,8 +75,12 @@ class BackgroundTasks:
 
 
 def is_running(task: asyncio.Task[Any] | None) -> bool:
-    """Whether there is such a task, and it has not ended."""
     return task is not None and not task.done()
+
+
+def doubled(first_seconds: float, times: int, longest_seconds: float) -> float:
+    """Return a pause that was doubled so many times, and is no longer than the longest."""
+    return min(first_seconds * 2.0 ** min(times, 10), longest_seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,11 +137,10 @@ class Planes:
 
     @property
     def others(self) -> list[str]:
-        """The addresses of the other planes."""
         return [address for address in self._settings.peer_addresses if address != self.own_address]
 
     async def who_hears(self, key: GroupKey, broker_name: str, broker_id: int) -> HeardElsewhere:
-        """Ask all others at once. A plane that has not answered by the deadline counts as not hearing the broker."""
+        """Ask all others at once (1006). One that has not answered by the short deadline counts as not hearing the broker."""
         others = self.others
         answers = await asyncio.gather(*(self._hears(address, key, broker_name, broker_id) for address in others))
         hearing = tuple(address for address, hears in zip(others, answers, strict=True) if hears)

@@ -92,7 +92,9 @@ class RecoveryWatch(Part):
                 case Step.ROUTE_VISIBLE:
                     seen_seconds = await self._sees_route(group, address)
                 case Step.FIRST_ACK:
-                    seen_seconds = await self._sees_first_ack(group, address, _since_seconds(timeline))
+                    # From when it can acknowledge: the commit, or the begin of a change that another plane committed.
+                    since_seconds = timeline.steps.get(Step.COMMITTED, timeline.steps[Step.DETECTED])
+                    seen_seconds = await self._sees_first_ack(group, address, since_seconds)
                 case _:
                     seen_seconds = await self._sees_index(address)
             if seen_seconds is not None:
@@ -113,8 +115,6 @@ class RecoveryWatch(Part):
             first = self._canary.first_acknowledged_seconds(group.key, address, since_seconds=since_seconds)
             if first is not None:
                 return first
-            if (refusal := self._canary.refusal(group.key, address, since_seconds=since_seconds)) is not None:
-                raise refusal
         return None
 
     async def _sees_route(self, group: Group, address: str) -> float | None:
@@ -143,11 +143,6 @@ class RecoveryWatch(Part):
         while (passed_seconds := loop.time() - began_seconds) < self._settings.recovery_watch_seconds:
             yield
             await asyncio.sleep(max(FIRST_PAUSE_SECONDS, passed_seconds * PAUSE_SHARE))
-
-
-def _since_seconds(timeline: FailoverTimeline) -> float:
-    """Return from when the new master can acknowledge: the commit, or the begin of a change that another plane committed."""
-    return timeline.steps.get(Step.COMMITTED, timeline.steps[Step.DETECTED])
 
 
 @dataclass(slots=True)
@@ -194,18 +189,19 @@ class Canary(Part):
             )
 
     def first_acknowledged_seconds(self, key: GroupKey, by: str, *, since_seconds: float) -> float | None:
-        """Return when this broker acknowledged the first message after that time (monotonic clock); None: none yet."""
-        answers = self._answers.get(key)
-        acknowledged = answers.acknowledged if answers is not None else ()
-        return next((at for at, broker in acknowledged if broker == by and at >= since_seconds), None)
+        """Return when this broker acknowledged the first message after that time (monotonic clock); None: none yet.
 
-    def refusal(self, key: GroupKey, by: str, *, since_seconds: float) -> NotPermittedError | None:
-        """Return how this broker refused the last message, if it did after that time (monotonic clock)."""
-        answers = self._answers.get(key)
-        last = answers.refusal if answers is not None else None
-        return (
-            last.error if last is not None and last.error.address == by and last.at_seconds >= since_seconds else None
-        )
+        Raise `NotPermittedError` if it refused the last one.
+        """
+        if (answers := self._answers.get(key)) is None:
+            return None
+        for at_seconds, broker in answers.acknowledged:
+            if broker == by and at_seconds >= since_seconds:
+                return at_seconds
+        last = answers.refusal
+        if last is not None and last.error.address == by and last.at_seconds >= since_seconds:
+            raise last.error
+        return None
 
     def _is_wanted(self, group: Group) -> bool:
         binding = group.binding
@@ -225,7 +221,7 @@ class Canary(Part):
             except BrokerCallError as error:
                 now_seconds, is_acknowledged = time.monotonic(), False
                 if isinstance(error, NotPermittedError):
-                    answers.refusal = Refusal(TOPIC, now_seconds, error)
+                    answers.refusal = Refusal(now_seconds, error)
                 elif was_acknowledged:
                     log.warning("canary not acknowledged", group=str(group.key), error=str(error))
             was_acknowledged = is_acknowledged
@@ -326,7 +322,6 @@ class Refusal:
     topic.
     """
 
-    topic: str
     # Of the monotonic clock.
     at_seconds: float
     error: NotPermittedError
@@ -340,10 +335,10 @@ class Refusal:
     def needs(self) -> str:
         """What must be granted for the message to be taken."""
         if _CLOSED_TO_ALL in self.error.remark:
-            return f"perm {WRITE_AND_READ} of topic {self.topic}, and a brokerPermission that lets it be written"
+            return f"perm {WRITE_AND_READ} of topic {TOPIC}, and a brokerPermission that lets it be written"
         if self.error.code != RequestCode.SEND_MESSAGE_V2:
-            return f"Create on Topic:{self.topic}, or that topic, made by a user who may"
-        right = f"Pub on Topic:{self.topic} (and Create, where it does not exist)"
+            return f"Create on Topic:{TOPIC}, or that topic, made by a user who may"
+        right = f"Pub on Topic:{TOPIC} (and Create, where it does not exist)"
         if self.error.access_key is None:
             return f"spec.security.credentialsSecretRef of a user of the broker's ACL who has {right}"
         return f"that user with the group's secret in the broker's ACL, and {right}"
