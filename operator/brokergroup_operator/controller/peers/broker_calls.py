@@ -115,9 +115,8 @@ class BrokerCalls:
 
     async def change_role(self, address: str, record: BrokerGroupRecord) -> None:
         """1008: notify a broker of the master; return when it has changed its role (or had)."""
-        master_address = record.address_of(record.master_broker_id)
         header = NotifyBrokerRoleChangedRequestHeader(
-            master_address=master_address,
+            master_address=record.address_of(record.master_broker_id),
             master_broker_id=record.master_broker_id,
             master_epoch=record.master_epoch,
             sync_state_set_epoch=record.sync_state_set_epoch,

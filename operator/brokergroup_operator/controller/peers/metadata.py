@@ -87,7 +87,7 @@ def settled(before: Metadata, now: Metadata, named: Collection[str] = ()) -> Met
 
 
 def lacking(
-    broker_id: int, expected: Metadata, found: Metadata, *, makes_groups: bool, offsets_count: bool = True
+    broker_id: int, expected: Metadata, found: Metadata, *, makes_groups: bool
 ) -> tuple[MetadataDifference, ...]:
     """Return what this broker lacks of what is expected, or has otherwise."""
     entries, offsets = list[MetadataDifference](), list[MetadataDifference]()
@@ -100,7 +100,7 @@ def lacking(
             entries.append(
                 MetadataDifference(broker_id, MetadataKind.SUBSCRIPTION_GROUP, name, expected.groups_version)
             )
-    for name, queues in expected.offsets.items() if offsets_count else ():
+    for name, queues in expected.offsets.items():
         has = found.offsets.get(name, {})
         if any(has.get(queue, 0) < offset for queue, offset in queues.items()):
             offsets.append(MetadataDifference(broker_id, MetadataKind.CONSUMER_OFFSET, name))

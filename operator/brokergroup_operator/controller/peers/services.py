@@ -85,8 +85,6 @@ def doubled(first_seconds: float, times: int, longest_seconds: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """One of each for a plane."""
-
     settings: PlaneSettings
     observer: Observer
     calls: BrokerCalls
@@ -95,7 +93,7 @@ class Services:
 
 
 class Part:
-    """A part of a plane, which looks after all groups."""
+    """A part of a plane, which looks after all groups; most are woken by the plane's tick."""
 
     def __init__(self, services: Services) -> None:
         self._settings, self._observer = services.settings, services.observer
@@ -166,8 +164,6 @@ class Planes:
 
 
 def rank_of(own_address: str, addresses: tuple[str, ...], group: str) -> int:
-    """Return the place of this address among all for one group."""
-
     def weight(address: str) -> bytes:
         return hashlib.blake2b(f"{address}|{group}".encode(), digest_size=8).digest()
 

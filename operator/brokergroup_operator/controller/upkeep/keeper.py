@@ -52,8 +52,6 @@ class _Care:
 
 
 class Keeper(Part):
-    """Cares for all groups; woken by the plane's tick."""
-
     def __init__(self, services: Services, *, executor: Executor, links: Links) -> None:
         super().__init__(services)
         self._executor, self._links = executor, links

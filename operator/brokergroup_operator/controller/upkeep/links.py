@@ -152,8 +152,6 @@ class _Care:
 
 
 class Links(Part):
-    """Looks after the links of all groups; woken by the keeper."""
-
     def __init__(self, services: Services, *, executor: Executor, denied_masters: DeniedMasters) -> None:
         super().__init__(services)
         self._executor, self._denied_masters = executor, denied_masters

@@ -17,7 +17,7 @@ A broker that does not answer is not compared: that is logged, and stops nothing
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -50,8 +50,6 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Picture:
-    """What a master had, when, and under which epoch."""
-
     metadata: Metadata
     epoch: int
     broker_id: int
@@ -60,8 +58,6 @@ class _Picture:
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """The differences for which a switchover was refused, and the epoch."""
-
     epoch: int
     differences: tuple[MetadataDifference, ...]
 
@@ -91,8 +87,6 @@ class _Care:
 
 
 class MetadataGuard(Part):
-    """Looks after all groups; woken by the plane's tick."""
-
     def __init__(self, services: Services) -> None:
         super().__init__(services)
         self._turns = asyncio.Semaphore(AT_ONE_TIME)
@@ -143,7 +137,7 @@ class MetadataGuard(Part):
                 return ()
             makes_groups = await self._makes_groups(record, broker_id)
             # Offsets follow the consumers: what they lack of this very moment is consumed again, and nothing is lost.
-            missing = lacking(broker_id, now, own, makes_groups=makes_groups, offsets_count=False)
+            missing = lacking(broker_id, replace(now, offsets={}), own, makes_groups=makes_groups)
             if not missing or clock() + POLL_SECONDS > deadline_seconds:
                 return missing
             await asyncio.sleep(POLL_SECONDS)
@@ -230,13 +224,10 @@ class MetadataGuard(Part):
         """After a change of master: note what the old one had and the new one lacks."""
         now_seconds = asyncio.get_running_loop().time()
         old_enough = now_seconds - before.taken_seconds >= self._settings.metadata_copy_seconds
-        care.lost = None
-        if before.broker_id != master and lacking(
-            master, before.metadata, now, makes_groups=makes_groups, offsets_count=old_enough
-        ):
-            lost = before.metadata
-            care.lost = lost if old_enough else Metadata(topics=lost.topics, groups=lost.groups)
-            care.lost_until_seconds = now_seconds + LOST_REMEMBERED_SECONDS
+        old, care.lost = before.metadata, None
+        had = old if old_enough else Metadata(topics=old.topics, groups=old.groups)
+        if before.broker_id != master and lacking(master, had, now, makes_groups=makes_groups):
+            care.lost, care.lost_until_seconds = had, now_seconds + LOST_REMEMBERED_SECONDS
 
     @staticmethod
     def _still_lost(care: _Care, master: int, now: Metadata, *, makes_groups: bool) -> tuple[MetadataDifference, ...]:

@@ -63,7 +63,6 @@ class RecoveryWatch(Part):
         self._watched: set[int] = set()
 
     def look_at(self, group: Group) -> None:
-        """Begin to watch the group's incident, if there is one to watch."""
         recovering = group.incidents.recovering
         if recovering is None or id(recovering[0]) in self._watched:
             return
@@ -147,8 +146,6 @@ class RecoveryWatch(Part):
 
 @dataclass(slots=True)
 class _Answers:
-    """What brokers answered the canary of one group."""
-
     # Of the last acknowledged messages: the time (monotonic clock) and the broker's address.
     acknowledged: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=_ACKNOWLEDGEMENTS_KEPT))
     # The last refusal, and its time; None: a message was acknowledged since.
