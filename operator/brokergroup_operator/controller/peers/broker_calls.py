@@ -74,9 +74,7 @@ class NotPermittedError(BrokerCallError):
 
     def __init__(self, address: str, code: int, remark: str, access_key: str | None) -> None:
         super().__init__(f"{address}: {code} answered {ResponseCode.NO_PERMISSION.value}: {remark}")
-        self.address = address
-        self.code = code
-        self.remark = remark
+        self.address, self.code, self.remark = address, code, remark
         # The key it was signed with; None: unsigned.
         self.access_key = access_key
 
@@ -97,11 +95,8 @@ class BrokerCalls:
         dialled_at: Callable[[str], str] = lambda address: address,
         receiver_check: Callable[[str, Callable[[], Awaitable[dict[str, str]]]], Awaitable[str | None]] | None = None,
     ) -> None:
-        self._client = client
-        self._settings = settings
-        self._credentials_of = credentials_of
-        self._dialled_at = dialled_at
-        self._receiver_check = receiver_check
+        self._client, self._settings = client, settings
+        self._credentials_of, self._dialled_at, self._receiver_check = credentials_of, dialled_at, receiver_check
 
     def signed_by(self, credentials: Credentials | None) -> BrokerCalls:
         """Return the same calls, all signed by these credentials, whatever address the broker has."""

@@ -122,8 +122,7 @@ class Planes:
     """This plane among the others. `own_address` is known when the plane listens."""
 
     def __init__(self, client: RemotingClient, settings: PlaneSettings) -> None:
-        self._client = client
-        self._settings = settings
+        self._client, self._settings = client, settings
         self.own_address = settings.advertise_address
 
     def rank(self, key: GroupKey) -> int:
