@@ -15,7 +15,7 @@ import zlib
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
@@ -52,6 +52,8 @@ log = structlog.get_logger(__name__)
 
 # The pauses between reads that can wait, while the store does not answer.
 FIRST_STORE_PAUSE_SECONDS, LONGEST_STORE_PAUSE_SECONDS = 0.2, 1.0
+
+Care = TypeVar("Care")
 
 
 class PremiseGoneError(Exception):
@@ -92,6 +94,7 @@ class Group:
         self.links, self.unheard = notes.LinkNotes(), notes.UnheardNotes()
         self.holdings, self.silence = notes.HoldingsNotes(), notes.SilenceNotes()
         self.waking, self.recovery = notes.WakingNotes(), notes.ActingNotes()
+        self._cares: dict[type, Any] = {}
         self.bind(binding)
         # The epoch under which the master answered 1008 or was heard as such; the one of which it has said by itself (907, a
         # heartbeat) that it is master; and the one under which it said by 907, told and alive, that it is none.
@@ -112,6 +115,13 @@ class Group:
         self._read_error: RecordUnavailableError | None = None
         self._store_backoff = Backoff(FIRST_STORE_PAUSE_SECONDS, LONGEST_STORE_PAUSE_SECONDS)
         self._store_quiet_until_seconds = 0.0
+
+    def care(self, kind: type[Care]) -> Care:
+        """Return what a part of the plane remembers of this group, in a type of its own: it ends with the group."""
+        if kind not in self._cares:
+            self._cares[kind] = kind()
+        found: Care = self._cares[kind]
+        return found
 
     @property
     def settings(self) -> ControllerSettings:
