@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding
+from brokergroup_operator.controller.directory.pods import Peer
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.codes import RequestCode, ResponseCode
@@ -14,7 +15,6 @@ from tests.support.waiting import eventually
 from tests.upstream.lab import WireGroup
 
 if TYPE_CHECKING:
-    from brokergroup_operator.controller.directory.pods import Peer
     from rocketmq_remoting.command import RemotingCommand
     from tests.upstream.lab import Controller, StartOurs, WireBroker
 
