@@ -208,9 +208,7 @@ class PodIndex:
         return self.removed_hosts(key).union(leaving)
 
     def removed(self, key: GroupKey) -> Mapping[str, JsonObject]:
-        """Return the group's pods, by name, that were removed by force while their brokers ran, until a pod has their name or one
-        of their addresses.
-        """
+        """Return the group's pods, by name, that were removed by force; each until a pod has its name or one of its addresses."""
         return self._removed.of_group(key)
 
     def removed_hosts(self, key: GroupKey) -> frozenset[str]:
@@ -218,7 +216,7 @@ class PodIndex:
         return frozenset(map(pod_ip, self.removed(key).values()))
 
     def removed_places(self, key: GroupKey) -> Mapping[str, PodPlace]:
-        """Return the group's pods, by name, that were removed by force and known by another address, until a pod has their own."""
+        """Return where those of them were that were known by another address; each until a pod has its own."""
         return self._removed_places.of_group(key)
 
     def termination_at(self, key: GroupKey, address: str) -> str | None:

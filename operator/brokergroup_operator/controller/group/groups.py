@@ -119,10 +119,7 @@ class Groups:
 
 
 def credentials_at(groups: Groups, address: str) -> Credentials | None:
-    """Return the key for requests to a broker at this address: that of the group whose live member is there.
-
-    If none is live, of any group with a member there.
-    """
+    """Return the key for requests to a broker at this address: of the group whose member there is alive, else of any."""
     signing = [one for one in groups.members_at(address) if one[0].binding.credentials is not None]
     found = max(signing, key=lambda one: one[0].is_live(one[1]), default=None)
     return found[0].binding.credentials if found is not None else None
