@@ -232,17 +232,16 @@ class PodIndex:
     def take(self, event: WatchEvent) -> tuple[JsonObject | None, set[GroupKey]]:
         """Take an event of a pod. Return the pod as it was before, and the groups of which removed pods came or went."""
         pod, peer = event.object, peer_of(event.object)
+        group, how = peer.group, termination(pod)
         previous = self._pods.pop(key_of(pod), None)
         if previous is not None:
             self._remove(previous)
         if event.type != "DELETED":
             return previous, self._add(pod)
-        if (group := peer.group) is None:
-            return previous, set()
         # A pod that was removed by force vanishes before its process: only a reported end counts.
-        if (how := termination(pod)) is not None:
+        if group is not None and how is not None:
             self._ended.keep(group, peer.pod_name, (pod, how), until=_known_at(pod))
-        elif pod_ip(pod):
+        elif group is not None and pod_ip(pod):
             self._removed.keep(group, peer.pod_name, pod, until=(*pod_ips(pod), peer))
             if (place := place_of(pod)) is not None:
                 self._removed_places.keep(group, peer.pod_name, place, until=(place.ip,))
