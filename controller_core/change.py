@@ -15,7 +15,7 @@ replica behind another slave for ever. They are lists of stages here, and data i
 1004 answers the state of before until `releases`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from controller_core.model import BrokerGroupRecord
@@ -126,9 +126,9 @@ class Pace:
     fence_seconds: float = 3.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Observed:
-    """What this plane sees. `told` answered 1008 under the record's epoch; `due` may be told (again) now.
+    """What this plane sees, and what it has begun. `told` answered 1008 under the record's epoch; `due` may be told (again) now.
 
     `acting` say by 907 that they are master; None: they were not asked. `unheard` may yet be heard here for the first time.
     `fenced`: the old master's death is confirmed; `heard`: it was heard again. `dead_by_pod_fence`: the fence in its pod kills
@@ -136,7 +136,7 @@ class Observed:
     phase.
     """
 
-    alive: frozenset[int]
+    alive: frozenset[int] = frozenset()
     told: frozenset[int] = frozenset()
     due: frozenset[int] | None = None
     acting: frozenset[int] | None = None
@@ -147,15 +147,13 @@ class Observed:
     may_not_elect_before_seconds: float = 0.0
     since_seconds: float = 0.0
     takes_over: bool = False
-    begun: Mapping[Effect, float] = field(default_factory=dict)
-    ended: Mapping[Effect, Ended] = field(default_factory=dict)
+    begun: dict[Effect, float] = field(default_factory=dict)
+    ended: dict[Effect, Ended] = field(default_factory=dict)
 
     def is_confirmed(self, effect: Effect) -> bool:
-        """Whether it was done."""
         return effect in self.ended and self.ended[effect].confirmed
 
     def failed(self, effect: Effect) -> bool:
-        """Whether it ended without having been done."""
         return effect in self.ended and not self.ended[effect].confirmed
 
 
@@ -226,10 +224,7 @@ def _fencing(change: Change, seen: Observed, now_seconds: float, pace: Pace) -> 
         return (Stage((GiveUp(),)),)
     if seen.fenced or now_seconds >= over:
         return (Stage((Commit(),)),)
-    return (
-        Stage((Fence(old),), waits_for=()),
-        Stage(until_seconds=over),
-    )
+    return (Stage((Fence(old),), waits_for=()), Stage(until_seconds=over))
 
 
 def _quieting(change: Change, seen: Observed) -> Sequence[Stage]:
@@ -382,25 +377,22 @@ def _confirmed(record: BrokerGroupRecord, tells: tuple[Tell, ...], seen: Observe
 
 
 def _walk(course: Sequence[Stage], seen: Observed, now_seconds: float) -> Next:
-    """Go through the stages up to the first that is not over."""
     effects: list[Effect] = []
     releases = settled = False
-    reached_seconds = seen.since_seconds
+    reached_seconds, until_seconds = seen.since_seconds, None
     for stage in course:
         releases, settled = releases or stage.releases, settled or stage.settled
         effects += [one for one in stage.effects if one not in seen.begun]
         waits_for = stage.effects if stage.waits_for is None else stage.waits_for
-        open_ones = [one for one in waits_for if one not in seen.ended]
         begun_seconds = max([reached_seconds, *(seen.begun.get(one, now_seconds) for one in stage.effects)])
         if stage.until_seconds is not None and now_seconds < stage.until_seconds:
-            return Next(effects=tuple(effects), until_seconds=stage.until_seconds, releases=releases, settled=settled)
-        if not open_ones:
+            until_seconds = stage.until_seconds
+            break
+        if all(one in seen.ended for one in waits_for):
             reached_seconds = max([begun_seconds, *(seen.ended[one].at_seconds for one in waits_for)])
             continue
-        if stage.at_most_seconds is None:
-            return Next(effects=tuple(effects), releases=releases, settled=settled)
-        until_seconds = begun_seconds + stage.at_most_seconds
-        if now_seconds < until_seconds:
-            return Next(effects=tuple(effects), until_seconds=until_seconds, releases=releases, settled=settled)
-        reached_seconds = until_seconds
-    return Next(effects=tuple(effects), releases=releases, settled=settled)
+        until_seconds = None if stage.at_most_seconds is None else begun_seconds + stage.at_most_seconds
+        if until_seconds is None or now_seconds < until_seconds:
+            break
+        reached_seconds, until_seconds = until_seconds, None
+    return Next(effects=tuple(effects), until_seconds=until_seconds, releases=releases, settled=settled)

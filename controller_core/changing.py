@@ -9,21 +9,12 @@ superseded by the next one, which takes over what must be restored.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from controller_core.decision import ChangeAnswer, ControllerCode, Decision, RenewMasterAnswer, decided, refused
-from controller_core.events import (
-    ChangeBegun,
-    ChangeEnded,
-    ChangeGivenUp,
-    ChangeTakenOver,
-    ChangeTold,
-    Event,
-    MasterRenewed,
-    apply_event,
-)
+from controller_core.decision import ControllerCode, Decision, decided, refused
+from controller_core.events import ChangeWritten, MasterRenewed, apply_event
 from controller_core.holdings import epoch_seen_above
 from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica
 from controller_core.plan import Change, Phase
-from controller_core.requests import BeginChange, EndChange, GiveUpChange, RenewMaster, TakeOverChange
+from controller_core.requests import BeginChange, EndChange, Ending, RenewMaster, TakeOverChange
 
 WAITS_FOR_ITS_ELECTION = (Phase.FENCING, Phase.QUIETING)
 
@@ -48,7 +39,7 @@ def begin_change(record: BrokerGroupRecord | None, request: BeginChange) -> Deci
     if left is not None and wanted.restore is not None and left.broker_id != wanted.restore.broker_id:
         left = None  # one minimum is remembered; the keeper finds the other one
     change = replace(wanted, id=record.change_id + 1, restore=left or wanted.restore, before=record.as_before)
-    return _decided(record, ChangeBegun(change=change), f"change {change.id} ({change.kind}) begins: {change.phase}")
+    return _decided(record, change, f"change {change.id} ({change.kind}) begins: {change.phase}")
 
 
 def take_over_change(record: BrokerGroupRecord | None, request: TakeOverChange) -> Decision:
@@ -58,48 +49,35 @@ def take_over_change(record: BrokerGroupRecord | None, request: TakeOverChange) 
     by = request.carried_out_by
     return _decided(
         record,
-        ChangeTakenOver(carried_out_by=by),
+        replace(request.change, carried_out_by=by),
         f"change {request.change.id} is carried out by {by} from now on, not by {request.change.carried_out_by}",
     )
 
 
-def give_up_change(record: BrokerGroupRecord | None, request: GiveUpChange) -> Decision:
-    """End a change without an election; at once if there is nothing to restore."""
-    change = _own_change(record, request)
-    if record is None or change is None:
-        return _refused(record, f"change {request.change_id} is over, or carried out by another plane")
-    if change.phase not in WAITS_FOR_ITS_ELECTION:
-        return _refused(record, f"change {change.id} has its election: {change.phase}")
-    event: Event = ChangeGivenUp() if change.restore is not None else ChangeEnded()
-    return _decided(record, event, f"change {change.id} ({change.kind}) is given up")
-
-
 def end_change(record: BrokerGroupRecord | None, request: EndChange) -> Decision:
-    """Take it out of the record, if it is still that one and this plane's."""
-    change = _own_change(record, request)
-    if record is None or change is None:
-        return _refused(record, f"change {request.change_id} is over, or carried out by another plane")
-    if request.incident_open and not change.is_decided:
-        return _refused(record, f"change {change.id} has no election: {change.phase}")
-    if request.incident_open:
-        return _decided(record, ChangeTold(), f"change {change.id} ({change.kind}) is told")
-    return _decided(record, ChangeEnded(), f"change {change.id} ({change.kind}) ends")
-
-
-def _own_change(record: BrokerGroupRecord | None, request: GiveUpChange | EndChange) -> Change | None:
-    """Return the change in the record, if it is the one that is meant, and the asking plane carries it out."""
+    """Give the change up, note that all were told, or take it out of the record, if it is still that one and this plane's."""
     change = record.change if record is not None else None
     is_own = change is not None and (change.id, change.carried_out_by) == (request.change_id, request.carried_out_by)
-    return change if is_own else None
+    if record is None or change is None or not is_own:
+        return _refused(record, f"change {request.change_id} is over, or carried out by another plane")
+    left: Change | None = None
+    if request.how is Ending.GIVEN_UP:
+        if change.phase not in WAITS_FOR_ITS_ELECTION:
+            return _refused(record, f"change {change.id} has its election: {change.phase}")
+        left = replace(change, phase=Phase.RESTORING) if change.restore is not None else None
+    elif request.how is Ending.TOLD:
+        if not change.is_decided:
+            return _refused(record, f"change {change.id} has no election: {change.phase}")
+        left = change.told
+    return _decided(record, left, f"change {change.id} ({change.kind}) {request.how}")
 
 
-def _decided(record: BrokerGroupRecord, event: Event, why: str) -> Decision:
-    return decided(record, ChangeAnswer(change=apply_event(record, event).change), why, event)
+def _decided(record: BrokerGroupRecord, change: Change | None, why: str) -> Decision:
+    return decided(record, None, why, ChangeWritten(change=change))
 
 
 def _refused(record: BrokerGroupRecord | None, why: str) -> Decision:
-    answer = ChangeAnswer(change=record.change if record is not None else None)
-    return refused(record, ControllerCode.CONTROLLER_INVALID_MASTER, answer, why)
+    return refused(record, ControllerCode.CONTROLLER_INVALID_MASTER, None, why)
 
 
 def renew_master(record: BrokerGroupRecord | None, request: RenewMaster, live: Mapping[int, LiveReplica]) -> Decision:
@@ -112,13 +90,10 @@ def renew_master(record: BrokerGroupRecord | None, request: RenewMaster, live: M
     """
     refusal = _refusal(record, request, live)
     if record is None or refusal is not None:
-        why = refusal or "there is no record"
-        return refused(record, ControllerCode.CONTROLLER_INVALID_MASTER, RenewMasterAnswer(), why)
-    plan = replace(request.plan, before=record.as_before) if request.plan is not None else None
-    event = MasterRenewed(epochs=request.epochs, plan=plan, slave=request.slave)
+        return _refused(record, refusal or "there is no record")
+    event = MasterRenewed(epochs=request.epochs, plan=request.plan)
     epoch = apply_event(record, event).master_epoch
-    why = f"the master {request.broker_id} goes on under epoch {epoch}"
-    return decided(record, RenewMasterAnswer(master_epoch=epoch), why, event)
+    return decided(record, None, f"the master {request.broker_id} goes on under epoch {epoch}", event)
 
 
 def _refusal(record: BrokerGroupRecord | None, request: RenewMaster, live: Mapping[int, LiveReplica]) -> str | None:

@@ -10,7 +10,6 @@ from enum import IntEnum
 
 from controller_core.events import Event, apply_events
 from controller_core.model import BrokerGroupRecord
-from controller_core.plan import Change
 
 
 class ControllerCode(IntEnum):
@@ -127,46 +126,10 @@ class GetSyncStateDataAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CleanBrokerDataAnswer:
-    """1011. Code and remark say all."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RenewMasterAnswer:
-    """The new epoch; None if refused."""
-
-    master_epoch: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReserveBrokerIdAnswer:
     """The promised id; None if refused."""
 
     broker_id: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportHoldingsAnswer:
-    """What the report led to. `epoch_jump` is an epoch too far above the record's to be followed without a person."""
-
-    lost: frozenset[int] = frozenset()
-    regained: frozenset[int] = frozenset()
-    epoch_floor: int | None = None
-    epoch_jump: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdoptBrokerAnswer:
-    """Whether the record knows the replica now."""
-
-    adopted: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeAnswer:
-    """The change as it is in the record afterwards; None if there is none."""
-
-    change: Change | None = None
 
 
 Answer = (
@@ -177,14 +140,9 @@ Answer = (
     | AlterSyncStateSetAnswer
     | GetReplicaInfoAnswer
     | GetSyncStateDataAnswer
-    | CleanBrokerDataAnswer
-    | RenewMasterAnswer
     | ReserveBrokerIdAnswer
-    | ReportHoldingsAnswer
-    | AdoptBrokerAnswer
-    | ChangeAnswer
 )
-"""One type per request."""
+"""None for the other requests: code, reason and record say all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +154,7 @@ class Decision:
     """
 
     code: ControllerCode
-    answer: Answer
+    answer: Answer | None
     record: BrokerGroupRecord | None
     why: str
     remark: str | None = None
@@ -208,7 +166,7 @@ class Decision:
         return bool(self.events)
 
 
-def decided(record: BrokerGroupRecord | None, answer: Answer, why: str, *events: Event) -> Decision:
+def decided(record: BrokerGroupRecord | None, answer: Answer | None, why: str, *events: Event) -> Decision:
     """Return the decision that these events happen; without any, the answer is as the record is."""
     return Decision(
         code=ControllerCode.SUCCESS, answer=answer, events=events, record=apply_events(record, events), why=why
@@ -216,7 +174,7 @@ def decided(record: BrokerGroupRecord | None, answer: Answer, why: str, *events:
 
 
 def refused(
-    record: BrokerGroupRecord | None, code: ControllerCode, answer: Answer, why: str, remark: str | None = None
+    record: BrokerGroupRecord | None, code: ControllerCode, answer: Answer | None, why: str, remark: str | None = None
 ) -> Decision:
     """Return a refusal with Java's code and remark; the record stays as it is."""
     return Decision(code=code, remark=remark, answer=answer, record=record, why=why)

@@ -23,18 +23,11 @@ preferred to a member whose mark is nothing (`traces/mark_of_nothing.txt`).
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from controller_core import holdings
 from controller_core.decision import ControllerCode, Decision, ElectMasterAnswer, decided, refused
 from controller_core.events import Event, MasterElected, MasterLost, apply_event, apply_events
-from controller_core.holdings import (
-    below_its_mark,
-    election_marks,
-    epoch_floor,
-    epoch_seen_above,
-    usable_eligible,
-    waiting_jump,
-)
 from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, draw_ids
 from controller_core.requests import ElectMaster
 from controller_core.settings import POLICIES, ControllerSettings, most_data
@@ -56,19 +49,20 @@ class Electorate:
     record: BrokerGroupRecord
     live: Mapping[int, LiveReplica]
     settings: ControllerSettings
-    passed_over: frozenset[int] = frozenset()
+    request: ElectMaster = field(default_factory=ElectMaster)
 
     def candidates(self, broker_ids: Iterable[int]) -> dict[int, LiveReplica]:
-        """Return those that are here, and not known to have lost what they held (rule 2)."""
+        """Return those that are alive, reachable, not passed over, and not known to have lost what they held (rule 2)."""
+        here = self.live.keys() - self.request.passed_over
         return {
             broker_id: self.live[broker_id]
-            for broker_id in sorted(broker_ids)
-            if self.is_here(broker_id) and not self._lost_what_it_held(broker_id)
+            for broker_id in sorted(here.intersection(broker_ids))
+            if self.record.address_of(broker_id) and not self._lost_what_it_held(broker_id)
         }
 
-    def is_here(self, broker_id: int) -> bool:
-        """Whether it is alive, reachable and not passed over."""
-        return broker_id in self.live and broker_id not in self.passed_over and bool(self.record.address_of(broker_id))
+    def with_data(self) -> list[int]:
+        """Return the living members whose disks hold something."""
+        return [one for one in self.record.replicas if one in self.live and self.live[one].has_data]
 
     def _lost_what_it_held(self, broker_id: int) -> bool:
         """Whether its report says so.
@@ -78,7 +72,7 @@ class Electorate:
         """
         replica = self.live[broker_id]
         is_master = broker_id == self.record.granted_master_id
-        return not is_master and replica.has_reported and below_its_mark(self.record, replica)
+        return not is_master and replica.has_reported and holdings.below_its_mark(self.record, replica)
 
     def electable(self, broker_ids: Iterable[int]) -> dict[int, LiveReplica]:
         """Return the candidates that may become master: they have reported what they hold."""
@@ -111,64 +105,58 @@ def elect_master(
 ) -> Decision:
     """Keep the master (2011), grant a new epoch (0), or elect none (2012 to a broker, 2004 to the controller)."""
     if record is None or not record.is_known:
-        return _not_registered(record, why=f"no broker of {request.broker_name} holds an id")
-    caller = None if request.by_controller else request.broker_id
-    jump = waiting_jump(record, live, settings)
-    seen = epoch_seen_above(record, live) if jump is None else None
-    before: tuple[Event, ...] = () if seen is None else (epoch_floor(record, settings, seen_epoch=seen),)
+        return _not_registered(record, why="no broker of the group holds an id")
+    jump = holdings.waiting_jump(record, live, settings)
+    seen = holdings.epoch_seen_above(record, live) if jump is None else None
+    before: tuple[Event, ...] = () if seen is None else (holdings.epoch_floor(record, settings, seen_epoch=seen),)
     base = apply_events(record, before) or record
+    caller = request.caller
     is_broker = caller is not None and not request.designate_elect
     if base.is_first_election and is_broker and base.claimed_replica(caller) is None:
         return _not_registered(record, why=f"rule 5: {caller} wants to be the first master, but holds no id")
     if request.unclean:
         settings = replace(settings, unclean_election_allowed=True)
-    electorate = Electorate(record=base, live=live, settings=settings, passed_over=request.passed_over)
-    choice = _choose(electorate, request, caller)
+    electorate = Electorate(record=base, live=live, settings=settings, request=request)
+    choice = _choose(electorate)
     if choice.broker_id is not None and choice.broker_id == base.granted_master_id:
         return _keep(base, choice)
     if jump is not None:
         why = f"rule 3: a replica reports epoch {jump}, the record has {record.master_epoch}: no election until it is accepted"
-        return _nobody(record, (), request, live, Choice(why=why), stopped=True)
+        return _nobody(record, (), electorate, Choice(why=why), stopped=True)
     if choice.broker_id is None or base.master_epoch >= MAX_EPOCH:
-        return _nobody(record, before, request, live, choice)
-    if request.plan is not None:
-        request = replace(request, plan=replace(request.plan, before=record.as_before))
-    return _grant(record, before, electorate, request, choice.broker_id, choice)
+        return _nobody(record, before, electorate, choice)
+    return _grant(record, before, electorate, choice, choice.broker_id)
 
 
-def _choose(electorate: Electorate, request: ElectMaster, caller: int | None) -> Choice:
-    record = electorate.record
-    prefer = caller if request.designate_elect else None
-    if record.is_first_election:
-        return choose_first_master(
-            electorate, caller=caller, designated=request.designate_elect, incumbent=request.incumbent
-        )
-    if record.lost_seats and not record.seats:
-        return choose_after_lost_seats(electorate, caller=caller, prefer=prefer)
-    return choose_master(electorate, prefer=prefer)
+def _choose(electorate: Electorate) -> Choice:
+    if electorate.record.is_first_election:
+        return choose_first_master(electorate)
+    if electorate.record.lost_seats and not electorate.record.seats:
+        return choose_after_lost_seats(electorate)
+    return choose_master(electorate)
 
 
 # Seats say whose data counts: the SyncStateSet, then the eligible, then (if the spec allows it) any replica.
 
 
-def choose_master(electorate: Electorate, *, prefer: int | None) -> Choice:
+def choose_master(electorate: Electorate) -> Choice:
     """Choose among the SyncStateSet, then the eligible; if unclean election is allowed and none of them can, among all
     replicas.
     """
     record = electorate.record
-    eligible = usable_eligible(record, electorate.settings)
-    clean = _choose_with_seat(electorate, eligible, prefer=prefer)
+    eligible = holdings.usable_eligible(record, electorate.settings)
+    clean = _choose_with_seat(electorate, eligible)
     if clean.broker_id is not None or not electorate.settings.unclean_election_allowed:
         return clean
-    unclean_choice = _choose_unclean(electorate, prefer=prefer)
+    unclean_choice = _choose_unclean(electorate)
     unclean = unclean_choice.broker_id is not None and unclean_choice.broker_id not in record.sync_state_set | eligible
     return Choice(broker_id=unclean_choice.broker_id, why=f"{clean.why}; {unclean_choice.why}", unclean=unclean)
 
 
-def _choose_with_seat(electorate: Electorate, eligible: frozenset[int], *, prefer: int | None) -> Choice:
+def _choose_with_seat(electorate: Electorate, eligible: frozenset[int]) -> Choice:
     """Choose a member of the SyncStateSet; else, or if the best one may be empty, by the rule for the eligible."""
     record = electorate.record
-    member = _choose_among(electorate, record.sync_state_set, name="SyncStateSet", prefer=prefer)
+    member = _choose_among(electorate, record.sync_state_set, name="SyncStateSet")
     if not eligible:
         return member
     if member.broker_id is None:
@@ -179,22 +167,20 @@ def _choose_with_seat(electorate: Electorate, eligible: frozenset[int], *, prefe
         why = f"rule 2: {member.broker_id} may have come back empty, its mark is nothing"
     else:
         return member
-    left = _choose_eligible(electorate, among, prefer=prefer)
+    left = _choose_eligible(electorate, among)
     return Choice(broker_id=left.broker_id, why=f"{why}; {left.why}")
 
 
-def _choose_among(electorate: Electorate, broker_ids: Iterable[int], *, name: str, prefer: int | None) -> Choice:
+def _choose_among(electorate: Electorate, broker_ids: Iterable[int], *, name: str) -> Choice:
     candidates = electorate.candidates(broker_ids)
     if not candidates:
         return Choice(why=f"no member of the {name} {draw_ids(broker_ids)} is alive")
     master = electorate.record.granted_master_id
-    if master in candidates and prefer in (None, master):
+    if master in candidates and electorate.request.designated in (None, master):
         return Choice(broker_id=master, why=f"the master {master} is alive and in the {name}")
     electable = electorate.electable(broker_ids)
-    if prefer is not None:
-        return _choose_designated(electable, prefer=prefer, name=name)
     otherwise = f"the living members {draw_ids(candidates)} of the {name} may not be elected now"
-    return _best_of(electable, electorate.best(electable), name=name, otherwise=otherwise)
+    return _designated_or(electorate.best(electable), electorate, electable, name=name, otherwise=otherwise)
 
 
 def _may_be_empty(record: BrokerGroupRecord, broker_id: int) -> bool:
@@ -207,7 +193,7 @@ def _may_be_empty(record: BrokerGroupRecord, broker_id: int) -> bool:
     return broker_id != record.granted_master_id and replica is not None and replica.held_offset <= 0
 
 
-def _choose_eligible(electorate: Electorate, eligible: frozenset[int], *, prefer: int | None) -> Choice:
+def _choose_eligible(electorate: Electorate, eligible: frozenset[int]) -> Choice:
     record, live = electorate.record, electorate.live
     members = record.sync_state_set - eligible
     others = [one for one in record.replicas.values() if one.registered and one.broker_id not in members]
@@ -225,47 +211,43 @@ def _choose_eligible(electorate: Electorate, eligible: frozenset[int], *, prefer
         for broker_id, replica in electorate.electable(eligible).items()
         if broker_id in heard and (replica.epoch, replica.max_offset) >= most
     }
-    if prefer is not None:
-        return _choose_designated(electable, prefer=prefer, name="eligible")
     otherwise = f"rule 1: none of the eligible {draw_ids(eligible)} holds as much as all that were heard"
-    return _best_of(electable, electorate.most_data(electable), name="eligible", otherwise=otherwise)
+    return _designated_or(electorate.most_data(electable), electorate, electable, name="eligible", otherwise=otherwise)
 
 
-def _choose_unclean(electorate: Electorate, *, prefer: int | None) -> Choice:
+def _choose_unclean(electorate: Electorate) -> Choice:
     name = "group (unclean election)"
     electable = electorate.electable(electorate.record.replicas)
-    if prefer is not None:
-        return _choose_designated(electable, prefer=prefer, name=name)
     otherwise = f"no member of the {name} {draw_ids(electorate.record.replicas)} may be elected"
-    return _best_of(electable, electorate.most_data(electable), name=name, otherwise=otherwise)
+    return _designated_or(electorate.most_data(electable), electorate, electable, name=name, otherwise=otherwise)
 
 
-def _best_of(among: Iterable[int], best: LiveReplica | None, *, name: str, otherwise: str) -> Choice:
+def _designated_or(
+    best: LiveReplica | None, electorate: Electorate, electable: Mapping[int, LiveReplica], *, name: str, otherwise: str
+) -> Choice:
+    designated = electorate.request.designated
+    if designated is not None and designated in electable:
+        return Choice(broker_id=designated, why=f"{designated} was designated, is alive and in the {name}")
+    if designated is not None:
+        return Choice(why=f"{designated} was designated, but is not among {draw_ids(electable)} of the {name}")
     if best is None:
         return Choice(why=otherwise)
-    return Choice(broker_id=best.broker_id, why=f"{_draw_replica(best)} is the best of {draw_ids(among)} in the {name}")
-
-
-def _choose_designated(electable: dict[int, LiveReplica], *, prefer: int, name: str) -> Choice:
-    if prefer in electable:
-        return Choice(broker_id=prefer, why=f"{prefer} was designated, is alive and in the {name}")
-    return Choice(why=f"{prefer} was designated, but is not among {draw_ids(electable)} of the {name}")
+    return Choice(
+        broker_id=best.broker_id, why=f"{holdings.draw_report(best)} is the best of {draw_ids(electable)} in the {name}"
+    )
 
 
 # No seat says whose data counts: no master yet, or the record went back in time, or the last seats were lost.
 
 
-def choose_first_master(
-    electorate: Electorate, *, caller: int | None, designated: bool, incumbent: int | None = None
-) -> Choice:
+def choose_first_master(electorate: Electorate) -> Choice:
     """Choose where no SyncStateSet says whose data counts: no master yet, or the last member was cleaned."""
-    record, live = electorate.record, electorate.live
-    electable = electorate.electable(record.replicas)
-    if _is_barred(electorate, caller):
-        return Choice(why=f"first election: {caller} may not be elected")
-    with_data = [broker_id for broker_id in record.replicas if broker_id in live and live[broker_id].has_data]
+    record = electorate.record
+    if _is_barred(electorate):
+        return Choice(why=f"first election: {electorate.request.caller} may not be elected")
+    with_data = electorate.with_data()
     if not with_data and record.master_epoch == 0:
-        return _choose_on_empty_disks(electorate, electable, caller=caller)
+        return _choose_on_empty_disks(electorate)
     reason = (
         f"there is data on {draw_ids(with_data)}"
         if with_data
@@ -274,14 +256,7 @@ def choose_first_master(
     missing = _missing(electorate)
     if missing and not electorate.settings.unclean_election_allowed:
         return Choice(why=f"first election: {reason}, so {missing} must be heard first")
-    return _choose_by_data(
-        electorate,
-        electable,
-        prefer=caller if designated else None,
-        incumbent=incumbent,
-        unclean=bool(missing),
-        reason=reason,
-    )
+    return _choose_by_data(electorate, unclean=bool(missing), reason=reason)
 
 
 def _missing(electorate: Electorate) -> str:
@@ -298,14 +273,13 @@ def _missing(electorate: Electorate) -> str:
     return f"{too_few} more of {settings.expected_replicas}" if too_few > 0 else ""
 
 
-def _choose_on_empty_disks(
-    electorate: Electorate, electable: Mapping[int, LiveReplica], *, caller: int | None
-) -> Choice:
+def _choose_on_empty_disks(electorate: Electorate) -> Choice:
     """Choose if no disk that was heard holds anything: the caller, once every other registered replica was heard.
 
     The caller's request may overtake its first heartbeat: the other disks are empty, so whatever its disk holds is the most
     there is.
     """
+    caller = electorate.request.caller
     if caller is not None and not electorate.record.address_of(caller):
         return Choice(why=f"first election: no address is known of {caller}")
     unheard = electorate.unheard(one for one in _to_be_heard(electorate.record) if one != caller)
@@ -313,7 +287,7 @@ def _choose_on_empty_disks(
         return Choice(why=f"first election: {draw_ids(unheard)} must be heard first, their disks may hold data")
     risk = f"; {draw_ids(unheard)} were not heard" if unheard else ""
     if caller is None:
-        best = electorate.most_data(electable)
+        best = electorate.most_data(electorate.electable(electorate.record.replicas))
         if best is None:
             return Choice(why="first election: no electable replica was heard")
         why = f"first election on empty disks: {best.broker_id} was heard{risk}"
@@ -322,15 +296,9 @@ def _choose_on_empty_disks(
     return Choice(broker_id=caller, why=why, unclean=bool(unheard))
 
 
-def _choose_by_data(
-    electorate: Electorate,
-    electable: Mapping[int, LiveReplica],
-    *,
-    prefer: int | None,
-    incumbent: int | None,
-    unclean: bool,
-    reason: str,
-) -> Choice:
+def _choose_by_data(electorate: Electorate, *, unclean: bool, reason: str) -> Choice:
+    electable = electorate.electable(electorate.record.replicas)
+    incumbent, designated = electorate.request.incumbent, electorate.request.designated
     best = electorate.most_data(electable)
     if best is None:
         return Choice(why=f"first election: {reason}, but no electable replica is alive")
@@ -338,49 +306,56 @@ def _choose_by_data(
     if acting is not None and acting.epoch >= best.epoch:
         best = acting
         reason = f"{reason}, and {incumbent} acts as master"
-    if prefer is None:
+    if designated is None:
         return Choice(
-            broker_id=best.broker_id, why=f"first election: {reason}; {_draw_replica(best)} is best", unclean=unclean
+            broker_id=best.broker_id,
+            why=f"first election: {reason}; {holdings.draw_report(best)} is best",
+            unclean=unclean,
         )
-    wanted = electable.get(prefer)
+    wanted = electable.get(designated)
     if wanted is None:
-        return Choice(why=f"first election: {reason}; {prefer} was designated, but is not alive")
+        return Choice(why=f"first election: {reason}; {designated} was designated, but is not alive")
     loses_data = (wanted.epoch, wanted.max_offset) < (best.epoch, best.max_offset) or best is acting is not wanted
     if loses_data and not electorate.settings.unclean_election_allowed:
         return Choice(
-            why=f"first election: {reason}; {_draw_replica(wanted)} was designated, {_draw_replica(best)} has more"
+            why=f"first election: {reason}; {holdings.draw_report(wanted)} was designated, {holdings.draw_report(best)} has more"
         )
     return Choice(
-        broker_id=prefer, why=f"first election: {reason}; {prefer} was designated", unclean=unclean or loses_data
+        broker_id=designated,
+        why=f"first election: {reason}; {designated} was designated",
+        unclean=unclean or loses_data,
     )
 
 
-def choose_after_lost_seats(electorate: Electorate, *, caller: int | None, prefer: int | None) -> Choice:
+def choose_after_lost_seats(electorate: Electorate) -> Choice:
     """Choose after the last holders of seats lost them (rule 2): none, except on disks that are all empty, or uncleanly."""
-    record, live = electorate.record, electorate.live
+    record, request = electorate.record, electorate.request
     lost = draw_ids(record.lost_seats)
-    electable = electorate.electable(record.replicas)
-    if _is_barred(electorate, caller):
-        return Choice(why=f"{lost} lost what they held; {caller} may not be elected")
-    with_data = [one for one in record.replicas if one in live and live[one].has_data]
-    if not electorate.unheard(_to_be_heard(record)) and not with_data:
-        choice = _choose_on_empty_disks(electorate, electable, caller=prefer if prefer is not None else caller)
+    if _is_barred(electorate):
+        return Choice(why=f"{lost} lost what they held; {request.caller} may not be elected")
+    if not electorate.unheard(_to_be_heard(record)) and not electorate.with_data():
+        choice = _choose_on_empty_disks(electorate)
         return Choice(
             broker_id=choice.broker_id, why=f"{lost} lost what they held, and no replica has data; {choice.why}"
         )
     if not electorate.settings.unclean_election_allowed:
         why = f"rule 2: {lost} lost what they held, and no other replica holds every acknowledged message"
         return Choice(why=why)
-    best = electable.get(prefer) if prefer is not None else electorate.most_data(electable)
+    electable = electorate.electable(record.replicas)
+    wanted = request.designated
+    best = electable.get(wanted) if wanted is not None else electorate.most_data(electable)
     if best is None:
         return Choice(why=f"{lost} lost what they held, and no electable replica is alive")
     return Choice(
-        broker_id=best.broker_id, why=f"{lost} lost what they held; {_draw_replica(best)} is best", unclean=True
+        broker_id=best.broker_id, why=f"{lost} lost what they held; {holdings.draw_report(best)} is best", unclean=True
     )
 
 
-def _is_barred(electorate: Electorate, caller: int | None) -> bool:
-    return caller is not None and (not electorate.settings.may_be_master(caller) or caller in electorate.passed_over)
+def _is_barred(electorate: Electorate) -> bool:
+    caller = electorate.request.caller
+    return caller is not None and (
+        not electorate.settings.may_be_master(caller) or caller in electorate.request.passed_over
+    )
 
 
 def _to_be_heard(record: BrokerGroupRecord) -> list[int]:
@@ -394,23 +369,18 @@ def _to_be_heard(record: BrokerGroupRecord) -> list[int]:
 
 
 def _grant(
-    record: BrokerGroupRecord,
-    before: tuple[Event, ...],
-    electorate: Electorate,
-    request: ElectMaster,
-    broker_id: int,
-    choice: Choice,
+    record: BrokerGroupRecord, before: tuple[Event, ...], electorate: Electorate, choice: Choice, broker_id: int
 ) -> Decision:
-    base = electorate.record
+    base, request = electorate.record, electorate.request
     eligible = frozenset[int]() if choice.unclean or base.is_first_election else carried_over(electorate, broker_id)
     winner = electorate.live.get(broker_id, LiveReplica(broker_id))
     event = MasterElected(
         broker_id=broker_id,
         unclean=choice.unclean,
         eligible=eligible,
-        marks=election_marks(base, winner, eligible),
+        marks=holdings.election_marks(base, winner, eligible),
         unfenced=request.unfenced,
-        plan=request.plan,
+        plan=request.plan and replace(request.plan, before=record.as_before),
     )
     after = apply_event(base, event)
     why = f"{choice.why}: granted epoch {after.master_epoch}"
@@ -427,7 +397,7 @@ def carried_over(electorate: Electorate, winner: int) -> frozenset[int]:
     record, settings = electorate.record, electorate.settings
     if not settings.shrink_floor or not settings.floor_kept or settings.min_in_sync_replicas <= 1:
         return frozenset()
-    kept = {one for one in usable_eligible(record, settings) if _holds_as_much(electorate, one, winner)}
+    kept = {one for one in holdings.usable_eligible(record, settings) if _holds_as_much(electorate, one, winner)}
     members = record.sync_state_set
     if winner not in members:
         members = frozenset(one for one in members if not _may_be_empty(record, one))
@@ -453,17 +423,17 @@ def _keep(record: BrokerGroupRecord, choice: Choice) -> Decision:
 def _nobody(
     record: BrokerGroupRecord,
     before: tuple[Event, ...],
-    request: ElectMaster,
-    live: Mapping[int, LiveReplica],
+    electorate: Electorate,
     choice: Choice,
     *,
     stopped: bool = False,
 ) -> Decision:
-    if not request.by_controller:
+    request, master = electorate.request, record.granted_master_id
+    if request.caller is not None:
         code, remark = ControllerCode.CONTROLLER_ELECT_MASTER_FAILED, "Failed to elect a new master"
         return refused(record, code, ElectMasterAnswer(), choice.why, remark)
     # One epoch per lost master: a retry finds no master to lose. A living master that was only to be moved away stays.
-    only_passed_over = record.granted_master_id in live and record.granted_master_id in request.passed_over
+    only_passed_over = master in electorate.live and master in request.passed_over
     nobody_to_lose = record.master_broker_id is None or record.master_epoch >= MAX_EPOCH
     events = before or (
         () if nobody_to_lose or only_passed_over or stopped else (MasterLost(unfenced=request.unfenced),)
@@ -499,8 +469,3 @@ def _describe_master(record: BrokerGroupRecord, *, with_members: bool) -> ElectM
         broker_name=record.broker_name if with_members else None,
         broker_addresses=addresses if with_members else None,
     )
-
-
-def _draw_replica(replica: LiveReplica) -> str:
-    """Draw a replica with what it holds."""
-    return f"{replica.broker_id} (epoch {replica.epoch}, offset {replica.max_offset})"

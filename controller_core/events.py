@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from controller_core.model import MAX_EPOCH, BrokerGroupRecord, Replica
-from controller_core.plan import Change, Phase, Plan
+from controller_core.plan import Change, Phase
 
 
 class Mark(NamedTuple):
     """What a later process of this replica must at least report (`holdings.py`). -1 means that nothing is known."""
 
     broker_id: int
-    epoch: int
-    offset: int
+    epoch: int = -1
+    offset: int = -1
 
 
 class Event(ABC):
@@ -33,61 +33,32 @@ class Event(ABC):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _OfAnId(Event):
-    """An id has a holder. Creates the record if it is the first thing ever heard of the group."""
+class BrokerIdHeld(Event):
+    """An id has a holder: it was promised to a pod, or taken by a broker (Java's event 2).
+
+    Creates the record if it is the first thing ever heard of the group.
+    """
 
     cluster_name: str
     broker_name: str
-    broker_id: int
-    reserved_for: str = ""
-
-    @property
-    @abstractmethod
-    def replica(self) -> Replica: ...
+    replica: Replica
 
     def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
-        replicas, replica = dict(record.replicas), self.replica
-        if replica.address:
-            replicas = _without_address(replicas, replica.address, keep=self.broker_id)
-        replicas[self.broker_id] = replica
+        replicas, broker_id = dict(record.replicas), self.replica.broker_id
+        if self.replica.address:
+            replicas = _without_address(replicas, self.replica.address, keep=broker_id)
+        replicas[broker_id] = self.replica
         # A high-water mark, not a count: no later event may ever hand out this id again (safety rule 4).
-        return replace(record, replicas=replicas, next_broker_id=max(record.next_broker_id, self.broker_id + 1))
+        return replace(record, replicas=replicas, next_broker_id=max(record.next_broker_id, broker_id + 1))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerIdReserved(_OfAnId):
-    """A pod was promised an id."""
-
-    @property
-    def replica(self) -> Replica:
-        return Replica(self.broker_id, reserved_for=self.reserved_for)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerIdApplied(_OfAnId):
-    """A broker holds an id. Java's event 2."""
-
-    register_check_code: str
-    address: str
-
-    @property
-    def replica(self) -> Replica:
-        return Replica(self.broker_id, self.register_check_code, self.address, self.reserved_for)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerAdopted(_OfAnId):
+class BrokerAdopted(BrokerIdHeld):
     """A replica that the record had lost is known again, without a seat.
 
     It comes with an identity file, so a disk knows this id: what a RegisterBroker would tell.
     """
 
-    address: str
-
-    @property
-    def replica(self) -> Replica:
-        check_code = f"{self.address};{ADOPTED}"
-        return Replica(self.broker_id, check_code, self.address, self.reserved_for, registered=True)
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +95,7 @@ class MasterElected(Event):
     eligible: frozenset[int] = frozenset()
     marks: tuple[Mark, ...] = ()
     unfenced: bool = False
-    plan: Plan | None = None
+    plan: Change | None = None
 
     def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
         elected = replace(
@@ -147,16 +118,14 @@ class MasterRenewed(Event):
     """The master goes on under the epoch after `epochs` more, with the same set under an epoch that is as much higher."""
 
     epochs: int = 1
-    plan: Plan | None = None
-    slave: int | None = None
+    plan: Change | None = None
 
     def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
         epoch = min(record.master_epoch + self.epochs, MAX_EPOCH)
         # A Java broker takes a set, also with a mastership, only under a higher set epoch than its own.
         set_epoch = record.sync_state_set_epoch + self.epochs - 1
         raised = replace(record, master_epoch=epoch, sync_state_set_epoch=set_epoch)
-        renewed = _with_sync_state_set(raised, record.sync_state_set)
-        return _with_plan(record, renewed, self.plan, slave=self.slave)
+        return _with_plan(record, _with_sync_state_set(raised, record.sync_state_set), self.plan)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,71 +244,29 @@ class BrokersCleaned(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeBegun(Event):
-    """A change of master begins whose election is not decided yet: `Fencing` or `Quieting`."""
+class ChangeWritten(Event):
+    """What the record has of the change of master under way: it began, another plane has it, it was given up or told, or it
+    ended (None).
+    """
 
-    change: Change
-
-    def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
-        return replace(record, change=self.change, change_id=self.change.id)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeTakenOver(Event):
-    """Another plane goes on with the change."""
-
-    carried_out_by: str
+    change: Change | None
 
     def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
-        return replace(record, change=record.change and replace(record.change, carried_out_by=self.carried_out_by))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeGivenUp(Event):
-    """The change ends without an election, as soon as what it set at a broker is restored."""
-
-    def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
-        return replace(record, change=record.change and replace(record.change, phase=Phase.RESTORING))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeTold(Event):
-    """All were told; the change stays in the record for its incident, which is still open."""
-
-    def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
-        told = record.change and replace(record.change, phase=Phase.RESTORING, restore=None)
-        return replace(record, change=told)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeEnded(Event):
-    """Nothing is left to do for the change."""
-
-    def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
-        return replace(record, change=None)
-
-
-ADOPTED = "adopted"
-"""The second half of an adopted replica's check code, where a broker has the milliseconds of its application."""
-
-
-class EventWithoutRecordError(ValueError):
-    """An event about a group that has no record."""
+        begun = self.change.id if self.change is not None else record.change_id
+        return replace(record, change=self.change, change_id=begun)
 
 
 def apply_events(record: BrokerGroupRecord | None, events: Iterable[Event]) -> BrokerGroupRecord | None:
-    """Apply the events in order."""
     for event in events:
         record = apply_event(record, event)
     return record
 
 
 def apply_event(record: BrokerGroupRecord | None, event: Event) -> BrokerGroupRecord:
-    """Return the record after the event."""
-    if isinstance(event, _OfAnId):
+    if isinstance(event, BrokerIdHeld):
         return event.applied(record or BrokerGroupRecord(event.cluster_name, event.broker_name))
     if record is None:
-        raise EventWithoutRecordError(f"event {event!r} needs a record, there is none")
+        raise ValueError(f"event {event!r} needs a record, there is none")
     return _with_change_id(record, event.applied(record))
 
 
@@ -357,12 +284,7 @@ def _with_change_id(before: BrokerGroupRecord, after: BrokerGroupRecord) -> Brok
 
 
 def _with_plan(
-    before: BrokerGroupRecord,
-    after: BrokerGroupRecord,
-    plan: Plan | None,
-    *,
-    unfenced: bool = False,
-    slave: int | None = None,
+    before: BrokerGroupRecord, after: BrokerGroupRecord, plan: Change | None, *, unfenced: bool = False
 ) -> BrokerGroupRecord:
     """Return the record with the change by which its new epoch is told: the one under way if it waited for this, else the next
     one.
@@ -372,18 +294,14 @@ def _with_plan(
     under_way = before.change
     waits = under_way is not None and under_way.phase in (Phase.FENCING, Phase.QUIETING)
     own = under_way if under_way is not None and waits and under_way.kind is plan.kind else None
-    change = Change(
+    change = replace(
+        plan,
         id=own.id if own is not None else before.change_id + 1,
-        kind=plan.kind,
-        phase=Phase.TELLING,
-        carried_out_by=plan.carried_out_by,
         from_broker_id=before.master_broker_id,
         to_broker_id=after.master_broker_id,
         epoch=after.master_epoch,
-        slave=slave,
         before=plan.before or before.as_before,
         restore=under_way.restore if under_way is not None else None,
-        cause=plan.cause,
         unfenced=unfenced,
         started_at=own.started_at if own is not None else plan.started_at,
     )
@@ -442,7 +360,7 @@ def _with_marks(record: BrokerGroupRecord, marks: Iterable[Mark]) -> BrokerGroup
 def _with_marks_of_seats_only(record: BrokerGroupRecord) -> BrokerGroupRecord:
     """Forget the marks of replicas that have no seat to lose."""
     held = record.seats | record.lost_seats
-    return _with_marks(record, [Mark(broker_id, -1, -1) for broker_id in record.replicas if broker_id not in held])
+    return _with_marks(record, [Mark(broker_id) for broker_id in record.replicas if broker_id not in held])
 
 
 def _without_address(replicas: Mapping[int, Replica], address: str, *, keep: int) -> dict[int, Replica]:

@@ -14,13 +14,13 @@ follows another master. So a mark says no more than what no truncation can take:
 
 A report is held only to marks that this process knew before the report was made (`Holding.seen`): another controller may have
 written them since. Marks follow in steps of `held_bucket_bytes`; what this process heard from an earlier process of a member
-(`known_*`) is exact.
+(`known`) is exact.
 """
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
 
-from controller_core.decision import Decision, ReportHoldingsAnswer, decided
+from controller_core.decision import Decision, decided
 from controller_core.events import (
     EligibleForgotten,
     EpochFloorRaised,
@@ -50,7 +50,7 @@ class News(Enum):
 def report_is_news(record: BrokerGroupRecord | None, holding: Holding, settings: ControllerSettings) -> News:  # noqa: PLR0911
     """Return what a report means for the record. Cheap: called for every heartbeat."""
     replica = record.claimed_replica(holding.broker_id) if record is not None else None
-    if record is None or replica is None or not has_reported(holding.epoch, holding.max_offset):
+    if record is None or replica is None or max(holding.epoch, holding.max_offset) < 0:
         return News.NOTHING
     if holding.epoch > record.master_epoch:
         return News.JUMP if is_jump(record, holding.epoch, settings) else News.FLOOR
@@ -79,13 +79,7 @@ def usable_eligible(record: BrokerGroupRecord, settings: ControllerSettings) -> 
     return record.eligible if below else frozenset()
 
 
-def has_reported(epoch: int, max_offset: int) -> bool:
-    """Whether a heartbeat told what the disk holds."""
-    return epoch >= 0 or max_offset >= 0
-
-
 def mark_of(replica: Replica) -> Mark:
-    """Return the replica's mark."""
     return Mark(replica.broker_id, replica.held_epoch, replica.held_offset)
 
 
@@ -101,12 +95,9 @@ def bar_of(record: BrokerGroupRecord, replica: Replica, holding: Holding) -> Mar
     """Return what the report must reach: the mark, if it is older than the report, and for a member what an earlier process of
     it told here.
     """
-    epoch, offset = replica.held_epoch, replica.held_offset
-    if holding.seen is not None:
-        epoch, offset = min(epoch, holding.seen.epoch), min(offset, holding.seen.offset)
-    if replica.broker_id in record.sync_state_set:
-        epoch, offset = max(epoch, holding.known_epoch), max(offset, holding.known_offset)
-    return Mark(replica.broker_id, epoch, offset)
+    epoch, offset = min(replica.held_epoch, holding.seen.epoch), min(replica.held_offset, holding.seen.offset)
+    bar = Mark(replica.broker_id, epoch, offset)
+    return highest(bar, holding.known) if replica.broker_id in record.sync_state_set else bar
 
 
 def falls_short(reported: Holding | LiveReplica, bar: Mark) -> bool:
@@ -135,12 +126,10 @@ def lowest(broker_id: int, marks: Iterable[Mark]) -> Mark:
 
 def raised_mark(record: BrokerGroupRecord, replica: Replica, holding: Holding) -> Mark:
     """Return the mark that a report justifies; the present one if it justifies no more."""
-    told = Mark(replica.broker_id, holding.sure_epoch, holding.sure_offset)
-    if holding.epoch == record.master_epoch and (holding.sure_epoch, holding.sure_offset) == (-1, -1):
-        told = Mark(replica.broker_id, -1, _confirmed(holding.max_offset, holding.confirm_offset))
-    if told.offset <= 0:
-        return mark_of(replica)
-    return highest(mark_of(replica), told)
+    told = holding.sure
+    if holding.epoch == record.master_epoch and (told.epoch, told.offset) == (-1, -1):
+        told = Mark(replica.broker_id, offset=_confirmed(holding.max_offset, holding.confirm_offset))
+    return highest(mark_of(replica), told) if told.offset > 0 else mark_of(replica)
 
 
 def told_mark(replica: LiveReplica) -> Mark:
@@ -161,9 +150,8 @@ def joining_mark(record: BrokerGroupRecord, replica: LiveReplica) -> Mark:
 def election_marks(record: BrokerGroupRecord, winner: LiveReplica, eligible: frozenset[int]) -> tuple[Mark, ...]:
     """Return the marks after an election: the winner keeps its own, all others with a seat get the lowest of all."""
     holders = [mark_of(record.replicas[one]) for one in sorted(record.seats) if one in record.replicas]
-    own = (
-        mark_of(record.replicas[winner.broker_id]) if winner.broker_id in record.seats else lowest(winner.broker_id, [])
-    )
+    seat = record.replicas.get(winner.broker_id) if winner.broker_id in record.seats else None
+    own = mark_of(seat) if seat is not None else Mark(winner.broker_id)
     if winner.epoch >= record.master_epoch:
         own = highest(own, told_mark(winner))
     least = lowest(winner.broker_id, holders)
@@ -176,9 +164,8 @@ def _confirmed(max_offset: int, confirm_offset: int) -> int:
 
 def _has_it_again(record: BrokerGroupRecord, replica: Replica, holding: Holding) -> bool:
     """Whether a replica that lost its seat has its data after all, and no master was elected meanwhile."""
-    nobody_elected = record.master_broker_id is None
-    loss_was_known = holding.seen is None or holding.seen.lost
-    return nobody_elected and loss_was_known and holding.max_offset > 0 and not falls_short(holding, mark_of(replica))
+    loss_was_known = holding.seen.lost and record.master_broker_id is None
+    return loss_was_known and holding.max_offset > 0 and not falls_short(holding, mark_of(replica))
 
 
 def _is_worth_a_mark(
@@ -246,20 +233,16 @@ def is_ahead(record: BrokerGroupRecord, report: ReportAhead, settings: Controlle
 def report_ahead(record: BrokerGroupRecord | None, request: ReportAhead, settings: ControllerSettings) -> Decision:
     """Raise the epoch above what a replica was told by a commit that the record has forgotten."""
     if record is None or not is_ahead(record, request, settings):
-        why = f"{request.broker_id} knows no more than the record"
-        return decided(record, ReportHoldingsAnswer(), why)
+        return decided(record, None, f"{request.broker_id} knows no more than the record")
     near = request.sync_state_set_epoch <= record.sync_state_set_epoch + settings.max_epoch_jump
     floor = epoch_floor(
-        record,
-        settings,
-        seen_epoch=request.master_epoch,
-        seen_set_epoch=request.sync_state_set_epoch if near else 0,
+        record, settings, seen_epoch=request.master_epoch, seen_set_epoch=request.sync_state_set_epoch if near else 0
     )
     why = (
         f"rule 3: {request.broker_id} was told epoch {request.master_epoch}, set epoch {request.sync_state_set_epoch}; "
         f"the record has {record.master_epoch} and {record.sync_state_set_epoch}: it went back in time"
     )
-    return decided(record, ReportHoldingsAnswer(epoch_floor=floor.epoch), why, floor)
+    return decided(record, None, why, floor)
 
 
 def report_holdings(
@@ -267,7 +250,7 @@ def report_holdings(
 ) -> Decision:
     """Take the reports into the record: an epoch above it first, then seats, then marks."""
     if record is None or not record.is_known:
-        return decided(record, ReportHoldingsAnswer(), f"no broker of {request.broker_name} holds an id")
+        return decided(record, None, "no broker of the group holds an id")
     of_kind: dict[News, list[Holding]] = {kind: [] for kind in News}
     for holding in request.holdings:
         of_kind[report_is_news(record, holding, settings)].append(holding)
@@ -275,9 +258,8 @@ def report_holdings(
     if of_kind[News.FLOOR]:
         highest = max(of_kind[News.FLOOR], key=lambda holding: (holding.epoch, holding.broker_id))
         floor = epoch_floor(record, settings, seen_epoch=highest.epoch)
-        answer = ReportHoldingsAnswer(epoch_floor=floor.epoch, epoch_jump=jump)
         why = f"rule 3: {highest.broker_id} reports epoch {highest.epoch}, the record has {record.master_epoch}"
-        return decided(record, answer, f"{why}: it went back in time", floor)
+        return decided(record, None, f"{why}: it went back in time", floor)
     return _seats(record, request, of_kind, settings, jump=jump)
 
 
@@ -302,7 +284,7 @@ def _seats(
     if lost:
         bars = tuple(bar_of(known, known.replicas[one], holding) for one, holding in sorted(lost.items()))
         events.append(SeatsLost(broker_ids=frozenset(lost), marks=bars))
-        reasons += [f"rule 2: {_draw(lost[bar.broker_id])} is less than {_draw_mark(bar)}" for bar in bars]
+        reasons += [f"rule 2: {draw_report(lost[bar.broker_id])} is less than {_draw_mark(bar)}" for bar in bars]
     regained = frozenset(holding.broker_id for holding in of_kind[News.REGAINED])
     if regained:
         events.append(SeatsRegained(broker_ids=regained))
@@ -311,8 +293,7 @@ def _seats(
     if marks:
         events.append(HoldingsMarked(marks=marks))
         reasons.append("; ".join(f"{mark.broker_id} holds {_draw_mark(mark)}" for mark in marks))
-    answer = ReportHoldingsAnswer(lost=frozenset(lost), regained=regained, epoch_jump=jump)
-    return decided(record, answer, "; ".join(reasons) or "nothing new", *events)
+    return decided(record, None, "; ".join(reasons) or "nothing new", *events)
 
 
 def _marks(record: BrokerGroupRecord, holdings: list[Holding]) -> tuple[Mark, ...]:
@@ -324,8 +305,8 @@ def _marks(record: BrokerGroupRecord, holdings: list[Holding]) -> tuple[Mark, ..
     )
 
 
-def _draw(holding: Holding) -> str:
-    return f"{holding.broker_id} (epoch {holding.epoch}, offset {holding.max_offset})"
+def draw_report(reported: Holding | LiveReplica) -> str:
+    return f"{reported.broker_id} (epoch {reported.epoch}, offset {reported.max_offset})"
 
 
 def _draw_mark(mark: Mark) -> str:

@@ -25,24 +25,12 @@ from typing import NamedTuple
 
 from controller_core.events import Mark
 from controller_core.holdings import demand_of, falls_short, highest, told_mark
-from controller_core.model import DEFAULT_ELECTION_PRIORITY, BrokerGroupRecord, LiveReplica
+from controller_core.model import BrokerGroupRecord, LiveReplica
 from controller_core.requests import Demand, Holding
 
 NOTHING_DEMANDED = Demand()
 # Two heartbeats of one process this far apart did not wait in the same socket.
 MADE_LATER_SECONDS = 0.25
-
-
-class Heartbeat(NamedTuple):
-    """904, as sent. A broker that leaves out its timeout or priority gets the defaults."""
-
-    broker_id: int
-    address: str = ""
-    epoch: int = -1
-    max_offset: int = -1
-    confirm_offset: int = -1
-    heartbeat_timeout_seconds: float | None = None
-    election_priority: int = DEFAULT_ELECTION_PRIORITY
 
 
 class HeartbeatEntry(NamedTuple):
@@ -51,7 +39,6 @@ class HeartbeatEntry(NamedTuple):
     `mark` is what its heartbeats prove that it holds (`told_mark`).
     """
 
-    broker_id: int
     replica: LiveReplica
     connection_id: int | None
     last_seen_seconds: float
@@ -88,20 +75,20 @@ class HeartbeatTable:
     # Whether a loss was noted: a replica that was not heard before it is no fresher than the others.
     _is_bereft: bool = False
 
-    def heartbeat(self, now_seconds: float, heartbeat: Heartbeat, connection_id: int) -> bool:
-        """Take a heartbeat. Return whether the replica was not alive before."""
-        entry = self._entries.get(heartbeat.broker_id)
+    def heartbeat(
+        self, now_seconds: float, told: LiveReplica, connection_id: int, *, timeout_seconds: float | None = None
+    ) -> bool:
+        """Take a heartbeat (904), as sent. Return whether the replica was not alive before."""
+        entry = self._entries.get(told.broker_id)
         was_alive = entry is not None and entry.alive(now_seconds)
         first_since_loss_seconds = self._first_since_loss(entry, now_seconds)
         waited_seconds = 0.0 if first_since_loss_seconds is None else now_seconds - first_since_loss_seconds
         fresh = first_since_loss_seconds is None or waited_seconds >= MADE_LATER_SECONDS
         self._remember(entry)
-        replica = self._told(entry, heartbeat, fresh=fresh)
-        wished_seconds = heartbeat.heartbeat_timeout_seconds
-        timeout_seconds = self.timeout_seconds if wished_seconds is None else wished_seconds
-        demanded, demanded_seconds, seen = self._held_to(entry, heartbeat.broker_id, now_seconds)
-        self._entries[heartbeat.broker_id] = HeartbeatEntry(
-            broker_id=heartbeat.broker_id,
+        replica = self._told(entry, told, fresh=fresh)
+        timeout_seconds = self.timeout_seconds if timeout_seconds is None else timeout_seconds
+        demanded, demanded_seconds, seen = self._held_to(entry, told.broker_id, now_seconds)
+        self._entries[told.broker_id] = HeartbeatEntry(
             replica=replica,
             connection_id=connection_id,
             last_seen_seconds=now_seconds,
@@ -125,24 +112,15 @@ class HeartbeatTable:
             return None
         return now_seconds if entry.first_since_loss_seconds is None else entry.first_since_loss_seconds
 
-    def _told(self, entry: HeartbeatEntry | None, heartbeat: Heartbeat, *, fresh: bool) -> LiveReplica:
+    def _told(self, entry: HeartbeatEntry | None, told: LiveReplica, *, fresh: bool) -> LiveReplica:
         """Return what counts after this heartbeat: what it says, or what was said before and is in doubt now."""
-        replica = LiveReplica(
-            broker_id=heartbeat.broker_id,
-            epoch=heartbeat.epoch,
-            max_offset=heartbeat.max_offset,
-            confirm_offset=heartbeat.confirm_offset,
-            election_priority=heartbeat.election_priority,
-            address=heartbeat.address,
-            epoch_first_offset=_first_offset(entry, heartbeat),
-            fresh=fresh,
-        )
+        replica = told._replace(epoch_first_offset=_first_offset(entry, told), fresh=fresh)
         if entry is None or not entry.replica.has_reported or not entry.told_as_member:
             return replica  # the first report of its process, or of its membership, or the one that decides
-        held = self._held.get(heartbeat.broker_id)  # what the entry says is in it: it was remembered
+        held = self._held.get(told.broker_id)  # what the entry says is in it: it was remembered
         if held is None or not falls_short(replica, held):
             return replica
-        return entry.replica._replace(address=heartbeat.address, doubted=True)
+        return entry.replica._replace(address=told.address, doubted=True)
 
     def sign_of_life(self, now_seconds: float, broker_id: int, connection_id: int, *, address: str = "") -> None:
         """Take another request of the replica itself as proof that it lives. What it told before is kept.
@@ -154,7 +132,6 @@ class HeartbeatTable:
         if entry is None:
             replica = LiveReplica(broker_id=broker_id, address=address, fresh=not self._is_bereft)
             self._entries[broker_id] = HeartbeatEntry(
-                broker_id=broker_id,
                 replica=replica,
                 connection_id=connection_id,
                 last_seen_seconds=now_seconds,
@@ -167,9 +144,7 @@ class HeartbeatTable:
             return
         bound = entry.connection_id if entry.connection_id is not None else connection_id
         self._entries[broker_id] = entry._replace(
-            connection_id=bound,
-            last_seen_seconds=now_seconds,
-            deadline_seconds=now_seconds + entry.timeout_seconds,
+            connection_id=bound, last_seen_seconds=now_seconds, deadline_seconds=now_seconds + entry.timeout_seconds
         )
 
     def registered(self, now_seconds: float, broker_id: int, connection_id: int, *, address: str = "") -> None:
@@ -193,12 +168,12 @@ class HeartbeatTable:
 
     def connection_closed(self, now_seconds: float, connection_id: int) -> tuple[int, ...]:
         """Return every replica that was alive and is not any more because this connection carried its heartbeats."""
-        lost = [entry for entry in self._entries.values() if entry.connection_id == connection_id]
-        for entry in lost:
-            self._entries[entry.broker_id] = entry._replace(connection_id=None)
+        lost = {one: entry for one, entry in self._entries.items() if entry.connection_id == connection_id}
+        for broker_id, entry in lost.items():
+            self._entries[broker_id] = entry._replace(connection_id=None)
         if lost:
             self.ask_anew()
-        return tuple(sorted(entry.broker_id for entry in lost if entry.alive(now_seconds)))
+        return tuple(sorted(one for one, entry in lost.items() if entry.alive(now_seconds)))
 
     def live(self, now_seconds: float) -> dict[int, LiveReplica]:
         """Return the living replicas by broker id: what `step` wants to know."""
@@ -211,7 +186,6 @@ class HeartbeatTable:
         return self._entries.get(broker_id)
 
     def entries(self) -> Mapping[int, HeartbeatEntry]:
-        """Return what is known of the replicas, alive or not."""
         return self._entries
 
     def restart_deadlines(self, now_seconds: float) -> None:
@@ -255,7 +229,7 @@ class HeartbeatTable:
         stayed = members & before[1] if before is not None and before[0] == epoch else frozenset[int]()
         self._held = {one: mark for one, mark in self._held.items() if one in stayed}
         for broker_id in members - stayed:
-            self._held[broker_id] = Mark(broker_id, -1, -1)
+            self._held[broker_id] = Mark(broker_id)
             if broker_id in self._entries:
                 self._entries[broker_id] = self._entries[broker_id]._replace(told_as_member=False)
 
@@ -270,20 +244,15 @@ class HeartbeatTable:
         is_member = broker_id in self._held
         if is_member and not entry.told_as_member:
             return None
-        nothing = Mark(broker_id, -1, -1)
-        known = self._held.get(broker_id, nothing)
         counts = is_member or (self._seats is not None and entry.replica.epoch == self._seats[0])
-        sure = entry.mark if counts else nothing
         return Holding(
             broker_id=broker_id,
             epoch=entry.replica.epoch,
             max_offset=entry.replica.max_offset,
-            known_epoch=known.epoch,
-            known_offset=known.offset,
-            sure_epoch=sure.epoch,
-            sure_offset=sure.offset,
-            confirm_offset=entry.replica.confirm_offset,
+            known=self._held.get(broker_id, Mark(broker_id)),
+            sure=entry.mark if counts else Mark(broker_id),
             seen=entry.seen,
+            confirm_offset=entry.replica.confirm_offset,
         )
 
     def forget(self, broker_id: int) -> None:
@@ -293,9 +262,9 @@ class HeartbeatTable:
 
     def _remember(self, entry: HeartbeatEntry | None) -> None:
         """Keep what the entry says, if it was told as a member, before another entry replaces it."""
-        held = self._held.get(entry.broker_id) if entry is not None and entry.told_as_member else None
+        held = self._held.get(entry.mark.broker_id) if entry is not None and entry.told_as_member else None
         if entry is not None and held is not None:
-            self._held[entry.broker_id] = highest(held, entry.mark)
+            self._held[held.broker_id] = highest(held, entry.mark)
 
     def _held_to(
         self, before: HeartbeatEntry | None, broker_id: int, now_seconds: float
@@ -322,9 +291,9 @@ def _is_master_lost(before: BrokerGroupRecord | None, now: BrokerGroupRecord) ->
     return master is not None and (master, before.master_epoch) != (now.granted_master_id, now.master_epoch)
 
 
-def _first_offset(entry: HeartbeatEntry | None, heartbeat: Heartbeat) -> int:
+def _first_offset(entry: HeartbeatEntry | None, told: LiveReplica) -> int:
     """Return the offset with which this process first reported its present epoch (`LiveReplica.epoch_first_offset`)."""
     reported = entry is not None and (entry.replica.has_reported or entry.replica.doubted)
-    if entry is None or entry.replica.epoch != heartbeat.epoch or not reported:
-        return heartbeat.max_offset
-    return min(entry.replica.epoch_first_offset, heartbeat.max_offset)
+    if entry is None or entry.replica.epoch != told.epoch or not reported:
+        return told.max_offset
+    return min(entry.replica.epoch_first_offset, told.max_offset)

@@ -8,26 +8,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeGuard
 
-from controller_core import requests
-from controller_core.decision import (
-    AdoptBrokerAnswer,
-    ApplyBrokerIdAnswer,
-    CleanBrokerDataAnswer,
-    ControllerCode,
-    Decision,
-    GetNextBrokerIdAnswer,
-    RegisterBrokerAnswer,
-    ReserveBrokerIdAnswer,
-    SyncStateSetBody,
-    decided,
-    refused,
-    without_a_name,
-)
+from controller_core import decision, requests
+from controller_core.decision import ControllerCode, Decision, decided, refused, without_a_name
 from controller_core.events import (
-    ADOPTED,
     BrokerAdopted,
-    BrokerIdApplied,
-    BrokerIdReserved,
+    BrokerIdHeld,
     BrokerRegistered,
     BrokersCleaned,
     Event,
@@ -36,8 +21,8 @@ from controller_core.events import (
     apply_events,
 )
 from controller_core.holdings import usable_eligible
-from controller_core.model import BrokerGroupRecord, LiveReplica, Replica, draw_id, draw_ids
-from controller_core.settings import Adoption, ControllerSettings
+from controller_core.model import ADOPTED, BrokerGroupRecord, LiveReplica, Replica, draw_id, draw_ids
+from controller_core.settings import ControllerSettings
 
 MAX_IDS_AHEAD = 1000
 """How far above the next id an adopted one may lie."""
@@ -55,14 +40,14 @@ MAX_ADOPTED_BY_ONE = 3
 def get_next_broker_id(record: BrokerGroupRecord | None, request: requests.GetNextBrokerId) -> Decision:
     """Name the id that ApplyBrokerId would accept from this caller. Asking reserves nothing."""
     if not request.broker_name:
-        answer = GetNextBrokerIdAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
+        answer = decision.GetNextBrokerIdAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
         return without_a_name(record, answer)
     reserved = _open_reservation(record, request.requester)
     next_broker_id = reserved.broker_id if reserved is not None else _next_broker_id(record)
     why = (
         f"{next_broker_id} is reserved for {request.requester}" if reserved is not None else f"{next_broker_id} is next"
     )
-    answer = GetNextBrokerIdAnswer(
+    answer = decision.GetNextBrokerIdAnswer(
         cluster_name=request.cluster_name, broker_name=request.broker_name, next_broker_id=next_broker_id
     )
     return decided(record, answer, why)
@@ -71,7 +56,7 @@ def get_next_broker_id(record: BrokerGroupRecord | None, request: requests.GetNe
 def apply_broker_id(record: BrokerGroupRecord | None, request: requests.ApplyBrokerId) -> Decision:
     """Give the id to the check code if it is next, promised to this caller, or its own already."""
     code, broker_id = request.register_check_code, request.applied_broker_id
-    answer = ApplyBrokerIdAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
+    answer = decision.ApplyBrokerIdAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
     if not code or not code.split(";", maxsplit=1)[0]:
         why = "an id without a check code could never be claimed again by its holder"
         remark = f"registerCheckCode is {code!r}, expected <address>;<milliseconds>"
@@ -90,14 +75,9 @@ def apply_broker_id(record: BrokerGroupRecord | None, request: requests.ApplyBro
                 f"but broker try to apply brokerId: {draw_id(broker_id)}"
             )
         return refused(record, ControllerCode.CONTROLLER_BROKER_ID_INVALID, answer, why, remark)
-    event = BrokerIdApplied(
-        cluster_name=request.cluster_name,
-        broker_name=request.broker_name,
-        broker_id=allowed,
-        register_check_code=code,
-        address=request.address or code.split(";", maxsplit=1)[0],
-        reserved_for=request.requester or "",
-    )
+    address = request.address or code.split(";", maxsplit=1)[0]
+    held = Replica(allowed, code, address, request.requester or "")
+    event = BrokerIdHeld(cluster_name=request.cluster_name, broker_name=request.broker_name, replica=held)
     left = _seats_left_behind(record, request.requester)
     why = f"{allowed} was reserved for {request.requester}" if reserved is not None else f"{allowed} was next"
     if not left:
@@ -111,24 +91,20 @@ def reserve_broker_id(record: BrokerGroupRecord | None, request: requests.Reserv
     invalid = ControllerCode.CONTROLLER_BROKER_ID_INVALID
     if not request.reserved_for:
         remark = "reservedFor is empty, expected a pod name"
-        return refused(record, invalid, ReserveBrokerIdAnswer(), "a promise needs a name", remark)
+        return refused(record, invalid, decision.ReserveBrokerIdAnswer(), "a promise needs a name", remark)
     held = _latest_of(record, request.reserved_for)
     if held is not None and request.broker_id in (None, held.broker_id):
         why = f"{held.broker_id} is already reserved for {request.reserved_for}"
-        return decided(record, ReserveBrokerIdAnswer(broker_id=held.broker_id), why)
+        return decided(record, decision.ReserveBrokerIdAnswer(broker_id=held.broker_id), why)
     next_broker_id = _next_broker_id(record)
     if request.broker_id not in (None, next_broker_id):
         remark = f"Broker id {request.broker_id} can not be reserved for {request.reserved_for}: the next one is {next_broker_id}"
         why = "rule 4: ids are given in ascending order and never again"
-        return refused(record, invalid, ReserveBrokerIdAnswer(), why, remark)
-    event = BrokerIdReserved(
-        cluster_name=request.cluster_name,
-        broker_name=request.broker_name,
-        broker_id=next_broker_id,
-        reserved_for=request.reserved_for,
-    )
+        return refused(record, invalid, decision.ReserveBrokerIdAnswer(), why, remark)
+    promised = Replica(next_broker_id, reserved_for=request.reserved_for)
+    event = BrokerIdHeld(cluster_name=request.cluster_name, broker_name=request.broker_name, replica=promised)
     why = f"{next_broker_id} was next, and is now reserved for {request.reserved_for}"
-    return decided(record, ReserveBrokerIdAnswer(broker_id=next_broker_id), why, event)
+    return decided(record, decision.ReserveBrokerIdAnswer(broker_id=next_broker_id), why, event)
 
 
 def _next_broker_id(record: BrokerGroupRecord | None) -> int:
@@ -163,19 +139,17 @@ def _open_reservation(record: BrokerGroupRecord | None, requester: str | None) -
 
 
 def register_broker(
-    record: BrokerGroupRecord | None,
-    request: requests.RegisterBroker,
-    live: Mapping[int, LiveReplica],
-    settings: ControllerSettings,
+    record: BrokerGroupRecord | None, request: requests.RegisterBroker, live: Mapping[int, LiveReplica]
 ) -> Decision:
     """Note where the replica is, and answer the master, if one is alive."""
-    adopted, refusal = _adopted_first(record, request, settings)
+    adoption, refusal = _adoption_of(record, request)
+    adopted = (adoption,) if adoption is not None else ()
     known = apply_events(record, adopted)
     replica = known.claimed_replica(request.broker_id) if known is not None else None
     if known is None or replica is None:
         return _refuse_unknown(record, request, refusal)
     if not _can_be_dialled(request.broker_address):
-        unnamed = RegisterBrokerAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
+        unnamed = decision.RegisterBrokerAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
         why = "no broker is notified at such an address, and a switchover could not drain it"
         remark = f"brokerAddress is {request.broker_address!r}, expected <host>:<port>"
         return refused(record, ControllerCode.SYSTEM_ERROR, unnamed, why, remark)
@@ -195,23 +169,6 @@ def _can_be_dialled(address: str | None) -> TypeGuard[str]:
     return bool(host) and not odd and port.isascii() and port.isdecimal() and 1 <= int(port[:6]) <= MAX_PORT
 
 
-def _adopted_first(
-    record: BrokerGroupRecord | None, request: requests.RegisterBroker, settings: ControllerSettings
-) -> tuple[tuple[Event, ...], str]:
-    """Return the adoption of an unknown id, or why it is none."""
-    if request.broker_id is None or not _can_be_dialled(request.broker_address):
-        return (), ""
-    wanted = requests.AdoptBroker(
-        cluster_name=request.cluster_name,
-        broker_name=request.broker_name,
-        broker_id=request.broker_id,
-        broker_address=request.broker_address,
-        requester=request.requester,
-    )
-    event, why = adoption_of(record, wanted, settings)
-    return ((event,) if event is not None else ()), why
-
-
 def _registration_events(record: BrokerGroupRecord, replica: Replica, address: str) -> list[Event]:
     events: list[Event] = []
     shared = any(other.address == address for other in record.replicas.values() if other.broker_id != replica.broker_id)
@@ -224,9 +181,13 @@ def _registration_events(record: BrokerGroupRecord, replica: Replica, address: s
 
 def _registration_answer(
     record: BrokerGroupRecord, request: requests.RegisterBroker, live: Mapping[int, LiveReplica]
-) -> RegisterBrokerAnswer:
-    body = SyncStateSetBody(sync_state_set=record.sync_state_set, sync_state_set_epoch=record.sync_state_set_epoch)
-    answer = RegisterBrokerAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name, body=body)
+) -> decision.RegisterBrokerAnswer:
+    body = decision.SyncStateSetBody(
+        sync_state_set=record.sync_state_set, sync_state_set_epoch=record.sync_state_set_epoch
+    )
+    answer = decision.RegisterBrokerAnswer(
+        cluster_name=request.cluster_name, broker_name=request.broker_name, body=body
+    )
     master = record.granted_master_id
     address = record.address_of(master)
     if master is None or master not in live or address is None:
@@ -242,13 +203,13 @@ def _registration_answer(
 
 def _refuse_unknown(record: BrokerGroupRecord | None, request: requests.RegisterBroker, refusal: str) -> Decision:
     """Refuse in Java's words; to a pod of ours with the reason, for the reader of its log."""
-    because = f" ({refusal})" if refusal and request.requester else ""
-    answer = RegisterBrokerAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
+    because = f" ({refusal})" if refusal else ""
+    answer = decision.RegisterBrokerAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
     shown = draw_id(request.broker_id)
     why = f"no replica holds the id {shown}{because}"
     remark = f"BrokerId: {shown} hasn't been registered in broker-set: {request.broker_name}{because}"
     if record is None or not record.is_known:
-        why = f"no broker of {request.broker_name} holds an id"
+        why = f"no broker of {request.broker_name} holds an id{because}"
         remark = f"Broker-set: {request.broker_name} hasn't been registered in controller{because}"
     return refused(record, ControllerCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, answer, why, remark)
 
@@ -261,65 +222,31 @@ def _refuse_unknown(record: BrokerGroupRecord | None, request: requests.Register
 # the next one is refused, for it would burn all between (`MAX_IDS_AHEAD`).
 
 
-def adopt_broker(
-    record: BrokerGroupRecord | None, request: requests.AdoptBroker, settings: ControllerSettings
-) -> Decision:
-    """Take an unknown id back into the record, or say why not."""
-    if record is not None and record.claimed_replica(request.broker_id) is not None:
-        return decided(record, AdoptBrokerAnswer(adopted=True), f"{request.broker_id} is known")
-    event, why = adoption_of(record, request, settings)
-    if event is None:
-        remark = f"BrokerId: {request.broker_id} is not adopted in broker-set: {request.broker_name} ({why})"
-        code = ControllerCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
-        return refused(record, code, AdoptBrokerAnswer(), why, remark)
-    return decided(record, AdoptBrokerAnswer(adopted=True), why, event)
-
-
-def adoption_of(  # noqa: PLR0911 - each return is one reason
-    record: BrokerGroupRecord | None, request: requests.AdoptBroker, settings: ControllerSettings
+def _adoption_of(  # noqa: PLR0911 - each return is one reason
+    record: BrokerGroupRecord | None, request: requests.RegisterBroker
 ) -> tuple[BrokerAdopted | None, str]:
-    """Return the adoption of an id that no replica holds, and why; or None, and why not."""
-    broker_id, requester = request.broker_id, request.requester
-    if record is not None and record.claimed_replica(broker_id) is not None:
-        return None, f"{broker_id} is known"
-    if settings.adoption is Adoption.NEVER:
-        return None, "adoption is switched off"
-    if settings.adoption is Adoption.KNOWN_REQUESTERS and not requester:
-        return None, "only a pod of the group is adopted"
-    if not request.broker_address:
-        return None, "a replica without an address can not be told anything"
+    """Return the adoption of an id that no replica holds; or None, and why not, for a pod of the group."""
+    broker_id, requester, address = request.broker_id, request.requester, request.broker_address
+    is_known = record is not None and record.claimed_replica(broker_id) is not None
+    if broker_id is None or is_known or not requester or not _can_be_dialled(address):
+        return None, ""
     if broker_id < 1:
         return None, f"{broker_id} is no broker id, expected 1 or more"
-    next_broker_id = record.next_broker_id if record is not None else 1
-    reserved = record.replicas.get(broker_id) if record is not None else None
-    if reserved is not None and (not requester or reserved.reserved_for != requester):
+    next_broker_id = _next_broker_id(record)
+    replicas = record.replicas if record is not None else {}
+    reserved = replicas.get(broker_id)
+    if reserved is not None and reserved.reserved_for != requester:
         return None, f"{broker_id} is reserved for {reserved.reserved_for}"
-    if reserved is None and broker_id < next_broker_id and not (requester and _was_made_again(record, broker_id)):
+    adopted = [one for one in replicas.values() if one.was_adopted]
+    # With a higher id adopted, the record was made again from its brokers, and may have skipped this one.
+    if reserved is None and broker_id < next_broker_id and all(one.broker_id < broker_id for one in adopted):
         return None, f"{broker_id} is below the next id {next_broker_id} and was cleaned: ids are not given again"
-    if _adopted_from(record, requester) >= MAX_ADOPTED_BY_ONE:
+    if sum(one.reserved_for == requester for one in adopted) >= MAX_ADOPTED_BY_ONE:
         return None, f"{requester} has brought {MAX_ADOPTED_BY_ONE} ids before, and has one disk"
     if broker_id > next_broker_id + MAX_IDS_AHEAD:
         return None, f"{broker_id} is more than {MAX_IDS_AHEAD} above the next id {next_broker_id}"
-    event = BrokerAdopted(
-        cluster_name=request.cluster_name,
-        broker_name=request.broker_name,
-        broker_id=broker_id,
-        address=request.broker_address,
-        reserved_for=requester or "",
-    )
-    return event, f"{broker_id} at {request.broker_address} is adopted: its disk knows the id, the record did not"
-
-
-def _adopted_from(record: BrokerGroupRecord | None, requester: str | None) -> int:
-    """How many ids of this pod were adopted."""
-    replicas = record.replicas.values() if record is not None and requester else ()
-    return sum(one.reserved_for == requester and one.register_check_code.endswith(f";{ADOPTED}") for one in replicas)
-
-
-def _was_made_again(record: BrokerGroupRecord | None, broker_id: int) -> bool:
-    """Whether a higher id was adopted: the record was created again from its brokers, and may have skipped this one."""
-    replicas = record.replicas.values() if record is not None else ()
-    return any(one.broker_id > broker_id and one.register_check_code.endswith(f";{ADOPTED}") for one in replicas)
+    replica = Replica(broker_id, f"{address};{ADOPTED}", address, requester, registered=True)
+    return BrokerAdopted(cluster_name=request.cluster_name, broker_name=request.broker_name, replica=replica), ""
 
 
 # Cleaning (1011, an administrator's). Java forgets too much: cleaning the last member in sync drops epochs and id counter, so
@@ -368,7 +295,7 @@ def remove_member(
 ) -> Decision:
     """Forget a dead member, or say what it is still needed for. Asked again, it is done already."""
     if record is None or request.broker_id not in record.replicas:
-        return decided(record, CleanBrokerDataAnswer(), f"{request.broker_id} is no member")
+        return decided(record, None, f"{request.broker_id} is no member")
     needed = _needed_for(record, request.broker_id, live, settings)
     if needed is not None:
         return _refuse_cleaning(record, f"Broker {request.broker_id} is not removed: {needed}", why=needed)
@@ -412,7 +339,7 @@ def _seat_needed_for(record: BrokerGroupRecord, broker_id: int, settings: Contro
 def _clean(record: BrokerGroupRecord, broker_ids: frozenset[int]) -> Decision:
     events = (BrokersCleaned(broker_ids=broker_ids),) if broker_ids else ()
     why = f"{draw_ids(broker_ids)} forgotten; the next id stays {record.next_broker_id}"
-    return decided(record, CleanBrokerDataAnswer(), why, *events)
+    return decided(record, None, why, *events)
 
 
 def _parse_ids(named: str) -> tuple[set[int], str | None]:
@@ -427,4 +354,4 @@ def _parse_ids(named: str) -> tuple[set[int], str | None]:
 
 def _refuse_cleaning(record: BrokerGroupRecord | None, remark: str, *, why: str) -> Decision:
     code = ControllerCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
-    return refused(record, code, CleanBrokerDataAnswer(), why, remark)
+    return refused(record, code, None, why, remark)

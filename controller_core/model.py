@@ -19,6 +19,9 @@ DEFAULT_ELECTION_PRIORITY = 2**31 - 1
 MAX_EPOCH = 2**31 - 1
 """Epochs are Java ints: there is none above this one."""
 
+ADOPTED = "adopted"
+"""The second half of an adopted replica's check code, where a broker has the milliseconds of its application."""
+
 
 @dataclass(frozen=True, slots=True)
 class Replica:
@@ -36,6 +39,11 @@ class Replica:
     registered: bool = False
     held_epoch: int = -1
     held_offset: int = -1
+
+    @property
+    def was_adopted(self) -> bool:
+        """Whether the record had lost this id, and has it again from its disk (`membership.py`)."""
+        return self.register_check_code.endswith(f";{ADOPTED}")
 
     @property
     def claimed(self) -> bool:

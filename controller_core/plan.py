@@ -4,7 +4,7 @@ It says which master is left, which one is made, how far the change has come, an
 brokers have answered is not in it: they are asked again (`change.py`).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
@@ -61,7 +61,8 @@ class Change:
     """The change of master under way. `epoch` is the master epoch that is told: 0 until the election.
 
     A cure keeps its master and names the `slave`. `unfenced`: the old master's death was not confirmed. `cause` and
-    `started_at` are for people and reports; no decision reads them.
+    `started_at` are for people and reports; no decision reads them. A request carries a change with the id 0; the decision
+    fills in what the record says.
     """
 
     id: int
@@ -93,6 +94,11 @@ class Change:
         """Whether nothing is left to do but to report its incident when that ends."""
         return self.phase is Phase.RESTORING and self.is_decided and self.restore is None
 
+    @property
+    def told(self) -> "Change":
+        """The same after all were told: it stays in the record for its incident, which is still open."""
+        return replace(self, phase=Phase.RESTORING, restore=None)
+
     def goes_on_in(self, after: "Change | None") -> bool:
         """Whether that is the same change, and its election still stands."""
         return after is not None and after.key == self.key and after.is_decided >= self.is_decided
@@ -113,17 +119,3 @@ class Change:
         if self.restore is not None:
             parts.append(f"restore=({self.restore.broker_id},{self.restore.min_in_sync_replicas})")
         return " ".join([*parts, *(["unfenced"] if self.unfenced else [])])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What a decision that changes the master writes with it: the change in the phase `TELLING`.
-
-    The decision fills in `before`.
-    """
-
-    kind: ChangeKind
-    carried_out_by: str
-    cause: str = ""
-    started_at: str = ""
-    before: Before | None = None

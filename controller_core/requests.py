@@ -6,9 +6,11 @@ own.
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
-from controller_core.plan import Change, Plan
+from controller_core.events import Mark
+from controller_core.plan import Change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,20 +56,23 @@ class ElectMaster:
     with the election (`plan.py`).
     """
 
-    broker_name: str
     broker_id: int | None = None
     designate_elect: bool = False
-    cluster_name: str = ""
     passed_over: frozenset[int] = frozenset()
     incumbent: int | None = None
     unclean: bool = False
     unfenced: bool = False
-    plan: Plan | None = None
+    plan: Change | None = None
 
     @property
-    def by_controller(self) -> bool:
-        """Whether no broker asked: then a failed election is a lost master (2004), else only a refusal (2012)."""
-        return self.broker_id is None or self.broker_id == -1
+    def caller(self) -> int | None:
+        """The broker that asks, or is designated. None: a failed election is a lost master (2004), else only a refusal (2012)."""
+        return None if self.broker_id == -1 else self.broker_id
+
+    @property
+    def designated(self) -> int | None:
+        """The broker that is elected, or none is."""
+        return self.caller if self.designate_elect else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +83,6 @@ class AlterSyncStateSet:
     no field of the wire: it was refused before and repeated (`sync_state`).
     """
 
-    broker_name: str
     master_broker_id: int | None
     master_epoch: int | None
     sync_state_set: frozenset[int]
@@ -105,7 +109,6 @@ class CleanBrokerData:
     """1011. Forget these replicas (ids separated by `;`), or all of them."""
 
     broker_name: str
-    cluster_name: str = ""
     broker_controller_ids_to_clean: str | None = None
     is_clean_living_broker: bool = False
 
@@ -114,7 +117,6 @@ class CleanBrokerData:
 class RemoveMember:
     """Ours. Forget one dead member for good, unless the group still needs it (`membership.remove_member`)."""
 
-    broker_name: str
     broker_id: int
 
 
@@ -122,16 +124,13 @@ class RemoveMember:
 class RenewMaster:
     """Ours.
 
-    Let this master go on `epochs` higher, if it is master under this epoch (`changing.py`). `slave`: the one on a wrong link,
-    for which it is asked.
+    Let this master go on `epochs` higher, if it is master under this epoch (`changing.py`).
     """
 
-    broker_name: str
     broker_id: int
     master_epoch: int
     epochs: int = 1
-    slave: int | None = None
-    plan: Plan | None = None
+    plan: Change | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +141,6 @@ class BeginChange:
     `from_broker_id` as master under `master_epoch`.
     """
 
-    broker_name: str
     change: Change
     master_epoch: int
 
@@ -151,32 +149,28 @@ class BeginChange:
 class TakeOverChange:
     """Ours. Go on with a change of another plane that has not moved."""
 
-    broker_name: str
     change: Change
     carried_out_by: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GiveUpChange:
-    """Ours. End a change without an election; what it set at a broker is restored after that."""
+class Ending(StrEnum):
+    """How a change ends."""
 
-    broker_name: str
-    change_id: int
-    carried_out_by: str
+    GIVEN_UP = "is given up"
+    """Without an election; what it set at a broker is restored after that."""
+    TOLD = "is told"
+    """It stays in the record, so that another plane can report its incident, which is still open."""
+    OVER = "ends"
+    """It is taken out of the record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndChange:
-    """Ours.
+    """Ours. End a change that this plane carries out."""
 
-    Take a finished change out of the record. With `incident_open` it stays there as told, so that another plane can report its
-    incident.
-    """
-
-    broker_name: str
     change_id: int
     carried_out_by: str
-    incident_open: bool = False
+    how: Ending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,27 +198,24 @@ class Holding(NamedTuple):
     """What the present process of a replica reports, and what this controller process heard before; `HeartbeatTable.holding`
     fills it.
 
-    `epoch`, `max_offset`, `confirm_offset` are the last heartbeat's. `known_*` is what an earlier process had at least while it
-    was in the set. `sure_*` is what the present process proved to hold by reports no older than its last truncation; -1:
-    nothing. `seen` is what the record was known here to demand before the replica told this; None: the record as it is.
+    `epoch`, `max_offset`, `confirm_offset` are the last heartbeat's. `known` is what an earlier process had at least while it
+    was in the set. `sure` is what the present process proved to hold by reports no older than its last truncation. `seen` is
+    what the record was known here to demand before the replica told this.
     """
 
     broker_id: int
     epoch: int
     max_offset: int
-    known_epoch: int = -1
-    known_offset: int = -1
-    sure_epoch: int = -1
-    sure_offset: int = -1
+    known: Mark
+    sure: Mark
+    seen: Demand
     confirm_offset: int = -1
-    seen: Demand | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportHoldings:
     """Ours. What the members' heartbeats report, where that is news (`holdings.report_is_news`): safety rules 2 and 3."""
 
-    broker_name: str
     holdings: tuple[Holding, ...]
 
 
@@ -236,21 +227,9 @@ class ReportAhead:
     the replica repeated it.
     """
 
-    broker_name: str
     broker_id: int
     master_epoch: int
     sync_state_set_epoch: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdoptBroker:
-    """Ours. A broker with an identity file that the record does not know was heard: take it in, without a seat."""
-
-    cluster_name: str
-    broker_name: str
-    broker_id: int
-    broker_address: str
-    requester: str | None = None
 
 
 Request = (
@@ -267,10 +246,8 @@ Request = (
     | ReserveBrokerId
     | ReportHoldings
     | ReportAhead
-    | AdoptBroker
     | BeginChange
     | TakeOverChange
-    | GiveUpChange
     | EndChange
 )
 """Everything `controller_core.step.step` decides."""

@@ -7,7 +7,6 @@ more function, and its name in `POLICIES`.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from types import MappingProxyType
 
 from controller_core.model import BrokerGroupRecord, LiveReplica
@@ -22,14 +21,6 @@ ordinary, and the best, priority.
 
 class UnknownPolicyError(ValueError):
     """There is no election policy of that name: the message lists those there are."""
-
-
-class Adoption(Enum):
-    """Which callers may bring a broker id that the record does not know."""
-
-    NEVER = "Never"
-    KNOWN_REQUESTERS = "KnownRequesters"
-    ANYBODY = "Anybody"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +49,6 @@ class ControllerSettings:
     expected_replicas: int = 0
     accepted_epoch: int = 0
     max_epoch_jump: int = 10_000
-    adoption: Adoption = Adoption.KNOWN_REQUESTERS
     held_bucket_bytes: int = 64 * 1024 * 1024
 
     def __post_init__(self) -> None:
@@ -100,11 +90,7 @@ def preferred_zone(
     near = [one for one in candidates if one.epoch == epoch and one.max_offset >= longest - settings.zone_lag_bytes]
     return min(
         near,
-        key=lambda one: (
-            _zone_rank(one.broker_id, record, settings),
-            -one.max_offset,
-            *_taste(one, record, settings),
-        ),
+        key=lambda one: (_zone_rank(one.broker_id, record, settings), -one.max_offset, *_taste(one, record, settings)),
     )
 
 

@@ -9,18 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from controller_core import changing, election, holdings, membership, requests, sync_state
-from controller_core.decision import (
-    ControllerCode,
-    Decision,
-    GetReplicaInfoAnswer,
-    GetSyncStateDataAnswer,
-    ReplicaStanding,
-    SyncStateSetBody,
-    decided,
-    refused,
-    without_a_name,
-)
+from controller_core import changing, decision, election, holdings, membership, requests, sync_state
+from controller_core.decision import ControllerCode, Decision, decided, refused, without_a_name
 from controller_core.events import EligibleForgotten, apply_events
 from controller_core.model import BrokerGroupRecord, LiveReplica
 from controller_core.settings import ControllerSettings
@@ -33,13 +23,13 @@ def step(
     settings: ControllerSettings,
 ) -> Decision:
     """Decide a request. `live` holds the replicas of this group whose heartbeats are fresh, by broker id."""
-    decision = _decide(record, request, live, settings)
-    after = decision.record
-    if decision.changed and after is not None and after.eligible and not holdings.usable_eligible(after, settings):
+    found = _decide(record, request, live, settings)
+    after = found.record
+    if found.changed and after is not None and after.eligible and not holdings.usable_eligible(after, settings):
         # The floor was lowered or lifted: an eligible replica may lack what is acknowledged from now on (rule 1).
-        events = (*decision.events, EligibleForgotten())
-        return replace(decision, events=events, record=apply_events(record, events))
-    return decision
+        events = (*found.events, EligibleForgotten())
+        return replace(found, events=events, record=apply_events(record, events))
+    return found
 
 
 def _decide(  # noqa: PLR0911, PLR0912, C901 - one return per kind of request is the plainest table there is
@@ -56,7 +46,7 @@ def _decide(  # noqa: PLR0911, PLR0912, C901 - one return per kind of request is
         case requests.ReserveBrokerId():
             return membership.reserve_broker_id(record, request)
         case requests.RegisterBroker():
-            return membership.register_broker(record, request, live, settings)
+            return membership.register_broker(record, request, live)
         case requests.ElectMaster():
             return election.elect_master(record, request, live, settings)
         case requests.AlterSyncStateSet():
@@ -75,14 +65,10 @@ def _decide(  # noqa: PLR0911, PLR0912, C901 - one return per kind of request is
             return holdings.report_holdings(record, request, settings)
         case requests.ReportAhead():
             return holdings.report_ahead(record, request, settings)
-        case requests.AdoptBroker():
-            return membership.adopt_broker(record, request, settings)
         case requests.BeginChange():
             return changing.begin_change(record, request)
         case requests.TakeOverChange():
             return changing.take_over_change(record, request)
-        case requests.GiveUpChange():
-            return changing.give_up_change(record, request)
         case requests.EndChange():
             return changing.end_change(record, request)
     assert_never(request)
@@ -95,14 +81,16 @@ def get_replica_info(record: BrokerGroupRecord | None, request: requests.GetRepl
     one whose address is unknown (rule 8: a broker that reads an id without an address fails).
     """
     if not request.broker_name:
-        return without_a_name(record, GetReplicaInfoAnswer())
+        return without_a_name(record, decision.GetReplicaInfoAnswer())
     if record is None or not record.is_known:
         code = ControllerCode.CONTROLLER_BROKER_METADATA_NOT_EXIST
         why = f"no broker of {request.broker_name} holds an id"
-        return refused(record, code, GetReplicaInfoAnswer(), why, "Broker metadata is not existed")
+        return refused(record, code, decision.GetReplicaInfoAnswer(), why, "Broker metadata is not existed")
     master, address = _named_master(record)
-    body = SyncStateSetBody(sync_state_set=record.sync_state_set, sync_state_set_epoch=record.sync_state_set_epoch)
-    answer = GetReplicaInfoAnswer(
+    body = decision.SyncStateSetBody(
+        sync_state_set=record.sync_state_set, sync_state_set_epoch=record.sync_state_set_epoch
+    )
+    answer = decision.GetReplicaInfoAnswer(
         master_broker_id=master, master_address=address, master_epoch=record.master_epoch, body=body
     )
     return decided(record, answer, "as recorded")
@@ -113,14 +101,18 @@ def get_sync_state_data(
 ) -> Decision:
     """1006: return which replicas are in sync and alive. An unknown group is left out of the table, without an error."""
     if record is None or not record.is_known:
-        return decided(record, GetSyncStateDataAnswer(known=False), f"no broker of {request.broker_name} holds an id")
+        return decided(
+            record, decision.GetSyncStateDataAnswer(known=False), f"no broker of {request.broker_name} holds an id"
+        )
     master, address = _named_master(record)
     standings = [
-        ReplicaStanding(broker_id=replica.broker_id, broker_address=replica.address, alive=replica.broker_id in live)
+        decision.ReplicaStanding(
+            broker_id=replica.broker_id, broker_address=replica.address, alive=replica.broker_id in live
+        )
         for replica in record.replicas.values()
         if replica.claimed
     ]
-    answer = GetSyncStateDataAnswer(
+    answer = decision.GetSyncStateDataAnswer(
         known=True,
         master_broker_id=master,
         master_address=address,

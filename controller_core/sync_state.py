@@ -86,10 +86,7 @@ def _accept(record: BrokerGroupRecord, event: SyncStateSetAltered, why: str) -> 
 
 
 def _alteration(
-    record: BrokerGroupRecord,
-    request: AlterSyncStateSet,
-    live: Mapping[int, LiveReplica],
-    settings: ControllerSettings,
+    record: BrokerGroupRecord, request: AlterSyncStateSet, live: Mapping[int, LiveReplica], settings: ControllerSettings
 ) -> SyncStateSetAltered:
     members = frozenset(request.sync_state_set)
     below = settings.shrink_floor and len(members) < settings.min_in_sync_replicas
@@ -109,9 +106,7 @@ def believes_in_more(
     sender, epoch, set_epoch = request.master_broker_id, request.master_epoch, request.sync_state_set_epoch
     if record is None or sender is None or epoch is None:
         return None
-    found = ReportAhead(
-        broker_name=request.broker_name, broker_id=sender, master_epoch=epoch, sync_state_set_epoch=set_epoch
-    )
+    found = ReportAhead(broker_id=sender, master_epoch=epoch, sync_state_set_epoch=set_epoch)
     return found if is_ahead(record, found, settings) else None
 
 

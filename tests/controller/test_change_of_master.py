@@ -164,6 +164,22 @@ async def test_a_member_that_never_answers_is_complained_of_once(group: World) -
     await eventually(lambda: snapshot_of(plane).writable, what="it to answer at last")
 
 
+async def test_a_group_made_anew_under_the_same_name_is_complained_of_anew(group: World) -> None:
+    """The warning about the old group's member hid the new one's."""
+    plane, (*_, third) = await group.serving(role_change_deadline_seconds=0.05)
+    third.role_change_waits = asyncio.Event()
+
+    def has_warned(times: int) -> bool:
+        return len([1 for line in lines if (line["event"], line["log_level"]) == ("not taken", "warning")]) == times
+
+    with capture_logs() as lines:
+        for times in (1, 2):
+            plane._groups._forget(KEY)
+            plane._groups.get(KEY)
+            await eventually(functools.partial(has_warned, times), what="a warning for this group")
+    third.role_change_waits.set()
+
+
 def test_what_is_told_in_vain_is_told_less_and_less_often() -> None:
     pauses = [pause_after(tries, QUICK) for tries in range(1, 40)]
     assert pauses == sorted(pauses)
@@ -275,7 +291,7 @@ def _unanswered(epoch: int) -> tuple[UnansweredWrite, StoredRecord]:
     """Return an election whose write got no answer, and the store's record after the write arrived."""
     before = BrokerGroupRecord(broker_name=NAME, cluster_name="c", master_epoch=epoch)
     after = BrokerGroupRecord(broker_name=NAME, cluster_name="c", master_epoch=epoch + 1)
-    request = ElectMaster(broker_name=NAME)
+    request = ElectMaster()
     refused = step(before, request, {}, STRICT)
     write = UnansweredWrite(request, before, replace(refused, record=after), "ours")
     return write, StoredRecord(record=after, version="2", uid="u", write_id="ours")
@@ -288,7 +304,7 @@ def test_it_is_found_once_and_told_once() -> None:
     assert writes.take(write.request, stored.record) is None, "the store has not been read yet"
     assert writes.find(stored) is write
     assert writes.find(stored) is None
-    assert writes.take(ElectMaster(broker_name="another"), stored.record) is None
+    assert writes.take(ElectMaster(broker_id=9), stored.record) is None
     assert writes.take(write.request, stored.record) is write.decision
     assert writes.take(write.request, stored.record) is None
 

@@ -40,7 +40,7 @@ async def known_group(store: Store, record: BrokerGroupRecord = RECORD) -> tuple
     plane = ControllerPlane(store=store, directory=directory, settings=settings)
     directory.find(KEY.name)
     stored = await store.commit(KEY, record, None)
-    await plane.load(KEY)
+    await group_of(plane).load()
     assert stored is not None
     assert store.reads == 1
     return plane, stored
@@ -52,7 +52,7 @@ async def test_a_record_that_the_watch_delivered_is_not_read_again() -> None:
     store.subscribe(plane.record_moved)
     after = await store.commit(KEY, replace(RECORD, sync_state_set_epoch=2), before)
     assert after is not None
-    await plane.load(KEY)
+    await group_of(plane).load()
     assert (record_of(plane).sync_state_set_epoch, store.reads) == (2, 1)
 
     # The watch is behind: a record read or written here since is newer and stays.
@@ -72,7 +72,7 @@ async def test_a_refusal_from_the_copy_counts_only_once_the_record_was_read_for_
     plane, before = await known_group(store, record)
     await store.commit(KEY, replace(record, sync_state_set_epoch=2), before)
     wanted = AlterSyncStateSet(
-        broker_name="bn", master_broker_id=1, master_epoch=1, sync_state_set=frozenset({1}), sync_state_set_epoch=2
+        master_broker_id=1, master_epoch=1, sync_state_set=frozenset({1}), sync_state_set_epoch=2
     )
     decision = await group_of(plane).decide(wanted, linearizable=False)
     # The copy finds the set epoch too high; the record accepts it, but no member is alive here.

@@ -16,7 +16,7 @@ from controller_core.settings import ControllerSettings
 from controller_core.step import step
 from tests.controller.conftest import group_of, record_of, snapshot_of
 from tests.controller.world import KEY, LOOSE, STRICT, World, knows
-from tests.support.fake_broker import NAME, eventually
+from tests.support.fake_broker import eventually
 from tests.support.fake_name_server import FakeNameServer
 from tests.support.pods_directory import PodsDirectory
 
@@ -268,7 +268,7 @@ async def _elect_in_the_record(store: MemoryRecordStore, *, passed_over: int) ->
     stored = await store.read(KEY)
     assert isinstance(stored, StoredRecord)
     live = {broker_id: LiveReplica(broker_id, epoch=1, max_offset=0) for broker_id in (1, 2, 3)}
-    request = ElectMaster(broker_name=NAME, passed_over=frozenset({passed_over}))
+    request = ElectMaster(passed_over=frozenset({passed_over}))
     decision = step(stored.record, request, live, STRICT)
     await store.commit(KEY, decision.record, stored)
 

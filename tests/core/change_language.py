@@ -38,13 +38,13 @@ from controller_core.change import (
     next_effects,
 )
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
-from controller_core.plan import Change, ChangeKind, Phase, Plan
+from controller_core.plan import Change, ChangeKind, Phase
 from controller_core.plan import Restore as RestoreInPlan
 from controller_core.requests import (
     BeginChange,
     ElectMaster,
     EndChange,
-    GiveUpChange,
+    Ending,
     RenewMaster,
     Request,
     TakeOverChange,
@@ -79,7 +79,7 @@ class ChangeRunner:
             self.seen = replace(self.seen, dead_by_pod_fence=True)
             return self._next()
         if command == "told":
-            return self._decide(self._ended(incident_open=True))
+            return self._decide(self._ended(Ending.TOLD))
         given = dict(word.split("=", maxsplit=1) for word in words)
         match verb:
             case "group":
@@ -133,19 +133,18 @@ class ChangeRunner:
             else None,
         )
         self.seen = replace(self.seen, acting=frozenset())
-        return self._decide(BeginChange(broker_name=NAME, change=change, master_epoch=self.record.master_epoch))
+        return self._decide(BeginChange(change=change, master_epoch=self.record.master_epoch))
 
     def _elect(self, given: dict[str, str]) -> str:
         kind = ChangeKind(given["kind"])
         to = int(given["to"]) if "to" in given else None
         moved = {self.record.master_broker_id} if self.record.master_broker_id is not None else set()
         request = ElectMaster(
-            broker_name=NAME,
             broker_id=to,
             designate_elect=to is not None,
             passed_over=frozenset(moved),
             unfenced=given.get("unfenced") == "true",
-            plan=Plan(kind=kind, carried_out_by=self.plane),
+            plan=Change(id=0, kind=kind, phase=Phase.TELLING, carried_out_by=self.plane),
         )
         self.seen = replace(self.seen, acting=self.seen.acting or frozenset())
         if Commit() in self.begun:
@@ -154,12 +153,16 @@ class ChangeRunner:
 
     def _renew(self, given: dict[str, str]) -> str:
         request = RenewMaster(
-            broker_name=NAME,
             broker_id=self.record.master_broker_id or 0,
             master_epoch=self.record.master_epoch,
             epochs=2,
-            slave=int(given["slave"]),
-            plan=Plan(kind=ChangeKind.CURE, carried_out_by=self.plane),
+            plan=Change(
+                id=0,
+                kind=ChangeKind.CURE,
+                phase=Phase.TELLING,
+                carried_out_by=self.plane,
+                slave=int(given["slave"]),
+            ),
         )
         return self._decide(request)
 
@@ -168,7 +171,7 @@ class ChangeRunner:
         self.plane = "plane-1"
         self.begun, self.ended, self.said = {}, {}, set()
         self.seen = Observed(alive=self.seen.alive, takes_over=True, since_seconds=self.now_seconds)
-        return self._decide(TakeOverChange(broker_name=NAME, change=self.record.change, carried_out_by=self.plane))
+        return self._decide(TakeOverChange(change=self.record.change, carried_out_by=self.plane))
 
     def _decide(self, request: Request) -> str:
         live = {
@@ -194,19 +197,17 @@ class ChangeRunner:
         self.ended[effect] = Ended(self.now_seconds, confirmed=confirmed)
         if isinstance(effect, Tell) and confirmed and not effect.of_another:
             self.seen = replace(self.seen, told=self.seen.told | {effect.broker_id})
-        change_id = self.record.change_id
         if confirmed and isinstance(effect, GiveUp):
-            return self._decide(GiveUpChange(broker_name=NAME, change_id=change_id, carried_out_by=self.plane))
+            return self._decide(self._ended(Ending.GIVEN_UP))
         if confirmed and isinstance(effect, Forget):
-            return self._decide(self._ended(incident_open=False))
+            return self._decide(self._ended(Ending.OVER))
         return self._next()
 
-    def _ended(self, *, incident_open: bool) -> EndChange:
+    def _ended(self, how: Ending) -> EndChange:
         return EndChange(
-            broker_name=NAME,
             change_id=self.record.change_id,
             carried_out_by=self.plane,
-            incident_open=incident_open,
+            how=how,
         )
 
     def _next(self) -> str:

@@ -27,8 +27,8 @@ Not in the model: power loss, a second disk.
 from collections.abc import Iterator
 
 from controller_core.decision import Decision
-from controller_core.events import SeatsLost
-from controller_core.holdings import News, report_is_news, told_mark
+from controller_core.events import Mark, SeatsLost
+from controller_core.holdings import News, demand_of, report_is_news, told_mark
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
 from controller_core.requests import (
     AlterSyncStateSet,
@@ -100,7 +100,7 @@ def _removal(world: World, one: int, rules: Rules) -> Iterator[tuple[str, World]
     broker = world.broker(one)
     if broker.up or not world.left.removals:
         return
-    decision = step(world.record, RemoveMember(broker_name="bn", broker_id=one), world.live, rules.settings)
+    decision = step(world.record, RemoveMember(broker_id=one), world.live, rules.settings)
     if decision.changed and decision.record is not None:
         left = world.left._replace(removals=world.left.removals - 1)
         yield f"remove {one}", _recorded(world._replace(left=left), decision.record)
@@ -112,7 +112,7 @@ def _renewal(world: World, rules: Rules) -> Iterator[tuple[str, World]]:
     master = record.granted_master_id
     if not left.renewals or master is None or record.master_epoch >= rules.last_epoch:
         return
-    request = RenewMaster(broker_name="bn", broker_id=master, master_epoch=record.master_epoch)
+    request = RenewMaster(broker_id=master, master_epoch=record.master_epoch)
     decision = step(record, request, world.live, rules.settings)
     if decision.changed and decision.record is not None:
         yield "renew", _recorded(world._replace(left=left._replace(renewals=left.renewals - 1)), decision.record)
@@ -184,7 +184,6 @@ def _goes_on_without(world: World, one: int, other: int, rules: Rules) -> World:
 def _ask(world: World, one: int, members: frozenset[int], rules: Rules) -> Decision:
     broker = world.broker(one)
     request = AlterSyncStateSet(
-        broker_name="bn",
         master_broker_id=one,
         master_epoch=broker.epoch,
         sync_state_set=members,
@@ -285,19 +284,19 @@ def _report(world: World, one: int, rules: Rules) -> World:
     line = world.told[one - 1]
     assert line is not None
     counts = (line.as_member and one in world.record.sync_state_set) or line.replica.epoch == world.record.master_epoch
-    sure = told_mark(line.replica) if counts else None
     holding = Holding(
         broker_id=one,
         epoch=line.replica.epoch,
         max_offset=line.replica.max_offset,
-        sure_epoch=sure.epoch if sure is not None else -1,
-        sure_offset=sure.offset if sure is not None else -1,
+        known=Mark(one),
+        sure=told_mark(line.replica) if counts else Mark(one),
+        seen=demand_of(world.record, one),
     )
     news = report_is_news(world.record, holding, rules.settings)
     wanted = rules.epoch_floor if news is News.FLOOR else rules.seat_loss
     if news is News.NOTHING or not wanted:
         return world
-    decision = step(world.record, ReportHoldings(broker_name="bn", holdings=(holding,)), world.live, rules.settings)
+    decision = step(world.record, ReportHoldings(holdings=(holding,)), world.live, rules.settings)
     assert decision.record is not None
     for event in decision.events:
         # After a restore the marks are as old as the record; wrong ones are dropped when the record proves old.
@@ -391,7 +390,7 @@ def elect(world: World, rules: Rules) -> World | None:
         live = {key: one._replace(epoch=min(one.epoch, record.master_epoch)) for key, one in live.items()}
     incumbents = [(world.broker(one).epoch, one) for one in live if world.broker(one).up and world.broker(one).master]
     incumbent = max(incumbents)[1] if incumbents else None
-    decision = step(record, ElectMaster(broker_name="bn", incumbent=incumbent), live, rules.settings)
+    decision = step(record, ElectMaster(incumbent=incumbent), live, rules.settings)
     if not decision.changed or decision.record is None:
         return None
     return _recorded(world, decision.record)

@@ -223,8 +223,8 @@ def _check_loss(
         for holding in request.holdings:
             recorded = before.replicas.get(holding.broker_id)
             if holding.broker_id in event.broker_ids and recorded is not None:
-                below_offset = holding.max_offset < max(recorded.held_offset, holding.known_offset)
-                assert below_offset or holding.epoch < max(recorded.held_epoch, holding.known_epoch)
+                below_offset = holding.max_offset < max(recorded.held_offset, holding.known.offset)
+                assert below_offset or holding.epoch < max(recorded.held_epoch, holding.known.epoch)
 
 
 def _check_best(before: BrokerGroupRecord, winner: int, electable: set[int], heard: Mapping[int, LiveReplica]) -> None:

@@ -10,12 +10,10 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from controller_core.decision import Decision
-from controller_core.events import (
-    MasterElected,
-)
+from controller_core.events import Mark, MasterElected
+from controller_core.holdings import demand_of
 from controller_core.model import BrokerGroupRecord, LiveReplica
 from controller_core.requests import (
-    AdoptBroker,
     AlterSyncStateSet,
     ApplyBrokerId,
     CleanBrokerData,
@@ -136,7 +134,7 @@ def _cleanings(ids: list[int]) -> Iterator[Command]:
                 broker_name="bn", is_clean_living_broker=living, broker_controller_ids_to_clean=str(broker_id)
             )
     for broker_id in [*ids, 99]:
-        yield RemoveMember(broker_name="bn", broker_id=broker_id)
+        yield RemoveMember(broker_id=broker_id)
 
 
 def _registrations(ids: list[int], scope: Scope) -> Iterator[Command]:
@@ -146,39 +144,44 @@ def _registrations(ids: list[int], scope: Scope) -> Iterator[Command]:
 
 
 def _elections(record: BrokerGroupRecord | None, ids: list[int], scope: Scope) -> Iterator[Command]:
-    yield ElectMaster(broker_name="bn")
+    yield ElectMaster()
     if scope.unfenced:
-        yield ElectMaster(broker_name="bn", unfenced=True)
+        yield ElectMaster(unfenced=True)
     for broker_id in [*ids, 99]:
-        yield ElectMaster(broker_name="bn", broker_id=broker_id)
-        yield ElectMaster(broker_name="bn", broker_id=broker_id, designate_elect=True)
-        yield ElectMaster(broker_name="bn", broker_id=broker_id, designate_elect=True, unclean=True)
+        yield ElectMaster(broker_id=broker_id)
+        yield ElectMaster(broker_id=broker_id, designate_elect=True)
+        yield ElectMaster(broker_id=broker_id, designate_elect=True, unclean=True)
     if record is not None and record.master_broker_id is not None:
-        yield ElectMaster(broker_name="bn", passed_over=frozenset({record.master_broker_id}))
+        yield ElectMaster(passed_over=frozenset({record.master_broker_id}))
         for late in (0, 1):
-            yield RenewMaster(
-                broker_name="bn", broker_id=record.master_broker_id, master_epoch=record.master_epoch - late
-            )
+            yield RenewMaster(broker_id=record.master_broker_id, master_epoch=record.master_epoch - late)
 
 
 def _reports(world: World) -> Iterator[Command]:
     """Return the plane's reports from heartbeats: each alone, and all together."""
     holdings = tuple(
-        Holding(broker_id=one.broker_id, epoch=one.epoch, max_offset=one.max_offset)
+        Holding(
+            broker_id=one.broker_id,
+            epoch=one.epoch,
+            max_offset=one.max_offset,
+            known=Mark(one.broker_id),
+            sure=Mark(one.broker_id),
+            seen=demand_of(world.record, one.broker_id),
+        )
         for one in world.live
         if one.has_reported
     )
     for holding in holdings:
-        sure = holding._replace(sure_epoch=holding.epoch, sure_offset=holding.max_offset)
-        yield ReportHoldings(broker_name="bn", holdings=(sure,))
+        sure = holding._replace(sure=Mark(holding.broker_id, holding.epoch, holding.max_offset))
+        yield ReportHoldings(holdings=(sure,))
     if holdings:
-        yield ReportHoldings(broker_name="bn", holdings=holdings)
+        yield ReportHoldings(holdings=holdings)
 
 
 def _adoptions(ids: list[int], scope: Scope) -> Iterator[Command]:
     for broker_id in [*ids, scope.largest_id]:
-        for pod in (None, *PODS):
-            yield AdoptBroker(
+        for pod in PODS:
+            yield RegisterBroker(
                 cluster_name="cl", broker_name="bn", broker_id=broker_id, broker_address="a:1", requester=pod
             )
 
@@ -189,14 +192,12 @@ def _alterations(record: BrokerGroupRecord, ids: list[int]) -> Iterator[Command]
         for sender in (record.master_broker_id, 99):
             for late in (0, 1):
                 yield AlterSyncStateSet(
-                    broker_name="bn",
                     master_broker_id=sender,
                     master_epoch=record.master_epoch - late,
                     sync_state_set=members,
                     sync_state_set_epoch=record.sync_state_set_epoch,
                 )
     yield AlterSyncStateSet(
-        broker_name="bn",
         master_broker_id=record.master_broker_id,
         master_epoch=record.master_epoch,
         sync_state_set=frozenset(ids),
@@ -220,9 +221,8 @@ def warm_world() -> World:
             Beat(broker_id, (0, 0)),
         ]
     requests += [
-        ElectMaster(broker_name="bn", broker_id=1),
+        ElectMaster(broker_id=1),
         AlterSyncStateSet(
-            broker_name="bn",
             master_broker_id=1,
             master_epoch=1,
             sync_state_set=frozenset({1, 2, 3}),

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from controller_core.holdings import News, report_is_news
-from controller_core.liveness import Heartbeat, HeartbeatTable
-from controller_core.model import MAX_EPOCH, BrokerGroupRecord, Replica
+from controller_core.events import Mark, SeatsLost
+from controller_core.holdings import News, demand_of, report_is_news
+from controller_core.liveness import HeartbeatTable
+from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, Replica
 from controller_core.requests import Holding, ReportHoldings
 from controller_core.settings import ControllerSettings
 from controller_core.step import step
@@ -43,7 +44,7 @@ def _beat(
     confirm: int = -1,
     now_seconds: float = 1.0,
 ) -> None:
-    beat = Heartbeat(broker_id=broker_id, epoch=epoch, max_offset=offset, confirm_offset=confirm)
+    beat = LiveReplica(broker_id=broker_id, epoch=epoch, max_offset=offset, confirm_offset=confirm)
     table.heartbeat(now_seconds, beat, connection_id=broker_id)
 
 
@@ -98,7 +99,8 @@ def test_what_is_told_after_the_mark_was_known_is_a_loss(how: str) -> None:
     for number in range(8 if how == "beats fast" else 1):
         _beat(table, 5, 0, now_seconds=(1.05 if how == "beats fast" else now_seconds) + number * 0.05)
     assert _news(table, marked) is News.LOSS
-    assert step(marked, _report(table), {}, SETTINGS).answer.lost == {2}  # type: ignore[union-attr]
+    events = step(marked, _report(table), {}, SETTINGS).events
+    assert [event.broker_ids for event in events if isinstance(event, SeatsLost)] == [{2}]
 
 
 def test_what_was_told_before_another_controller_saw_the_loss_gives_no_seat_back() -> None:
@@ -115,10 +117,17 @@ def test_what_was_told_before_another_controller_saw_the_loss_gives_no_seat_back
     assert _news(table, lost) is News.REGAINED
 
 
+def _told(record: BrokerGroupRecord | None, broker_id: int, epoch: int, offset: int) -> Holding:
+    """Return a first report, with the record as it is known since before."""
+    return Holding(
+        broker_id, epoch, offset, known=Mark(broker_id), sure=Mark(broker_id), seen=demand_of(record, broker_id)
+    )
+
+
 def _report(table: HeartbeatTable) -> ReportHoldings:
     holding = table.holding(TWO)
     assert holding is not None
-    return ReportHoldings(broker_name="bn", holdings=(holding,))
+    return ReportHoldings(holdings=(holding,))
 
 
 def test_two_heartbeats_that_overtake_each_other_cost_no_seat() -> None:
@@ -158,7 +167,9 @@ def test_in_whatever_place_they_overtake_each_other(
     _beat(table, epochs[0], 10)
     for one in order:
         connection = 2 if moved is None or one < moved else 3
-        table.heartbeat(1.0, Heartbeat(broker_id=TWO, epoch=epochs[one], max_offset=10 + one), connection_id=connection)
+        table.heartbeat(
+            1.0, LiveReplica(broker_id=TWO, epoch=epochs[one], max_offset=10 + one), connection_id=connection
+        )
         holding = table.holding(TWO)
         assert holding is None or report_is_news(record, holding, SETTINGS) is not News.LOSS
 
@@ -232,7 +243,7 @@ def test_an_epoch_counts_only_with_bytes_in_it() -> None:
     _beat(table, 5, 900)
     holding = table.holding(TWO)
     assert holding is not None
-    assert (holding.sure_epoch, holding.sure_offset) == (-1, 900)
+    assert (holding.sure.epoch, holding.sure.offset) == (-1, 900)
     _beat(table, 4, 900)
     assert _news(table, record) is not News.LOSS
     _beat(table, 5, 900)
@@ -342,17 +353,17 @@ def test_a_process_that_registers_once_more_makes_nothing_older(
 )
 def test_when_a_mark_moves(held: tuple[int, int], told: tuple[int, int], expected: News) -> None:
     record = _marked(_record(), 2, *held)
-    holding = Holding(broker_id=2, epoch=told[0], max_offset=told[1], sure_epoch=told[0], sure_offset=told[1])
+    holding = _told(record, 2, *told)._replace(sure=Mark(2, *told))
     assert report_is_news(record, holding, SETTINGS) is expected
 
 
 def test_only_holders_of_seats_have_news_of_their_disks() -> None:
     record = _record()
     for broker_id in (3, 9):
-        holding = Holding(broker_id=broker_id, epoch=5, max_offset=9999, known_offset=10**6)
+        holding = _told(record, broker_id, 5, 9999)._replace(known=Mark(broker_id, -1, 10**6))
         assert report_is_news(record, holding, SETTINGS) is News.NOTHING
-    assert report_is_news(None, Holding(broker_id=1, epoch=5, max_offset=1), SETTINGS) is News.NOTHING
-    assert report_is_news(record, Holding(broker_id=1, epoch=-1, max_offset=-1), SETTINGS) is News.NOTHING
+    assert report_is_news(None, _told(None, 1, 5, 1), SETTINGS) is News.NOTHING
+    assert report_is_news(record, _told(record, 1, -1, -1), SETTINGS) is News.NOTHING
 
 
 @pytest.mark.parametrize(
@@ -368,10 +379,10 @@ def test_only_holders_of_seats_have_news_of_their_disks() -> None:
 )
 def test_how_far_an_epoch_may_jump(epoch: int, accepted: int, expected: News) -> None:
     settings = ControllerSettings(accepted_epoch=accepted)
-    holding = Holding(broker_id=3, epoch=epoch, max_offset=1)
     record = _record()
+    holding = _told(record, 3, epoch, 1)
     assert report_is_news(record, holding, settings) is expected
-    decision = step(record, ReportHoldings(broker_name="bn", holdings=(holding,)), {}, settings)
+    decision = step(record, ReportHoldings(holdings=(holding,)), {}, settings)
     assert decision.changed == (expected is News.FLOOR)
     if decision.record is not None and decision.changed:
         assert epoch < decision.record.master_epoch < MAX_EPOCH
@@ -381,5 +392,5 @@ def test_how_far_an_epoch_may_jump(epoch: int, accepted: int, expected: News) ->
 def test_an_empty_disk_regains_no_seat() -> None:
     record = _marked(_record(), 2, -1, -1)
     lost = replace(record, master_broker_id=None, sync_state_set=frozenset(), lost_seats=frozenset({2}))
-    assert report_is_news(lost, Holding(broker_id=2, epoch=-1, max_offset=0), SETTINGS) is News.NOTHING
-    assert report_is_news(lost, Holding(broker_id=2, epoch=1, max_offset=9), SETTINGS) is News.REGAINED
+    assert report_is_news(lost, _told(lost, 2, -1, 0), SETTINGS) is News.NOTHING
+    assert report_is_news(lost, _told(lost, 2, 1, 9), SETTINGS) is News.REGAINED

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from controller_core.decision import ControllerCode
-from controller_core.events import EligibleForgotten, MasterElected
-from controller_core.holdings import News, report_is_news, usable_eligible
+from controller_core.events import EligibleForgotten, Mark, MasterElected
+from controller_core.holdings import News, demand_of, report_is_news, usable_eligible
 from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, Replica
 from controller_core.requests import AlterSyncStateSet, CleanBrokerData, ElectMaster, Holding, ReportHoldings
 from controller_core.settings import ControllerSettings
@@ -26,20 +26,19 @@ def _record(**changes: object) -> BrokerGroupRecord:
 def test_nobody_is_elected_under_the_last_epoch(caller: int | None) -> None:
     record = _record(master_epoch=MAX_EPOCH)
     live = {one: replica for one, replica in ALL.items() if one != 1}
-    decision = step(record, ElectMaster(broker_name="bn", broker_id=caller), live, STRICT)
+    decision = step(record, ElectMaster(broker_id=caller), live, STRICT)
     assert decision.code in (
         ControllerCode.CONTROLLER_MASTER_NOT_AVAILABLE,
         ControllerCode.CONTROLLER_ELECT_MASTER_FAILED,
     )
     assert not decision.changed, "and no epoch is counted beyond it"
-    before = step(replace(record, master_epoch=MAX_EPOCH - 1), ElectMaster(broker_name="bn"), live, STRICT)
+    before = step(replace(record, master_epoch=MAX_EPOCH - 1), ElectMaster(), live, STRICT)
     assert before.record is not None
     assert before.record.master_epoch == MAX_EPOCH
 
 
 def test_no_set_is_taken_under_the_last_set_epoch() -> None:
     request = AlterSyncStateSet(
-        broker_name="bn",
         master_broker_id=1,
         master_epoch=5,
         sync_state_set=frozenset({1, 2, 3}),
@@ -66,9 +65,9 @@ def test_who_is_eligible_is_so_only_while_nothing_can_be_acknowledged(
 ) -> None:
     record = _record(sync_state_set=frozenset(members), eligible=frozenset({3}), master_broker_id=None)
     assert bool(usable_eligible(record, settings)) == usable
-    holding = Holding(broker_id=3, epoch=4, max_offset=100)
+    holding = Holding(3, 4, 100, known=Mark(3), sure=Mark(3), seen=demand_of(record, 3))
     assert (report_is_news(record, holding, settings) is News.LOSS) == (not usable)
-    decision = step(record, ReportHoldings(broker_name="bn", holdings=(holding,)), {}, settings)
+    decision = step(record, ReportHoldings(holdings=(holding,)), {}, settings)
     assert any(isinstance(event, EligibleForgotten) for event in decision.events) == (not usable)
 
 
@@ -96,14 +95,14 @@ def test_a_floor_that_was_lowered_is_noticed_by_the_next_event_of_any_kind() -> 
 def test_whom_an_election_leaves_eligible(settings: ControllerSettings, eligible: set[int]) -> None:
     record = _record(sync_state_set=frozenset({1, 2, 3}))
     live = {2: ALL[2]._replace(max_offset=900)}
-    elected = step(record, ElectMaster(broker_name="bn"), live, settings).events
+    elected = step(record, ElectMaster(), live, settings).events
     assert [event.eligible for event in elected if isinstance(event, MasterElected)] == [eligible]
 
 
 def test_an_unclean_election_leaves_nobody_eligible() -> None:
     """The others will truncate to a log that lacks acknowledged messages."""
     settings = replace(STRICT, unclean_election_allowed=True)
-    events = step(_record(), ElectMaster(broker_name="bn"), {3: ALL[3]}, settings).events
+    events = step(_record(), ElectMaster(), {3: ALL[3]}, settings).events
     assert [(event.unclean, event.eligible) for event in events if isinstance(event, MasterElected)] == [
         (True, frozenset())
     ]
@@ -115,10 +114,10 @@ def test_an_eligible_replica_loses_its_seat_by_its_mark_alone() -> None:
     replicas = dict(record.replicas)
     replicas[3] = replace(replicas[3], held_epoch=4, held_offset=50)
     record = replace(record, replicas=replicas)
-    told = Holding(broker_id=3, epoch=4, max_offset=60, known_epoch=5, known_offset=99)
+    told = Holding(3, 4, 60, known=Mark(3, 5, 99), sure=Mark(3), seen=demand_of(record, 3))
     assert report_is_news(record, told, STRICT) is not News.LOSS
     less = told._replace(max_offset=49)
-    decision = step(record, ReportHoldings(broker_name="bn", holdings=(less,)), {}, STRICT)
+    decision = step(record, ReportHoldings(holdings=(less,)), {}, STRICT)
     assert decision.record is not None
     assert decision.record.eligible == {2}
     assert decision.record.sync_state_set == {1}
@@ -138,7 +137,6 @@ def test_a_set_below_the_floor_keeps_the_eligible_and_one_at_it_ends_them(
 ) -> None:
     record = _record(sync_state_set=frozenset({1}), eligible=frozenset({2, 3}))
     request = AlterSyncStateSet(
-        broker_name="bn",
         master_broker_id=1,
         master_epoch=5,
         sync_state_set=frozenset({1, 2}),
@@ -155,7 +153,7 @@ def test_whoever_such_a_master_dropped_ends_the_eligible_too() -> None:
     settings = replace(STRICT, min_in_sync_replicas=3, masters_shrink_first=True)
     record = _record(sync_state_set=frozenset({1, 2}), eligible=frozenset({3}))
     request = AlterSyncStateSet(
-        broker_name="bn", master_broker_id=1, master_epoch=5, sync_state_set=frozenset({1}), sync_state_set_epoch=9
+        master_broker_id=1, master_epoch=5, sync_state_set=frozenset({1}), sync_state_set_epoch=9
     )
     decision = step(record, request, ALL, settings)
     assert decision.record is not None

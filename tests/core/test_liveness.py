@@ -1,6 +1,7 @@
 """The heartbeat table under a test clock. Each test shows one mistake of Java's table, or one rule of ours."""
 
-from controller_core.liveness import Heartbeat, HeartbeatTable
+from controller_core.liveness import HeartbeatTable
+from controller_core.model import LiveReplica
 
 ONE = 1
 TWO = 2
@@ -11,8 +12,8 @@ def _table(timeout_seconds: float = 3.0) -> HeartbeatTable:
     return HeartbeatTable(timeout_seconds)
 
 
-def _beat(broker_id: int, **told: int) -> Heartbeat:
-    return Heartbeat(broker_id=broker_id, **told)  # type: ignore[arg-type]
+def _beat(broker_id: int, **told: int) -> LiveReplica:
+    return LiveReplica(broker_id=broker_id, **told)  # type: ignore[arg-type]
 
 
 def test_a_replica_lives_until_its_deadline_and_not_a_moment_longer() -> None:
@@ -101,7 +102,7 @@ def test_a_sign_of_life_after_the_close_binds_the_connection_it_came_on() -> Non
 
 def test_a_replica_lives_as_long_as_it_asks_for_or_for_the_tables_timeout() -> None:
     table = _table()
-    table.heartbeat(0.0, Heartbeat(broker_id=ONE, heartbeat_timeout_seconds=10.0), connection_id=1)
+    table.heartbeat(0.0, _beat(ONE), connection_id=1, timeout_seconds=10.0)
     table.heartbeat(0.0, _beat(TWO), connection_id=2)
     assert [set(table.live(at)) for at in (3.0, 3.001, 10.0, 10.001)] == [{ONE, TWO}, {ONE}, {ONE}, set()]
 

@@ -199,7 +199,7 @@ def test_an_unclean_election_loses() -> None:
 def test_the_eligible_must_be_compared_with_whom_the_master_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Java master counts members that the record does not have yet: an eligible replica alone is not enough."""
 
-    def anybody(electorate: Electorate, eligible: frozenset[int], *, prefer: int | None) -> Choice:
+    def anybody(electorate: Electorate, eligible: frozenset[int]) -> Choice:
         best = electorate.most_data(electorate.electable(eligible))
         return Choice(broker_id=best.broker_id if best is not None else None, why="eligible")
 

@@ -39,7 +39,6 @@ WEIGHTS = {
     "ElectMaster": 5,
     "ReportHoldings": 5,
     "CleanBrokerData": 1,
-    "AdoptBroker": 1,
     "GetReplicaInfo": 1,
     "GetSyncStateData": 1,
 }

@@ -10,7 +10,7 @@ drawing up to an empty line:
     0 clusterName=cl brokerName=bn nextBrokerId=1
     why: 1 is next
 
-Requests are named by their code (`reserve`, `remove`, `renew`, `report`, `ahead` and `adopt` are ours; `report` reports the
+Requests are named by their code (`reserve`, `remove`, `renew`, `report` and `ahead` are ours; `report` reports the
 heartbeats of the given ids, or of all). After a request the drawing is: code and answer, the remark, the reason, and the
 record if it changed. The other commands: `heartbeat id=1 epoch=0 maxOffset=10`, `silent id=1` (the live table), `stale`
 (all reports are older than a loss), `settings key=value`, `record` (draw it), `undo` (undo the last step, to continue from
@@ -31,11 +31,10 @@ from pathlib import Path
 from typing import Any
 
 from controller_core.decision import Decision, GetSyncStateDataAnswer, ReplicaStanding, SyncStateSetBody
-from controller_core.events import apply_events
-from controller_core.holdings import told_mark
+from controller_core.events import Mark, apply_events
+from controller_core.holdings import demand_of, told_mark
 from controller_core.model import DEFAULT_ELECTION_PRIORITY, BrokerGroupRecord, LiveReplica
 from controller_core.requests import (
-    AdoptBroker,
     AlterSyncStateSet,
     ApplyBrokerId,
     CleanBrokerData,
@@ -52,7 +51,7 @@ from controller_core.requests import (
     Request,
     ReserveBrokerId,
 )
-from controller_core.settings import Adoption, ControllerSettings
+from controller_core.settings import ControllerSettings
 from controller_core.step import step
 
 DEVIATION = re.compile(r"deviates, (rule \d|Java's bug)")
@@ -129,20 +128,22 @@ class TraceRunner:
     def _report(self, arguments: dict[str, str]) -> str:
         wanted = _read_ids(arguments.get("ids", "")) or self.live.keys()
         told = [self.live[broker_id] for broker_id in sorted(wanted)]
-        marks = [told_mark(one) for one in told]
         holdings = tuple(
             Holding(
                 broker_id=one.broker_id,
                 epoch=one.epoch,
                 max_offset=one.max_offset,
-                known_epoch=int(arguments.get("knownEpoch", "-1")),
-                known_offset=int(arguments.get("knownOffset", "-1")),
-                sure_epoch=mark.epoch,
-                sure_offset=mark.offset,
+                known=Mark(
+                    one.broker_id,
+                    int(arguments.get("knownEpoch", "-1")),
+                    int(arguments.get("knownOffset", "-1")),
+                ),
+                sure=told_mark(one),
+                seen=demand_of(self.record, one.broker_id),
             )
-            for one, mark in zip(told, marks, strict=True)
+            for one in told
         )
-        return self._step(ReportHoldings(broker_name="bn", holdings=holdings))
+        return self._step(ReportHoldings(holdings=holdings))
 
     def _heartbeat(self, arguments: dict[str, str]) -> str:
         broker_id = int(arguments["id"])
@@ -165,7 +166,6 @@ class TraceRunner:
             "expected_replicas": int,
             "accepted_epoch": int,
             "max_epoch_jump": int,
-            "adoption": lambda text: Adoption[text],
             "election_policy": str,
             "preferred_zones": lambda text: tuple(part for part in text.split(",") if part),
             "zones": lambda text: {int(k): zone for k, zone in (p.split(":") for p in text.split(",") if p)},
@@ -194,7 +194,7 @@ def _read_int(text: str | None) -> int | None:
     return None if text is None else int(text)
 
 
-def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR0911, PLR0912, C901 - a table of requests
+def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR0911, C901 - a table of requests
     """Read a request; a missing field gets Java's default for it."""
     given = arguments.get
     cluster, name = given("cluster", "cl"), given("name", "bn")
@@ -221,8 +221,6 @@ def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR
             )
         case "1002":
             return ElectMaster(
-                cluster_name=cluster,
-                broker_name=name,
                 broker_id=_read_int(given("id")),
                 designate_elect=given("designate") == "true",
                 passed_over=_read_ids(given("passedOver", "")),
@@ -232,7 +230,6 @@ def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR
             )
         case "1001":
             return AlterSyncStateSet(
-                broker_name=name,
                 master_broker_id=_read_int(given("master")),
                 master_epoch=_read_int(given("epoch")),
                 sync_state_set=_read_ids(given("set", "")),
@@ -245,34 +242,23 @@ def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR
             return GetSyncStateData(broker_name=name)
         case "1011":
             return CleanBrokerData(
-                cluster_name=cluster,
                 broker_name=name,
                 broker_controller_ids_to_clean=given("ids"),
                 is_clean_living_broker=given("living") == "true",
             )
         case "remove":
-            return RemoveMember(broker_name=name or "", broker_id=int(arguments["id"]))
+            return RemoveMember(broker_id=int(arguments["id"]))
         case "renew":
             return RenewMaster(
-                broker_name=name or "",
                 broker_id=int(arguments["id"]),
                 master_epoch=int(arguments["epoch"]),
                 epochs=int(given("epochs", "1")),
             )
         case "ahead":
             return ReportAhead(
-                broker_name=name,
                 broker_id=int(given("id", "0")),
                 master_epoch=int(given("epoch", "0")),
                 sync_state_set_epoch=int(given("setEpoch", "0")),
-            )
-        case "adopt":
-            return AdoptBroker(
-                cluster_name=cluster,
-                broker_name=name,
-                broker_id=int(given("id", "0")),
-                broker_address=given("address", ""),
-                requester=given("requester"),
             )
         case "reserve":
             return ReserveBrokerId(
@@ -287,6 +273,8 @@ def draw_answer(decision: Decision) -> str:
     """Draw the answer's fields by their wire names, without those that Java omits."""
     if isinstance(decision.answer, GetSyncStateDataAnswer) and not decision.answer.known:
         return "left out of the table"
+    if decision.answer is None:
+        return ""
     values = [(one.name, getattr(decision.answer, one.name)) for one in dataclasses.fields(decision.answer)]
     values = [(name, value) for name, value in values if name != "known"]
     return " ".join(f"{_camel(name)}={_draw_value(value)}" for name, value in values if value is not None)

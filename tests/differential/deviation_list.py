@@ -132,10 +132,7 @@ SPECIAL: tuple[Deviation, ...] = tuple(
             "an-unknown-id-may-be-adopted",
             "1003, 904",
             "2010 for ever to a broker whose record was lost",
-            (
-                "adopted if the group's settings allow it and the id is plausible; in the comparison no pod is known, so "
-                "2010"
-            ),
+            "adopted if a pod of the group has it and it is plausible; in the comparison no pod is known, so 2010",
             "a bug of Java's (lost controller data)",
             "tests/core/traces/adoption.txt",
         ),

@@ -94,7 +94,7 @@ MUTANTS = {
             Edit(
                 "operator/brokergroup_operator/controller/group/timelines.py",
                 "    timeline.outcome = Outcome.CANCELLED\n",
-                "    return finish(group, timeline, observer, Outcome.CANCELLED)\n",
+                "    return finish(group, timeline, Outcome.CANCELLED)\n",
             ),
             Edit(
                 "operator/brokergroup_operator/cli/operator_process.py",

@@ -24,8 +24,7 @@ from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from brokergroup_operator.records.serialize import record_to_json
 from brokergroup_operator.records.store import GroupKey, RecordUnavailableError
-from controller_core.liveness import Heartbeat
-from controller_core.model import BrokerGroupRecord, Replica
+from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
 from controller_core.settings import ControllerSettings
 from tests.observe.test_metrics import timeline
 
@@ -160,7 +159,7 @@ async def test_what_brokers_report_of_their_disks_waits_for_the_store_s_pause() 
     now = asyncio.get_running_loop().time
     for _ in range(150):
         for number in members:
-            heartbeat = Heartbeat(broker_id=number, epoch=2, max_offset=100, confirm_offset=100)
+            heartbeat = LiveReplica(broker_id=number, epoch=2, max_offset=100, confirm_offset=100)
             group.table.heartbeat(now(), heartbeat, number)
             watch.heard(group, number)
         await asyncio.sleep(0.1)

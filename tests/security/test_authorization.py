@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from structlog.testing import capture_logs
 
+from brokergroup_operator.api.brokergroup import Signature
 from brokergroup_operator.controller.access.authorization import (
     MOST_REMEMBERED,
     Caller,
@@ -19,7 +20,8 @@ from brokergroup_operator.controller.access.authorization import (
     authorize,
     identify,
 )
-from brokergroup_operator.controller.directory.group_directory import Credentials, GroupBinding, Peer, SignaturePolicy
+from brokergroup_operator.controller.directory.group_directory import GroupBinding
+from brokergroup_operator.controller.directory.pods import Peer
 from brokergroup_operator.controller.settings import (
     AdminCredentials,
     AdminCredentialsError,
@@ -28,7 +30,7 @@ from brokergroup_operator.controller.settings import (
 )
 from brokergroup_operator.records.store import GroupKey
 from rocketmq_remoting.command import request
-from rocketmq_remoting.signature import ACCESS_KEY, SIGNATURE, sign, sign_command
+from rocketmq_remoting.signature import ACCESS_KEY, SIGNATURE, Credentials, sign, sign_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -132,7 +134,7 @@ def test_what_is_no_controller_request_is_not_allowed() -> None:
 @pytest.mark.parametrize("code", [*SPEAKING, 1004, 1011])
 def test_a_group_that_requires_signatures_hears_nothing_unsigned(code: int) -> None:
     """Even if another way in exists: a permissive port, an open group, a certificate, the pod itself."""
-    required = replace(BINDING, signature=SignaturePolicy.REQUIRED, open=True)
+    required = replace(BINDING, signature=Signature.REQUIRED, open=True)
     subject = Subject(binding=required, broker_id=1, pod="group-a-1")
     for caller in (STRANGER, POD_1, CERTIFIED, SIGNED_OTHER):
         assert not allowed(caller, code, subject, OPEN)
@@ -190,7 +192,7 @@ def test_a_right_signature_makes_the_caller_known() -> None:
     assert (caller.access_key, caller.admin, known) == (None, False, False)
 
 
-@pytest.mark.parametrize("policy", [SignaturePolicy.ACCEPTED, SignaturePolicy.REQUIRED])
+@pytest.mark.parametrize("policy", [Signature.ACCEPTED, Signature.REQUIRED])
 @pytest.mark.parametrize(
     "fields",
     [
@@ -206,7 +208,7 @@ def test_a_right_signature_makes_the_caller_known() -> None:
     ],
     ids=range(9),
 )
-def test_a_wrong_signature_is_refused_whatever_else_is_known(policy: SignaturePolicy, fields: dict[str, str]) -> None:
+def test_a_wrong_signature_is_refused_whatever_else_is_known(policy: Signature, fields: dict[str, str]) -> None:
     with pytest.raises(NotPermittedError) as refused:
         shows(fields, binding=replace(BINDING, signature=policy, open=True), names=(OWN_NAME,))
     for secret in (GROUP_KEY.secret_key, ADMIN_KEY.secret_key, sign(FIELDS, None, GROUP_KEY)[SIGNATURE]):
@@ -214,7 +216,7 @@ def test_a_wrong_signature_is_refused_whatever_else_is_known(policy: SignaturePo
 
 
 def test_off_looks_at_no_signature_of_the_group_and_still_at_an_administrators() -> None:
-    off = replace(BINDING, signature=SignaturePolicy.DISABLED)
+    off = replace(BINDING, signature=Signature.DISABLED)
     for fields in (
         sign(FIELDS, None, replace(GROUP_KEY, secret_key="wrong")),
         sign(FIELDS, None, replace(ADMIN_KEY, secret_key="wrong")),

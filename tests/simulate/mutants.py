@@ -52,8 +52,8 @@ MUTANTS = {
     "restore-early": Mutant(
         "the old master acknowledges again before the commit is known",
         f"{CONTROLLER}/change/switchover.py",
-        "            await self._still_quiet(address)\n",
-        "            await self._calls.set_min_in_sync_replicas(address, change.restore.min_in_sync_replicas)\n",
+        "            await self._still_quiet(run.address)\n",
+        "            await self._calls.set_min_in_sync_replicas(run.address, change.restore.min_in_sync_replicas)\n",
         found_by=5,
     ),
     "no-quiet": Mutant(
@@ -101,8 +101,8 @@ MUTANTS = {
     "unknown-is-done": Mutant(
         "a write without an answer counts as done",
         f"{CONTROLLER}/group/group.py",
-        "            raise\n        except RecordConflictError:\n",
-        "            return True\n        except RecordConflictError:\n",
+        "error.write_id))\n            raise\n",
+        "error.write_id))\n                return True\n            raise\n",
         found_by=171,
     ),
     "no-version": Mutant(
@@ -116,8 +116,8 @@ MUTANTS = {
     "told-uncommitted": Mutant(
         "an election is told although its commit was refused",
         f"{CONTROLLER}/group/group.py",
-        "            self._observer.record_conflict(self.key, self.record)\n            return False\n",
-        "            return True\n",
+        "                self.observer.record_conflict(self.key, before)\n                return False\n",
+        "                return True\n",
         found_by=2,
     ),
     "keeper-silent": Mutant(

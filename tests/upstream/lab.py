@@ -217,8 +217,9 @@ class WireBroker(QuietHandler):
         max_offset: int = 0,
         priority: int | None = None,
         share_with: WireBroker | None = None,
+        host: str = "127.0.0.1",
     ) -> None:
-        self.group = group
+        self.group, self.host = group, host
         self.broker_id = 0
         self.timeout_ms = timeout_ms
         self.epoch = epoch
@@ -237,11 +238,11 @@ class WireBroker(QuietHandler):
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self._port}"
+        return f"{self.host}:{self._port}"
 
     def client(self, via: str) -> RemotingClient:
         """Return the connection to the controller with this name."""
-        return self._clients.setdefault(via, RemotingClient())
+        return self._clients.setdefault(via, RemotingClient(local_host=self.host))
 
     # ---- requests to the controller
 
@@ -354,7 +355,7 @@ class WireBroker(QuietHandler):
     # ---- requests from the controller
 
     async def listen(self, port: int = 0) -> None:
-        await self._server.start("127.0.0.1", port)
+        await self._server.start(self.host, port)
         self._port = self._server.port
 
     async def stop_listening(self) -> None:

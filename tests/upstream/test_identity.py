@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding, Peer
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding
+from brokergroup_operator.controller.directory.pods import Peer
 from brokergroup_operator.records.store import GroupKey
-from controller_core.settings import Adoption, ControllerSettings
+from controller_core.settings import ControllerSettings
 from rocketmq_remoting.codes import RequestCode, ResponseCode
+from tests.support.pods_directory import PodsDirectory
 from tests.support.waiting import eventually
 from tests.upstream.lab import WireGroup
 
@@ -114,15 +116,21 @@ async def test_source_brokers_that_the_controller_forgot_are_taken_in_again(
 ) -> None:
     """Source: after a loss of the controller's data, brokers with an identity file get 2010 for ever.
 
-    Ours adopts them under their ids (settings `adoption` decides which), waits until all members of the group were heard,
-    and grants the one with the most data an epoch above all theirs.
+    Ours adopts them under their ids if they are pods of the group, waits until all members of the group were heard, and grants
+    the one with the most data an epoch above all theirs.
     """
+    directory = PodsDirectory(settings=ControllerSettings(expected_replicas=2))
     if not controller.is_java:
-        settings = ControllerSettings(adoption=Adoption.ANYBODY, expected_replicas=2)
-        controller = await start_ours(directory=FixedDirectory(settings=settings))
+        controller = await start_ours(directory=directory)
     async with WireGroup(controller) as group:
-        one = await group.starting_broker(epoch=7, max_offset=1000)
-        two = await group.starting_broker(epoch=7, max_offset=2000)
+        hosts = ("127.64.8.1", "127.64.8.2")
+        for number, host in enumerate(hosts, start=1):
+            pod = Peer(
+                namespace="standalone", pod_name=f"{group.name}-{number}", group=GroupKey("standalone", group.name)
+            )
+            directory.introduce(host, pod)
+        one = await group.starting_broker(epoch=7, max_offset=1000, host=hosts[0])
+        two = await group.starting_broker(epoch=7, max_offset=2000, host=hosts[1])
         for broker_id, broker in enumerate((one, two), start=1):
             broker.broker_id = broker_id
             group.brokers[broker_id] = broker

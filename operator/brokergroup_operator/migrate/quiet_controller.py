@@ -15,14 +15,14 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from controller_core.liveness import Heartbeat, HeartbeatTable
+from controller_core.liveness import HeartbeatTable
+from controller_core.model import LiveReplica
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.controller_protocol import BrokerHeartbeatRequestHeader, GetMetaDataResponseHeader
 from rocketmq_remoting.handler import not_supported
 from rocketmq_remoting.server import RemotingServer
 
 if TYPE_CHECKING:
-    from controller_core.model import LiveReplica
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.connection import RemotingConnection
 
@@ -125,14 +125,14 @@ class QuietController:
         heard = Heard(header.cluster_name or "", header.broker_name, header.broker_id, header.broker_addr or "")
         key = (header.broker_name, header.broker_id)
         self._heard[key] = (heard, self._heard.get(key, (heard, 0))[1] + 1)
-        heartbeat = Heartbeat(
+        told = LiveReplica(
             broker_id=header.broker_id,
-            address=heard.address,
             epoch=header.epoch,
             max_offset=header.max_offset,
             confirm_offset=header.confirm_offset,
-            heartbeat_timeout_seconds=header.heartbeat_timeout_ms / 1000,
             election_priority=header.election_priority,
+            address=heard.address,
         )
-        self._tables[header.broker_name].heartbeat(asyncio.get_running_loop().time(), heartbeat, connection.id)
+        now_seconds, timeout_seconds = asyncio.get_running_loop().time(), header.heartbeat_timeout_ms / 1000
+        self._tables[header.broker_name].heartbeat(now_seconds, told, connection.id, timeout_seconds=timeout_seconds)
         return request.answer(ResponseCode.SUCCESS, remark="Heart beat success")

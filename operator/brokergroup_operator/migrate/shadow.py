@@ -139,7 +139,7 @@ class Shadow:
         }
         if before.master_broker_id is not None and after.master_broker_id == before.master_broker_id:
             record = replace(record, master_process_lost=True)
-        decision = step(record, ElectMaster(broker_name=record.broker_name), seen, self.settings)
+        decision = step(record, ElectMaster(), seen, self.settings)
         ours = decision.record.granted_master_id if decision.record is not None and decision.changed else None
         raised = after.master_epoch - before.master_epoch
         return Judgement(
@@ -155,7 +155,6 @@ class Shadow:
         self, record: BrokerGroupRecord, before: JavaState, after: JavaState, live: Mapping[int, LiveReplica]
     ) -> Judgement:
         request = AlterSyncStateSet(
-            broker_name=record.broker_name,
             master_broker_id=before.master_broker_id,
             master_epoch=before.master_epoch,
             sync_state_set=after.sync_state_set,
@@ -169,7 +168,6 @@ class Shadow:
     def _cleaned(self, record: BrokerGroupRecord, broker_id: int, live: Mapping[int, LiveReplica]) -> Judgement:
         request = CleanBrokerData(
             broker_name=record.broker_name,
-            cluster_name=record.cluster_name,
             broker_controller_ids_to_clean=str(broker_id),
         )
         decision = step(record, request, live, self.settings)

@@ -139,7 +139,7 @@ def _without_master(wishes: Wishes, before: GroupSnapshot, after: GroupSnapshot,
     record = before.record
     assert record is not None
     settings = replace(wishes.settings, zones=_zones(after), never_elect=wishes.learners)
-    request = ElectMaster(broker_name=record.broker_name, passed_over=frozenset(lost))
+    request = ElectMaster(passed_over=frozenset(lost))
     decision = step(record, request, after.live, settings)
     if decision.code is not ControllerCode.SUCCESS or decision.record is None:
         return Answer(holds=False, text=f"No replica could be elected: {decision.why}")

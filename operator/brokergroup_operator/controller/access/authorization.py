@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
-from brokergroup_operator.controller.directory.group_directory import SignaturePolicy
+from brokergroup_operator.api.brokergroup import Signature
 from brokergroup_operator.controller.directory.places import advertises
 from controller_core.step import step
 from rocketmq_remoting.address import host_of
@@ -27,7 +27,8 @@ from rocketmq_remoting.signature import ACCESS_KEY, SIGNATURE, SignatureState, v
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from brokergroup_operator.controller.directory.group_directory import GroupBinding, Peer
+    from brokergroup_operator.controller.directory.group_directory import GroupBinding
+    from brokergroup_operator.controller.directory.pods import Peer
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.settings import SecuritySettings
     from brokergroup_operator.records.store import GroupKey
@@ -131,7 +132,7 @@ def authorize(caller: Caller, code: int, subject: Subject, settings: SecuritySet
 
 def _signed_enough(caller: Caller, code: int, binding: GroupBinding | None) -> bool:
     """Whether the request is signed as the group demands. 1006 is only read, and about many groups: it needs no signature."""
-    if binding is None or binding.signature is not SignaturePolicy.REQUIRED:
+    if binding is None or binding.signature is not Signature.REQUIRED:
         return True
     return code == RequestCode.CONTROLLER_GET_SYNC_STATE_DATA or caller.admin or _has_key_of(caller, binding)
 
@@ -236,7 +237,7 @@ def _proven_key(
     """Return the access key whose signature is right, if any, and whether it is an administrator's."""
     ext_fields = request.ext_fields or {}
     given = ext_fields.get(ACCESS_KEY)
-    strict = binding is None or binding.signature is not SignaturePolicy.DISABLED
+    strict = binding is None or binding.signature is not Signature.DISABLED
     if given is None:
         if SIGNATURE in ext_fields and strict:
             raise NotPermittedError("a Signature without an AccessKey")

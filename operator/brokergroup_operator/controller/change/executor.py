@@ -18,7 +18,7 @@ import datetime as dt
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -28,11 +28,11 @@ from brokergroup_operator.controller.group.election_premises import is_outdated,
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
 from brokergroup_operator.controller.peers.services import BackgroundTasks, Part
 from brokergroup_operator.observe.timeline import FailoverTimeline, Step
-from brokergroup_operator.records.store import RecordStoreError, RecordUnavailableError
+from brokergroup_operator.records.store import RecordStoreError
 from controller_core import change as effects
 from controller_core.model import BrokerGroupRecord, Replica
-from controller_core.plan import Change, ChangeKind, Phase, Plan
-from controller_core.requests import EndChange, GiveUpChange
+from controller_core.plan import Change, ChangeKind, Phase
+from controller_core.requests import EndChange, Ending
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.group.group import Group
@@ -52,27 +52,22 @@ Hand = Callable[[], Awaitable[bool]]
 log = structlog.get_logger(__name__)
 
 
+class _Complaints(set[tuple[int, str]]):
+    """The warnings about a group's members, by id and subject, that were logged: each is logged once."""
+
+
 @dataclass(slots=True, eq=False)
-class Course:
-    """What has begun and ended of one change under one epoch."""
+class Course(effects.Observed):
+    """What is seen, has begun and has ended of one change under one epoch."""
 
     group: Group
     # None: no change is under way, and the brokers are told what the record says.
     key: tuple[int, str] | None
-    # The members that act as master although the record does not say so; None: they are asked.
-    acting: frozenset[int] | None = None
     # The effects that the caller carries out: fence, quiet, level, commit.
     hands: Mapping[type[effects.Effect], Hand] = field(default_factory=dict)
     timeline: FailoverTimeline | None = None
-    takes_over: bool = False
-    # The members that are told (again); None: all.
-    due: frozenset[int] | None = None
-    may_not_elect_before_seconds: float = 0.0
     epoch: int = 0
     phase: Phase | None = None
-    since_seconds: float = 0.0
-    begun: dict[effects.Effect, float] = field(default_factory=dict)
-    ended: dict[effects.Effect, effects.Ended] = field(default_factory=dict)
     tasks: dict[asyncio.Task[bool], effects.Effect] = field(default_factory=dict)
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     # Another plane goes on with the change, and reports it.
@@ -89,10 +84,6 @@ class Course:
             return not self.group.is_changing and record.master_epoch == self.epoch
         return change is not None and (change.key, change.carried_out_by) == (self.key, own_address)
 
-    def confirmed(self, effect: effects.Effect) -> bool:
-        """Whether this effect was confirmed."""
-        return effect in self.ended and self.ended[effect].confirmed
-
 
 class Executor(Part):
     """Runs the courses of all groups."""
@@ -102,17 +93,21 @@ class Executor(Part):
         # Courses, and what brokers were asked by one that the record has moved on from.
         self.courses, self.tails = BackgroundTasks(), BackgroundTasks()
         self._stopping = asyncio.Event()
-        # Warnings that were logged, so that each is logged once.
-        self._complaints: set[tuple[object, ...]] = set()
 
-    def plan(self, kind: ChangeKind, cause: str = "", *, started_at: str = "") -> Plan:
-        """Return the plan that an election of this plane writes."""
-        return Plan(kind=kind, carried_out_by=self._planes.own_address, cause=cause, started_at=started_at or utc_now())
+    def plan(self, kind: ChangeKind, cause: str, *, started_at: str = "") -> Change:
+        """Return the change that an election of this plane writes."""
+        return Change(
+            id=0,
+            kind=kind,
+            phase=Phase.TELLING,
+            carried_out_by=self._planes.own_address,
+            cause=cause,
+            started_at=started_at or utc_now(),
+        )
 
-    def course_of(self, group: Group, change: Change, **more: object) -> Course:
-        """Return a course of this change, with nothing begun."""
+    def course_of(self, group: Group, change: Change, **more: Any) -> Course:
         group.changes.carried_out.add(change.key)
-        return Course(group, change.key, **more)  # type: ignore[arg-type]
+        return Course(group, change.key, **more)
 
     def may_take_over(self, group: Group, change: Change) -> bool:
         """Whether no plane seems to carry this change out: by this plane's clock it has not moved for longer than it takes.
@@ -138,8 +133,8 @@ class Executor(Part):
         """No change is under way: tell these members what the record says, in order."""
         await self.run(Course(group, None, epoch=record.master_epoch, due=due))
 
-    async def run(self, course: Course) -> None:
-        """Carry a course out until it is settled; raise the error of a hand. The rest goes on beside the caller."""
+    async def run(self, course: Course) -> Course:
+        """Carry a course out until it is settled, and return it; raise the error of a hand. The rest goes on beside the caller."""
         task = self.courses.start(self._run(course), f"rmq:change {course.group.key}")
         settled = asyncio.create_task(course.settled.wait())
         try:
@@ -150,6 +145,7 @@ class Executor(Part):
             raise course.error
         if task.done():
             task.result()
+        return course
 
     async def stop(self) -> None:
         """Write the ends that are due; leave the changes under way to the next process."""
@@ -169,14 +165,10 @@ class Executor(Part):
                 task.cancel()
             raise
         finally:
-            self._let_go(course)
-
-    def _let_go(self, course: Course) -> None:
-        """A change whose course ended before its end was written is looked for again (`takeover.py`), also if the record does
-        not show it now: a read may have been stale (sieve, STALE_READ).
-        """
-        if course.key is not None and not course.confirmed(effects.Forget()):
-            course.group.changes.carried_out.discard(course.key)
+            # A change whose course ended before its end was written is looked for again (`takeover.py`), also if the record does
+            # not show it now: a read may have been stale (sieve, STALE_READ).
+            if course.key is not None and not course.is_confirmed(effects.Forget()):
+                course.group.changes.carried_out.discard(course.key)
 
     async def _go_on(self, course: Course) -> None:
         group, clock = course.group, asyncio.get_running_loop().time
@@ -186,7 +178,8 @@ class Executor(Part):
             if course.key is None:
                 record = replace(record, change=None)  # one that is over, and not written so yet
             course.epoch = record.master_epoch
-            found = effects.next_effects(record, self._observe(course, record), clock(), self._pace(group))
+            self._observe(course, record)
+            found = effects.next_effects(record, course, clock(), self._pace(group))
             if found.releases and course.key is not None:
                 group.changes.release(course.key)
             for effect in found.effects:
@@ -236,29 +229,19 @@ class Executor(Part):
                 confirmed = error is None and task.result()
             course.ended[effect] = effects.Ended(now_seconds, confirmed)
 
-    def _observe(self, course: Course, record: BrokerGroupRecord) -> effects.Observed:
+    def _observe(self, course: Course, record: BrokerGroupRecord) -> None:
         group, change = course.group, record.change
         phase = change.phase if change is not None else None
         if phase is not course.phase or not course.since_seconds:
             course.phase, course.since_seconds = phase, asyncio.get_running_loop().time()
         old = change.from_broker_id if change is not None else None
-        told = frozenset(one for one, epoch in group.changes.told.items() if epoch == record.master_epoch)
-        return effects.Observed(
-            alive=frozenset(one for one in live_members(group, record) if not group.is_registering(one)),
-            told=told,
-            due=course.due,
-            acting=course.acting,
-            # After a restart members are heard one after the other; later no course waits for an address that changed hands.
-            unheard=unheard_members(group, self._settings),
-            fenced=old is not None and course.confirmed(effects.Fence(old)),
-            heard=old is not None and group.is_live(old),
-            dead_by_pod_fence=bool(group.binding.unconfirmed_trust),
-            may_not_elect_before_seconds=course.may_not_elect_before_seconds,
-            since_seconds=course.since_seconds,
-            takes_over=course.takes_over,
-            begun=course.begun,
-            ended=course.ended,
-        )
+        course.alive = frozenset(one for one in live_members(group, record) if not group.is_registering(one))
+        course.told = frozenset(one for one, epoch in group.changes.told.items() if epoch == record.master_epoch)
+        # After a restart members are heard one after the other; later no course waits for an address that changed hands.
+        course.unheard = unheard_members(group, self._settings)
+        course.fenced = old is not None and course.is_confirmed(effects.Fence(old))
+        course.heard = old is not None and group.is_live(old)
+        course.dead_by_pod_fence = bool(group.binding.unconfirmed_trust)
 
     def _pace(self, group: Group) -> effects.Pace:
         return effects.Pace(
@@ -290,7 +273,8 @@ class Executor(Part):
         group = course.group
         match effect:
             case effects.Probe():
-                course.acting = await self._acting(record, effect.broker_ids)
+                addresses = {one: record.address_of(one) for one in sorted(effect.broker_ids)}
+                course.acting = frozenset(await self._calls.masters(addresses))
                 return True
             case effects.Unregister():
                 return await self._unregister(group, record, effect.broker_id)
@@ -306,7 +290,7 @@ class Executor(Part):
             case effects.Restore():
                 return await self._restore(group, record, effect)
             case effects.GiveUp():
-                return await self._give_up(group, course.key[0] if course.key is not None else 0)
+                return await self._write_end(group, course.key or (0, ""), Ending.GIVEN_UP)
             case effects.Forget():
                 return await self._forget(group, course.key or (0, ""))
         hand = course.hands.get(type(effect))
@@ -345,16 +329,16 @@ class Executor(Part):
 
     async def _said(self, group: Group, broker_id: int, what: str, call: Callable[[], Awaitable[None]]) -> bool:
         """Ask a broker for something; log a warning once, and a line when it succeeds after all."""
-        subject = (group.key, broker_id, what)
+        complaints, subject = group.care(_Complaints), (broker_id, what)
         try:
             await call()
         except BrokerCallError as error:
-            tell = log.debug if subject in self._complaints else log.warning
+            tell = log.debug if subject in complaints else log.warning
             tell("not taken", what=what, group=str(group.key), broker_id=broker_id, error=str(error))
-            self._complaints.add(subject)
+            complaints.add(subject)
             return False
-        if subject in self._complaints:
-            self._complaints.discard(subject)
+        if subject in complaints:
+            complaints.discard(subject)
             log.info("taken at last", what=what, group=str(group.key), broker_id=broker_id)
         return True
 
@@ -366,14 +350,6 @@ class Executor(Part):
         for server, error in failed.items():
             log.warning("not unregistered", group=str(group.key), name_server=server, error=str(error))
         return not failed
-
-    async def _acting(self, record: BrokerGroupRecord, broker_ids: frozenset[int]) -> frozenset[int]:
-        """907, side by side."""
-        members = sorted(broker_ids)
-        found = await asyncio.gather(*(self._calls.ha_status_if_any(record.address_of(one)) for one in members))
-        return frozenset(
-            one for one, status in zip(members, found, strict=True) if status is not None and status.master
-        )
 
     async def _prove(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> bool:
         status = await self._calls.ha_status_if_any(record.address_of(broker_id))
@@ -395,20 +371,6 @@ class Executor(Part):
 
     # ---- the end of a change
 
-    async def _give_up(self, group: Group, change_id: int) -> bool:
-        """Nothing is restored before this is durable: a late election would depose a master that acknowledges again."""
-        request = GiveUpChange(
-            broker_name=group.binding.broker_name, change_id=change_id, carried_out_by=self._planes.own_address
-        )
-        await decided_at_last(
-            lambda: group.decide(request),
-            key=group.key,
-            waits=f"giving change {change_id} up",
-            longest_pause_seconds=LONGEST_RETRY_SECONDS,
-            retried=(RecordUnavailableError,),
-        )
-        return True
-
     async def _forget(self, group: Group, key: tuple[int, str]) -> bool:
         """Let the end go with the next commit, or write it after a while; at once when its incident has ended."""
         group.changes.is_over(key)
@@ -416,11 +378,15 @@ class Executor(Part):
         while (change := group.record.change if group.record is not None else None) is not None and change.key == key:
             if change.carried_out_by != self._planes.own_address:
                 return False
-            is_open = group.has_untold_incident and change.is_decided
+            is_open = group.incidents.has_untold and change.is_decided
             if is_open and self._stopping.is_set():
                 return False
-            if not (is_open and change.is_told) and not await self._end(group, key, incident_open=is_open):
-                return False
+            if not (is_open and change.is_told):
+                try:
+                    await self._write_end(group, key, Ending.TOLD if is_open else Ending.OVER)
+                except RecordStoreError as error:  # refused, or not understood: no attempt of ours mends that
+                    log.warning("end of the change not written", group=str(group.key), change=key[0], error=str(error))
+                    return False
             if is_open:
                 await self._pause(INCIDENT_POLL_SECONDS)
         return True
@@ -428,35 +394,29 @@ class Executor(Part):
     async def _incident_ends(self, group: Group, timeout_seconds: float) -> None:
         """Wait for the incident's end, or this long without one: something else may be written meanwhile."""
         clock = asyncio.get_running_loop().time
-        deadline_seconds, has_one = clock() + timeout_seconds, group.has_untold_incident
+        deadline_seconds, has_one = clock() + timeout_seconds, group.incidents.has_untold
         while (left_seconds := deadline_seconds - clock()) > 0 and not self._stopping.is_set():
-            if has_one and not group.has_untold_incident:
+            if has_one and not group.incidents.has_untold:
                 return
             await self._pause(min(INCIDENT_POLL_SECONDS, left_seconds))
 
     async def _pause(self, seconds: float) -> None:
-        """Wait this long, or until this plane stops."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), seconds)
 
-    async def _end(self, group: Group, key: tuple[int, str], *, incident_open: bool) -> bool:
-        """Retry until the store takes it: another plane would take the change over and report its incident again."""
-        request = EndChange(
-            broker_name=group.binding.broker_name,
-            change_id=key[0],
-            carried_out_by=self._planes.own_address,
-            incident_open=incident_open,
+    async def _write_end(self, group: Group, key: tuple[int, str], how: Ending) -> bool:
+        """Retry until the store takes it.
+
+        Nothing is restored before a change is durably given up: a late election would depose a master that acknowledges again.
+        A change that was told and is not ended would be taken over by another plane, and reported again.
+        """
+        request = EndChange(change_id=key[0], carried_out_by=self._planes.own_address, how=how)
+        await decided_at_last(
+            lambda: group.decide(request),
+            key=group.key,
+            waits=f"the end of change {key[0]}",
+            longest_pause_seconds=LONGEST_RETRY_SECONDS,
         )
-        try:
-            await decided_at_last(
-                lambda: group.decide(request),
-                key=group.key,
-                waits=f"the end of change {key[0]}",
-                longest_pause_seconds=LONGEST_RETRY_SECONDS,
-            )
-        except RecordStoreError as error:  # refused, or not understood: no attempt of ours mends that
-            log.warning("end of the change not written", group=str(group.key), change=key[0], error=str(error))
-            return False
         return True
 
 

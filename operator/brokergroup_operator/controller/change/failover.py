@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -26,15 +26,11 @@ from brokergroup_operator.controller.group.commits import decided_at_last
 from brokergroup_operator.controller.group.group import PremiseGoneError
 from brokergroup_operator.controller.peers.services import Part
 from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step, Trigger
-from brokergroup_operator.records.store import (
-    RecordCorruptError,
-    RecordRefusedError,
-    RecordStoreError,
-)
+from brokergroup_operator.records.store import RecordCorruptError, RecordRefusedError, RecordStoreError
 from controller_core.change import Commit, Fence
 from controller_core.decision import ControllerCode
 from controller_core.holdings import epoch_seen_above
-from controller_core.plan import Change, ChangeKind, Phase
+from controller_core.plan import ChangeKind, Phase
 from controller_core.requests import BeginChange, ElectMaster, TakeOverChange
 from controller_core.step import step
 
@@ -49,6 +45,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.peers.services import Services
     from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord
+    from controller_core.plan import Change
 
 POLL_SECONDS = 0.01
 
@@ -62,8 +59,7 @@ class _Attempt:
     group: Group
     timeline: FailoverTimeline
     premise: Premise
-    # None: any member that may lead.
-    wanted: ElectMaster | None = None
+    wanted: ElectMaster = field(default_factory=ElectMaster)
     # The members that act as master although the record names none.
     acting: tuple[int, ...] = ()
     decision: Decision | None = None
@@ -84,15 +80,15 @@ class Failover(Part):
         record = group.record
         if record is None or not group.changes.may_begin() or group.is_leaving or group.holdings.epoch_jump is not None:
             return
-        if record.granted_master_id is None:
+        if (master := record.granted_master_id) is None:
             if self._watch.is_warm(group) and self._someone_can_lead(group, record):
-                self._start(group, self._elect_for_masterless(group))
+                self._start(group, self._elect_for_masterless(group, record))
             return
-        if group.waking.wakes and not self._is_awake(group, record, record.granted_master_id):
+        if group.waking.wakes and not self._is_awake(group, record, master):
             return
-        suspicion = self._watch.suspect(group, record, record.granted_master_id)
+        suspicion = self._watch.suspect(group, record, master)
         if suspicion is not None:
-            self._start(group, self._replace(group, record.granted_master_id, suspicion), looks_first=True)
+            self._start(group, self._replace(group, record, master, suspicion), looks_first=True)
 
     async def settle(self, group: Group, timeout_seconds: float) -> None:
         """Wait, at most this long, until the group has a living master or none; begin a failover if one is needed."""
@@ -112,16 +108,7 @@ class Failover(Part):
         if group.record is None or epoch_seen_above(group.record, group.live()) is not None:
             work.close()  # the record is older than the brokers: what they hold is reported first (record_watch.py)
             return
-        task = asyncio.create_task(work, name=f"rmq:failover {group.key}")
-        group.changes.run(task, lambda done: self._ended(group, done), looks_first=looks_first)
-
-    def _ended(self, group: Group, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("failover failed, the next tick begins again", group=str(group.key), error=repr(error))
-        if group.changes.only_looks:
-            group.look_soon()  # a plane that never hears the master doubts it ten times a second
-        else:
-            group.changed()
+        group.changes.run(work, f"rmq:failover {group.key}", looks_first=looks_first)
 
     def _is_awake(self, group: Group, record: BrokerGroupRecord, master: int) -> bool:
         """Whether another member of a waking group can lead: before a member has reported its log an election would fail.
@@ -149,7 +136,7 @@ class Failover(Part):
             return False
         live = {one: replica for one, replica in group.live().items() if one != besides and replica.has_reported}
         passed_over = frozenset({besides} if besides is not None else ())
-        request = ElectMaster(broker_name=record.broker_name, passed_over=passed_over)
+        request = ElectMaster(passed_over=passed_over)
         return step(record, request, live, group.binding.settings).code == ControllerCode.SUCCESS
 
     def _is_worth_waiting_for(self, group: Group, record: BrokerGroupRecord, master: int) -> bool:
@@ -160,9 +147,8 @@ class Failover(Part):
         """
         if self._someone_can_lead(group, record, besides=master):
             return False
-        return group.binding.ephemeral or (
-            group.silent_for_seconds(master) < self._settings.no_successor_patience_seconds
-        )
+        patience_seconds = self._settings.no_successor_patience_seconds
+        return group.binding.ephemeral or group.silent_for_seconds(master) < patience_seconds
 
     def replace_deaf(self, group: Group, record: BrokerGroupRecord, master: int) -> bool:
         """Begin to elect another member for a master that denies its role and ignores 1008; return False if no other can lead.
@@ -176,10 +162,7 @@ class Failover(Part):
 
     # ---- the ways in
 
-    async def _elect_for_masterless(self, group: Group) -> None:
-        record = group.record
-        assert record is not None
-
+    async def _elect_for_masterless(self, group: Group, record: BrokerGroupRecord) -> None:
         def premise(now: BrokerGroupRecord | None) -> bool:
             # Asked again at the decision: the report that led here may be of a process that has ended since, and an election
             # without a winner would cost another epoch.
@@ -188,13 +171,10 @@ class Failover(Part):
         await self._fail_over(_Attempt(group, timelines.masterless_timeline(group, record), premise))
 
     async def _elect_for_deaf(self, group: Group, record: BrokerGroupRecord, master: int) -> None:
-        timeline = timelines.new_timeline(group, record, master, Trigger.MASTERLESS)
-        timeline.evidence.append(f"broker {master} says that it is no master, and takes no epoch that it is told")
-        timeline.reach(Step.DETECTED, time.monotonic())
+        evidence = f"broker {master} says that it is no master, and takes no epoch that it is told"
+        timeline = timelines.new_timeline(group, record, master, Trigger.MASTERLESS, evidence)
         self._observer.master_lost(timeline)
-        another = ElectMaster(
-            broker_name=record.broker_name, cluster_name=record.cluster_name, passed_over=frozenset({master})
-        )
+        another = ElectMaster(passed_over=frozenset({master}))
         await self._fail_over(_Attempt(group, timeline, _still_master(record, master), another))
 
     async def decide_for_caller(self, group: Group, wanted: ElectMaster) -> Decision:
@@ -205,42 +185,51 @@ class Failover(Part):
         record = group.record
         if record is not None and record.granted_master_id is None:
             if premises.may_be_too_early(group, record, wanted):
-                await group.first_report(wanted.broker_id or 0, self._settings.first_heartbeat_seconds)
+                await self._until_reported(group, wanted.broker_id or 0)
             self.look_at(group)
             if premises.may_have_acting_masters(group, record):
                 await group.changes.wait_for_end(self._settings.first_heartbeat_seconds)
         try:
-            return await self._decide_for_caller(group, wanted)
+            decision = await self._decide_for_caller(group, wanted)
         except PremiseGoneError:
             # The master was lost between the caller's look and the decision: a failover comes first.
             await self.settle(group, self._settings.first_heartbeat_seconds)
-            return await self._decide_for_caller(group, wanted)
+            decision = await self._decide_for_caller(group, wanted)
+        change = decision.record.change if decision.changed and decision.record is not None else None
+        if change is not None:
+            # The caller has its role by this answer: 1004 answers the same from now on, as a Java controller's does.
+            group.changes.release(change.key)
+        return decision
+
+    async def _until_reported(self, group: Group, broker_id: int) -> None:
+        """Wait for the first heartbeat that says what this member holds, but not for long."""
+        clock = asyncio.get_running_loop().time
+        deadline_seconds = clock() + self._settings.first_heartbeat_seconds
+        while (entry := group.table.entry(broker_id)) is None or not entry.replica.has_reported:
+            if clock() >= deadline_seconds:
+                return
+            await asyncio.sleep(POLL_SECONDS)
 
     async def _decide_for_caller(self, group: Group, wanted: ElectMaster) -> Decision:
         """Decide; if the group had lost its master, the answer ends an incident."""
-        record = group.record
+        record, timeline = group.record, None
         # For the incident, if the store does not answer this write and only the plan shows what it was.
         cause = timelines.trigger_now(group, Trigger.MASTERLESS)
-        wanted = replace(wanted, plan=self._executor.plan(_kind(group, None), cause))
+        wanted = replace(wanted, plan=self._executor.plan(_kind(group), cause))
 
         def premise(now: BrokerGroupRecord | None) -> bool:
             return premises.replaces_no_master(group, wanted, now)
 
-        if record is None or record.master_epoch == 0 or record.granted_master_id is not None:
-            decision = await group.decide(wanted, premise=premise)
-            _answered_at_once(group, decision)
-            return decision
-        timeline = timelines.masterless_timeline(group, record)
-        if premises.may_have_acting_masters(group, record):
-            acting = await self._recovery.acting_masters(group)
-            wanted = replace(wanted, incumbent=next(iter(acting), None))
-        decision = await group.decide(premises.but_the_unsteady(group, wanted), timeline=timeline, premise=premise)
-        _answered_at_once(group, decision)
-        if decision.changed and decision.code == ControllerCode.SUCCESS and decision.record is not None:
-            timelines.note_election(timeline, decision)
-            self._observer.master_committed(timeline)
+        if record is not None and record.master_epoch > 0 and record.granted_master_id is None:
+            timeline = timelines.masterless_timeline(group, record)
+            if premises.may_have_acting_masters(group, record):
+                acting = await self._recovery.acting_masters(group)
+                wanted = replace(wanted, incumbent=next(iter(acting), None))
+            wanted = premises.but_the_unsteady(group, wanted)
+        decision = await group.decide(wanted, timeline=timeline, premise=premise)
+        if timeline is not None and decision.changed and decision.code == ControllerCode.SUCCESS:
+            timelines.note_election(group, timeline, decision)
             timeline.reach(Step.NOTIFIED, time.monotonic())
-            group.changes.found(timeline)
             group.open_incident(timeline)
         return decision
 
@@ -250,10 +239,9 @@ class Failover(Part):
         record = group.record
         if record is None or group.master_change is not None:
             raise PremiseGoneError(f"group {group.key}: a change of master is under way")
-        timeline = timelines.new_timeline(group, record, record.master_broker_id, Trigger.REQUESTED)
-        timeline.evidence.append(f"broker {wanted.broker_id} was asked for by a person")
-        timeline.last_sign_of_life_seconds = group.changes.masterless_since_seconds
-        timeline.reach(Step.DETECTED, time.monotonic())
+        evidence = f"broker {wanted.broker_id} was asked for by a person"
+        timeline = timelines.new_timeline(group, record, record.master_broker_id, Trigger.REQUESTED, evidence)
+        timeline.last_sign_of_life_seconds = group.incidents.masterless_since_seconds
         attempt = _Attempt(group, timeline, lambda now: now is not None and now.granted_master_id is None, wanted)
         self._start(group, self._fail_over(attempt))
         await group.changes.wait_for_end(self._settings.switchover_deadline_seconds)
@@ -261,9 +249,7 @@ class Failover(Part):
             raise PremiseGoneError(f"group {group.key}: the record has moved on, or is older than the brokers")
         return timeline, attempt.decision
 
-    async def _replace(self, group: Group, master: int, suspicion: Suspicion) -> None:
-        record = group.record
-        assert record is not None
+    async def _replace(self, group: Group, record: BrokerGroupRecord, master: int, suspicion: Suspicion) -> None:
         verdict = await self._watch.corroborate(group, record, master, suspicion)
         if verdict is None or group.is_leaving:
             return
@@ -276,20 +262,20 @@ class Failover(Part):
             return
         if not await self._is_our_turn(group, record, master):
             return
-        if not verdict.certain and self._is_fenced_by_another(group):
-            await asyncio.sleep(self._settings.no_successor_pause_seconds)
+        found = None if verdict.certain else group.change
+        if found is not None and found.phase is Phase.FENCING and not self._executor.may_take_over(group, found):
+            await asyncio.sleep(self._settings.no_successor_pause_seconds)  # another plane fences the master
             return
-        timeline = timelines.new_timeline(group, record, master, verdict.trigger)
-        timeline.evidence.extend(verdict.evidence)
-        timeline.reach(Step.DETECTED, time.monotonic())
-        group.changes.begins(timeline)
+        timeline = timelines.new_timeline(group, record, master, verdict.trigger, *verdict.evidence)
+        group.changes.begins()
+        group.incidents.begins(timeline)
         group.changed()
         self._observer.master_lost(timeline)
         if suspicion is not Suspicion.CLOSED:
             group.table.ask_anew()  # a closed connection has said so itself
         attempt = _Attempt(group, timeline, _still_master(record, master))
         if not verdict.certain and self._fencer is not None:
-            await self._fence_first(attempt, record, master)
+            await self._to_its_end(attempt, self._fence_first(attempt, record, master))
             return
         if verdict.certain:
             self._note_dead(group, record, master)
@@ -311,13 +297,7 @@ class Failover(Part):
             now = await group.load()
         except RecordStoreError:
             return True
-        return now is not None and (now.master_broker_id, now.master_epoch) == (master, record.master_epoch)
-
-    def _is_fenced_by_another(self, group: Group) -> bool:
-        change = group.record.change if group.record is not None else None
-        if change is None or change.phase is not Phase.FENCING:
-            return False
-        return not self._executor.may_take_over(group, change)
+        return _still_master(record, master)(now)
 
     @staticmethod
     def _note_dead(group: Group, record: BrokerGroupRecord, master: int) -> None:
@@ -326,17 +306,10 @@ class Failover(Part):
             group.table.forget(master)
             group.crash_loops.master_lost(master, record.master_epoch, asyncio.get_running_loop().time())
 
-    async def _fence_first(self, attempt: _Attempt, record: BrokerGroupRecord, master: int) -> None:
+    async def _fence_first(self, attempt: _Attempt, record: BrokerGroupRecord, master: int) -> Course:
         """Write the plan before the fence, so that other planes begin none; then the course fences, and elects."""
         group, timeline = attempt.group, attempt.timeline
-        try:
-            change = await self._begin_fencing(group, record, master, timeline)
-        except (RecordRefusedError, RecordCorruptError) as error:
-            self._refused(group, timeline, error)
-            return
-        if change is None:
-            timelines.withdraw(group, timeline, self._observer, "another plane is at it")
-            return
+        change = await self._begin_fencing(attempt, record)
         timeline.change_id = change.id
         outcome: list[FenceOutcome] = []
 
@@ -356,34 +329,22 @@ class Failover(Part):
             return await self._elected(attempt)
 
         course = self._executor.course_of(group, change, hands={Fence: fence, Commit: elect}, timeline=timeline)
-        course.acting = frozenset()
-        course.may_not_elect_before_seconds = self._pod_fence_is_over(group, master)
-        await self._to_its_end(attempt, self._run(course))
+        course.acting, course.may_not_elect_before_seconds = frozenset(), self._pod_fence_is_over(group, master)
+        return await self._executor.run(course)
 
-    async def _begin_fencing(
-        self, group: Group, record: BrokerGroupRecord, master: int, timeline: FailoverTimeline
-    ) -> Change | None:
-        """Write the plan, or take over one that has not moved; None if another plane's is under way. Waits for the store."""
-        found = group.record.change if group.record is not None else None
-        if found is not None and found.phase is Phase.FENCING and not self._executor.may_take_over(group, found):
-            return None
-        wanted = Change(
-            id=0,
-            kind=ChangeKind.FAILOVER,
-            phase=Phase.FENCING,
-            carried_out_by=self._planes.own_address,
-            from_broker_id=master,
-            cause=timeline.trigger.value,
-            started_at=timeline.started_at,
-        )
+    async def _begin_fencing(self, attempt: _Attempt, record: BrokerGroupRecord) -> Change:
+        """Write the plan, or take over one that has not moved. Waits for the store."""
+        group, timeline, found = attempt.group, attempt.timeline, attempt.group.change
+        plan = self._executor.plan(ChangeKind.FAILOVER, timeline.trigger, started_at=timeline.started_at)
+        wanted = replace(plan, phase=Phase.FENCING, from_broker_id=timeline.from_broker_id)
         request: BeginChange | TakeOverChange
-        request = BeginChange(broker_name=record.broker_name, change=wanted, master_epoch=record.master_epoch)
+        request = BeginChange(change=wanted, master_epoch=record.master_epoch)
         if found is not None and found.phase is Phase.FENCING:
-            request = TakeOverChange(
-                broker_name=record.broker_name, change=found, carried_out_by=self._planes.own_address
-            )
+            request = TakeOverChange(change=found, carried_out_by=self._planes.own_address)
         decision = await decided_at_last(lambda: group.decide(request), key=group.key, waits="change")
-        return decision.record.change if decision.code == ControllerCode.SUCCESS and decision.record else None
+        if decision.code != ControllerCode.SUCCESS or decision.record is None or decision.record.change is None:
+            raise PremiseGoneError(f"group {group.key}: another plane changes the master")
+        return decision.record.change
 
     def _pod_fence_is_over(self, group: Group, master: int) -> float:
         """Return when the fence inside the master's pod has killed it; 0 if another confirmation counts.
@@ -394,8 +355,7 @@ class Failover(Part):
         binding = group.binding
         if not binding.unconfirmed_trust or binding.heartbeat_timeout_seconds is None:
             return 0.0
-        last_heard = asyncio.get_running_loop().time() - group.silent_for_seconds(master)
-        return last_heard + binding.pod_fence_seconds
+        return group.last_heard_seconds(master) + binding.pod_fence_seconds
 
     async def _kill(self, group: Group, master: int, address: str) -> FenceOutcome:
         own = process_address(group.binding, address, group.addresses.channel_hosts.get(master))
@@ -409,7 +369,7 @@ class Failover(Part):
     async def _fail_over(self, attempt: _Attempt) -> None:
         """Elect, commit, tell."""
         group, before = attempt.group, attempt.group.record
-        group.changes.begins(attempt.timeline)
+        group.incidents.begins(attempt.timeline)
         if before is not None and premises.may_have_acting_masters(group, before):
             attempt.acting = await self._recovery.acting_masters(group)
         await self._to_its_end(attempt, self._elected_and_told(attempt))
@@ -417,17 +377,13 @@ class Failover(Part):
 
     async def _elected_and_told(self, attempt: _Attempt) -> Course | None:
         """Return the course; None if no member was elected, or the kind in the cluster is older: the keeper tells then."""
-        elected = await self._elected(attempt)
+        is_elected = await self._elected(attempt)
         record = attempt.decision.record if attempt.decision is not None else None
-        if not elected or record is None or record.change is None:
+        if not is_elected or record is None or record.change is None:
             return None
-        course = self._executor.course_of(attempt.group, record.change, timeline=attempt.timeline)
-        course.acting = frozenset(attempt.acting) - {record.master_broker_id}
-        return await self._run(course)
-
-    async def _run(self, course: Course) -> Course:
-        await self._executor.run(course)
-        return course
+        acting = frozenset(attempt.acting) - {record.master_broker_id}
+        course = self._executor.course_of(attempt.group, record.change, acting=acting, timeline=attempt.timeline)
+        return await self._executor.run(course)
 
     async def _elected(self, attempt: _Attempt) -> bool:
         """Commit the election; while the store is away this waits for it, because nothing else can help the group.
@@ -435,13 +391,11 @@ class Failover(Part):
         Raise `PremiseGoneError`, `RecordRefusedError` or `RecordCorruptError`: a retry mends none of them.
         """
         group, timeline = attempt.group, attempt.timeline
-        any_member = ElectMaster(broker_name=group.binding.broker_name, cluster_name=group.binding.cluster_name)
         incumbent = next(iter(attempt.acting), None)
-        request = replace(attempt.wanted or any_member, incumbent=incumbent, unfenced=timeline.unfenced)
-        request = replace(
-            premises.but_the_unsteady(group, request),
-            plan=self._executor.plan(_kind(group, attempt.wanted), timeline.trigger, started_at=timeline.started_at),
-        )
+        request = replace(attempt.wanted, incumbent=incumbent, unfenced=timeline.unfenced)
+        kind = ChangeKind.ELECT if request.designate_elect else _kind(group)
+        plan = self._executor.plan(kind, timeline.trigger, started_at=timeline.started_at)
+        request = replace(premises.but_the_unsteady(group, request), plan=plan)
         decision = attempt.decision = await decided_at_last(
             lambda: group.decide(request, linearizable=False, timeline=timeline, premise=attempt.premise),
             key=group.key,
@@ -450,8 +404,7 @@ class Failover(Part):
         group.changes.accepted()
         if decision.code != ControllerCode.SUCCESS or decision.record is None:
             return False
-        timelines.note_election(timeline, decision)
-        self._observer.master_committed(timeline)
+        timelines.note_election(group, timeline, decision)
         return True
 
     # ---- how it ended
@@ -464,53 +417,43 @@ class Failover(Part):
         except PremiseGoneError:
             # Another plane, or the brokers themselves, were faster; they also tell the members.
             group.changes.leave_alone(1.0)
-            timelines.withdraw(group, timeline, self._observer, "another plane, or the brokers themselves, were faster")
+            timelines.withdraw(group, timeline, "another plane, or the brokers themselves, were faster")
             return
         except (RecordRefusedError, RecordCorruptError) as error:
             self._refused(group, timeline, error)
             return
         if course is not None and course.lost:
-            timelines.withdraw(group, timeline, self._observer, "another plane took the change over")
+            timelines.withdraw(group, timeline, "another plane took the change over")
         elif attempt.decision is None:
             timeline.evidence.append("the master was heard again")
-            timelines.withdraw(
-                group, timeline, self._observer, "the master was heard again, or another plane was faster"
-            )
+            timelines.withdraw(group, timeline, "the master was heard again, or another plane was faster")
         elif attempt.decision.code != ControllerCode.SUCCESS or attempt.decision.record is None:
             self._nobody(attempt, attempt.decision)
         else:
-            timelines.finish(group, timeline, self._observer, Outcome.INCOMPLETE if course is None else None)
+            timelines.finish(group, timeline, Outcome.INCOMPLETE if course is None else None)
 
     def _nobody(self, attempt: _Attempt, decision: Decision) -> None:
         group, timeline = attempt.group, attempt.timeline
         # A group that is being deleted loses its members one by one: no incident.
-        if _is_persons(attempt.wanted):
-            timelines.finish(group, timeline, self._observer, Outcome.CANCELLED)
+        if attempt.wanted.designate_elect:
+            timelines.finish(group, timeline, Outcome.CANCELLED)
         elif decision.code == ControllerCode.CONTROLLER_MASTER_STILL_EXIST or group.is_leaving:
-            timelines.withdraw(group, timeline, self._observer, decision.why)
+            timelines.withdraw(group, timeline, decision.why)
         else:
-            timelines.finish(group, timeline, self._observer, Outcome.NO_ELIGIBLE_REPLICA)
+            timelines.finish(group, timeline, Outcome.NO_ELIGIBLE_REPLICA)
             # This incident ends here; the time without a master goes on, and belongs to the failover that finds the next one.
             group.incidents.close()
-            group.changes.masterless(max(timeline.steps.values()))
+            group.incidents.masterless(max(timeline.steps.values()))
             group.changed()
 
     def _refused(self, group: Group, timeline: FailoverTimeline, error: RecordStoreError) -> None:
-        pause_seconds = group.changes.refused()
         log.error(
             "the record store refuses the election: tried again later",
             group=str(group.key),
             error=str(error),
-            pause_seconds=pause_seconds,
+            pause_seconds=group.changes.refused(),
         )
-        timelines.withdraw(group, timeline, self._observer, f"the record store refuses it: {error}")
-
-
-def _answered_at_once(group: Group, decision: Decision) -> None:
-    """The caller has its role by this answer: 1004 answers the same from now on, as a Java controller's does."""
-    change = decision.record.change if decision.changed and decision.record is not None else None
-    if change is not None:
-        group.changes.release(change.key)
+        timelines.withdraw(group, timeline, f"the record store refuses it: {error}")
 
 
 def _still_master(record: BrokerGroupRecord, master: int) -> Premise:
@@ -518,13 +461,7 @@ def _still_master(record: BrokerGroupRecord, master: int) -> Premise:
     return lambda now: now is not None and (now.master_broker_id, now.master_epoch) == (master, record.master_epoch)
 
 
-def _is_persons(wanted: ElectMaster | None) -> bool:
-    return wanted is not None and wanted.designate_elect
-
-
-def _kind(group: Group, wanted: ElectMaster | None) -> ChangeKind:
-    if _is_persons(wanted):
-        return ChangeKind.ELECT
+def _kind(group: Group) -> ChangeKind:
     record = group.record
     recovers = record is not None and premises.may_have_acting_masters(group, record)
     return ChangeKind.RECOVERY if recovers else ChangeKind.FAILOVER

@@ -20,18 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import structlog
 
 from brokergroup_operator.api import names
-from brokergroup_operator.controller.directory.kubernetes_binding import has_ip_of, pod_ip
+from brokergroup_operator.controller.directory.pods import has_ip_of, pod_ip
 from brokergroup_operator.controller.peers.services import BackgroundTasks
-from brokergroup_operator.fence.datagrams import (
-    CHALLENGE,
-    CONFIRMATION,
-    NONCE_BYTES,
-    ORDER,
-    QUESTION,
-    Message,
-    open_sealed,
-    seal,
-)
+from brokergroup_operator.fence import datagrams
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import ApiError, Backoff, ConflictError, InvalidError, NotFoundError
 from brokergroup_operator.kube.recipes import delete_held
@@ -123,7 +114,6 @@ class KubernetesFencer:
         return next(found, None)
 
     async def _fence(self, name: str, namespace: str, address: str, seconds: float) -> FenceOutcome:
-        """Both ways at once; the first that confirms the death counts."""
         found: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
         deletion = asyncio.create_task(self._delete(name, namespace, address, found), name="rmq:fence-deletion")
         order = asyncio.create_task(self._order(found), name="rmq:fence-order")
@@ -136,7 +126,7 @@ class KubernetesFencer:
             raise
         finally:
             order.cancel()
-        self._finish_later(deletion, seconds)
+        self._deletions.start(self._finish(deletion, seconds), "rmq:fence-deletion-end")
         return FenceOutcome(confirmed=True, how=how)
 
     async def _order(self, found: asyncio.Future[JsonObject]) -> str | None:
@@ -144,14 +134,10 @@ class KubernetesFencer:
         fence = PodFence.of(await found, self._keys)
         return None if fence is None else await confirmed_kill(fence)
 
-    def _finish_later(self, deletion: asyncio.Task[FenceOutcome], seconds: float) -> None:
+    async def _finish(self, deletion: asyncio.Task[FenceOutcome], seconds: float) -> None:
         """The pod goes all the same, beside the failover; what is left of it after that time is the reconcile plane's."""
-
-        async def wait() -> None:
-            await asyncio.wait((deletion,), timeout=seconds)
-            deletion.cancel()
-
-        self._deletions.start(wait(), "rmq:fence-deletion-end")
+        await asyncio.wait((deletion,), timeout=seconds)
+        deletion.cancel()
 
     async def _delete(self, name: str, namespace: str, address: str, found: asyncio.Future[JsonObject]) -> FenceOutcome:
         """The kubelet's way. `found` gets the pod as soon as it is known to be the one at this address, and to run."""
@@ -303,24 +289,28 @@ class _Order(asyncio.DatagramProtocol):
         self.confirmed = asyncio.Event()
 
     def datagram_received(self, data: bytes, addr: object) -> None:  # noqa: ARG002 (asyncio's own form)
-        answer = open_sealed(data, self._fence.key, self._fence.pod_uid)
+        answer = datagrams.open_sealed(data, self._fence.key, self._fence.pod_uid)
         if answer is None or answer.nonce != self._said.nonce:
             return
-        if answer.tag == CHALLENGE and self._said.tag == QUESTION:
-            self._said = Message(ORDER, answer.nonce, answer.challenge)
+        asked = self._said
+        if answer.tag == datagrams.CHALLENGE and asked.tag == datagrams.QUESTION:
+            self._said = datagrams.Message(datagrams.ORDER, answer.nonce, answer.challenge)
             self.send()
-        elif answer.tag == CONFIRMATION and self._said.tag == ORDER and answer.challenge == self._said.challenge:
+        elif (answer.tag, asked.tag) == (
+            datagrams.CONFIRMATION,
+            datagrams.ORDER,
+        ) and answer.challenge == asked.challenge:
             self.confirmed.set()
 
     def error_received(self, exc: Exception) -> None:
         """No process listens there yet, or any more: asked again, until the caller ends it."""
 
     def send(self) -> None:
-        if self._said.tag == ORDER and self._loop.time() - self._began > ANEW_SECONDS:
+        if self._said.tag == datagrams.ORDER and self._loop.time() - self._began > ANEW_SECONDS:
             self._said, self._began = _question(), self._loop.time()
         if self.transport is not None:
-            self.transport.sendto(seal(self._said, self._fence.key, self._fence.pod_uid))
+            self.transport.sendto(datagrams.seal(self._said, self._fence.key, self._fence.pod_uid))
 
 
-def _question() -> Message:
-    return Message(QUESTION, os.urandom(NONCE_BYTES))
+def _question() -> datagrams.Message:
+    return datagrams.Message(datagrams.QUESTION, os.urandom(datagrams.NONCE_BYTES))

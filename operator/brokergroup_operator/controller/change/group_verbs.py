@@ -47,7 +47,6 @@ class GroupVerbs(Part):
         self._groups, self._failover, self._switchover = groups, failover, switchover
 
     def _known(self, key: GroupKey) -> Group:
-        """Return the group; raise `GroupUnknownError` if there is none."""
         group = self._groups.get(key)
         if group is None:
             raise GroupUnknownError(f"the controller plane knows no BrokerGroup {key}")
@@ -80,7 +79,6 @@ class GroupVerbs(Part):
         deadline_seconds: float = SWITCHOVER_DEADLINE_SECONDS,
         cause: Cause = Cause.PLANNED_SWITCHOVER,
     ) -> SwitchoverResult:
-        """Move the mastership in order."""
         try:
             return await self._switchover.move(
                 self._known(key),
@@ -99,13 +97,7 @@ class GroupVerbs(Part):
             await group.load()
             await self._failover.settle(group, self._settings.switchover_deadline_seconds)
             record = self._electable(group, to_broker_id)
-            wanted = ElectMaster(
-                broker_name=record.broker_name,
-                cluster_name=record.cluster_name,
-                broker_id=to_broker_id,
-                designate_elect=True,
-                unclean=unclean,
-            )
+            wanted = ElectMaster(broker_id=to_broker_id, designate_elect=True, unclean=unclean)
             timeline, decision = await self._failover.elect(group, wanted)
         except (RecordStoreError, PremiseGoneError) as error:
             raise GroupViewError(f"group {key}: {error}") from error
@@ -140,7 +132,7 @@ class GroupVerbs(Part):
                     f"group {key}: broker {broker_id} is not removed: it may be alive, this controller has not known the group "
                     "for long enough to have heard it"
                 )
-            decision = await group.decide(RemoveMember(broker_name=group.binding.broker_name, broker_id=broker_id))
+            decision = await group.decide(RemoveMember(broker_id=broker_id))
         except RecordStoreError as error:
             raise GroupViewError(f"group {key}: broker {broker_id} not removed: {error}") from error
         if decision.code != ControllerCode.SUCCESS:

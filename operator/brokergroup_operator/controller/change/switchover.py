@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -27,7 +26,7 @@ from brokergroup_operator.controller.group import election_premises as premises
 from brokergroup_operator.controller.group.commits import decided_at_last
 from brokergroup_operator.controller.group.group import PremiseGoneError
 from brokergroup_operator.controller.group.incidents import is_unclean
-from brokergroup_operator.controller.group.timelines import finish, note_election, switchover_timeline, withdraw
+from brokergroup_operator.controller.group.timelines import finish, new_timeline, note_election, withdraw
 from brokergroup_operator.controller.peers.broker_calls import FENCING_MIN_IN_SYNC_REPLICAS, BrokerCallError
 from brokergroup_operator.controller.peers.services import Part, is_running
 from brokergroup_operator.observe.group_view import (
@@ -36,11 +35,11 @@ from brokergroup_operator.observe.group_view import (
     SwitchoverRefusedError,
     SwitchoverResult,
 )
-from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Outcome, Step
+from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.change import Commit, Level, Quiet
 from controller_core.decision import ControllerCode
-from controller_core.plan import Change, ChangeKind, Phase, Restore
+from controller_core.plan import ChangeKind, Phase, Restore
 from controller_core.requests import BeginChange, ElectMaster
 from controller_core.step import step
 
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.records.store import GroupKey
     from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord
+    from controller_core.plan import Change
 
 DRAIN_POLL_SECONDS = 0.005
 
@@ -74,15 +74,20 @@ class MetadataCheck(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Run:
     """One switchover under way. `planned`: only a member that holds every acknowledged message may win."""
 
+    group: Group
+    # As it was when the switchover began, with the master that is replaced, and its address.
+    record: BrokerGroupRecord
+    old: int
+    address: str
     election: ElectMaster
-    decided: asyncio.Future[Decision]
-    timeline: FailoverTimeline
     drain_seconds: float
     planned: bool
+    timeline: FailoverTimeline
+    decided: asyncio.Future[Decision]
 
 
 class Switchover(Part):
@@ -116,8 +121,6 @@ class Switchover(Part):
         if from_broker_id not in (None, master) or to_broker_id == master:
             return SwitchoverResult(from_broker_id=master, to_broker_id=master, epoch=record.master_epoch)
         election = ElectMaster(
-            broker_name=record.broker_name,
-            cluster_name=record.cluster_name,
             broker_id=to_broker_id,
             designate_elect=to_broker_id is not None,
             passed_over=frozenset({master}) | (premises.members_leaving(group) if only_staying else frozenset()),
@@ -172,7 +175,7 @@ class Switchover(Part):
         record = await group.load_again()
         if record is None:
             raise SwitchoverRefusedError(f"group {group.key} has no record")
-        await _leave_off_telling(group)  # right before it begins: the next tick would take the telling up again
+        await group.changes.leave_off_telling()  # right before it begins: the next tick would take the telling up again
         run = self._begin(group, record, from_broker_id, election, drain_seconds=math.inf, planned=False)
         return await asyncio.shield(run.decided)
 
@@ -187,129 +190,105 @@ class Switchover(Part):
         planned: bool,
         cause: Cause = Cause.PLANNED_SWITCHOVER,
     ) -> _Run:
-        is_superseded = not planned and group.changes.elected(record.change)
-        if group.master_change is not None or (group.is_changing and _waits(record.change) and not is_superseded):
-            raise SwitchoverRefusedError(f"group {group.key}: a change of master is under way")
-        if not group.is_live(from_broker_id):
-            raise SwitchoverRefusedError(
-                f"group {group.key}: master {from_broker_id} is not alive, a failover replaces it"
-            )
-        if drain_seconds <= 0:
-            raise SwitchoverRefusedError(f"group {group.key}: no time is left until the deadline")
+        # Only a change that restores a minimum may still be under way, or an election that a person's supersedes.
+        change = record.change if group.is_changing else None
+        is_waited_for = change is not None and change.phase is not Phase.RESTORING
+        is_superseded = not planned and group.changes.elected(change)
         trial = step(record, election, group.live(), group.binding.settings)
-        if trial.code != ControllerCode.SUCCESS:
-            raise SwitchoverRefusedError(f"group {group.key}: {trial.why}")
-        if planned and is_unclean(trial):
-            raise SwitchoverRefusedError(
-                f"group {group.key}: {trial.why}: whoever is not in sync is never made master of a living group"
-            )
+        refusal, address = None, record.address_of(from_broker_id)
+        if group.master_change is not None or (is_waited_for and not is_superseded):
+            refusal = "a change of master is under way"
+        elif not group.is_live(from_broker_id):
+            refusal = f"master {from_broker_id} is not alive, a failover replaces it"
+        elif drain_seconds <= 0:
+            refusal = "no time is left until the deadline"
+        elif trial.code != ControllerCode.SUCCESS:
+            refusal = trial.why
+        elif planned and is_unclean(trial):
+            refusal = f"{trial.why}: whoever is not in sync is never made master of a living group"
+        elif address is None:
+            refusal = f"the address of broker {from_broker_id} is not known"
+        if refusal is not None or address is None:
+            raise SwitchoverRefusedError(f"group {group.key}: {refusal}")
+        timeline = new_timeline(group, record, from_broker_id, Trigger.REQUESTED)
+        timeline.kind, timeline.planned_cause, timeline.last_sign_of_life_seconds = Kind.SWITCHOVER, cause, None
         run = _Run(
+            group=group,
+            record=record,
+            old=from_broker_id,
+            address=address,
             election=election,
-            decided=asyncio.get_running_loop().create_future(),
-            timeline=switchover_timeline(group, record, from_broker_id, cause),
             drain_seconds=min(drain_seconds, self._settings.drain_deadline_seconds),
             planned=planned,
+            timeline=timeline,
+            decided=asyncio.get_running_loop().create_future(),
         )
-        task = asyncio.create_task(self._run(group, record, run), name=f"rmq:switchover {group.key}")
-        group.changes.run(task, lambda done: self._ended(group, done, run.decided))
+        group.changes.run(self._run(run), f"rmq:switchover {group.key}", decided=run.decided)
         return run
 
-    def _ended(self, group: Group, task: asyncio.Task[None], decided: asyncio.Future[Decision]) -> None:
-        if task.cancelled():
-            decided.cancel()
-        elif (error := task.exception()) is not None:
-            if not decided.done():
-                decided.set_exception(error)
-            else:
-                log.error("switchover not finished, the keeper does the rest", group=str(group.key), error=repr(error))
-        group.changed()
-
-    async def _run(self, group: Group, record: BrokerGroupRecord, run: _Run) -> None:
-        timeline = run.timeline
-        old = timeline.from_broker_id
-        address = record.address_of(old)
-        if old is None or address is None:
-            raise SwitchoverRefusedError(f"group {group.key}: the address of broker {old} is not known")
-        timeline.reach(Step.DETECTED, time.monotonic())
-        group.changes.begins(timeline)
+    async def _run(self, run: _Run) -> None:
+        group, timeline = run.group, run.timeline
+        group.incidents.begins(timeline)
         self._observer.master_lost(timeline)
-        group.configuration.changed(old)
+        group.configuration.changed(run.old)
         change: Change | None = None
         try:
-            change = await self._begin_quieting(group, record, run, address)
-            lost = await self._carry_out(group, record, run, change, address)
+            change = await self._begin_quieting(run)
+            lost = await self._carry_out(run, change)
         except (BrokerCallError, SwitchoverFailedError, RecordStoreError, PremiseGoneError) as error:
             # A drain that has not begun to quiet the master is nothing to tell of: it is tried again, or a failover comes first.
             # If the master does not answer any more, the failover reports it: its pod is going.
-            is_over = change is None or isinstance(error, BrokerCallError) or not group.is_live(old)
+            is_over = change is None or isinstance(error, BrokerCallError) or not group.is_live(run.old)
             is_nothing = is_over and timeline.planned_cause is Cause.DRAIN
-            if is_nothing or _is_moved(group.record, timeline) or self._is_anothers(group):
-                withdraw(group, timeline, self._observer, str(error))
+            is_moved = group.record is not None and group.record.master_epoch > timeline.epoch_before
+            is_anothers = group.change is not None and group.change.carried_out_by != self._planes.own_address
+            if is_nothing or is_moved or is_anothers:
+                withdraw(group, timeline, str(error))
             else:
-                finish(group, timeline, self._observer, Outcome.CANCELLED)
+                finish(group, timeline, Outcome.CANCELLED)
             raise SwitchoverFailedError(f"group {group.key}: switchover given up: {error}") from error
         if lost:
-            withdraw(group, timeline, self._observer, "another plane took the change over")
+            withdraw(group, timeline, "another plane took the change over")
         else:
-            finish(group, timeline, self._observer)
+            finish(group, timeline)
 
-    async def _begin_quieting(self, group: Group, record: BrokerGroupRecord, run: _Run, address: str) -> Change:
+    async def _begin_quieting(self, run: _Run) -> Change:
         """Step 1: write the plan with the old master's minimum."""
         timeline = run.timeline
-        previous = await self._calls.min_in_sync_replicas(address)
+        previous = await self._calls.min_in_sync_replicas(run.address)
         if previous is None or previous == FENCING_MIN_IN_SYNC_REPLICAS:
-            previous = group.binding.settings.min_in_sync_replicas
-        old = timeline.from_broker_id or 0
-        wanted = Change(
-            id=0,
-            kind=ChangeKind.DRAIN if timeline.planned_cause is Cause.DRAIN else ChangeKind.SWITCHOVER,
-            phase=Phase.QUIETING,
-            carried_out_by=self._planes.own_address,
-            from_broker_id=old,
-            restore=Restore(broker_id=old, min_in_sync_replicas=previous),
-            cause=timeline.planned_cause.value,
-            started_at=timeline.started_at,
-        )
-        decision = await group.decide(
-            BeginChange(broker_name=record.broker_name, change=wanted, master_epoch=record.master_epoch)
-        )
+            previous = run.group.binding.settings.min_in_sync_replicas
+        kind = ChangeKind.DRAIN if timeline.planned_cause is Cause.DRAIN else ChangeKind.SWITCHOVER
+        plan = self._executor.plan(kind, timeline.planned_cause, started_at=timeline.started_at)
+        restore = Restore(broker_id=run.old, min_in_sync_replicas=previous)
+        wanted = replace(plan, phase=Phase.QUIETING, from_broker_id=run.old, restore=restore)
+        decision = await run.group.decide(BeginChange(change=wanted, master_epoch=run.record.master_epoch))
         if decision.code != ControllerCode.SUCCESS or decision.record is None or decision.record.change is None:
             raise SwitchoverFailedError(decision.why)
         timeline.change_id = decision.record.change_id
         return decision.record.change
 
-    async def _carry_out(
-        self, group: Group, record: BrokerGroupRecord, run: _Run, change: Change, address: str
-    ) -> bool:
+    async def _carry_out(self, run: _Run, change: Change) -> bool:
         """Run the course; return whether another plane took the change over."""
-        drained = run
 
         async def quiet() -> bool:
-            await self._calls.set_min_in_sync_replicas(address, FENCING_MIN_IN_SYNC_REPLICAS)
+            await self._calls.set_min_in_sync_replicas(run.address, FENCING_MIN_IN_SYNC_REPLICAS)
             return True
 
         async def level() -> bool:
-            nonlocal drained
-            drained = await self._drained(group, record, run, address)
+            run.election = await self._drained(run)
             return True
 
         async def commit() -> bool:
-            decision = await self._commit(group, record, drained, change, address)
-            run.decided.set_result(decision)
+            run.decided.set_result(await self._commit(run, change))
             return True
 
-        hands = {Quiet: quiet, Level: level, Commit: commit}
-        course = self._executor.course_of(group, change, hands=hands, timeline=run.timeline)
-        course.acting = frozenset()
+        hands, timeline = {Quiet: quiet, Level: level, Commit: commit}, run.timeline
+        course = self._executor.course_of(run.group, change, acting=frozenset(), hands=hands, timeline=timeline)
         await self._executor.run(course)
         if not run.decided.done():
             raise SwitchoverFailedError("the change was taken over by another plane, or the master was lost")
         return course.lost
-
-    def _is_anothers(self, group: Group) -> bool:
-        """Whether another plane moves this very master."""
-        change = group.record.change if group.record is not None else None
-        return change is not None and change.carried_out_by != self._planes.own_address
 
     async def _still_quiet(self, address: str) -> None:
         """Raise if the old master may acknowledge again: then the members may not have caught up any more."""
@@ -317,29 +296,31 @@ class Switchover(Part):
         if found not in (None, FENCING_MIN_IN_SYNC_REPLICAS):
             raise SwitchoverFailedError(f"{address} acknowledges again: its minInSyncReplicas was set to {found}")
 
-    async def _drained(self, group: Group, record: BrokerGroupRecord, run: _Run, address: str) -> _Run:
-        """Step 3: return the run with only members left to win that have caught up."""
+    async def _drained(self, run: _Run) -> ElectMaster:
+        """Step 3: return the election with only members left to win that have caught up."""
+        group, record, election = run.group, run.record, run.election
         clock = asyncio.get_running_loop().time
         deadline_seconds = clock() + run.drain_seconds
         while clock() < deadline_seconds:
-            status = await self._calls.ha_status(address)
+            status = await self._calls.ha_status(run.address)
             in_sync = [link for link in status.ha_connection_info if link.in_sync]
             if in_sync and all(link.diff == 0 for link in in_sync):
                 hosts = hosts_of_links(group.binding, record, record.replicas)
                 level = level_members(hosts, premises.live_members(group, record), status)
-                if level is None or not _needs(record, run.election) - level:
-                    return _of_the_level(record, run, level)
+                # A requested target must have caught up itself, if it is in the SyncStateSet.
+                if level is None or election.designated not in record.sync_state_set - level:
+                    is_open = run.planned and not election.designate_elect
+                    behind = record.replicas.keys() - level if level is not None and is_open else frozenset[int]()
+                    return replace(election, passed_over=election.passed_over | behind)
             await asyncio.sleep(DRAIN_POLL_SECONDS)
-        raise SwitchoverFailedError(f"slaves of {address} not level within {run.drain_seconds:g} s")
+        raise SwitchoverFailedError(f"slaves of {run.address} not level within {run.drain_seconds:g} s")
 
-    async def _commit(
-        self, group: Group, record: BrokerGroupRecord, run: _Run, change: Change, address: str
-    ) -> Decision:
+    async def _commit(self, run: _Run, change: Change) -> Decision:
         """Step 4: commit, provided that the master is unchanged and the target is still eligible.
 
         Retried until the store says whether the write has arrived.
         """
-        timeline = run.timeline
+        group, timeline = run.group, run.timeline
         election = replace(run.election, plan=self._executor.plan(change.kind, change.cause))
 
         def premise(now: BrokerGroupRecord | None) -> bool:
@@ -347,54 +328,19 @@ class Switchover(Part):
                 now is not None
                 and now.change is not None
                 and (now.change.id, now.change.carried_out_by) == (change.id, change.carried_out_by)
-                and now.master_epoch == record.master_epoch
-                and now.granted_master_id == record.granted_master_id
+                and (now.master_epoch, now.granted_master_id) == (run.record.master_epoch, run.record.granted_master_id)
                 and not (run.planned and is_unclean(step(now, election, group.live(), group.settings)))
             )
 
         async def while_quiet() -> Decision:
-            await self._still_quiet(address)
+            await self._still_quiet(run.address)
             return await group.decide(election, timeline=timeline, premise=premise)
 
         decision = await decided_at_last(while_quiet, key=group.key, waits="election")
         if decision.code != ControllerCode.SUCCESS or decision.record is None:
             raise SwitchoverFailedError(decision.why)
-        note_election(timeline, decision)
-        self._observer.master_committed(timeline)
+        note_election(group, timeline, decision)
         return decision
-
-
-def _waits(change: Change | None) -> bool:
-    """Whether another change waits for its election, or is being told."""
-    return change is not None and change.phase is not Phase.RESTORING
-
-
-def _is_moved(record: BrokerGroupRecord | None, timeline: FailoverTimeline) -> bool:
-    """Whether another plane changed the master since this switchover began."""
-    return record is not None and record.master_epoch > timeline.epoch_before
-
-
-async def _leave_off_telling(group: Group) -> None:
-    """Stop telling an election that a broker asked for: a person's election supersedes it."""
-    task = group.changes.telling
-    if task is None:
-        return
-    task.cancel()
-    await asyncio.wait([task])
-    await asyncio.sleep(0)  # its callback clears `changes.task`
-
-
-def _needs(record: BrokerGroupRecord, election: ElectMaster) -> frozenset[int]:
-    """Return the members that must have caught up: the requested target, if it is in the SyncStateSet."""
-    wanted = election.broker_id if election.designate_elect else None
-    return record.sync_state_set & ({wanted} if wanted is not None else frozenset())
-
-
-def _of_the_level(record: BrokerGroupRecord, run: _Run, level: frozenset[int] | None) -> _Run:
-    if level is None or run.election.designate_elect or not run.planned:
-        return run
-    behind = record.replicas.keys() - level
-    return replace(run, election=replace(run.election, passed_over=run.election.passed_over | behind))
 
 
 def _result(timeline: FailoverTimeline) -> SwitchoverResult:

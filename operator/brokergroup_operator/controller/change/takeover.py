@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.peers.services import Services
     from brokergroup_operator.records.store import GroupKey
-    from controller_core.model import BrokerGroupRecord
     from controller_core.plan import Change
 
 LOOK_AGAIN_SECONDS = 0.5
@@ -53,29 +52,29 @@ class Takeover(Part):
 
     def look_at(self, group: Group) -> bool:
         """Begin to go on with the group's change if no plane does; return whether one is under way. Cheap."""
-        record = group.record
-        change = record.change if record is not None else None
         while group.incidents.superseded:
             self._look_at_incident(group, self._tell_of(group, group.incidents.superseded.pop()))
-        if change is not None and change.is_told and self._may_take_incident_over(group, change):
-            self._look_at_incident(group, self._go_on(group, change))
-        if record is None or change is None or not group.is_changing:
+        change = group.change
+        if change is None:
             return False
-        if not group.changes.may_begin() or not group.loaded or not self._executor.may_take_over(group, change):
-            return True
+        is_orphan = group.loaded and self._executor.may_take_over(group, change)
+        if is_orphan and change.is_told and not self._telling[group.key]:
+            self._look_at_incident(group, self._go_on(group, change))
+        if group.is_changing and is_orphan and group.changes.may_begin() and not self._waits(group, change):
+            work, only_tells = self._go_on(group, change), group.changes.elected(change)
+            group.changes.run(work, f"rmq:takeover {group.key}", only_tells=only_tells)
+        return group.is_changing
+
+    def _waits(self, group: Group, change: Change) -> bool:
+        """Whether an orphaned change is not to be gone on with yet, or by the failover."""
         if unheard_members(group, self._settings):
             return True  # one of them may act as master, and would have to be told first
-        if self._is_the_failovers(group, record, change):
-            return True
-        if change.phase is Phase.TELLING and group.changes.is_left_alone:
-            return True  # a broker that was just answered takes its role by itself
-        task = asyncio.create_task(self._go_on(group, change), name=f"rmq:takeover {group.key}")
-        group.changes.run(task, lambda done: self._ended(group, done), only_tells=group.changes.elected(change))
-        return True
-
-    def _may_take_incident_over(self, group: Group, change: Change) -> bool:
-        """Whether all brokers were told by a plane that may have died since."""
-        return not self._telling[group.key] and group.loaded and self._executor.may_take_over(group, change)
+        master = group.granted_master_id
+        if change.phase in (Phase.FENCING, Phase.TELLING) and (master is None or not group.is_live(master)):
+            return True  # the master that is fenced, or is to be told, is lost here too
+        return (
+            change.phase is Phase.TELLING and group.changes.is_left_alone
+        )  # a broker just answered takes its role by itself
 
     def _look_at_incident(self, group: Group, work: Coroutine[None, None, None]) -> None:
         """Report an incident beside; nothing waits for it."""
@@ -91,32 +90,26 @@ class Takeover(Part):
         timeline.outcome = Outcome.COMPLETED if is_confirmed else Outcome.INCOMPLETE
         self._observer.incident_closed(timeline)
 
-    @staticmethod
-    def _is_the_failovers(group: Group, record: BrokerGroupRecord, change: Change) -> bool:
-        """Whether the master that is fenced, or is to be told, is lost here too."""
-        master = record.granted_master_id
-        lost = master is None or not group.is_live(master)
-        return lost and change.phase in (Phase.FENCING, Phase.TELLING)
-
     async def _go_on(self, group: Group, change: Change) -> None:
         if await self._is_carried_out(group, change):
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
             return
-        taken: Change | None = change
-        if change.carried_out_by != self._planes.own_address:
-            taken = await self._taken_over(group, change)
+        taken = await self._taken_over(group, change)
         if taken is None:
             return
         told = taken.carried_out_by == change.carried_out_by and group.incidents.has(taken.id)
         timeline = timeline_of(group, taken) if has_incident(taken) and not told else None
-        group.changes.begins(timeline)
+        group.incidents.begins(timeline)
         course = self._executor.course_of(group, taken, takes_over=True, timeline=timeline)
-        await self._executor.run(course)
+        try:
+            await self._executor.run(course)
+        finally:
+            group.incidents.ends(timeline)
         if timeline is not None and course.lost:
-            withdraw(group, timeline, self._observer, "another plane took the change over")
+            withdraw(group, timeline, "another plane took the change over")
         elif timeline is not None:
             _note_role(group, timeline)
-            finish(group, timeline, self._observer)
+            finish(group, timeline)
 
     async def _is_carried_out(self, group: Group, change: Change) -> bool:
         """Whether the plane that the change names still listens: it may wait for a broker that is slow to change its role."""
@@ -136,9 +129,10 @@ class Takeover(Part):
 
     async def _taken_over(self, group: Group, change: Change) -> Change | None:
         own = self._planes.own_address
-        request = TakeOverChange(broker_name=group.binding.broker_name, change=change, carried_out_by=own)
+        if change.carried_out_by == own:
+            return change
         try:
-            decision = await group.decide(request)
+            decision = await group.decide(TakeOverChange(change=change, carried_out_by=own))
         except RecordStoreError as error:
             log.warning("change not taken over yet", group=str(group.key), change=change.id, error=str(error))
             await asyncio.sleep(group.store_failed(error))
@@ -148,13 +142,6 @@ class Takeover(Part):
             return None
         log.warning("change of master taken over", group=str(group.key), change=change.describe())
         return taken
-
-    @staticmethod
-    def _ended(group: Group, task: asyncio.Task[None]) -> None:
-        group.changes.begins(None)
-        group.changed()
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("change not finished, the next look goes on with it", group=str(group.key), error=repr(error))
 
 
 def _note_role(group: Group, timeline: FailoverTimeline) -> bool:

@@ -20,9 +20,9 @@ from brokergroup_operator.controller.group.election_premises import could_have_b
 from brokergroup_operator.controller.group.group import PremiseGoneError
 from brokergroup_operator.controller.peers.services import Part, is_running
 from brokergroup_operator.records.store import RecordStoreError
-from controller_core.decision import ControllerCode, ReportHoldingsAnswer
+from controller_core.decision import ControllerCode
 from controller_core.holdings import News, report_is_news, waiting_jump
-from controller_core.requests import AdoptBroker, RegisterBroker, ReportHoldings
+from controller_core.requests import RegisterBroker, ReportHoldings
 from controller_core.sync_state import believes_in_more, counts_on_another_set, only_the_dead_stop_it
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class HoldingsWatch(Part):
             log.warning("holdings not reported yet", group=str(group.key), error=str(error))
             group.store_failed(error)
             return
-        if decision.changed and isinstance(decision.answer, ReportHoldingsAnswer):
+        if decision.changed:
             self._on_news(group)
 
     def _note_jump(self, group: Group) -> None:
@@ -104,7 +104,7 @@ class HoldingsWatch(Part):
 def _report_of(group: Group) -> ReportHoldings:
     found = (group.table.holding(broker_id) for broker_id in sorted(group.live()))
     holdings = tuple(holding for holding in found if holding is not None)
-    return ReportHoldings(broker_name=group.binding.broker_name, holdings=holdings)
+    return ReportHoldings(holdings=holdings)
 
 
 class DisputedSets:
@@ -181,9 +181,9 @@ class DisputedSets:
 class AdoptionDesk(Part):
     """Proposes to the core brokers whose id or address the record does not know, for all groups.
 
-    A Java broker with an identity file does not apply for an id again, and registers (1003) only when it starts. An unknown id
-    is proposed as `AdoptBroker` (`ControllerSettings.adoption`); another address as `RegisterBroker`, if the pod that the id is
-    kept for reports it twice and it is not the granted master, whose registration would mean a new process. A refusal is
+    A Java broker with an identity file does not apply for an id again, and registers (1003) only when it starts. So a
+    `RegisterBroker` is proposed for it: for an unknown id (the core adopts it), and for another address, if the pod that the id
+    is kept for reports it twice and it is not the granted master, whose registration would mean a new process. A refusal is
     remembered for a while, so that not every heartbeat reads the store.
     """
 
@@ -192,28 +192,32 @@ class AdoptionDesk(Part):
         if not group.loaded or not address:
             return
         replica = group.record.claimed_replica(broker_id) if group.record is not None else None
-        request: AdoptBroker | RegisterBroker
-        if replica is None:
-            request = _adoption(group, broker_id, address, requester)
-        elif moved_to(group, broker_id) is not None and broker_id != group.granted_master_id:
+        if replica is not None and moved_to(group, broker_id) is not None and broker_id != group.granted_master_id:
             group.members.moved_beats[broker_id] = group.members.moved_beats.get(broker_id, 0) + 1
             if group.members.moved_beats[broker_id] < BEATS_TO_MOVE:
                 return
-            request = _relocation(group, broker_id, address)
-        else:
+        elif replica is not None:
             group.members.moved_beats.pop(broker_id, None)
             return
         now_seconds = asyncio.get_running_loop().time()
         if now_seconds >= group.members.not_proposed_until_seconds.get(broker_id, 0.0):
             group.members.not_proposed_until_seconds[broker_id] = now_seconds + self._settings.adoption_pause_seconds
-            self._tasks.start(self._propose(group, broker_id, request), f"rmq:adopt {group.key}")
+            request = _registration(group, broker_id, address, requester)
+            work = self._propose(group, broker_id, request, is_known=replica is not None)
+            self._tasks.start(work, f"rmq:adopt {group.key}")
 
-    async def _propose(self, group: Group, broker_id: int, request: AdoptBroker | RegisterBroker) -> None:
+    async def _propose(self, group: Group, broker_id: int, request: RegisterBroker, *, is_known: bool) -> None:
+        def premise(now: BrokerGroupRecord | None) -> bool:
+            if now is None:
+                return True
+            # An id that became known meanwhile is moved by two heartbeats, like any other.
+            return now.granted_master_id != broker_id if is_known else now.claimed_replica(broker_id) is None
+
         try:
-            decision = await group.decide(
-                request, premise=lambda now: now is None or now.granted_master_id != broker_id
-            )
-        except (RecordStoreError, PremiseGoneError) as error:
+            decision = await group.decide(request, premise=premise)
+        except PremiseGoneError:
+            return  # another plane, or the broker itself, was faster
+        except RecordStoreError as error:
             log.warning("broker not taken in yet", group=str(group.key), broker_id=broker_id, error=str(error))
             return
         if decision.code != ControllerCode.SUCCESS:
@@ -232,31 +236,19 @@ async def follow_the_moved(group: Group) -> None:
     for broker_id in sorted(group.live()):
         address = moved_to(group, broker_id)
         if address is not None and broker_id != group.granted_master_id:
-            await group.decide(_relocation(group, broker_id, address), premise=_has_no_master)
+            request = _registration(group, broker_id, address)
+            await group.decide(request, premise=lambda now: now is not None and now.granted_master_id is None)
 
 
-def _has_no_master(now: BrokerGroupRecord | None) -> bool:
-    return now is not None and now.granted_master_id is None
-
-
-def _adoption(group: Group, broker_id: int, address: str, requester: str | None) -> AdoptBroker:
-    return AdoptBroker(
-        cluster_name=group.binding.cluster_name,
-        broker_name=group.binding.broker_name,
-        broker_id=broker_id,
-        broker_address=address,
-        requester=requester,
-    )
-
-
-def _relocation(group: Group, broker_id: int, address: str) -> RegisterBroker:
-    replica = group.record.replicas.get(broker_id) if group.record is not None else None
+def _registration(group: Group, broker_id: int, address: str, requester: str | None = None) -> RegisterBroker:
+    """Return what the member's process would send: from the pod that the id is kept for, or, if it is unknown, this one."""
+    replica = group.record.claimed_replica(broker_id) if group.record is not None else None
     return RegisterBroker(
         cluster_name=group.binding.cluster_name,
         broker_name=group.binding.broker_name,
         broker_id=broker_id,
         broker_address=address,
-        requester=replica.reserved_for if replica is not None else None,
+        requester=replica.reserved_for if replica is not None else requester,
     )
 
 
@@ -316,10 +308,8 @@ class Recovery(Part):
 
     async def _ask(self, group: Group) -> tuple[int, ...]:
         """907 to every living member, side by side; one that does not answer by its deadline does not act as master."""
-        live, addresses = group.live(), _addresses(group)
-        found = await asyncio.gather(*(self._calls.ha_status_if_any(address) for address in addresses.values()))
-        answers = zip(addresses, found, strict=True)
-        links = {one: len(status.ha_connection_info) for one, status in answers if status is not None and status.master}
+        live, found = group.live(), await self._calls.masters(_addresses(group))
+        links = {one: len(status.ha_connection_info) for one, status in found.items()}
         return tuple(sorted(links, key=lambda one: _weight(live.get(one), links[one], one)))
 
 

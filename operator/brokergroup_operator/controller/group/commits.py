@@ -1,24 +1,19 @@
-"""Around a commit of a record: a write without an answer, a decision that is retried until it is known, what a commit means."""
+"""Around a commit of a record: a write without an answer, and a decision that is retried until it is known."""
 
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
 
 from brokergroup_operator.kube.errors import Backoff
-from brokergroup_operator.records.store import RecordConflictError, RecordStoreError, RecordUnavailableError
-from controller_core.events import BrokerAdopted, EpochFloorRaised, MasterElected, SeatsLost
+from brokergroup_operator.records.store import RecordUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from brokergroup_operator.controller.group.notes import ActingNotes
-    from brokergroup_operator.controller.group.own_changes import OwnChanges
-    from brokergroup_operator.observe.observer import Observer
     from brokergroup_operator.records.store import GroupKey, StoredRecord
     from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord
@@ -27,7 +22,6 @@ if TYPE_CHECKING:
 RETRY_SECONDS = 0.05
 # The longest pause of a group without a master, whatever Retry-After the server sends.
 LONGEST_RETRY_AFTER_SECONDS = 5.0
-AWAY_OR_OVERTAKEN: tuple[type[RecordStoreError], ...] = (RecordUnavailableError, RecordConflictError)
 
 log = structlog.get_logger(__name__)
 
@@ -78,54 +72,17 @@ class UnansweredWrites:
 
 
 async def decided_at_last(
-    decide: Callable[[], Awaitable[Decision]],
-    *,
-    key: GroupKey,
-    waits: str,
-    longest_pause_seconds: float = 0.5,
-    retried: tuple[type[RecordStoreError], ...] = AWAY_OR_OVERTAKEN,
+    decide: Callable[[], Awaitable[Decision]], *, key: GroupKey, waits: str, longest_pause_seconds: float = 0.5
 ) -> Decision:
-    """Return the decision, retried with backoff while the store is away or another plane was faster. `waits` names it in the
-    log.
+    """Return the decision, retried with backoff while the store is away, or others were faster until the deadline.
 
-    A refused or corrupt record and a premise that is gone are raised: no later attempt mends them.
+    `waits` names it in the log. A refused or corrupt record and a premise that is gone are raised: no later attempt mends them.
     """
     backoff = Backoff(RETRY_SECONDS, longest_pause_seconds)
     while True:
         try:
             return await decide()
-        except retried as error:
+        except RecordUnavailableError as error:
             log.warning(f"{waits} waits for the record store", group=str(key), error=str(error))
-            retry_after_seconds = error.retry_after_seconds if isinstance(error, RecordUnavailableError) else 0.0
+            retry_after_seconds = error.retry_after_seconds
         await asyncio.sleep(backoff.next_seconds(min(retry_after_seconds, LONGEST_RETRY_AFTER_SECONDS)))
-
-
-def note_commit(
-    key: GroupKey,
-    changes: OwnChanges,
-    recovery: ActingNotes,
-    observer: Observer,
-    *,
-    before: BrokerGroupRecord | None,
-    after: BrokerGroupRecord,
-    decision: Decision,
-) -> None:
-    """Note what a durable decision of this plane means beside the record, and notify observers."""
-    if after.granted_master_id is not None:
-        changes.masterless(None)
-    elif before is not None and before.granted_master_id is not None:
-        changes.masterless(time.monotonic())
-    observer.record_changed(key, before, after, decision.why)
-    for event in decision.events:
-        match event:
-            case SeatsLost():
-                if before is not None and before.granted_master_id in event.broker_ids:
-                    recovery.deposed()
-                for broker_id in sorted(event.broker_ids):
-                    observer.seat_lost(key, broker_id, decision.why)
-            case EpochFloorRaised():
-                observer.epoch_floor_raised(key, event.epoch, decision.why)
-            case BrokerAdopted():
-                observer.broker_adopted(key, event.broker_id)
-            case MasterElected():
-                recovery.elected()

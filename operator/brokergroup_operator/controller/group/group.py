@@ -13,49 +13,47 @@ import math
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
 from brokergroup_operator.controller.group import notes
-from brokergroup_operator.controller.group.commits import UnansweredWrite, UnansweredWrites, note_commit
-from brokergroup_operator.controller.group.incidents import Incidents, awaited_steps, is_left_untold
+from brokergroup_operator.controller.group.commits import UnansweredWrite, UnansweredWrites
+from brokergroup_operator.controller.group.incidents import Incidents, awaited_steps
 from brokergroup_operator.controller.group.own_changes import OwnChanges
 from brokergroup_operator.kube.errors import Backoff
 from brokergroup_operator.observe.timeline import Step
-from brokergroup_operator.records.store import (
-    GroupKey,
-    RecordConflictError,
-    RecordStore,
-    RecordStoreError,
-    RecordUnavailableError,
-    StoredRecord,
-)
-from controller_core.events import ChangeEnded, ChangeTold, apply_events
+from brokergroup_operator.records.store import RecordConflictError, RecordStoreError, RecordUnavailableError
+from controller_core import events
 from controller_core.liveness import HeartbeatTable
 from controller_core.requests import ElectMaster
 from controller_core.step import step
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from brokergroup_operator.controller.directory.group_directory import GroupBinding
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.observe.observer import Observer
     from brokergroup_operator.observe.timeline import FailoverTimeline
+    from brokergroup_operator.records.store import RecordStore, StoredRecord
     from controller_core.decision import Decision
-    from controller_core.events import Event
     from controller_core.model import BrokerGroupRecord, LiveReplica
+    from controller_core.plan import Change
     from controller_core.requests import Request
     from controller_core.settings import ControllerSettings
+
+    Premise = Callable[[BrokerGroupRecord | None], bool]
+    Wanted = Request | Callable[[], Request]
 
 log = structlog.get_logger(__name__)
 
 # The pauses between reads that can wait, while the store does not answer.
 FIRST_STORE_PAUSE_SECONDS, LONGEST_STORE_PAUSE_SECONDS = 0.2, 1.0
 
-Premise = Callable[["BrokerGroupRecord | None"], bool]
+Care = TypeVar("Care")
 
 
 class PremiseGoneError(Exception):
@@ -80,22 +78,23 @@ class Group:
         observer: Observer,
         on_change: Callable[[Group], None],
     ) -> None:
-        self._store, self._settings, self._observer, self._on_change = store, settings, observer, on_change
+        self._store, self._settings, self.observer, self._on_change = store, settings, observer, on_change
+        self.key = binding.key
         self.table = HeartbeatTable(settings.startup_timeout_seconds)
         self.met_seconds = asyncio.get_running_loop().time()
         # Groups are looked at spread over time, not all in one turn of the loop.
         self.stagger = zlib.crc32(str(binding.key).encode()) / 2**32
         # Each part has one owner, which its class names; parts that only methods change have none.
-        self.changes = OwnChanges(settings)
+        self.changes = OwnChanges(settings, look_soon=self.look_soon, changed=self.changed)
         self.incidents = Incidents(observer)
         self.crash_loops = notes.CrashLoops()
         self.addresses = notes.AddressNotes()
         self.members = notes.MemberNotes(regular_heartbeat_seconds=settings.regular_heartbeat_seconds)
         self.configuration = notes.ConfigurationNotes()
-        self.pods = notes.PodNotes()
         self.links, self.unheard = notes.LinkNotes(), notes.UnheardNotes()
         self.holdings, self.silence = notes.HoldingsNotes(), notes.SilenceNotes()
         self.waking, self.recovery = notes.WakingNotes(), notes.ActingNotes()
+        self._cares: dict[type, Any] = {}
         self.bind(binding)
         # The epoch under which the master answered 1008 or was heard as such; the one of which it has said by itself (907, a
         # heartbeat) that it is master; and the one under which it said by 907, told and alive, that it is none.
@@ -107,7 +106,8 @@ class Group:
         self._stored: StoredRecord | None = None
         # Since when the record has named its present master in its present epoch, as far as this plane saw it.
         self.master_known_seconds = self.met_seconds
-        self._copy_is_good = self._was_read = False
+        # Whether the record was read, and is not known to have moved since; and whether it ever was.
+        self.loaded = self._was_read = False
         self._unanswered = UnansweredWrites()
         self._decisions: set[asyncio.Task[Decision]] = set()
         # The failed reads: how many, the last error, and how long to leave the store alone.
@@ -116,10 +116,12 @@ class Group:
         self._store_backoff = Backoff(FIRST_STORE_PAUSE_SECONDS, LONGEST_STORE_PAUSE_SECONDS)
         self._store_quiet_until_seconds = 0.0
 
-    @property
-    def key(self) -> GroupKey:
-        """The BrokerGroup's namespace and name."""
-        return self.binding.key
+    def care(self, kind: type[Care]) -> Care:
+        """Return what a part of the plane remembers of this group, in a type of its own: it ends with the group."""
+        if kind not in self._cares:
+            self._cares[kind] = kind()
+        found: Care = self._cares[kind]
+        return found
 
     @property
     def settings(self) -> ControllerSettings:
@@ -137,21 +139,18 @@ class Group:
         return self._stored.record if self._stored is not None else None
 
     @property
-    def granted_master_id(self) -> int | None:
-        """The master by the copy of the record."""
-        return self.record.granted_master_id if self.record is not None else None
+    def change(self) -> Change | None:
+        """The change of master under way, by the copy of the record."""
+        return self.record.change if self.record is not None else None
 
     @property
-    def loaded(self) -> bool:
-        """Whether the record was read at least once and is not known to have moved since."""
-        return self._copy_is_good
+    def granted_master_id(self) -> int | None:
+        return self.record.granted_master_id if self.record is not None else None
 
     def live(self) -> dict[int, LiveReplica]:
-        """Return the members that are alive now."""
         return self.table.live(asyncio.get_running_loop().time())
 
     def is_live(self, broker_id: int) -> bool:
-        """Whether this member is alive now."""
         entry = self.table.entry(broker_id)
         return entry is not None and entry.alive(asyncio.get_running_loop().time())
 
@@ -171,8 +170,7 @@ class Group:
     def rest(self, now_seconds: float, master: int, until_seconds: float = math.inf) -> None:
         """Nothing is to be done here until then. Look again sooner before the master's deadline, or when something changes."""
         entry = self.table.entry(master)
-        pods = self.pods
-        is_leaving = pods.reported_dead or pods.leaving_hosts
+        is_leaving = self.members.reported_dead or self.binding.leaving_hosts
         busy = self.incidents.is_open or is_leaving or self.master_change or self.waking.wakes
         if entry is None or busy:
             return
@@ -184,8 +182,7 @@ class Group:
     def distrust_copy(self, version: str | None = None) -> None:
         """The record may have been written: read it again, unless this version is the one held."""
         if version is None or self._stored is None or self._stored.version != version:
-            self._copy_is_good = False
-            self._rests = False
+            self.loaded = self._rests = False
 
     def take_watched(self, delivered: StoredRecord) -> bool:
         """Take the record that the store's watch has delivered as the copy; return False if it must be read instead.
@@ -194,7 +191,7 @@ class Group:
         (`tests/controller/test_record_watch.py`).
         """
         held = self._stored
-        if held is None or not self._copy_is_good or self._lock.locked() or held.uid != delivered.uid:
+        if held is None or not self.loaded or self._lock.locked() or held.uid != delivered.uid:
             return False
         if not (held.version.isdecimal() and delivered.version.isdecimal()):
             return False  # no order is known: the watch may be behind what was read or written here
@@ -210,7 +207,7 @@ class Group:
     @property
     def is_changing(self) -> bool:
         """Whether the record has a change of master for which something is left to do."""
-        return self.changes.under_way(self.record)
+        return self.change is not None and self.change.key != self.changes.over and not self.change.is_told
 
     def heard(self, broker_id: int, epoch: int, *, came_back: bool) -> None:
         """A heartbeat came. If its epoch file has the record's epoch, the master is master in deed."""
@@ -218,9 +215,8 @@ class Group:
         if record is not None and broker_id == record.granted_master_id and epoch >= record.master_epoch > 0:
             self._vouch(record.master_epoch)
             self.confirm_master(record.master_epoch)
-        self.members.reported(broker_id)
         if came_back:
-            self.pods.came_back(broker_id)
+            self.members.came_back(broker_id)
             self.changed()
 
     def bind(self, binding: GroupBinding) -> None:
@@ -230,15 +226,7 @@ class Group:
         self.gone = False
 
     def undeclared(self) -> None:
-        """The BrokerGroup is gone from the directory."""
         self.gone = True
-
-    async def first_report(self, broker_id: int, timeout_seconds: float) -> None:
-        """Wait, at most this long, for a member's first heartbeat if it has not reported its disk yet."""
-        entry = self.table.entry(broker_id)
-        if entry is not None and entry.replica.has_reported:
-            return
-        await self.members.first_report(broker_id, timeout_seconds)
 
     @property
     def is_leaving(self) -> bool:
@@ -250,7 +238,6 @@ class Group:
         self.members.new_process(broker_id)
         self.changes.new_process(broker_id)
         self.configuration.changed(broker_id)
-        self.pods.came_back(broker_id)
         self.recovery.new_process(broker_id)
         self.changed()
 
@@ -267,11 +254,9 @@ class Group:
             self._registering[broker_id] -= 1
 
     def is_registering(self, broker_id: int) -> bool:
-        """Whether a new process of this member is being registered now."""
         return self._registering[broker_id] > 0
 
     def silent_for_seconds(self, broker_id: int) -> float:
-        """Return how long this member has not been heard here."""
         return asyncio.get_running_loop().time() - self.last_heard_seconds(broker_id)
 
     def last_heard_seconds(self, broker_id: int) -> float:
@@ -337,7 +322,7 @@ class Group:
         """
         silence = self.unheard.silences.get(broker_id)
         return self.is_live(broker_id) or (
-            silence is not None and silence.acknowledges and broker_id not in self.pods.reported_dead
+            silence is not None and silence.acknowledges and broker_id not in self.members.reported_dead
         )
 
     async def load_again(self) -> BrokerGroupRecord | None:
@@ -350,10 +335,10 @@ class Group:
 
         Callers that waited for one read share its failure.
         """
-        if not self._copy_is_good:
+        if not self.loaded:
             failures = self._failed_reads
             async with self._lock:
-                if not self._copy_is_good:
+                if not self.loaded:
                     if self._read_error is not None and (self._failed_reads != failures or not self.store_may_be_asked):
                         raise RecordUnavailableError(str(self._read_error)) from self._read_error
                     try:
@@ -382,7 +367,7 @@ class Group:
 
     async def decide(
         self,
-        request: Request | Callable[[], Request],
+        wanted: Wanted,
         *,
         linearizable: bool = True,
         timeline: FailoverTimeline | None = None,
@@ -394,64 +379,54 @@ class Group:
         the record that was known by then (`HeartbeatTable.note_seats`). A `premise` must hold for the record that is decided
         on, also after others moved it; else `PremiseGoneError` is raised.
         """
-        work = self._decide(request, linearizable=linearizable, timeline=timeline, premise=premise)
+        work = self._decide(wanted, linearizable, timeline, premise)
         task = asyncio.create_task(work, name=f"rmq:decide {self.key}")
         self._decisions.add(task)
         task.add_done_callback(self._decided)
         return await asyncio.shield(task)
 
     async def _decide(
-        self,
-        request: Request | Callable[[], Request],
-        *,
-        linearizable: bool,
-        timeline: FailoverTimeline | None,
-        premise: Premise | None,
+        self, wanted: Wanted, linearizable: bool, timeline: FailoverTimeline | None, premise: Premise | None
     ) -> Decision:
         clock = asyncio.get_running_loop().time
         async with self._lock:
             deadline_seconds = clock() + self._settings.record_deadline_seconds
-            read_again = linearizable or not self._copy_is_good
+            read_again = linearizable or not self.loaded
             while True:
                 left_seconds = deadline_seconds - clock()
                 if left_seconds <= 0:
                     raise RecordUnavailableError(f"record of {self.key}: others were faster until the deadline")
                 if read_again:
                     await self._read(left_seconds)
-                asked = request() if callable(request) else request
-                if (written := self._unanswered.take(asked, self.record)) is not None:
-                    return self._concluded(asked, written, timeline)
+                request = wanted() if callable(wanted) else wanted
+                if (written := self._unanswered.take(request, self.record)) is not None:
+                    return self._concluded(request, written, timeline)
                 if premise is not None and not premise(self.record):
                     raise PremiseGoneError(f"record of {self.key} has moved on")
-                decision = self._with_the_end(step(self.record, asked, self.live(), self.settings))
+                decision = self._with_the_end(step(self.record, request, self.live(), self.settings))
                 if timeline is not None:
                     timeline.reach(Step.DECIDED, time.monotonic())
                 # A refusal from the copy may be old news: it counts only when the record was read for it.
                 left_seconds = deadline_seconds - clock()
-                final = read_again if not decision.changed else await self._committed(asked, decision, left_seconds)
+                final = read_again if not decision.changed else await self._committed(request, decision, left_seconds)
                 read_again = True
                 if final:
-                    return self._concluded(asked, decision, timeline)
+                    return self._concluded(request, decision, timeline)
 
     def _with_the_end(self, decision: Decision) -> Decision:
         """Add the end of a change to a decision: it then costs no write of its own."""
         after = decision.record
         change = after.change if after is not None else None
-        if not decision.changed or change is None or not self.changes.is_over_here(change):
+        if not decision.changed or change is None or change.key != self.changes.over:
             return decision
-        end: Event = ChangeTold() if self.has_untold_incident else ChangeEnded()
-        if isinstance(end, ChangeTold) and change.is_told:
+        end = events.ChangeWritten(change=change.told if self.incidents.has_untold else None)
+        if end.change == change:
             return decision
-        return replace(decision, events=(*decision.events, end), record=apply_events(after, (end,)))
-
-    @property
-    def has_untold_incident(self) -> bool:
-        """Whether the end of a change of this plane has not been reported yet."""
-        return self.changes.in_progress is not None or self.incidents.is_open
+        return replace(decision, events=(*decision.events, end), record=events.apply_events(after, (end,)))
 
     def _concluded(self, request: Request, decision: Decision, timeline: FailoverTimeline | None) -> Decision:
         if isinstance(request, ElectMaster):
-            self._observer.election_decided(self.key, decision)
+            self.observer.election_decided(self.key, decision)
         if timeline is not None and decision.changed:
             timeline.reach(Step.COMMITTED, time.monotonic())
         return decision
@@ -460,13 +435,20 @@ class Group:
         """Commit; return False if another plane was faster."""
         before = self.record
         try:
-            await self._commit(decision, max(left_seconds, 0.05))
-        except RecordUnavailableError as error:
-            self._unanswered.note(UnansweredWrite(request, before, decision, error.write_id))
+            self._stored = await self._store.commit(self.key, decision.record, self._stored, max(left_seconds, 0.05))
+        except RecordStoreError as error:
+            self.loaded = False  # unknown or refused: whatever comes next begins with a look at the store
+            if isinstance(error, RecordConflictError):
+                self.observer.record_conflict(self.key, before)
+                return False
+            if isinstance(error, RecordUnavailableError):
+                self._unanswered.note(UnansweredWrite(request, before, decision, error.write_id))
             raise
-        except RecordConflictError:
-            self._observer.record_conflict(self.key, self.record)
-            return False
+        self.loaded = True
+        self._note_record(before)
+        self._is_durable(before, decision)
+        self._note_in_sync()
+        self.changed()
         return True
 
     async def _read(self, deadline_seconds: float) -> None:
@@ -481,69 +463,65 @@ class Group:
 
     def _take(self, stored: StoredRecord | None) -> None:
         """Make this the copy, and note what is new in it."""
-        before, first_read = self._stored, not self._was_read
-        self._stored = stored
-        self._copy_is_good = self._was_read = True
-        if not first_read:
-            self._note_master(before)
-        self._note_change()
-        self.table.note_seats(self.record)
+        before, was = self._stored, self.record
+        self._stored, self.loaded = stored, True
+        self._note_record(was)
         if (written := self._unanswered.find(self._stored)) is not None:
             self._is_durable(written.before, written.decision)
         else:
-            self.incidents.moved_by_another(before.record if before is not None else None, self.record)
+            self.incidents.moved_by_another(was, self.record)
         if self._stored != before:
             self._note_in_sync()
             self.changed()
 
-    async def _commit(self, decision: Decision, deadline_seconds: float) -> None:
-        before, stored_before = self.record, self._stored
-        try:
-            self._stored = await self._store.commit(self.key, decision.record, self._stored, deadline_seconds)
-        except RecordStoreError:
-            # Unknown or refused: whatever we do next begins with a look at the store.
-            self._copy_is_good = False
-            raise
-        self._copy_is_good = True
-        self._note_master(stored_before)
-        self.table.note_seats(self.record)
-        self._is_durable(before, decision)
-        self._note_in_sync()
-        self.changed()
+    def _note_record(self, was: BrokerGroupRecord | None) -> None:
+        """Note what is new in the copy.
 
-    def _note_master(self, before: StoredRecord | None) -> None:
-        """Another master, or the same one in a new epoch, is another process or was told something new: it begins to be known."""
-        was, now = before.record if before is not None else None, self.record
-        self._note_change()
-        if now is not None and (
-            was is None or (was.granted_master_id, was.master_epoch) != (now.granted_master_id, now.master_epoch)
-        ):
+        Another master, or the same one in a new epoch, is another process or was told something new: it begins to be known.
+        """
+        now, first_read, self._was_read = self.record, not self._was_read, True
+        self.changes.saw(self.change)
+        self.table.note_seats(now)
+        if now is None or first_read:
+            return
+        if was is None or (was.granted_master_id, was.master_epoch) != (now.granted_master_id, now.master_epoch):
             self.master_known_seconds = asyncio.get_running_loop().time()
             self.saw_master_begin = was is not None
             if was is not None and now.granted_master_id is not None:
                 self.waking.elected(hibernated=self.binding.hibernated)
 
-    def _note_change(self) -> None:
-        self.changes.saw(self.record.change if self.record is not None else None)
-
     def _is_durable(self, before: BrokerGroupRecord | None, decision: Decision) -> None:
         log.info("committed", group=str(self.key), why=decision.why, code=int(decision.code))
         was = before.change if before is not None else None
         now = decision.record.change if decision.record is not None else None
-        if was is not None and is_left_untold(was, decision, self.changes, self.incidents):
-            self.incidents.superseded.append(was)
+        if was is not None:
+            self.incidents.superseded_by(decision, was, self.changes.carried_out)
         if now is not None and (was is None or was.key != now.key or (now.is_decided and not was.is_decided)):
             self.changes.wrote(now)
         if self.record is not None:
-            note_commit(
-                self.key,
-                self.changes,
-                self.recovery,
-                self._observer,
-                before=before,
-                after=self.record,
-                decision=decision,
-            )
+            self._note_commit(before, self.record, decision)
+
+    def _note_commit(self, before: BrokerGroupRecord | None, after: BrokerGroupRecord, decision: Decision) -> None:
+        """Note what a durable decision of this plane means beside the record, and notify observers."""
+        was_master = before.granted_master_id if before is not None else None
+        if after.granted_master_id is not None:
+            self.incidents.masterless(None)
+        elif was_master is not None:
+            self.incidents.masterless(time.monotonic())
+        self.observer.record_changed(self.key, before, after, decision.why)
+        for event in decision.events:
+            match event:
+                case events.SeatsLost():
+                    if was_master in event.broker_ids:
+                        self.recovery.deposed()
+                    for broker_id in sorted(event.broker_ids):
+                        self.observer.seat_lost(self.key, broker_id, decision.why)
+                case events.EpochFloorRaised():
+                    self.observer.epoch_floor_raised(self.key, event.epoch, decision.why)
+                case events.BrokerAdopted():
+                    self.observer.broker_adopted(self.key, event.replica.broker_id)
+                case events.MasterElected():
+                    self.recovery.elected()
 
     async def stop(self) -> None:
         """Wait for the decisions under way: none is cut off."""

@@ -11,13 +11,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step
-from controller_core.events import ChangeEnded, MasterElected
+from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step
+from controller_core.events import ChangeWritten, MasterElected
 from controller_core.plan import ChangeKind
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from brokergroup_operator.controller.directory.group_directory import GroupBinding
-    from brokergroup_operator.controller.group.own_changes import OwnChanges
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.observe.observer import Observer
     from controller_core.decision import Decision
@@ -29,10 +30,14 @@ _OPEN_OUTCOMES = frozenset({Outcome.RUNNING, Outcome.INCOMPLETE})
 
 
 class Incidents:
-    """The open incident of one group, if there is one."""
+    """Of one group: the change of master under way here, the open incident, and the last ones."""
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
+        self.in_progress: FailoverTimeline | None = None
+        self.last: dict[Kind, FailoverTimeline] = {}
+        # Since when the group has had no master, and no incident covers the time (as timelines count).
+        self.masterless_since_seconds: float | None = None
         self._open: FailoverTimeline | None = None
         self._awaited: frozenset[Step] = frozenset()
         self._told_of: int | None = None
@@ -48,15 +53,34 @@ class Incidents:
 
     @property
     def is_open(self) -> bool:
-        """Whether one waits for its end."""
         return self._open is not None
+
+    @property
+    def has_untold(self) -> bool:
+        """Whether the end of a change of this plane has not been reported yet."""
+        return self.in_progress is not None or self.is_open
 
     def has(self, change_id: int) -> bool:
         """Whether this plane reports that change, or has just reported it."""
         return change_id in (self._told_of, self._open.change_id if self._open is not None else None)
 
+    def begins(self, timeline: FailoverTimeline | None) -> None:
+        """A change is under way here, with this timeline; None: another plane reports it."""
+        self.in_progress = timeline
+
+    def ends(self, timeline: FailoverTimeline | None) -> None:
+        """That change is under way here no more."""
+        if self.in_progress is timeline:
+            self.in_progress = None
+
+    def masterless(self, since_seconds: float | None) -> None:
+        """Since when the group has no master; None: it has one."""
+        self.masterless_since_seconds = since_seconds
+
     def open(self, timeline: FailoverTimeline, *, awaited: frozenset[Step] = frozenset()) -> None:
-        """Keep a timeline open until enough members are in sync again and the awaited steps were seen, or ``close`` ends it."""
+        """Keep the timeline of a change that has ended until enough members are in sync again and the awaited steps were seen."""
+        self.ends(timeline)
+        self.last[timeline.kind] = timeline
         self.close()
         self._open, self._awaited = timeline, awaited
         if timeline.outcome is Outcome.CANCELLED:
@@ -87,6 +111,14 @@ class Incidents:
             return
         if _is_elected_after(timeline, now):
             self.close()
+
+    def superseded_by(self, decision: Decision, was: Change, carried_out: Collection[tuple[int, str]]) -> None:
+        """A decision of this plane followed that change. If it cut off another plane's, this plane reports that one's incident."""
+        now = decision.record.change if decision.record is not None else None
+        is_over = any(isinstance(event, ChangeWritten) and event.change is None for event in decision.events)
+        is_reported = was.key in carried_out or self.has(was.id)
+        if has_incident(was) and not was.goes_on_in(now) and not is_over and not is_reported:
+            self.superseded.append(was)
 
     def role_changed(self, epoch: int) -> None:
         """The new master of this epoch confirmed its role."""
@@ -131,27 +163,12 @@ def _is_elected_after(timeline: FailoverTimeline, now: BrokerGroupRecord) -> boo
 
 def awaited_steps(binding: GroupBinding, settings: PlaneSettings) -> frozenset[Step]:
     """Return what is watched of a recovery besides the SyncStateSet. A group without NameServers has no route to watch."""
-    if not settings.recovery_watch_seconds:
-        return frozenset()
-    awaited = {Step.INDEX_CAUGHT_UP}
-    if binding.name_servers:
-        awaited.add(Step.ROUTE_VISIBLE)
-    if binding.canary:
-        awaited.add(Step.FIRST_ACK)
-    return frozenset(awaited)
-
-
-def is_left_untold(was: Change | None, decision: Decision, changes: OwnChanges, incidents: Incidents) -> bool:
-    """Whether a decision of this plane has superseded another plane's change: this plane then reports its incident."""
-    now = decision.record.change if decision.record is not None else None
-    return (
-        was is not None
-        and has_incident(was)
-        and not was.goes_on_in(now)
-        and not any(isinstance(event, ChangeEnded) for event in decision.events)
-        and was.key not in changes.carried_out
-        and not incidents.has(was.id)
-    )
+    watched = {
+        Step.INDEX_CAUGHT_UP: True,
+        Step.ROUTE_VISIBLE: bool(binding.name_servers),
+        Step.FIRST_ACK: binding.canary,
+    }
+    return frozenset(step for step, is_watched in watched.items() if is_watched and settings.recovery_watch_seconds)
 
 
 def has_incident(change: Change) -> bool:

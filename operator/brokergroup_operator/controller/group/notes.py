@@ -6,7 +6,7 @@ Each part names the module that writes it; all others read. A field that two mod
 
 from __future__ import annotations
 
-import asyncio
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from rocketmq_remoting.address import host_of, one_spelling
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Collection, Mapping
 
-    from brokergroup_operator.controller.directory.group_directory import GroupDirectory
     from brokergroup_operator.observe.group_view import LostLink, Silence
-    from brokergroup_operator.records.store import GroupKey
 
 FIRST_PENALTY_SECONDS = 60.0
 LONGEST_PENALTY_SECONDS = 960.0
@@ -96,7 +95,6 @@ class ActingNotes:
     deposed_in_office: bool = False
 
     def elected(self) -> None:
-        """Another master is in the record."""
         self.acting, self.deposed_in_office = (), False
 
     def deposed(self) -> None:
@@ -108,41 +106,19 @@ class ActingNotes:
         self.acting = tuple(one for one in self.acting if one != broker_id)
 
 
-@dataclass(slots=True)
-class PodNotes:
-    """What the directory says of the members' pods. Only its methods change it."""
-
-    # Where pods are that are being deleted; and of these, those that were removed by force.
-    leaving_hosts: frozenset[str] = frozenset()
-    removed_hosts: frozenset[str] = frozenset()
-    # Members whose container was reported terminated while their connection still stood.
-    reported_dead: set[int] = field(default_factory=set)
-
-    def take(self, directory: GroupDirectory, key: GroupKey) -> None:
-        """Note which pods are being deleted."""
-        self.leaving_hosts, self.removed_hosts = directory.leaving_hosts(key), directory.removed_hosts(key)
-
-    def died(self, broker_id: int) -> None:
-        """The directory reports that the member's container has ended."""
-        self.reported_dead.add(broker_id)
-
-    def came_back(self, broker_id: int) -> None:
-        """The member is heard again, or another process of it has registered."""
-        self.reported_dead.discard(broker_id)
-
-
 class MemberNotes:
-    """What is noted of each member's heartbeats and registrations."""
+    """What is noted of each member's heartbeats, registrations and pod."""
 
     def __init__(self, *, regular_heartbeat_seconds: float) -> None:
         # Where each member's own pod says it is, how often the record said otherwise, and when that is worth a word (AdoptionDesk).
         self.whereabouts: dict[int, str] = {}
         self.moved_beats: dict[int, int] = {}
         self.not_proposed_until_seconds: dict[int, float] = {}
+        # Members whose container was reported terminated while their connection still stood.
+        self.reported_dead: set[int] = set()
         self._regular_heartbeat_seconds = regular_heartbeat_seconds
         self._last_beat_seconds: dict[int, float] = {}
         self._regular: set[int] = set()
-        self._first_reports: dict[int, asyncio.Future[None]] = {}
 
     def beats_regularly(self, broker_id: int, now_seconds: float) -> bool:
         """Whether this heartbeat belongs to a regular row of them; until then silence means little.
@@ -156,19 +132,16 @@ class MemberNotes:
             self._regular.add(broker_id)
         return broker_id in self._regular
 
-    def reported(self, broker_id: int) -> None:
-        """A heartbeat says what this member holds: requests that wait for that go on."""
-        waiting = self._first_reports.pop(broker_id, None)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(None)
+    def died(self, broker_id: int) -> None:
+        """The directory reports that the member's container has ended."""
+        self.reported_dead.add(broker_id)
 
-    async def first_report(self, broker_id: int, timeout_seconds: float) -> None:
-        """Wait for its next heartbeat; at most this long."""
-        reported = self._first_reports.setdefault(broker_id, asyncio.get_running_loop().create_future())
-        await asyncio.wait([reported], timeout=timeout_seconds)
+    def came_back(self, broker_id: int) -> None:
+        self.reported_dead.discard(broker_id)
 
     def new_process(self, broker_id: int) -> None:
         """It registered: what was noted of its former process does not count any more."""
+        self.came_back(broker_id)
         self._last_beat_seconds.pop(broker_id, None)
         self._regular.discard(broker_id)
         self.whereabouts.pop(broker_id, None)
@@ -249,7 +222,6 @@ class AddressNotes:
         return known
 
     def heard_from(self, broker_id: int, host: str) -> None:
-        """A heartbeat, or a registration, of the member came from this host."""
         self.channel_hosts[broker_id] = host
 
 
@@ -267,16 +239,15 @@ class Losses:
             return 0.0
         return min(FIRST_PENALTY_SECONDS * 2.0 ** (self.count - 2), LONGEST_PENALTY_SECONDS)
 
-    def is_penalised(self, now_seconds: float) -> bool:
-        """Whether it is passed over now."""
-        return now_seconds - self.last_seconds < self.penalty_seconds()
-
     def again(self, now_seconds: float, epoch: int) -> Losses:
         """Return the losses with one more; an epoch counts once, however often its loss is noticed."""
         if epoch == self.last_epoch:
             return self
         quiet_seconds = now_seconds - self.last_seconds - self.penalty_seconds()
         return Losses(1 if quiet_seconds > FORGIVEN_AFTER_SECONDS else self.count + 1, now_seconds, epoch)
+
+
+NO_LOSSES = Losses(0, -math.inf, -1)
 
 
 @dataclass(slots=True)
@@ -292,11 +263,9 @@ class CrashLoops:
 
     def master_lost(self, broker_id: int, epoch: int, now_seconds: float) -> None:
         """The process that was master of this epoch has ended, and no one asked it to."""
-        before = self._losses.get(broker_id)
-        self._losses[broker_id] = (
-            before.again(now_seconds, epoch) if before is not None else Losses(1, now_seconds, epoch)
-        )
+        self._losses[broker_id] = self._losses.get(broker_id, NO_LOSSES).again(now_seconds, epoch)
 
     def penalised(self, now_seconds: float) -> frozenset[int]:
         """Return the replicas to be passed over now, if another one can lead."""
-        return frozenset(one for one, losses in self._losses.items() if losses.is_penalised(now_seconds))
+        losses = self._losses.items()
+        return frozenset(one for one, its in losses if now_seconds - its.last_seconds < its.penalty_seconds())

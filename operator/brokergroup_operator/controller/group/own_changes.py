@@ -10,17 +10,20 @@ import asyncio
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import structlog
+
 from brokergroup_operator.kube.errors import Backoff
-from brokergroup_operator.observe.timeline import Kind
 from controller_core.plan import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
 
     from brokergroup_operator.controller.settings import PlaneSettings
-    from brokergroup_operator.observe.timeline import FailoverTimeline
+    from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord
     from controller_core.plan import Change
+
+log = structlog.get_logger(__name__)
 
 ChangeKey = tuple[int, str]
 FIRST_REFUSAL_PAUSE_SECONDS, LONGEST_REFUSAL_PAUSE_SECONDS = 0.5, 30.0
@@ -31,22 +34,20 @@ _NO_CHANGE: ChangeKey = (0, "")
 class OwnChanges:
     """Of one group. Times are those of the event loop."""
 
-    def __init__(self, settings: PlaneSettings) -> None:
-        self._settings = settings
-        self._task: asyncio.Task[None] | None = None
+    def __init__(self, settings: PlaneSettings, *, look_soon: Callable[[], None], changed: Callable[[], None]) -> None:
+        self._settings, self._look_soon, self._changed = settings, look_soon, changed
+        # The failover, switchover or takeover that runs here.
+        self.task: asyncio.Task[None] | None = None
         self._only_tells = self._only_looks = False
         self._refusals = Backoff(FIRST_REFUSAL_PAUSE_SECONDS, LONGEST_REFUSAL_PAUSE_SECONDS)
         self._refused_until_seconds = 0.0
-        self.in_progress: FailoverTimeline | None = None
-        self.last_failover: FailoverTimeline | None = None
-        self.last_switchover: FailoverTimeline | None = None
-        # Since when the group has had no master, and no incident covers the time (as timelines count).
-        self.masterless_since_seconds: float | None = None
         self._told: dict[int, int] = {}
+        # Under which epoch each member has answered 1008 in this process's life.
+        self.told: Mapping[int, int] = MappingProxyType(self._told)
         # The changes that this process carries out, or has.
         self.carried_out: set[ChangeKey] = set()
         # The last one it wrote; the one whose new state 1004 may tell; and the one of which all is done but its end in the record.
-        self._written_here = self._released = self._over = _NO_CHANGE
+        self._written_here = self._released = self.over = _NO_CHANGE
         self._seen: tuple[Change | None, float] = (None, self._now)
         self._left_alone_until_seconds = 0.0
 
@@ -57,45 +58,49 @@ class OwnChanges:
     # ---- the task
 
     @property
-    def task(self) -> asyncio.Task[None] | None:
-        """The failover, switchover or takeover that runs here."""
-        return self._task
-
-    @property
-    def telling(self) -> asyncio.Task[None] | None:
-        """The same, if it only tells the members of an election that this plane wrote for a broker."""
-        return self._task if self._only_tells else None
-
-    @property
-    def only_looks(self) -> bool:
-        """Whether the task, or the last one, has begun no change: it looks, or looked, whether the master is lost."""
-        return self._only_looks
-
-    @property
     def has_begun(self) -> bool:
         """Whether a change is under way here: a doubt of the master alone is none."""
-        return self._task is not None and not self._only_looks
+        return self.task is not None and not self._only_looks
 
     def run(
         self,
-        task: asyncio.Task[None],
-        on_end: Callable[[asyncio.Task[None]], None],
+        work: Coroutine[None, None, None],
+        name: str,
         *,
+        decided: asyncio.Future[Decision] | None = None,
         only_tells: bool = False,
         looks_first: bool = False,
     ) -> None:
-        """Set the task that runs; `on_end` is called when it has ended. One that `looks_first` may begin no change at all."""
-        self._task, self._only_tells, self._only_looks = task, only_tells, looks_first
+        """Run this failover, switchover or takeover. What `looks_first` may begin no change at all.
+
+        An error before the election is `decided` goes to that future's caller.
+        """
 
         def ended(done: asyncio.Task[None]) -> None:
-            self._task, self._only_tells = None, False
-            on_end(done)
+            self.task, self._only_tells = None, False
+            error = None if done.cancelled() else done.exception()
+            if decided is not None and not decided.done():
+                if error is None:
+                    decided.cancel()
+                else:
+                    decided.set_exception(error)
+            elif error is not None:
+                log.error("change of master not finished, the next look goes on", task=name, error=repr(error))
+            if self._only_looks:
+                self._look_soon()  # a plane that never hears the master doubts it ten times a second
+            else:
+                self._changed()
 
-        task.add_done_callback(ended)
+        self.task, self._only_tells, self._only_looks = asyncio.create_task(work, name=name), only_tells, looks_first
+        self.task.add_done_callback(ended)
+
+    def begins(self) -> None:
+        """What was only a look begins a change."""
+        self._only_looks = False
 
     def may_begin(self) -> bool:
         """Whether a change of master may be begun: none runs here, and the store has not just refused one."""
-        return self._task is None and self._now >= self._refused_until_seconds
+        return self.task is None and self._now >= self._refused_until_seconds
 
     def refused(self) -> float:
         """The store refused a change, or cannot read the record; return for how long no other one is begun here.
@@ -107,45 +112,23 @@ class OwnChanges:
         return pause_seconds
 
     def accepted(self) -> None:
-        """The store took a change."""
         self._refusals.reset()
 
     async def wait_for_end(self, timeout_seconds: float) -> None:
         """Wait until the change that runs here has ended, at most this long; at once if none runs."""
-        if self._task is not None:
-            await asyncio.wait([self._task], timeout=max(0.0, timeout_seconds))
+        if self.task is not None:
+            await asyncio.wait([self.task], timeout=max(0.0, timeout_seconds))
 
-    # ---- what is shown of it
-
-    def begins(self, timeline: FailoverTimeline | None) -> None:
-        """A change is under way here, with this timeline; None: another plane reports it."""
-        self.in_progress, self._only_looks = timeline, False
-
-    def ended(self, timeline: FailoverTimeline) -> None:
-        """It has ended, with whatever outcome."""
-        self.in_progress = None
-        self.found(timeline)
-
-    def found(self, timeline: FailoverTimeline) -> None:
-        """This is the latest timeline of its kind."""
-        if timeline.kind is Kind.SWITCHOVER:
-            self.last_switchover = timeline
-        else:
-            self.last_failover = timeline
-
-    def masterless(self, since_seconds: float | None) -> None:
-        """Since when the group has no master; None: it has one."""
-        self.masterless_since_seconds = since_seconds
+    async def leave_off_telling(self) -> None:
+        """Stop telling an election that this plane wrote for a broker: a person's election supersedes it."""
+        if self.task is not None and self._only_tells:
+            self.task.cancel()
+            await asyncio.wait([self.task])
+            await asyncio.sleep(0)  # its callback clears `task`
 
     # ---- which members were told
 
-    @property
-    def told(self) -> Mapping[int, int]:
-        """Under which epoch each member has answered 1008 in this process's life."""
-        return MappingProxyType(self._told)
-
     def has_answered(self, broker_id: int, epoch: int) -> None:
-        """A member has answered 1008."""
         self._told[broker_id] = epoch
 
     def new_process(self, broker_id: int) -> None:
@@ -158,17 +141,14 @@ class OwnChanges:
 
     @property
     def is_left_alone(self) -> bool:
-        """Whether that is still waited for."""
         return self._now < self._left_alone_until_seconds
 
     # ---- the change in the record
 
     def wrote(self, change: Change) -> None:
-        """A commit of this process brought this change into the record."""
         self._written_here = change.key
 
     def wrote_it(self, change: Change) -> bool:
-        """Whether this process wrote that change into the record."""
         return change.key == self._written_here
 
     def elected(self, change: Change | None) -> bool:
@@ -181,14 +161,9 @@ class OwnChanges:
 
     def is_over(self, key: ChangeKey) -> None:
         """Nothing is left to do for this change: its end goes with the next commit."""
-        self._over = key
-
-    def is_over_here(self, change: Change) -> bool:
-        """Whether only the end of that change is left to be written."""
-        return change.key == self._over
+        self.over = key
 
     def saw(self, change: Change | None) -> None:
-        """The record has this change, or none."""
         if change != self._seen[0]:
             self._seen = (change, self._now)
 
@@ -196,11 +171,6 @@ class OwnChanges:
     def unmoved_seconds(self) -> float:
         """How long the change under way has not moved, by this plane's own clock."""
         return self._now - self._seen[1]
-
-    def under_way(self, record: BrokerGroupRecord | None) -> bool:
-        """Whether the record has a change of master for which something is left to do."""
-        change = record.change if record is not None else None
-        return change is not None and change.key != self._over and not change.is_told
 
     def record_to_tell(self, record: BrokerGroupRecord | None) -> BrokerGroupRecord | None:
         """Return what 1004 may answer: the state of before, until the brokers were told in order.

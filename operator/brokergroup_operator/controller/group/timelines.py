@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
@@ -20,7 +19,6 @@ from controller_core.plan import ChangeKind
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.observe.observer import Observer
     from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord
     from controller_core.plan import Change
@@ -29,106 +27,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 
-def masterless_timeline(group: Group, record: BrokerGroupRecord) -> FailoverTimeline:
-    """Return the incident of a group that was found without a master, from the time when it had none."""
-    lost = record.master_broker_id
-    if lost is not None and record.master_process_lost:
-        group.crash_loops.master_lost(lost, record.master_epoch, asyncio.get_running_loop().time())
-    timeline = new_timeline(group, record, lost, Trigger.MASTERLESS)
-    timeline.evidence.append(
-        f"a new process of master {lost} registered" if lost is not None else "the group has no master"
-    )
-    timeline.last_sign_of_life_seconds = group.changes.masterless_since_seconds
-    timeline.reach(Step.DETECTED, time.monotonic())
-    return timeline
-
-
-def withdraw(group: Group, timeline: FailoverTimeline, observer: Observer, why: str) -> None:
-    """End a change of master in which this plane committed nothing: no incident. The plane that did commit reports the change."""
-    timeline.outcome = Outcome.CANCELLED
-    log.info(f"{timeline.kind.value} withdrawn", group=str(group.key), why=why, evidence=timeline.evidence)
-    group.changes.begins(None)
-    observer.failover_withdrawn(timeline)
-    group.changed()
-
-
-def finish(group: Group, timeline: FailoverTimeline, observer: Observer, outcome: Outcome | None = None) -> None:
-    """End a change of master of this plane. Without `outcome`, by whether the new master has confirmed its role."""
-    told = Outcome.COMPLETED if Step.ROLE_CHANGED in timeline.steps else Outcome.INCOMPLETE
-    timeline.outcome = told if outcome is None else outcome
-    group.changes.ended(timeline)
-    group.open_incident(timeline)
-    log.info(
-        f"{timeline.kind.value} ended",
-        group=str(group.key),
-        outcome=timeline.outcome.value,
-        trigger=timeline.trigger.value,
-        steps=timeline.milliseconds(),
-        to=timeline.to_broker_id,
-        epoch=timeline.epoch_after,
-    )
-    observer.master_changed(timeline)
-    group.changed()
-
-
-def timeline_of(group: Group, change: Change) -> FailoverTimeline:
-    """Return the incident of a change that another plane began, as far as the plan shows it."""
-    timeline = FailoverTimeline(
-        group=group.key,
-        cluster_name=group.binding.cluster_name,
-        broker_name=group.binding.broker_name,
-        kind=Kind.SWITCHOVER if change.kind in MOVES_A_LIVING_MASTER else Kind.FAILOVER,
-        trigger=_trigger(change),
-        from_broker_id=change.from_broker_id,
-        epoch_before=change.before.master_epoch if change.before is not None else 0,
-        started_at_unix_seconds=_unix_seconds(change.started_at),
-        change_id=change.id,
-        evidence=[f"taken over from {change.carried_out_by}", *([change.cause] if change.cause else [])],
-        unfenced=change.unfenced,
-        facts=group.binding.member_facts.get(change.from_broker_id or 0, {}),
-    )
-    timeline.to_broker_id, timeline.epoch_after = change.to_broker_id, change.epoch
-    if change.cause in set(Cause):
-        timeline.planned_cause = Cause(change.cause)
-    age_seconds = max(0.0, time.time() - timeline.started_at_unix_seconds)
-    timeline.reach(Step.DETECTED, time.monotonic() - age_seconds)
-    return timeline
-
-
-def _trigger(change: Change) -> Trigger:
-    if change.kind in MOVES_A_LIVING_MASTER or change.kind is ChangeKind.ELECT:
-        return Trigger.REQUESTED
-    return Trigger(change.cause) if change.cause in set(Trigger) else Trigger.MASTERLESS
-
-
-def _unix_seconds(text: str) -> float:
-    try:
-        return dt.datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return time.time()
-
-
-def note_election(timeline: FailoverTimeline, decision: Decision) -> None:
-    """Note the master that a durable decision has elected."""
-    assert decision.record is not None
-    timeline.to_broker_id = decision.record.master_broker_id
-    timeline.epoch_after = decision.record.master_epoch
-    timeline.change_id = decision.record.change_id
-    timeline.unclean = is_unclean(decision)
-
-
-def trigger_now(group: Group, trigger: Trigger) -> Trigger:
-    """Return the trigger of a change of master: the master of a waking group was not lost."""
-    return Trigger.WOKEN if group.waking.wakes and trigger is not Trigger.REQUESTED else trigger
-
-
-def switchover_timeline(group: Group, record: BrokerGroupRecord, master: int, cause: Cause) -> FailoverTimeline:
-    """Return the timeline of a switchover that begins now: its master lives."""
-    begun = new_timeline(group, record, master, Trigger.REQUESTED)
-    return replace(begun, kind=Kind.SWITCHOVER, planned_cause=cause, last_sign_of_life_seconds=None)
-
-
-def new_timeline(group: Group, record: BrokerGroupRecord, master: int | None, trigger: Trigger) -> FailoverTimeline:
+def new_timeline(
+    group: Group, record: BrokerGroupRecord, master: int | None, trigger: Trigger, *evidence: str
+) -> FailoverTimeline:
     """Return an incident that begins now.
 
     The last sign of life of a waking group's master does not count: it ended on purpose.
@@ -145,6 +46,97 @@ def new_timeline(group: Group, record: BrokerGroupRecord, master: int | None, tr
         from_broker_id=master,
         epoch_before=record.master_epoch,
         started_at_unix_seconds=time.time(),
+        evidence=list(evidence),
         last_sign_of_life_seconds=entry.last_seen_seconds if entry is not None else None,
         facts=group.binding.member_facts.get(master or 0, {}),
+        steps={Step.DETECTED: time.monotonic()},
     )
+
+
+def trigger_now(group: Group, trigger: Trigger) -> Trigger:
+    """Return the trigger of a change of master: the master of a waking group was not lost."""
+    return Trigger.WOKEN if group.waking.wakes and trigger is not Trigger.REQUESTED else trigger
+
+
+def masterless_timeline(group: Group, record: BrokerGroupRecord) -> FailoverTimeline:
+    """Return the incident of a group that was found without a master, from the time when it had none."""
+    lost = record.master_broker_id
+    if lost is not None and record.master_process_lost:
+        group.crash_loops.master_lost(lost, record.master_epoch, asyncio.get_running_loop().time())
+    evidence = f"a new process of master {lost} registered" if lost is not None else "the group has no master"
+    timeline = new_timeline(group, record, lost, Trigger.MASTERLESS, evidence)
+    timeline.last_sign_of_life_seconds = group.incidents.masterless_since_seconds
+    return timeline
+
+
+def timeline_of(group: Group, change: Change) -> FailoverTimeline:
+    """Return the timeline of a change that another process began, as far as the plan shows it."""
+    cause, started_at_unix_seconds = change.cause, _unix_seconds(change.started_at)
+    age_seconds = max(0.0, time.time() - started_at_unix_seconds)
+    return FailoverTimeline(
+        group=group.key,
+        cluster_name=group.binding.cluster_name,
+        broker_name=group.binding.broker_name,
+        kind=Kind.SWITCHOVER if change.kind in MOVES_A_LIVING_MASTER else Kind.FAILOVER,
+        trigger=_trigger(change),
+        from_broker_id=change.from_broker_id,
+        to_broker_id=change.to_broker_id,
+        epoch_before=change.before.master_epoch if change.before is not None else 0,
+        epoch_after=change.epoch,
+        started_at_unix_seconds=started_at_unix_seconds,
+        change_id=change.id,
+        evidence=[f"taken over from {change.carried_out_by}", *([cause] if cause else [])],
+        unfenced=change.unfenced,
+        planned_cause=Cause(cause) if cause in set(Cause) else Cause.PLANNED_SWITCHOVER,
+        facts=group.binding.member_facts.get(change.from_broker_id or 0, {}),
+        steps={Step.DETECTED: time.monotonic() - age_seconds},
+    )
+
+
+def _trigger(change: Change) -> Trigger:
+    if change.kind in MOVES_A_LIVING_MASTER or change.kind is ChangeKind.ELECT:
+        return Trigger.REQUESTED
+    return Trigger(change.cause) if change.cause in set(Trigger) else Trigger.MASTERLESS
+
+
+def _unix_seconds(text: str) -> float:
+    try:
+        return dt.datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return time.time()
+
+
+def note_election(group: Group, timeline: FailoverTimeline, decision: Decision) -> None:
+    assert decision.record is not None
+    timeline.to_broker_id = decision.record.master_broker_id
+    timeline.epoch_after = decision.record.master_epoch
+    timeline.change_id = decision.record.change_id
+    timeline.unclean = is_unclean(decision)
+    group.observer.master_committed(timeline)
+
+
+def withdraw(group: Group, timeline: FailoverTimeline, why: str) -> None:
+    """End a change of master in which this plane committed nothing: no incident. The plane that did commit reports the change."""
+    timeline.outcome = Outcome.CANCELLED
+    log.info(f"{timeline.kind.value} withdrawn", group=str(group.key), why=why, evidence=timeline.evidence)
+    group.incidents.ends(timeline)
+    group.observer.failover_withdrawn(timeline)
+    group.changed()
+
+
+def finish(group: Group, timeline: FailoverTimeline, outcome: Outcome | None = None) -> None:
+    """End a change of master of this plane. Without `outcome`, by whether the new master has confirmed its role."""
+    told = Outcome.COMPLETED if Step.ROLE_CHANGED in timeline.steps else Outcome.INCOMPLETE
+    timeline.outcome = told if outcome is None else outcome
+    group.open_incident(timeline)
+    log.info(
+        f"{timeline.kind.value} ended",
+        group=str(group.key),
+        outcome=timeline.outcome.value,
+        trigger=timeline.trigger.value,
+        steps=timeline.milliseconds(),
+        to=timeline.to_broker_id,
+        epoch=timeline.epoch_after,
+    )
+    group.observer.master_changed(timeline)
+    group.changed()

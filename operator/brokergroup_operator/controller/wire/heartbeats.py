@@ -9,14 +9,14 @@ from weakref import WeakSet
 
 from brokergroup_operator.controller.directory.places import advertises
 from brokergroup_operator.controller.peers.services import Part
-from controller_core.liveness import Heartbeat
 from controller_core.membership import MAX_IDS_AHEAD
+from controller_core.model import LiveReplica
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from brokergroup_operator.controller.detect.record_watch import AdoptionDesk, HoldingsWatch
-    from brokergroup_operator.controller.directory.group_directory import Peer
+    from brokergroup_operator.controller.directory.pods import Peer
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.peers.services import Services
     from controller_core.liveness import HeartbeatTable
@@ -66,19 +66,18 @@ class Heartbeats(Part):
         wished_seconds = group.binding.heartbeat_timeout_seconds or header.heartbeat_timeout_ms / 1000
         if not group.members.beats_regularly(broker_id, now_seconds):
             wished_seconds = max(wished_seconds, self._settings.startup_timeout_seconds)
-        heartbeat = Heartbeat(
+        told = LiveReplica(
             broker_id=broker_id,
-            address=address,
             epoch=header.epoch,
             max_offset=header.max_offset,
             confirm_offset=header.confirm_offset,
-            heartbeat_timeout_seconds=wished_seconds,
             election_priority=header.election_priority,
+            address=address,
         )
         known = group.table.entry(broker_id)
         is_carried = known is not None and known.connection_id == connection.id
         table = group.table if is_carried else self.table_for(group, connection)
-        came_back = table.heartbeat(now_seconds, heartbeat, connection.id)
+        came_back = table.heartbeat(now_seconds, told, connection.id, timeout_seconds=wished_seconds)
         group.addresses.heard_from(broker_id, connection.peer_host)
         group.heard(broker_id, header.epoch, came_back=came_back)
         self._holdings.heard(group, broker_id)

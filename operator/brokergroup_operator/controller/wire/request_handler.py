@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.controller.change.failover import Failover
     from brokergroup_operator.controller.change.switchover import Switchover
-    from brokergroup_operator.controller.directory.group_directory import GroupDirectory, Peer
+    from brokergroup_operator.controller.directory.group_directory import GroupDirectory
+    from brokergroup_operator.controller.directory.pods import Peer
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.group.groups import Groups
     from brokergroup_operator.controller.peers.services import Services
@@ -101,7 +102,7 @@ class RequestHandler(Part):
 
     def connection_opened(self, connection: RemotingConnection) -> None:
         """A pod is known by its address; other callers are unknown until they sign or show a certificate."""
-        if self._directory.known_peer(connection.peer_host) is not None:
+        if self._directory.pods.peer_at(connection.peer_host) is not None:
             connection.peer_is_known()
 
     def connection_closed(self, connection: RemotingConnection) -> None:
@@ -172,7 +173,7 @@ class RequestHandler(Part):
         The plane's hottest path: the header is read and the group is found once (`make bench-controller`).
         """
         header = protocol.BrokerHeartbeatRequestHeader.decode(request.ext_fields)
-        peer = self._directory.known_peer(connection.peer_host)
+        peer = self._directory.pods.peer_at(connection.peer_host)
         group = self._groups.find(header.broker_name or "", cluster_name=header.cluster_name or "", peer=peer)
         if header.broker_id is None:
             return request.answer(ResponseCode.CONTROLLER_INVALID_REQUEST, remark="Heart beat with empty brokerId")
@@ -336,7 +337,7 @@ class RequestHandler(Part):
         broker_names = protocol.decode_broker_names(request.body)
         if not broker_names:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark="not set any response code")
-        peer = self._directory.known_peer(connection.peer_host)
+        peer = self._directory.pods.peer_at(connection.peer_host)
         fields = request.ext_fields or {}
         asked = self._groups.get(GroupKey(fields.get(ASKED_NAMESPACE, ""), fields.get(ASKED_NAME, "")))
         answers: dict[str, GetSyncStateDataAnswer] = {}
@@ -368,7 +369,7 @@ class RequestHandler(Part):
         """Return the group that a request is about, and its caller. Raise `NotPermittedError` if it may not ask."""
         reading = request.code == RequestCode.CONTROLLER_GET_REPLICA_INFO
         host = connection.peer_host
-        peer = self._directory.known_peer(host) if reading else await self._directory.peer(host)
+        peer = self._directory.pods.peer_at(host) if reading else await self._directory.peer(host)
         if peer is not None:  # a pod may be younger than what was known when it connected
             connection.peer_is_known()
         cluster_name, broker_name = codec.named_group(request)

@@ -19,7 +19,6 @@ from brokergroup_operator.observe.member_view import member_view
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.identity import Member
 from brokergroup_operator.reconcile.see import observed
-from controller_core.events import ADOPTED
 from rocketmq_remoting.address import host_of
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ def _may_be_adopted(seen: Observed, broker_id: int) -> bool:
     if record is None or broker_id >= record.next_broker_id:
         return True
     replicas = record.replicas.values()
-    return any(one.broker_id > broker_id and one.register_check_code.endswith(f";{ADOPTED}") for one in replicas)
+    return any(one.broker_id > broker_id and one.was_adopted for one in replicas)
 
 
 def _ids_to_reserve(seen: Observed, group: str, count: int) -> tuple[Member, ...]:

@@ -21,7 +21,6 @@ from brokergroup_operator.reconcile.plan import yes
 from brokergroup_operator.reconcile.render.broker_config import minimum_in_force
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.members import membership
-from controller_core.events import ADOPTED
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.decide.course import Course
@@ -131,7 +130,7 @@ def recovering(seen: Observed) -> Verdict | None:
     if missing:
         waiting += f", and for {missing} that have not registered"
     next_one = f"The best of all is elected: {waiting}"
-    if any(replica.register_check_code.endswith(f";{ADOPTED}") for replica in record.replicas.values()):
+    if any(replica.was_adopted for replica in record.replicas.values()):
         what = "The record knew nothing of brokers that have data; they were adopted."
         return yes(Reason.RECORD_REBUILT_FROM_BROKERS, f"{what} {next_one}")
     if record.master_epoch > 0 and registered:
