@@ -468,7 +468,11 @@ def defined(file: Path) -> set[str]:
 @functools.cache
 def called(file: Path) -> set[str]:
     """Return the names of all functions and methods that this file calls."""
-    calls = (node.func for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Call))
+    return calls_of(ast.parse(file.read_text(encoding="utf-8")))
+
+
+def calls_of(tree: ast.AST) -> set[str]:
+    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
     return {
         func.attr if isinstance(func, ast.Attribute) else func.id
         for func in calls
@@ -495,3 +499,19 @@ def test_one_module_tells_brokers_of_roles() -> None:
         if called(file) & {"change_role", "push_ha_address", "unregister"}
     }
     assert callers == {"change/executor.py"}
+
+
+def test_a_record_changes_by_one_method() -> None:
+    """Each commit of the plane is reached by `Group.decide`, and by no other public method."""
+    controller = ROOT / "operator" / "brokergroup_operator" / "controller"
+    group = controller / "group" / "group.py"
+    assert [file for file in controller.rglob("*.py") if "commit" in called(file)] == [group]
+    methods = [
+        (node.name, calls_of(node))
+        for node in ast.walk(ast.parse(group.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    reach = {"commit"}
+    while found := {name for name, calls in methods if calls & (reach - {"decide"})} - reach:
+        reach |= found
+    assert {name for name in reach if not name.startswith("_")} == {"commit", "decide"}
