@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.api import names
-from brokergroup_operator.controller.directory.group_directory import Peer
 from brokergroup_operator.controller.directory.kubernetes_directory import KubernetesDirectory
+from brokergroup_operator.controller.directory.pods import Peer
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.kube.client import KubernetesApi, WatchEvent
@@ -30,6 +30,7 @@ from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.connection import RemotingConnection
 from rocketmq_remoting.limits import ConnectionSettings
+from tests.controller.conftest import group_of
 from tests.support.pods_directory import PodsDirectory
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ class World:
                 self.connections[number, one] = connect(self.plane, host_of(number, one))
             key = GroupKey(NAMESPACE, group_name(number))
             await self.store.commit(key, record_of(number), None)
-            await self.plane.load(key)
+            await group_of(self.plane, key).load()
         for _ in range(2):
             self.beat_once()
         self.offset += 1
@@ -260,7 +261,7 @@ async def first_list(count: int) -> FirstList:
         took_seconds = time.monotonic() - begun_seconds
         assert len(directory.bindings()) == count
         last = GroupKey(NAMESPACE, group_name(count - 1))
-        assert len(directory.pod_hosts(last)) == len(MEMBERS)
+        assert len(directory.pods.hosts(last)) == len(MEMBERS)
         watching.cancel()
         await directory.stop()
     server.kill()
@@ -288,7 +289,7 @@ async def deaths_decided(count: int) -> Deaths:
         key = GroupKey(NAMESPACE, group_name(number))
         await store.commit(key, record_of(number), None)
         directory.find(group_name(number), cluster_name=CLUSTER)
-        await plane.load(key)
+        await group_of(plane, key).load()
         for one in MEMBERS:
             pod = Peer(namespace=NAMESPACE, pod_name=f"{group_name(number)}-{one}", group=key)
             directory.introduce(host_of(number, one), pod)

@@ -26,6 +26,8 @@ JAVA_MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 _MAX_HEADER_BYTES: Final = 0xFFFFFF
 _PREFIX: Final = struct.Struct(">iI")
 _LENGTH: Final = struct.Struct(">i")
+_WORD: Final = struct.Struct(">I")
+_WORD_BYTES: Final = 4
 _INTEGERS: Final = struct.Struct(">iiii")
 _JSON: Final = SerializeType.JSON
 _ROCKETMQ: Final = SerializeType.ROCKETMQ
@@ -78,28 +80,32 @@ class FrameDecoder:
         """
         if self._broken is not None:
             raise FrameError(self._broken)
-        self._buffer += data
+        if self._buffer:
+            self._buffer += data
         commands: list[RemotingCommand] = []
         try:
-            with memoryview(self._buffer) as view:
+            # Without an incomplete frame before it, `data` is decoded where it lies: only its rest is copied.
+            with memoryview(self._buffer or data) as view:
                 position = self._decode_whole_frames(view, commands, at_most)
         except FrameError as error:
             self._broken = str(error)
             self._buffer = bytearray()
             error.decoded_before = tuple(commands)
             raise
-        if position:
+        if self._buffer:
             del self._buffer[:position]
+        elif position < len(data):
+            self._buffer += data[position:]
         return commands
 
     def _decode_whole_frames(self, view: memoryview, commands: list[RemotingCommand], at_most: int | None) -> int:
         """Append the command of every complete frame. Return where the first incomplete one begins."""
         position, available = 0, len(view)
-        while available - position >= _LENGTH.size and len(commands) != at_most:
+        while available - position >= _WORD_BYTES and len(commands) != at_most:
             length: int = _LENGTH.unpack_from(view, position)[0]
             if not 4 <= length <= self._max_frame_bytes:
                 raise FrameError(f"frame length is {length}, expected 4..{self._max_frame_bytes}")
-            begin = position + _LENGTH.size
+            begin = position + _WORD_BYTES
             if available - begin < length:
                 break
             position = begin + length
@@ -108,13 +114,15 @@ class FrameDecoder:
 
 
 def decode_frame(frame: bytes | memoryview) -> RemotingCommand:
-    """Decode one frame, given without its length word."""
-    word = int.from_bytes(frame[:4], "big")
+    """Decode one frame, given without its length word, which is 4 bytes or longer."""
+    available = len(frame) - _WORD_BYTES
+    word: int = _WORD.unpack_from(frame)[0]
     serialize_type, header_length = word >> 24, word & _MAX_HEADER_BYTES
-    if len(frame) < 4 or header_length > len(frame) - 4:
-        raise FrameError(f"header length is {header_length}, expected at most {len(frame) - 4}: the rest of the frame")
-    header = frame[4 : 4 + header_length]
-    body = bytes(frame[4 + header_length :]) or None
+    if header_length > available:
+        raise FrameError(f"header length is {header_length}, expected at most {available}: the rest of the frame")
+    end = _WORD_BYTES + header_length
+    header = frame[_WORD_BYTES:end]
+    body = bytes(frame[end:]) if header_length < available else None
     if serialize_type == _JSON:
         return decode_json_header(header, body)
     if serialize_type == _ROCKETMQ:
@@ -203,16 +211,17 @@ def decode_json_header(header: bytes | memoryview, body: bytes | None) -> Remoti
         read = _STRICT.decode(header)
     except (ValueError, RecursionError):
         return _decode_tolerantly(header, body)
+    # By position, in the order of the fields: by keyword it costs a third more, and each request passes here.
     return RemotingCommand(
-        code=read.code,
-        opaque=read.opaque,
-        flag=read.flag,
-        language=_LANGUAGE_BY_NAME.get(read.language) if read.language is not None else None,
-        version=read.version,
-        remark=read.remark,
-        ext_fields=read.extFields,
-        body=body,
-        serialize_type=_JSON,
+        read.code,
+        read.opaque,
+        read.flag,
+        _LANGUAGE_BY_NAME.get(read.language) if read.language is not None else None,
+        read.version,
+        read.remark,
+        read.extFields,
+        body,
+        _JSON,
     )
 
 

@@ -222,10 +222,13 @@ class RemotingConnection(asyncio.Protocol):
             self._receive(error.decoded_before)
             self.close()
             return
-        if self._decoder.buffered_bytes != self._held_bytes and not self._holds_within_budget():
+        buffered_bytes = self._decoder.buffered_bytes
+        if buffered_bytes != self._held_bytes and not self._holds_within_budget():
             return
         self._undecoded = len(commands) == _FRAMES_PER_TURN
-        if not self._undecoded:
+        if not buffered_bytes:
+            self._frame_begun_seconds = None
+        elif not self._undecoded:
             self._note_frame_begun(a_frame_ended=bool(commands))
         self._receive(commands)
 
@@ -385,13 +388,11 @@ class RemotingConnection(asyncio.Protocol):
     # -------------------------------------------------------------------------------------------------------- timers
 
     def _note_frame_begun(self, *, a_frame_ended: bool) -> None:
-        if not self._decoder.buffered_bytes:
-            self._frame_begun_seconds = None
-        elif a_frame_ended or self._frame_begun_seconds is None:
-            first = self._frame_begun_seconds is None
+        first = self._frame_begun_seconds is None
+        if a_frame_ended or first:
             self._frame_begun_seconds = self._loop.time()
-            if first:
-                self._schedule_timer(min(self._settings.frame_timeout_seconds, self._settings.idle_timeout_seconds))
+        if first:
+            self._schedule_timer(min(self._settings.frame_timeout_seconds, self._settings.idle_timeout_seconds))
 
     def _schedule_timer(self, delay_seconds: float) -> None:
         if self._timer is not None:

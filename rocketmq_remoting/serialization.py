@@ -41,10 +41,10 @@ class ExtFieldsHeader(msgspec.Struct, frozen=True, rename="camel", gc=False):
         """Read the header from ext fields; never fails."""
         values: dict[str, Any] = {}
         if ext_fields:
-            for column in _columns(cls):
-                text = ext_fields.get(column.wire_name)
-                if text is not None and (value := column.parse(text)) is not None:
-                    values[column.name] = value
+            for name, wire_name, parse, _ in _columns(cls):
+                text = ext_fields.get(wire_name)
+                if text is not None and (value := parse(text)) is not None:
+                    values[name] = value
         return cls(**values)
 
     def encode(self) -> dict[str, str]:
@@ -97,17 +97,20 @@ def _parse_boolean(text: str) -> bool:
 
 def parse_int32(text: str) -> int | None:
     """Return the number, None for text that is no signed 32 bit integer."""
+    if len(text) < 10 and text.isascii() and text.isdigit():
+        return int(text)  # nearly all numbers, at a third of the cost
     return _parse_integer(text, 2**31)
 
 
 def parse_int64(text: str) -> int | None:
     """Return the number, None for text that is no signed 64 bit integer."""
+    if len(text) < 19 and text.isascii() and text.isdigit():
+        return int(text)
     return _parse_integer(text, 2**63)
 
 
 def _parse_integer(text: str, limit: int) -> int | None:
-    plain = len(text) < 19 and text.isascii() and text.isdigit()  # nearly all numbers, checked at a third of the cost
-    if not plain and _INTEGER.fullmatch(text) is None:
+    if _INTEGER.fullmatch(text) is None:
         return None
     value = int(text)
     return value if -limit <= value < limit else None

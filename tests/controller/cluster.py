@@ -61,13 +61,13 @@ class Cluster:
         return known(self.directory)
 
     async def meets(self, host: str = HOST) -> None:
-        await eventually(lambda: self.directory.known_peer(host), what=f"the pod at {host} to be met")
+        await eventually(lambda: self.directory.pods.peer_at(host), what=f"the pod at {host} to be met")
 
     async def misses(self, host: str = HOST) -> None:
-        await eventually(lambda: self.directory.known_peer(host) is None, what=f"no pod at {host}")
+        await eventually(lambda: self.directory.pods.peer_at(host) is None, what=f"no pod at {host}")
 
     async def sees_leaving(self, *hosts: str) -> None:
-        await eventually(lambda: self.directory.leaving_hosts(ORDERS) == set(hosts), what=f"{hosts} to be leaving")
+        await eventually(lambda: self.binding.leaving_hosts == set(hosts), what=f"{hosts} to be leaving")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from brokergroup_operator.controller.directory.group_directory import PodPlace
+from brokergroup_operator.controller.directory.pods import PodPlace
 from brokergroup_operator.observe.timeline import Cause, Kind, Outcome, Trigger
 from brokergroup_operator.records.memory import MemoryRecordStore
 from rocketmq_remoting.codes import RequestCode

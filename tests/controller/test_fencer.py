@@ -15,8 +15,8 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.pod_fence import FenceKeys
 from brokergroup_operator.controller.change import fencing
 from brokergroup_operator.controller.change.fencing import FenceOutcome, KubernetesFencer
-from brokergroup_operator.controller.directory.group_directory import PodPlace
 from brokergroup_operator.controller.directory.places import process_address
+from brokergroup_operator.controller.directory.pods import PodPlace
 from brokergroup_operator.fence.datagrams import CONFIRMATION, ORDER, KeyFile, KillOrders, Message, open_sealed, seal
 from brokergroup_operator.kube.errors import NotFoundError
 from brokergroup_operator.kube.resources import PODS

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from brokergroup_operator.controller.directory import group_directory
-from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding, Peer
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding
+from brokergroup_operator.controller.directory.pods import Peer
 from brokergroup_operator.controller.group.group import Group
 from brokergroup_operator.controller.settings import SecuritySettings
 from brokergroup_operator.controller.wire.heartbeats import UnknownPolls
@@ -135,7 +136,7 @@ async def test_nothing_that_a_twins_pod_sends_touches_the_holder(
     await create_group(api, "twin", brokerName="first")
     await create_pod(api, "twin-1", address="127.0.0.1", group="twin")
     plane = await start_plane(store, directory=directory, tick_seconds=3600.0)
-    await eventually(lambda: directory.known_peer("127.0.0.1"))
+    await eventually(lambda: directory.pods.peer_at("127.0.0.1"))
     await met(directory, FIRST, TWIN)
     before = await store.read(FIRST)
     named = {"clusterName": "DefaultCluster", "brokerName": "first"}

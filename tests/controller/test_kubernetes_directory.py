@@ -8,26 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.controller.directory.group_directory import (
-    Credentials,
-    MemberGone,
-    Peer,
-    PodPlace,
-    SignaturePolicy,
-)
-from brokergroup_operator.controller.directory.kubernetes_binding import (
-    NodePlace,
-    binding_of,
-    member_facts,
-    place_of_node,
-    tenant_of,
-    termination,
-)
+from brokergroup_operator.api.brokergroup import Signature
+from brokergroup_operator.controller.directory.kubernetes_binding import NodePlace, binding_of, member_facts
 from brokergroup_operator.controller.directory.kubernetes_directory import KubernetesDirectory
+from brokergroup_operator.controller.directory.pods import Peer, PodPlace, termination
 from brokergroup_operator.kube.client import KubernetesApi
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, NODES, SECRETS, Resource
 from brokergroup_operator.records.store import GroupKey
+from rocketmq_remoting.signature import Credentials
 from tests.controller.cluster import (
     ADDRESS,
     HOST,
@@ -166,22 +155,57 @@ async def test_a_group_waits_for_the_fence_that_was_told_the_longest_time(cluste
         await cluster.misses()
 
 
+async def test_the_fence_of_a_pod_that_was_removed_by_force_counts_until_the_pod_is_recreated(cluster: Cluster) -> None:
+    """The process may run on, on a node that is cut off, and only its own fence ends it."""
+    failover, network = {"heartbeatTimeoutMilliseconds": 1500}, {"addressing": "ServiceIP"}
+    await create_group(
+        cluster.api, implementation="Java", nameServers=["ns:9876"], version="5.5.0", failover=failover, network=network
+    )
+    told = {"FENCE_TIMEOUT": 4000, "FENCE_HEARTBEAT_TIMEOUT": 3000}
+    env = [{"name": f"{name}_MILLISECONDS", "value": str(milliseconds)} for name, milliseconds in told.items()]
+    learner = {names.ANNOTATION_LEARNER: "true"}
+    await create_pod(cluster.api, known_by=SERVICE, fence={"env": env}, annotations=learner)
+    await cluster.meets()
+    await delete_pod(cluster.api)
+    await eventually(lambda: cluster.binding.removed_places, what="the pod to be removed")
+    assert cluster.binding.pod_fence_seconds == 7.0
+    assert cluster.binding.settings.never_elect == {1}
+    await create_pod(cluster.api, address=SECOND, known_by=SERVICE)
+    await eventually(lambda: cluster.binding.pod_fence_seconds == 4.5, what="the pod to have been made anew")
+    assert cluster.binding.settings.never_elect == frozenset()
+
+
 # ---- Pods that are leaving
 
 
 async def test_a_pod_that_is_being_deleted_is_leaving_until_its_broker_has_ended(cluster: Cluster) -> None:
     told: list[GroupKey] = []
-    cluster.directory.subscribe_leaving(told.append)
+    cluster.directory.on_leaving.append(told.append)
     await create_group(cluster.api)
     await create_pod(cluster.api)
     await create_pod(cluster.api, "orders-2", address=SECOND)
     await cluster.meets(SECOND)
-    assert cluster.directory.leaving_hosts(ORDERS) == frozenset()
+    assert cluster.binding.leaving_hosts == frozenset()
     await delete_pod(cluster.api, grace_period_seconds=30)
     await cluster.sees_leaving(HOST)
     assert told == [ORDERS]
     await set_status(cluster.api, "orders-1", state=TERMINATED)
     await cluster.sees_leaving()
+
+
+async def test_a_leaving_pod_that_is_then_removed_by_force_is_reported_again(cluster: Cluster) -> None:
+    """It is at the same place, but a drain has seconds now, not the grace period, and waits for no metadata any more."""
+    told: list[GroupKey] = []
+    cluster.directory.on_leaving.append(told.append)
+    await create_group(cluster.api)
+    await create_pod(cluster.api)
+    await cluster.meets()
+    await delete_pod(cluster.api, grace_period_seconds=30)
+    await cluster.sees_leaving(HOST)
+    assert cluster.binding.removed_hosts == frozenset()
+    await delete_pod(cluster.api)
+    await eventually(lambda: told == [ORDERS, ORDERS], what="the removal to be reported")
+    assert cluster.binding.leaving_hosts == cluster.binding.removed_hosts == {HOST}
 
 
 async def test_a_pod_that_was_removed_by_force_is_leaving_until_its_address_or_its_name_is_anothers(
@@ -194,7 +218,7 @@ async def test_a_pod_that_was_removed_by_force_is_leaving_until_its_address_or_i
     for number in (1, 2):
         await delete_pod(cluster.api, f"orders-{number}")
     await cluster.sees_leaving(HOST, SECOND)
-    assert cluster.directory.removed_hosts(ORDERS) == {HOST, SECOND}
+    assert cluster.binding.removed_hosts == {HOST, SECOND}
     await create_pod(cluster.api, "other-1", group="other")
     await cluster.sees_leaving(SECOND)
     await create_pod(cluster.api, "orders-2", address="127.64.1.9")
@@ -209,8 +233,8 @@ async def test_a_pod_behind_a_service_that_was_removed_by_force_is_where_it_was_
     await create_pod(cluster.api, known_by=SERVICE)
     await eventually(lambda: (found := cluster.directory.binding(ORDERS)) and found.places)
     await delete_pod(cluster.api)
-    await eventually(lambda: cluster.directory.removed_hosts(ORDERS) == {HOST}, what="the pod to be removed")
-    assert cluster.directory.leaving_hosts(ORDERS) == {HOST}
+    await eventually(lambda: cluster.binding.removed_hosts == {HOST}, what="the pod to be removed")
+    assert cluster.binding.leaving_hosts == {HOST}
     old = {"orders-1": PodPlace(ip=HOST, address=SERVICE)}
     assert (cluster.binding.places, cluster.binding.removed_places) == ({}, old)
     await create_pod(cluster.api, address=SECOND, known_by=SERVICE)
@@ -228,39 +252,36 @@ async def test_an_address_is_a_pod_also_before_the_watch_has_told(cluster: Clust
     directory, peer = cluster.directory, Peer(namespace="default", pod_name="orders-1", group=ORDERS)
     await create_pod(cluster.api)
     assert await directory.peer(HOST) == peer  # looked up at the API if the watch has not delivered it yet
-    await eventually(lambda: directory.known_peer(HOST) == peer)
+    await eventually(lambda: directory.pods.peer_at(HOST) == peer)
     assert await directory.peer(SECOND) is None
     await set_status(cluster.api, "orders-1", address="127.64.1.9", state=RUNNING)
-    await eventually(lambda: directory.known_peer("127.64.1.9") == peer)
-    assert directory.known_peer(HOST) is None
+    await eventually(lambda: directory.pods.peer_at("127.64.1.9") == peer)
+    assert directory.pods.peer_at(HOST) is None
 
 
 async def test_a_dead_process_is_told_once_and_belongs_to_its_address_and_id(cluster: Cluster) -> None:
     """A pod with a wiped disk returns under a new id (safety rule 4) on its label; a restart proves the old process dead."""
-    gone: list[MemberGone] = []
+    gone: list[tuple[GroupKey, int]] = []
     directory, third = cluster.directory, "127.64.1.3"
-    directory.subscribe_gone(gone.append)
+    directory.on_gone.append(lambda key, broker_id: gone.append((key, broker_id)))
     await create_group(cluster.api)
     for name, host, broker_id in (("orders-1", HOST, None), ("orders-2", SECOND, 4), ("orders-3", third, None)):
         await create_pod(cluster.api, name, address=host, broker_id=broker_id)
     await cluster.meets(third)
-    assert directory.is_terminated(ORDERS, 1, address=ADDRESS) is None
+    assert directory.pods.termination_at(ORDERS, ADDRESS) is None
     await set_status(cluster.api, "orders-1", state=TERMINATED)
-    await eventually(lambda: gone == [MemberGone(key=ORDERS, broker_id=1, how="container terminated (exit code 137)")])
-    assert directory.is_terminated(ORDERS, 1, address=ADDRESS) is not None
-    assert directory.is_terminated(ORDERS, 1, address=f"{SECOND}:10911") is None
+    await eventually(lambda: gone == [(ORDERS, 1)])
+    assert directory.pods.termination_at(ORDERS, ADDRESS) == "container terminated (exit code 137)"
+    assert directory.pods.termination_at(ORDERS, f"{SECOND}:10911") is None
     await set_status(cluster.api, "orders-2", address=SECOND, state=TERMINATED)
-    await eventually(lambda: directory.is_terminated(ORDERS, 4, address=f"{SECOND}:10911"))
+    await eventually(lambda: directory.pods.termination_at(ORDERS, f"{SECOND}:10911"))
     await set_status(cluster.api, "orders-3", address=third, state=RUNNING, restarts=1)
     await eventually(lambda: len(gone) == 3, what="all three ends")
-    assert [(one.broker_id, one.how) for one in gone[1:]] == [
-        (4, "container terminated (exit code 137)"),
-        (3, "container restarted"),
-    ]
+    assert gone[1:] == [(ORDERS, 4), (ORDERS, 3)]
     await delete_pod(cluster.api)
     await cluster.misses()
-    assert directory.is_terminated(ORDERS, 1, address=ADDRESS) is not None, "still true of that process"
-    assert directory.leaving_hosts(ORDERS) == frozenset(), "it had ended before it was removed"
+    assert directory.pods.termination_at(ORDERS, ADDRESS) is not None, "still true of that process"
+    assert known(directory).leaving_hosts == frozenset(), "it had ended before it was removed"
     assert len(gone) == 3
 
 
@@ -268,14 +289,14 @@ async def test_an_address_with_a_new_pod_says_nothing_of_the_old_one(cluster: Cl
     await create_pod(cluster.api)
     await set_status(cluster.api, "orders-1", state=TERMINATED)
     await delete_pod(cluster.api)
-    await eventually(lambda: cluster.directory.is_terminated(ORDERS, 1, address=ADDRESS) is not None)
+    await eventually(lambda: cluster.directory.pods.termination_at(ORDERS, ADDRESS) is not None)
     await create_pod(cluster.api, "orders-2")
     await cluster.meets()
-    assert cluster.directory.is_terminated(ORDERS, 1, address=ADDRESS) is None
+    assert cluster.directory.pods.termination_at(ORDERS, ADDRESS) is None
     await delete_pod(cluster.api, "orders-2")
     await cluster.misses()
-    for broker_id in (1, 2):  # the second pod was deleted by force: its process may still run
-        assert cluster.directory.is_terminated(ORDERS, broker_id, address=ADDRESS) is None
+    # The second pod was deleted by force: its process may still run.
+    assert cluster.directory.pods.termination_at(ORDERS, ADDRESS) is None
 
 
 async def test_a_member_that_is_known_by_a_service_ends_leaves_and_comes_back_under_its_address(
@@ -287,18 +308,18 @@ async def test_a_member_that_is_known_by_a_service_ends_leaves_and_comes_back_un
     await create_pod(cluster.api, known_by=SERVICE)
     places = await eventually(lambda: (found := directory.binding(ORDERS)) and found.places)
     assert {name: (place.ip, place.address) for name, place in places.items()} == {"orders-1": (HOST, SERVICE)}
-    assert directory.known_peer(HOST) is not None, "its connections come from the pod"
-    assert directory.is_terminated(ORDERS, 1, address=SERVICE) is None
+    assert directory.pods.peer_at(HOST) is not None, "its connections come from the pod"
+    assert directory.pods.termination_at(ORDERS, SERVICE) is None
     await delete_pod(cluster.api, grace_period_seconds=30)
     await cluster.sees_leaving(SERVICE)
     await set_status(cluster.api, "orders-1", state=TERMINATED)
-    await eventually(lambda: directory.is_terminated(ORDERS, 1, address=SERVICE))
+    await eventually(lambda: directory.pods.termination_at(ORDERS, SERVICE))
     await delete_pod(cluster.api)
     await cluster.misses()
-    assert directory.is_terminated(ORDERS, 1, address=SERVICE) is not None
+    assert directory.pods.termination_at(ORDERS, SERVICE) is not None
     await create_pod(cluster.api, address=SECOND, known_by=SERVICE)
     await cluster.meets(SECOND)
-    assert directory.is_terminated(ORDERS, 1, address=SERVICE) is None
+    assert directory.pods.termination_at(ORDERS, SERVICE) is None
     await eventually(lambda: cluster.binding.places["orders-1"].ip == SECOND)
 
 
@@ -310,7 +331,7 @@ async def test_pods_that_share_their_nodes_address_are_told_apart_by_nothing(clu
     await cluster.misses(node)
     assert await cluster.directory.peer(node) is None
     await delete_pod(cluster.api, "other-1")
-    peer = await eventually(lambda: cluster.directory.known_peer(node))
+    peer = await eventually(lambda: cluster.directory.pods.peer_at(node))
     assert peer.pod_name == "orders-1"
 
 
@@ -351,8 +372,8 @@ async def quick(api: KubernetesApi) -> AsyncIterator[Cluster]:
     await directory.stop()
 
 
-async def create_node(api: KubernetesApi, name: str, zone: str | None) -> None:
-    labels = {} if zone is None else {names.LABEL_ZONE: zone}
+async def create_node(api: KubernetesApi, name: str, zone: str | None, rack: str | None = None) -> None:
+    labels = {label: at for label, at in ((names.LABEL_ZONE, zone), (names.LABEL_RACK, rack)) if at is not None}
     await api.create(NODES, {"metadata": {"name": name, "labels": labels}}, timeout_seconds=60.0)
 
 
@@ -364,9 +385,9 @@ async def test_the_zone_of_a_broker_id_is_its_nodes(quick: Cluster) -> None:
     await create_pod(quick.api, "orders-2", node="node-b", broker_id=4, address=SECOND)
     await create_pod(quick.api, "orders-3", node="node-without", address="127.64.1.3")
     await eventually(lambda: quick.binding.settings.zones == {1: "a"})
-    await create_node(quick.api, "node-b", "b")
+    await create_node(quick.api, "node-b", "b", "r7")
     await eventually(lambda: quick.binding.settings.zones == {1: "a", 4: "b"})
-    assert quick.binding.member_facts[4] == {"node": "node-b", "zone": "b"}
+    assert quick.binding.member_facts[4] == {"node": "node-b", "zone": "b", "rack": "r7"}
     assert quick.binding.settings.preferred_zones == ("b", "a")
 
 
@@ -406,7 +427,7 @@ async def test_without_the_right_to_read_nodes_there_are_no_zones_and_nothing_el
         await create_secret(api, accessKey="orders", secretKey="one")
         await create_group(api, security=OF_KEYS)
         await create_pod(api)
-        await eventually(lambda: directory.known_peer(HOST) and refused.asked_for_nodes)
+        await eventually(lambda: directory.pods.peer_at(HOST) and refused.asked_for_nodes)
         assert cluster.binding.settings.zones == {}
         assert cluster.binding.credentials is None
         await create_pod(api, "orders-2", address=SECOND)
@@ -421,10 +442,11 @@ def pod(broker_id: int, node: str = "", **labels: str) -> dict[str, Any]:
 
 
 def test_a_member_has_the_facts_that_labels_tell() -> None:
-    labels = {names.LABEL_ZONE: "a", names.LABEL_RACK: "r7", names.LABEL_TENANT: "shop"}
-    place = place_of_node({"metadata": {"labels": labels}})
-    assert (place, place_of_node({"metadata": {}})) == (NodePlace("a", "r7"), NodePlace())
-    assert (tenant_of({"metadata": {"labels": labels}}), tenant_of({"metadata": {}})) == ("shop", "")
+    group = group_object()
+    assert binding_of(group).tenant == ""
+    group["metadata"]["labels"] = {names.LABEL_TENANT: "shop"}
+    assert binding_of(group).tenant == "shop"
+    place = NodePlace("a", "r7")
     pods = [pod(1, "n1", **{names.LABEL_APP_VERSION: "5.5.0"}), pod(2, "n2"), pod(3)]
     assert member_facts({}, pods, {"n1": place, "n2": None}, "shop") == {
         1: {"node": "n1", "zone": "a", "rack": "r7", "version": "5.5.0", "tenant": "shop"},
@@ -453,13 +475,13 @@ async def test_the_secret_of_a_group_is_its_credentials(cluster: Cluster) -> Non
         cluster.api, implementation="Java", nameServers=["ns:9876"], security={"signature": "Required", **OF_KEYS}
     )
     binding = await eventually(lambda: (found := cluster.directory.binding(ORDERS)) and found.credentials and found)
-    assert binding.signature is SignaturePolicy.REQUIRED
+    assert binding.signature is Signature.REQUIRED
     assert binding.credentials == Credentials(access_key="orders", secret_key="correct horse")
     assert "correct horse" not in repr(binding)
     assert cluster.directory.find("orders") == binding
     await cluster.api.patch(BROKER_GROUPS, "orders", {"spec": {"security": None}}, namespace="default")
     await eventually(lambda: cluster.binding.credentials is None)
-    assert cluster.binding.signature is SignaturePolicy.ACCEPTED
+    assert cluster.binding.signature is Signature.ACCEPTED
 
 
 async def test_a_secret_that_comes_later_is_found_and_a_changed_one_is_read_when_the_group_changes(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.controller.directory.group_directory import Peer
+from brokergroup_operator.controller.directory.pods import Peer
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import StoredRecord
 from rocketmq_remoting.client import RemotingClient

@@ -41,7 +41,7 @@ async def known_group(store: Store, record: BrokerGroupRecord = RECORD) -> tuple
     plane = ControllerPlane(store=store, directory=directory, settings=settings)
     directory.find(KEY.name)
     stored = await store.commit(KEY, record, None)
-    await plane.load(KEY)
+    await group_of(plane).load()
     assert stored is not None
     assert store.reads == 1
     return plane, stored
@@ -53,7 +53,7 @@ async def test_a_record_that_the_watch_delivered_is_not_read_again() -> None:
     store.subscribe(plane.record_moved)
     after = await store.commit(KEY, replace(RECORD, sync_state_set_epoch=2), before)
     assert after is not None
-    await plane.load(KEY)
+    await group_of(plane).load()
     assert (record_of(plane).sync_state_set_epoch, store.reads) == (2, 1)
 
     # The watch is behind: a record read or written here since is newer and stays.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.controller.directory.group_directory import Peer
+from brokergroup_operator.controller.directory.pods import Peer
 from brokergroup_operator.controller.peers.broker_calls import live_minimum
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.controller.standalone import StandaloneSettings, run_standalone

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.controller.directory.kubernetes_binding import place_of
+from brokergroup_operator.controller.directory.pods import place_of
 from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.reconcile.see.observed import pod_is_ready
 from rocketmq_remoting.codes import RequestCode

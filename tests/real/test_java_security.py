@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.brokergroup import BrokerGroupSpec, SecuritySpec
+from brokergroup_operator.api.brokergroup import BrokerGroupSpec, SecuritySpec, Signature
 from brokergroup_operator.api.pod_fields import LocalReference
-from brokergroup_operator.controller.directory.group_directory import Credentials, FixedDirectory, SignaturePolicy
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import AdminCredentials, PlaneSettings, SecuritySettings
 from brokergroup_operator.observe.observer import Observer
@@ -23,7 +23,7 @@ from rocketmq_remoting.command import request
 from rocketmq_remoting.controller_protocol import SyncStateSetBody
 from rocketmq_remoting.errors import RemotingError
 from rocketmq_remoting.serialization import decode_properties
-from rocketmq_remoting.signature import sign_command
+from rocketmq_remoting.signature import Credentials, sign_command
 from rocketmq_remoting.tls import ClientCertificates, ClientTls, TlsFiles, TlsMode, TlsServerSettings
 from tests.real.parts import mqadmin_output
 from tests.security.certificates import make_authority, tls_flags
@@ -150,7 +150,7 @@ async def test_brokers_with_acl_hear_our_signed_requests_and_nobody_elses(
     answers = Answers()
     security = SecuritySettings(admin_credentials=AdminCredentials([ADMIN]), configuration_readable=True)
     name_server = rig.start_name_server()
-    group = {"signature": SignaturePolicy.REQUIRED, "credentials": GROUP, "open_groups": False}
+    group = {"signature": Signature.REQUIRED, "credentials": GROUP, "open_groups": False}
     async with plane_with(security, name_server=name_server.address, answers=answers, **group) as plane:
         for name in ("one", "two"):
             rig.start_broker(name, controllers=plane.address, **acl_of(GROUP))

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 
-from brokergroup_operator.controller.directory.group_directory import Credentials, FixedDirectory, SignaturePolicy
+from brokergroup_operator.api.brokergroup import Signature
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.settings import SecuritySettings
 from brokergroup_operator.controller.standalone import StandaloneSettings, run_standalone
 from brokergroup_operator.demo.routes import RouteServer
@@ -27,6 +28,7 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.controller_protocol import BrokerReplicasInfoBody, encode_broker_names
 from rocketmq_remoting.errors import RemotingConnectError, RemotingError
+from rocketmq_remoting.signature import Credentials
 from rocketmq_remoting.tls import ClientCertificates, ClientTls, TlsFiles, TlsMode, TlsServerSettings
 from tests.controller.conftest import QUICK
 from tests.replica.support import (
@@ -237,7 +239,7 @@ SIGNING: dict[str, Any] = {
     "innerClientAuthenticationCredentials": '{"accessKey":"group","secretKey":"planted-secret-of-the-group"}'
 }
 WRONG_KEY = {"innerClientAuthenticationCredentials": '{"accessKey":"group","secretKey":"another"}'}
-SIGNED_ONLY = FixedDirectory(credentials=GROUP, signature=SignaturePolicy.REQUIRED)
+SIGNED_ONLY = FixedDirectory(credentials=GROUP, signature=Signature.REQUIRED)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.controller.directory.group_directory import Peer
+from brokergroup_operator.controller.directory.pods import Peer
 from brokergroup_operator.controller.settings import SecuritySettings
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.records.serialize import record_to_json

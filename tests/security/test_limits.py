@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.controller.directory.group_directory import Credentials, Peer, SignaturePolicy
+from brokergroup_operator.api.brokergroup import Signature
+from brokergroup_operator.controller.directory.pods import Peer
 from brokergroup_operator.controller.settings import KNOWN_BYTES, UNTIL_KNOWN_BYTES, PlaneSettings, SecuritySettings
 from brokergroup_operator.controller.standalone import StandaloneSettings, _for_all_alike
 from brokergroup_operator.records.store import GroupKey
@@ -16,7 +17,7 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import MQ_VERSION_5_5_0, RemotingCommand, request
 from rocketmq_remoting.controller_protocol import encode_broker_names
 from rocketmq_remoting.errors import RemotingConnectError, RemotingConnectionLostError, RemotingError
-from rocketmq_remoting.signature import sign_command
+from rocketmq_remoting.signature import Credentials, sign_command
 from tests.support.fake_broker import CLUSTER, NAME, FakeGroup
 from tests.support.pods_directory import PodsDirectory
 
@@ -94,7 +95,7 @@ def test_the_controller_alone_treats_all_alike_unless_they_sign() -> None:
     assert alike.frame_limits.max_frame_bytes == KNOWN_BYTES
     assert alike.frame_limits.max_frame_bytes_until_known is None
     assert alike.max_unknown_connections is None
-    signing = StandaloneSettings(signature=SignaturePolicy.REQUIRED, broker_credentials=GROUP)
+    signing = StandaloneSettings(signature=Signature.REQUIRED, broker_credentials=GROUP)
     assert _for_all_alike(signing) == PlaneSettings()
 
 

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from brokergroup_operator.api.brokergroup import Signature
 from brokergroup_operator.controller.access.authorization import GUARDED
-from brokergroup_operator.controller.directory.group_directory import Credentials, FixedDirectory, Peer, SignaturePolicy
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory
+from brokergroup_operator.controller.directory.pods import Peer
 from brokergroup_operator.controller.peers.services import Planes
 from brokergroup_operator.controller.settings import AdminCredentials, PlaneSettings, SecuritySettings, open_client
 from rocketmq_remoting.client import RemotingClient
@@ -19,7 +21,7 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.controller_protocol import SyncStateSetBody
 from rocketmq_remoting.errors import RemotingError
-from rocketmq_remoting.signature import SignatureState, sign_command, verify
+from rocketmq_remoting.signature import Credentials, SignatureState, sign_command, verify
 from rocketmq_remoting.tls import ClientCertificates, ClientTls, TlsFiles, TlsMode, TlsServerSettings
 from tests.controller.world import KEY, STRICT
 from tests.security.certificates import Authority, make_authority
@@ -73,7 +75,7 @@ def asked(code: int, signed_as: Credentials | None, *, body: bytes | None = None
 
 
 async def outside_of(
-    start_plane: StartPlane, signature: SignaturePolicy, *, directory: PodsDirectory | None = None
+    start_plane: StartPlane, signature: Signature, *, directory: PodsDirectory | None = None
 ) -> Outside:
     plane = await start_plane(
         directory=directory
@@ -84,7 +86,7 @@ async def outside_of(
     return Outside(plane)
 
 
-@pytest.fixture(params=[SignaturePolicy.ACCEPTED, SignaturePolicy.REQUIRED])
+@pytest.fixture(params=[Signature.ACCEPTED, Signature.REQUIRED])
 async def outside(request: pytest.FixtureRequest, start_plane: StartPlane) -> AsyncIterator[Outside]:
     made = await outside_of(start_plane, request.param)
     yield made
@@ -155,10 +157,10 @@ async def test_designating_and_cleaning_need_the_administrators_key(outside: Out
 async def test_required_is_required_of_pods_too(start_plane: StartPlane) -> None:
     """No downgrade: neither the pod's own address nor a plain connection replaces the signature."""
     directory = PodsDirectory(
-        open_groups=False, signature=SignaturePolicy.REQUIRED, credentials=GROUP, heartbeat_timeout_seconds=60.0
+        open_groups=False, signature=Signature.REQUIRED, credentials=GROUP, heartbeat_timeout_seconds=60.0
     )
     directory.introduce("127.64.14.9", Peer(namespace="standalone", pod_name=f"{NAME}-1", group=KEY))
-    pod = await outside_of(start_plane, SignaturePolicy.REQUIRED, directory=directory)
+    pod = await outside_of(start_plane, Signature.REQUIRED, directory=directory)
     for code in (1012, 1003, 904, 1004):
         assert await pod.ask(code, None, brokerId=1) == REFUSED
     assert await pod.ask(1012, GROUP) == SUCCESS

@@ -5,11 +5,30 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from brokergroup_operator.controller.directory.group_directory import FixedDirectory, MemberGone
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory
+from brokergroup_operator.controller.directory.pods import PodIndex
 
 if TYPE_CHECKING:
-    from brokergroup_operator.controller.directory.group_directory import Peer
+    from brokergroup_operator.controller.directory.pods import Peer
     from brokergroup_operator.records.store import GroupKey
+
+
+class GivenPods(PodIndex):
+    """Pods that the test names, in place of events of the pod watch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.peers: dict[str, Peer] = {}
+        self.terminated: dict[tuple[GroupKey, str], str] = {}
+
+    def peer_at(self, host: str) -> Peer | None:
+        return self.peers.get(host)
+
+    def termination_at(self, key: GroupKey, address: str) -> str | None:
+        return self.terminated.get((key, address))
+
+    def hosts(self, key: GroupKey) -> dict[str, str]:
+        return {peer.pod_name: host for host, peer in self.peers.items() if peer.group == key}
 
 
 class PodsDirectory(FixedDirectory):
@@ -17,27 +36,13 @@ class PodsDirectory(FixedDirectory):
 
     def __init__(self, **wishes: Any) -> None:
         super().__init__(**wishes)
-        self._peers: dict[str, Peer] = {}
-        self._terminated: dict[tuple[GroupKey, int], tuple[str, str]] = {}
-        self._removed: dict[GroupKey, frozenset[str]] = {}
-
-    def known_peer(self, host: str) -> Peer | None:
-        return self._peers.get(host)
-
-    def is_terminated(self, key: GroupKey, broker_id: int, *, address: str) -> str | None:
-        ended_at, how = self._terminated.get((key, broker_id), ("", ""))
-        return how if ended_at == address else None
-
-    def pod_hosts(self, key: GroupKey) -> dict[str, str]:
-        return {peer.pod_name: host for host, peer in self._peers.items() if peer.group == key}
-
-    def removed_hosts(self, key: GroupKey) -> frozenset[str]:
-        return self._removed.get(key, frozenset())
+        self.pods: GivenPods = GivenPods()
 
     def report_leaving(self, key: GroupKey, *hosts: str, by_force: bool = False) -> None:
-        """Report which hosts' pods are being deleted."""
-        self._removed[key] = frozenset(hosts if by_force else ())
-        self._report_leaving(key, frozenset(hosts))
+        """Report which hosts' pods are being deleted, also before anything asked about the group."""
+        self.wish(leaving_hosts=frozenset(hosts), removed_hosts=frozenset(hosts if by_force else ()))
+        for callback in self.on_leaving:
+            callback(key)
 
     def wish(self, **changes: Any) -> None:
         """Change the spec of all groups: fields of every binding."""
@@ -48,11 +53,12 @@ class PodsDirectory(FixedDirectory):
 
     def introduce(self, host: str, peer: Peer) -> None:
         """Set which pod has this address."""
-        self._peers[host] = peer
+        self.pods.peers[host] = peer
 
     def report_terminated(
         self, key: GroupKey, broker_id: int, *, address: str, how: str = "container terminated"
     ) -> None:
         """Report that a member's process at this address is dead."""
-        self._terminated[key, broker_id] = (address, how)
-        self._report_gone(MemberGone(key=key, broker_id=broker_id, how=how))
+        self.pods.terminated[key, address] = how
+        for callback in self.on_gone:
+            callback(key, broker_id)

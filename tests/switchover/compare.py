@@ -1,6 +1,6 @@
 """Measures another checkout and this one alternately, in one run: how long a failover takes, and the gap of a switchover.
 
-    git worktree add ../before COMMIT && make -C ../before setup   # one that has the same version of the API
+    git worktree add ../before COMMIT && make -C ../before setup
     python -m tests.switchover.compare --before ../before               20 failovers and 20 switchovers of each
     python -m tests.switchover.compare --before ../before --runs 3
 
@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +78,8 @@ class House:
 
     folder: Path
     api: KubernetesApi
+    # The API's version of this checkout, by its quick start.
+    version: str
     group: WatchedGroup
     ledger: Ledger
     # The time at which each epoch first appeared in the record.
@@ -134,7 +136,7 @@ class House:
         target = next(one for one in self.group.sync_state_set if one != self.group.master_id)
         name, epoch, began = f"switchover-{next(self._numbers)}", self.group.master_epoch, time.time()
         operation = {
-            "apiVersion": "brokergroup.dev/v1beta1",
+            "apiVersion": f"{BROKER_GROUP_OPERATIONS.group}/{self.version}",
             "kind": "BrokerGroupOperation",
             "metadata": {"name": name, "namespace": NAMESPACE},
             "spec": {
@@ -143,7 +145,7 @@ class House:
                 "switchover": {"toBrokerId": target, "deadlineSeconds": int(MOVE_SECONDS)},
             },
         }
-        await self.api.create(BROKER_GROUP_OPERATIONS, operation)
+        await self.api.create(replace(BROKER_GROUP_OPERATIONS, version=self.version), operation)
         committed = await self.next_epoch_seen(epoch)
         await self.until("an acknowledgement", lambda: self.ledger.first_after(committed) is not None)
         await self.until_whole()
@@ -180,16 +182,17 @@ async def house(root: Path, folder: Path) -> AsyncIterator[House]:
             manifest = read_yaml(root / "examples" / "quickstart.yaml")
             manifest["metadata"]["namespace"] = NAMESPACE
             manifest["spec"]["nameServers"] = [name_server]
-            await _apply(api, manifest)
-            async with _under_load(api, folder, manifest["metadata"]["name"]) as running:
+            version = str(manifest["apiVersion"]).rpartition("/")[2]
+            await _apply(api, version, manifest)
+            async with _under_load(api, folder, version, manifest["metadata"]["name"]) as running:
                 yield running
 
 
-async def _apply(api: KubernetesApi, manifest: dict[str, Any]) -> None:
+async def _apply(api: KubernetesApi, version: str, manifest: dict[str, Any]) -> None:
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:
-            await api.apply(BROKER_GROUPS, manifest, field_manager="tests")
+            await api.apply(replace(BROKER_GROUPS, version=version), manifest, field_manager="tests")
         except ApiError:
             if time.monotonic() > deadline:
                 raise
@@ -199,16 +202,16 @@ async def _apply(api: KubernetesApi, manifest: dict[str, Any]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _under_load(api: KubernetesApi, folder: Path, name: str) -> AsyncIterator[House]:
+async def _under_load(api: KubernetesApi, folder: Path, version: str, name: str) -> AsyncIterator[House]:
     epochs: dict[int, float] = {}
 
     def changed(event: Any) -> None:
         epochs.setdefault(int(event.object.get("record", {}).get("masterEpoch", 0)), time.time())
 
-    groups = Reflector(api, BROKER_GROUPS, namespace=NAMESPACE, on_change=lambda _: None)
-    states = Reflector(api, BROKER_GROUP_STATES, namespace=NAMESPACE, on_change=changed)
+    groups = Reflector(api, replace(BROKER_GROUPS, version=version), namespace=NAMESPACE, on_change=lambda _: None)
+    states = Reflector(api, replace(BROKER_GROUP_STATES, version=version), namespace=NAMESPACE, on_change=changed)
     watched = WatchedGroup(NAMESPACE, name, groups.objects, states.objects)
-    running = House(folder, api, watched, Ledger(), epochs)
+    running = House(folder, api, version, watched, Ledger(), epochs)
     producer = DemoProducer(
         route=watched.master_address,
         broker_name=name,

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from brokergroup_operator.api.brokergroup import Signature
 from brokergroup_operator.cli.running import (
     DrainSeconds,
     LogOptions,
@@ -19,7 +20,6 @@ from brokergroup_operator.cli.running import (
     run_until_signalled,
 )
 from brokergroup_operator.cli.security_options import SecurityOptions, read_one
-from brokergroup_operator.controller.directory.group_directory import SignaturePolicy
 from brokergroup_operator.option_groups import with_option_groups
 
 
@@ -39,8 +39,8 @@ def controller(  # noqa: PLR0913 - one argument a flag
         typer.Option("--open-admin", help="Any caller may designate and clean, as at Java's controller"),
     ] = False,
     signature: Annotated[
-        SignaturePolicy, typer.Option("--signature", help="Of brokers' requests; Required needs --broker-credentials")
-    ] = SignaturePolicy.ACCEPTED,
+        Signature, typer.Option("--signature", help="Of brokers' requests; Required needs --broker-credentials")
+    ] = Signature.ACCEPTED,
     broker_credentials: Annotated[
         Path | None,
         typer.Option(
@@ -57,7 +57,7 @@ def controller(  # noqa: PLR0913 - one argument a flag
 
     configure_logging(log)
     secured = security.settings(open_admin=open_admin)
-    if signature is SignaturePolicy.REQUIRED and broker_credentials is None:
+    if signature is Signature.REQUIRED and broker_credentials is None:
         raise typer.BadParameter(
             "Required: expected --broker-credentials to check signatures with", param_hint="--signature"
         )

@@ -4,9 +4,7 @@ Every plane answers every request and says of itself that it leads (1005). Two t
 store's compare-and-set. A request is decoded, decided in its group's turn, committed and answered; 1004 and 1006 are answered
 from the copy of the record.
 
-A death is noticed by a closed connection, by silence, or by a terminated container, and handled in `change/failover.py`.
-`upkeep/keeper.py` repeats role changes that were not confirmed; `change/takeover.py` goes on with changes that no plane carries
-out. Events and a tick wake both.
+The way from a dead master to the next is in docs/concepts/architecture.md. Events and a tick wake each step of it.
 """
 
 from __future__ import annotations
@@ -36,9 +34,7 @@ from brokergroup_operator.controller.upkeep.recovery_watch import Canary, Recove
 from brokergroup_operator.controller.upkeep.silent_members import SilentMembers
 from brokergroup_operator.controller.wire.heartbeats import Heartbeats
 from brokergroup_operator.controller.wire.request_handler import RequestHandler
-from brokergroup_operator.observe.group_view import (
-    GroupSnapshot,
-)
+from brokergroup_operator.observe.group_view import GroupSnapshot
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.observe.timeline import Kind
 from brokergroup_operator.records.store import RecordStoreError
@@ -48,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from brokergroup_operator.controller.change.fencing import Fencer
-    from brokergroup_operator.controller.directory.group_directory import GroupDirectory, MemberGone
+    from brokergroup_operator.controller.directory.group_directory import GroupDirectory
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.records.store import GroupKey, RecordStore
 
@@ -136,8 +132,8 @@ class ControllerPlane(GroupVerbs):
             )
         self._stopping = False
         self._unsubscribe = self._store.subscribe(self.record_moved)
-        self._directory.subscribe_gone(self._member_gone)
-        self._directory.subscribe_leaving(self._members_leaving)
+        self._directory.on_gone.append(self._member_gone)
+        self._directory.on_leaving.append(self._members_leaving)
         await self._directory.start()
         await self._server.start(self._settings.listen_host, self._settings.listen_port)
         self._planes.own_address = self._settings.advertise_address or self.address
@@ -152,8 +148,7 @@ class ControllerPlane(GroupVerbs):
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
-        ended = (self._ticker, *(group.master_change for group in self._groups))
-        tasks = [task for task in ended if task is not None]
+        tasks = [task for task in (self._ticker, *(group.master_change for group in self._groups)) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -168,48 +163,16 @@ class ControllerPlane(GroupVerbs):
         await self._client.close()
         await self._directory.stop()
 
-    # ---- GroupView
+    # ---- GroupView, which says what each does
 
     def keys(self) -> list[GroupKey]:
-        """Return every group the plane has met."""
         return [group.key for group in self._groups]
 
     def snapshot(self, key: GroupKey) -> GroupSnapshot | None:
-        """Return the group as it is now."""
-        group = self._groups.get(key)
-        return self._snapshot(group) if group is not None else None
-
-    def subscribe(self, callback: Callable[[GroupKey], None]) -> Callable[[], None]:
-        """Call back at every change; the function returned ends it."""
-        self._callbacks.append(callback)
-        return lambda: self._callbacks.remove(callback)
-
-    async def load(self, key: GroupKey) -> GroupSnapshot | None:
-        """Return the snapshot, with the record read if it was not yet."""
         group = self._groups.get(key)
         if group is None:
             return None
-        await group.load()
-        return self._snapshot(group)
-
-    def record_moved(self, key: GroupKey, version: str | None) -> None:
-        """The store reports this version of the group's record: take it, or read it again later."""
-        group = self._groups.get(key)
-        if group is None:
-            return
-        group.store_answers()
-        try:
-            delivered = self._store.watched(key)
-        except RecordStoreError:  # the group's own read logs it
-            delivered = None
-        if delivered is None or not group.take_watched(delivered):
-            group.distrust_copy(version)
-
-    # ---- what wakes it
-
-    def _snapshot(self, group: Group) -> GroupSnapshot:
         now_seconds = asyncio.get_running_loop().time()
-        entries = group.table.entries()
         silences = {one: silence for one, silence in group.unheard.silences.items() if not group.is_live(one)}
         masters_silence = silences.pop(group.granted_master_id or 0, None)
         return GroupSnapshot(
@@ -232,9 +195,29 @@ class ControllerPlane(GroupVerbs):
             member_facts=group.binding.member_facts,
             member_configuration=dict(group.configuration.said),
             heartbeat_age_seconds={
-                broker_id: max(0.0, now_seconds - entry.last_seen_seconds) for broker_id, entry in entries.items()
+                broker_id: max(0.0, now_seconds - entry.last_seen_seconds)
+                for broker_id, entry in group.table.entries().items()
             },
         )
+
+    def subscribe(self, callback: Callable[[GroupKey], None]) -> Callable[[], None]:
+        self._callbacks.append(callback)
+        return lambda: self._callbacks.remove(callback)
+
+    # ---- what wakes it
+
+    def record_moved(self, key: GroupKey, version: str | None) -> None:
+        """The store reports this version of the group's record: take it, or read it again later."""
+        group = self._groups.get(key)
+        if group is None:
+            return
+        group.store_answers()
+        try:
+            delivered = self._store.watched(key)
+        except RecordStoreError:  # the group's own read logs it
+            delivered = None
+        if delivered is None or not group.take_watched(delivered):
+            group.distrust_copy(version)
 
     def _changed(self, group: Group) -> None:
         for callback in list(self._callbacks):
@@ -257,16 +240,15 @@ class ControllerPlane(GroupVerbs):
         if not self._stopping:
             self._failover.look_at(group)
 
-    def _member_gone(self, gone: MemberGone) -> None:
-        group = self._groups.get(gone.key)
+    def _member_gone(self, key: GroupKey, broker_id: int) -> None:
+        group = self._groups.get(key)
         if group is not None and not self._stopping:
-            group.pods.died(gone.broker_id)
+            group.members.died(broker_id)
             self._failover.look_at(group)
 
     def _members_leaving(self, key: GroupKey) -> None:
         group = self._groups.get(key)
         if group is not None and not self._stopping:
-            group.pods.take(self._directory, key)
             group.changed()
             self._drain.look_at(group)
 

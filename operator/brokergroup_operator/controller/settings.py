@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 from rocketmq_remoting.address import heard_address
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codec import FrameLimits
-from rocketmq_remoting.serialization import encode_properties
 from rocketmq_remoting.server import RemotingServer
 from rocketmq_remoting.signature import Credentials
-from rocketmq_remoting.tls import ClientCertificates, ClientTls, TlsFiles, TlsMode
+from rocketmq_remoting.tls import ClientCertificates, ClientTls, TlsMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -221,69 +220,49 @@ class PlaneSettings:
     # A move that failed is tried again after this.
     drain_again_seconds: float = 1.0
 
-
-def configuration_text(settings: PlaneSettings, *, advertise_address: str) -> bytes:
-    """Return what 1010 answers: sorted `key=value` lines, which mqadmin reads as Java properties."""
-    return encode_properties(effective_configuration(settings, advertise_address=advertise_address))
+    def peers_and_own_index(self, own_address: str) -> tuple[tuple[str, ...], int]:
+        """Return all planes as 1005 and 1010 list them, and the place of the one at this address."""
+        peers = self.peer_addresses or (own_address,)
+        return peers, peers.index(own_address) if own_address in peers else 0
 
 
 def effective_configuration(settings: PlaneSettings, *, advertise_address: str) -> dict[str, str]:
-    """Return the settings in effect: Java's keys, then ours with `brokergroup.`. Of credentials only whether there are any."""
-    peers = settings.peer_addresses or (advertise_address,)
-    own = peers.index(advertise_address) if advertise_address in peers else 0
-    java = {
+    """Return what 1010 shows: Java's keys, then ours with `brokergroup.`. Of credentials only whether there are any."""
+    security, tls = settings.security, settings.security.tls
+    wanted = tls.client_certificates if tls is not None else ClientCertificates.NONE
+    peers, own = settings.peers_and_own_index(advertise_address)
+    heard = heard_address(advertise_address)
+    shown: dict[str, str | int | bool] = {
         "bindAddress": settings.listen_host,
-        "listenPort": _port_of(advertise_address, settings.listen_port),
+        "listenPort": heard.port if heard is not None else settings.listen_port,
         "controllerType": "Kubernetes",
         "controllerDLegerGroup": settings.controller_group,
         "controllerDLegerPeers": ";".join(f"n{index}-{peer}" for index, peer in enumerate(peers)),
         "controllerDLegerSelfId": f"n{own}",
         "scanNotActiveBrokerInterval": _milliseconds(settings.tick_seconds),
         "scanInactiveMasterInterval": _milliseconds(settings.tick_seconds),
-        "notifyBrokerRoleChanged": "true",
-        "isProcessReadEvent": "true",
-        "enableShutdownGracefully": "true",
-        "serverChannelMaxIdleTimeSeconds": "120",
-    }
-    return java | _security(settings) | _timing(settings)
-
-
-def _security(settings: PlaneSettings) -> dict[str, str]:
-    security = settings.security
-    tls = security.tls
-    wanted = tls.client_certificates if tls is not None else ClientCertificates.NONE
-    return {
+        "notifyBrokerRoleChanged": True,
+        "isProcessReadEvent": True,
+        "enableShutdownGracefully": True,
+        "serverChannelMaxIdleTimeSeconds": 120,
         "tls.server.mode": (tls.mode if tls is not None else TlsMode.DISABLED).value,
         "tls.server.need.client.auth": "require" if wanted is ClientCertificates.REQUIRED else wanted.value,
-        "tls.enable": _truth(security.broker_tls is not None),
-        "brokergroup.openAdmin": _truth(security.open_admin),
-        "brokergroup.adminAccessKeys": _truth(security.admin_credentials is not None),
-        "brokergroup.brokersWithoutPods": _truth(security.brokers_without_pods),
-        "brokergroup.maxFrameBytes": str(security.frame_limits.max_frame_bytes),
-    }
-
-
-def _timing(settings: PlaneSettings) -> dict[str, str]:
-    return {
+        "tls.enable": security.broker_tls is not None,
+        "brokergroup.openAdmin": security.open_admin,
+        "brokergroup.adminAccessKeys": security.admin_credentials is not None,
+        "brokergroup.brokersWithoutPods": security.brokers_without_pods,
+        "brokergroup.maxFrameBytes": security.frame_limits.max_frame_bytes,
         "brokergroup.answerDeadlineMilliseconds": _milliseconds(settings.answer_deadline_seconds),
         "brokergroup.recordDeadlineMilliseconds": _milliseconds(settings.record_deadline_seconds),
         "brokergroup.heartbeatTimeoutMilliseconds": _milliseconds(settings.heartbeat_timeout_seconds),
         "brokergroup.reconnectGraceMilliseconds": _milliseconds(settings.reconnect_grace_seconds),
         "brokergroup.switchoverDeadlineMilliseconds": _milliseconds(settings.switchover_deadline_seconds),
     }
+    return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in shown.items()}
 
 
-def _port_of(address: str, otherwise: int) -> str:
-    found = heard_address(address)
-    return str(found.port if found is not None else otherwise)
-
-
-def _milliseconds(seconds: float) -> str:
-    return str(round(seconds * 1000))
-
-
-def _truth(value: bool) -> str:
-    return "true" if value else "false"
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)
 
 
 class AdminCredentialsError(ValueError):
@@ -291,7 +270,7 @@ class AdminCredentialsError(ValueError):
 
 
 class AdminCredentials:
-    """The access keys of administrators, from a file that is read again when it changes.
+    """The access keys of administrators, from a file that is read again, so that a change of it counts within 2 s.
 
     The file is a folder with `accessKey` and `secretKey` (a mounted Secret), or JSON of one such pair or a list of them.
     mqadmin signs as one of them if its `conf/tools.yml` says so.
@@ -300,27 +279,25 @@ class AdminCredentials:
     def __init__(self, credentials: Iterable[Credentials] = (), *, path: Path | None = None) -> None:
         self._path = path
         self._by_key = {one.access_key: one for one in (credentials if path is None else read_credentials(path))}
-        self._seen = _state_of(path)
-        self._checked_seconds = time.monotonic()
+        self._read_seconds = time.monotonic()
+        self._is_broken = False
 
     def get(self, access_key: str) -> Credentials | None:
         """Return the administrator's credentials of this access key."""
-        self._refresh()
+        now_seconds = time.monotonic()
+        if self._path is not None and now_seconds - self._read_seconds >= CHECK_SECONDS:
+            self._read_seconds = now_seconds
+            self._read_again(self._path)
         return self._by_key.get(access_key)
 
-    def _refresh(self) -> None:
-        now_seconds = time.monotonic()
-        if self._path is None or now_seconds - self._checked_seconds < CHECK_SECONDS:
-            return
-        self._checked_seconds = now_seconds
-        seen = _state_of(self._path)
-        if seen == self._seen:
-            return
-        self._seen = seen
+    def _read_again(self, path: Path) -> None:
         try:
-            self._by_key = {one.access_key: one for one in read_credentials(self._path)}
+            self._by_key = {one.access_key: one for one in read_credentials(path)}
+            self._is_broken = False
         except AdminCredentialsError as error:
-            logger.error("the old administrators stay in force: %s", error)  # noqa: TRY400 - the cause may quote the file
+            if not self._is_broken:
+                logger.error("the old administrators stay in force: %s", error)  # noqa: TRY400 - the cause may quote the file
+            self._is_broken = True
 
 
 def read_credentials(path: Path) -> tuple[Credentials, ...]:
@@ -343,17 +320,6 @@ def _credentials(pair: dict[str, str]) -> Credentials:
     return Credentials(access_key=pair["accessKey"], secret_key=pair["secretKey"])
 
 
-def _state_of(path: Path | None) -> tuple[tuple[int, int, int], ...] | None:
-    if path is None:
-        return None
-    try:
-        paths = [path / "accessKey", path / "secretKey"] if path.is_dir() else [path]
-        states = [one.stat() for one in paths]
-    except OSError:
-        return None
-    return tuple((state.st_ino, state.st_size, state.st_mtime_ns) for state in states)
-
-
 def open_server(handler: RemotingHandler, security: SecuritySettings) -> RemotingServer:
     """Return the plane's server, not listening yet. Raise `TlsConfigurationError` if its TLS files cannot be used."""
     return RemotingServer(
@@ -373,8 +339,7 @@ def open_client(
     TLS is chosen by address: brokers may enforce it while NameServers have none; the other planes speak what this one demands.
     """
     served = security.tls
-    enforced = served is not None and served.mode is TlsMode.ENFORCING
-    to_planes = _client_tls(served.files if served is not None and enforced else None)
+    to_planes = _client_tls(served.files if served is not None and served.mode is TlsMode.ENFORCING else None)
     to_brokers, to_name_servers = _client_tls(security.broker_tls), _client_tls(security.name_server_tls)
 
     def tls_for(address: str) -> ClientTls | None:

@@ -10,7 +10,8 @@ import contextlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.controller.directory.group_directory import Credentials, FixedDirectory, SignaturePolicy
+from brokergroup_operator.api.brokergroup import Signature
+from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import KNOWN_BYTES, NEW_NAMES_PER_HOST, PlaneSettings
 from brokergroup_operator.observe.incidents import IncidentLog
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import asyncio
     from pathlib import Path
 
-    from brokergroup_operator.records.store import RecordStore
+    from rocketmq_remoting.signature import Credentials
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,19 +40,14 @@ class StandaloneSettings:
     heartbeat_timeout_seconds: float | None = None
     metrics_listen: tuple[str, int] | None = None
     incident_log: Path | None = None
-    signature: SignaturePolicy = SignaturePolicy.ACCEPTED
+    signature: Signature = Signature.ACCEPTED
     broker_credentials: Credentials | None = None
 
 
-def open_store(text: str) -> RecordStore:
-    """The store of this name (``records/stores.py``). ``RecordStoreError`` when another process holds the folder."""
-    return open_record_store(text)
-
-
 async def run_standalone(settings: StandaloneSettings, stop: asyncio.Event) -> None:
-    """Serve until ``stop`` is set. OSError when an address cannot be bound."""
+    """Serve until `stop` is set. `OSError` if an address cannot be bound, `RecordStoreError` if another process has the folder."""
     async with contextlib.AsyncExitStack() as stack:
-        store = open_store(settings.store)
+        store = open_record_store(settings.store)
         stack.push_async_callback(store.close)
         plane_settings = settings.plane
         listens_at = join_address(plane_settings.listen_host, plane_settings.listen_port)
@@ -84,7 +80,7 @@ async def run_standalone(settings: StandaloneSettings, stop: asyncio.Event) -> N
 
 def _for_all_alike(settings: StandaloneSettings) -> PlaneSettings:
     """Without signatures no caller is known, so the limits of unknown callers would be everyone's: lift them."""
-    if settings.signature is SignaturePolicy.REQUIRED:
+    if settings.signature is Signature.REQUIRED:
         return settings.plane
     security = replace(
         settings.plane.security,

@@ -1,32 +1,23 @@
-"""Which caller may send which request about which group. Pure.
+"""Which caller may send which request about which group (docs/concepts/security.md). The rules, most particular first:
 
-A caller is known by the pod at its address, by the access key of its signature, or by the names in its certificate
-(docs/concepts/security.md). The rules, most particular first:
-
-* No caller configures the controller over the wire (1009): the two worst RocketMQ vulnerabilities came that way
- . Reading its configuration (1010) is opened by a setting.
+* No caller configures the controller over the wire (1009): the two worst RocketMQ vulnerabilities came that way. Reading its
+  configuration (1010) is opened by a setting.
 * Replacing a living master (1002 with designateElect) and cleaning (1011) need an administrator.
 * A broker speaks for itself. If the record keeps a member's id for a pod, only that pod may speak for the member; where no pod has
   the caller's address (NAT, host network), the group's own key or certificate counts. A member without a pod is spoken for by the
   group's pods, by the group's key or certificate, and by any caller if the group or the settings are open.
 * Reading the master (1004, 1005, 1006) is open.
-
-Who sends it: its signature, certificate and pod (`identify`). A wrong signature is refused whatever else is known of the caller,
-unless the policy is Disabled (`test_a_wrong_signature_is_refused_whatever_else_is_known`). An unknown key is wrong if the group
-has a key of its own; else it says nothing, because brokers with credentials sign all that they send.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
-from brokergroup_operator.controller.directory.group_directory import SignaturePolicy
+from brokergroup_operator.api.brokergroup import Signature
 from brokergroup_operator.controller.directory.places import advertises
 from controller_core.step import step
 from rocketmq_remoting.address import host_of
@@ -36,7 +27,8 @@ from rocketmq_remoting.signature import ACCESS_KEY, SIGNATURE, SignatureState, v
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from brokergroup_operator.controller.directory.group_directory import GroupBinding, Peer
+    from brokergroup_operator.controller.directory.group_directory import GroupBinding
+    from brokergroup_operator.controller.directory.pods import Peer
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.settings import SecuritySettings
     from brokergroup_operator.records.store import GroupKey
@@ -61,31 +53,23 @@ LINES_PER_WINDOW = 10
 
 log = structlog.get_logger(__name__)
 
-
-class Access(Enum):
-    """What kind of right a request needs."""
-
-    READ = "read"
-    SPEAK = "speak as a broker"
-    ADMINISTER = "administer"
-    READ_CONFIGURATION = "read the configuration"
-    CONFIGURE = "configure"
-
-
-_ACCESS_OF_CODE = {
-    RequestCode.CONTROLLER_GET_REPLICA_INFO: Access.READ,
-    RequestCode.CONTROLLER_GET_METADATA_INFO: Access.READ,
-    RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: Access.READ,
-    RequestCode.BROKER_HEARTBEAT: Access.SPEAK,
-    RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: Access.SPEAK,
-    RequestCode.CONTROLLER_ELECT_MASTER: Access.SPEAK,
-    RequestCode.CONTROLLER_REGISTER_BROKER: Access.SPEAK,
-    RequestCode.CONTROLLER_GET_NEXT_BROKER_ID: Access.SPEAK,
-    RequestCode.CONTROLLER_APPLY_BROKER_ID: Access.SPEAK,
-    RequestCode.CLEAN_BROKER_DATA: Access.ADMINISTER,
-    RequestCode.GET_CONTROLLER_CONFIG: Access.READ_CONFIGURATION,
-    RequestCode.UPDATE_CONTROLLER_CONFIG: Access.CONFIGURE,
-}
+_READING = frozenset(
+    {
+        RequestCode.CONTROLLER_GET_REPLICA_INFO,
+        RequestCode.CONTROLLER_GET_METADATA_INFO,
+        RequestCode.CONTROLLER_GET_SYNC_STATE_DATA,
+    }
+)
+_SPEAKING = frozenset(
+    {
+        RequestCode.BROKER_HEARTBEAT,
+        RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
+        RequestCode.CONTROLLER_ELECT_MASTER,
+        RequestCode.CONTROLLER_REGISTER_BROKER,
+        RequestCode.CONTROLLER_GET_NEXT_BROKER_ID,
+        RequestCode.CONTROLLER_APPLY_BROKER_ID,
+    }
+)
 
 
 class Caller(NamedTuple):
@@ -121,84 +105,55 @@ class Subject(NamedTuple):
     designate: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Whether the request may go on; if not, why, in words that the caller may read."""
-
-    allowed: bool
-    reason: str = ""
-
-
-ALLOWED = Verdict(allowed=True)
-
-
 class NotPermittedError(Exception):
     """The request is refused with code 16; the message is its remark."""
 
 
-def authorize(caller: Caller, code: int, subject: Subject, settings: SecuritySettings) -> Verdict:
-    """Return whether this caller may send this request about this subject."""
-    access = _ACCESS_OF_CODE.get(RequestCode(code)) if code in _KNOWN else None
-    if access is None:
-        return Verdict(allowed=False, reason=f"request type {code} is not the controller's")
-    if access is Access.CONFIGURE:
-        return Verdict(allowed=False, reason="the controller is configured by its own settings only")
-    if access is Access.READ_CONFIGURATION:
-        return ALLOWED if settings.configuration_readable else Verdict(allowed=False, reason="not opened for reading")
+def authorize(caller: Caller, code: int, subject: Subject, settings: SecuritySettings) -> None:
+    """Raise `NotPermittedError` if this caller may not send this request about this subject."""
+    cleans = code == RequestCode.CLEAN_BROKER_DATA
+    if code == RequestCode.UPDATE_CONTROLLER_CONFIG:
+        raise NotPermittedError("the controller is configured by its own settings only")
+    if code == RequestCode.GET_CONTROLLER_CONFIG:
+        if not settings.configuration_readable:
+            raise NotPermittedError("not opened for reading")
+        return
+    if not cleans and code not in _READING and code not in _SPEAKING:
+        raise NotPermittedError(f"request type {code} is not the controller's")
     if not _signed_enough(caller, code, subject.binding):
         name = subject.binding.broker_name if subject.binding is not None else ""
-        return Verdict(allowed=False, reason=f"requests about {name} must be signed with its access key")
-    if access is Access.ADMINISTER or subject.designate:
-        return _administer(caller, settings)
-    return ALLOWED if access is Access.READ else _speak(caller, subject, settings)
-
-
-_KNOWN = frozenset(int(code) for code in _ACCESS_OF_CODE)
+        raise NotPermittedError(f"requests about {name} must be signed with its access key")
+    if cleans or subject.designate:
+        if not (caller.admin or settings.open_admin):
+            raise NotPermittedError(f"{caller} is no administrator: an admin access key or certificate is needed")
+    elif code in _SPEAKING and subject.binding is not None:  # without a group the answer says that there is none
+        _check_speaks_for(subject.binding, caller, subject, settings)
 
 
 def _signed_enough(caller: Caller, code: int, binding: GroupBinding | None) -> bool:
     """Whether the request is signed as the group demands. 1006 is only read, and about many groups: it needs no signature."""
-    if binding is None or binding.signature is not SignaturePolicy.REQUIRED:
+    if binding is None or binding.signature is not Signature.REQUIRED:
         return True
-    if code == RequestCode.CONTROLLER_GET_SYNC_STATE_DATA:
-        return True
-    return caller.admin or _has_key_of(caller, binding)
+    return code == RequestCode.CONTROLLER_GET_SYNC_STATE_DATA or caller.admin or _has_key_of(caller, binding)
 
 
-def _administer(caller: Caller, settings: SecuritySettings) -> Verdict:
-    if caller.admin or settings.open_admin:
-        return ALLOWED
-    return Verdict(allowed=False, reason=f"{caller} is no administrator: an admin access key or certificate is needed")
-
-
-def _speak(caller: Caller, subject: Subject, settings: SecuritySettings) -> Verdict:
-    binding = subject.binding
-    if binding is None:
-        return ALLOWED  # there is nothing to speak for: the answer says so
-    peer_group = caller.peer.group if caller.peer is not None else None
-    if peer_group is not None and peer_group != binding.key:
-        holds = f", which has brokerName {binding.broker_name!r}"
-        return Verdict(allowed=False, reason=f"{caller} does not speak for group {binding.key}{holds}")
-    if subject.pod:
-        return _speak_for_pod(caller, subject, binding)
-    if peer_group is not None or _has_identity_of(caller, binding) or binding.open or settings.brokers_without_pods:
-        return ALLOWED
-    return Verdict(allowed=False, reason=f"{caller} does not speak for group {binding.key}")
-
-
-def _speak_for_pod(caller: Caller, subject: Subject, binding: GroupBinding) -> Verdict:
-    own = (binding.key.namespace, subject.pod)
+def _check_speaks_for(binding: GroupBinding, caller: Caller, subject: Subject, settings: SecuritySettings) -> None:
     peer = caller.peer
-    is_itself = peer is not None and (peer.namespace, peer.pod_name) == own
-    if is_itself or (peer is None and _has_identity_of(caller, binding)):
-        return ALLOWED
-    return Verdict(
-        allowed=False, reason=f"{caller} does not speak for broker {subject.broker_id} of group {binding.key}"
-    )
+    is_of_group = peer is not None and peer.group == binding.key
+    if peer is not None and peer.group is not None and not is_of_group:
+        holds = f", which has brokerName {binding.broker_name!r}"
+        raise NotPermittedError(f"{caller} does not speak for group {binding.key}{holds}")
+    if subject.pod:
+        is_itself = peer is not None and (peer.namespace, peer.pod_name) == (binding.key.namespace, subject.pod)
+        if is_itself or (peer is None and _has_identity_of(caller, binding)):
+            return
+        raise NotPermittedError(f"{caller} does not speak for broker {subject.broker_id} of group {binding.key}")
+    if not (is_of_group or _has_identity_of(caller, binding) or binding.open or settings.brokers_without_pods):
+        raise NotPermittedError(f"{caller} does not speak for group {binding.key}")
 
 
 def _has_identity_of(caller: Caller, binding: GroupBinding) -> bool:
-    return _has_key_of(caller, binding) or certificate_name_of(binding) in caller.certificate_names
+    return _has_key_of(caller, binding) or f"{binding.key.name}.{binding.key.namespace}" in caller.certificate_names
 
 
 def _has_key_of(caller: Caller, binding: GroupBinding) -> bool:
@@ -207,11 +162,6 @@ def _has_key_of(caller: Caller, binding: GroupBinding) -> bool:
         and binding.credentials is not None
         and caller.access_key == binding.credentials.access_key
     )
-
-
-def certificate_name_of(binding: GroupBinding) -> str:
-    """Return the name that a certificate of the group's brokers has."""
-    return f"{binding.key.name}.{binding.key.namespace}"
 
 
 def pod_of(group: Group, broker_id: int | None) -> str:
@@ -238,11 +188,11 @@ def refuse_to_forget_pods(group: Group, wanted: Request) -> None:
     if record is None:
         return
     after = step(record, wanted, group.live(), group.binding.settings).record
-    forgotten = [one for one in record.replicas if after is None or after.claimed_replica(one) is None]
     needed = sorted(
         one
-        for one in forgotten
+        for one in record.replicas
         if record.claimed_replica(one) is not None
+        and (after is None or after.claimed_replica(one) is None)
         and pod_of(group, one)
         and (group.is_live(one) or one in record.seats)
     )
@@ -261,9 +211,10 @@ def identify(
     settings: SecuritySettings,
     replays: ReplayGuard,
 ) -> Caller:
-    """Return the caller.
+    """Return the caller, by its pod, access key and certificate. A proven key makes the connection a known one.
 
-    Raise `NotPermittedError` for a wrong signature or a replay. A proven key makes the connection a known one.
+    Raise `NotPermittedError` for a replay, and for a wrong signature whatever else is known of the caller, unless the policy is
+    Disabled (`test_a_wrong_signature_is_refused_whatever_else_is_known`).
     """
     access_key, admin = _proven_key(request, binding, settings)
     if access_key is not None:
@@ -286,7 +237,7 @@ def _proven_key(
     """Return the access key whose signature is right, if any, and whether it is an administrator's."""
     ext_fields = request.ext_fields or {}
     given = ext_fields.get(ACCESS_KEY)
-    strict = binding is None or binding.signature is not SignaturePolicy.DISABLED
+    strict = binding is None or binding.signature is not Signature.DISABLED
     if given is None:
         if SIGNATURE in ext_fields and strict:
             raise NotPermittedError("a Signature without an AccessKey")
@@ -300,6 +251,7 @@ def _proven_key(
             return given, is_admin
         if strict:
             raise NotPermittedError(f"the signature is wrong for access key {_short(given)}")
+    # Without a key of the group another one says nothing: brokers with credentials sign all that they send.
     if own is not None:
         raise NotPermittedError(f"access key {_short(given)} is not this group's")
     return None, False

@@ -271,7 +271,8 @@ class Executor(Part):
         group = course.group
         match effect:
             case effects.Probe():
-                course.acting = await self._acting(record, effect.broker_ids)
+                addresses = {one: record.address_of(one) for one in sorted(effect.broker_ids)}
+                course.acting = frozenset(await self._calls.masters(addresses))
                 return True
             case effects.Unregister():
                 return await self._unregister(group, record, effect.broker_id)
@@ -347,14 +348,6 @@ class Executor(Part):
         for server, error in failed.items():
             log.warning("not unregistered", group=str(group.key), name_server=server, error=str(error))
         return not failed
-
-    async def _acting(self, record: BrokerGroupRecord, broker_ids: frozenset[int]) -> frozenset[int]:
-        """907, side by side."""
-        members = sorted(broker_ids)
-        found = await asyncio.gather(*(self._calls.ha_status_if_any(record.address_of(one)) for one in members))
-        return frozenset(
-            one for one, status in zip(members, found, strict=True) if status is not None and status.master
-        )
 
     async def _prove(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> bool:
         status = await self._calls.ha_status_if_any(record.address_of(broker_id))

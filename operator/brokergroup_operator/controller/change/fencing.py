@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import structlog
 
 from brokergroup_operator.api import names
-from brokergroup_operator.controller.directory.kubernetes_binding import has_ip_of, pod_ip
+from brokergroup_operator.controller.directory.pods import has_ip_of, pod_ip
 from brokergroup_operator.controller.peers.services import BackgroundTasks
 from brokergroup_operator.fence import datagrams
 from brokergroup_operator.kube.client import PatchType

@@ -158,7 +158,7 @@ class MasterWatch(Part):
         self._ask_the_silent(group, record, master, entry)
         # A terminated container whose connection still stands: believed once heartbeats are missing too.
         silent_for_seconds = now_seconds - entry.last_seen_seconds
-        if master in group.pods.reported_dead and silent_for_seconds > self._settings.pause_threshold_seconds:
+        if master in group.members.reported_dead and silent_for_seconds > self._settings.pause_threshold_seconds:
             return Suspicion.REPORTED
         return None
 
@@ -307,7 +307,7 @@ class MasterWatch(Part):
         Of a master not heard here only the known address can be asked for.
         """
         own = process_address(group.binding, address, group.addresses.channel_hosts.get(master))
-        return self._directory.is_terminated(group.key, master, address=own or address)
+        return self._directory.pods.termination_at(group.key, own or address)
 
     def _ask_the_silent(self, group: Group, record: BrokerGroupRecord, master: int, entry: HeartbeatEntry) -> None:
         """Ask a silent master shortly before its deadline, once for each silence."""
@@ -322,7 +322,7 @@ class MasterWatch(Part):
 
     async def _answers_as_master(self, case: _Case) -> bool:
         """Whether a master that was not heard here answers as master: it may heartbeat to another address of this installation."""
-        owner = self._directory.known_peer(host_of(case.address))
+        owner = self._directory.pods.peer_at(host_of(case.address))
         own_pod = case.record.replicas[case.master].reserved_for or names.pod_name(case.group.key.name, case.master)
         if owner is not None and (owner.group, owner.pod_name) != (case.group.key, own_pod):
             return False  # the address changed hands (safety rule 8)

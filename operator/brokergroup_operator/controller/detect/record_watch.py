@@ -308,10 +308,8 @@ class Recovery(Part):
 
     async def _ask(self, group: Group) -> tuple[int, ...]:
         """907 to every living member, side by side; one that does not answer by its deadline does not act as master."""
-        live, addresses = group.live(), _addresses(group)
-        found = await asyncio.gather(*(self._calls.ha_status_if_any(address) for address in addresses.values()))
-        answers = zip(addresses, found, strict=True)
-        links = {one: len(status.ha_connection_info) for one, status in answers if status is not None and status.master}
+        live, found = group.live(), await self._calls.masters(_addresses(group))
+        links = {one: len(status.ha_connection_info) for one, status in found.items()}
         return tuple(sorted(links, key=lambda one: _weight(live.get(one), links[one], one)))
 
 

@@ -11,27 +11,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from brokergroup_operator.api.brokergroup import Signature
 from brokergroup_operator.api.failover_fields import FailoverSpec
+from brokergroup_operator.controller.directory.pods import Peer, PodIndex, PodPlace
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
-from rocketmq_remoting.signature import Credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = [
-    "Credentials",
-    "FixedDirectory",
-    "GroupBinding",
-    "GroupDirectory",
-    "MemberGone",
-    "Peer",
-    "PodPlace",
-    "SignaturePolicy",
-]
+    from rocketmq_remoting.signature import Credentials
 
 # As of a BrokerGroup that does not say it.
 DEFAULT_FENCE_TIMEOUT_SECONDS = FailoverSpec().times.fence_milliseconds / 1000
@@ -39,25 +30,6 @@ LONGEST_NAME = 255
 MOST_GROUPS = 10_000
 # Of names that no broker has registered under: there is nothing to lose of the one that was not heard for longest.
 MOST_UNREGISTERED = 1_000
-
-
-class SignaturePolicy(Enum):
-    """What a group's controller requests must carry."""
-
-    DISABLED = "Disabled"
-    """Signatures are not checked: a caller is known by its pod's address, or not at all."""
-    ACCEPTED = "Accepted"
-    """A right signature makes the caller known; a wrong one is refused; without one the address decides."""
-    REQUIRED = "Required"
-    """Only signed requests are accepted, heartbeats included."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodPlace:
-    """Where a pod is, and by which address (host:port) its broker is known."""
-
-    ip: str
-    address: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +55,11 @@ class GroupBinding:
     deleting: bool = False
     # Only hibernated: it will be woken.
     hibernated: bool = False
-    signature: SignaturePolicy = SignaturePolicy.ACCEPTED
-    # The key with which the group's brokers sign (innerClientAuthenticationCredentials), and this plane its requests to them.
+    signature: Signature = Signature.ACCEPTED
+    # The key with which the group's brokers sign (innerClientAuthenticationCredentials), and this plane its requests to them; and
+    # the name of its Secret.
     credentials: Credentials | None = None
+    credentials_secret: str | None = None
     # Any caller that reaches the port may speak for brokers that are no pods: RocketMQ's own way, for the standalone controller.
     open: bool = False
     # Where brokers serve their log; None: at the port above their own.
@@ -97,6 +71,10 @@ class GroupBinding:
     places: Mapping[str, PodPlace] = field(default_factory=dict)
     # Of these, the ones that were removed by force: their brokers may run on (`places.own_address`).
     removed_places: Mapping[str, PodPlace] = field(default_factory=dict)
+    # Where pods are that are being deleted and whose processes still have time: a host; or host and port, where a pod is known by
+    # an address that is not its own. And of these, the own addresses of pods that were removed by force: a second or two.
+    leaving_hosts: frozenset[str] = frozenset()
+    removed_hosts: frozenset[str] = frozenset()
     # The disks of its brokers go with their pods.
     ephemeral: bool = False
     # Whether a message a second is sent to it (``upkeep/recovery_watch.py``).
@@ -113,36 +91,19 @@ class GroupBinding:
         return max((self.heartbeat_timeout_seconds or 0.0) + self.fence_timeout_seconds, self.told_fence_seconds)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
-    """A pod that speaks from an address."""
-
-    namespace: str
-    pod_name: str
-    group: GroupKey | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberGone:
-    """The container of a member was reported terminated, or its pod is gone."""
-
-    key: GroupKey
-    broker_id: int
-    how: str
-
-
 class GroupDirectory(ABC):
-    """Which group a name means, and which pod an address. `revision` counts the changes of `bindings`.
-
-    Where brokers are no pods, no address has one.
-    """
+    """Which group a name means, and which pod an address. `revision` counts the changes of `bindings`."""
 
     def __init__(self) -> None:
         self.revision = 0
-        self._gone_callbacks: list[Callable[[MemberGone], None]] = []
-        self._leaving: dict[GroupKey, frozenset[str]] = {}
-        self._leaving_callbacks: list[Callable[[GroupKey], None]] = []
-        self._given_way_callbacks: list[Callable[[GroupKey], None]] = []
+        # Empty where brokers are no pods.
+        self.pods = PodIndex()
+        self._known_by: dict[str, set[tuple[GroupKey, str]]] = {}
+        # Called when a member's process is reported dead; when `leaving_hosts` or `removed_hosts` of a group have changed; and at
+        # once when a name that no broker has registered under was dropped for others.
+        self.on_gone: list[Callable[[GroupKey, int], None]] = []
+        self.on_leaving: list[Callable[[GroupKey], None]] = []
+        self.on_given_way: list[Callable[[GroupKey], None]] = []
 
     async def start(self) -> None:  # noqa: B027 - there may be nothing to learn
         """Begin to learn; return when the first picture is complete."""
@@ -170,57 +131,13 @@ class GroupDirectory(ABC):
     def registered(self, binding: GroupBinding) -> None:
         """Note that a broker of this group is registered by its record."""
 
-    def known_peer(self, host: str) -> Peer | None:  # noqa: ARG002
-        """Return the pod that owns this address, as far as is known here."""
-        return None
-
     async def peer(self, host: str) -> Peer | None:
-        """The same, looked up if it is not known here."""
-        return self.known_peer(host)
+        """Return the pod that owns this address, looked up if it is not known here."""
+        return self.pods.peer_at(host)
 
-    def is_terminated(self, key: GroupKey, broker_id: int, *, address: str) -> str | None:  # noqa: ARG002
-        """Return the evidence that the member's process at this address is dead (its container ended); None if there is none."""
-        return None
-
-    def pod_hosts(self, key: GroupKey) -> dict[str, str]:  # noqa: ARG002
-        """Return the address of each of the group's pods that has one, by the pod's name."""
-        return {}
-
-    def pods_known_by(self, address: str) -> set[tuple[GroupKey, str]]:  # noqa: ARG002
+    def pods_known_by(self, address: str) -> set[tuple[GroupKey, str]]:
         """Return the pods, by group and name, that are known by this address (host:port) although it is not their own."""
-        return set()
-
-    def removed_hosts(self, key: GroupKey) -> frozenset[str]:  # noqa: ARG002
-        """Return the own addresses of pods that were removed by force: their processes have a second or two."""
-        return frozenset()
-
-    def leaving_hosts(self, key: GroupKey) -> frozenset[str]:
-        """Return where the group's pods are that are being deleted and whose processes still have time.
-
-        A host; or host and port, where a pod is known by an address that is not its own.
-        """
-        return self._leaving.get(key, frozenset())
-
-    def subscribe_gone(self, callback: Callable[[MemberGone], None]) -> None:
-        """Call back when a member's process is reported dead."""
-        self._gone_callbacks.append(callback)
-
-    def subscribe_leaving(self, callback: Callable[[GroupKey], None]) -> None:
-        """Call back when `leaving_hosts` of a group has changed."""
-        self._leaving_callbacks.append(callback)
-
-    def subscribe_given_way(self, callback: Callable[[GroupKey], None]) -> None:
-        """Call back at once when a name that no broker has registered under was dropped for others."""
-        self._given_way_callbacks.append(callback)
-
-    def _report_gone(self, gone: MemberGone) -> None:
-        for callback in self._gone_callbacks:
-            callback(gone)
-
-    def _report_leaving(self, key: GroupKey, hosts: frozenset[str]) -> None:
-        self._leaving[key] = hosts
-        for callback in self._leaving_callbacks:
-            callback(key)
+        return self._known_by.get(address, set())
 
 
 class FixedDirectory(GroupDirectory):
@@ -242,7 +159,6 @@ class FixedDirectory(GroupDirectory):
         self._unregistered: dict[GroupKey, GroupBinding] = {}
 
     def bindings(self) -> list[GroupBinding]:
-        """Every brokerName with a registered broker, and those that were asked about last."""
         return [*self._bindings.values(), *self._unregistered.values()]
 
     def binding(self, key: GroupKey) -> GroupBinding | None:
@@ -262,20 +178,14 @@ class FixedDirectory(GroupDirectory):
             names[key] = binding
             self.revision += 1
         if names is self._unregistered:
-            self._heard_again(key, binding)
+            names[key] = names.pop(key)  # the last to be dropped from now on
+            if len(names) > MOST_UNREGISTERED:
+                gone = next(iter(names))
+                del names[gone]
+                self.revision += 1
+                for callback in self.on_given_way:
+                    callback(gone)
         return binding
-
-    def _heard_again(self, key: GroupKey, binding: GroupBinding) -> None:
-        """Let it be the last to be dropped, and drop the first one if there are too many."""
-        del self._unregistered[key]
-        self._unregistered[key] = binding
-        if len(self._unregistered) <= MOST_UNREGISTERED:
-            return
-        gone = next(iter(self._unregistered))
-        del self._unregistered[gone]
-        self.revision += 1
-        for callback in self._given_way_callbacks:
-            callback(gone)
 
     def registered(self, binding: GroupBinding) -> None:
         """Keep it from now on, also if it was dropped while its record was read."""

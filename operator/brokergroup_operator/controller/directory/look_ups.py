@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import structlog
@@ -32,23 +33,17 @@ CANNOT_GIVE = 500
 log = structlog.get_logger(__name__)
 
 
+@dataclass(kw_only=True, eq=False)
 class LookUps(Generic[Value]):
     """Values by `(namespace, name)`. `read` returns None for what is missing and raises `ApiError` if it cannot tell."""
 
-    def __init__(
-        self,
-        *,
-        wanted: Callable[[], Iterable[ObjectKey]],
-        read: Callable[[ObjectKey], Awaitable[Value | None]],
-        on_change: Callable[[ObjectKey], None],
-        refresh_seconds: float,
-        missing_seconds: float,
-    ) -> None:
-        self._wanted = wanted
-        self._read = read
-        self._on_change = on_change
-        self._refresh_seconds = refresh_seconds
-        self._missing_seconds = missing_seconds
+    wanted: Callable[[], Iterable[ObjectKey]]
+    read: Callable[[ObjectKey], Awaitable[Value | None]]
+    on_change: Callable[[ObjectKey], None]
+    refresh_seconds: float
+    missing_seconds: float
+
+    def __post_init__(self) -> None:
         self._values: dict[ObjectKey, Value | None] = {}
         # In the order in which they are read.
         self._asked: dict[ObjectKey, None] = {}
@@ -59,7 +54,6 @@ class LookUps(Generic[Value]):
         self._wake = asyncio.Event()
 
     def get(self, key: ObjectKey) -> Value | None:
-        """Return the value read last; None if there is none."""
         return self._values.get(key)
 
     def look_again(self, key: ObjectKey) -> None:
@@ -73,88 +67,70 @@ class LookUps(Generic[Value]):
 
     async def refresh(self) -> ApiUnavailableError | None:
         """Read every wanted one now, and forget the others. Return the error of an API that is away."""
-        wanted = set(self._wanted())
+        wanted = set(self.wanted())
         for known in (self._values, self._failed):
-            for key in [key for key in known if key not in wanted]:
+            for key in known.keys() - wanted:
                 del known[key]
-        self._ask(wanted - self._failed.keys())
-        return await self._read_asked()
+        self._ask(wanted)
+        return await self._read_due()
 
     async def run(self) -> None:
         """Read what is due, for ever; cancel the task to stop."""
         clock = asyncio.get_running_loop().time
-        refresh_at_seconds, missing_at_seconds = clock() + self._refresh_seconds, clock() + self._missing_seconds
+        refresh_at_seconds, missing_at_seconds = clock() + self.refresh_seconds, clock() + self.missing_seconds
         backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         while True:
             if clock() >= missing_at_seconds:
-                missing_at_seconds = clock() + self._missing_seconds
-                missing = {key for key in self._wanted() if self._values.get(key) is None}
-                self._ask(missing - self._failed.keys())
+                missing_at_seconds = clock() + self.missing_seconds
+                self._ask({key for key in self.wanted() if self._values.get(key) is None})
             if clock() >= refresh_at_seconds:
-                refresh_at_seconds = clock() + self._refresh_seconds
+                refresh_at_seconds = clock() + self.refresh_seconds
                 away = await self.refresh()
             else:
-                away = await self._read_asked()
+                away = await self._read_due()
             if away is not None:
                 await asyncio.sleep(backoff.next_seconds(away.retry_after_seconds))
                 continue
             backoff.reset()
             next_seconds = min(missing_at_seconds, self._try_failed_at_seconds if self._failed else math.inf)
-            await self._woken(within_seconds=next_seconds - clock())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, next_seconds - clock())):
+                    await self._wake.wait()
+            self._wake.clear()
 
-    async def _woken(self, *, within_seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, within_seconds)):
-                await self._wake.wait()
-        self._wake.clear()
+    def _ask(self, keys: set[ObjectKey]) -> None:
+        self._asked |= dict.fromkeys(sorted(keys - self._failed.keys()))
 
-    def _ask(self, keys: Iterable[ObjectKey]) -> None:
-        self._asked |= dict.fromkeys(sorted(keys))
-
-    async def _read_asked(self) -> ApiUnavailableError | None:
-        """Read until none is left, then those that failed. Return the error of an API that is away."""
-        while self._asked:
-            key = next(iter(self._asked))
-            del self._asked[key]
+    async def _read_due(self) -> ApiUnavailableError | None:
+        """Read all that are asked for, then those that failed, if their time has come. Return the error of an API that is away."""
+        clock = asyncio.get_running_loop().time
+        while self._asked or (self._failed and clock() >= self._try_failed_at_seconds):
+            queue = self._asked or self._failed
+            key = next(iter(queue))
+            del queue[key]
             error = await self._try(key)
             if error is None:
                 self._failed.pop(key, None)
+                if queue is self._failed:
+                    self._failed_backoff.reset()
             elif error.status == CANNOT_GIVE:
-                if not self._failed:
-                    self._pause_failed()
+                if queue is self._failed or not self._failed:
+                    self._try_failed_at_seconds = clock() + self._failed_backoff.next_seconds()
                 self._failed[key] = None
             else:
-                self._asked[key] = None
+                queue[key] = None  # the others first, the next time
                 return error
-        return await self._read_failed()
-
-    async def _read_failed(self) -> ApiUnavailableError | None:
-        clock = asyncio.get_running_loop().time
-        while self._failed and clock() >= self._try_failed_at_seconds:
-            key = next(iter(self._failed))
-            error = await self._try(key)
-            self._failed.pop(key, None)
-            if error is None:
-                self._failed_backoff.reset()
-                continue
-            self._failed[key] = None  # the others first, the next time
-            if error.status != CANNOT_GIVE:
-                return error
-            self._pause_failed()
         return None
-
-    def _pause_failed(self) -> None:
-        self._try_failed_at_seconds = asyncio.get_running_loop().time() + self._failed_backoff.next_seconds()
 
     async def _try(self, key: ObjectKey) -> ApiUnavailableError | None:
         """Read one; return the error of an API that is away or cannot give it."""
         try:
-            value = await self._read(key)
+            value = await self.read(key)
         except ApiError as error:
             log.warning("not read, what was known of it stays in force", what="/".join(key), error=str(error))
             return error if isinstance(error, ApiUnavailableError) else None
         changed = key not in self._values or self._values[key] != value
         self._values[key] = value
         if changed:
-            self._on_change(key)
+            self.on_change(key)
         return None

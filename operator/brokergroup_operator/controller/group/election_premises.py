@@ -48,7 +48,7 @@ def process_lost(group: Group, master: int) -> bool:
 
 def members_leaving(group: Group) -> frozenset[int]:
     """Return the members whose pods are being deleted."""
-    return _members_at(group, group.pods.leaving_hosts) | members_removed(group)
+    return _members_at(group, group.binding.leaving_hosts) | members_removed(group)
 
 
 def members_removed(group: Group) -> frozenset[int]:
@@ -57,9 +57,9 @@ def members_removed(group: Group) -> frozenset[int]:
     Where a Service is the address, the host of the heartbeats tells the two processes apart.
     """
     if not group.binding.translated:
-        return _members_at(group, group.pods.removed_hosts)
+        return _members_at(group, group.binding.removed_hosts)
     heard_from = group.addresses.channel_hosts
-    return frozenset(one for one in _members(group) if heard_from.get(one) in group.pods.removed_hosts)
+    return frozenset(one for one in _members(group) if heard_from.get(one) in group.binding.removed_hosts)
 
 
 def _members(group: Group) -> frozenset[int]:

@@ -15,7 +15,7 @@ import zlib
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
@@ -53,6 +53,8 @@ log = structlog.get_logger(__name__)
 # The pauses between reads that can wait, while the store does not answer.
 FIRST_STORE_PAUSE_SECONDS, LONGEST_STORE_PAUSE_SECONDS = 0.2, 1.0
 
+Care = TypeVar("Care")
+
 
 class PremiseGoneError(Exception):
     """The record is not any more what made the caller ask for this decision; nothing was decided."""
@@ -89,10 +91,10 @@ class Group:
         self.addresses = notes.AddressNotes()
         self.members = notes.MemberNotes(regular_heartbeat_seconds=settings.regular_heartbeat_seconds)
         self.configuration = notes.ConfigurationNotes()
-        self.pods = notes.PodNotes()
         self.links, self.unheard = notes.LinkNotes(), notes.UnheardNotes()
         self.holdings, self.silence = notes.HoldingsNotes(), notes.SilenceNotes()
         self.waking, self.recovery = notes.WakingNotes(), notes.ActingNotes()
+        self._cares: dict[type, Any] = {}
         self.bind(binding)
         # The epoch under which the master answered 1008 or was heard as such; the one of which it has said by itself (907, a
         # heartbeat) that it is master; and the one under which it said by 907, told and alive, that it is none.
@@ -113,6 +115,13 @@ class Group:
         self._read_error: RecordUnavailableError | None = None
         self._store_backoff = Backoff(FIRST_STORE_PAUSE_SECONDS, LONGEST_STORE_PAUSE_SECONDS)
         self._store_quiet_until_seconds = 0.0
+
+    def care(self, kind: type[Care]) -> Care:
+        """Return what a part of the plane remembers of this group, in a type of its own: it ends with the group."""
+        if kind not in self._cares:
+            self._cares[kind] = kind()
+        found: Care = self._cares[kind]
+        return found
 
     @property
     def settings(self) -> ControllerSettings:
@@ -161,8 +170,7 @@ class Group:
     def rest(self, now_seconds: float, master: int, until_seconds: float = math.inf) -> None:
         """Nothing is to be done here until then. Look again sooner before the master's deadline, or when something changes."""
         entry = self.table.entry(master)
-        pods = self.pods
-        is_leaving = pods.reported_dead or pods.leaving_hosts
+        is_leaving = self.members.reported_dead or self.binding.leaving_hosts
         busy = self.incidents.is_open or is_leaving or self.master_change or self.waking.wakes
         if entry is None or busy:
             return
@@ -208,7 +216,7 @@ class Group:
             self._vouch(record.master_epoch)
             self.confirm_master(record.master_epoch)
         if came_back:
-            self.pods.came_back(broker_id)
+            self.members.came_back(broker_id)
             self.changed()
 
     def bind(self, binding: GroupBinding) -> None:
@@ -230,7 +238,6 @@ class Group:
         self.members.new_process(broker_id)
         self.changes.new_process(broker_id)
         self.configuration.changed(broker_id)
-        self.pods.came_back(broker_id)
         self.recovery.new_process(broker_id)
         self.changed()
 
@@ -315,7 +322,7 @@ class Group:
         """
         silence = self.unheard.silences.get(broker_id)
         return self.is_live(broker_id) or (
-            silence is not None and silence.acknowledges and broker_id not in self.pods.reported_dead
+            silence is not None and silence.acknowledges and broker_id not in self.members.reported_dead
         )
 
     async def load_again(self) -> BrokerGroupRecord | None:

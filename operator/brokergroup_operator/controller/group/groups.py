@@ -18,7 +18,8 @@ from rocketmq_remoting.address import host_of
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
-    from brokergroup_operator.controller.directory.group_directory import GroupBinding, GroupDirectory, Peer
+    from brokergroup_operator.controller.directory.group_directory import GroupBinding, GroupDirectory
+    from brokergroup_operator.controller.directory.pods import Peer
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.observe.observer import Observer
     from brokergroup_operator.records.store import GroupKey, RecordStore
@@ -47,7 +48,7 @@ class Groups:
         self._indexed: dict[GroupKey, BrokerGroupRecord] = {}
         self._groups: dict[GroupKey, Group] = {}
         self._met_revision = -1
-        directory.subscribe_given_way(self._forget)
+        directory.on_given_way.append(self._forget)
 
     def __iter__(self) -> Iterator[Group]:
         return iter(list(self._groups.values()))
@@ -58,7 +59,6 @@ class Groups:
         return self.meet(binding) if binding is not None else None
 
     def find(self, broker_name: str, *, cluster_name: str = "", peer: Peer | None = None) -> Group | None:
-        """Return the group that a request is about."""
         binding = self._directory.find(broker_name, cluster_name=cluster_name, peer=peer)
         return self.meet(binding) if binding is not None else None
 
@@ -67,7 +67,6 @@ class Groups:
         group = self._groups.get(binding.key)
         if group is None:
             group = self._new_group(binding)
-            group.pods.take(self._directory, binding.key)
             self._groups[binding.key] = group
         elif group.binding is not binding:
             group.bind(binding)
@@ -89,7 +88,6 @@ class Groups:
             self._met_revision = revision
 
     def members_at(self, address: str) -> list[tuple[Group, int]]:
-        """Return the members, by group and broker id, that the records have at this address."""
         return [(group, broker_id) for (_, broker_id), group in self._members_at.get(address, {}).items()]
 
     def _forget(self, key: GroupKey) -> None:
@@ -141,10 +139,10 @@ def dialled_at(groups: Groups, address: str) -> str:
 
 
 class ReceiverCheck:
-    """Called with an address before a broker there is changed (1008, 906, 25); returns why not, or None (safety rule 8).
+    """Called before the broker at an address is changed (1008, 906, 25); returns why not, or None (safety rule 8).
 
     The member's own heartbeats, on an open connection from the host of that address, prove that it is the one meant. If the
-    host cannot be the same (a Service, a translated address), the broker is asked for its configuration (26), which counts for
+    host cannot be the same (a Service, a translated address), `ask` brings its configuration (26), which counts for
     `PROOF_SECONDS` on that connection while the same pod is behind the address. An address that belongs to another pod proves
     the contrary, whatever the record says.
     """
@@ -154,10 +152,6 @@ class ReceiverCheck:
         self._directory = directory
 
     async def __call__(self, address: str, ask: Callable[[], Awaitable[dict[str, str]]]) -> str | None:
-        """Return why the broker at this address is not the member that the record has there.
-
-        `ask` asks it for its configuration.
-        """
         found = _member_at(self._groups, address)
         if found is None:
             return None  # no member: nothing is known that could be wrong
@@ -189,10 +183,10 @@ class ReceiverCheck:
         known = self._directory.pods_known_by(address)
         if known:  # where both are known by it, they are asked
             return None if own in known else next(f"{key.namespace}/{pod}" for key, pod in sorted(known, key=str))
-        owner = self._directory.known_peer(host)
+        owner = self._directory.pods.peer_at(host)
         if owner is None or (owner.group, owner.pod_name) == own:
             return None
-        if self._directory.pod_hosts(group.key).get(replica.reserved_for) == host:
+        if self._directory.pods.hosts(group.key).get(replica.reserved_for) == host:
             return None  # both are there: the pods of a node share its address
         return f"{owner.namespace}/{owner.pod_name}"
 

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Collection, Mapping
 
-    from brokergroup_operator.controller.directory.group_directory import GroupDirectory
     from brokergroup_operator.observe.group_view import LostLink, Silence
-    from brokergroup_operator.records.store import GroupKey
 
 FIRST_PENALTY_SECONDS = 60.0
 LONGEST_PENALTY_SECONDS = 960.0
@@ -108,37 +106,16 @@ class ActingNotes:
         self.acting = tuple(one for one in self.acting if one != broker_id)
 
 
-@dataclass(slots=True)
-class PodNotes:
-    """What the directory says of the members' pods. Only its methods change it."""
-
-    # Where pods are that are being deleted; and of these, those that were removed by force.
-    leaving_hosts: frozenset[str] = frozenset()
-    removed_hosts: frozenset[str] = frozenset()
-    # Members whose container was reported terminated while their connection still stood.
-    reported_dead: set[int] = field(default_factory=set)
-
-    def take(self, directory: GroupDirectory, key: GroupKey) -> None:
-        """Note which pods are being deleted."""
-        self.leaving_hosts, self.removed_hosts = directory.leaving_hosts(key), directory.removed_hosts(key)
-
-    def died(self, broker_id: int) -> None:
-        """The directory reports that the member's container has ended."""
-        self.reported_dead.add(broker_id)
-
-    def came_back(self, broker_id: int) -> None:
-        """The member is heard again, or another process of it has registered."""
-        self.reported_dead.discard(broker_id)
-
-
 class MemberNotes:
-    """What is noted of each member's heartbeats and registrations."""
+    """What is noted of each member's heartbeats, registrations and pod."""
 
     def __init__(self, *, regular_heartbeat_seconds: float) -> None:
         # Where each member's own pod says it is, how often the record said otherwise, and when that is worth a word (AdoptionDesk).
         self.whereabouts: dict[int, str] = {}
         self.moved_beats: dict[int, int] = {}
         self.not_proposed_until_seconds: dict[int, float] = {}
+        # Members whose container was reported terminated while their connection still stood.
+        self.reported_dead: set[int] = set()
         self._regular_heartbeat_seconds = regular_heartbeat_seconds
         self._last_beat_seconds: dict[int, float] = {}
         self._regular: set[int] = set()
@@ -155,8 +132,16 @@ class MemberNotes:
             self._regular.add(broker_id)
         return broker_id in self._regular
 
+    def died(self, broker_id: int) -> None:
+        """The directory reports that the member's container has ended."""
+        self.reported_dead.add(broker_id)
+
+    def came_back(self, broker_id: int) -> None:
+        self.reported_dead.discard(broker_id)
+
     def new_process(self, broker_id: int) -> None:
         """It registered: what was noted of its former process does not count any more."""
+        self.came_back(broker_id)
         self._last_beat_seconds.pop(broker_id, None)
         self._regular.discard(broker_id)
         self.whereabouts.pop(broker_id, None)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 import structlog
@@ -32,7 +33,7 @@ from rocketmq_remoting.serialization import decode_properties, encode_properties
 from rocketmq_remoting.signature import sign_command
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Iterable, Mapping
 
     from brokergroup_operator.controller.peers.metadata import Metadata
     from brokergroup_operator.controller.settings import PlaneSettings
@@ -51,9 +52,9 @@ PASSING_NAME = "BROKERGROUP_OPERATOR_PASSING"
 LARGE_BODY_BYTES = 256 * 1024
 
 Body = TypeVar("Body")
+Decode = Callable[[bytes | None], Body]
 
 log = structlog.get_logger(__name__)
-
 
 # As which a NameServer knows a master, whatever its id in the record.
 MASTER_ID = 0
@@ -73,9 +74,7 @@ class NotPermittedError(BrokerCallError):
 
     def __init__(self, address: str, code: int, remark: str, access_key: str | None) -> None:
         super().__init__(f"{address}: {code} answered {ResponseCode.NO_PERMISSION.value}: {remark}")
-        self.address = address
-        self.code = code
-        self.remark = remark
+        self.address, self.code, self.remark = address, code, remark
         # The key it was signed with; None: unsigned.
         self.access_key = access_key
 
@@ -96,11 +95,8 @@ class BrokerCalls:
         dialled_at: Callable[[str], str] = lambda address: address,
         receiver_check: Callable[[str, Callable[[], Awaitable[dict[str, str]]]], Awaitable[str | None]] | None = None,
     ) -> None:
-        self._client = client
-        self._settings = settings
-        self._credentials_of = credentials_of
-        self._dialled_at = dialled_at
-        self._receiver_check = receiver_check
+        self._client, self._settings = client, settings
+        self._credentials_of, self._dialled_at, self._receiver_check = credentials_of, dialled_at, receiver_check
 
     def signed_by(self, credentials: Credentials | None) -> BrokerCalls:
         """Return the same calls, all signed by these credentials, whatever address the broker has."""
@@ -114,9 +110,8 @@ class BrokerCalls:
 
     async def change_role(self, address: str, record: BrokerGroupRecord) -> None:
         """1008: notify a broker of the master; return when it has changed its role (or had)."""
-        master_address = record.address_of(record.master_broker_id)
         header = NotifyBrokerRoleChangedRequestHeader(
-            master_address=master_address,
+            master_address=record.address_of(record.master_broker_id),
             master_broker_id=record.master_broker_id,
             master_epoch=record.master_epoch,
             sync_state_set_epoch=record.sync_state_set_epoch,
@@ -136,30 +131,32 @@ class BrokerCalls:
             cluster_name=record.cluster_name, broker_addr=address, broker_name=record.broker_name, broker_id=MASTER_ID
         )
         command = request(RequestCode.UNREGISTER_BROKER, ext_fields=header.encode(), version=MQ_VERSION_5_5_0)
-        servers = list(name_servers)
-        results = await asyncio.gather(
-            *(self._ask(server, command, self._settings.name_server_deadline_seconds) for server in servers),
-            return_exceptions=True,
-        )
         failed: dict[str, BrokerCallError] = {}
-        for server, result in zip(servers, results, strict=True):
-            if isinstance(result, BrokerCallError):
-                failed[server] = result
-            elif isinstance(result, BaseException):
-                raise result
+
+        async def ask(server: str) -> None:
+            try:
+                await self._ask(server, command, self._settings.name_server_deadline_seconds)
+            except BrokerCallError as error:
+                failed[server] = error
+
+        await asyncio.gather(*map(ask, name_servers))
         return failed
 
     async def push_ha_address(self, address: str, ha_address: str) -> None:
         """906: point a slave's HA client at the master."""
         header = protocol.ExchangeHAInfoRequestHeader(master_ha_address=ha_address)
         command = request(RequestCode.EXCHANGE_BROKER_HA_INFO, ext_fields=header.encode())
-        await self._tell(address, command, self._settings.small_rpc_deadline_seconds)
+        await self._tell(address, command)
 
     async def ha_status(self, address: str) -> protocol.HARuntimeInfoBody:
         """907: which slaves are linked to this broker, and how far behind each is."""
-        command = request(RequestCode.GET_BROKER_HA_STATUS)
-        answer = await self._ask(address, command, self._settings.small_rpc_deadline_seconds)
-        return _decoded(address, command, answer, protocol.HARuntimeInfoBody.decode)
+        return await self._read(address, request(RequestCode.GET_BROKER_HA_STATUS), protocol.HARuntimeInfoBody.decode)
+
+    async def masters(self, addresses: Mapping[int, str | None]) -> dict[int, protocol.HARuntimeInfoBody]:
+        """907, side by side: what those of these members say that act as master."""
+        found = await asyncio.gather(*map(self.ha_status_if_any, addresses.values()))
+        answers = zip(addresses, found, strict=True)
+        return {one: status for one, status in answers if status is not None and status.master}
 
     async def ha_status_if_any(self, address: str | None) -> protocol.HARuntimeInfoBody | None:
         """907; None if it does not answer, or an address is not known. A slave without an HA client answers code 1."""
@@ -171,23 +168,20 @@ class BrokerCalls:
     async def bytes_behind_dispatch(self, address: str) -> int | None:
         """28: how much of its log is not in consume queues and index yet; None if the broker does not say."""
         command = request(RequestCode.GET_BROKER_RUNTIME_INFO)
-        answer = await self._ask(address, command, self._settings.small_rpc_deadline_seconds)
-        table = _decoded(address, command, answer, protocol.BrokerRuntimeInfoBody.decode).table
-        return _number(table.get("dispatchBehindBytes", ""), _DIGITS_OF_LONG)
+        found = await self._read(address, command, protocol.BrokerRuntimeInfoBody.decode)
+        return _number(found.table.get("dispatchBehindBytes", ""), _DIGITS_OF_LONG)
 
     async def routed_master(self, name_server: str, cluster_name: str, broker_name: str) -> str | None:
         """901: the address to which a NameServer sends the group's producers; None while it knows no master."""
         header = protocol.GetBrokerMemberGroupRequestHeader(cluster_name=cluster_name, broker_name=broker_name)
         command = request(RequestCode.GET_BROKER_MEMBER_GROUP, ext_fields=header.encode(), version=MQ_VERSION_5_5_0)
-        answer = await self._ask(name_server, command, self._settings.name_server_deadline_seconds)
-        members = _decoded(name_server, command, answer, protocol.BrokerMemberGroupBody.decode).broker_member_group
-        return members.broker_addrs.get(MASTER_ID)
+        deadline_seconds = self._settings.name_server_deadline_seconds
+        found = await self._read(name_server, command, protocol.BrokerMemberGroupBody.decode, deadline_seconds)
+        return found.broker_member_group.broker_addrs.get(MASTER_ID)
 
     async def broker_config(self, address: str) -> dict[str, str]:
         """26: the broker's configuration."""
-        command = request(RequestCode.GET_BROKER_CONFIG)
-        answer = await self._ask(address, command, self._settings.small_rpc_deadline_seconds)
-        return _decoded(address, command, answer, decode_properties)
+        return await self._read(address, request(RequestCode.GET_BROKER_CONFIG), decode_properties)
 
     async def min_in_sync_replicas(self, address: str) -> int | None:
         """26: the live value of minInSyncReplicas; None if the broker does not say."""
@@ -196,7 +190,7 @@ class BrokerCalls:
     async def update_broker_config(self, address: str, values: Mapping[str, str]) -> None:
         """25: change these, live and in the broker's file."""
         command = request(RequestCode.UPDATE_BROKER_CONFIG, body=encode_properties(dict(values)))
-        await self._tell(address, command, self._settings.small_rpc_deadline_seconds)
+        await self._tell(address, command)
 
     async def set_min_in_sync_replicas(self, address: str, value: int) -> None:
         """25: change minInSyncReplicas."""
@@ -220,7 +214,7 @@ class BrokerCalls:
 
     async def deliver(self, address: str, message: RemotingCommand) -> bool:
         """310: True if the broker acknowledged the message, False if it has no such topic; else `BrokerCallError`."""
-        answer = await self._answer(address, message, self._settings.small_rpc_deadline_seconds)
+        answer = await self._answer(address, message)
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             return False
         _must_succeed(address, message, answer)
@@ -229,7 +223,7 @@ class BrokerCalls:
     async def topic(self, address: str, name: str) -> protocol.TopicConfig | None:
         """351: a topic as the broker has it; None where it has none."""
         command = request(RequestCode.GET_TOPIC_CONFIG, ext_fields={"topic": name})
-        answer = await self._answer(address, command, self._settings.small_rpc_deadline_seconds)
+        answer = await self._answer(address, command)
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
         _must_succeed(address, command, answer)
@@ -237,7 +231,7 @@ class BrokerCalls:
 
     async def put_topic(self, address: str, topic: protocol.TopicConfig) -> None:
         """17: make a topic, or change one; attributes that `topic` does not name stay."""
-        await self._tell(address, _creation_of(topic), self._settings.small_rpc_deadline_seconds)
+        await self._tell(address, _creation_of(topic))
 
     async def copy_topics_again(self, address: str) -> None:
         """17 and 215: create and delete a topic at this slave only; its next copy then finds another version and replaces all
@@ -249,12 +243,11 @@ class BrokerCalls:
             raise BrokerCallError(
                 f"{address}: 17 not sent: with enableSingleTopicRegister the topic would have a route"
             )
-        deadline_seconds = self._settings.small_rpc_deadline_seconds
         passing = protocol.TopicConfig(topic_name=PASSING_NAME, read_queue_nums=1, write_queue_nums=1, perm=0)
-        await self._tell(address, _creation_of(passing), deadline_seconds)
+        await self._tell(address, _creation_of(passing))
         deletion = request(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": PASSING_NAME})
         try:
-            await self._tell(address, deletion, deadline_seconds)
+            await self._tell(address, deletion)
         except BrokerCallError as error:  # the next copy takes the topic away as well
             log.info("passing topic not deleted", address=address, error=str(error))
 
@@ -262,8 +255,7 @@ class BrokerCalls:
         """200: the same with a subscription group, which the copy takes away (207 makes it anew, measured on 5.5.0)."""
         await self._config_of_slave(address)
         body = json.dumps({"groupName": PASSING_NAME, "consumeEnable": False}).encode()
-        command = request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
-        await self._tell(address, command, self._settings.small_rpc_deadline_seconds)
+        await self._tell(address, request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body))
 
     async def _config_of_slave(self, address: str) -> dict[str, str]:
         """26. A broker that was made master meanwhile copies from no other: the group would stay, and go to all its slaves."""
@@ -272,7 +264,7 @@ class BrokerCalls:
             raise BrokerCallError(f"{address}: not made to copy, its brokerRole is {role}")
         return configuration
 
-    async def _tell(self, address: str, command: RemotingCommand, deadline_seconds: float) -> None:
+    async def _tell(self, address: str, command: RemotingCommand, deadline_seconds: float = 0.0) -> None:
         """Send what changes a broker only to the broker that is meant (safety rule 8, `ReceiverCheck`)."""
         if self._receiver_check is not None:
             reason = await self._receiver_check(address, lambda: self.broker_config(address))
@@ -280,17 +272,24 @@ class BrokerCalls:
                 raise BrokerCallError(f"{address}: {command.code} not sent: {reason}")
         await self._ask(address, command, deadline_seconds)
 
-    async def _ask(self, address: str, command: RemotingCommand, deadline_seconds: float) -> RemotingCommand:
+    async def _read(
+        self, address: str, command: RemotingCommand, decode: Decode[Body], deadline_seconds: float = 0.0
+    ) -> Body:
+        return _decoded(address, command, await self._ask(address, command, deadline_seconds), decode)
+
+    async def _ask(self, address: str, command: RemotingCommand, deadline_seconds: float = 0.0) -> RemotingCommand:
         answer = await self._answer(address, command, deadline_seconds)
         _must_succeed(address, command, answer)
         return answer
 
-    async def _answer(self, address: str, command: RemotingCommand, deadline_seconds: float) -> RemotingCommand:
+    async def _answer(self, address: str, command: RemotingCommand, deadline_seconds: float = 0.0) -> RemotingCommand:
+        """Return the broker's answer; without a deadline of its own (0.0), the request has that of small ones."""
         credentials = self._credentials_of(address)
         if credentials is not None:
             command = sign_command(command, credentials)
+        timeout_seconds = deadline_seconds or self._settings.small_rpc_deadline_seconds
         try:
-            answer = await self._client.invoke(self._dialled_at(address), command, timeout_seconds=deadline_seconds)
+            answer = await self._client.invoke(self._dialled_at(address), command, timeout_seconds=timeout_seconds)
         except (RemotingError, ValueError) as error:
             raise BrokerCallError(f"{address}: {command.code}: {error}") from error
         if answer.code == ResponseCode.NO_PERMISSION:
@@ -299,9 +298,7 @@ class BrokerCalls:
         return answer
 
 
-def _decoded(
-    address: str, command: RemotingCommand, answer: RemotingCommand, decode: Callable[[bytes | None], Body]
-) -> Body:
+def _decoded(address: str, command: RemotingCommand, answer: RemotingCommand, decode: Decode[Body]) -> Body:
     try:
         return decode(answer.body)
     except BodyError as error:

@@ -8,7 +8,7 @@ create such groups for the first consumer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.observe.group_view import MetadataDifference, MetadataKind
@@ -16,7 +16,7 @@ from rocketmq_remoting.errors import BodyError
 from rocketmq_remoting.serialization import load_json
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Mapping
 
 # Of a member that lacks thousands of topics, this many are named.
 MOST_DIFFERENCES = 50
@@ -67,11 +67,11 @@ def _version(document: Mapping[str, Any]) -> str:
     return f"{version.get('stateVersion', 0)}/{version.get('counter', 0)}"
 
 
-def settled(before: Metadata, now: Metadata) -> Metadata:
-    """Return what the master had before and has still: each slave must have it by now."""
+def settled(before: Metadata, now: Metadata, named: Collection[str] = ()) -> Metadata:
+    """Return what the master had before and has still, and its topics and groups of these names: slaves must have it by now."""
     return Metadata(
-        topics={name: entry for name, entry in before.topics.items() if now.topics.get(name) == entry},
-        groups={name: entry for name, entry in before.groups.items() if now.groups.get(name) == entry},
+        topics={name: one for name, one in now.topics.items() if name in named or before.topics.get(name) == one},
+        groups={name: one for name, one in now.groups.items() if name in named or before.groups.get(name) == one},
         offsets={
             name: {
                 queue: min(offset, now.offsets[name][queue])
@@ -86,40 +86,23 @@ def settled(before: Metadata, now: Metadata) -> Metadata:
     )
 
 
-def with_named(expected: Metadata, now: Metadata, names: Collection[str]) -> Metadata:
-    """Return what is expected, and the topics and groups of these names as the master has them now."""
-    return replace(
-        expected,
-        topics={**expected.topics, **{name: now.topics[name] for name in names if name in now.topics}},
-        groups={**expected.groups, **{name: now.groups[name] for name in names if name in now.groups}},
-        topics_version=now.topics_version,
-        groups_version=now.groups_version,
-    )
-
-
 def lacking(
-    broker_id: int, expected: Metadata, found: Metadata, *, makes_groups: bool, offsets_count: bool = True
+    broker_id: int, expected: Metadata, found: Metadata, *, makes_groups: bool
 ) -> tuple[MetadataDifference, ...]:
     """Return what this broker lacks of what is expected, or has otherwise."""
-    all_of_it = _lacking(broker_id, expected, found, makes_groups=makes_groups, offsets_count=offsets_count)
-    # Offsets last: fifty that are late must not hide a topic that is not there.
-    most = sorted(all_of_it, key=lambda one: (one.kind is MetadataKind.CONSUMER_OFFSET, one))[:MOST_DIFFERENCES]
-    return tuple(sorted(most))
-
-
-def _lacking(
-    broker_id: int, expected: Metadata, found: Metadata, *, makes_groups: bool, offsets_count: bool
-) -> Iterator[MetadataDifference]:
+    entries, offsets = list[MetadataDifference](), list[MetadataDifference]()
     for name, entry in expected.topics.items():
         if found.topics.get(name) != entry:
-            yield MetadataDifference(broker_id, MetadataKind.TOPIC, name, expected.topics_version)
+            entries.append(MetadataDifference(broker_id, MetadataKind.TOPIC, name, expected.topics_version))
     for name, entry in expected.groups.items():
         harmless = makes_groups and entry == _GROUP_DEFAULTS and name not in found.groups
         if found.groups.get(name) != entry and not harmless:
-            yield MetadataDifference(broker_id, MetadataKind.SUBSCRIPTION_GROUP, name, expected.groups_version)
-    if not offsets_count:
-        return
+            entries.append(
+                MetadataDifference(broker_id, MetadataKind.SUBSCRIPTION_GROUP, name, expected.groups_version)
+            )
     for name, queues in expected.offsets.items():
         has = found.offsets.get(name, {})
         if any(has.get(queue, 0) < offset for queue, offset in queues.items()):
-            yield MetadataDifference(broker_id, MetadataKind.CONSUMER_OFFSET, name, "")
+            offsets.append(MetadataDifference(broker_id, MetadataKind.CONSUMER_OFFSET, name))
+    # Offsets last: fifty that are late must not hide a topic that is not there.
+    return tuple(sorted([*sorted(entries), *sorted(offsets)][:MOST_DIFFERENCES]))

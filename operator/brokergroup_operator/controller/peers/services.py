@@ -1,7 +1,6 @@
 """What every part of a plane works with: its settings, its calls, the other planes, and the tasks that run beside requests.
 
-Every plane hears every broker, so silence at one of several says little. Before a master that is not known to be dead is fenced,
-the other planes are asked what they see (1006, `alive`), at once and with one short deadline.
+Every plane hears every broker, so silence at one of several says little: before a silent master is fenced, the others are asked.
 """
 
 from __future__ import annotations
@@ -76,14 +75,16 @@ class BackgroundTasks:
 
 
 def is_running(task: asyncio.Task[Any] | None) -> bool:
-    """Whether there is such a task, and it has not ended."""
     return task is not None and not task.done()
+
+
+def doubled(first_seconds: float, times: int, longest_seconds: float) -> float:
+    """Return a pause that was doubled so many times, and is no longer than the longest."""
+    return min(first_seconds * 2.0 ** min(times, 10), longest_seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """One of each for a plane."""
-
     settings: PlaneSettings
     observer: Observer
     calls: BrokerCalls
@@ -92,7 +93,7 @@ class Services:
 
 
 class Part:
-    """A part of a plane, which looks after all groups."""
+    """A part of a plane, which looks after all groups; most are woken by the plane's tick."""
 
     def __init__(self, services: Services) -> None:
         self._settings, self._observer = services.settings, services.observer
@@ -121,8 +122,7 @@ class Planes:
     """This plane among the others. `own_address` is known when the plane listens."""
 
     def __init__(self, client: RemotingClient, settings: PlaneSettings) -> None:
-        self._client = client
-        self._settings = settings
+        self._client, self._settings = client, settings
         self.own_address = settings.advertise_address
 
     def rank(self, key: GroupKey) -> int:
@@ -134,11 +134,10 @@ class Planes:
 
     @property
     def others(self) -> list[str]:
-        """The addresses of the other planes."""
         return [address for address in self._settings.peer_addresses if address != self.own_address]
 
     async def who_hears(self, key: GroupKey, broker_name: str, broker_id: int) -> HeardElsewhere:
-        """Ask all others at once. A plane that has not answered by the deadline counts as not hearing the broker."""
+        """Ask all others at once (1006). One that has not answered by the short deadline counts as not hearing the broker."""
         others = self.others
         answers = await asyncio.gather(*(self._hears(address, key, broker_name, broker_id) for address in others))
         hearing = tuple(address for address, hears in zip(others, answers, strict=True) if hears)
@@ -164,8 +163,6 @@ class Planes:
 
 
 def rank_of(own_address: str, addresses: tuple[str, ...], group: str) -> int:
-    """Return the place of this address among all for one group."""
-
     def weight(address: str) -> bytes:
         return hashlib.blake2b(f"{address}|{group}".encode(), digest_size=8).digest()
 

@@ -14,18 +14,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 import structlog
 
 from brokergroup_operator.controller.group.election_premises import is_outdated, live_members
-from brokergroup_operator.controller.peers.broker_calls import (
-    FENCING_MIN_IN_SYNC_REPLICAS,
-    MIN_IN_SYNC_REPLICAS,
-    BrokerCallError,
-    live_minimum,
-)
-from brokergroup_operator.controller.peers.services import Part
+from brokergroup_operator.controller.peers import broker_calls
+from brokergroup_operator.controller.peers.services import Part, doubled
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.change.executor import Executor
@@ -40,8 +34,6 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class _Care:
-    """What the keeper remembers of one group between two looks."""
-
     task: asyncio.Task[None] | None = None
     next_look_seconds: float = 0.0
     # When a leftover of a switchover was first seen at a broker.
@@ -50,8 +42,6 @@ class _Care:
     failed: dict[int, tuple[int, float]] = field(default_factory=dict)
     # Members that did not answer 26: logged once.
     unanswered: set[int] = field(default_factory=set)
-    epoch: int = 0
-    configuration_of_epoch: int = 0
     look_at_configuration_seconds: float = 0.0
     unsettled_since_seconds: float = 0.0
     # The epochs and the living members of the last look, and how many looks have found the same although it should have settled.
@@ -62,37 +52,38 @@ class _Care:
 
 
 class Keeper(Part):
-    """Cares for all groups; woken by the plane's tick."""
-
     def __init__(self, services: Services, *, executor: Executor, links: Links) -> None:
         super().__init__(services)
         self._executor, self._links = executor, links
-        self._cares: WeakKeyDictionary[Group, _Care] = WeakKeyDictionary()
 
     def look_at(self, group: Group) -> bool:
         """Begin to repair if something is not as recorded and no change is under way; return whether all is as recorded."""
         record = group.record
         if record is None or record.granted_master_id is None or group.master_change is not None:
             return False
-        now_seconds = asyncio.get_running_loop().time()
         if group.changes.is_left_alone or not group.is_live(record.granted_master_id):
             return False
-        care = self._cares.setdefault(group, _Care())
+        care, now_seconds = group.care(_Care), asyncio.get_running_loop().time()
         if care.task is not None:
             return False
         members = live_members(group, record)
         seen = (record.master_epoch, record.sync_state_set_epoch, tuple(members))
         if seen != care.seen:
-            care.seen, care.looks, care.next_look_seconds = (
-                seen,
-                0,
-                min(care.next_look_seconds, self._soon(now_seconds)),
-            )
+            if record.master_epoch != care.seen[0]:
+                care.failed.clear()
+                care.unsettled_since_seconds = care.look_at_configuration_seconds = 0.0
+            care.seen, care.looks = seen, 0
+            care.next_look_seconds = min(care.next_look_seconds, now_seconds + self._settings.keeper_poll_seconds)
         if now_seconds < care.next_look_seconds:
             return False
-        settled = care.settled = self._is_settled(group, record, members)
-        self._look_at_configuration_in_time(group, record, care)
-        if settled:
+        care.settled = self._is_settled(group, record, members)
+        # Request 25 changes a broker's configuration, and a plane that dies during a switchover leaves minInSyncReplicas at 99.
+        if now_seconds >= care.look_at_configuration_seconds:
+            # Each group has a period of its own: those that were met together are not all asked together.
+            pause_seconds = self._settings.configuration_check_seconds * (0.75 + 0.5 * group.stagger)
+            care.look_at_configuration_seconds = now_seconds + pause_seconds
+            group.configuration.checked.clear()
+        if care.settled:
             care.unsettled_since_seconds = 0.0
             return not self._links.look_at(group, record)
         care.task = self._tasks.start(
@@ -102,54 +93,37 @@ class Keeper(Part):
 
     def rests_until(self, group: Group) -> float:
         """Return until when an unsettled group is left alone, unless something in it changes; 0.0: it is being repaired."""
-        care, master = self._cares.get(group), group.granted_master_id
-        if care is None or care.task is not None or master is None or not group.is_live(master):
+        care, master = group.care(_Care), group.granted_master_id
+        if care.task is not None or master is None or not group.is_live(master):
             return 0.0
         return self._links.next_look_seconds(group) if care.settled else care.next_look_seconds
 
-    def _soon(self, now_seconds: float) -> float:
-        return now_seconds + self._settings.keeper_poll_seconds
-
     def _is_settled(self, group: Group, record: BrokerGroupRecord, members: list[int]) -> bool:
-        expected = [broker_id for broker_id in members if broker_id not in group.binding.settings.never_elect]
-        return (
-            all(group.changes.told.get(broker_id) == record.master_epoch for broker_id in members)
-            and all(broker_id in record.sync_state_set for broker_id in expected)
-            and all(broker_id in group.configuration.checked for broker_id in members)
+        told, settings = group.changes.told, group.binding.settings
+        return all(
+            told.get(one) == record.master_epoch
+            and (one in record.sync_state_set or one in settings.never_elect)
+            and one in group.configuration.checked
+            for one in members
         )
-
-    def _look_at_configuration_in_time(self, group: Group, record: BrokerGroupRecord, care: _Care) -> None:
-        """Request 25 changes a broker's configuration, and a plane that dies during a switchover leaves minInSyncReplicas at
-        99.
-        """
-        now_seconds = asyncio.get_running_loop().time()
-        if now_seconds < care.look_at_configuration_seconds and care.configuration_of_epoch == record.master_epoch:
-            return
-        # Each group has a period of its own: those that were met together are not all asked together.
-        pause_seconds = self._settings.configuration_check_seconds * (0.75 + 0.5 * group.stagger)
-        care.look_at_configuration_seconds = now_seconds + pause_seconds
-        care.configuration_of_epoch = record.master_epoch
-        group.configuration.checked.clear()
 
     def _ended(self, care: _Care) -> None:
         care.task = None
-        now_seconds = asyncio.get_running_loop().time()
-        if not care.unsettled_since_seconds:
-            care.unsettled_since_seconds = now_seconds
-        if now_seconds - care.unsettled_since_seconds < self._settings.settling_seconds:
-            care.next_look_seconds = self._soon(now_seconds)
-        else:
+        now_seconds, settings = asyncio.get_running_loop().time(), self._settings
+        care.unsettled_since_seconds = care.unsettled_since_seconds or now_seconds
+        pause_seconds = settings.keeper_poll_seconds
+        if now_seconds - care.unsettled_since_seconds >= settings.settling_seconds:
+            # No longer than a settled group is left alone.
+            pause_seconds = doubled(settings.keeper_slow_poll_seconds, care.looks, settings.link_check_seconds)
             care.looks += 1
-            care.next_look_seconds = now_seconds + look_pause_after(care.looks, self._settings)
+        care.next_look_seconds = now_seconds + pause_seconds
 
     async def _repair(self, group: Group, record: BrokerGroupRecord, care: _Care) -> None:
-        if care.epoch != record.master_epoch:
-            care.epoch = record.master_epoch
-            care.failed.clear()
-            care.unsettled_since_seconds = 0.0
-        members = live_members(group, record)
-        due = self._due(group, record, members, care)
-        asked = [one for one in members if one in due or group.changes.told.get(one) == record.master_epoch]
+        members, now_seconds = live_members(group, record), asyncio.get_running_loop().time()
+        untold = {one for one in members if group.changes.told.get(one) != record.master_epoch}
+        # A member that could not be reached is told less and less often.
+        due = frozenset(one for one in untold if care.failed.get(one, (0, 0.0))[1] <= now_seconds)
+        asked = [one for one in members if one in due or one not in untold]
         if due and not is_outdated(group, record):
             await self._executor.agree(group, record, due)
             self._note_failures(group, record, due, care)
@@ -159,25 +133,12 @@ class Keeper(Part):
         if not is_outdated(group, record):
             await self._check_configuration(group, record, asked, care)
 
-    # ---- members that have not been told
-
-    def _due(self, group: Group, record: BrokerGroupRecord, members: list[int], care: _Care) -> frozenset[int]:
-        """Return the members to be told now. A member that could not be reached is asked less and less often."""
-        now_seconds = asyncio.get_running_loop().time()
-        return frozenset(
-            one
-            for one in members
-            if group.changes.told.get(one) != record.master_epoch and care.failed.get(one, (0, 0.0))[1] <= now_seconds
-        )
-
     def _note_failures(self, group: Group, record: BrokerGroupRecord, due: frozenset[int], care: _Care) -> None:
+        now_seconds = asyncio.get_running_loop().time()
         for broker_id in due:
-            if group.changes.told.get(broker_id) == record.master_epoch:
-                care.failed.pop(broker_id, None)
-                continue
-            tries = care.failed.get(broker_id, (0, 0.0))[0] + 1
-            again_seconds = asyncio.get_running_loop().time() + pause_after(tries, self._settings)
-            care.failed[broker_id] = (tries, again_seconds)
+            tries, _ = care.failed.pop(broker_id, (0, 0.0))
+            if group.changes.told.get(broker_id) != record.master_epoch:
+                care.failed[broker_id] = (tries + 1, now_seconds + pause_after(tries + 1, self._settings))
 
     # ---- what a dead switchover left behind
 
@@ -191,7 +152,7 @@ class Keeper(Part):
                 continue
             try:
                 is_known = await self._read(group, record, broker_id, address, care)
-            except BrokerCallError as error:
+            except broker_calls.BrokerCallError as error:
                 complain = log.debug if broker_id in care.unanswered else log.warning
                 complain("configuration unknown", group=str(group.key), broker_id=broker_id, error=str(error))
                 care.unanswered.add(broker_id)
@@ -206,15 +167,15 @@ class Keeper(Part):
         notes = group.configuration
         asked = notes.asking(broker_id)
         values = await self._calls.broker_config(address)
-        minimum = live_minimum(values)
-        if minimum == FENCING_MIN_IN_SYNC_REPLICAS:
+        minimum = broker_calls.live_minimum(values)
+        if minimum == broker_calls.FENCING_MIN_IN_SYNC_REPLICAS:
             # A broker put to sleep must not acknowledge on its way down, however long that takes (decide/deletion.py).
             # Nor one that does not know yet that another is master.
             is_told = group.changes.told.get(broker_id) == record.master_epoch
             if group.is_leaving or not is_told or not self._is_leftover(broker_id, care):
                 return False
             minimum = group.binding.settings.min_in_sync_replicas
-            values = values | {MIN_IN_SYNC_REPLICAS: str(minimum)}
+            values = values | {broker_calls.MIN_IN_SYNC_REPLICAS: str(minimum)}
             await self._calls.set_min_in_sync_replicas(address, minimum)
             log.warning("leftover of a switchover repaired", group=str(group.key), broker_id=broker_id)
             self._observer.acknowledges_again(group.key, broker_id, minimum)
@@ -231,15 +192,10 @@ class Keeper(Part):
         return now_seconds - since_seconds >= self._settings.leftover_fence_seconds
 
 
-def look_pause_after(looks: int, settings: PlaneSettings) -> float:
-    """Return how long a group that does not settle is left alone after so many looks; no longer than a settled one."""
-    return min(settings.keeper_slow_poll_seconds * float(2 ** min(looks - 1, 10)), settings.link_check_seconds)
-
-
 def pause_after(tries: int, settings: PlaneSettings) -> float:
     """Return how long a member that did not answer so often is left alone: it may be starting with its port still closed."""
     longest_seconds = settings.keeper_longest_retry_seconds
     beyond = tries - settings.keeper_patient_tries
     if beyond > 0:  # it is not starting, then
-        return min(longest_seconds * float(2 ** min(beyond, 10)), settings.keeper_longest_pause_seconds)
-    return min(settings.keeper_poll_seconds * float(2 ** min(tries - 1, 10)), longest_seconds)
+        return doubled(longest_seconds, beyond, settings.keeper_longest_pause_seconds)
+    return doubled(settings.keeper_poll_seconds, tries - 1, longest_seconds)

@@ -21,20 +21,13 @@ import math
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 import structlog
 
-from brokergroup_operator.controller.directory.places import (
-    ha_address_of,
-    hosts_of_links,
-    respelled,
-    speeds_of_links,
-    unlinked,
-)
+from brokergroup_operator.controller.directory import places
 from brokergroup_operator.controller.group.election_premises import live_members
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
-from brokergroup_operator.controller.peers.services import Part, is_running
+from brokergroup_operator.controller.peers.services import Part, doubled, is_running
 from brokergroup_operator.observe.group_view import LostLink
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.change import Tell
@@ -55,6 +48,16 @@ TOLD_BEFORE_CURE = 3
 log = structlog.get_logger(__name__)
 
 
+@dataclass(slots=True)
+class _Denial:
+    """Under which epoch, and since when, a group's master has denied its role."""
+
+    epoch: int = 0
+    since_seconds: float = 0.0
+    # The master for which the epoch was raised, until it says that it is master.
+    raised_for: int | None = None
+
+
 class DeniedMasters(Part):
     """A master by the record that denies it by its own 907, because a foreign 1008 gave it another role under a far higher
     epoch.
@@ -67,10 +70,6 @@ class DeniedMasters(Part):
     def __init__(self, services: Services, failover: Failover) -> None:
         super().__init__(services)
         self._failover = failover
-        # Under which epoch, and since when, the master of a group has denied its role.
-        self._since: WeakKeyDictionary[Group, tuple[int, float]] = WeakKeyDictionary()
-        # The master for which the epoch was raised, until it says that it is master.
-        self._raised_for: WeakKeyDictionary[Group, int] = WeakKeyDictionary()
 
     async def said(self, group: Group, record: BrokerGroupRecord, *, is_master: bool) -> None:
         """Take the recorded master's own word; raise the epoch if it goes on denying."""
@@ -78,21 +77,19 @@ class DeniedMasters(Part):
         if master is None or group.changes.told.get(master) != epoch:
             return  # it has not answered this plane's 1008: a change of roles is under way
         group.master_said(epoch, is_master=is_master)
+        denial, now_seconds = group.care(_Denial), asyncio.get_running_loop().time()
         if is_master:
-            self._since.pop(group, None)
-            self._raised_for.pop(group, None)
+            denial.epoch, denial.raised_for = 0, None
             return
-        now_seconds = asyncio.get_running_loop().time()
-        since_epoch, since_seconds = self._since.get(group, (0, 0.0))
-        if since_epoch != epoch:
-            self._since[group] = (epoch, now_seconds)
+        if denial.epoch != epoch:
+            denial.epoch, denial.since_seconds = epoch, now_seconds
             return
         patience_seconds = self._settings.denied_master_seconds * (1 + self._planes.rank(group.key))
-        if now_seconds - since_seconds < patience_seconds or group.master_change is not None:
+        if now_seconds - denial.since_seconds < patience_seconds or group.master_change is not None:
             return
-        if self._raised_for.get(group) == master and self._failover.replace_deaf(group, record, master):
+        if denial.raised_for == master and self._failover.replace_deaf(group, record, master):
             return
-        self._raised_for[group] = master
+        denial.raised_for = master
         await self._raise(group, record, master)
 
     async def _raise(self, group: Group, record: BrokerGroupRecord, master: int) -> None:
@@ -115,17 +112,6 @@ class DeniedMasters(Part):
 
 
 @dataclass(slots=True)
-class _Missing:
-    """A living slave without a link."""
-
-    since_seconds: float
-    tell_again_seconds: float
-    patience_seconds: float | None = None
-    # How often it was told again, and answered.
-    told: int = 0
-
-
-@dataclass(slots=True)
 class _Doubt:
     """What is held against a slave's link until one has stood for a while: links that end at once, and new epochs, end nothing."""
 
@@ -139,9 +125,19 @@ class _Doubt:
 
 
 @dataclass(slots=True)
-class _Care:
-    """What is remembered of one group."""
+class _Missing:
+    """A living slave without a link under the present epoch."""
 
+    doubt: _Doubt
+    since_seconds: float
+    tell_again_seconds: float
+    # How often it was told again, and how often it answered.
+    tries: int = 0
+    told: int = 0
+
+
+@dataclass(slots=True)
+class _Care:
     epoch: int = 0
     # When the first look under this epoch was, if this process saw it begin.
     since_seconds: float = -math.inf
@@ -155,40 +151,37 @@ class _Care:
 
 
 class Links(Part):
-    """Looks after the links of all groups; woken by the keeper."""
-
     def __init__(self, services: Services, *, executor: Executor, denied_masters: DeniedMasters) -> None:
         super().__init__(services)
         self._executor, self._denied_masters = executor, denied_masters
-        self._cares: WeakKeyDictionary[Group, _Care] = WeakKeyDictionary()
 
     def look_at(self, group: Group, record: BrokerGroupRecord) -> bool:
         """Begin a check of a settled group if it is time; return whether some member is missing now."""
-        care = self._cares.setdefault(group, _Care())
+        care = group.care(_Care)
         if not is_running(care.task) and asyncio.get_running_loop().time() >= care.next_look_seconds:
             care.task = self._tasks.start(self.check(group, record), f"rmq:links {group.key}")
         return bool(care.missing)
 
     def next_look_seconds(self, group: Group) -> float:
         """Return when the master is asked again; 0.0 while it is being asked."""
-        care = self._cares.get(group)
-        return care.next_look_seconds if care is not None and not is_running(care.task) else 0.0
+        care = group.care(_Care)
+        return 0.0 if is_running(care.task) else care.next_look_seconds
 
     async def check(self, group: Group, record: BrokerGroupRecord) -> None:
         """Ask the master for its links; do what is next for the slaves that have none."""
-        care = self._cares.setdefault(group, _Care())
+        care = group.care(_Care)
         if not await self._look(group, record, care):
             return
         now_seconds = asyncio.get_running_loop().time()
         for broker_id, state in care.missing.items():
-            if self._needs_cure(group, care, broker_id, state, now_seconds):
-                await self._cure(group, record, broker_id, care)
+            if self._needs_cure(group, state, now_seconds):
+                await self._cure(group, record, broker_id, state.doubt)
                 # The group is under another epoch now. Callers that wait for it to be safe see the link at once.
                 if group.record is not None:
                     await self._look(group, group.record, care)
                 return
             if now_seconds >= state.tell_again_seconds:
-                await self._link_again(group, record, broker_id, state, care.doubts[broker_id])
+                await self._link_again(group, record, broker_id, state)
 
     async def _look(self, group: Group, record: BrokerGroupRecord, care: _Care) -> bool:
         """Note which slaves have no link now; return False if the master did not answer."""
@@ -196,34 +189,37 @@ class Links(Part):
             # Not of what was so when we started: all groups at once would be a lot.
             care.since_seconds = asyncio.get_running_loop().time() if group.saw_master_begin else -math.inf
             care.epoch, care.missing = record.master_epoch, {}
-        master_address = record.address_of(record.master_broker_id)
+        settings, master_address = self._settings, record.address_of(record.master_broker_id)
         slaves = [broker_id for broker_id in live_members(group, record) if broker_id != record.master_broker_id]
         missing: list[int] = []
         speeds: dict[int, int] = {}
         if master_address is not None:  # also without slaves: it says whether it is master
             try:
-                hosts = hosts_of_links(group.binding, record, slaves)
+                hosts = places.hosts_of_links(group.binding, record, slaves)
                 status = await self._calls.ha_status(master_address)
-                missing = unlinked(hosts, status)
-                speeds = speeds_of_links(hosts, status)
+                missing, speeds = places.unlinked(hosts, status), places.speeds_of_links(hosts, status)
                 await self._denied_masters.said(group, record, is_master=status.master)
             except BrokerCallError as error:
                 complain = log.debug if care.unanswered else log.warning
                 complain("links unknown", group=str(group.key), error=str(error))
-                care.unanswered, group.links.speeds = care.unanswered + 1, {}
-                pause_seconds = self._settings.keeper_slow_poll_seconds * float(2 ** min(care.unanswered - 1, 10))
-                pause_seconds = min(pause_seconds, self._settings.link_check_seconds)
+                first_seconds, longest_seconds = settings.keeper_slow_poll_seconds, settings.link_check_seconds
+                pause_seconds = doubled(first_seconds, care.unanswered, longest_seconds)
                 care.next_look_seconds = asyncio.get_running_loop().time() + pause_seconds
+                care.unanswered, group.links.speeds = care.unanswered + 1, {}
                 return False
         care.unanswered, group.links.speeds = 0, speeds
         now_seconds = asyncio.get_running_loop().time()
-        care.missing = {
-            one: care.missing.get(one) or _Missing(now_seconds, now_seconds + self._settings.link_missing_seconds)
-            for one in missing
+        for broker_id in missing:
+            care.doubts.setdefault(broker_id, _Doubt(now_seconds))
+        care.doubts = {
+            one: doubt
+            for one, doubt in care.doubts.items()
+            if one in slaves and not self._is_over(doubt, now_seconds, is_linked=one not in missing)
         }
-        care.doubts = {one: doubt for one, doubt in care.doubts.items() if one in slaves}
-        for broker_id in slaves:
-            self._doubt(care, broker_id, now_seconds, is_linked=broker_id not in missing)
+        tell_again_seconds = now_seconds + settings.link_missing_seconds
+        care.missing = {
+            one: care.missing.get(one) or _Missing(care.doubts[one], now_seconds, tell_again_seconds) for one in missing
+        }
         care.next_look_seconds = now_seconds + self._pause_seconds(care, now_seconds)
         self._alarm(group, care, now_seconds)
         return True
@@ -240,16 +236,12 @@ class Links(Part):
             return min(self._settings.new_links_check_seconds, self._settings.link_check_seconds)
         return self._settings.link_check_seconds
 
-    def _doubt(self, care: _Care, broker_id: int, now_seconds: float, *, is_linked: bool) -> None:
-        doubt = care.doubts.get(broker_id)
-        if doubt is None:
-            if not is_linked:
-                care.doubts[broker_id] = _Doubt(now_seconds)
-            return
+    def _is_over(self, doubt: _Doubt, now_seconds: float, *, is_linked: bool) -> bool:
+        """Count this look for or against the slave; return whether its link has stood for long enough."""
         if is_linked:
             doubt.linked_since_seconds = doubt.linked_since_seconds or now_seconds
             if now_seconds - doubt.linked_since_seconds >= self._settings.link_trusted_seconds:
-                del care.doubts[broker_id]
+                return True
         elif doubt.linked_since_seconds is None:
             # While the master does not answer, its links are unknown: no more counts than two pauses between looks.
             longest_seconds = 2 * self._settings.keeper_slow_poll_seconds
@@ -259,8 +251,8 @@ class Links(Part):
         doubt.looked_seconds = now_seconds
         is_late = doubt.missing_seconds >= self._settings.link_given_up_seconds
         if is_late and doubt.told >= TOLD_BEFORE_CURE:
-            since = doubt.lost.since_unix_seconds if doubt.lost else time.time()
-            doubt.lost = LostLink(since, doubt.told)
+            doubt.lost = LostLink(doubt.lost.since_unix_seconds if doubt.lost else time.time(), doubt.told)
+        return False
 
     def _alarm(self, group: Group, care: _Care, now_seconds: float) -> None:
         late = frozenset(
@@ -277,41 +269,35 @@ class Links(Part):
             care.alarmed = late
             self._observer.members_unlinked(group.key, late)
 
-    async def _link_again(
-        self, group: Group, record: BrokerGroupRecord, broker_id: int, state: _Missing, doubt: _Doubt
-    ) -> None:
-        tell = log.warning if state.patience_seconds is None else log.debug
+    async def _link_again(self, group: Group, record: BrokerGroupRecord, broker_id: int, state: _Missing) -> None:
+        tell = log.debug if state.tries else log.warning
         tell("slave alive and not linked: told again", group=str(group.key), broker_id=broker_id)
         # One that ends closes its ports, and is heard for seconds after that (Java): no epochs are spent on it.
         if await self._executor.tell(group, record, Tell(broker_id, record.master_epoch)):
             state.told += 1
-            doubt.told += 1
-        master_address = record.address_of(record.master_broker_id) or ""
-        other_spelling = respelled(ha_address_of(group.binding, master_address))
-        await self._executor.point(group, record, broker_id, other_spelling)
+            state.doubt.told += 1
+        ha_address = places.ha_address_of(group.binding, record.address_of(record.master_broker_id) or "")
+        await self._executor.point(group, record, broker_id, places.respelled(ha_address))
         await self._executor.point(group, record, broker_id)
-        state.patience_seconds = min(
-            2 * (state.patience_seconds or self._settings.link_missing_seconds),
-            self._settings.link_missing_longest_seconds,
-        )
-        state.tell_again_seconds = asyncio.get_running_loop().time() + state.patience_seconds
+        state.tries, settings = state.tries + 1, self._settings
+        pause_seconds = doubled(settings.link_missing_seconds, state.tries, settings.link_missing_longest_seconds)
+        state.tell_again_seconds = asyncio.get_running_loop().time() + pause_seconds
 
     # ---- the cure
 
-    def _needs_cure(self, group: Group, care: _Care, broker_id: int, state: _Missing, now_seconds: float) -> bool:
+    def _needs_cure(self, group: Group, state: _Missing, now_seconds: float) -> bool:
         """Whether nothing else is left. The planes go one after the other: each sees the next epoch and counts anew."""
         patience_seconds = self._settings.cure_after_seconds * (1 + self._planes.rank(group.key))
         return (
             state.told >= TOLD_BEFORE_CURE
             and now_seconds - state.since_seconds >= patience_seconds
-            and now_seconds >= care.doubts[broker_id].next_cure_seconds
+            and now_seconds >= state.doubt.next_cure_seconds
             and group.master_change is None
         )
 
-    async def _cure(self, group: Group, record: BrokerGroupRecord, broker_id: int, care: _Care) -> None:
+    async def _cure(self, group: Group, record: BrokerGroupRecord, broker_id: int, doubt: _Doubt) -> None:
         """Two epochs for one slave in one commit. The record has it, so it can be cut off anywhere."""
-        doubt = care.doubts[broker_id]
-        pause_seconds = self._settings.cure_pause_seconds * 2.0 ** min(doubt.cures, 10)
+        pause_seconds = doubled(self._settings.cure_pause_seconds, doubt.cures, math.inf)
         doubt.next_cure_seconds = asyncio.get_running_loop().time() + pause_seconds
         doubt.cures += 1
         master = record.master_broker_id

@@ -6,11 +6,10 @@
 * *After a change of master* what the new master lacks of the old one's last picture is lost, and reported for an hour or until
   it is back.
 * *Now and then* each slave is compared with what the master had a while ago and has still. A slave that lacks the same in two
-  comparisons running will not get it: Java 5.5.0 copies by pages unless its master has `enableSplitMetadata=false`, and a page
-  that was cut while a topic was created comes with the new data version and without its last name. From then on the versions
-  are equal, and nothing is copied. So the slave's own version is raised by a name that comes and goes (17 and 215, 200), and
-  its next copy replaces the whole table: at most once in a period for a member and kind, and with backoff if it did not help
-  (upstream #11041).
+  comparisons running will not get it (upstream #11041: Java 5.5.0 copies by pages unless its master has
+  `enableSplitMetadata=false`; a page cut while a topic was created has the new data version without the last name, and nothing
+  is copied any more). So the slave's own version is raised by a name that comes and goes (17 and 215, 200), and its next copy
+  replaces the whole table: at most once in a period for a member and kind, with backoff if it did not help.
 
 A broker that does not answer is not compared: that is logged, and stops nothing.
 """
@@ -20,13 +19,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 import structlog
 
-from brokergroup_operator.controller.group.election_premises import live_members
+from brokergroup_operator.controller.group.election_premises import is_outdated, live_members
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
-from brokergroup_operator.controller.peers.metadata import Metadata, lacking, settled, with_named
+from brokergroup_operator.controller.peers.metadata import Metadata, lacking, settled
 from brokergroup_operator.controller.peers.services import Part
 from brokergroup_operator.observe.group_view import MetadataKind
 
@@ -52,8 +50,6 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Picture:
-    """What a master had, when, and under which epoch."""
-
     metadata: Metadata
     epoch: int
     broker_id: int
@@ -62,13 +58,11 @@ class _Picture:
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """The differences for which a switchover was refused, and the epoch."""
-
     epoch: int
     differences: tuple[MetadataDifference, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _CopyAgain:
     """When a member was last made to copy all of a kind, or refused to, and the pause after it."""
 
@@ -78,8 +72,6 @@ class _CopyAgain:
 
 @dataclass(slots=True)
 class _Care:
-    """What is remembered of one group."""
-
     picture: _Picture | None = None
     # What the old master had and the present one lacks, and until when it is remembered.
     lost: Metadata | None = None
@@ -95,17 +87,13 @@ class _Care:
 
 
 class MetadataGuard(Part):
-    """Looks after all groups; woken by the plane's tick."""
-
     def __init__(self, services: Services) -> None:
         super().__init__(services)
-        self._cares: WeakKeyDictionary[Group, _Care] = WeakKeyDictionary()
         self._turns = asyncio.Semaphore(AT_ONE_TIME)
 
     def differences(self, group: Group) -> tuple[MetadataDifference, ...]:
         """Return what the last comparison found."""
-        care = self._cares.get(group)
-        return care.differences if care is not None else ()
+        return group.care(_Care).differences
 
     def look_at(self, group: Group) -> None:
         """Begin a comparison if it is time. Cheap."""
@@ -114,7 +102,7 @@ class MetadataGuard(Part):
             return
         if not group.is_live(record.granted_master_id) or group.confirmed_epoch < record.master_epoch:
             return
-        care = self._cares.setdefault(group, _Care())
+        care = group.care(_Care)
         changed = care.looked_at_epoch != record.master_epoch
         if care.task is None and (changed or asyncio.get_running_loop().time() >= care.next_seconds):
             care.looked_at_epoch = record.master_epoch
@@ -149,14 +137,14 @@ class MetadataGuard(Part):
                 return ()
             makes_groups = await self._makes_groups(record, broker_id)
             # Offsets follow the consumers: what they lack of this very moment is consumed again, and nothing is lost.
-            missing = lacking(broker_id, now, own, makes_groups=makes_groups, offsets_count=False)
+            missing = lacking(broker_id, replace(now, offsets={}), own, makes_groups=makes_groups)
             if not missing or clock() + POLL_SECONDS > deadline_seconds:
                 return missing
             await asyncio.sleep(POLL_SECONDS)
 
     def refused(self, group: Group, record: BrokerGroupRecord, differences: Collection[MetadataDifference]) -> None:
         """A switchover was refused for these: report them now, not at the next period."""
-        care = self._cares.setdefault(group, _Care())
+        care = group.care(_Care)
         care.refusal = _Refusal(record.master_epoch, tuple(sorted(differences)))
         again_seconds = asyncio.get_running_loop().time() + self._settings.metadata_copy_seconds
         care.next_seconds = min(care.next_seconds, again_seconds)
@@ -182,7 +170,7 @@ class MetadataGuard(Part):
             for broker_id, expected in _expected_of(group, record, before, now, refusal).items():
                 own = await self._picture_of(group, record, broker_id)
                 found += lacking(broker_id, expected, own, makes_groups=makes_groups) if own is not None else ()
-        if group.record is None or group.record.master_epoch != record.master_epoch:
+        if is_outdated(group, record):
             return 0.0
         care.picture = _Picture(now, record.master_epoch, master, taken_seconds)
         if care.refusal is refusal:
@@ -191,9 +179,8 @@ class MetadataGuard(Part):
             found += care.refusal.differences
         self._tell(group, care, _together(found))
         await self._copy_again(group, record, care, set(found_before) & set(found))
-        return (
-            self._settings.metadata_copy_seconds if before is None or found else self._settings.metadata_period_seconds
-        )
+        is_soon = before is None or found
+        return self._settings.metadata_copy_seconds if is_soon else self._settings.metadata_period_seconds
 
     async def _copy_again(
         self, group: Group, record: BrokerGroupRecord, care: _Care, lasting: Collection[MetadataDifference]
@@ -202,11 +189,10 @@ class MetadataGuard(Part):
         asked: list[MetadataDifference] = []
         wanted = {(one.broker_id, one.kind) for one in lasting if one.kind in _COPIED_BY_VERSION}
         for helped in care.copied_again.keys() - {(one.broker_id, one.kind) for one in care.differences}:
-            care.copied_again[helped] = replace(care.copied_again[helped], periods=1)
+            care.copied_again[helped].periods = 1
         for broker_id, kind in sorted(wanted):
-            if not _is_linked_slave(group, record, broker_id) or not self._is_its_turn(care, broker_id, kind):
-                continue
-            if await self._asked_to_copy_again(group, record, broker_id, kind):
+            is_due = _is_linked_slave(group, record, broker_id) and self._is_its_turn(care, broker_id, kind)
+            if is_due and await self._asked_to_copy_again(group, record, broker_id, kind):
                 asked += [one for one in lasting if (one.broker_id, one.kind) == (broker_id, kind)]
         if asked:
             self._observer.metadata_copied_again(group.key, tuple(sorted(asked)))
@@ -222,12 +208,10 @@ class MetadataGuard(Part):
     async def _asked_to_copy_again(
         self, group: Group, record: BrokerGroupRecord, broker_id: int, kind: MetadataKind
     ) -> bool:
-        address = record.address_of(broker_id) or ""
+        calls = self._calls
+        copy_again = calls.copy_topics_again if kind is MetadataKind.TOPIC else calls.copy_groups_again
         try:
-            if kind is MetadataKind.TOPIC:
-                await self._calls.copy_topics_again(address)
-            else:
-                await self._calls.copy_groups_again(address)
+            await copy_again(record.address_of(broker_id) or "")
         except BrokerCallError as error:
             log.warning(
                 "slave not made to copy again", group=str(group.key), broker_id=broker_id, kind=kind, error=str(error)
@@ -240,13 +224,10 @@ class MetadataGuard(Part):
         """After a change of master: note what the old one had and the new one lacks."""
         now_seconds = asyncio.get_running_loop().time()
         old_enough = now_seconds - before.taken_seconds >= self._settings.metadata_copy_seconds
-        care.lost = None
-        if before.broker_id != master and lacking(
-            master, before.metadata, now, makes_groups=makes_groups, offsets_count=old_enough
-        ):
-            lost = before.metadata
-            care.lost = lost if old_enough else Metadata(topics=lost.topics, groups=lost.groups)
-            care.lost_until_seconds = now_seconds + LOST_REMEMBERED_SECONDS
+        old, care.lost = before.metadata, None
+        had = old if old_enough else Metadata(topics=old.topics, groups=old.groups)
+        if before.broker_id != master and lacking(master, had, now, makes_groups=makes_groups):
+            care.lost, care.lost_until_seconds = had, now_seconds + LOST_REMEMBERED_SECONDS
 
     @staticmethod
     def _still_lost(care: _Care, master: int, now: Metadata, *, makes_groups: bool) -> tuple[MetadataDifference, ...]:
@@ -294,8 +275,7 @@ def _is_linked_slave(group: Group, record: BrokerGroupRecord, broker_id: int) ->
     """Whether it is alive, linked, and still a slave of the master that it was compared with."""
     return (
         group.master_change is None
-        and group.record is not None
-        and group.record.master_epoch == record.master_epoch
+        and not is_outdated(group, record)
         and broker_id != record.master_broker_id
         and broker_id in live_members(group, record)
         and broker_id not in group.links.unlinked
@@ -312,10 +292,10 @@ def _expected_of(
 ) -> dict[int, Metadata]:
     """Return what each slave must have by now; without an older picture, only that for which a switchover was refused."""
     named = refusal.differences if refusal is not None and refusal.epoch == record.master_epoch else ()
-    old = settled(before.metadata, now) if before is not None else Metadata()
-    expected: dict[int, Metadata] = {}
+    old = before.metadata if before is not None else Metadata()
+    of_all, expected = settled(old, now), dict[int, Metadata]()
     for broker_id in live_members(group, record):
         of_it = [one.name for one in named if one.broker_id == broker_id]
         if broker_id != record.master_broker_id and (before is not None or of_it):
-            expected[broker_id] = with_named(old, now, of_it)
+            expected[broker_id] = settled(old, now, of_it) if of_it else of_all
     return expected

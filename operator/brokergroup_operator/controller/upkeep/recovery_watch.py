@@ -63,7 +63,6 @@ class RecoveryWatch(Part):
         self._watched: set[int] = set()
 
     def look_at(self, group: Group) -> None:
-        """Begin to watch the group's incident, if there is one to watch."""
         recovering = group.incidents.recovering
         if recovering is None or id(recovering[0]) in self._watched:
             return
@@ -92,7 +91,9 @@ class RecoveryWatch(Part):
                 case Step.ROUTE_VISIBLE:
                     seen_seconds = await self._sees_route(group, address)
                 case Step.FIRST_ACK:
-                    seen_seconds = await self._sees_first_ack(group, address, _since_seconds(timeline))
+                    # From when it can acknowledge: the commit, or the begin of a change that another plane committed.
+                    since_seconds = timeline.steps.get(Step.COMMITTED, timeline.steps[Step.DETECTED])
+                    seen_seconds = await self._sees_first_ack(group, address, since_seconds)
                 case _:
                     seen_seconds = await self._sees_index(address)
             if seen_seconds is not None:
@@ -113,8 +114,6 @@ class RecoveryWatch(Part):
             first = self._canary.first_acknowledged_seconds(group.key, address, since_seconds=since_seconds)
             if first is not None:
                 return first
-            if (refusal := self._canary.refusal(group.key, address, since_seconds=since_seconds)) is not None:
-                raise refusal
         return None
 
     async def _sees_route(self, group: Group, address: str) -> float | None:
@@ -145,21 +144,15 @@ class RecoveryWatch(Part):
             await asyncio.sleep(max(FIRST_PAUSE_SECONDS, passed_seconds * PAUSE_SHARE))
 
 
-def _since_seconds(timeline: FailoverTimeline) -> float:
-    """Return from when the new master can acknowledge: the commit, or the begin of a change that another plane committed."""
-    return timeline.steps.get(Step.COMMITTED, timeline.steps[Step.DETECTED])
-
-
 @dataclass(slots=True)
 class _Answers:
-    """What brokers answered the canary of one group."""
-
     # Of the last acknowledged messages: the time (monotonic clock) and the broker's address.
     acknowledged: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=_ACKNOWLEDGEMENTS_KEPT))
-    # The last refusal; None: a message was acknowledged since.
-    refusal: Refusal | None = None
-    # What was reported of it.
-    told: tuple[str | None, str] | None = None
+    # The last refusal, and its time; None: a message was acknowledged since.
+    refusal: NotPermittedError | None = None
+    refused_seconds: float = 0.0
+    # The user and the missing right that were reported: while they stay, there is nothing new to report.
+    told: tuple[str | None, str] = (None, "")
     # Ends the pause before the next message.
     change_began: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -194,18 +187,19 @@ class Canary(Part):
             )
 
     def first_acknowledged_seconds(self, key: GroupKey, by: str, *, since_seconds: float) -> float | None:
-        """Return when this broker acknowledged the first message after that time (monotonic clock); None: none yet."""
-        answers = self._answers.get(key)
-        acknowledged = answers.acknowledged if answers is not None else ()
-        return next((at for at, broker in acknowledged if broker == by and at >= since_seconds), None)
+        """Return when this broker acknowledged the first message after that time (monotonic clock); None: none yet.
 
-    def refusal(self, key: GroupKey, by: str, *, since_seconds: float) -> NotPermittedError | None:
-        """Return how this broker refused the last message, if it did after that time (monotonic clock)."""
-        answers = self._answers.get(key)
-        last = answers.refusal if answers is not None else None
-        return (
-            last.error if last is not None and last.error.address == by and last.at_seconds >= since_seconds else None
-        )
+        Raise `NotPermittedError` if it refused the last one.
+        """
+        if (answers := self._answers.get(key)) is None:
+            return None
+        for at_seconds, broker in answers.acknowledged:
+            if broker == by and at_seconds >= since_seconds:
+                return at_seconds
+        refusal = answers.refusal
+        if refusal is not None and refusal.address == by and answers.refused_seconds >= since_seconds:
+            raise refusal
+        return None
 
     def _is_wanted(self, group: Group) -> bool:
         binding = group.binding
@@ -225,7 +219,7 @@ class Canary(Part):
             except BrokerCallError as error:
                 now_seconds, is_acknowledged = time.monotonic(), False
                 if isinstance(error, NotPermittedError):
-                    answers.refusal = Refusal(TOPIC, now_seconds, error)
+                    answers.refusal, answers.refused_seconds = error, now_seconds
                 elif was_acknowledged:
                     log.warning("canary not acknowledged", group=str(group.key), error=str(error))
             was_acknowledged = is_acknowledged
@@ -247,23 +241,19 @@ class Canary(Part):
     def _tell(self, key: GroupKey, answers: _Answers) -> None:
         """Report that the canary is refused, or is not any more, if that is news."""
         refusal = answers.refusal
-        cause = refusal.cause if refusal is not None else None
-        if cause == answers.told:
+        user, needs = (refusal.access_key, _needs(refusal)) if refusal is not None else (None, "")
+        if (user, needs) == answers.told:
             return
-        answers.told = cause
+        answers.told = (user, needs)
         if refusal is None:
             log.info("canary acknowledged again", group=str(key))
-        else:
-            error = refusal.error
-            log.warning(
-                "canary refused",
-                group=str(key),
-                broker=error.address,
-                user=error.access_key,
-                needs=refusal.needs,
-                error=error.remark,
-            )
-        self._observer.canary_refused(key, str(refusal) if refusal is not None else "")
+            self._observer.canary_refused(key, "")
+            return
+        broker, remark = refusal.address, refusal.remark
+        log.warning("canary refused", group=str(key), broker=broker, user=user, needs=needs, error=remark)
+        sender = f"of user {user!r}" if user is not None else "that is unsigned"
+        what = f"broker {broker} refuses the canary {sender}: needed is {needs}; the broker says: {remark}"
+        self._observer.canary_refused(key, what)
 
     async def _send(self, group: Group) -> str:
         """Send one message; return the address that acknowledged it."""
@@ -318,39 +308,16 @@ def _message(broker_name: str) -> RemotingCommand:
     return request(RequestCode.SEND_MESSAGE_V2, ext_fields=header.encode(), body=str(now_ms).encode())
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A broker's 16 to the canary's message or topic.
+def _needs(refusal: NotPermittedError) -> str:
+    """Return what must be granted for the canary's message to be taken: Pub on the topic, and Create while it does not exist.
 
-    The user needs Pub on the topic, and Create while it does not exist; a broker answers 16 also if no one may write into the
-    topic.
+    A broker answers 16 also if no one may write into the topic.
     """
-
-    topic: str
-    # Of the monotonic clock.
-    at_seconds: float
-    error: NotPermittedError
-
-    @property
-    def cause(self) -> tuple[str | None, str]:
-        """The user and the missing right: while they stay, there is nothing new to report."""
-        return self.error.access_key, self.needs
-
-    @property
-    def needs(self) -> str:
-        """What must be granted for the message to be taken."""
-        if _CLOSED_TO_ALL in self.error.remark:
-            return f"perm {WRITE_AND_READ} of topic {self.topic}, and a brokerPermission that lets it be written"
-        if self.error.code != RequestCode.SEND_MESSAGE_V2:
-            return f"Create on Topic:{self.topic}, or that topic, made by a user who may"
-        right = f"Pub on Topic:{self.topic} (and Create, where it does not exist)"
-        if self.error.access_key is None:
-            return f"spec.security.credentialsSecretRef of a user of the broker's ACL who has {right}"
-        return f"that user with the group's secret in the broker's ACL, and {right}"
-
-    def __str__(self) -> str:
-        user = f"of user {self.error.access_key!r}" if self.error.access_key is not None else "that is unsigned"
-        return (
-            f"broker {self.error.address} refuses the canary {user}: needed is {self.needs};"
-            f" the broker says: {self.error.remark}"
-        )
+    if _CLOSED_TO_ALL in refusal.remark:
+        return f"perm {WRITE_AND_READ} of topic {TOPIC}, and a brokerPermission that lets it be written"
+    if refusal.code != RequestCode.SEND_MESSAGE_V2:
+        return f"Create on Topic:{TOPIC}, or that topic, made by a user who may"
+    right = f"Pub on Topic:{TOPIC} (and Create, where it does not exist)"
+    if refusal.access_key is None:
+        return f"spec.security.credentialsSecretRef of a user of the broker's ACL who has {right}"
+    return f"that user with the group's secret in the broker's ACL, and {right}"

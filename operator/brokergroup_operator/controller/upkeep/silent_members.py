@@ -15,26 +15,20 @@ import asyncio
 import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 import structlog
 
 from brokergroup_operator.controller.directory.places import hosts_of_links, links_by_host
-from brokergroup_operator.controller.group.election_premises import (
-    is_outdated,
-    members_leaving,
-    silence_seconds,
-    unheard_members,
-)
-from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
-from brokergroup_operator.controller.peers.services import Part, is_running
+from brokergroup_operator.controller.group import election_premises as premises
+from brokergroup_operator.controller.peers.services import Part, doubled, is_running
 from brokergroup_operator.observe.group_view import Silence
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.peers.services import Services
     from brokergroup_operator.controller.settings import PlaneSettings
     from controller_core.model import BrokerGroupRecord
+
+LONGEST_REGISTER_PAUSE_SECONDS = 3600.0
 
 log = structlog.get_logger(__name__)
 
@@ -56,23 +50,14 @@ class _GroupCare:
 
 
 class SilentMembers(Part):
-    """Looks after the silent members of all groups; woken by the plane's tick."""
-
-    def __init__(self, services: Services) -> None:
-        super().__init__(services)
-        self._cares: WeakKeyDictionary[Group, _GroupCare] = WeakKeyDictionary()
-
     def look_at(self, group: Group) -> None:
         """Note which members are silent now, and begin to ask about them if it is time. Cheap: called at every tick."""
         record = group.record
         if record is None:
             return
-        silent = _silent(group, record, self._settings)
-        care = self._cares.get(group)
-        if care is None:
-            if not silent:
-                return
-            care = self._cares[group] = _GroupCare()
+        silent, care = _silent(group, record, self._settings), group.care(_GroupCare)
+        if not silent and not care.members:
+            return
         self._note(group, care, silent)
         now_seconds = asyncio.get_running_loop().time()
         if silent and not is_running(care.task) and now_seconds >= care.next_look_seconds:
@@ -81,12 +66,12 @@ class SilentMembers(Part):
 
     def must_register(self, group: Group, host: str) -> bool:
         """Whether the poll (1004) from this host is of a member that must register again; counts as its answer."""
-        care, record = self._cares.get(group), group.record
-        if care is None or record is None:
+        care, record = group.care(_GroupCare), group.record
+        if record is None or not care.members:
             return False
         hosts = hosts_of_links(group.binding, record, record.replicas)
         behind = [broker_id for broker_id, its_host in hosts.items() if its_host == host]
-        slaves = group.unheard.silences.keys() - {record.granted_master_id} - members_leaving(group)
+        slaves = group.unheard.silences.keys() - {record.granted_master_id} - premises.members_leaving(group)
         if len(behind) != 1 or behind[0] not in slaves:
             return False  # a registration of the master means another process, and costs an epoch
         member = care.members[behind[0]]
@@ -94,7 +79,7 @@ class SilentMembers(Part):
         if not member.silence.is_unheard_by_all or now_seconds < member.register_again_seconds:
             return False
         told = member.silence.told_to_register
-        pause_seconds = min(self._settings.register_pause_seconds * 2.0 ** min(told, 10), 3600.0)
+        pause_seconds = doubled(self._settings.register_pause_seconds, told, LONGEST_REGISTER_PAUSE_SECONDS)
         member.register_again_seconds = now_seconds + pause_seconds
         member.silence = replace(member.silence, told_to_register=told + 1)
         log.warning("slave runs and is not heard: told to register again", group=str(group.key), broker_id=behind[0])
@@ -102,14 +87,14 @@ class SilentMembers(Part):
         return True
 
     def _note(self, group: Group, care: _GroupCare, silent: list[int]) -> None:
-        live = group.live()
+        live, settings = group.live(), self._settings
         ended = [one for one in care.members if one not in silent and (one not in live or live[one].has_reported)]
         for broker_id in ended:
             del care.members[broker_id]
         for broker_id in silent:
             if broker_id not in care.members:
                 silent_seconds = group.silent_for_seconds(broker_id)
-                longer_seconds = self._settings.register_after_timeouts * silence_seconds(group, self._settings)
+                longer_seconds = settings.register_after_timeouts * premises.silence_seconds(group, settings)
                 care.members[broker_id] = _MemberCare(
                     Silence(since_unix_seconds=time.time() - silent_seconds),
                     asyncio.get_running_loop().time() + longer_seconds - silent_seconds,
@@ -133,12 +118,12 @@ class SilentMembers(Part):
     async def _ask(self, group: Group, record: BrokerGroupRecord, care: _GroupCare) -> None:
         """One round of questions, side by side, each with its own deadline."""
         asked = [
-            one for one in care.members if one not in group.pods.reported_dead and record.address_of(one) is not None
+            one for one in care.members if one not in group.members.reported_dead and record.address_of(one) is not None
         ]
         links, answers = await asyncio.gather(
             self._links(group, record), asyncio.gather(*(self._about(group, record, one) for one in asked))
         )
-        if is_outdated(group, record):
+        if premises.is_outdated(group, record):
             return
         for broker_id, (answers_itself, hearing) in zip(asked, answers, strict=True):
             member = care.members.get(broker_id)
@@ -154,16 +139,12 @@ class SilentMembers(Part):
 
     async def _links(self, group: Group, record: BrokerGroupRecord) -> dict[int, bool | None]:
         """Return whether the master has a link to each slave; empty if it does not answer."""
-        master, address = record.granted_master_id, record.address_of(record.master_broker_id)
-        if master is None or address is None:
+        master = record.granted_master_id
+        status = await self._calls.ha_status_if_any(record.address_of(master))
+        if status is None or not status.master:
             return {}
         slaves = [one for one in record.replicas if one != master and record.address_of(one) is not None]
-        try:
-            status = await self._calls.ha_status(address)
-        except BrokerCallError as error:
-            log.debug("links unknown", group=str(group.key), error=str(error))
-            return {}
-        return dict(links_by_host(hosts_of_links(group.binding, record, slaves), status)) if status.master else {}
+        return links_by_host(hosts_of_links(group.binding, record, slaves), status)
 
     async def _about(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> tuple[bool, tuple[str, ...]]:
         """Return whether the member answers in the role that the record gives it, and which other planes hear it."""
@@ -179,7 +160,7 @@ def _silent(group: Group, record: BrokerGroupRecord, settings: PlaneSettings) ->
     """Return the registered members that are not live; none while this plane could not have heard them yet."""
     if record.granted_master_id is None or group.is_leaving:
         return []
-    unheard = unheard_members(group, settings)
+    unheard = premises.unheard_members(group, settings)
     return [
         broker_id
         for broker_id, replica in record.replicas.items()

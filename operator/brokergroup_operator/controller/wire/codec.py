@@ -6,106 +6,66 @@ written (docs/reference/controller.md).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from controller_core.decision import (
-    AlterSyncStateSetAnswer,
-    ApplyBrokerIdAnswer,
-    ControllerCode,
-    ElectMasterAnswer,
-    GetNextBrokerIdAnswer,
-    GetReplicaInfoAnswer,
-    GetSyncStateDataAnswer,
-    RegisterBrokerAnswer,
-    ReplicaStanding,
-)
-from controller_core.requests import (
-    AlterSyncStateSet,
-    ApplyBrokerId,
-    CleanBrokerData,
-    ElectMaster,
-    GetNextBrokerId,
-    GetReplicaInfo,
-    RegisterBroker,
-)
+from controller_core import decision as answers
+from controller_core import requests
 from rocketmq_remoting import controller_protocol as protocol
 from rocketmq_remoting.address import one_spelling
-from rocketmq_remoting.codes import RequestCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     import msgspec
 
-    from controller_core.decision import Answer, Decision
-    from controller_core.requests import Request
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.serialization import ExtFieldsHeader
 
+Asked = TypeVar("Asked", bound=requests.Request)
 Part = TypeVar("Part", bound="msgspec.Struct")
 
+_REPEATED = frozenset({"clusterName", "brokerName"})
+_REQUEST_HEADERS: Mapping[type[object], type[ExtFieldsHeader]] = {
+    requests.AlterSyncStateSet: protocol.AlterSyncStateSetRequestHeader,
+    requests.ElectMaster: protocol.ElectMasterRequestHeader,
+    requests.RegisterBroker: protocol.RegisterBrokerToControllerRequestHeader,
+    requests.GetReplicaInfo: protocol.GetReplicaInfoRequestHeader,
+    requests.CleanBrokerData: protocol.CleanBrokerDataRequestHeader,
+    requests.GetNextBrokerId: protocol.GetNextBrokerIdRequestHeader,
+    requests.ApplyBrokerId: protocol.ApplyBrokerIdRequestHeader,
+}
 
-def decode_alter_sync_state_set(command: RemotingCommand) -> AlterSyncStateSet:
-    """1001."""
-    header = protocol.AlterSyncStateSetRequestHeader.decode(command.ext_fields)
+
+def decode(kind: type[Asked], command: RemotingCommand, **more: Any) -> Asked:
+    """Return a request with its header's fields, by their names, and `more`. A name that Java leaves null is empty text."""
+    header = _REQUEST_HEADERS[kind].decode(command.ext_fields)
+    fields = {name: getattr(header, name) for name in header.__struct_fields__ if name in kind.__dataclass_fields__}
+    fields |= {name: fields[name] or "" for name in fields if name in {"cluster_name", "broker_name"}}
+    return kind(**fields, **more)
+
+
+def decode_alter_sync_state_set(command: RemotingCommand) -> requests.AlterSyncStateSet:
+    """1001: the set is in the body."""
     body = protocol.SyncStateSetBody.decode(command.body)
-    return AlterSyncStateSet(
-        master_broker_id=header.master_broker_id,
-        master_epoch=header.master_epoch,
+    return decode(
+        requests.AlterSyncStateSet,
+        command,
         sync_state_set=body.sync_state_set,
         sync_state_set_epoch=body.sync_state_set_epoch,
     )
 
 
-def decode_elect_master(command: RemotingCommand) -> ElectMaster:
-    """1002."""
-    header = protocol.ElectMasterRequestHeader.decode(command.ext_fields)
-    return ElectMaster(broker_id=header.broker_id, designate_elect=header.designate_elect)
+def decode_register_broker(command: RemotingCommand) -> requests.RegisterBroker:
+    """1003, with the address in its one spelling."""
+    wanted = decode(requests.RegisterBroker, command)
+    return replace(wanted, broker_address=wanted.broker_address and one_spelling(wanted.broker_address))
 
 
-def decode_register_broker(command: RemotingCommand) -> RegisterBroker:
-    """1003."""
-    header = protocol.RegisterBrokerToControllerRequestHeader.decode(command.ext_fields)
-    return RegisterBroker(
-        cluster_name=header.cluster_name or "",
-        broker_name=header.broker_name or "",
-        broker_id=header.broker_id,
-        broker_address=header.broker_address and one_spelling(header.broker_address),
-    )
-
-
-def decode_get_replica_info(command: RemotingCommand) -> GetReplicaInfo:
-    """1004."""
-    return GetReplicaInfo(broker_name=protocol.GetReplicaInfoRequestHeader.decode(command.ext_fields).broker_name)
-
-
-def decode_clean_broker_data(command: RemotingCommand) -> CleanBrokerData:
-    """1011."""
-    header = protocol.CleanBrokerDataRequestHeader.decode(command.ext_fields)
-    return CleanBrokerData(
-        broker_name=header.broker_name or "",
-        broker_controller_ids_to_clean=header.broker_controller_ids_to_clean,
-        is_clean_living_broker=header.is_clean_living_broker,
-    )
-
-
-def decode_get_next_broker_id(command: RemotingCommand, requester: str | None) -> GetNextBrokerId:
-    """1012. `requester`: the pod that asks, if known."""
-    header = protocol.GetNextBrokerIdRequestHeader.decode(command.ext_fields)
-    return GetNextBrokerId(cluster_name=header.cluster_name or "", broker_name=header.broker_name, requester=requester)
-
-
-def decode_apply_broker_id(command: RemotingCommand, requester: str | None) -> ApplyBrokerId:
-    """1013."""
-    header = protocol.ApplyBrokerIdRequestHeader.decode(command.ext_fields)
-    return ApplyBrokerId(
-        cluster_name=header.cluster_name or "",
-        broker_name=header.broker_name or "",
-        applied_broker_id=header.applied_broker_id,
-        register_check_code=header.register_check_code,
-        requester=requester,
-        address=one_spelling((header.register_check_code or "").partition(";")[0]),
-    )
+def decode_apply_broker_id(command: RemotingCommand, requester: str | None) -> requests.ApplyBrokerId:
+    """1013, with its check code's address in the one spelling."""
+    wanted = decode(requests.ApplyBrokerId, command, requester=requester)
+    return replace(wanted, address=one_spelling((wanted.register_check_code or "").partition(";")[0]))
 
 
 def named_group(command: RemotingCommand) -> tuple[str, str]:
@@ -114,56 +74,39 @@ def named_group(command: RemotingCommand) -> tuple[str, str]:
     return ext_fields.get("clusterName", ""), ext_fields.get("brokerName", "")
 
 
-DECODERS: Mapping[int, Callable[[RemotingCommand], Request]] = {
-    RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: decode_alter_sync_state_set,
-    RequestCode.CONTROLLER_ELECT_MASTER: decode_elect_master,
-    RequestCode.CONTROLLER_REGISTER_BROKER: decode_register_broker,
-    RequestCode.CONTROLLER_GET_REPLICA_INFO: decode_get_replica_info,
-    RequestCode.CLEAN_BROKER_DATA: decode_clean_broker_data,
-}
-"""The requests about one group whose answer does not depend on the caller."""
-
-
-def encode_decision(command: RemotingCommand, decision: Decision) -> RemotingCommand:
+def encode_decision(command: RemotingCommand, decision: answers.Decision) -> RemotingCommand:
     """Return the answer to this request.
 
     A failure (code 1) has only a remark; names are repeated only if the request had them.
     """
-    if decision.code == ControllerCode.SYSTEM_ERROR:
+    kind = _HEADERS.get(type(decision.answer))
+    if kind is None or decision.code == answers.ControllerCode.SYSTEM_ERROR:
         return command.answer(int(decision.code), remark=decision.remark)
-    ext_fields, body = _payload(decision.answer)
-    if ext_fields is not None:
-        asked = command.ext_fields or {}
-        ext_fields = {name: value for name, value in ext_fields.items() if name in asked or name not in _REPEATED}
+    asked = command.ext_fields or {}
+    given = _filled(kind, decision.answer).encode()
+    ext_fields = {name: value for name, value in given.items() if name in asked or name not in _REPEATED}
+    body = _body(decision.answer)
     return command.answer(int(decision.code), remark=decision.remark, ext_fields=ext_fields, body=body)
 
 
-_HEADERS: Mapping[type[Answer], type[ExtFieldsHeader]] = {
-    AlterSyncStateSetAnswer: protocol.AlterSyncStateSetResponseHeader,
-    ElectMasterAnswer: protocol.ElectMasterResponseHeader,
-    RegisterBrokerAnswer: protocol.RegisterBrokerToControllerResponseHeader,
-    GetReplicaInfoAnswer: protocol.GetReplicaInfoResponseHeader,
-    GetNextBrokerIdAnswer: protocol.GetNextBrokerIdResponseHeader,
-    ApplyBrokerIdAnswer: protocol.ApplyBrokerIdResponseHeader,
+_HEADERS: Mapping[type[object], type[ExtFieldsHeader]] = {
+    answers.AlterSyncStateSetAnswer: protocol.AlterSyncStateSetResponseHeader,
+    answers.ElectMasterAnswer: protocol.ElectMasterResponseHeader,
+    answers.RegisterBrokerAnswer: protocol.RegisterBrokerToControllerResponseHeader,
+    answers.GetReplicaInfoAnswer: protocol.GetReplicaInfoResponseHeader,
+    answers.GetNextBrokerIdAnswer: protocol.GetNextBrokerIdResponseHeader,
+    answers.ApplyBrokerIdAnswer: protocol.ApplyBrokerIdResponseHeader,
 }
-"""1011 has no header; 1006 is written for many groups at once; what the controller asks itself never travels."""
-
-
-def _payload(answer: Answer | None) -> tuple[dict[str, str] | None, bytes | None]:
-    """Return header and body. An answer has its header's fields by their names."""
-    kind = _HEADERS.get(type(answer)) if answer is not None else None
-    if answer is None or kind is None:
-        return None, None
-    return _filled(kind, answer).encode(), _body(answer)
+"""1011 has no header; 1006 is written for many groups at once; the operator's own requests do not come over the wire."""
 
 
 def _filled(kind: type[Part], answer: object, **more: object) -> Part:
     return kind(**{name: getattr(answer, name) for name in kind.__struct_fields__ if name not in more}, **more)
 
 
-def _body(answer: Answer) -> bytes | None:
+def _body(answer: object) -> bytes | None:
     match answer:
-        case ElectMasterAnswer(sync_state_set=frozenset() as sync_state_set):
+        case answers.ElectMasterAnswer(sync_state_set=frozenset() as sync_state_set):
             members = None
             if answer.broker_addresses is not None:
                 members = protocol.BrokerMemberGroup(
@@ -172,12 +115,12 @@ def _body(answer: Answer) -> bytes | None:
                     broker_addrs=dict(answer.broker_addresses),
                 )
             return protocol.ElectMasterResponseBody(members, sync_state_set).encode()
-        case AlterSyncStateSetAnswer(body=body) | RegisterBrokerAnswer(body=body) | GetReplicaInfoAnswer(body=body):
-            return protocol.SyncStateSetBody(body.sync_state_set, body.sync_state_set_epoch).encode() if body else None
+        case answers.AlterSyncStateSetAnswer() | answers.RegisterBrokerAnswer() | answers.GetReplicaInfoAnswer():
+            return _filled(protocol.SyncStateSetBody, answer.body).encode() if answer.body is not None else None
     return None
 
 
-def encode_sync_state_data(answers: Mapping[str, GetSyncStateDataAnswer]) -> bytes:
+def encode_sync_state_data(groups: Mapping[str, answers.GetSyncStateDataAnswer]) -> bytes:
     """Return the body of 1006: every known group by its name."""
     table = {
         broker_name: _filled(
@@ -186,17 +129,11 @@ def encode_sync_state_data(answers: Mapping[str, GetSyncStateDataAnswer]) -> byt
             in_sync_replicas=_standings(broker_name, answer.in_sync_replicas),
             not_in_sync_replicas=_standings(broker_name, answer.not_in_sync_replicas),
         )
-        for broker_name, answer in answers.items()
+        for broker_name, answer in groups.items()
         if answer.known
     }
     return protocol.BrokerReplicasInfoBody(table).encode()
 
 
-def _standings(broker_name: str, standings: Iterable[ReplicaStanding]) -> tuple[protocol.ReplicaIdentity, ...]:
+def _standings(broker_name: str, standings: Iterable[answers.ReplicaStanding]) -> tuple[protocol.ReplicaIdentity, ...]:
     return tuple(_filled(protocol.ReplicaIdentity, one, broker_name=broker_name) for one in standings)
-
-
-_REPEATED = frozenset({"clusterName", "brokerName"})
-
-SUCCEEDED_ELECTIONS = frozenset({ControllerCode.SUCCESS, ControllerCode.CONTROLLER_MASTER_STILL_EXIST})
-"""Codes of 1002 after which the group has a master."""

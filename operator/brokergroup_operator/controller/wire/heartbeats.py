@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from brokergroup_operator.controller.detect.record_watch import AdoptionDesk, HoldingsWatch
-    from brokergroup_operator.controller.directory.group_directory import Peer
+    from brokergroup_operator.controller.directory.pods import Peer
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.peers.services import Services
     from controller_core.liveness import HeartbeatTable
@@ -29,13 +30,11 @@ _MAX_NAMES_PER_CONNECTION = 100
 
 
 class Heartbeats(Part):
-    """Takes heartbeats and other signs of life into the groups' tables; knows which groups a connection carries."""
-
     def __init__(self, services: Services, *, holdings: HoldingsWatch, adoption: AdoptionDesk) -> None:
         super().__init__(services)
         self._holdings, self._adoption = holdings, adoption
         # Weakly: a connection may speak for any number of names, and what gave way is not kept for its sake.
-        self._carried: dict[int, WeakSet[Group]] = {}
+        self._carried: defaultdict[int, WeakSet[Group]] = defaultdict(WeakSet)
 
     def take(
         self,
@@ -98,10 +97,7 @@ class Heartbeats(Part):
 
     def table_for(self, group: Group, connection: RemotingConnection) -> HeartbeatTable:
         """Return the group's heartbeat table for an entry of this connection, whose end then reaches this group too."""
-        carried = self._carried.get(connection.id)
-        if carried is None:
-            carried = self._carried[connection.id] = WeakSet()
-        carried.add(group)
+        self._carried[connection.id].add(group)
         return group.table
 
     def connection_closed(self, connection: RemotingConnection) -> Iterable[Group]:
@@ -145,5 +141,4 @@ class UnknownPolls:
         return True
 
     def connection_closed(self, connection_id: int) -> None:
-        """Forget a connection."""
         self._names.pop(connection_id, None)

@@ -16,38 +16,29 @@ from brokergroup_operator.controller.access import authorization as access
 from brokergroup_operator.controller.detect.record_watch import DisputedSets
 from brokergroup_operator.controller.group.group import PremiseGoneError
 from brokergroup_operator.controller.peers.services import ASKED_NAME, ASKED_NAMESPACE, Part
-from brokergroup_operator.controller.settings import configuration_text
+from brokergroup_operator.controller.settings import effective_configuration
 from brokergroup_operator.controller.wire import codec
 from brokergroup_operator.controller.wire.heartbeats import UnknownPolls
 from brokergroup_operator.fence.watchman import CONTROLLERS, STOPPING_GROUPS
 from brokergroup_operator.observe.group_view import GroupViewError
 from brokergroup_operator.records.store import GroupKey, RecordStoreError
-from controller_core.decision import ControllerCode, Decision, ElectMasterAnswer, GetSyncStateDataAnswer
-from controller_core.requests import (
-    AlterSyncStateSet,
-    ApplyBrokerId,
-    ElectMaster,
-    GetSyncStateData,
-    RegisterBroker,
-    Request,
-)
+from controller_core import requests
+from controller_core.decision import ControllerCode, Decision, ElectMasterAnswer, GetSyncStateDataAnswer, refused
 from controller_core.settings import ControllerSettings
 from controller_core.step import step
+from rocketmq_remoting import controller_protocol as protocol
 from rocketmq_remoting.codes import RequestCode, ResponseCode
-from rocketmq_remoting.controller_protocol import (
-    BrokerHeartbeatRequestHeader,
-    GetMetaDataResponseHeader,
-    decode_broker_names,
-)
 from rocketmq_remoting.errors import BodyError
 from rocketmq_remoting.handler import not_supported
+from rocketmq_remoting.serialization import encode_properties
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from brokergroup_operator.controller.change.failover import Failover
     from brokergroup_operator.controller.change.switchover import Switchover
-    from brokergroup_operator.controller.directory.group_directory import GroupDirectory, Peer
+    from brokergroup_operator.controller.directory.group_directory import GroupDirectory
+    from brokergroup_operator.controller.directory.pods import Peer
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.group.groups import Groups
     from brokergroup_operator.controller.peers.services import Services
@@ -56,11 +47,15 @@ if TYPE_CHECKING:
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.connection import RemotingConnection
 
+    Route = Callable[[RemotingCommand, RemotingConnection], Awaitable[Decision | RemotingCommand]]
+
 log = structlog.get_logger(__name__)
 
 _CONFIGURATION = frozenset({RequestCode.UPDATE_CONTROLLER_CONFIG, RequestCode.GET_CONTROLLER_CONFIG})
 # Clients that are newer than 5.3.1 understand 1500.
 _LAST_VERSION_WITHOUT_GO_AWAY = 475
+# Codes of 1002 after which the group has a master.
+_HAVE_A_MASTER = frozenset({ControllerCode.SUCCESS, ControllerCode.CONTROLLER_MASTER_STILL_EXIST})
 # A request that waits for a failover leaves this much of its deadline for the decision afterwards.
 _DECISION_SHARE_SECONDS = 0.5
 
@@ -90,13 +85,13 @@ class RequestHandler(Part):
         self._new_names = access.NewNames(self._settings.security.max_new_names_per_host)
         self._disputed = DisputedSets(self._settings)
         self._draining = False
-        self._routes: dict[int, Callable[[RemotingCommand, RemotingConnection], Awaitable[RemotingCommand]]] = {
-            RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: self._decide,
+        self._routes: dict[int, Route] = {
+            RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: self._alter_sync_state_set,
             RequestCode.CONTROLLER_ELECT_MASTER: self._elect,
             RequestCode.CONTROLLER_REGISTER_BROKER: self._register,
             RequestCode.CONTROLLER_GET_REPLICA_INFO: self._replica_info,
             RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: self._sync_state_data,
-            RequestCode.CLEAN_BROKER_DATA: self._decide,
+            RequestCode.CLEAN_BROKER_DATA: self._clean,
             RequestCode.CONTROLLER_GET_NEXT_BROKER_ID: self._broker_id,
             RequestCode.CONTROLLER_APPLY_BROKER_ID: self._broker_id,
         }
@@ -107,7 +102,7 @@ class RequestHandler(Part):
 
     def connection_opened(self, connection: RemotingConnection) -> None:
         """A pod is known by its address; other callers are unknown until they sign or show a certificate."""
-        if self._directory.known_peer(connection.peer_host) is not None:
+        if self._directory.pods.peer_at(connection.peer_host) is not None:
             connection.peer_is_known()
 
     def connection_closed(self, connection: RemotingConnection) -> None:
@@ -122,7 +117,11 @@ class RequestHandler(Part):
         if request.code in self._routes and not self._sends_away(request):
             return self._answer_in_time(request, connection)
         begun_seconds = asyncio.get_running_loop().time()
-        return self._noted(request, self._answer_at_once(request, connection), begun_seconds)
+        try:
+            answer = self._answer_at_once(request, connection)
+        except access.NotPermittedError as error:
+            answer = self._refused(request, connection, error)
+        return self._noted(request, answer, begun_seconds)
 
     def _answer_at_once(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         if self._sends_away(request):
@@ -143,14 +142,15 @@ class RequestHandler(Part):
         begun_seconds = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(self._settings.answer_deadline_seconds):
-                answer = await self._routes[request.code](request, connection)
+                found = await self._routes[request.code](request, connection)
+            answer = codec.encode_decision(request, found) if isinstance(found, Decision) else found
         except TimeoutError:
             answer = request.answer(
                 ResponseCode.SYSTEM_ERROR,
                 remark=f"not decided within {self._settings.answer_deadline_seconds} s, ask again",
             )
         except access.NotPermittedError as error:
-            answer = self._refused(request, connection, str(error))
+            answer = self._refused(request, connection, error)
         except (RecordStoreError, PremiseGoneError, GroupViewError, BodyError) as error:
             answer = request.answer(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
         except Exception as error:
@@ -163,73 +163,66 @@ class RequestHandler(Part):
         self._observer.request_answered(request.code, answer.code, took_seconds)
         return answer
 
-    def _refused(self, request: RemotingCommand, connection: RemotingConnection, reason: str) -> RemotingCommand:
-        self._refusals.note(request, connection, reason)
-        return request.answer(ResponseCode.NO_PERMISSION, remark=reason)
+    def _refused(self, request: RemotingCommand, connection: RemotingConnection, error: Exception) -> RemotingCommand:
+        self._refusals.note(request, connection, str(error))
+        return request.answer(ResponseCode.NO_PERMISSION, remark=str(error))
 
     def _heartbeat(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         """904. The caller is looked up in what is known here, without the API.
 
         The plane's hottest path: the header is read and the group is found once (`make bench-controller`).
         """
-        header = BrokerHeartbeatRequestHeader.decode(request.ext_fields)
-        peer = self._directory.known_peer(connection.peer_host)
+        header = protocol.BrokerHeartbeatRequestHeader.decode(request.ext_fields)
+        peer = self._directory.pods.peer_at(connection.peer_host)
         group = self._groups.find(header.broker_name or "", cluster_name=header.cluster_name or "", peer=peer)
         if header.broker_id is None:
             return request.answer(ResponseCode.CONTROLLER_INVALID_REQUEST, remark="Heart beat with empty brokerId")
         if group is not None:
-            try:
-                self._check(request, connection, peer, _subject(group, header.broker_id))
-            except access.NotPermittedError as error:
-                return self._refused(request, connection, str(error))
+            self._check(request, connection, peer, group, header.broker_id)
             self.heartbeats.take(header, header.broker_id, group, connection, peer)
         return request.answer(ResponseCode.SUCCESS, remark="Heart beat success")
 
     def _configuration(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         """1009, 1010."""
-        no_group = access.Subject(binding=None)
-        verdict = access.authorize(
-            access.Caller(host=connection.peer_host), request.code, no_group, self._settings.security
-        )
-        if not verdict.allowed:
-            return self._refused(request, connection, verdict.reason)
-        text = configuration_text(self._settings, advertise_address=self._planes.own_address)
-        return request.answer(ResponseCode.SUCCESS, body=text)
+        caller, no_group = access.Caller(host=connection.peer_host), access.Subject(binding=None)
+        access.authorize(caller, request.code, no_group, self._settings.security)
+        shown = effective_configuration(self._settings, advertise_address=self._planes.own_address)
+        return request.answer(ResponseCode.SUCCESS, body=encode_properties(shown))
 
     def _metadata(self, request: RemotingCommand) -> RemotingCommand:
         """1005: every plane leads."""
-        address = self._planes.own_address
-        peers = self._settings.peer_addresses or (address,)
-        own = peers.index(address) if address in peers else 0
-        header = GetMetaDataResponseHeader(
+        peers, own = self._settings.peers_and_own_index(self._planes.own_address)
+        header = protocol.GetMetaDataResponseHeader(
             group=self._settings.controller_group,
             controller_leader_id=f"n{own}",
-            controller_leader_address=address,
+            controller_leader_address=self._planes.own_address,
             is_leader=True,
             peers="".join(f"n{index}:{peer};" for index, peer in enumerate(peers)),
         )
         return request.answer(ResponseCode.SUCCESS, ext_fields=header.encode())
 
-    async def _decide(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
-        """1001, 1011: decided by the core alone."""
-        wanted = codec.DECODERS[request.code](request)
-        by = wanted.master_broker_id if isinstance(wanted, AlterSyncStateSet) else None
-        group, _ = await self._admit(request, connection, broker_id=by)
+    async def _alter_sync_state_set(self, request: RemotingCommand, connection: RemotingConnection) -> Decision:
+        """1001. Fenced by its epochs: the copy is enough to accept it, and a refusal asks the store anyway."""
+        wanted = codec.decode_alter_sync_state_set(request)
+        group, _ = await self._admit(request, connection, broker_id=wanted.master_broker_id)
         if group is None:
-            return codec.encode_decision(request, _of_unknown_group(wanted))
-        if isinstance(wanted, AlterSyncStateSet):
-            # 1001 is fenced by its epochs: the copy is enough to accept it, and a refusal asks the store anyway.
-            decision = await group.decide(wanted, linearizable=False)
-            decision = await self._disputed.answered(group, wanted, decision)
-        else:
-            await group.load()
-            access.refuse_to_forget_pods(group, wanted)
-            decision = await group.decide(wanted)
-        return codec.encode_decision(request, decision)
+            return _of_unknown_group(wanted)
+        decision = await group.decide(wanted, linearizable=False)
+        return await self._disputed.answered(group, wanted, decision)
 
-    async def _replica_info(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+    async def _clean(self, request: RemotingCommand, connection: RemotingConnection) -> Decision:
+        """1011."""
+        wanted = codec.decode(requests.CleanBrokerData, request)
+        group, _ = await self._admit(request, connection)
+        if group is None:
+            return _of_unknown_group(wanted)
+        await group.load()
+        access.refuse_to_forget_pods(group, wanted)
+        return await group.decide(wanted)
+
+    async def _replica_info(self, request: RemotingCommand, connection: RemotingConnection) -> Decision:
         """1004: a poll. A poll answered 2008 is remembered: an unmodified broker registers again on that answer alone."""
-        wanted = codec.decode_get_replica_info(request)
+        wanted = codec.decode(requests.GetReplicaInfo, request)
         group, _ = await self._admit(request, connection)
         if group is None:
             decision = _of_unknown_group(wanted)
@@ -240,20 +233,20 @@ class RequestHandler(Part):
             decision = step(told, wanted, group.live(), group.binding.settings)
         if decision.code == ControllerCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
             self._polls.told_unknown(connection.id, wanted.broker_name or "")
-        return codec.encode_decision(request, decision)
+        return decision
 
-    async def _register(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+    async def _register(self, request: RemotingCommand, connection: RemotingConnection) -> Decision:
         """1003: a new process of a replica. Reports of an earlier one do not count any more."""
         wanted = codec.decode_register_broker(request)
         runs = self._polls.registers_because_of_one(connection.id, wanted.broker_name)
         group, caller = await self._admit(request, connection, broker_id=wanted.broker_id)
         if group is None:
-            return codec.encode_decision(request, _of_unknown_group(wanted))
+            return _of_unknown_group(wanted)
         access.refuse_elsewhere(caller, group, wanted)
         record = await group.load()
         if runs and record is not None and record.granted_master_id == wanted.broker_id:
             # The group became known between the poll and this request. The next poll is answered as every master's.
-            return codec.encode_decision(request, _of_unknown_group(wanted))
+            return _of_unknown_group(wanted)
         known = record is not None and record.claimed_replica(wanted.broker_id) is not None
         if known:
             # Before the decision: an election that begins right after it must not find what the lost process reported.
@@ -262,31 +255,31 @@ class RequestHandler(Part):
             decision = await group.decide(replace(wanted, requester=_pod_name(caller, group)))
         if decision.code == ControllerCode.SUCCESS:
             self._new_names.give_back(group.key)
-        if decision.code == ControllerCode.SUCCESS and not known:
-            self._new_process(group, wanted, connection)
-        return codec.encode_decision(request, decision)
+            if not known:
+                self._new_process(group, wanted, connection)
+        return decision
 
-    def _new_process(self, group: Group, wanted: RegisterBroker, connection: RemotingConnection) -> None:
+    def _new_process(self, group: Group, wanted: requests.RegisterBroker, connection: RemotingConnection) -> None:
         if wanted.broker_id and wanted.broker_address and connection.is_open:
             self.heartbeats.registered(group, wanted.broker_id, wanted.broker_address, connection)
 
-    async def _elect(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+    async def _elect(self, request: RemotingCommand, connection: RemotingConnection) -> Decision:
         """1002: a broker asks for the master, or an administrator designates one."""
-        wanted = codec.decode_elect_master(request)
+        wanted = codec.decode(requests.ElectMaster, request)
         by = None if wanted.designate_elect else wanted.broker_id
         group, _ = await self._admit(request, connection, broker_id=by, designate=wanted.designate_elect)
         if group is None:
-            return codec.encode_decision(request, _of_unknown_group(wanted))
+            return _of_unknown_group(wanted)
         record = await group.load()
         if by is not None and record is not None and record.claimed_replica(by) and connection.is_open:
             self.heartbeats.sign_of_life(group, by, connection)
         decision = await self._elect_safely(group, wanted)
-        if decision.code in codec.SUCCEEDED_ELECTIONS and by is not None:
+        if decision.code in _HAVE_A_MASTER and by is not None:
             # It takes its role from this answer: give it the time before it is told again.
             group.changes.leave_alone(self._settings.link_missing_seconds)
-        return codec.encode_decision(request, decision)
+        return decision
 
-    async def _elect_safely(self, group: Group, wanted: ElectMaster) -> Decision:
+    async def _elect_safely(self, group: Group, wanted: requests.ElectMaster) -> Decision:
         """Decide.
 
         A master is replaced only after a failover (fence) or a switchover (drain) has begun with it
@@ -298,34 +291,37 @@ class RequestHandler(Part):
             await self._failover.settle(group, self._settings.answer_deadline_seconds - _DECISION_SHARE_SECONDS)
             record = group.record
             if record is not None and record.granted_master_id == master and not group.is_live(master):
-                return _not_yet(f"it is not established yet that the master {master} is dead")
+                # Java's answer to a broker if no member can be elected (2012); the broker asks again.
+                why = f"it is not established yet that the master {master} is dead"
+                code, remark = ControllerCode.CONTROLLER_ELECT_MASTER_FAILED, f"Failed to elect a new master: {why}"
+                return refused(None, code, ElectMasterAnswer(), why, remark)
         elif master is not None and wanted.designate_elect and wanted.broker_id not in (None, -1, master):
             trial = step(record, wanted, group.live(), group.binding.settings)
             if trial.code == ControllerCode.SUCCESS:
                 return await self._switchover.decide(group, from_broker_id=master, election=wanted)
         return await self._failover.decide_for_caller(group, wanted)
 
-    async def _broker_id(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+    async def _broker_id(self, request: RemotingCommand, connection: RemotingConnection) -> Decision | RemotingCommand:
         """1012, 1013: the next id, and its grant; a pod gets the id that was reserved for it."""
         group, caller = await self._admit(request, connection)
         requester = _pod_name(caller, group)
-        wanted: Request
+        wanted: requests.Request
         if request.code == RequestCode.CONTROLLER_GET_NEXT_BROKER_ID:
-            wanted = codec.decode_get_next_broker_id(request, requester)
+            wanted = codec.decode(requests.GetNextBrokerId, request, requester=requester)
         else:
             wanted = codec.decode_apply_broker_id(request, requester)
         if group is not None:
-            return codec.encode_decision(request, await self._with_a_place(group, wanted, connection.peer_host))
+            return await self._with_a_place(group, wanted, connection.peer_host)
         cluster_name, broker_name = codec.named_group(request)
         if broker_name:
             return request.answer(
                 ResponseCode.SYSTEM_ERROR, remark=f"no BrokerGroup has brokerName {broker_name!r} in {cluster_name!r}"
             )
-        return codec.encode_decision(request, _of_unknown_group(wanted))
+        return _of_unknown_group(wanted)
 
-    async def _with_a_place(self, group: Group, wanted: Request, host: str) -> Decision:
+    async def _with_a_place(self, group: Group, wanted: requests.Request, host: str) -> Decision:
         """Decide; the first id of a name takes a place of the address's share. Raise `NotPermittedError` if none is left."""
-        if not isinstance(wanted, ApplyBrokerId) or await group.load() is not None:
+        if not isinstance(wanted, requests.ApplyBrokerId) or await group.load() is not None:
             return await group.decide(wanted)
         if not self._new_names.begin(group.key, host, asyncio.get_running_loop().time()):
             raise access.NotPermittedError(
@@ -338,10 +334,10 @@ class RequestHandler(Part):
 
     async def _sync_state_data(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         """1006: the members in sync and alive, for each name; no names is Java's code 1."""
-        broker_names = decode_broker_names(request.body)
+        broker_names = protocol.decode_broker_names(request.body)
         if not broker_names:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark="not set any response code")
-        peer = self._directory.known_peer(connection.peer_host)
+        peer = self._directory.pods.peer_at(connection.peer_host)
         fields = request.ext_fields or {}
         asked = self._groups.get(GroupKey(fields.get(ASKED_NAMESPACE, ""), fields.get(ASKED_NAME, "")))
         answers: dict[str, GetSyncStateDataAnswer] = {}
@@ -352,7 +348,7 @@ class RequestHandler(Part):
             if group is None:
                 continue
             record = await group.load()
-            wanted = GetSyncStateData(broker_name=broker_name)
+            wanted = requests.GetSyncStateData(broker_name=broker_name)
             decision = step(record, wanted, group.live(), group.binding.settings)
             if isinstance(decision.answer, GetSyncStateDataAnswer):
                 answers[broker_name] = decision.answer
@@ -373,35 +369,33 @@ class RequestHandler(Part):
         """Return the group that a request is about, and its caller. Raise `NotPermittedError` if it may not ask."""
         reading = request.code == RequestCode.CONTROLLER_GET_REPLICA_INFO
         host = connection.peer_host
-        peer = self._directory.known_peer(host) if reading else await self._directory.peer(host)
+        peer = self._directory.pods.peer_at(host) if reading else await self._directory.peer(host)
         if peer is not None:  # a pod may be younger than what was known when it connected
             connection.peer_is_known()
         cluster_name, broker_name = codec.named_group(request)
         group = self._groups.find(broker_name, cluster_name=cluster_name, peer=peer)
         if group is not None and broker_id is not None:
             await group.load()
-        return group, self._check(request, connection, peer, _subject(group, broker_id, designate=designate))
+        return group, self._check(request, connection, peer, group, broker_id, designate=designate)
 
     def _check(
-        self, request: RemotingCommand, connection: RemotingConnection, peer: Peer | None, subject: access.Subject
+        self,
+        request: RemotingCommand,
+        connection: RemotingConnection,
+        peer: Peer | None,
+        group: Group | None,
+        broker_id: int | None,
+        *,
+        designate: bool = False,
     ) -> access.Caller:
         """Return the caller. Raise `NotPermittedError` if it may not ask this."""
         security = self._settings.security
+        binding, pod = (group.binding, access.pod_of(group, broker_id)) if group is not None else (None, "")
         caller = access.identify(
-            request, connection, peer=peer, binding=subject.binding, settings=security, replays=self._replays
+            request, connection, peer=peer, binding=binding, settings=security, replays=self._replays
         )
-        verdict = access.authorize(caller, request.code, subject, security)
-        if not verdict.allowed:
-            raise access.NotPermittedError(verdict.reason)
+        access.authorize(caller, request.code, access.Subject(binding, broker_id, pod, designate), security)
         return caller
-
-
-def _subject(group: Group | None, broker_id: int | None, *, designate: bool = False) -> access.Subject:
-    if group is None:
-        return access.Subject(binding=None, broker_id=broker_id, designate=designate)
-    return access.Subject(
-        binding=group.binding, broker_id=broker_id, pod=access.pod_of(group, broker_id), designate=designate
-    )
 
 
 def _pod_name(caller: access.Caller, group: Group | None) -> str | None:
@@ -410,17 +404,6 @@ def _pod_name(caller: access.Caller, group: Group | None) -> str | None:
     return peer.pod_name if peer is not None and group is not None and peer.group == group.key else None
 
 
-def _of_unknown_group(wanted: Request) -> Decision:
+def _of_unknown_group(wanted: requests.Request) -> Decision:
     """Return the core's answer without a record."""
     return step(None, wanted, {}, ControllerSettings())
-
-
-def _not_yet(why: str) -> Decision:
-    """Return Java's answer to a broker if no member can be elected (2012); the broker asks again."""
-    return Decision(
-        code=ControllerCode.CONTROLLER_ELECT_MASTER_FAILED,
-        remark=f"Failed to elect a new master: {why}",
-        answer=ElectMasterAnswer(),
-        record=None,
-        why=why,
-    )
