@@ -263,24 +263,19 @@ def report_holdings(
     of_kind: dict[News, list[Holding]] = {kind: [] for kind in News}
     for holding in request.holdings:
         of_kind[report_is_news(record, holding, settings)].append(holding)
-    jump = max((holding.epoch for holding in of_kind[News.JUMP]), default=None)
     if of_kind[News.FLOOR]:
         highest = max(of_kind[News.FLOOR], key=lambda holding: (holding.epoch, holding.broker_id))
         floor = epoch_floor(record, settings, seen_epoch=highest.epoch)
         why = f"rule 3: {highest.broker_id} reports epoch {highest.epoch}, the record has {record.master_epoch}"
         return decided(record, None, f"{why}: it went back in time", floor)
-    return _seats(record, request, of_kind, settings, jump=jump)
+    return _seats(record, request, of_kind, settings)
 
 
 def _seats(
-    record: BrokerGroupRecord,
-    request: ReportHoldings,
-    of_kind: dict[News, list[Holding]],
-    settings: ControllerSettings,
-    *,
-    jump: int | None,
+    record: BrokerGroupRecord, request: ReportHoldings, of_kind: dict[News, list[Holding]], settings: ControllerSettings
 ) -> Decision:
     events: list[Event] = []
+    jump = max((holding.epoch for holding in of_kind[News.JUMP]), default=None)
     reasons = (
         [f"rule 3: epoch {jump} is too far above {record.master_epoch} to be followed"] if jump is not None else []
     )

@@ -114,7 +114,7 @@ class HeartbeatTable:
 
     def _told(self, entry: HeartbeatEntry | None, told: LiveReplica, *, fresh: bool) -> LiveReplica:
         """Return what counts after this heartbeat: what it says, or what was said before and is in doubt now."""
-        replica = LiveReplica(*told[:6], epoch_first_offset=_first_offset(entry, told), fresh=fresh)
+        replica = LiveReplica(*told[:6], _first_offset(entry, told), fresh)  # `_replace` costs twice as much
         if entry is None or not entry.replica.has_reported or not entry.told_as_member:
             return replica  # the first report of its process, or of its membership, or the one that decides
         held = self._held.get(told.broker_id)  # what the entry says is in it: it was remembered
@@ -245,13 +245,12 @@ class HeartbeatTable:
         if is_member and not entry.told_as_member:
             return None
         counts = is_member or (self._seats is not None and entry.replica.epoch == self._seats[0])
-        nothing = Mark(broker_id)
         return Holding(
             broker_id=broker_id,
             epoch=entry.replica.epoch,
             max_offset=entry.replica.max_offset,
-            known=self._held.get(broker_id, nothing),
-            sure=entry.mark if counts else nothing,
+            known=self._held.get(broker_id) or Mark(broker_id),
+            sure=entry.mark if counts else Mark(broker_id),
             seen=entry.seen,
             confirm_offset=entry.replica.confirm_offset,
         )

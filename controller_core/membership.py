@@ -78,7 +78,8 @@ def apply_broker_id(record: BrokerGroupRecord | None, request: requests.ApplyBro
     address = request.address or code.split(";", maxsplit=1)[0]
     held = Replica(allowed, code, address, request.requester or "")
     event = BrokerIdHeld(cluster_name=request.cluster_name, broker_name=request.broker_name, replica=held)
-    left = _seats_left_behind(record, request.requester)
+    seats = record.seats if record is not None else frozenset[int]()
+    left = seats.intersection(one.broker_id for one in _held_by(record, request.requester))
     why = f"{allowed} was reserved for {request.requester}" if reserved is not None else f"{allowed} was next"
     if not left:
         return decided(record, answer, why, event)
@@ -92,10 +93,10 @@ def reserve_broker_id(record: BrokerGroupRecord | None, request: requests.Reserv
     if not request.reserved_for:
         remark = "reservedFor is empty, expected a pod name"
         return refused(record, invalid, decision.ReserveBrokerIdAnswer(), "a promise needs a name", remark)
-    held = _latest_of(record, request.reserved_for)
-    if held is not None and request.broker_id in (None, held.broker_id):
-        why = f"{held.broker_id} is already reserved for {request.reserved_for}"
-        return decided(record, decision.ReserveBrokerIdAnswer(broker_id=held.broker_id), why)
+    held = _held_by(record, request.reserved_for)
+    if held and request.broker_id in (None, held[-1].broker_id):
+        why = f"{held[-1].broker_id} is already reserved for {request.reserved_for}"
+        return decided(record, decision.ReserveBrokerIdAnswer(broker_id=held[-1].broker_id), why)
     next_broker_id = _next_broker_id(record)
     if request.broker_id not in (None, next_broker_id):
         remark = f"Broker id {request.broker_id} can not be reserved for {request.reserved_for}: the next one is {next_broker_id}"
@@ -111,25 +112,15 @@ def _next_broker_id(record: BrokerGroupRecord | None) -> int:
     return record.next_broker_id if record is not None else 1
 
 
-def _latest_of(record: BrokerGroupRecord | None, requester: str | None) -> Replica | None:
-    """Return the highest id of a pod. It has several if it lost its disk and came back for a new id."""
-    if record is None or not requester:
-        return None
-    held = [replica for replica in record.replicas.values() if replica.reserved_for == requester]
-    return held[-1] if held else None
-
-
-def _seats_left_behind(record: BrokerGroupRecord | None, requester: str | None) -> frozenset[int]:
-    """Return the seats of ids that this pod held before."""
-    if record is None or not requester:
-        return frozenset()
-    own = {replica.broker_id for replica in record.replicas.values() if replica.reserved_for == requester}
-    return frozenset(own & record.seats)
+def _held_by(record: BrokerGroupRecord | None, pod: str | None) -> list[Replica]:
+    """Return a pod's ids in ascending order. It has several if it lost its disk and came back for a new id."""
+    replicas = record.replicas.values() if record is not None and pod else ()
+    return [replica for replica in replicas if replica.reserved_for == pod]
 
 
 def _open_reservation(record: BrokerGroupRecord | None, requester: str | None) -> Replica | None:
-    latest = _latest_of(record, requester)
-    return latest if latest is not None and not latest.registered else None
+    held = _held_by(record, requester)
+    return held[-1] if held and not held[-1].registered else None
 
 
 # Registration (1003). A broker registers once at its start, and again only if it is told that the group is unknown. So the current

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import functools
 import re
 from dataclasses import replace
@@ -83,6 +84,22 @@ async def test_another_life_of_the_object_is_read() -> None:
     """A record that was deleted and recreated may have any version: a read of the store decides."""
     plane, stored = await known_group(Store())
     assert not group_of(plane).take_watched(replace(stored, uid="another", version="900"))
+
+
+async def test_a_member_that_became_known_meanwhile_is_not_moved_by_one_heartbeat() -> None:
+    """The copy lacks the id, so it is proposed; by the record it is known by now, at another address."""
+    store = Store()
+    plane, before = await known_group(store)
+    group, desk = group_of(plane), plane.handler.heartbeats._adoption
+    known = Replica(2, "127.0.0.1:2;1", "127.0.0.1:2", reserved_for="bn-2", registered=True)
+    after = replace(RECORD, next_broker_id=3, replicas={**RECORD.replicas, 2: known})
+    await store.commit(KEY, after, before)
+    desk.heard(group, 2, "127.0.0.1:9", "bn-2")
+    await eventually(lambda: group.record == after, what="the record to be read for the proposal")
+    await asyncio.gather(*desk._tasks.running)
+    stored = await store.read(KEY)
+    assert stored is not None
+    assert stored.record == after
 
 
 # ---- A Java master that keeps proposing from another set than the record's gets the record's set as its answer.

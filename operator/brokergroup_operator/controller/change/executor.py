@@ -193,7 +193,7 @@ class Executor(Part):
 
     async def _moved_on(self, course: Course) -> None:
         """The record has moved on: wait for the hands, which find that out themselves; the other effects end beside."""
-        change = course.group.record.change if course.group.record is not None else None
+        change = course.group.change
         course.lost = change is not None and change.key == course.key
         for task, effect in course.tasks.items():
             if isinstance(effect, effects.Fence | effects.Level):
@@ -375,7 +375,7 @@ class Executor(Part):
         """Let the end go with the next commit, or write it after a while; at once when its incident has ended."""
         group.changes.is_over(key)
         await self._incident_ends(group, self._settings.end_of_change_seconds)
-        while (change := group.record.change if group.record is not None else None) is not None and change.key == key:
+        while (change := group.change) is not None and change.key == key:
             if change.carried_out_by != self._planes.own_address:
                 return False
             is_open = group.incidents.has_untold and change.is_decided

@@ -201,11 +201,6 @@ class GroupVerbs(Part):
 
 
 def _must_be_at_rest(group: Group, so: str) -> None:
-    if group.changes.has_begun or _is_quieted(group):
+    is_quieted = group.change is not None and group.change.restore is not None  # by whichever plane
+    if group.changes.has_begun or is_quieted:
         raise GroupViewError(f"group {group.key}: a change of master is under way, {so}")
-
-
-def _is_quieted(group: Group) -> bool:
-    """Whether a change, of whichever plane, has still to restore a minimum."""
-    change = group.record.change if group.record is not None else None
-    return change is not None and change.restore is not None

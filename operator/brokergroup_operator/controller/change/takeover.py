@@ -72,9 +72,8 @@ class Takeover(Part):
         master = group.granted_master_id
         if change.phase in (Phase.FENCING, Phase.TELLING) and (master is None or not group.is_live(master)):
             return True  # the master that is fenced, or is to be told, is lost here too
-        return (
-            change.phase is Phase.TELLING and group.changes.is_left_alone
-        )  # a broker just answered takes its role by itself
+        # A broker that was just answered takes its role by itself.
+        return change.phase is Phase.TELLING and group.changes.is_left_alone
 
     def _look_at_incident(self, group: Group, work: Coroutine[None, None, None]) -> None:
         """Report an incident beside; nothing waits for it."""

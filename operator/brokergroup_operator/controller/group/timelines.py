@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import structlog
@@ -71,7 +72,9 @@ def masterless_timeline(group: Group, record: BrokerGroupRecord) -> FailoverTime
 
 def timeline_of(group: Group, change: Change) -> FailoverTimeline:
     """Return the timeline of a change that another process began, as far as the plan shows it."""
-    cause, started_at_unix_seconds = change.cause, _unix_seconds(change.started_at)
+    cause, started_at_unix_seconds = change.cause, time.time()
+    with suppress(ValueError):
+        started_at_unix_seconds = dt.datetime.fromisoformat(change.started_at).timestamp()
     age_seconds = max(0.0, time.time() - started_at_unix_seconds)
     return FailoverTimeline(
         group=group.key,
@@ -97,13 +100,6 @@ def _trigger(change: Change) -> Trigger:
     if change.kind in MOVES_A_LIVING_MASTER or change.kind is ChangeKind.ELECT:
         return Trigger.REQUESTED
     return Trigger(change.cause) if change.cause in set(Trigger) else Trigger.MASTERLESS
-
-
-def _unix_seconds(text: str) -> float:
-    try:
-        return dt.datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return time.time()
 
 
 def note_election(group: Group, timeline: FailoverTimeline, decision: Decision) -> None:
