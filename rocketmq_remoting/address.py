@@ -84,12 +84,12 @@ def is_ip(host: str) -> bool:
 def plain_host(text: str) -> str:
     """Return the canonical host: no brackets; IPv6 by RFC 5952; an IPv4-mapped address as IPv4; a name in lower case."""
     host = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    if ":" not in host:
+        return host.lower()  # an IPv4 address has one spelling only
     found = _ip(host)
-    if found is None:
-        return host.lower()
     if isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None:
         return str(found.ipv4_mapped)
-    return str(found)
+    return host.lower() if found is None else str(found)
 
 
 def ip_of_family(ips: str, family: str) -> str:

@@ -7,12 +7,15 @@ about the value in use. Java keys are from RocketMQ 5.5.0, Python ones from ``ro
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.secret_names import SECRET_NAME
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from brokergroup_operator.api.brokergroup import BrokerGroupSpec
 
 
@@ -97,11 +100,17 @@ _SECRET_ALL_THE_SAME: Final = frozenset({"initAuthenticationUser"})
 
 def watched_keys(spec: BrokerGroupSpec) -> frozenset[str]:
     """Return the keys to read back from this group's brokers, without those that hold secrets."""
-    keys = (
-        HOT_KEYS[spec.implementation] | DURABILITY_KEYS | DEFAULTS[spec.implementation].keys() | _WRITTEN_AT_THE_START
-    )
-    named = (keys | spec.config.keys()) - _SECRET_ALL_THE_SAME
-    return frozenset(key for key in named if SECRET_NAME.search(key) is None)
+    return _watched_of(spec.implementation) | _without_secrets(spec.config)
+
+
+@cache
+def _watched_of(implementation: Implementation) -> frozenset[str]:
+    keys = HOT_KEYS[implementation] | DURABILITY_KEYS | DEFAULTS[implementation].keys() | _WRITTEN_AT_THE_START
+    return _without_secrets(keys)
+
+
+def _without_secrets(keys: Iterable[str]) -> frozenset[str]:
+    return frozenset(key for key in keys if key not in _SECRET_ALL_THE_SAME and SECRET_NAME.search(key) is None)
 
 
 def same_value(one: str, other: str) -> bool:

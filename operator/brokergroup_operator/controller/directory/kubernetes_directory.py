@@ -25,7 +25,7 @@ from brokergroup_operator.controller.directory.kubernetes_binding import NodePla
 from brokergroup_operator.controller.directory.look_ups import LookUps
 from brokergroup_operator.kube.errors import ApiError, Backoff, NotFoundError
 from brokergroup_operator.kube.pods import pod_ips
-from brokergroup_operator.kube.reflector import ObjectKey, Reflector, key_of
+from brokergroup_operator.kube.reflector import EVENTS_PER_TURN, ObjectKey, Reflector, key_of
 from brokergroup_operator.kube.resources import BROKER_GROUPS, NODES, PODS, SECRETS
 from brokergroup_operator.records.store import GroupKey
 from rocketmq_remoting.signature import Credentials
@@ -77,6 +77,8 @@ class KubernetesDirectory(GroupDirectory):
             missing_seconds=missing_seconds,
         )
         self._nodes_are_readable = True
+        # Between the start and the first lists no binding is composed: each pod of a group would compose it once more.
+        self._is_listing = False
         self._complaints: dict[ObjectKey, str] = {}
         # As declared; and with credentials and zones, which is what others see: by key, and by brokerName.
         self._declared: dict[GroupKey, GroupBinding] = {}
@@ -93,12 +95,19 @@ class KubernetesDirectory(GroupDirectory):
 
     async def start(self) -> None:
         """Watch both kinds; return when both were listed, and the Secrets that they name were read."""
+        self._is_listing = True
         self._tasks = [
             asyncio.create_task(self._groups.run(), name="rmq:directory-groups"),
             asyncio.create_task(self._pods.run(), name="rmq:directory-pods"),
         ]
         await self._groups.wait_synced(SYNC_DEADLINE_SECONDS)
         await self._pods.wait_synced(SYNC_DEADLINE_SECONDS)
+        self._is_listing = False
+        for count, key in enumerate(list(self._declared)):
+            if key not in self._bindings:
+                self._compose(key)
+            if count % EVENTS_PER_TURN == 0:
+                await asyncio.sleep(0)
         await self._credentials.refresh()
         self._tasks += [
             asyncio.create_task(self._credentials.run(), name="rmq:directory-credentials"),
@@ -234,7 +243,7 @@ class KubernetesDirectory(GroupDirectory):
     def _compose(self, key: GroupKey) -> None:
         """Compose the binding of the spec, the Secret and the pods' places."""
         declared = self._declared.get(key)
-        if declared is None:
+        if declared is None or self._is_listing:
             return
         own = self.pods.of_group(key)
         # One that was removed by force may run on, so it counts until another takes its place; but nothing is reached through it.

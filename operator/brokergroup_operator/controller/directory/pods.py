@@ -232,12 +232,12 @@ class PodIndex:
     def take(self, event: WatchEvent) -> tuple[JsonObject | None, set[GroupKey]]:
         """Take an event of a pod. Return the pod as it was before, and the groups of which removed pods came or went."""
         pod, peer = event.object, peer_of(event.object)
-        group, how = peer.group, termination(pod)
         previous = self._pods.pop(key_of(pod), None)
         if previous is not None:
             self._remove(previous)
         if event.type != "DELETED":
-            return previous, self._add(pod)
+            return previous, self._add(pod, peer)
+        group, how = peer.group, termination(pod)
         # A pod that was removed by force vanishes before its process: only a reported end counts.
         if group is not None and how is not None:
             self._ended.keep(group, peer.pod_name, (pod, how), until=_known_at(pod))
@@ -248,8 +248,8 @@ class PodIndex:
             return previous, {group}
         return previous, set()
 
-    def _add(self, pod: JsonObject) -> set[GroupKey]:
-        peer, addresses = peer_of(pod), pod_ips(pod)
+    def _add(self, pod: JsonObject, peer: Peer) -> set[GroupKey]:
+        addresses = pod_ips(pod)
         self._pods[key_of(pod)] = pod
         self.with_two_addresses += len(addresses) > 1
         if peer.group is not None:
