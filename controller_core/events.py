@@ -1,5 +1,5 @@
-"""What a decision changes, and the only code that changes a record: `decision.record` is the old record with `decision.events`
-applied.
+"""What a decision changes: `decision.record` is the old record with `decision.events` applied
+(`test_every_way_keeps_the_invariants`).
 
 The events are Java's (docs/reference/controller.md) except where a safety rule demands more: cleaning keeps ids and epochs
 (rule 4), a lost process of the master is remembered (rule 6), an address belongs to one replica (rule 8), seats are lost and

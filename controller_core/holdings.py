@@ -96,8 +96,9 @@ def bar_of(record: BrokerGroupRecord, replica: Replica, holding: Holding) -> Mar
     it told here.
     """
     epoch, offset = min(replica.held_epoch, holding.seen.epoch), min(replica.held_offset, holding.seen.offset)
-    bar = Mark(replica.broker_id, epoch, offset)
-    return highest(bar, holding.known) if replica.broker_id in record.sync_state_set else bar
+    if replica.broker_id in record.sync_state_set:
+        epoch, offset = max(epoch, holding.known.epoch), max(offset, holding.known.offset)
+    return Mark(replica.broker_id, epoch, offset)
 
 
 def falls_short(reported: Holding | LiveReplica, bar: Mark) -> bool:
@@ -126,10 +127,16 @@ def lowest(broker_id: int, marks: Iterable[Mark]) -> Mark:
 
 def raised_mark(record: BrokerGroupRecord, replica: Replica, holding: Holding) -> Mark:
     """Return the mark that a report justifies; the present one if it justifies no more."""
-    told = holding.sure
-    if holding.epoch == record.master_epoch and (told.epoch, told.offset) == (-1, -1):
-        told = Mark(replica.broker_id, offset=_confirmed(holding.max_offset, holding.confirm_offset))
+    told = _proven(record, holding)
     return highest(mark_of(replica), told) if told.offset > 0 else mark_of(replica)
+
+
+def _proven(record: BrokerGroupRecord, holding: Holding) -> Mark:
+    """Return what the report proves: an offset below zero if nothing."""
+    told = holding.sure
+    if told.epoch == told.offset == -1 and holding.epoch == record.master_epoch:
+        return Mark(holding.broker_id, offset=_confirmed(holding.max_offset, holding.confirm_offset))
+    return told
 
 
 def told_mark(replica: LiveReplica) -> Mark:
@@ -172,11 +179,13 @@ def _is_worth_a_mark(
     record: BrokerGroupRecord, replica: Replica, holding: Holding, settings: ControllerSettings
 ) -> bool:
     """Whether the mark moves by enough to be written: another epoch, a full bucket, or, while small, twice as much."""
-    mark = raised_mark(record, replica, holding)
-    if mark.epoch > max(replica.held_epoch, 0):
+    told = _proven(record, holding)
+    if told.offset <= 0:
+        return False
+    if told.epoch > max(replica.held_epoch, 0):
         return True
     held = max(replica.held_offset, 0)
-    return mark.offset - held >= min(settings.held_bucket_bytes, max(held, 1))
+    return told.offset - held >= min(settings.held_bucket_bytes, max(held, 1))
 
 
 # What members report, made durable: a record that went back in time (safety rule 3), seats lost and regained, marks (rules 1 and

@@ -61,7 +61,7 @@ class HeartbeatEntry(NamedTuple):
 
 @dataclass(slots=True)
 class HeartbeatTable:
-    """The replicas of one group that one process has heard. Perishable: never shared, never durable."""
+    """The replicas of one group that one process has heard. Perishable: it is in this process's memory alone."""
 
     # Of a replica that asks for none.
     timeout_seconds: float = 10.0

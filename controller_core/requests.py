@@ -79,8 +79,8 @@ class ElectMaster:
 class AlterSyncStateSet:
     """1001.
 
-    The master proposes a new SyncStateSet under the epochs it believes to be current. `said_again` is the plane's word, never
-    on the wire: it was refused before and repeated (`sync_state`).
+    The master proposes a new SyncStateSet under the epochs it believes to be current. `said_again` is the plane's word and
+    no field of the wire: it was refused before and repeated (`sync_state`).
     """
 
     master_broker_id: int | None

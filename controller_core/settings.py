@@ -14,7 +14,9 @@ from controller_core.model import BrokerGroupRecord, LiveReplica
 MOST_DATA = "most-data"
 PREFERRED_ZONE = "preferred-zone"
 NEVER_ELECT_PRIORITY = 0
-"""In `election_priorities`: this replica never becomes master. (On the wire 0 is an ordinary, and the best, priority.)"""
+"""In `election_priorities`: this replica never becomes master (`test_every_way_keeps_the_invariants`). On the wire 0 is an
+ordinary, and the best, priority.
+"""
 
 
 class UnknownPolicyError(ValueError):
@@ -27,7 +29,7 @@ class ControllerSettings:
 
     `shrink_floor`, `masters_shrink_first`, `min_in_sync_replicas`: safety rule 1 (`sync_state.py`). `floor_kept`: the brokers
     are known to keep that minimum; until then no replica becomes eligible. `never_elect` are the learners (issue 10013).
-    `election_priorities` overrides the heartbeats' priorities among replicas with equal data; lower wins, 0: never. `zones`,
+    `election_priorities` overrides the heartbeats' priorities among replicas with equal data; lower wins, 0: no election. `zones`,
     `preferred_zones` and `zone_lag_bytes` are for the policy `preferred-zone`. `expected_replicas` must have been heard before
     a first election on data. An epoch more than `max_epoch_jump` above the record's is followed only up to `accepted_epoch`,
     which a person sets (rule 3). Marks rise in steps of `held_bucket_bytes` (rule 2).

@@ -11,9 +11,9 @@ What differs from Java:
   moment. The member that joins had caught up with that older set only. It is refused; the master proposes again at the slave's
   next acknowledgement.
 * `said_again` (set by the plane, not on the wire): the master repeats a refused proposal, so it was not queued, and the master
-  goes on from a set of its own. It is answered the record's set under the next set epoch, the only thing from which Java takes
-  a set; of a master that shrinks first, without the members that it left out. If only dead members of the set keep others out
-  of a larger one, they stay in it.
+  goes on from a set of its own. It is answered the record's set under the next set epoch, because Java takes a set from
+  nothing else; of a master that shrinks first, without the members that it left out. If only dead members of the set keep
+  others out of a larger one, they stay in it.
 
 A set that reaches the minimum ends the eligibility of all outside it. A 1001 can also show that the record went back in time
 (safety rule 3): `believes_in_more` returns what the plane reports once the master repeats it.
@@ -213,7 +213,7 @@ def _check_epoch_is_left(record: BrokerGroupRecord) -> _Refusal | None:
 def _check_shrink_floor(
     record: BrokerGroupRecord, request: AlterSyncStateSet, settings: ControllerSettings
 ) -> _Refusal | None:
-    """Refuse to drop members if fewer than the minimum would be left. A set may always grow."""
+    """Refuse to drop members if fewer than the minimum would be left; a set of any size may grow."""
     dropped = record.sync_state_set - request.sync_state_set
     if not settings.shrink_floor or settings.masters_shrink_first:
         return None

@@ -11,8 +11,9 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Final
+
+from rocketmq_remoting.limits import remembered
 
 EXPECTED: Final = "host:port, an IPv6 address in brackets as in [fd00::10]:9876, the port from 1 to 65535"
 HIGHEST_PORT: Final = 65535
@@ -79,7 +80,7 @@ def is_ip(host: str) -> bool:
     return _ip(host) is not None
 
 
-@lru_cache(maxsize=4096)
+@remembered
 def plain_host(text: str) -> str:
     """Return the canonical host: no brackets; IPv6 by RFC 5952; an IPv4-mapped address as IPv4; a name in lower case."""
     host = text[1:-1] if text.startswith("[") and text.endswith("]") else text
@@ -109,7 +110,7 @@ def local_address(host: str | None, *, is_v6: bool) -> tuple[str, int] | None:
     return (host, 0) if host and host not in WILDCARDS and (":" in host) == is_v6 else None
 
 
-@lru_cache(maxsize=4096)
+@remembered
 def heard_address(text: str) -> Address | None:
     """Parse an address from a peer, cut at the last colon as RocketMQ does. Return None if it is not an address."""
     host, _, port = text.rpartition("/")[2].rpartition(":")
@@ -121,13 +122,13 @@ def heard_address(text: str) -> Address | None:
     return Address(plain, int(port))
 
 
-@lru_cache(maxsize=4096)
+@remembered
 def host_of(text: str) -> str:
     """Return the canonical host of a peer's ``host:port``; empty if there is none."""
     return plain_host(text.rpartition("/")[2].rpartition(":")[0])
 
 
-@lru_cache(maxsize=4096)
+@remembered
 def one_spelling(text: str) -> str:
     """Return a peer's ``host:port`` with its IP address in canonical form. Names and other text stay as they are."""
     host, colon, port = text.rpartition(":")

@@ -6,7 +6,6 @@ A send travels under full names (code 10) or one-letter names (310, 320): :func:
 from __future__ import annotations
 
 import struct
-from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import msgspec
@@ -81,7 +80,6 @@ _FULL_NAMES = (
 )
 _SEND_MESSAGE = RequestCode.SEND_MESSAGE
 _SHORT_NAMES = ("b", "e", "f", "g", "h", "i", "j", "m", "d")
-_small_number = lru_cache(maxsize=4096)(parse_int32)  # the same few texts in every send
 
 
 def read_send_fields(command: RemotingCommand) -> SendFields:
@@ -90,17 +88,17 @@ def read_send_fields(command: RemotingCommand) -> SendFields:
     fields: Mapping[str, str] = command.ext_fields or {}
     get = fields.get
     topic, queue_id, sys_flag, born, flag, properties, reconsume_times, batch, queue_nums = map(get, names)
-    queue = None if queue_id is None else _small_number(queue_id)
+    queue = None if queue_id is None else parse_int32(queue_id)
     return SendFields(
         topic or "",
         -1 if queue is None else queue,
-        0 if sys_flag is None else _small_number(sys_flag) or 0,
+        0 if sys_flag is None else parse_int32(sys_flag) or 0,
         0 if born is None else parse_int64(born) or 0,
-        0 if flag is None else _small_number(flag) or 0,
+        0 if flag is None else parse_int32(flag) or 0,
         properties or "",
-        0 if reconsume_times is None else _small_number(reconsume_times) or 0,
+        0 if reconsume_times is None else parse_int32(reconsume_times) or 0,
         batch is not None and batch.lower() == "true",
-        None if queue_nums is None else _small_number(queue_nums),
+        None if queue_nums is None else parse_int32(queue_nums),
     )
 
 

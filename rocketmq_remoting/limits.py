@@ -5,12 +5,16 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from functools import lru_cache, wraps
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from rocketmq_remoting.codec import FrameLimits
 
 if TYPE_CHECKING:
     import logging
+    from collections.abc import Callable
+
+Result = TypeVar("Result")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +57,22 @@ class ByteBudget:
         if self.held_bytes > self._max_bytes:
             return f"{self.held_bytes} bytes of unfinished frames of all hosts, expected at most {self._max_bytes}"
         return None
+
+
+REMEMBERED_TEXTS: Final = 4096
+LONGEST_REMEMBERED: Final = 300
+"""Longer than any address, DNS name or number."""
+
+
+def remembered(read: Callable[[str], Result]) -> Callable[[str], Result]:
+    """Remember what a pure function made of the last texts that peers sent, of short ones alone: a peer chooses the length."""
+    cached = lru_cache(maxsize=REMEMBERED_TEXTS)(read)
+
+    @wraps(read)
+    def of_text(text: str) -> Result:
+        return cached(text) if len(text) <= LONGEST_REMEMBERED else read(text)
+
+    return of_text
 
 
 WINDOW_SECONDS: Final = 60.0

@@ -164,6 +164,22 @@ async def test_a_member_that_never_answers_is_complained_of_once(group: World) -
     await eventually(lambda: snapshot_of(plane).writable, what="it to answer at last")
 
 
+async def test_a_group_made_anew_under_the_same_name_is_complained_of_anew(group: World) -> None:
+    """The warning about the old group's member hid the new one's."""
+    plane, (*_, third) = await group.serving(role_change_deadline_seconds=0.05)
+    third.role_change_waits = asyncio.Event()
+
+    def has_warned(times: int) -> bool:
+        return len([1 for line in lines if (line["event"], line["log_level"]) == ("not taken", "warning")]) == times
+
+    with capture_logs() as lines:
+        for times in (1, 2):
+            plane._groups._forget(KEY)
+            plane._groups.get(KEY)
+            await eventually(functools.partial(has_warned, times), what="a warning for this group")
+    third.role_change_waits.set()
+
+
 def test_what_is_told_in_vain_is_told_less_and_less_often() -> None:
     pauses = [pause_after(tries, QUICK) for tries in range(1, 40)]
     assert pauses == sorted(pauses)
@@ -452,7 +468,11 @@ def defined(file: Path) -> set[str]:
 @functools.cache
 def called(file: Path) -> set[str]:
     """Return the names of all functions and methods that this file calls."""
-    calls = (node.func for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Call))
+    return calls_of(ast.parse(file.read_text(encoding="utf-8")))
+
+
+def calls_of(tree: ast.AST) -> set[str]:
+    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
     return {
         func.attr if isinstance(func, ast.Attribute) else func.id
         for func in calls
@@ -479,3 +499,19 @@ def test_one_module_tells_brokers_of_roles() -> None:
         if called(file) & {"change_role", "push_ha_address", "unregister"}
     }
     assert callers == {"change/executor.py"}
+
+
+def test_a_record_changes_by_one_method() -> None:
+    """Each commit of the plane is reached by `Group.decide`, and by no other public method."""
+    controller = ROOT / "operator" / "brokergroup_operator" / "controller"
+    group = controller / "group" / "group.py"
+    assert [file for file in controller.rglob("*.py") if "commit" in called(file)] == [group]
+    methods = [
+        (node.name, calls_of(node))
+        for node in ast.walk(ast.parse(group.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    reach = {"commit"}
+    while found := {name for name, calls in methods if calls & (reach - {"decide"})} - reach:
+        reach |= found
+    assert {name for name in reach if not name.startswith("_")} == {"commit", "decide"}

@@ -7,7 +7,7 @@ import contextlib
 import datetime as dt
 import socket
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import pytest
 
@@ -18,7 +18,7 @@ from brokergroup_operator.controller.change.fencing import FenceOutcome, Kuberne
 from brokergroup_operator.controller.directory.places import process_address
 from brokergroup_operator.controller.directory.pods import PodPlace
 from brokergroup_operator.fence.datagrams import CONFIRMATION, ORDER, KeyFile, KillOrders, Message, open_sealed, seal
-from brokergroup_operator.kube.errors import NotFoundError
+from brokergroup_operator.kube.errors import ApiError, NotFoundError
 from brokergroup_operator.kube.resources import PODS
 from tests.controller.cluster import ADDRESS, BINDING, HOST, TERMINATED, create_pod, is_dying, set_status
 from tests.controller.conftest import group_of
@@ -132,6 +132,17 @@ async def test_a_fence_tells_whether_the_silent_one_still_ran(
 async def test_a_fence_that_nobody_confirms_ends_at_its_deadline(api: KubernetesApi) -> None:
     await create_pod(api)
     outcome = await KubernetesFencer(api).fence(BINDING, 1, ADDRESS, deadline_seconds=0.3)
+    assert not outcome.confirmed
+    assert "not reported dead" in outcome.how
+
+
+@pytest.mark.parametrize("error", [ApiError("not reachable"), ApiError("forbidden", status=403)], ids=str)
+async def test_a_fence_that_the_api_refuses_ends_at_its_deadline(error: ApiError) -> None:
+    class NoApi:
+        async def get(self, *_: object, **__: object) -> NoReturn:
+            raise error
+
+    outcome = await KubernetesFencer(cast("KubernetesApi", NoApi())).fence(BINDING, 1, ADDRESS, deadline_seconds=0.3)
     assert not outcome.confirmed
     assert "not reported dead" in outcome.how
 

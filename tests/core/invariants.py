@@ -162,7 +162,8 @@ def _check_grant(
     winner = event.broker_id
     assert before.claimed_replica(winner) is not None, "an unregistered id is never elected (rule 5)"
     assert before.address_of(winner), "no member with an unknown address is elected (rule 8)"
-    assert settings.may_be_master(winner)
+    assert winner not in settings.never_elect, "a learner is not elected"
+    assert settings.election_priorities.get(winner) != 0, "priority 0 is not elected"
     assert winner not in request.passed_over
     assert event.unclean or not event.eligible or settings.shrink_floor
     lowered = {mark.broker_id: mark for mark in event.marks}

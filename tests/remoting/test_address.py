@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,10 +23,13 @@ from rocketmq_remoting.address import (
 )
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.command import RemotingCommand, request
+from rocketmq_remoting.serialization import parse_int32
 from rocketmq_remoting.server import RemotingServer
 from tests.support.quiet_handler import QuietHandler
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rocketmq_remoting.connection import RemotingConnection
 
 TAKEN = {
@@ -159,6 +163,16 @@ def test_a_connection_is_bound_to_an_address_of_the_family_that_it_dials() -> No
     assert local_address("fd00::5", is_v6=False) is None
     assert local_address("::", is_v6=True) is None
     assert local_address(None, is_v6=False) is None
+
+
+@pytest.mark.parametrize("read", [heard_address, host_of, one_spelling, plain_host, parse_int32])
+@pytest.mark.parametrize("text", ["{}", "{}:10911", "[{}]:1"])
+def test_a_text_longer_than_any_address_or_number_is_not_kept(read: Callable[[str], object], text: str) -> None:
+    """A caller that nobody knows may send 64 KiB in one field, a pod 1 MiB, each time another: 4,096 of them were kept."""
+    sent = text.format("7" * 65_000)
+    references = sys.getrefcount(sent)
+    read(sent)
+    assert sys.getrefcount(sent) == references
 
 
 @given(st.ip_addresses(), st.integers(1, 65535))

@@ -1,6 +1,7 @@
 """A sentence that states a guarantee links to the test that shows it; and each such link names a test that is there.
 
-A description of a CRD, an Event and a condition cannot link: `SHOWN_BY` names the test of each such phrase.
+A description of a CRD, an Event and a condition cannot link: `SHOWN_BY` names the test of each such phrase. A docstring of the
+code that decides names its test in the sentence itself.
 
 Beside a sentence stands `([test](../../tests/e2e/test_x.py "test_name"))`, in a table [`test_name`](../../tests/e2e/test_x.py).
 Both are links on GitHub, and the site has a page of each file that is linked (docs/site/rest_of_the_checkout.py).
@@ -9,6 +10,7 @@ Both are links on GitHub, and the site has a page of each file that is linked (d
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from functools import cache
 from pathlib import Path
@@ -246,3 +248,72 @@ def test_a_phrase_of_the_table_is_said_somewhere() -> None:
 def test_the_test_of_a_phrase_is_there(shown: str) -> None:
     path, _, name = shown.partition("::")
     assert name in names_in(ROOT / path)
+
+
+# The code that decides and carries out a change of master.
+HEART: Final = (ROOT / "controller_core", OPERATOR / "controller")
+# "only" is a word of any sentence here ("only its 907 shows it"); "the only" says that there is no second one.
+CERTAIN: Final = re.compile(r"\b(never|always|the only)\b", re.IGNORECASE)
+TEST_NAME: Final = re.compile(r"\btest_\w+")
+TEST_DEFINITION: Final = re.compile(r"^ *(?:async )?def (test_\w+)", re.MULTILINE)
+
+
+def docstrings(code: str) -> Iterator[str]:
+    """The docstrings of a module, of its classes, functions and constants."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield inspect.cleandoc(node.value.value)
+
+
+@cache
+def known_tests() -> frozenset[str]:
+    files = (ROOT / "tests").rglob("test_*.py")
+    return frozenset(name for file in files for name in TEST_DEFINITION.findall(file.read_text(encoding="utf-8")))
+
+
+def certain_without_a_test(code: str) -> list[str]:
+    """The sentences of docstrings that state a guarantee, and name no test that is there."""
+    stated = (one for text in docstrings(code) for one in sentences(text) if CERTAIN.search(one))
+    return [one for one in stated if known_tests().isdisjoint(TEST_NAME.findall(one))]
+
+
+def test_a_docstring_of_the_heart_says_never_and_always_only_with_a_test() -> None:
+    files = [file for folder in HEART for file in sorted(folder.rglob("*.py"))]
+    assert len(files) > 50
+    bare = {
+        f"{file.relative_to(ROOT)}: {one}"
+        for file in files
+        for one in certain_without_a_test(file.read_text(encoding="utf-8"))
+    }
+    assert sorted(bare) == []
+
+
+def test_a_test_that_a_docstring_of_the_heart_names_is_there() -> None:
+    known = known_tests() | {file.stem for file in (ROOT / "tests").rglob("test_*.py")}
+    named = {
+        (str(file.relative_to(ROOT)), name)
+        for folder in HEART
+        for file in folder.rglob("*.py")
+        for text in docstrings(file.read_text(encoding="utf-8"))
+        for name in TEST_NAME.findall(text)
+    }
+    assert named
+    assert sorted(one for one in named if one[1] not in known) == []
+
+
+HELD: Final = "(`test_long_lives_lose_nothing`)"
+
+
+@pytest.mark.parametrize(
+    ("code", "bare"),
+    [
+        (f'"""It never forgets {HELD}. It is only quick."""', []),
+        ('"""It never forgets. It is quick."""', ["It never forgets."]),
+        ('class One:\n    """Here.\n\n    Always awake,\n    by day.\n    """', ["Always awake, by day."]),
+        ('def one():\n    """The only one (`test_gone`)."""', ["The only one (`test_gone`)."]),
+        ('ONE = 1\n"""Never 2."""', ["Never 2."]),
+        ('ONE = "never told"  # always', []),
+    ],
+)
+def test_a_certain_docstring_without_a_test_is_seen(code: str, bare: list[str]) -> None:
+    assert certain_without_a_test(code) == bare

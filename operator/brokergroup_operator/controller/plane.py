@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -23,7 +22,7 @@ from brokergroup_operator.controller.change.switchover import Drain, Switchover
 from brokergroup_operator.controller.change.takeover import Takeover
 from brokergroup_operator.controller.detect.master_watch import MasterWatch, PauseGuard
 from brokergroup_operator.controller.detect.record_watch import AdoptionDesk, HoldingsWatch, Recovery
-from brokergroup_operator.controller.group.groups import Groups, ReceiverCheck, credentials_at, dialled_at
+from brokergroup_operator.controller.group.groups import Groups, ReceiverCheck
 from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
 from brokergroup_operator.controller.peers.services import Planes, Services, is_running
 from brokergroup_operator.controller.settings import PlaneSettings, open_client, open_server
@@ -83,8 +82,8 @@ class ControllerPlane(GroupVerbs):
         calls = BrokerCalls(
             self._client,
             settings,
-            credentials_of=partial(credentials_at, groups),
-            dialled_at=partial(dialled_at, groups),
+            credentials_of=groups.credentials_at,
+            dialled_at=groups.dialled_at,
             receiver_check=ReceiverCheck(groups, directory),
         )
         services = Services(settings=settings, observer=observer, calls=calls, planes=Planes(self._client, settings))

@@ -266,7 +266,9 @@ def _milliseconds(seconds: float) -> int:
 
 
 class AdminCredentialsError(ValueError):
-    """The file cannot be used; the message names it and what was expected, never what is in it."""
+    """The file cannot be used; the message names it and what was expected, never what is in it
+    (`test_a_file_that_cannot_be_used_is_named_and_not_quoted`).
+    """
 
 
 class AdminCredentials:

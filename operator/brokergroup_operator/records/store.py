@@ -17,7 +17,7 @@ store is unavailable grant nothing and answer an error; a corrupt record is for 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rocketmq_remoting.limits import one_line
 
@@ -59,9 +59,8 @@ class RecordCorruptError(RecordStoreError):
     """A record exists and is unreadable. It never counts as absent: that would lose broker ids."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupKey:
-    """Names a BrokerGroup: its namespace and name, not its brokerName."""
+class GroupKey(NamedTuple):
+    """Names a BrokerGroup: its namespace and name, not its brokerName. A named tuple: each heartbeat compares and hashes some."""
 
     namespace: str
     name: str

@@ -265,8 +265,8 @@ def _short(text: str) -> str:
 class ReplayGuard:
     """Remembers signatures of requests that change something, and refuses the same one again.
 
-    RocketMQ signs no nonce, but such requests carry `invokeTime` in milliseconds, so an honest sender never repeats a
-    signature. The memory is bounded and this process's own, so a replay to another plane passes: TLS closes that
+    RocketMQ signs no nonce, but such requests carry `invokeTime` in milliseconds, so two requests of an honest sender have two
+    signatures. The memory is bounded and this process's own, so a replay to another plane passes: TLS closes that
     (docs/concepts/security.md).
     """
 

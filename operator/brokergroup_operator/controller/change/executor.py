@@ -52,6 +52,10 @@ Hand = Callable[[], Awaitable[bool]]
 log = structlog.get_logger(__name__)
 
 
+class _Complaints(set[tuple[int, str]]):
+    """The warnings about a group's members, by id and subject, that were logged: each is logged once."""
+
+
 @dataclass(slots=True, eq=False)
 class Course(effects.Observed):
     """What is seen, has begun and has ended of one change under one epoch."""
@@ -89,8 +93,6 @@ class Executor(Part):
         # Courses, and what brokers were asked by one that the record has moved on from.
         self.courses, self.tails = BackgroundTasks(), BackgroundTasks()
         self._stopping = asyncio.Event()
-        # Warnings that were logged, so that each is logged once.
-        self._complaints: set[tuple[object, ...]] = set()
 
     def plan(self, kind: ChangeKind, cause: str, *, started_at: str = "") -> Change:
         """Return the change that an election of this plane writes."""
@@ -327,16 +329,16 @@ class Executor(Part):
 
     async def _said(self, group: Group, broker_id: int, what: str, call: Callable[[], Awaitable[None]]) -> bool:
         """Ask a broker for something; log a warning once, and a line when it succeeds after all."""
-        subject = (group.key, broker_id, what)
+        complaints, subject = group.care(_Complaints), (broker_id, what)
         try:
             await call()
         except BrokerCallError as error:
-            tell = log.debug if subject in self._complaints else log.warning
+            tell = log.debug if subject in complaints else log.warning
             tell("not taken", what=what, group=str(group.key), broker_id=broker_id, error=str(error))
-            self._complaints.add(subject)
+            complaints.add(subject)
             return False
-        if subject in self._complaints:
-            self._complaints.discard(subject)
+        if subject in complaints:
+            complaints.discard(subject)
             log.info("taken at last", what=what, group=str(group.key), broker_id=broker_id)
         return True
 

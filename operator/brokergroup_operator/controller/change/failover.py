@@ -142,7 +142,8 @@ class Failover(Part):
     def _is_worth_waiting_for(self, group: Group, record: BrokerGroupRecord, master: int) -> bool:
         """Whether only a silent master could lead, and has not been silent for too long.
 
-        On an ephemeral disk it never is too long: the fence would delete the last copy with the pod.
+        On an ephemeral disk it never is too long, because the fence would delete the last copy with the pod
+        (`test_a_silent_master_whose_disk_goes_with_its_pod_is_never_fenced_without_a_successor`).
         """
         if self._someone_can_lead(group, record, besides=master):
             return False

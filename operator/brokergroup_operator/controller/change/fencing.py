@@ -65,7 +65,10 @@ class Fencer(Protocol):
     async def fence(
         self, binding: GroupBinding, broker_id: int, address: str, *, deadline_seconds: float
     ) -> FenceOutcome:
-        """Kill the process of this member at this address; returns by the deadline, and never raises for a failed fence."""
+        """Kill the process of this member at this address; return by the deadline.
+
+        A failed fence is an outcome and never raises (`test_a_fence_that_the_api_refuses_ends_at_its_deadline`).
+        """
         ...
 
 
@@ -257,7 +260,7 @@ def _order_port(pod: JsonObject) -> int | None:
 async def confirmed_kill(fence: PodFence) -> str | None:
     """Order the kill until its proof is there; returns how it is known, or None where no way leads there.
 
-    The caller bounds it: the proof may never come.
+    The caller sets the deadline: a fence that is cut off proves nothing.
     """
     order, loop = _Order(fence), asyncio.get_running_loop()
     try:

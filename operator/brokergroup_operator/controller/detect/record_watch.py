@@ -115,7 +115,7 @@ class DisputedSets:
 
     * it knows a commit that the record has forgotten (a record restored from an older copy): the epoch is raised above it;
     * it proposes from another set than the record's, because an earlier 1001 was lost or refused (Java 5.5.0 shrinks its own
-      set first): it is answered the record's set under the next set epoch, the only thing it takes a set from;
+      set first): it is answered the record's set under the next set epoch, because it takes a set from nothing else;
     * only dead members of the set keep others out: the set grows around them.
     """
 

@@ -36,10 +36,7 @@ log = structlog.get_logger(__name__)
 
 
 def binding_of(obj: JsonObject) -> GroupBinding:
-    """Reduce a BrokerGroup to its binding, without credentials and zones.
-
-    Raise `msgspec.ValidationError` for an invalid one.
-    """
+    """Reduce a BrokerGroup to its binding, without what its pods, nodes and Secret add. `msgspec.ValidationError` if invalid."""
     group = with_durability(msgspec.convert(obj, BrokerGroup))
     namespace, name = key_of(obj)
     spec = group.spec

@@ -31,8 +31,6 @@ from brokergroup_operator.records.store import GroupKey
 from rocketmq_remoting.signature import Credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from brokergroup_operator.kube.client import JsonObject, KubernetesApi, WatchEvent
 
 SYNC_DEADLINE_SECONDS = 30.0
@@ -121,28 +119,23 @@ class KubernetesDirectory(GroupDirectory):
         return self._bindings.get(key)
 
     def find(self, broker_name: str, *, cluster_name: str = "", peer: pods.Peer | None = None) -> GroupBinding | None:
-        """Return the group of that name.
-
-        If several share it: the peer's own, if its brokers have registered; else the holder's.
-        """
+        """Return the group of that name. If several share it: the peer's own, if its brokers have registered; else the holder's."""
         named = self._by_name.get(broker_name, {})
-        found = {key: one for key, one in named.items() if cluster_name in ("", one.cluster_name)}
-        return next(iter(found.values())) if len(found) == 1 else self._of_several(found, peer)
+        found = [one for one in named.values() if cluster_name in ("", one.cluster_name)]
+        return found[0] if len(found) == 1 else self._of_several(found, peer)
 
-    def _of_several(self, found: Mapping[GroupKey, GroupBinding], peer: pods.Peer | None) -> GroupBinding | None:
+    def _of_several(self, found: list[GroupBinding], peer: pods.Peer | None) -> GroupBinding | None:
         """Compare the few groups that share a name. A caller whose group has to wait gets the holder's."""
-        claims = {key: self._claims[key] for key in found}
+        claims = {one.key: self._claims[one.key] for one in found}
         keeping = {key for key, own in claims.items() if own.lives or holder_before(own, claims.values()) is None}
         if peer is not None and peer.group in keeping:
-            return found[peer.group]
+            return self._bindings[peer.group]
         first = {key for key in keeping if holder_before(claims[key], claims.values()) is None}
         near = {key for key in first if peer is not None and key.namespace == peer.namespace} or first
-        return found[near.pop()] if len(near) == 1 else None
+        return self._bindings[near.pop()] if len(near) == 1 else None
 
     async def peer(self, host: str) -> pods.Peer | None:
-        """Return the pod with this IP; an unknown one is looked up at the API by this address, because pods are younger than
-        watches.
-        """
+        """Return the pod with this IP; an unknown one is looked up at the API, because a pod may be younger than the last event."""
         now_seconds = asyncio.get_running_loop().time()
         if (known := self.pods.peers_at(host)) or self._unknown_until_seconds.get(host, 0.0) > now_seconds:
             return pods.only(known)

@@ -208,9 +208,7 @@ class PodIndex:
         return self.removed_hosts(key).union(leaving)
 
     def removed(self, key: GroupKey) -> Mapping[str, JsonObject]:
-        """Return the group's pods, by name, that were removed by force while their brokers ran, until a pod has their name or one
-        of their addresses.
-        """
+        """Return the group's pods, by name, that were removed by force; each until a pod has its name or one of its addresses."""
         return self._removed.of_group(key)
 
     def removed_hosts(self, key: GroupKey) -> frozenset[str]:
@@ -218,7 +216,7 @@ class PodIndex:
         return frozenset(map(pod_ip, self.removed(key).values()))
 
     def removed_places(self, key: GroupKey) -> Mapping[str, PodPlace]:
-        """Return the group's pods, by name, that were removed by force and known by another address, until a pod has their own."""
+        """Return where those of them were that were known by another address; each until a pod has its own."""
         return self._removed_places.of_group(key)
 
     def termination_at(self, key: GroupKey, address: str) -> str | None:
@@ -234,17 +232,16 @@ class PodIndex:
     def take(self, event: WatchEvent) -> tuple[JsonObject | None, set[GroupKey]]:
         """Take an event of a pod. Return the pod as it was before, and the groups of which removed pods came or went."""
         pod, peer = event.object, peer_of(event.object)
+        group, how = peer.group, termination(pod)
         previous = self._pods.pop(key_of(pod), None)
         if previous is not None:
             self._remove(previous)
         if event.type != "DELETED":
             return previous, self._add(pod)
-        if (group := peer.group) is None:
-            return previous, set()
         # A pod that was removed by force vanishes before its process: only a reported end counts.
-        if (how := termination(pod)) is not None:
+        if group is not None and how is not None:
             self._ended.keep(group, peer.pod_name, (pod, how), until=_known_at(pod))
-        elif pod_ip(pod):
+        elif group is not None and pod_ip(pod):
             self._removed.keep(group, peer.pod_name, pod, until=(*pod_ips(pod), peer))
             if (place := place_of(pod)) is not None:
                 self._removed_places.keep(group, peer.pod_name, place, until=(place.ip,))

@@ -1,9 +1,9 @@
 """One broker group inside the controller plane: decisions one after the other, each durable before its answer leaves.
 
-`decide` is the only way a record changes. It reads the record (the copy where that is enough, the store where an answer grants
-something), lets the core decide, commits by compare-and-set, and begins again if another plane was faster. A refusal is not
-taken from the copy: the store is asked first. A decision runs to its end even if its caller has left: a commit that is cut off
-would be a write with an unknown outcome.
+`decide` is the only way a record changes (`test_a_record_changes_by_one_method`). It reads the record (the copy where that is
+enough, the store where an answer grants something), lets the core decide, commits by compare-and-set, and begins again if
+another plane was faster. A refusal is not taken from the copy: the store is asked first. A decision runs to its end even if its
+caller has left: a commit that is cut off would be a write with an unknown outcome.
 """
 
 from __future__ import annotations

@@ -88,7 +88,23 @@ class Groups:
             self._met_revision = revision
 
     def members_at(self, address: str) -> list[tuple[Group, int]]:
-        return [(group, broker_id) for (_, broker_id), group in self._members_at.get(address, {}).items()]
+        """Return the members, by group and broker id, that the records have at this address: those that are alive first."""
+        found = [(group, broker_id) for (_, broker_id), group in self._members_at.get(address, {}).items()]
+        return sorted(found, key=lambda one: not one[0].is_live(one[1]))
+
+    def credentials_at(self, address: str) -> Credentials | None:
+        """Return the key for requests to a broker at this address: of the group whose member there is alive, else of any."""
+        keys = (group.binding.credentials for group, _ in self.members_at(address))
+        return next((key for key in keys if key is not None), None)
+
+    def dialled_at(self, address: str) -> str:
+        """Return where to dial the broker that is known by this address. That differs in one case only.
+
+        If a pod was removed by force, its Service leads elsewhere, and its process is dialled at the pod's own address: as long as
+        the member is alive on the open connection of its heartbeats from that host (safety rule 8).
+        """
+        found = self.members_at(address)
+        return (_own_address_of_living(*found[0], address) if found else None) or address
 
     def _forget(self, key: GroupKey) -> None:
         if (group := self._groups.pop(key, None)) is not None:
@@ -118,26 +134,6 @@ class Groups:
             self._members_at.setdefault(replica.address, {})[group.key, replica.broker_id] = group
 
 
-def credentials_at(groups: Groups, address: str) -> Credentials | None:
-    """Return the key for requests to a broker at this address: that of the group whose live member is there.
-
-    If none is live, of any group with a member there.
-    """
-    signing = [one for one in groups.members_at(address) if one[0].binding.credentials is not None]
-    found = max(signing, key=lambda one: one[0].is_live(one[1]), default=None)
-    return found[0].binding.credentials if found is not None else None
-
-
-def dialled_at(groups: Groups, address: str) -> str:
-    """Return where to dial the broker that is known by this address. That differs in one case only.
-
-    If a pod was removed by force, its Service leads elsewhere, and its process is dialled at the pod's own address: as long as the
-    member is alive on the open connection of its heartbeats from that host (safety rule 8).
-    """
-    found = _member_at(groups, address)
-    return address if found is None else (_own_address_of_living(*found, address) or address)
-
-
 class ReceiverCheck:
     """Called before the broker at an address is changed (1008, 906, 25); returns why not, or None (safety rule 8).
 
@@ -152,10 +148,10 @@ class ReceiverCheck:
         self._directory = directory
 
     async def __call__(self, address: str, ask: Callable[[], Awaitable[dict[str, str]]]) -> str | None:
-        found = _member_at(self._groups, address)
-        if found is None:
+        found = self._groups.members_at(address)
+        if not found:
             return None  # no member: nothing is known that could be wrong
-        group, broker_id = found
+        group, broker_id = found[0]
         own = _own_address_of_living(group, broker_id, address)
         host = host_of(own or address)
         if own is None and (owner := self._other_pod(group, broker_id, address)) is not None:
@@ -189,11 +185,6 @@ class ReceiverCheck:
         if self._directory.pods.hosts(group.key).get(replica.reserved_for) == host:
             return None  # both are there: the pods of a node share its address
         return f"{owner.namespace}/{owner.pod_name}"
-
-
-def _member_at(groups: Groups, address: str) -> tuple[Group, int] | None:
-    """Return the member that the records have there; of several groups that have one, the one whose member is alive."""
-    return max(groups.members_at(address), key=lambda one: one[0].is_live(one[1]), default=None)
 
 
 def _own_address_of_living(group: Group, broker_id: int, address: str) -> str | None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 import structlog
@@ -33,7 +32,7 @@ from rocketmq_remoting.serialization import decode_properties, encode_properties
 from rocketmq_remoting.signature import sign_command
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from brokergroup_operator.controller.peers.metadata import Metadata
     from brokergroup_operator.controller.settings import PlaneSettings
@@ -52,7 +51,6 @@ PASSING_NAME = "BROKERGROUP_OPERATOR_PASSING"
 LARGE_BODY_BYTES = 256 * 1024
 
 Body = TypeVar("Body")
-Decode = Callable[[bytes | None], Body]
 
 log = structlog.get_logger(__name__)
 
@@ -77,6 +75,10 @@ class NotPermittedError(BrokerCallError):
         self.address, self.code, self.remark = address, code, remark
         # The key it was signed with; None: unsigned.
         self.access_key = access_key
+
+
+class NoSuchTopicError(BrokerCallError):
+    """A broker has no topic of the name that the request is about."""
 
 
 class BrokerCalls:
@@ -214,20 +216,19 @@ class BrokerCalls:
 
     async def deliver(self, address: str, message: RemotingCommand) -> bool:
         """310: True if the broker acknowledged the message, False if it has no such topic; else `BrokerCallError`."""
-        answer = await self._answer(address, message)
-        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+        try:
+            await self._ask(address, message)
+        except NoSuchTopicError:
             return False
-        _must_succeed(address, message, answer)
         return True
 
     async def topic(self, address: str, name: str) -> protocol.TopicConfig | None:
         """351: a topic as the broker has it; None where it has none."""
         command = request(RequestCode.GET_TOPIC_CONFIG, ext_fields={"topic": name})
-        answer = await self._answer(address, command)
-        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+        try:
+            return await self._read(address, command, protocol.TopicAnswerBody.decode)
+        except NoSuchTopicError:
             return None
-        _must_succeed(address, command, answer)
-        return _decoded(address, command, answer, protocol.TopicAnswerBody.decode)
 
     async def put_topic(self, address: str, topic: protocol.TopicConfig) -> None:
         """17: make a topic, or change one; attributes that `topic` does not name stay."""
@@ -273,17 +274,20 @@ class BrokerCalls:
         await self._ask(address, command, deadline_seconds)
 
     async def _read(
-        self, address: str, command: RemotingCommand, decode: Decode[Body], deadline_seconds: float = 0.0
+        self,
+        address: str,
+        command: RemotingCommand,
+        decode: Callable[[bytes | None], Body],
+        deadline_seconds: float = 0.0,
     ) -> Body:
-        return _decoded(address, command, await self._ask(address, command, deadline_seconds), decode)
+        answer = await self._ask(address, command, deadline_seconds)
+        try:
+            return decode(answer.body)
+        except BodyError as error:
+            raise BrokerCallError(f"{address}: {command.code} answered something unreadable: {error}") from error
 
     async def _ask(self, address: str, command: RemotingCommand, deadline_seconds: float = 0.0) -> RemotingCommand:
-        answer = await self._answer(address, command, deadline_seconds)
-        _must_succeed(address, command, answer)
-        return answer
-
-    async def _answer(self, address: str, command: RemotingCommand, deadline_seconds: float = 0.0) -> RemotingCommand:
-        """Return the broker's answer; without a deadline of its own (0.0), the request has that of small ones."""
+        """Return the answer, which is a success; without a deadline of its own (0.0), the request has that of small ones."""
         credentials = self._credentials_of(address)
         if credentials is not None:
             command = sign_command(command, credentials)
@@ -295,19 +299,10 @@ class BrokerCalls:
         if answer.code == ResponseCode.NO_PERMISSION:
             access_key = credentials.access_key if credentials is not None else None
             raise NotPermittedError(address, command.code, answer.remark or "", access_key)
+        if answer.code != ResponseCode.SUCCESS:
+            kind = NoSuchTopicError if answer.code == ResponseCode.TOPIC_NOT_EXIST else BrokerCallError
+            raise kind(f"{address}: {command.code} answered {answer.code}: {answer.remark}")
         return answer
-
-
-def _decoded(address: str, command: RemotingCommand, answer: RemotingCommand, decode: Decode[Body]) -> Body:
-    try:
-        return decode(answer.body)
-    except BodyError as error:
-        raise BrokerCallError(f"{address}: {command.code} answered something unreadable: {error}") from error
-
-
-def _must_succeed(address: str, command: RemotingCommand, answer: RemotingCommand) -> None:
-    if answer.code != ResponseCode.SUCCESS:
-        raise BrokerCallError(f"{address}: {command.code} answered {answer.code}: {answer.remark}")
 
 
 def _creation_of(topic: protocol.TopicConfig) -> RemotingCommand:

@@ -110,8 +110,8 @@ class HeardElsewhere:
     def protects(self, silent_for_seconds: float, patience_seconds: float) -> bool:
         """Whether a broker that has been silent here for so long is left alone on their word.
 
-        A majority always protects it. A minority does for `patience_seconds`: one plane with a stuck view must not keep a dead
-        master in office (`tests/controller/test_corroboration.py`).
+        A majority always protects it, a minority for `patience_seconds` (`test_how_long_the_word_of_other_planes_counts`): one
+        plane with a stuck view must not keep a dead master in office.
         """
         if 2 * len(self.hearing) > self.planes:
             return True

@@ -31,19 +31,21 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.errors import BodyError
 from rocketmq_remoting.handler import not_supported
 from rocketmq_remoting.serialization import encode_properties
+from rocketmq_remoting.signature import ACCESS_KEY, SIGNATURE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from brokergroup_operator.controller.change.failover import Failover
     from brokergroup_operator.controller.change.switchover import Switchover
-    from brokergroup_operator.controller.directory.group_directory import GroupDirectory
+    from brokergroup_operator.controller.directory.group_directory import GroupBinding, GroupDirectory
     from brokergroup_operator.controller.directory.pods import Peer
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.group.groups import Groups
     from brokergroup_operator.controller.peers.services import Services
     from brokergroup_operator.controller.upkeep.silent_members import SilentMembers
     from brokergroup_operator.controller.wire.heartbeats import Heartbeats
+    from controller_core.model import BrokerGroupRecord
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.connection import RemotingConnection
 
@@ -84,6 +86,8 @@ class RequestHandler(Part):
         self._polls = UnknownPolls()
         self._new_names = access.NewNames(self._settings.security.max_new_names_per_host)
         self._disputed = DisputedSets(self._settings)
+        # What each connection's last heartbeat was allowed by (`_check_heartbeat`).
+        self._allowed: dict[int, tuple[int, Peer | None, GroupBinding, BrokerGroupRecord | None]] = {}
         self._draining = False
         self._routes: dict[int, Route] = {
             RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: self._alter_sync_state_set,
@@ -108,6 +112,7 @@ class RequestHandler(Part):
     def connection_closed(self, connection: RemotingConnection) -> None:
         """Its brokers may be dead."""
         self._polls.connection_closed(connection.id)
+        self._allowed.pop(connection.id, None)
         self._on_connection_closed(connection.id, self.heartbeats.connection_closed(connection))
 
     def handle(
@@ -178,9 +183,21 @@ class RequestHandler(Part):
         if header.broker_id is None:
             return request.answer(ResponseCode.CONTROLLER_INVALID_REQUEST, remark="Heart beat with empty brokerId")
         if group is not None:
-            self._check(request, connection, peer, group, header.broker_id)
+            self._check_heartbeat(request, connection, peer, group, header.broker_id)
             self.heartbeats.take(header, header.broker_id, group, connection, peer)
         return request.answer(ResponseCode.SUCCESS, remark="Heart beat success")
+
+    def _check_heartbeat(
+        self, request: RemotingCommand, connection: RemotingConnection, peer: Peer | None, group: Group, broker_id: int
+    ) -> None:
+        """Raise as `_check`; without a signature the verdict stands while all is the same by which the last one was judged."""
+        ext_fields = request.ext_fields or {}
+        judged_by = (broker_id, peer, group.binding, group.record)
+        if ACCESS_KEY in ext_fields or SIGNATURE in ext_fields:
+            self._check(request, connection, peer, group, broker_id)
+        elif self._allowed.get(connection.id) != judged_by:
+            self._check(request, connection, peer, group, broker_id)
+            self._allowed[connection.id] = judged_by
 
     def _configuration(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         """1009, 1010."""
