@@ -353,8 +353,7 @@ class Group:
 
     def store_failed(self, error: RecordStoreError) -> float:
         """Return for how long requests that can wait are not sent to the store, after this failure."""
-        retry_after_seconds = error.retry_after_seconds if isinstance(error, RecordUnavailableError) else 0.0
-        pause_seconds = self._store_backoff.next_seconds(retry_after_seconds)
+        pause_seconds = self._store_backoff.next_seconds(error.retry_after_seconds)
         self._store_quiet_until_seconds = asyncio.get_running_loop().time() + pause_seconds
         return pause_seconds
 
