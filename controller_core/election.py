@@ -28,6 +28,7 @@ from dataclasses import dataclass, field, replace
 from controller_core import holdings
 from controller_core.decision import ControllerCode, Decision, ElectMasterAnswer, decided, refused
 from controller_core.events import Event, MasterElected, MasterLost, apply_event, apply_events
+from controller_core.holdings import draw_report
 from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, draw_ids
 from controller_core.requests import ElectMaster
 from controller_core.settings import POLICIES, ControllerSettings, most_data
@@ -225,6 +226,7 @@ def _choose_unclean(electorate: Electorate) -> Choice:
 def _designated_or(
     best: LiveReplica | None, electorate: Electorate, electable: Mapping[int, LiveReplica], *, name: str, otherwise: str
 ) -> Choice:
+    """Choose the designated broker, or none; if no broker was designated, the best one."""
     designated = electorate.request.designated
     if designated is not None and designated in electable:
         return Choice(broker_id=designated, why=f"{designated} was designated, is alive and in the {name}")
@@ -233,7 +235,7 @@ def _designated_or(
     if best is None:
         return Choice(why=otherwise)
     return Choice(
-        broker_id=best.broker_id, why=f"{holdings.draw_report(best)} is the best of {draw_ids(electable)} in the {name}"
+        broker_id=best.broker_id, why=f"{draw_report(best)} is the best of {draw_ids(electable)} in the {name}"
     )
 
 
@@ -307,24 +309,18 @@ def _choose_by_data(electorate: Electorate, *, unclean: bool, reason: str) -> Ch
         best = acting
         reason = f"{reason}, and {incumbent} acts as master"
     if designated is None:
-        return Choice(
-            broker_id=best.broker_id,
-            why=f"first election: {reason}; {holdings.draw_report(best)} is best",
-            unclean=unclean,
-        )
+        why = f"first election: {reason}; {draw_report(best)} is best"
+        return Choice(broker_id=best.broker_id, why=why, unclean=unclean)
     wanted = electable.get(designated)
     if wanted is None:
         return Choice(why=f"first election: {reason}; {designated} was designated, but is not alive")
     loses_data = (wanted.epoch, wanted.max_offset) < (best.epoch, best.max_offset) or best is acting is not wanted
     if loses_data and not electorate.settings.unclean_election_allowed:
         return Choice(
-            why=f"first election: {reason}; {holdings.draw_report(wanted)} was designated, {holdings.draw_report(best)} has more"
+            why=f"first election: {reason}; {draw_report(wanted)} was designated, {draw_report(best)} has more"
         )
-    return Choice(
-        broker_id=designated,
-        why=f"first election: {reason}; {designated} was designated",
-        unclean=unclean or loses_data,
-    )
+    why = f"first election: {reason}; {designated} was designated"
+    return Choice(broker_id=designated, why=why, unclean=unclean or loses_data)
 
 
 def choose_after_lost_seats(electorate: Electorate) -> Choice:
@@ -347,7 +343,7 @@ def choose_after_lost_seats(electorate: Electorate) -> Choice:
     if best is None:
         return Choice(why=f"{lost} lost what they held, and no electable replica is alive")
     return Choice(
-        broker_id=best.broker_id, why=f"{lost} lost what they held; {holdings.draw_report(best)} is best", unclean=True
+        broker_id=best.broker_id, why=f"{lost} lost what they held; {draw_report(best)} is best", unclean=True
     )
 
 

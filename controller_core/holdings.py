@@ -20,17 +20,9 @@ written them since. Marks follow in steps of `held_bucket_bytes`; what this proc
 from collections.abc import Iterable, Mapping
 from enum import Enum
 
+from controller_core import events
 from controller_core.decision import Decision, decided
-from controller_core.events import (
-    EligibleForgotten,
-    EpochFloorRaised,
-    Event,
-    HoldingsMarked,
-    Mark,
-    SeatsLost,
-    SeatsRegained,
-    apply_events,
-)
+from controller_core.events import Mark
 from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, Replica, draw_ids
 from controller_core.requests import Demand, Holding, ReportAhead, ReportHoldings
 from controller_core.settings import ControllerSettings
@@ -205,10 +197,10 @@ def _is_worth_a_mark(
 
 def epoch_floor(
     record: BrokerGroupRecord, settings: ControllerSettings, *, seen_epoch: int, seen_set_epoch: int = 0
-) -> EpochFloorRaised:
+) -> events.EpochFloorRaised:
     """Return the event that sets the record above what was seen."""
     set_epoch = max(record.sync_state_set_epoch, seen_set_epoch) + settings.max_epoch_jump
-    return EpochFloorRaised(
+    return events.EpochFloorRaised(
         epoch=min(max(record.master_epoch, seen_epoch) + 1, MAX_EPOCH - 1),
         sync_state_set_epoch=min(set_epoch, MAX_EPOCH - 1),
     )
@@ -274,30 +266,30 @@ def report_holdings(
 def _seats(
     record: BrokerGroupRecord, request: ReportHoldings, of_kind: dict[News, list[Holding]], settings: ControllerSettings
 ) -> Decision:
-    events: list[Event] = []
+    happened: list[events.Event] = []
     jump = max((holding.epoch for holding in of_kind[News.JUMP]), default=None)
     reasons = (
         [f"rule 3: epoch {jump} is too far above {record.master_epoch} to be followed"] if jump is not None else []
     )
     if record.eligible and not usable_eligible(record, settings):
-        events.append(EligibleForgotten())
+        happened.append(events.EligibleForgotten())
         reasons.append(f"rule 1: {draw_ids(record.eligible)} are not eligible any more, the set is not below the floor")
     # Judged again without those: a report that was only news because of them has lost nothing.
-    known = apply_events(record, events) or record
+    known = events.apply_events(record, happened) or record
     lost = {one.broker_id: one for one in request.holdings if report_is_news(known, one, settings) is News.LOSS}
     if lost:
         bars = tuple(bar_of(known, known.replicas[one], holding) for one, holding in sorted(lost.items()))
-        events.append(SeatsLost(broker_ids=frozenset(lost), marks=bars))
+        happened.append(events.SeatsLost(broker_ids=frozenset(lost), marks=bars))
         reasons += [f"rule 2: {draw_report(lost[bar.broker_id])} is less than {_draw_mark(bar)}" for bar in bars]
     regained = frozenset(holding.broker_id for holding in of_kind[News.REGAINED])
     if regained:
-        events.append(SeatsRegained(broker_ids=regained))
+        happened.append(events.SeatsRegained(broker_ids=regained))
         reasons.append(f"rule 2: {draw_ids(regained)} have what they had")
     marks = _marks(known, of_kind[News.MARK])
     if marks:
-        events.append(HoldingsMarked(marks=marks))
+        happened.append(events.HoldingsMarked(marks=marks))
         reasons.append("; ".join(f"{mark.broker_id} holds {_draw_mark(mark)}" for mark in marks))
-    return decided(record, None, "; ".join(reasons) or "nothing new", *events)
+    return decided(record, None, "; ".join(reasons) or "nothing new", *happened)
 
 
 def _marks(record: BrokerGroupRecord, holdings: list[Holding]) -> tuple[Mark, ...]:

@@ -8,18 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeGuard
 
-from controller_core import decision, requests
+from controller_core import decision, events, requests
 from controller_core.decision import ControllerCode, Decision, decided, refused, without_a_name
-from controller_core.events import (
-    BrokerAdopted,
-    BrokerIdHeld,
-    BrokerRegistered,
-    BrokersCleaned,
-    Event,
-    MasterProcessLost,
-    SeatsLost,
-    apply_events,
-)
 from controller_core.holdings import usable_eligible
 from controller_core.model import ADOPTED, BrokerGroupRecord, LiveReplica, Replica, draw_id, draw_ids
 from controller_core.settings import ControllerSettings
@@ -77,14 +67,14 @@ def apply_broker_id(record: BrokerGroupRecord | None, request: requests.ApplyBro
         return refused(record, ControllerCode.CONTROLLER_BROKER_ID_INVALID, answer, why, remark)
     address = request.address or code.split(";", maxsplit=1)[0]
     held = Replica(allowed, code, address, request.requester or "")
-    event = BrokerIdHeld(cluster_name=request.cluster_name, broker_name=request.broker_name, replica=held)
+    event = events.BrokerIdHeld(cluster_name=request.cluster_name, broker_name=request.broker_name, replica=held)
     seats = record.seats if record is not None else frozenset[int]()
     left = seats.intersection(one.broker_id for one in _held_by(record, request.requester))
     why = f"{allowed} was reserved for {request.requester}" if reserved is not None else f"{allowed} was next"
     if not left:
         return decided(record, answer, why, event)
     why += f"; rule 2: it lost the disk of {draw_ids(left)}, and the seat with it"
-    return decided(record, answer, why, event, SeatsLost(broker_ids=left))
+    return decided(record, answer, why, event, events.SeatsLost(broker_ids=left))
 
 
 def reserve_broker_id(record: BrokerGroupRecord | None, request: requests.ReserveBrokerId) -> Decision:
@@ -103,7 +93,7 @@ def reserve_broker_id(record: BrokerGroupRecord | None, request: requests.Reserv
         why = "rule 4: ids are given in ascending order and never again"
         return refused(record, invalid, decision.ReserveBrokerIdAnswer(), why, remark)
     promised = Replica(next_broker_id, reserved_for=request.reserved_for)
-    event = BrokerIdHeld(cluster_name=request.cluster_name, broker_name=request.broker_name, replica=promised)
+    event = events.BrokerIdHeld(cluster_name=request.cluster_name, broker_name=request.broker_name, replica=promised)
     why = f"{next_broker_id} was next, and is now reserved for {request.reserved_for}"
     return decided(record, decision.ReserveBrokerIdAnswer(broker_id=next_broker_id), why, event)
 
@@ -135,7 +125,7 @@ def register_broker(
     """Note where the replica is, and answer the master, if one is alive."""
     adoption, refusal = _adoption_of(record, request)
     adopted = (adoption,) if adoption is not None else ()
-    known = apply_events(record, adopted)
+    known = events.apply_events(record, adopted)
     replica = known.claimed_replica(request.broker_id) if known is not None else None
     if known is None or replica is None:
         return _refuse_unknown(record, request, refusal)
@@ -144,13 +134,13 @@ def register_broker(
         why = "no broker is notified at such an address, and a switchover could not drain it"
         remark = f"brokerAddress is {request.broker_address!r}, expected <host>:<port>"
         return refused(record, ControllerCode.SYSTEM_ERROR, unnamed, why, remark)
-    events = (*adopted, *_registration_events(known, replica, request.broker_address))
-    after = apply_events(record, events) or known
+    happened = (*adopted, *_registration_events(known, replica, request.broker_address))
+    after = events.apply_events(record, happened) or known
     lost = after.master_process_lost and not known.master_process_lost
     why = f"{replica.broker_id} is at {request.broker_address}"
     why += ", and was adopted: the record did not know it" if adopted else ""
     why += ", and the process that was master is gone: there is no master until an election" if lost else ""
-    return decided(record, _registration_answer(after, request, live), why, *events)
+    return decided(record, _registration_answer(after, request, live), why, *happened)
 
 
 def _can_be_dialled(address: str | None) -> TypeGuard[str]:
@@ -160,14 +150,14 @@ def _can_be_dialled(address: str | None) -> TypeGuard[str]:
     return bool(host) and not odd and port.isascii() and port.isdecimal() and 1 <= int(port[:6]) <= MAX_PORT
 
 
-def _registration_events(record: BrokerGroupRecord, replica: Replica, address: str) -> list[Event]:
-    events: list[Event] = []
+def _registration_events(record: BrokerGroupRecord, replica: Replica, address: str) -> list[events.Event]:
+    happened: list[events.Event] = []
     shared = any(other.address == address for other in record.replicas.values() if other.broker_id != replica.broker_id)
     if replica.address != address or not replica.registered or shared:
-        events.append(BrokerRegistered(broker_id=replica.broker_id, address=address))
+        happened.append(events.BrokerRegistered(broker_id=replica.broker_id, address=address))
     if record.granted_master_id == replica.broker_id:
-        events.append(MasterProcessLost())
-    return events
+        happened.append(events.MasterProcessLost())
+    return happened
 
 
 def _registration_answer(
@@ -215,7 +205,7 @@ def _refuse_unknown(record: BrokerGroupRecord | None, request: requests.Register
 
 def _adoption_of(  # noqa: PLR0911 - each return is one reason
     record: BrokerGroupRecord | None, request: requests.RegisterBroker
-) -> tuple[BrokerAdopted | None, str]:
+) -> tuple[events.BrokerAdopted | None, str]:
     """Return the adoption of an id that no replica holds; or None, and why not, for a pod of the group."""
     broker_id, requester, address = request.broker_id, request.requester, request.broker_address
     is_known = record is not None and record.claimed_replica(broker_id) is not None
@@ -237,7 +227,7 @@ def _adoption_of(  # noqa: PLR0911 - each return is one reason
     if broker_id > next_broker_id + MAX_IDS_AHEAD:
         return None, f"{broker_id} is more than {MAX_IDS_AHEAD} above the next id {next_broker_id}"
     replica = Replica(broker_id, f"{address};{ADOPTED}", address, requester, registered=True)
-    return BrokerAdopted(cluster_name=request.cluster_name, broker_name=request.broker_name, replica=replica), ""
+    return events.BrokerAdopted(cluster_name=request.cluster_name, broker_name=request.broker_name, replica=replica), ""
 
 
 # Cleaning (1011, an administrator's). Java forgets too much: cleaning the last member in sync drops epochs and id counter, so
@@ -328,9 +318,9 @@ def _seat_needed_for(record: BrokerGroupRecord, broker_id: int, settings: Contro
 
 
 def _clean(record: BrokerGroupRecord, broker_ids: frozenset[int]) -> Decision:
-    events = (BrokersCleaned(broker_ids=broker_ids),) if broker_ids else ()
+    happened = (events.BrokersCleaned(broker_ids=broker_ids),) if broker_ids else ()
     why = f"{draw_ids(broker_ids)} forgotten; the next id stays {record.next_broker_id}"
-    return decided(record, None, why, *events)
+    return decided(record, None, why, *happened)
 
 
 def _parse_ids(named: str) -> tuple[set[int], str | None]:

@@ -32,6 +32,9 @@ DEFAULT_DEADLINE_SECONDS = 2.0
 class RecordStoreError(Exception):
     """Anything that keeps a record from being read or written."""
 
+    # How long the store asks not to be called.
+    retry_after_seconds: float = 0.0
+
 
 class RecordConflictError(RecordStoreError):
     """Another writer was first, or overwrote our write before we saw it: read again, recompute."""
@@ -47,7 +50,6 @@ class RecordUnavailableError(RecordStoreError):
     def __init__(self, message: str, *, write_id: str = "", retry_after_seconds: float = 0.0) -> None:
         super().__init__(message)
         self.write_id = write_id
-        # How long the store asks not to be called.
         self.retry_after_seconds = retry_after_seconds
 
 

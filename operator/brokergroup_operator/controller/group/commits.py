@@ -84,5 +84,5 @@ async def decided_at_last(
             return await decide()
         except RecordUnavailableError as error:
             log.warning(f"{waits} waits for the record store", group=str(key), error=str(error))
-            retry_after_seconds = error.retry_after_seconds
-        await asyncio.sleep(backoff.next_seconds(min(retry_after_seconds, LONGEST_RETRY_AFTER_SECONDS)))
+            retry_after_seconds = min(error.retry_after_seconds, LONGEST_RETRY_AFTER_SECONDS)
+        await asyncio.sleep(backoff.next_seconds(retry_after_seconds))

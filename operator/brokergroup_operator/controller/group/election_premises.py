@@ -56,14 +56,10 @@ def members_removed(group: Group) -> frozenset[int]:
 
     Where a Service is the address, the host of the heartbeats tells the two processes apart.
     """
-    if not group.binding.translated:
-        return _members_at(group, group.binding.removed_hosts)
-    heard_from = group.addresses.channel_hosts
-    return frozenset(one for one in _members(group) if heard_from.get(one) in group.binding.removed_hosts)
-
-
-def _members(group: Group) -> frozenset[int]:
-    return frozenset(group.record.replicas) if group.record is not None else frozenset()
+    record, hosts, heard_from = group.record, group.binding.removed_hosts, group.addresses.channel_hosts
+    if record is None or not group.binding.translated:
+        return _members_at(group, hosts)
+    return frozenset(one for one in record.replicas if heard_from.get(one) in hosts)
 
 
 def _members_at(group: Group, hosts: frozenset[str]) -> frozenset[int]:

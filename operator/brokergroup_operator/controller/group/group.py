@@ -100,7 +100,7 @@ class Group:
         # heartbeat) that it is master; and the one under which it said by 907, told and alive, that it is none.
         self.confirmed_epoch = self._vouched_epoch = self._denied_epoch = 0
         # A group in which nothing is to be done is not looked at until then, unless something in it changes.
-        self._rest_until_seconds, self._rests = 0.0, False
+        self._rest_until_seconds = 0.0
         self._lock = asyncio.Lock()
         self._registering: Counter[int] = Counter()
         self._stored: StoredRecord | None = None
@@ -161,28 +161,26 @@ class Group:
 
     def look_soon(self) -> None:
         """Let the next tick look at this group."""
-        self._rests = False
+        self._rest_until_seconds = 0.0
 
     def rests(self, now_seconds: float) -> bool:
         """Whether nothing can have happened in this group that a look would find."""
-        return self._rests and now_seconds < self._rest_until_seconds
+        return now_seconds < self._rest_until_seconds
 
     def rest(self, now_seconds: float, master: int, until_seconds: float = math.inf) -> None:
         """Nothing is to be done here until then. Look again sooner before the master's deadline, or when something changes."""
         entry = self.table.entry(master)
-        is_leaving = self.members.reported_dead or self.binding.leaving_hosts
-        busy = self.incidents.is_open or is_leaving or self.master_change or self.waking.wakes
-        if entry is None or busy:
+        is_busy = self.incidents.is_open or self.master_change or self.waking.wakes
+        if entry is None or is_busy or self.members.reported_dead or self.binding.leaving_hosts:
             return
         look_again_seconds = entry.deadline_seconds - self._settings.small_rpc_deadline_seconds
         rest_seconds = self._settings.rest_seconds * (0.5 + self.stagger)
         self._rest_until_seconds = min(now_seconds + rest_seconds, look_again_seconds, until_seconds)
-        self._rests = True
 
     def distrust_copy(self, version: str | None = None) -> None:
         """The record may have been written: read it again, unless this version is the one held."""
         if version is None or self._stored is None or self._stored.version != version:
-            self.loaded = self._rests = False
+            self.loaded, self._rest_until_seconds = False, 0.0
 
     def take_watched(self, delivered: StoredRecord) -> bool:
         """Take the record that the store's watch has delivered as the copy; return False if it must be read instead.
@@ -355,8 +353,7 @@ class Group:
 
     def store_failed(self, error: RecordStoreError) -> float:
         """Return for how long requests that can wait are not sent to the store, after this failure."""
-        retry_after_seconds = error.retry_after_seconds if isinstance(error, RecordUnavailableError) else 0.0
-        pause_seconds = self._store_backoff.next_seconds(retry_after_seconds)
+        pause_seconds = self._store_backoff.next_seconds(error.retry_after_seconds)
         self._store_quiet_until_seconds = asyncio.get_running_loop().time() + pause_seconds
         return pause_seconds
 
