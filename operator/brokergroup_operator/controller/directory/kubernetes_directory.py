@@ -299,11 +299,12 @@ class KubernetesDirectory(GroupDirectory):
         return None
 
     def _credentials_changed(self, secret: ObjectKey) -> None:
-        for key in [key for key, one in self._declared.items() if _secret_of(one) == secret]:
-            self._compose(key)
-            log.info(
-                "credentials read", group=str(key), secret=secret[1], usable=self._credentials.get(secret) is not None
-            )
+        namespace, name = secret
+        is_usable = self._credentials.get(secret) is not None
+        for key, one in self._declared.items():
+            if one.credentials_secret == name and key.namespace == namespace:
+                self._compose(key)
+                log.info("credentials read", group=str(key), secret=name, usable=is_usable)
 
     def _nodes_of_pods(self) -> set[ObjectKey]:
         return {("", node) for pod in self.pods.all() if (node := pods.node_of(pod))}
