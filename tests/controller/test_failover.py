@@ -23,10 +23,13 @@ from brokergroup_operator.observe.timeline import (
     Trigger,
 )
 from brokergroup_operator.records.memory import MemoryRecordStore
+from brokergroup_operator.records.store import RecordUnavailableError, StoredRecord
+from controller_core.model import BrokerGroupRecord
 from rocketmq_remoting.address import Address
 from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.codes import RequestCode, ResponseCode
 from tests.controller.conftest import record_of, snapshot_of
-from tests.controller.world import KEY, LOOSE, STRICT, Fencer, Notes, World
+from tests.controller.world import KEY, LOOSE, STRICT, Fencer, Notes, Store, World, Write
 from tests.support.fake_broker import FakeBroker, eventually
 from tests.support.fake_name_server import FakeNameServer
 from tests.support.pods_directory import PodsDirectory
@@ -343,6 +346,39 @@ async def test_a_restarted_master_gets_a_new_epoch(group: World) -> None:
     again = await first.restarted()
     await eventually(lambda: again.is_master)
     assert again.epoch > first.epoch
+
+
+class AwayStore(Store):
+    """Commits nothing while it is away."""
+
+    away = False
+
+    async def put(
+        self, record: BrokerGroupRecord | None, expected: StoredRecord | None, write: Write
+    ) -> StoredRecord | None:
+        if self.away:
+            raise RecordUnavailableError("no answer")
+        return await write()
+
+
+async def test_a_new_process_whose_registration_failed_is_not_told_its_old_epoch(group: World) -> None:
+    """Rule 6, while the API is away: the plane that took the 1003 in vain told the new process the epoch of the dead one, and
+    another plane, which took its next 1003, elected a second master (seed 3010 of `make simulate`).
+    """
+    store = AwayStore()
+    plane = await group.plane(store, settings=LOOSE)
+    broker = await group.broker()
+    await eventually(lambda: snapshot_of(plane).writable and record_of(plane).change is None, what="a group at rest")
+    store.away = True
+    broker.asked.clear()
+    mine = {"brokerId": broker.broker_id, "brokerAddress": broker.address}
+    assert (await broker.ask(RequestCode.CONTROLLER_REGISTER_BROKER, **mine)).code == ResponseCode.SYSTEM_ERROR
+    for _ in range(20):  # several looks of the keeper: it told the old epoch in the first of them
+        await asyncio.sleep(plane._settings.keeper_poll_seconds)
+    assert RequestCode.NOTIFY_BROKER_ROLE_CHANGED not in broker.asked
+    store.away = False
+    assert (await broker.ask(RequestCode.CONTROLLER_REGISTER_BROKER, **mine)).code == 0
+    await eventually(lambda: broker.is_master and broker.epoch == 2, what="the new process to be elected")
 
 
 async def test_a_fresh_plane_elects_nobody_before_it_could_have_heard_the_master(group: World) -> None:

@@ -173,7 +173,8 @@ class Kubelet:
             while pod.broker is not None and pod.broker.is_master and self._world.loop.time() < ends_at:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         await asyncio.sleep(self._world.draw(0.2, 1.5))
-        if pod.process and not self._world.loop.is_frozen(pod.process):
+        # A pod whose process was dead already goes too.
+        if not pod.process or not self._world.loop.is_frozen(pod.process):
             await self._finished(pod)
 
     async def _kill_after(self, pod: Pod, seconds: float) -> None:
@@ -182,7 +183,7 @@ class Kubelet:
             await self._finished(pod)
 
     async def _finished(self, pod: Pod) -> None:
-        self._world.story.tell(f"{pod.process} ends")
+        self._world.story.tell(f"{pod.process or pod.name} ends")
         self._end_process(pod)
         await asyncio.sleep(NOTICE_SECONDS)
         await self._report(pod, "terminated")

@@ -103,6 +103,8 @@ class Group:
         self._rest_until_seconds = 0.0
         self._lock = asyncio.Lock()
         self._registering: Counter[int] = Counter()
+        # The member whose registration was last not decided, and the record's epoch at that time.
+        self._undecided: tuple[int, int] | None = None
         self._stored: StoredRecord | None = None
         # Since when the record has named its present master in its present epoch, as far as this plane saw it.
         self.master_known_seconds = self.met_seconds
@@ -246,13 +248,23 @@ class Group:
         A master that is told its old epoch goes on in it, although another process wrote under it (rule 6).
         """
         self._registering[broker_id] += 1
+        decided = False
         try:
             yield
+            decided = True
         finally:
-            self._registering[broker_id] -= 1
+            self._registering -= Counter((broker_id,))
+            if not decided and self.record is not None:
+                self._undecided = (broker_id, self.record.master_epoch)
 
     def is_registering(self, broker_id: int) -> bool:
-        return self._registering[broker_id] > 0
+        """Whether a registration is being decided here, or the master's was not: another plane is asked then, and the record
+        shows it (`test_a_new_process_whose_registration_failed_is_not_told_its_old_epoch`).
+        """
+        if self._registering[broker_id] > 0:
+            return True
+        granted = (self.record.granted_master_id, self.record.master_epoch) if self.record is not None else None
+        return self._undecided == granted and self._undecided is not None and self._undecided[0] == broker_id
 
     def silent_for_seconds(self, broker_id: int) -> float:
         return asyncio.get_running_loop().time() - self.last_heard_seconds(broker_id)

@@ -265,10 +265,10 @@ class RequestHandler(Part):
             # The group became known between the poll and this request. The next poll is answered as every master's.
             return _of_unknown_group(wanted)
         known = record is not None and record.claimed_replica(wanted.broker_id) is not None
-        if known:
-            # Before the decision: an election that begins right after it must not find what the lost process reported.
-            self._new_process(group, wanted, connection)
         with group.registering_member(wanted.broker_id or 0):
+            if known:
+                # Before the decision: an election that begins right after it must not find what the lost process reported.
+                self._new_process(group, wanted, connection)
             decision = await group.decide(replace(wanted, requester=_pod_name(caller, group)))
         if decision.code == ControllerCode.SUCCESS:
             self._new_names.give_back(group.key)
