@@ -14,7 +14,7 @@ from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import RecordUnavailableError
 from rocketmq_remoting.codes import RequestCode
 from tests.controller.conftest import record_of, snapshot_of
-from tests.controller.world import KEY, Fencer, Notes, Store, World, Write, knows, look_up, raises_epoch
+from tests.controller.world import KEY, LOOSE, Fencer, Notes, Store, World, Write, knows, look_up, raises_epoch
 from tests.support.fake_broker import FakeBroker, eventually
 
 if TYPE_CHECKING:
@@ -298,3 +298,39 @@ async def test_what_was_heard_before_another_plane_elected_raises_no_mark(group:
 
 async def _never_proposes() -> None:
     return
+
+
+class ElectsNobody(Store):
+    """Commits no election while `holds`."""
+
+    holds = False
+
+    async def put(
+        self, record: BrokerGroupRecord | None, expected: StoredRecord | None, write: Write
+    ) -> StoredRecord | None:
+        if self.holds and raises_epoch(record, expected):
+            raise RecordUnavailableError("no answer")
+        return await write()
+
+
+async def test_a_plane_that_is_behind_grants_no_role(group: World) -> None:
+    """Its watch stands still: it told a new process of the master the epoch of the dead one, after the record said that it died."""
+    shared = ElectsNobody()
+    plane = await group.plane(shared, settings=LOOSE)
+    broker = await group.broker()
+    await eventually(lambda: snapshot_of(plane).writable and record_of(plane).change is None, what="a group at rest")
+    behind = await group.plane(Store(shared), settings=LOOSE)
+    await look_up(behind)
+    shared.holds = True
+    group.planes = [plane.address]
+    broker.epoch, broker.master_id, broker.is_master = 0, 0, False
+    assert (await broker.ask_to_register()).code == 0
+    assert record_of(plane).granted_master_id is None
+    assert record_of(behind).granted_master_id == broker.broker_id
+    group.planes = [plane.address, behind.address]
+    await eventually(
+        lambda: broker.is_master or record_of(behind).granted_master_id is None, what="the other plane to look at it"
+    )
+    assert not broker.is_master
+    shared.holds = False
+    await eventually(lambda: broker.is_master and broker.epoch == 2, what="the new process to be elected")

@@ -211,17 +211,20 @@ class FakeBroker(QuietHandler):
 
     async def register(self) -> None:
         """Send 1003, then a heartbeat, then 1002 until there is a master: the order of a Java broker's start."""
-        answer = None
-        while answer is None or answer.code != 0:
-            answer = await self.ask(
-                RequestCode.CONTROLLER_REGISTER_BROKER, brokerId=self.broker_id, brokerAddress=self.address
-            )
+        while (answer := await self.ask_to_register()).code != 0:
+            pass
         header = RegisterBrokerToControllerResponseHeader.decode(answer.ext_fields)
         if header.master_broker_id is None:
             await self.heartbeat()
             await eventually(self._elected, what=f"broker {self.broker_id}: a master")
         else:
             await self.take_role(header.master_broker_id, header.master_address or "", header.master_epoch or 0, None)
+
+    async def ask_to_register(self) -> RemotingCommand:
+        """Send one 1003."""
+        return await self.ask(
+            RequestCode.CONTROLLER_REGISTER_BROKER, brokerId=self.broker_id, brokerAddress=self.address
+        )
 
     async def _elected(self) -> bool:
         with contextlib.suppress(RemotingError):
