@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import gc
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,8 +13,8 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Signature
 from brokergroup_operator.controller.directory.kubernetes_binding import NodePlace, binding_of, member_facts
 from brokergroup_operator.controller.directory.kubernetes_directory import KubernetesDirectory
-from brokergroup_operator.controller.directory.pods import Peer, PodPlace, termination
-from brokergroup_operator.kube.client import KubernetesApi
+from brokergroup_operator.controller.directory.pods import Peer, PodIndex, PodPlace, termination
+from brokergroup_operator.kube.client import KubernetesApi, WatchEvent
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, NODES, SECRETS, Resource
 from brokergroup_operator.records.store import GroupKey
@@ -297,6 +299,29 @@ async def test_an_address_with_a_new_pod_says_nothing_of_the_old_one(cluster: Cl
     await cluster.misses()
     # The second pod was deleted by force: its process may still run.
     assert cluster.directory.pods.termination_at(ORDERS, ADDRESS) is None
+
+
+@pytest.mark.parametrize("state", [TERMINATED, RUNNING], ids=["ended", "removed by force"])
+def test_of_a_pod_that_comes_again_under_other_addresses_only_the_last_one_that_went_is_remembered(
+    state: dict[str, Any],
+) -> None:
+    """A rolling update gives each pod a new address, and the old ones may never be a broker's again."""
+    index, went = PodIndex(), list[weakref.ref[_Object]]()
+    for last_byte in range(1, 6):
+        object_ = _Object(pod(1))
+        statuses = [{"name": names.CONTAINER_BROKER, "state": state}]
+        object_["metadata"]["namespace"] = "default"
+        object_["status"] = {"phase": "Running", "podIP": f"10.0.0.{last_byte}", "containerStatuses": statuses}
+        index.take(WatchEvent("ADDED", object_))
+        index.take(WatchEvent("DELETED", object_))
+        went.append(weakref.ref(object_))
+    del object_
+    gc.collect()
+    assert [one() is not None for one in went] == [False, False, False, False, True]
+
+
+class _Object(dict[str, Any]):
+    """An object of the API that a weak reference can follow."""
 
 
 async def test_a_member_that_is_known_by_a_service_ends_leaves_and_comes_back_under_its_address(

@@ -141,31 +141,42 @@ def _broker_status(pod: JsonObject) -> dict[str, Any]:
 
 
 class _Gone(Generic[Value]):
-    """What is known of pods that went, by group and name: each until a pod has one of its tokens (addresses, say)."""
+    """What is known of pods that went, by group and name: each until a pod has one of its tokens (addresses, say).
+
+    Of each name the last one: a token may never be a pod's again.
+    """
 
     def __init__(self) -> None:
         self._of_group: dict[GroupKey, dict[str, Value]] = {}
-        self._until: dict[Hashable, list[tuple[GroupKey, str, Value]]] = {}
+        self._tokens: dict[tuple[GroupKey, str], frozenset[Hashable]] = {}
+        self._until: dict[Hashable, set[tuple[GroupKey, str]]] = {}
 
     def of_group(self, key: GroupKey) -> Mapping[str, Value]:
         return self._of_group.get(key, {})
 
     def keep(self, key: GroupKey, name: str, value: Value, *, until: Iterable[Hashable]) -> None:
+        if (key, name) in self._tokens:
+            self._drop(key, name)
         self._of_group.setdefault(key, {})[name] = value
-        for token in until:
-            self._until.setdefault(token, []).append((key, name, value))
+        self._tokens[key, name] = frozenset(until)
+        for token in self._tokens[key, name]:
+            self._until.setdefault(token, set()).add((key, name))
 
     def forget(self, tokens: Iterable[Hashable]) -> set[GroupKey]:
         """A pod has these; return the groups of which something was forgotten."""
-        forgotten = set()
-        for key, name, value in [one for token in tokens for one in self._until.pop(token, ())]:
-            kept = self._of_group.get(key, {})
-            if kept.get(name) is value:
-                del kept[name]
-                forgotten.add(key)
-            if not kept:
-                self._of_group.pop(key, None)
-        return forgotten
+        forgotten = {one for token in tokens for one in self._until.get(token, ())}
+        for key, name in forgotten:
+            self._drop(key, name)
+        return {key for key, _ in forgotten}
+
+    def _drop(self, key: GroupKey, name: str) -> None:
+        for token in self._tokens.pop((key, name)):
+            self._until[token].discard((key, name))
+            if not self._until[token]:
+                del self._until[token]
+        del self._of_group[key][name]
+        if not self._of_group[key]:
+            del self._of_group[key]
 
 
 class PodIndex:
