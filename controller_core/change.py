@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from controller_core.model import BrokerGroupRecord
-from controller_core.plan import Change, ChangeKind, Phase
+from controller_core.plan import Change, ChangeKind, Phase, Restore
 
 MOVES_A_LIVING_MASTER = frozenset({ChangeKind.SWITCHOVER, ChangeKind.DRAIN})
 
@@ -82,14 +82,6 @@ class Point:
 
 class Prove(_OfOneBroker):
     """907 to the new master after it answered its 1008: does it say that it is master?"""
-
-
-@dataclass(frozen=True, slots=True)
-class Restore:
-    """25: the `minInSyncReplicas` of before the change."""
-
-    broker_id: int
-    min_in_sync_replicas: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +230,7 @@ def _quieting(change: Change, seen: Observed) -> Sequence[Stage]:
 
 def _restoring(change: Change, seen: Observed) -> Sequence[Stage]:
     left = change.restore
-    restore = (Restore(left.broker_id, left.min_in_sync_replicas),) if left and left.broker_id in seen.alive else ()
+    restore = (left,) if left is not None and left.broker_id in seen.alive else ()
     return (Stage(restore), Stage((Forget(),), settled=True, releases=True))
 
 
@@ -340,7 +332,7 @@ def _ending(
         # Also where it is master again: the one that was to follow it died in the midst of the switchover.
         is_told = left.broker_id in _confirmed(record, slaves, seen)
         if is_told or (left.broker_id == record.master_broker_id and left.broker_id in seen.told):
-            restore = (Restore(left.broker_id, left.min_in_sync_replicas),)
+            restore = (left,)
     late = [tell for tell in slaves if tell not in seen.ended]
     return (
         Stage(

@@ -40,6 +40,11 @@ class SyncStateSetBody:
     sync_state_set: frozenset[int]
     sync_state_set_epoch: int
 
+    @classmethod
+    def of(cls, record: BrokerGroupRecord) -> "SyncStateSetBody":
+        """Return the body with this record's set."""
+        return cls(sync_state_set=record.sync_state_set, sync_state_set_epoch=record.sync_state_set_epoch)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetNextBrokerIdAnswer:

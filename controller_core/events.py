@@ -292,8 +292,7 @@ def _with_plan(
     if plan is None:
         return after
     under_way = before.change
-    waits = under_way is not None and under_way.phase in (Phase.FENCING, Phase.QUIETING)
-    own = under_way if under_way is not None and waits and under_way.kind is plan.kind else None
+    own = under_way if under_way and under_way.waits_for_election and under_way.kind is plan.kind else None
     change = replace(
         plan,
         id=own.id if own is not None else before.change_id + 1,

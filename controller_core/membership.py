@@ -163,9 +163,7 @@ def _registration_events(record: BrokerGroupRecord, replica: Replica, address: s
 def _registration_answer(
     record: BrokerGroupRecord, request: requests.RegisterBroker, live: Mapping[int, LiveReplica]
 ) -> decision.RegisterBrokerAnswer:
-    body = decision.SyncStateSetBody(
-        sync_state_set=record.sync_state_set, sync_state_set_epoch=record.sync_state_set_epoch
-    )
+    body = decision.SyncStateSetBody.of(record)
     answer = decision.RegisterBrokerAnswer(
         cluster_name=request.cluster_name, broker_name=request.broker_name, body=body
     )

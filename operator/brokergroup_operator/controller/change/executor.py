@@ -31,7 +31,7 @@ from brokergroup_operator.observe.timeline import FailoverTimeline, Step
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core import change as effects
 from controller_core.model import BrokerGroupRecord, Replica
-from controller_core.plan import Change, ChangeKind, Phase
+from controller_core.plan import Change, ChangeKind, Phase, Restore
 from controller_core.requests import EndChange, Ending
 
 if TYPE_CHECKING:
@@ -287,7 +287,7 @@ class Executor(Part):
                 return await self.point(group, record, effect.broker_id, NOWHERE if effect.nowhere else None)
             case effects.Prove():
                 return await self._prove(group, record, effect.broker_id)
-            case effects.Restore():
+            case Restore():
                 return await self._restore(group, record, effect)
             case effects.GiveUp():
                 return await self._write_end(group, course.key or (0, ""), Ending.GIVEN_UP)
@@ -358,7 +358,7 @@ class Executor(Part):
         group.master_said(record.master_epoch, is_master=status.master)
         return status.master
 
-    async def _restore(self, group: Group, record: BrokerGroupRecord, effect: effects.Restore) -> bool:
+    async def _restore(self, group: Group, record: BrokerGroupRecord, effect: Restore) -> bool:
         address = record.address_of(effect.broker_id)
         if address is None:
             return False
