@@ -22,6 +22,7 @@ from brokergroup_operator.controller.directory.places import advertises
 from controller_core.step import step
 from rocketmq_remoting.address import host_of
 from rocketmq_remoting.codes import RequestCode
+from rocketmq_remoting.limits import LineLimit
 from rocketmq_remoting.signature import ACCESS_KEY, SIGNATURE, SignatureState, verify
 
 if TYPE_CHECKING:
@@ -48,8 +49,7 @@ GUARDED: Final = frozenset(
 )
 MOST_REMEMBERED: Final = 50_000
 KEPT_SECONDS = 3600.0
-WINDOW_SECONDS = 60.0
-LINES_PER_WINDOW = 10
+REFUSALS_PER_MINUTE: Final = 10
 
 log = structlog.get_logger(__name__)
 
@@ -332,20 +332,13 @@ class RefusalLog:
     """Logs refused requests: at most 10 lines a minute, then one line with how many were left out."""
 
     def __init__(self) -> None:
-        self._window_ends_seconds = 0.0
-        self._told = 0
-        self._left_out = 0
+        self._limit = LineLimit(REFUSALS_PER_MINUTE)
 
     def note(self, request: RemotingCommand, connection: RemotingConnection, reason: str) -> None:
         """Log one refusal, if this minute's lines are not used up."""
-        now_seconds = asyncio.get_running_loop().time()
-        if now_seconds >= self._window_ends_seconds:
-            if self._left_out:
-                log.warning("more requests were refused", left_out=self._left_out)
-            self._window_ends_seconds = now_seconds + WINDOW_SECONDS
-            self._told = self._left_out = 0
-        if self._told >= LINES_PER_WINDOW:
-            self._left_out += 1
+        left_out = self._limit.take(asyncio.get_running_loop().time())
+        if left_out is None:
             return
-        self._told += 1
+        if left_out:
+            log.warning("more requests were refused", left_out=left_out)
         log.warning("request refused", code=request.code, peer=connection.peer_host, reason=reason)
