@@ -143,6 +143,7 @@ class Observed:
     ended: dict[Effect, Ended] = field(default_factory=dict)
 
     def is_confirmed(self, effect: Effect) -> bool:
+        """Whether it has ended and was done; `failed`: it has ended and was not."""
         return effect in self.ended and self.ended[effect].confirmed
 
     def failed(self, effect: Effect) -> bool:
@@ -220,7 +221,9 @@ def _fencing(change: Change, seen: Observed, now_seconds: float, pace: Pace) -> 
 
 
 def _quieting(change: Change, seen: Observed) -> Sequence[Stage]:
-    """Another plane's is given up: it was voluntary, and its caller asks again."""
+    """Quiet the old master, wait until its slaves have caught up, elect. A change of another plane is given up: it was voluntary,
+    and its caller asks again.
+    """
     old = change.from_broker_id or 0
     steps: tuple[Effect, ...] = (Quiet(old), Level(old), Commit())
     if seen.takes_over or any(seen.failed(step) for step in steps):
@@ -229,6 +232,7 @@ def _quieting(change: Change, seen: Observed) -> Sequence[Stage]:
 
 
 def _restoring(change: Change, seen: Observed) -> Sequence[Stage]:
+    """Put back what is left to restore, if that broker is alive, and end the change."""
     left = change.restore
     restore = (left,) if left is not None and left.broker_id in seen.alive else ()
     return (Stage(restore), Stage((Forget(),), settled=True, releases=True))
@@ -364,11 +368,13 @@ def _tells(record: BrokerGroupRecord, broker_ids: Iterable[int], seen: Observed)
 
 
 def _confirmed(record: BrokerGroupRecord, tells: tuple[Tell, ...], seen: Observed) -> list[int]:
+    """Return the members that answered under this epoch, in this course or before it; of the latter not the master."""
     told = {tell.broker_id for tell in tells if seen.is_confirmed(tell)}
     return sorted(told | ((seen.told & seen.alive) - {record.master_broker_id}))
 
 
 def _walk(course: Sequence[Stage], seen: Observed, now_seconds: float) -> Next:
+    """Return what the stages begin, up to the first one that is not over."""
     effects: list[Effect] = []
     releases = settled = False
     reached_seconds, until_seconds = seen.since_seconds, None
@@ -380,9 +386,11 @@ def _walk(course: Sequence[Stage], seen: Observed, now_seconds: float) -> Next:
         if stage.until_seconds is not None and now_seconds < stage.until_seconds:
             until_seconds = stage.until_seconds
             break
+        # Over because all that it waits for has ended; the next stage's own time counts from the last of these ends.
         if all(one in seen.ended for one in waits_for):
             reached_seconds = max([begun_seconds, *(seen.ended[one].at_seconds for one in waits_for)])
             continue
+        # Or because its time is over; without a time it lasts until its effects have ended.
         until_seconds = None if stage.at_most_seconds is None else begun_seconds + stage.at_most_seconds
         if until_seconds is None or now_seconds < until_seconds:
             break

@@ -147,7 +147,7 @@ Answer = (
     | GetSyncStateDataAnswer
     | ReserveBrokerIdAnswer
 )
-"""None for the other requests: code, reason and record say all."""
+"""The requests that have none of these are answered with None: code, reason and record say all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
