@@ -59,6 +59,7 @@ def peer_of(pod: JsonObject) -> Peer:
 
 
 def broker_id_of(pod: JsonObject) -> int | None:
+    """Return the broker id by the pod's label, else by its name; None for a pod that is no member of a group."""
     label, group = label_of(pod, names.LABEL_BROKER_ID), label_of(pod, names.LABEL_BROKER_GROUP)
     if label.isascii() and label.isdecimal() and label != "0":
         return int(label)
@@ -151,12 +152,13 @@ class _Gone(Generic[Value]):
         return self._of_group.get(key, {})
 
     def keep(self, key: GroupKey, name: str, value: Value, *, until: Iterable[Hashable]) -> None:
+        """Keep this of a pod that went, until a pod has one of these tokens (`forget`)."""
         self._of_group.setdefault(key, {})[name] = value
         for token in until:
             self._until.setdefault(token, []).append((key, name, value))
 
     def forget(self, tokens: Iterable[Hashable]) -> set[GroupKey]:
-        """A pod has these; return the groups of which something was forgotten."""
+        """Forget what was kept until a pod has one of these tokens; return the groups concerned."""
         forgotten = set()
         for key, name, value in [one for token in tokens for one in self._until.pop(token, ())]:
             kept = self._of_group.get(key, {})
