@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from controller_core.model import BrokerGroupRecord
-from controller_core.plan import Change, ChangeKind, Phase
+from controller_core.plan import Change, ChangeKind, Phase, Restore
 
 MOVES_A_LIVING_MASTER = frozenset({ChangeKind.SWITCHOVER, ChangeKind.DRAIN})
 
@@ -85,14 +85,6 @@ class Prove(_OfOneBroker):
 
 
 @dataclass(frozen=True, slots=True)
-class Restore:
-    """25: the `minInSyncReplicas` of before the change."""
-
-    broker_id: int
-    min_in_sync_replicas: int
-
-
-@dataclass(frozen=True, slots=True)
 class GiveUp:
     """Write that the change has no election, so that its effect on a broker can be undone."""
 
@@ -151,6 +143,7 @@ class Observed:
     ended: dict[Effect, Ended] = field(default_factory=dict)
 
     def is_confirmed(self, effect: Effect) -> bool:
+        """Whether it has ended and was done; `failed`: it has ended and was not."""
         return effect in self.ended and self.ended[effect].confirmed
 
     def failed(self, effect: Effect) -> bool:
@@ -228,7 +221,9 @@ def _fencing(change: Change, seen: Observed, now_seconds: float, pace: Pace) -> 
 
 
 def _quieting(change: Change, seen: Observed) -> Sequence[Stage]:
-    """Another plane's is given up: it was voluntary, and its caller asks again."""
+    """Quiet the old master, wait until its slaves have caught up, elect. A change of another plane is given up: it was voluntary,
+    and its caller asks again.
+    """
     old = change.from_broker_id or 0
     steps: tuple[Effect, ...] = (Quiet(old), Level(old), Commit())
     if seen.takes_over or any(seen.failed(step) for step in steps):
@@ -237,8 +232,9 @@ def _quieting(change: Change, seen: Observed) -> Sequence[Stage]:
 
 
 def _restoring(change: Change, seen: Observed) -> Sequence[Stage]:
+    """Put back what is left to restore, if that broker is alive, and end the change."""
     left = change.restore
-    restore = (Restore(left.broker_id, left.min_in_sync_replicas),) if left and left.broker_id in seen.alive else ()
+    restore = (left,) if left is not None and left.broker_id in seen.alive else ()
     return (Stage(restore), Stage((Forget(),), settled=True, releases=True))
 
 
@@ -340,7 +336,7 @@ def _ending(
         # Also where it is master again: the one that was to follow it died in the midst of the switchover.
         is_told = left.broker_id in _confirmed(record, slaves, seen)
         if is_told or (left.broker_id == record.master_broker_id and left.broker_id in seen.told):
-            restore = (Restore(left.broker_id, left.min_in_sync_replicas),)
+            restore = (left,)
     late = [tell for tell in slaves if tell not in seen.ended]
     return (
         Stage(
@@ -372,11 +368,13 @@ def _tells(record: BrokerGroupRecord, broker_ids: Iterable[int], seen: Observed)
 
 
 def _confirmed(record: BrokerGroupRecord, tells: tuple[Tell, ...], seen: Observed) -> list[int]:
+    """Return the members that answered under this epoch, in this course or before it; of the latter not the master."""
     told = {tell.broker_id for tell in tells if seen.is_confirmed(tell)}
     return sorted(told | ((seen.told & seen.alive) - {record.master_broker_id}))
 
 
 def _walk(course: Sequence[Stage], seen: Observed, now_seconds: float) -> Next:
+    """Return what the stages begin, up to the first one that is not over."""
     effects: list[Effect] = []
     releases = settled = False
     reached_seconds, until_seconds = seen.since_seconds, None
@@ -388,9 +386,11 @@ def _walk(course: Sequence[Stage], seen: Observed, now_seconds: float) -> Next:
         if stage.until_seconds is not None and now_seconds < stage.until_seconds:
             until_seconds = stage.until_seconds
             break
+        # Over because all that it waits for has ended; the next stage's own time counts from the last of these ends.
         if all(one in seen.ended for one in waits_for):
             reached_seconds = max([begun_seconds, *(seen.ended[one].at_seconds for one in waits_for)])
             continue
+        # Or because its time is over; without a time it lasts until its effects have ended.
         until_seconds = None if stage.at_most_seconds is None else begun_seconds + stage.at_most_seconds
         if until_seconds is None or now_seconds < until_seconds:
             break

@@ -16,8 +16,6 @@ from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica
 from controller_core.plan import Change, Phase
 from controller_core.requests import BeginChange, EndChange, Ending, RenewMaster, TakeOverChange
 
-WAITS_FOR_ITS_ELECTION = (Phase.FENCING, Phase.QUIETING)
-
 
 def begin_change(record: BrokerGroupRecord | None, request: BeginChange) -> Decision:
     """Give the change the next id.
@@ -31,7 +29,7 @@ def begin_change(record: BrokerGroupRecord | None, request: BeginChange) -> Deci
     ):
         return _refused(record, f"{wanted.from_broker_id} is not master of epoch {request.master_epoch}")
     under_way = record.change
-    if under_way is not None and under_way.phase in WAITS_FOR_ITS_ELECTION:
+    if under_way is not None and under_way.waits_for_election:
         return _refused(
             record, f"change {under_way.id} ({under_way.kind}) is under way, carried out by {under_way.carried_out_by}"
         )
@@ -62,7 +60,7 @@ def end_change(record: BrokerGroupRecord | None, request: EndChange) -> Decision
         return _refused(record, f"change {request.change_id} is over, or carried out by another plane")
     left: Change | None = None
     if request.how is Ending.GIVEN_UP:
-        if change.phase not in WAITS_FOR_ITS_ELECTION:
+        if not change.waits_for_election:
             return _refused(record, f"change {change.id} has its election: {change.phase}")
         left = replace(change, phase=Phase.RESTORING) if change.restore is not None else None
     elif request.how is Ending.TOLD:

@@ -40,6 +40,11 @@ class SyncStateSetBody:
     sync_state_set: frozenset[int]
     sync_state_set_epoch: int
 
+    @classmethod
+    def of(cls, record: BrokerGroupRecord) -> "SyncStateSetBody":
+        """Return the body with this record's set."""
+        return cls(sync_state_set=record.sync_state_set, sync_state_set_epoch=record.sync_state_set_epoch)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetNextBrokerIdAnswer:
@@ -142,7 +147,7 @@ Answer = (
     | GetSyncStateDataAnswer
     | ReserveBrokerIdAnswer
 )
-"""None for the other requests: code, reason and record say all."""
+"""The requests that have none of these are answered with None: code, reason and record say all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Electorate:
-    """What an election looks at."""
+    """What an election decides on: `record` as it is after an epoch was raised (rule 3), and the replicas that are alive."""
 
     record: BrokerGroupRecord
     live: Mapping[int, LiveReplica]
@@ -66,9 +66,9 @@ class Electorate:
         return [one for one in self.record.replicas if one in self.live and self.live[one].has_data]
 
     def _lost_what_it_held(self, broker_id: int) -> bool:
-        """Whether its report says so.
+        """Whether its report is below its mark.
 
-        Not asked of the master whose process holds its epoch: its heartbeat may be older than its mark, and `report_holdings`
+        Not asked of the master whose process holds the epoch: its heartbeat may be older than its mark, and `report_holdings`
         withdraws its seat if it has lost its log.
         """
         replica = self.live[broker_id]
@@ -123,9 +123,9 @@ def elect_master(
         return _keep(base, choice)
     if jump is not None:
         why = f"rule 3: a replica reports epoch {jump}, the record has {record.master_epoch}: no election until it is accepted"
-        return _nobody(record, (), electorate, Choice(why=why), stopped=True)
+        return _no_master(record, (), electorate, Choice(why=why), stopped=True)
     if choice.broker_id is None or base.master_epoch >= MAX_EPOCH:
-        return _nobody(record, before, electorate, choice)
+        return _no_master(record, before, electorate, choice)
     return _grant(record, before, electorate, choice, choice.broker_id)
 
 
@@ -195,6 +195,7 @@ def _may_be_empty(record: BrokerGroupRecord, broker_id: int) -> bool:
 
 
 def _choose_eligible(electorate: Electorate, eligible: frozenset[int]) -> Choice:
+    """Choose one of these that holds as much as every registered replica outside the set, once all of those were heard."""
     record, live = electorate.record, electorate.live
     members = record.sync_state_set - eligible
     others = [one for one in record.replicas.values() if one.registered and one.broker_id not in members]
@@ -348,6 +349,7 @@ def choose_after_lost_seats(electorate: Electorate) -> Choice:
 
 
 def _is_barred(electorate: Electorate) -> bool:
+    """Whether the broker that asks, or is designated, may not win this election."""
     caller = electorate.request.caller
     return caller is not None and (
         not electorate.settings.may_be_master(caller) or caller in electorate.request.passed_over
@@ -416,7 +418,7 @@ def _keep(record: BrokerGroupRecord, choice: Choice) -> Decision:
     return refused(record, ControllerCode.CONTROLLER_MASTER_STILL_EXIST, answer, choice.why, remark)
 
 
-def _nobody(
+def _no_master(
     record: BrokerGroupRecord,
     before: tuple[Event, ...],
     electorate: Electorate,
@@ -430,10 +432,8 @@ def _nobody(
         return refused(record, code, ElectMasterAnswer(), choice.why, remark)
     # One epoch per lost master: a retry finds no master to lose. A living master that was only to be moved away stays.
     only_passed_over = master in electorate.live and master in request.passed_over
-    nobody_to_lose = record.master_broker_id is None or record.master_epoch >= MAX_EPOCH
-    events = before or (
-        () if nobody_to_lose or only_passed_over or stopped else (MasterLost(unfenced=request.unfenced),)
-    )
+    none_to_lose = record.master_broker_id is None or record.master_epoch >= MAX_EPOCH
+    events = before or (() if none_to_lose or only_passed_over or stopped else (MasterLost(unfenced=request.unfenced),))
     return Decision(
         code=ControllerCode.CONTROLLER_MASTER_NOT_AVAILABLE,
         remark="Old master has down and failed to elect a new broker master",

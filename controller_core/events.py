@@ -245,9 +245,7 @@ class BrokersCleaned(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeWritten(Event):
-    """What the record has of the change of master under way: it began, another plane has it, it was given up or told, or it
-    ended (None).
-    """
+    """The change of master under way is written as it is now: begun, taken over, given up or told; None: it has ended."""
 
     change: Change | None
 
@@ -257,12 +255,14 @@ class ChangeWritten(Event):
 
 
 def apply_events(record: BrokerGroupRecord | None, events: Iterable[Event]) -> BrokerGroupRecord | None:
+    """Return the record after these events, in their order."""
     for event in events:
         record = apply_event(record, event)
     return record
 
 
 def apply_event(record: BrokerGroupRecord | None, event: Event) -> BrokerGroupRecord:
+    """Return the record after this event. Raise `ValueError` without a record, unless the event creates one."""
     if isinstance(event, BrokerIdHeld):
         return event.applied(record or BrokerGroupRecord(event.cluster_name, event.broker_name))
     if record is None:
@@ -271,9 +271,9 @@ def apply_event(record: BrokerGroupRecord | None, event: Event) -> BrokerGroupRe
 
 
 def _with_change_id(before: BrokerGroupRecord, after: BrokerGroupRecord) -> BrokerGroupRecord:
-    """Count a change of epoch that brought no plan.
+    """Return the record without a plan that a new epoch has made void; a new epoch without any plan counts as a change.
 
-    A plan for another epoch is void, but what it set at a broker must still be restored.
+    What a void plan set at a broker must still be restored.
     """
     if after.master_epoch == before.master_epoch or after.change != before.change:
         return after
@@ -292,8 +292,7 @@ def _with_plan(
     if plan is None:
         return after
     under_way = before.change
-    waits = under_way is not None and under_way.phase in (Phase.FENCING, Phase.QUIETING)
-    own = under_way if under_way is not None and waits and under_way.kind is plan.kind else None
+    own = under_way if under_way and under_way.waits_for_election and under_way.kind is plan.kind else None
     change = replace(
         plan,
         id=own.id if own is not None else before.change_id + 1,

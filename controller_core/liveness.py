@@ -46,12 +46,12 @@ class HeartbeatEntry(NamedTuple):
     deadline_seconds: float
     mark: Mark
     told_as_member: bool = True
-    # What the replica's words are held to: `demanded` was known when it was heard at `demanded_seconds`, and becomes `seen` with a
-    # heartbeat that came so much later that it was made later.
+    # What the replica's reports must reach (`_held_to`). `demanded` was known here at `demanded_seconds`, when a heartbeat came; a
+    # heartbeat that was certainly made after that must reach it: then it is `seen`.
     demanded: Demand = NOTHING_DEMANDED
     demanded_seconds: float = 0.0
     seen: Demand = NOTHING_DEMANDED
-    # When the first heartbeat, or the registration, came since the last loss in the group; None: none came, or no loss was noted.
+    # When the first heartbeat since the last loss in the group came, or the registration; None: none came, or no loss was noted.
     first_since_loss_seconds: float | None = None
 
     def alive(self, now_seconds: float) -> bool:
@@ -63,7 +63,7 @@ class HeartbeatEntry(NamedTuple):
 class HeartbeatTable:
     """The replicas of one group that one process has heard. Perishable: it is in this process's memory alone."""
 
-    # Of a replica that asks for none.
+    # The timeout of a replica that asks for none.
     timeout_seconds: float = 10.0
     _entries: dict[int, HeartbeatEntry] = field(default_factory=dict)
     # The last record seen, what it holds its replicas to, and its master epoch and SyncStateSet (see `note_seats`).
@@ -114,7 +114,8 @@ class HeartbeatTable:
 
     def _told(self, entry: HeartbeatEntry | None, told: LiveReplica, *, fresh: bool) -> LiveReplica:
         """Return what counts after this heartbeat: what it says, or what was said before and is in doubt now."""
-        replica = LiveReplica(*told[:6], _first_offset(entry, told), fresh)  # `_replace` costs twice as much
+        # Up to `address` as the heartbeat says. `_replace` costs twice as much.
+        replica = LiveReplica(*told[:6], _first_offset(entry, told), fresh)
         if entry is None or not entry.replica.has_reported or not entry.told_as_member:
             return replica  # the first report of its process, or of its membership, or the one that decides
         held = self._held.get(told.broker_id)  # what the entry says is in it: it was remembered
@@ -207,9 +208,9 @@ class HeartbeatTable:
             )
 
     def note_seats(self, record: BrokerGroupRecord | None) -> None:
-        """Note the SyncStateSet and its epoch. Call it with each record seen, before `holding`; cheap.
+        """Note the members of the SyncStateSet and the master epoch. Call it with each record seen, before `holding`; cheap.
 
-        What a member tells counts from here on. What was told under another epoch, or before it joined, may be older than a
+        What a member reports counts from here on. A report under another epoch, or from before it joined, may be older than a
         truncation and is forgotten.
         """
         if record is not self._record:
@@ -269,10 +270,10 @@ class HeartbeatTable:
     def _held_to(
         self, before: HeartbeatEntry | None, broker_id: int, now_seconds: float
     ) -> tuple[Demand, float, Demand]:
-        """Return what is demanded, since when that counts, and what this heartbeat is held to: what was known when an earlier
-        one came.
+        """Return `demanded`, `demanded_seconds` and `seen` of the entry that this heartbeat makes.
 
-        Heartbeats that lay in a socket come all at once, so the earlier one is at least `MADE_LATER_SECONDS` older.
+        A heartbeat is held to what was known here when an earlier one came. Heartbeats that lay in a socket come all at once, so
+        the earlier one must be `MADE_LATER_SECONDS` older.
         """
         if before is not None and now_seconds - before.demanded_seconds < MADE_LATER_SECONDS:
             return before.demanded, before.demanded_seconds, before.seen

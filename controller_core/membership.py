@@ -22,9 +22,9 @@ MAX_ADOPTED_BY_ONE = 3
 
 
 # Ids: promised (ours), asked for (1012), taken (1013). They may have holes: a broker whose answer to 1013 is lost takes another.
-# A caller known by its pod's name finds the id that was reserved for the pod, until a process has registered with it: no disk can
-# know that id yet. A pod that comes for a new id although a disk of its had one has lost that disk: whatever seat the old id has
-# is withdrawn with the same commit (safety rule 2).
+# A caller known by its pod's name gets the id that is reserved for the pod, until a process has registered with it: no disk can
+# know that id yet. A pod that takes a new id has lost the disk of its old one, so the same commit withdraws the old id's seat
+# (safety rule 2).
 
 
 def get_next_broker_id(record: BrokerGroupRecord | None, request: requests.GetNextBrokerId) -> Decision:
@@ -44,7 +44,7 @@ def get_next_broker_id(record: BrokerGroupRecord | None, request: requests.GetNe
 
 
 def apply_broker_id(record: BrokerGroupRecord | None, request: requests.ApplyBrokerId) -> Decision:
-    """Give the id to the check code if it is next, promised to this caller, or its own already."""
+    """Give the id to the holder of the check code, if the id is next, promised to this caller, or its own already."""
     code, broker_id = request.register_check_code, request.applied_broker_id
     answer = decision.ApplyBrokerIdAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
     if not code or not code.split(";", maxsplit=1)[0]:
@@ -109,14 +109,15 @@ def _held_by(record: BrokerGroupRecord | None, pod: str | None) -> list[Replica]
 
 
 def _open_reservation(record: BrokerGroupRecord | None, requester: str | None) -> Replica | None:
+    """Return the id reserved for this pod that no process has registered with; None if there is none."""
     held = _held_by(record, requester)
     return held[-1] if held and not held[-1].registered else None
 
 
-# Registration (1003). A broker registers once at its start, and again only if it is told that the group is unknown. So the current
-# master's own registration means that the process which was granted the epoch is gone. Java hands the same epoch to the new
-# process, which then writes other bytes under the same (epoch, offset). Here the loss is recorded, the answer names no master, and
-# the next election grants a new epoch, to the same replica or another (safety rule 6).
+# Registration (1003). A broker registers once at its start, and again only if a poll (1004) was answered 2008. So a registration
+# of the current master means that the process which was granted the epoch is gone. Java hands the same epoch to the new process,
+# which then writes other bytes under the same (epoch, offset). Here the loss is recorded, the answer names no master, and the
+# next election grants a new epoch, to the same replica or another (safety rule 6).
 
 
 def register_broker(
@@ -163,9 +164,7 @@ def _registration_events(record: BrokerGroupRecord, replica: Replica, address: s
 def _registration_answer(
     record: BrokerGroupRecord, request: requests.RegisterBroker, live: Mapping[int, LiveReplica]
 ) -> decision.RegisterBrokerAnswer:
-    body = decision.SyncStateSetBody(
-        sync_state_set=record.sync_state_set, sync_state_set_epoch=record.sync_state_set_epoch
-    )
+    body = decision.SyncStateSetBody.of(record)
     answer = decision.RegisterBrokerAnswer(
         cluster_name=request.cluster_name, broker_name=request.broker_name, body=body
     )
@@ -304,6 +303,7 @@ def _needed_for(  # noqa: PLR0911 - one return per reason
 
 
 def _seat_needed_for(record: BrokerGroupRecord, broker_id: int, settings: ControllerSettings) -> str | None:
+    """Return why the SyncStateSet needs this member, or this disk beside it; None if it does not."""
     left = record.sync_state_set - {broker_id}
     floor = settings.min_in_sync_replicas if settings.shrink_floor else 1
     if broker_id not in record.sync_state_set:

@@ -48,9 +48,9 @@ class Before:
     sync_state_set_epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Restore:
-    """A `minInSyncReplicas` that a broker had before the change, and must have again."""
+    """A `minInSyncReplicas` that a broker had before the change, and must have again (25)."""
 
     broker_id: int
     min_in_sync_replicas: int
@@ -83,6 +83,11 @@ class Change:
     def key(self) -> tuple[int, str]:
         """Identifies the change, also among those of a lost record, whose ids began anew."""
         return self.id, self.started_at
+
+    @property
+    def waits_for_election(self) -> bool:
+        """Whether the election is still to come: the change may be given up."""
+        return self.phase in (Phase.FENCING, Phase.QUIETING)
 
     @property
     def is_decided(self) -> bool:

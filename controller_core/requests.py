@@ -66,21 +66,23 @@ class ElectMaster:
 
     @property
     def caller(self) -> int | None:
-        """The broker that asks, or is designated. None: a failed election is a lost master (2004), else only a refusal (2012)."""
+        """The broker that asks, or is designated; None: the controller asks.
+
+        If no replica can be elected, a broker is refused (2012); the controller's election takes the mastership away (2004).
+        """
         return None if self.broker_id == -1 else self.broker_id
 
     @property
     def designated(self) -> int | None:
-        """The broker that is elected, or none is."""
+        """The broker that wins or none does, if one was designated."""
         return self.caller if self.designate_elect else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterSyncStateSet:
-    """1001.
+    """1001. The master proposes a new SyncStateSet under the epochs it believes to be current.
 
-    The master proposes a new SyncStateSet under the epochs it believes to be current. `said_again` is the plane's word and
-    no field of the wire: it was refused before and repeated (`sync_state`).
+    `said_again` is set by the plane, not on the wire: the proposal was refused before, and is repeated (`sync_state.py`).
     """
 
     master_broker_id: int | None
@@ -122,10 +124,7 @@ class RemoveMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenewMaster:
-    """Ours.
-
-    Let this master go on `epochs` higher, if it is master under this epoch (`changing.py`).
-    """
+    """Ours. Let this master go on `epochs` higher, if it is master under this epoch (`changing.py`)."""
 
     broker_id: int
     master_epoch: int
@@ -147,7 +146,7 @@ class BeginChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeOverChange:
-    """Ours. Go on with a change of another plane that has not moved."""
+    """Ours. Go on with a change of another plane, if the record still has it exactly so."""
 
     change: Change
     carried_out_by: str
@@ -175,9 +174,9 @@ class EndChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReserveBrokerId:
-    """Ours.
+    """Ours. Promise the next id to a pod; asked again, the answer is the same id.
 
-    Promise the next id to a pod; asked again, the answer is the same id. With `broker_id` it is refused unless that id is next.
+    With `broker_id` it is refused unless that id is next, or is the pod's already.
     """
 
     cluster_name: str
@@ -221,11 +220,7 @@ class ReportHoldings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportAhead:
-    """Ours.
-
-    A replica of the group believes in epochs that the record has forgotten (`sync_state.believes_in_more`, rule 3). Only after
-    the replica repeated it.
-    """
+    """Ours. A replica of the group has repeated epochs that the record has forgotten (`sync_state.believes_in_more`, rule 3)."""
 
     broker_id: int
     master_epoch: int

@@ -87,9 +87,7 @@ def get_replica_info(record: BrokerGroupRecord | None, request: requests.GetRepl
         why = f"no broker of {request.broker_name} holds an id"
         return refused(record, code, decision.GetReplicaInfoAnswer(), why, "Broker metadata is not existed")
     master, address = _named_master(record)
-    body = decision.SyncStateSetBody(
-        sync_state_set=record.sync_state_set, sync_state_set_epoch=record.sync_state_set_epoch
-    )
+    body = decision.SyncStateSetBody.of(record)
     answer = decision.GetReplicaInfoAnswer(
         master_broker_id=master, master_address=address, master_epoch=record.master_epoch, body=body
     )

@@ -80,8 +80,9 @@ def _told_again(record: BrokerGroupRecord, request: AlterSyncStateSet, settings:
 
 def _accept(record: BrokerGroupRecord, event: SyncStateSetAltered, why: str) -> Decision:
     after = apply_event(record, event)
-    body = SyncStateSetBody(sync_state_set=after.sync_state_set, sync_state_set_epoch=after.sync_state_set_epoch)
-    answer = AlterSyncStateSetAnswer(new_sync_state_set_epoch=after.sync_state_set_epoch, body=body)
+    answer = AlterSyncStateSetAnswer(
+        new_sync_state_set_epoch=after.sync_state_set_epoch, body=SyncStateSetBody.of(after)
+    )
     return decided(record, answer, why, event)
 
 

@@ -80,6 +80,28 @@ LINES_PER_WINDOW: Final = 30
 MAX_CHARACTERS: Final = 2000
 
 
+class LineLimit:
+    """So many log lines a minute, and the count of those left out."""
+
+    def __init__(self, most_lines: int) -> None:
+        self._most_lines = most_lines
+        self._window_ends_seconds = 0.0
+        self._taken = 0
+        self._left_out = 0
+
+    def take(self, now_seconds: float) -> int | None:
+        """Take a line; None if none is left in this minute. Return how many were left out, if this is a new minute's first."""
+        left_out = 0
+        if now_seconds >= self._window_ends_seconds:
+            self._window_ends_seconds = now_seconds + WINDOW_SECONDS
+            left_out, self._taken, self._left_out = self._left_out, 0, 0
+        if self._taken >= self._most_lines:
+            self._left_out += 1
+            return None
+        self._taken += 1
+        return left_out
+
+
 class PeerLog:
     """Warnings about peers, at most 30 lines a minute for one logger: a hostile peer cannot fill the log.
 
@@ -88,23 +110,16 @@ class PeerLog:
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
-        self._window_ends_seconds = 0.0
-        self._told = 0
-        self._left_out = 0
+        self._limit = LineLimit(LINES_PER_WINDOW)
 
     def warning(self, message: str, *arguments: object) -> None:
         """Log the warning while lines are left in this minute. The next minute begins with the number of those left out."""
-        now_seconds = time.monotonic()
-        if now_seconds >= self._window_ends_seconds:
-            if self._left_out:
-                self._logger.warning("%d more warnings about peers were left out", self._left_out)
-            self._window_ends_seconds = now_seconds + WINDOW_SECONDS
-            self._told = self._left_out = 0
-        if self._told < LINES_PER_WINDOW:
-            self._told += 1
-            self._logger.warning("%s", one_line(message % arguments))
-        else:
-            self._left_out += 1
+        left_out = self._limit.take(time.monotonic())
+        if left_out is None:
+            return
+        if left_out:
+            self._logger.warning("%d more warnings about peers were left out", left_out)
+        self._logger.warning("%s", one_line(message % arguments))
 
 
 def one_line(text: str) -> str:

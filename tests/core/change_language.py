@@ -32,14 +32,12 @@ from controller_core.change import (
     Probe,
     Prove,
     Quiet,
-    Restore,
     Tell,
     Unregister,
     next_effects,
 )
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
-from controller_core.plan import Change, ChangeKind, Phase
-from controller_core.plan import Restore as RestoreInPlan
+from controller_core.plan import Change, ChangeKind, Phase, Restore
 from controller_core.requests import (
     BeginChange,
     ElectMaster,
@@ -128,9 +126,7 @@ class ChangeRunner:
             phase=Phase(given["phase"]),
             carried_out_by=self.plane,
             from_broker_id=old,
-            restore=RestoreInPlan(broker_id=old, min_in_sync_replicas=int(given["restore"]))
-            if "restore" in given
-            else None,
+            restore=Restore(broker_id=old, min_in_sync_replicas=int(given["restore"])) if "restore" in given else None,
         )
         self.seen = replace(self.seen, acting=frozenset())
         return self._decide(BeginChange(change=change, master_epoch=self.record.master_epoch))

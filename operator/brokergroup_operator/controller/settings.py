@@ -26,9 +26,12 @@ if TYPE_CHECKING:
     from rocketmq_remoting.handler import RemotingHandler
     from rocketmq_remoting.tls import TlsFiles, TlsServerSettings
 
+# The longest frame of an unknown caller, and of a known one.
 UNTIL_KNOWN_BYTES = 64 * 1024
 KNOWN_BYTES = 1024 * 1024
+# The standalone controller's `max_new_names_per_host`.
 NEW_NAMES_PER_HOST = 64
+# How often the file of the administrators' keys is read again.
 CHECK_SECONDS = 2.0
 
 logger = logging.getLogger(__name__)
@@ -95,7 +98,7 @@ class PlaneSettings:
     tick_seconds: float = 0.05
     # A group in which nothing is to be done is looked at this seldom, if nothing happens in it.
     rest_seconds: float = 1.0
-    # Our own event loop stood still for longer than this (two heartbeat intervals): we know nothing, deadlines restart.
+    # If this process's own event loop stood still for longer than this (two heartbeat intervals), all silences restart.
     pause_threshold_seconds: float = 1.0
     # While stopping, brokers are told for this long to ask another controller (1500), then their connections are closed. They ask
     # every 5 s; where there is no other controller it only delays the restart.
@@ -159,8 +162,8 @@ class PlaneSettings:
     # The end of a change is written by itself if nothing else is written for this long.
     end_of_change_seconds: float = 1.0
 
-    # A slave that is not heard is asked about so often; one that runs all the same is told to register again when it was silent
-    # for so many heartbeat timeouts, once more after the pause, then after twice that, and so on.
+    # How often is asked about a member that is not heard. A slave that runs all the same is made to register again after a silence
+    # of this many heartbeat timeouts, once more after the pause, then after twice that, and so on.
     unheard_check_seconds: float = 1.0
     register_after_timeouts: float = 2.0
     register_pause_seconds: float = 15.0
@@ -170,7 +173,7 @@ class PlaneSettings:
     link_missing_longest_seconds: float = 5.0
     # A settled group's master is asked for its links this often; a living slave without one is an alarm after this long.
     link_check_seconds: float = 5.0
-    # So often, and for so long, after a change of roles.
+    # The same for a while after a change of roles, and for how long.
     new_links_check_seconds: float = 0.25
     new_links_seconds: float = 10.0
     unlinked_alarm_seconds: float = 5.0
@@ -178,9 +181,9 @@ class PlaneSettings:
     # pause, then after twice that, and so on.
     cure_after_seconds: float = 20.0
     cure_pause_seconds: float = 600.0
-    # One that was without a link for so long, whatever it was told, is given up: the reconcile plane replaces its process.
+    # A slave without a link for this long, although it was told, is given up: the reconcile plane replaces its process.
     link_given_up_seconds: float = 30.0
-    # A link that has stood for so long is no longer in doubt: what was counted against it is forgotten.
+    # After a link has stood for this long, what was counted against its slave is forgotten.
     link_trusted_seconds: float = 10.0
     # A member that cannot be asked (it registers before its port is open) is asked again after this long, then twice, up to:
     keeper_longest_retry_seconds: float = 1.0
@@ -198,10 +201,10 @@ class PlaneSettings:
     # An incident is closed as it stands when its members are not in sync after this long. Until then the outage goes on, and the
     # long ones are those that a report is about: the log and the counter must hold them whole.
     incident_deadline_seconds: float = 600.0
-    # So long the new master's consume queues and the NameServers' routes are looked at after a change of master; 0: never. A Java
-    # broker registers at once, and again every 30 s where that failed.
+    # After a change of master the new master's consume queues and the NameServers' routes are watched for this long; 0: never. A
+    # Java broker registers at once, and again every 30 s where that failed.
     recovery_watch_seconds: float = 35.0
-    # The canary sends so often; so soon after a failure, and while the master changes: the first write is known so exactly.
+    # How often the canary sends; and after a failure or while the master changes, which is how exactly the first write is known.
     canary_period_seconds: float = 1.0
     canary_retry_seconds: float = 0.1
 

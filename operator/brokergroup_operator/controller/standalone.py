@@ -79,7 +79,7 @@ async def run_standalone(settings: StandaloneSettings, stop: asyncio.Event) -> N
 
 
 def _for_all_alike(settings: StandaloneSettings) -> PlaneSettings:
-    """Without signatures no caller is known, so the limits of unknown callers would be everyone's: lift them."""
+    """Return the plane's settings; without required signatures all callers are unknown, so the limits for those are lifted."""
     if settings.signature is Signature.REQUIRED:
         return settings.plane
     security = replace(

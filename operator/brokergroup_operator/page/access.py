@@ -10,7 +10,7 @@ Three ways, chosen when the operator starts:
                 (SubjectAccessReview), in the whole cluster or in single namespaces; only those are shown.
 
 A browser gives its token once and has a session cookie from then on. Sessions live in memory, and each is asked about again
-after ``RECHECK_SECONDS``: a token that was revoked shows nothing for longer than that (tests/page/test_access.py).
+after ``RECHECK_SECONDS``: a token that was revoked shows nothing after that (`test_a_revoked_token_ends_its_session`).
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from brokergroup_operator.controller.directory.places import advertises
 from controller_core.step import step
 from rocketmq_remoting.address import host_of
 from rocketmq_remoting.codes import RequestCode
+from rocketmq_remoting.limits import LineLimit
 from rocketmq_remoting.signature import ACCESS_KEY, SIGNATURE, SignatureState, verify
 
 if TYPE_CHECKING:
@@ -36,8 +37,11 @@ if TYPE_CHECKING:
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.connection import RemotingConnection
 
+# Of a name that a caller chose, this much is logged.
 _LONGEST_NAME = 64
+# The field of RocketMQ's requests that makes two signatures of one sender differ.
 INVOKE_TIME: Final = "invokeTime"
+# The requests that `ReplayGuard` lets pass once, and how many signatures it remembers.
 GUARDED: Final = frozenset(
     {
         RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
@@ -47,9 +51,9 @@ GUARDED: Final = frozenset(
     }
 )
 MOST_REMEMBERED: Final = 50_000
+# How long a name that no broker registers under keeps its place (`NewNames`).
 KEPT_SECONDS = 3600.0
-WINDOW_SECONDS = 60.0
-LINES_PER_WINDOW = 10
+REFUSALS_PER_MINUTE: Final = 10
 
 log = structlog.get_logger(__name__)
 
@@ -138,6 +142,7 @@ def _signed_enough(caller: Caller, code: int, binding: GroupBinding | None) -> b
 
 
 def _check_speaks_for(binding: GroupBinding, caller: Caller, subject: Subject, settings: SecuritySettings) -> None:
+    """Raise `NotPermittedError` if the caller may not speak for this broker of the group."""
     peer = caller.peer
     is_of_group = peer is not None and peer.group == binding.key
     if peer is not None and peer.group is not None and not is_of_group:
@@ -213,8 +218,8 @@ def identify(
 ) -> Caller:
     """Return the caller, by its pod, access key and certificate. A proven key makes the connection a known one.
 
-    Raise `NotPermittedError` for a replay, and for a wrong signature whatever else is known of the caller, unless the policy is
-    Disabled (`test_a_wrong_signature_is_refused_whatever_else_is_known`).
+    Raise `NotPermittedError` for a replay, and for a wrong signature, whatever else is known of the caller; where the group's
+    signatures are Disabled only a replay is refused (`test_a_wrong_signature_is_refused_whatever_else_is_known`).
     """
     access_key, admin = _proven_key(request, binding, settings)
     if access_key is not None:
@@ -288,7 +293,7 @@ class ReplayGuard:
 
 
 class NewNames:
-    """Limits how many names an address may begin; None: no limit.
+    """Limits how many names without a registered broker an address may begin; None: no limit.
 
     The first id of a name (1013) makes its record durable, and a record stays for good, because ids are not given twice. So each
     address has a share of records without a registered broker. A place in the share becomes free when a broker registers under the
@@ -332,20 +337,13 @@ class RefusalLog:
     """Logs refused requests: at most 10 lines a minute, then one line with how many were left out."""
 
     def __init__(self) -> None:
-        self._window_ends_seconds = 0.0
-        self._told = 0
-        self._left_out = 0
+        self._limit = LineLimit(REFUSALS_PER_MINUTE)
 
     def note(self, request: RemotingCommand, connection: RemotingConnection, reason: str) -> None:
         """Log one refusal, if this minute's lines are not used up."""
-        now_seconds = asyncio.get_running_loop().time()
-        if now_seconds >= self._window_ends_seconds:
-            if self._left_out:
-                log.warning("more requests were refused", left_out=self._left_out)
-            self._window_ends_seconds = now_seconds + WINDOW_SECONDS
-            self._told = self._left_out = 0
-        if self._told >= LINES_PER_WINDOW:
-            self._left_out += 1
+        left_out = self._limit.take(asyncio.get_running_loop().time())
+        if left_out is None:
             return
-        self._told += 1
+        if left_out:
+            log.warning("more requests were refused", left_out=left_out)
         log.warning("request refused", code=request.code, peer=connection.peer_host, reason=reason)

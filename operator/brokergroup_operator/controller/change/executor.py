@@ -31,7 +31,7 @@ from brokergroup_operator.observe.timeline import FailoverTimeline, Step
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core import change as effects
 from controller_core.model import BrokerGroupRecord, Replica
-from controller_core.plan import Change, ChangeKind, Phase
+from controller_core.plan import Change, ChangeKind, Phase, Restore
 from controller_core.requests import EndChange, Ending
 
 if TYPE_CHECKING:
@@ -58,12 +58,12 @@ class _Complaints(set[tuple[int, str]]):
 
 @dataclass(slots=True, eq=False)
 class Course(effects.Observed):
-    """What is seen, has begun and has ended of one change under one epoch."""
+    """What this plane sees, has begun and has ended of one change under one epoch."""
 
     group: Group
     # None: no change is under way, and the brokers are told what the record says.
     key: tuple[int, str] | None
-    # The effects that the caller carries out: fence, quiet, level, commit.
+    # How the caller carries out the effects that are its own: fence, quiet, level, commit.
     hands: Mapping[type[effects.Effect], Hand] = field(default_factory=dict)
     timeline: FailoverTimeline | None = None
     epoch: int = 0
@@ -106,6 +106,7 @@ class Executor(Part):
         )
 
     def course_of(self, group: Group, change: Change, **more: Any) -> Course:
+        """Return a course of this change, to be run by this process. `more` are fields of `Course`."""
         group.changes.carried_out.add(change.key)
         return Course(group, change.key, **more)
 
@@ -130,7 +131,7 @@ class Executor(Part):
         return group.changes.unmoved_seconds >= patience_seconds
 
     async def agree(self, group: Group, record: BrokerGroupRecord, due: frozenset[int]) -> None:
-        """No change is under way: tell these members what the record says, in order."""
+        """Tell these members what the record says, in order, while no change is under way."""
         await self.run(Course(group, None, epoch=record.master_epoch, due=due))
 
     async def run(self, course: Course) -> Course:
@@ -171,12 +172,15 @@ class Executor(Part):
                 course.group.changes.carried_out.discard(course.key)
 
     async def _go_on(self, course: Course) -> None:
+        """Observe, begin what is next, wait for an end; until nothing is left, or the record has moved on."""
         group, clock = course.group, asyncio.get_running_loop().time
         while course.is_of(group.record, self._planes.own_address):
             record = group.record
             assert record is not None
             if course.key is None:
-                record = replace(record, change=None)  # one that is over, and not written so yet
+                record = replace(
+                    record, change=None
+                )  # a change that is over stays in the record until its end is written
             course.epoch = record.master_epoch
             self._observe(course, record)
             found = effects.next_effects(record, course, clock(), self._pace(group))
@@ -192,7 +196,11 @@ class Executor(Part):
         await self._moved_on(course)
 
     async def _moved_on(self, course: Course) -> None:
-        """The record has moved on: wait for the hands, which find that out themselves; the other effects end beside."""
+        """End a course from which the record has moved on.
+
+        Fencing and catching up are cut off. Election and quieting find it out themselves, and are waited for. Requests to brokers
+        end beside the caller.
+        """
         change = course.group.change
         course.lost = change is not None and change.key == course.key
         for task, effect in course.tasks.items():
@@ -260,6 +268,7 @@ class Executor(Part):
 
     @staticmethod
     def _stamp(course: Course, record: BrokerGroupRecord, effect: effects.Effect, step: Step) -> None:
+        """Note in the timeline when the new master was told, or confirmed its role."""
         if (
             course.timeline is not None
             and isinstance(effect, effects.Tell)
@@ -287,7 +296,7 @@ class Executor(Part):
                 return await self.point(group, record, effect.broker_id, NOWHERE if effect.nowhere else None)
             case effects.Prove():
                 return await self._prove(group, record, effect.broker_id)
-            case effects.Restore():
+            case Restore():
                 return await self._restore(group, record, effect)
             case effects.GiveUp():
                 return await self._write_end(group, course.key or (0, ""), Ending.GIVEN_UP)
@@ -312,7 +321,7 @@ class Executor(Part):
         return now is not None and (now.granted_master_id, now.master_epoch) == (granted, record.master_epoch)
 
     async def tell(self, group: Group, record: BrokerGroupRecord, effect: effects.Tell) -> bool:
-        """1008 to one member, if it is still the member at that address. `group.changes` remembers the success."""
+        """Send 1008 to one member; return whether it answered. A success is noted in `group.changes`."""
         broker_id = effect.broker_id
         address = record.address_of(broker_id)
         if address is None or is_outdated(group, record) or group.is_registering(broker_id):
@@ -334,7 +343,7 @@ class Executor(Part):
     async def point(
         self, group: Group, record: BrokerGroupRecord, broker_id: int, ha_address: str | None = None
     ) -> bool:
-        """906 to one slave: the master's HA address, or another one."""
+        """Send 906 to one slave: the master's HA address, or another one; return whether it answered."""
         address = record.address_of(broker_id)
         master_address = record.address_of(record.master_broker_id)
         if address is None or master_address is None or is_outdated(group, record):
@@ -367,13 +376,14 @@ class Executor(Part):
         return not failed
 
     async def _prove(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> bool:
+        """Ask the new master (907) whether it says that it is master, and note its word."""
         status = await self._calls.ha_status_if_any(record.address_of(broker_id))
         if status is None or is_outdated(group, record):
             return False  # its next heartbeat, or the next look at the links, tells
         group.master_said(record.master_epoch, is_master=status.master)
         return status.master
 
-    async def _restore(self, group: Group, record: BrokerGroupRecord, effect: effects.Restore) -> bool:
+    async def _restore(self, group: Group, record: BrokerGroupRecord, effect: Restore) -> bool:
         address = record.address_of(effect.broker_id)
         if address is None:
             return False
@@ -387,7 +397,10 @@ class Executor(Part):
     # ---- the end of a change
 
     async def _forget(self, group: Group, key: tuple[int, str]) -> bool:
-        """Let the end go with the next commit, or write it after a while; at once when its incident has ended."""
+        """End the change: with the next commit, by a write of its own after a while, or at once when its incident has ended.
+
+        While its incident is open, the change stays in the record as told, and this waits.
+        """
         group.changes.is_over(key)
         await self._incident_ends(group, self._settings.end_of_change_seconds)
         while (change := group.change) is not None and change.key == key:

@@ -250,6 +250,7 @@ class Failover(Part):
         return timeline, attempt.decision
 
     async def _replace(self, group: Group, record: BrokerGroupRecord, master: int, suspicion: Suspicion) -> None:
+        """Find out whether the master is dead; if it may be and another can lead, fence a silent one, and elect."""
         verdict = await self._watch.corroborate(group, record, master, suspicion)
         if verdict is None or group.is_leaving:
             return
@@ -301,7 +302,7 @@ class Failover(Part):
 
     @staticmethod
     def _note_dead(group: Group, record: BrokerGroupRecord, master: int) -> None:
-        """The master is certainly dead: drop its line in the table, and count the loss."""
+        """Drop the line of a master that is certainly dead from the heartbeat table, and count the loss."""
         if not premises.process_lost(group, master):
             group.table.forget(master)
             group.crash_loops.master_lost(master, record.master_epoch, asyncio.get_running_loop().time())
@@ -367,7 +368,7 @@ class Failover(Part):
         return await self._fencer.fence(group.binding, master, own, deadline_seconds=deadline_seconds)
 
     async def _fail_over(self, attempt: _Attempt) -> None:
-        """Elect, commit, tell."""
+        """Elect, commit, tell; `attempt.decision` is the election's."""
         group, before = attempt.group, attempt.group.record
         group.incidents.begins(attempt.timeline)
         if before is not None and premises.may_have_acting_masters(group, before):
@@ -410,7 +411,7 @@ class Failover(Part):
     # ---- how it ended
 
     async def _to_its_end(self, attempt: _Attempt, work: Coroutine[None, None, Course | None]) -> None:
-        """Carry a change out, and end its incident."""
+        """Await the change that `work` carries out, and end its incident by how it went."""
         group, timeline = attempt.group, attempt.timeline
         try:
             course = await work
@@ -433,6 +434,7 @@ class Failover(Part):
             timelines.finish(group, timeline, Outcome.INCOMPLETE if course is None else None)
 
     def _nobody(self, attempt: _Attempt, decision: Decision) -> None:
+        """End the incident of an election that made no member master."""
         group, timeline = attempt.group, attempt.timeline
         # A group that is being deleted loses its members one by one: no incident.
         if attempt.wanted.designate_elect:
@@ -447,6 +449,7 @@ class Failover(Part):
             group.changed()
 
     def _refused(self, group: Group, timeline: FailoverTimeline, error: RecordStoreError) -> None:
+        """End a change that the store refuses, and begin no other one for a while."""
         log.error(
             "the record store refuses the election: tried again later",
             group=str(group.key),
@@ -462,6 +465,7 @@ def _still_master(record: BrokerGroupRecord, master: int) -> Premise:
 
 
 def _kind(group: Group) -> ChangeKind:
+    """Return the kind of an election now: a recovery if brokers may act as masters although the record names none."""
     record = group.record
     recovers = record is not None and premises.may_have_acting_masters(group, record)
     return ChangeKind.RECOVERY if recovers else ChangeKind.FAILOVER

@@ -101,7 +101,7 @@ class KubernetesFencer:
         await asyncio.gather(*self._releases.running, return_exceptions=True)
 
     async def _pod_at(self, key: GroupKey, address: str) -> str | None:
-        """The group's pod at this address: a pod whose disk was lost has another broker id than its name says."""
+        """Return the group's pod at this address: a pod whose disk was lost has another broker id than its name says."""
         selector = f"{names.LABEL_BROKER_GROUP}={key.name}"
         try:
             pods = await self._api.list(
@@ -130,17 +130,20 @@ class KubernetesFencer:
         return FenceOutcome(confirmed=True, how=how)
 
     async def _order(self, found: asyncio.Future[JsonObject]) -> str | None:
-        """As soon as the pod is known to be the right one."""
+        """Order the fence of the pod that was found to kill its broker; return how the kill was confirmed, None if it was not."""
         fence = PodFence.of(await found, self._keys)
         return None if fence is None else await confirmed_kill(fence)
 
     async def _finish(self, deletion: asyncio.Task[FenceOutcome], seconds: float) -> None:
-        """The pod goes all the same, beside the failover; what is left of it after that time is the reconcile plane's."""
+        """Let the deletion go on beside the failover; what is left after that time is the reconcile plane's."""
         await asyncio.wait((deletion,), timeout=seconds)
         deletion.cancel()
 
     async def _delete(self, name: str, namespace: str, address: str, found: asyncio.Future[JsonObject]) -> FenceOutcome:
-        """The kubelet's way. `found` gets the pod as soon as it is known to be the one at this address, and to run."""
+        """Delete the pod, and wait until its kubelet reports it dead.
+
+        `found` gets the pod as soon as it is known to be the one at this address, and to run.
+        """
         deleted_uid: str | None = None
         backoff = Backoff(POLL_SECONDS, LONGEST_PAUSE_SECONDS)
         while True:
@@ -205,7 +208,7 @@ class KubernetesFencer:
 
 
 def _confirmation(order: asyncio.Task[str | None], pod: str) -> str | None:
-    """How the fence's word is known; None where there is none: an order that fails, whyever, leaves it to the kubelet."""
+    """Return how the fence confirmed the kill; None if it did not: whatever an order fails by, the kubelet's way remains."""
     if (error := order.exception()) is not None:
         log.warning("fence not ordered", pod=pod, error=repr(error))
         return None
@@ -240,7 +243,7 @@ class PodFence:
 
     @classmethod
     def of(cls, pod: JsonObject, keys: FenceKeys | None) -> PodFence | None:
-        """None where this pod's fence takes no orders of ours."""
+        """Return the fence of this pod; None if it takes no orders of this operator."""
         key = keys.key_in(pod) if keys is not None else None
         host, port = pod_ip(pod), _order_port(pod)
         if key is None or not host or port is None:
@@ -258,7 +261,7 @@ def _order_port(pod: JsonObject) -> int | None:
 
 
 async def confirmed_kill(fence: PodFence) -> str | None:
-    """Order the kill until its proof is there; returns how it is known, or None where no way leads there.
+    """Repeat the order until the fence confirms the kill; return the evidence, or None if the host cannot be reached.
 
     The caller sets the deadline: a fence that is cut off proves nothing.
     """
@@ -279,7 +282,7 @@ async def confirmed_kill(fence: PodFence) -> str | None:
 
 
 class _Order(asyncio.DatagramProtocol):
-    """One order: the question until the challenge is there, then the order until it is confirmed."""
+    """One order: ask for a challenge until it comes, then order the kill until it is confirmed."""
 
     def __init__(self, fence: PodFence) -> None:
         self._fence = fence
@@ -306,6 +309,7 @@ class _Order(asyncio.DatagramProtocol):
         """No process listens there yet, or any more: asked again, until the caller ends it."""
 
     def send(self) -> None:
+        """Send the question or the order again; an old order begins anew with a question."""
         if self._said.tag == datagrams.ORDER and self._loop.time() - self._began > ANEW_SECONDS:
             self._said, self._began = _question(), self._loop.time()
         if self.transport is not None:

@@ -166,7 +166,7 @@ class Switchover(Part):
             election = others
 
     async def decide(self, group: Group, *, from_broker_id: int, election: ElectMaster) -> Decision:
-        """The same for an administrator's ElectMaster: return the decision once it is durable; the rest goes on beside."""
+        """Move the mastership for an administrator's ElectMaster; return the durable decision, the rest goes on beside."""
         clock = asyncio.get_running_loop().time
         ends_at_seconds = clock() + self._settings.election_waits_seconds
         while group.master_change is not None and (left_seconds := ends_at_seconds - clock()) > 0:
@@ -190,6 +190,7 @@ class Switchover(Part):
         planned: bool,
         cause: Cause = Cause.PLANNED_SWITCHOVER,
     ) -> _Run:
+        """Check what a switchover needs, and start its task; raise `SwitchoverRefusedError` with the reason."""
         # Only a change that restores a minimum may still be under way, or an election that a person's supersedes.
         change = record.change if group.is_changing else None
         is_waited_for = change is not None and change.phase is not Phase.RESTORING
@@ -236,8 +237,8 @@ class Switchover(Part):
             change = await self._begin_quieting(run)
             lost = await self._carry_out(run, change)
         except (BrokerCallError, SwitchoverFailedError, RecordStoreError, PremiseGoneError) as error:
-            # A drain that has not begun to quiet the master is nothing to tell of: it is tried again, or a failover comes first.
-            # If the master does not answer any more, the failover reports it: its pod is going.
+            # No incident: a drain that has not quieted the master yet (it is retried, or a failover comes first), or whose master
+            # does not answer any more (the failover reports it); and a change that another plane made or has taken over.
             is_over = change is None or isinstance(error, BrokerCallError) or not group.is_live(run.old)
             is_nothing = is_over and timeline.planned_cause is Cause.DRAIN
             is_moved = group.record is not None and group.record.master_epoch > timeline.epoch_before

@@ -47,7 +47,7 @@ class Takeover(Part):
     def __init__(self, services: Services, executor: Executor) -> None:
         super().__init__(services)
         self._executor = executor
-        # The groups of which the incident of a change is told whose own plane may have died, by how many tasks.
+        # How many tasks report the incident of a change whose own plane may have died, by group.
         self._telling: Counter[GroupKey] = Counter()
 
     def look_at(self, group: Group) -> bool:
@@ -90,6 +90,7 @@ class Takeover(Part):
         self._observer.incident_closed(timeline)
 
     async def _go_on(self, group: Group, change: Change) -> None:
+        """Take the change over, unless its plane still listens; carry it to its end, and report it."""
         if await self._is_carried_out(group, change):
             await asyncio.sleep(LOOK_AGAIN_SECONDS)
             return
@@ -127,6 +128,7 @@ class Takeover(Part):
         return False
 
     async def _taken_over(self, group: Group, change: Change) -> Change | None:
+        """Return the change as this plane's own, by compare-and-set; None if it has moved, or the store did not take it."""
         own = self._planes.own_address
         if change.carried_out_by == own:
             return change

@@ -118,16 +118,19 @@ class _Case:
     question: asyncio.Task[HeardElsewhere] | None = None
 
     def wait_for_heartbeats(self) -> None:
+        """Give the master its whole heartbeat timeout: something listens at its address."""
         if self.deadline_seconds < self.listening_deadline_seconds:
             self.deadline_seconds = self.listening_deadline_seconds
-            self.ask_nobody()  # what others said before is old by then
+            self.forget_question()  # what the other planes said is old by then
 
-    def ask_nobody(self) -> None:
+    def forget_question(self) -> None:
+        """Drop the question to the other planes, answered or not."""
         if self.question is not None:
             self.question.cancel()
             self.question = None
 
     def verdict(self, trigger: Trigger, *evidence: str) -> Verdict:
+        """Return the verdict that the process is certainly dead."""
         return Verdict(trigger, (*self.evidence, *evidence), certain=True)
 
 
@@ -206,7 +209,7 @@ class MasterWatch(Part):
                 case.evidence.append(NO_ANSWER_WORDS)
         finally:
             probe.cancel()
-            case.ask_nobody()
+            case.forget_question()
         if suspicion is Suspicion.UNHEARD and await self._answers_as_master(case):
             return None
         trigger = Trigger.CONNECTION_CLOSED if suspicion is Suspicion.CLOSED else Trigger.SILENCE

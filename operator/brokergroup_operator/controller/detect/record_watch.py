@@ -121,13 +121,13 @@ class DisputedSets:
 
     def __init__(self, settings: PlaneSettings) -> None:
         self._settings = settings
-        # By replica: what it says that the record does not have.
+        # By replica: the epochs of its last 1001 that the record does not have, and since when it repeats them.
         self._ahead: WeakKeyDictionary[Group, dict[int, tuple[ReportAhead, float]]] = WeakKeyDictionary()
-        # Under which epochs the master was refused, and whether for dead members.
+        # Under which epochs the master is refused, whether for dead members, and since when.
         self._apart: WeakKeyDictionary[Group, tuple[tuple[int, int, bool], float]] = WeakKeyDictionary()
 
     async def answered(self, group: Group, wanted: AlterSyncStateSet, decision: Decision) -> Decision:
-        """Return the decision in the end, after this one on the record as the store has it."""
+        """Return the final decision on a 1001, whose first decision on the record as the store has it was this one."""
         await self._raise_if_ahead(group, wanted, refused=decision.code != ControllerCode.SUCCESS)
         record = group.record
         if decision.code == ControllerCode.SUCCESS or record is None:
@@ -271,7 +271,7 @@ class Recovery(Part):
             live = group.live()
             highest = max((replica.epoch for replica in live.values()), default=-1)
             is_found = bool(acting) and acting[0] in live and live[acting[0]].epoch >= highest
-            if is_found or self._nobody_is_missing(group):
+            if is_found or self._all_were_heard(group):
                 return
             await asyncio.sleep(POLL_SECONDS)
 
@@ -300,7 +300,8 @@ class Recovery(Part):
                 return
             await asyncio.sleep(POLL_SECONDS)
 
-    def _nobody_is_missing(self, group: Group) -> bool:
+    def _all_were_heard(self, group: Group) -> bool:
+        """Whether every registered member is alive here, or could have been heard by now."""
         record, live = group.record, group.live()
         if record is None or could_have_been_heard(group, self._settings):
             return True

@@ -64,10 +64,10 @@ class GroupBinding:
     open: bool = False
     # Where brokers serve their log; None: at the port above their own.
     ha_port: int | None = None
-    # Brokers are known by addresses that are not their pods' own (``places.py``); and the log is served at the pods' all the same.
+    # Brokers are known by addresses that are not their pods' own (``places.py``); and whether they serve the log at the pods' own.
     translated: bool = False
     log_at_pods: bool = False
-    # The pods that are known so, by their names.
+    # The pods that are known by such addresses, by their names.
     places: Mapping[str, PodPlace] = field(default_factory=dict)
     # Of these, the ones that were removed by force: their brokers may run on (`places.own_address`).
     removed_places: Mapping[str, PodPlace] = field(default_factory=dict)
@@ -129,7 +129,7 @@ class GroupDirectory(ABC):
 
     @abstractmethod
     def registered(self, binding: GroupBinding) -> None:
-        """Note that a broker of this group is registered by its record."""
+        """Note that the record of this group has a registered broker."""
 
     async def peer(self, host: str) -> Peer | None:
         """Return the pod that owns this address, looked up if it is not known here."""

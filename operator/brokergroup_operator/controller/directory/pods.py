@@ -59,6 +59,7 @@ def peer_of(pod: JsonObject) -> Peer:
 
 
 def broker_id_of(pod: JsonObject) -> int | None:
+    """Return the broker id by the pod's label, else by its name; None for a pod that is no member of a group."""
     label, group = label_of(pod, names.LABEL_BROKER_ID), label_of(pod, names.LABEL_BROKER_GROUP)
     if label.isascii() and label.isdecimal() and label != "0":
         return int(label)
@@ -155,6 +156,7 @@ class _Gone(Generic[Value]):
         return self._of_group.get(key, {})
 
     def keep(self, key: GroupKey, name: str, value: Value, *, until: Iterable[Hashable]) -> None:
+        """Keep this of a pod that went, until a pod has one of these tokens (`forget`)."""
         if (key, name) in self._tokens:
             self._drop(key, name)
         self._of_group.setdefault(key, {})[name] = value
@@ -163,7 +165,7 @@ class _Gone(Generic[Value]):
             self._until.setdefault(token, set()).add((key, name))
 
     def forget(self, tokens: Iterable[Hashable]) -> set[GroupKey]:
-        """A pod has these; return the groups of which something was forgotten."""
+        """Forget what was kept until a pod has one of these tokens; return the groups concerned."""
         forgotten = {one for token in tokens for one in self._until.get(token, ())}
         for key, name in forgotten:
             self._drop(key, name)

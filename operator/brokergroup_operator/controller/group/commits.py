@@ -37,7 +37,7 @@ class UnansweredWrite:
 
 
 class UnansweredWrites:
-    """The last such write of one group: unknown until the next read shows whether it has arrived.
+    """The last unanswered write of one group: unknown until the next read shows whether it has arrived.
 
     The caller was answered with an error and asks again. Without this its second try would find a record that has moved on, as
     if another plane had been faster: a failover would count as cancelled although its master was elected, and its Events would
@@ -49,7 +49,7 @@ class UnansweredWrites:
         self._arrived: UnansweredWrite | None = None
 
     def note(self, write: UnansweredWrite) -> None:
-        """The store did not answer this one."""
+        """Note a write that the store did not answer."""
         self._unknown, self._arrived = write, None
 
     def find(self, stored: StoredRecord | None) -> UnansweredWrite | None:

@@ -96,8 +96,8 @@ class Group:
         self.waking, self.recovery = notes.WakingNotes(), notes.ActingNotes()
         self._cares: dict[type, Any] = {}
         self.bind(binding)
-        # The epoch under which the master answered 1008 or was heard as such; the one of which it has said by itself (907, a
-        # heartbeat) that it is master; and the one under which it said by 907, told and alive, that it is none.
+        # The epoch under which the master answered 1008 or was heard as such; the one under which it said itself (907, a heartbeat)
+        # that it is master; and the one under which it denied that by 907, although it had answered 1008.
         self.confirmed_epoch = self._vouched_epoch = self._denied_epoch = 0
         # A group in which nothing is to be done is not looked at until then, unless something in it changes.
         self._rest_until_seconds = 0.0
@@ -180,7 +180,7 @@ class Group:
         self._rest_until_seconds = min(now_seconds + rest_seconds, look_again_seconds, until_seconds)
 
     def distrust_copy(self, version: str | None = None) -> None:
-        """The record may have been written: read it again, unless this version is the one held."""
+        """Let the record be read again, because it may have been written; not if this version is the one held."""
         if version is None or self._stored is None or self._stored.version != version:
             self.loaded, self._rest_until_seconds = False, 0.0
 
@@ -226,11 +226,12 @@ class Group:
         self.gone = False
 
     def undeclared(self) -> None:
+        """Note that the BrokerGroup is declared no more."""
         self.gone = True
 
     @property
     def is_leaving(self) -> bool:
-        """Whether it is being deleted, is gone, or hibernates: losing its master is no incident."""
+        """Whether the group is being deleted, is gone, or hibernates: losing its master is no incident."""
         return self.binding.deleting or self.gone
 
     def new_process(self, broker_id: int) -> None:
@@ -291,7 +292,7 @@ class Group:
         self.changed()
 
     def master_said(self, epoch: int, *, is_master: bool) -> None:
-        """The role that the master, told this epoch, reports by its own 907."""
+        """Note the role that the master reports by its own 907, after it was told this epoch."""
         if is_master:
             self._vouch(epoch)
         denied_epoch = 0 if is_master else epoch
@@ -300,6 +301,7 @@ class Group:
             self.changed()
 
     def _vouch(self, epoch: int) -> None:
+        """Note that the master of this epoch said itself that it is master."""
         if epoch > self._vouched_epoch:
             self._vouched_epoch = epoch
             self.changed()
@@ -326,7 +328,7 @@ class Group:
         )
 
     def _acknowledges(self, broker_id: int) -> bool:
-        """Whether this member does. A slave without heartbeats does if the master has a link to it and it answers.
+        """Whether this member can acknowledge. A slave without heartbeats does if the master has a link to it and it answers.
 
         A master without heartbeats does if it answers as master: it may not know this plane yet.
         """

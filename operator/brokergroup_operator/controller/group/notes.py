@@ -110,7 +110,8 @@ class MemberNotes:
     """What is noted of each member's heartbeats, registrations and pod."""
 
     def __init__(self, *, regular_heartbeat_seconds: float) -> None:
-        # Where each member's own pod says it is, how often the record said otherwise, and when that is worth a word (AdoptionDesk).
+        # For `AdoptionDesk`: where each member's own pod says it is, how many heartbeats in a row differed from the record, and
+        # when the member may be proposed again.
         self.whereabouts: dict[int, str] = {}
         self.moved_beats: dict[int, int] = {}
         self.not_proposed_until_seconds: dict[int, float] = {}
@@ -140,7 +141,7 @@ class MemberNotes:
         self.reported_dead.discard(broker_id)
 
     def new_process(self, broker_id: int) -> None:
-        """It registered: what was noted of its former process does not count any more."""
+        """Forget what was noted of a member's former process: another one has registered."""
         self.came_back(broker_id)
         self._last_beat_seconds.pop(broker_id, None)
         self._regular.discard(broker_id)
@@ -227,7 +228,7 @@ class AddressNotes:
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """How often one replica was lost as a master, and the last time."""
+    """How often one replica was lost as a master, and when and under which epoch the last time."""
 
     count: int
     last_seconds: float

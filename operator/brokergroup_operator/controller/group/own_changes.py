@@ -32,7 +32,7 @@ _NO_CHANGE: ChangeKey = (0, "")
 
 
 class OwnChanges:
-    """Of one group. Times are those of the event loop."""
+    """This plane's part in the changes of one group. Times are those of the event loop."""
 
     def __init__(self, settings: PlaneSettings, *, look_soon: Callable[[], None], changed: Callable[[], None]) -> None:
         self._settings, self._look_soon, self._changed = settings, look_soon, changed
@@ -112,6 +112,7 @@ class OwnChanges:
         return pause_seconds
 
     def accepted(self) -> None:
+        """The store took a change: the next refusal's pause is short again."""
         self._refusals.reset()
 
     async def wait_for_end(self, timeout_seconds: float) -> None:
@@ -129,6 +130,7 @@ class OwnChanges:
     # ---- which members were told
 
     def has_answered(self, broker_id: int, epoch: int) -> None:
+        """Note that this member has answered 1008 under this epoch."""
         self._told[broker_id] = epoch
 
     def new_process(self, broker_id: int) -> None:
@@ -146,6 +148,7 @@ class OwnChanges:
     # ---- the change in the record
 
     def wrote(self, change: Change) -> None:
+        """Note that a commit of this process brought this change, or its election, into the record."""
         self._written_here = change.key
 
     def wrote_it(self, change: Change) -> bool:
@@ -164,6 +167,7 @@ class OwnChanges:
         self.over = key
 
     def saw(self, change: Change | None) -> None:
+        """Note the change that the record has now; `unmoved_seconds` counts from the last difference."""
         if change != self._seen[0]:
             self._seen = (change, self._now)
 

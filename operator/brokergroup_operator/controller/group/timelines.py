@@ -103,6 +103,7 @@ def _trigger(change: Change) -> Trigger:
 
 
 def note_election(group: Group, timeline: FailoverTimeline, decision: Decision) -> None:
+    """Note the master that a durable decision has elected, and notify observers."""
     assert decision.record is not None
     timeline.to_broker_id = decision.record.master_broker_id
     timeline.epoch_after = decision.record.master_epoch

@@ -56,7 +56,7 @@ class BackgroundTasks:
         return task
 
     def keep(self, task: asyncio.Task[Result]) -> asyncio.Task[Result]:
-        """The same with a task that runs already."""
+        """Keep a task that runs already."""
         self.running.add(task)
         task.add_done_callback(self._ended)
         return task
@@ -85,6 +85,8 @@ def doubled(first_seconds: float, times: int, longest_seconds: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
+    """What a plane has one of, for all its parts."""
+
     settings: PlaneSettings
     observer: Observer
     calls: BrokerCalls
@@ -163,6 +165,8 @@ class Planes:
 
 
 def rank_of(own_address: str, addresses: tuple[str, ...], group: str) -> int:
+    """Return the place of this address among all for one group; 0 if it is not among them."""
+
     def weight(address: str) -> bytes:
         return hashlib.blake2b(f"{address}|{group}".encode(), digest_size=8).digest()
 

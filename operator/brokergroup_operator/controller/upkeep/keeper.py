@@ -52,6 +52,8 @@ class _Care:
 
 
 class Keeper(Part):
+    """Looks after the settled state of all groups; woken by the plane's tick."""
+
     def __init__(self, services: Services, *, executor: Executor, links: Links) -> None:
         super().__init__(services)
         self._executor, self._links = executor, links
@@ -145,7 +147,7 @@ class Keeper(Part):
     async def _check_configuration(
         self, group: Group, record: BrokerGroupRecord, members: list[int], care: _Care
     ) -> None:
-        """26 to each that is due; a leftover is repaired when it is older than any switchover."""
+        """Ask each member that is due for its configuration (26), and repair a `minInSyncReplicas` that was left at 99."""
         for broker_id in members:
             address = record.address_of(broker_id)
             if broker_id in group.configuration.checked or address is None:
@@ -186,7 +188,7 @@ class Keeper(Part):
         return True
 
     def _is_leftover(self, broker_id: int, care: _Care) -> bool:
-        """Another plane may be in the middle of a switchover: only what stays is a leftover."""
+        """Whether this broker has been quiet for longer than any switchover: another plane may be in the middle of one."""
         now_seconds = asyncio.get_running_loop().time()
         since_seconds = care.leftover_since_seconds.setdefault(broker_id, now_seconds)
         return now_seconds - since_seconds >= self._settings.leftover_fence_seconds

@@ -113,7 +113,7 @@ class DeniedMasters(Part):
 
 @dataclass(slots=True)
 class _Doubt:
-    """What is held against a slave's link until one has stood for a while: links that end at once, and new epochs, end nothing."""
+    """What is counted against a slave until a link of it has stood for a while. New epochs, and links that end at once, keep it."""
 
     looked_seconds: float
     missing_seconds: float = 0.0
@@ -151,6 +151,8 @@ class _Care:
 
 
 class Links(Part):
+    """Watches and repairs the links of all groups."""
+
     def __init__(self, services: Services, *, executor: Executor, denied_masters: DeniedMasters) -> None:
         super().__init__(services)
         self._executor, self._denied_masters = executor, denied_masters
@@ -186,7 +188,7 @@ class Links(Part):
     async def _look(self, group: Group, record: BrokerGroupRecord, care: _Care) -> bool:
         """Note which slaves have no link now; return False if the master did not answer."""
         if care.epoch != record.master_epoch:
-            # Not of what was so when we started: all groups at once would be a lot.
+            # The frequent looks are for epochs that this process saw begin: after a start they would be for all groups at once.
             care.since_seconds = asyncio.get_running_loop().time() if group.saw_master_begin else -math.inf
             care.epoch, care.missing = record.master_epoch, {}
         settings, master_address = self._settings, record.address_of(record.master_broker_id)
@@ -286,7 +288,7 @@ class Links(Part):
     # ---- the cure
 
     def _needs_cure(self, group: Group, state: _Missing, now_seconds: float) -> bool:
-        """Whether nothing else is left. The planes go one after the other: each sees the next epoch and counts anew."""
+        """Whether only a cure is left. Planes of worse rank wait longer: they see the cure's epochs, and count anew."""
         patience_seconds = self._settings.cure_after_seconds * (1 + self._planes.rank(group.key))
         return (
             state.told >= TOLD_BEFORE_CURE
@@ -296,7 +298,7 @@ class Links(Part):
         )
 
     async def _cure(self, group: Group, record: BrokerGroupRecord, broker_id: int, doubt: _Doubt) -> None:
-        """Two epochs for one slave in one commit. The record has it, so it can be cut off anywhere."""
+        """Raise the epoch twice in one commit, and tell the brokers. The plan is in the record, so any plane can go on with it."""
         pause_seconds = doubled(self._settings.cure_pause_seconds, doubt.cures, math.inf)
         doubt.next_cure_seconds = asyncio.get_running_loop().time() + pause_seconds
         doubt.cures += 1

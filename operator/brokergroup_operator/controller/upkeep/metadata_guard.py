@@ -87,6 +87,8 @@ class _Care:
 
 
 class MetadataGuard(Part):
+    """Compares the members of all groups; woken by the plane's tick, and before switchovers."""
+
     def __init__(self, services: Services) -> None:
         super().__init__(services)
         self._turns = asyncio.Semaphore(AT_ONE_TIME)

@@ -63,6 +63,7 @@ class RecoveryWatch(Part):
         self._watched: set[int] = set()
 
     def look_at(self, group: Group) -> None:
+        """Begin to watch the group's open incident, once its new master has confirmed its role."""
         recovering = group.incidents.recovering
         if recovering is None or id(recovering[0]) in self._watched:
             return

@@ -50,6 +50,8 @@ class _GroupCare:
 
 
 class SilentMembers(Part):
+    """Looks after the silent members of all groups; woken by the plane's tick, and by polls (1004)."""
+
     def look_at(self, group: Group) -> None:
         """Note which members are silent now, and begin to ask about them if it is time. Cheap: called at every tick."""
         record = group.record

@@ -30,10 +30,12 @@ _MAX_NAMES_PER_CONNECTION = 100
 
 
 class Heartbeats(Part):
+    """Of all groups."""
+
     def __init__(self, services: Services, *, holdings: HoldingsWatch, adoption: AdoptionDesk) -> None:
         super().__init__(services)
         self._holdings, self._adoption = holdings, adoption
-        # Weakly: a connection may speak for any number of names, and what gave way is not kept for its sake.
+        # By connection. Weakly, because a connection may speak for any number of names: a group that was dropped is not kept.
         self._carried: defaultdict[int, WeakSet[Group]] = defaultdict(WeakSet)
 
     def take(
@@ -83,7 +85,7 @@ class Heartbeats(Part):
         self._holdings.heard(group, broker_id)
 
     def registered(self, group: Group, broker_id: int, address: str, connection: RemotingConnection) -> None:
-        """A new process of a replica registered (1003): reports of the process before it do not count any more."""
+        """Note that a new process of a replica registered (1003): reports of the process before it do not count any more."""
         now_seconds = asyncio.get_running_loop().time()
         table = self.table_for(group, connection)
         table.registered(now_seconds, broker_id, connection.id, address=address)
@@ -91,7 +93,7 @@ class Heartbeats(Part):
         group.new_process(broker_id)
 
     def sign_of_life(self, group: Group, broker_id: int, connection: RemotingConnection) -> None:
-        """A member's own ElectMaster proves that it lives, and may have overtaken its heartbeat."""
+        """Note that a member has sent an ElectMaster: it lives, and the request may have overtaken its heartbeat."""
         table = self.table_for(group, connection)
         table.sign_of_life(asyncio.get_running_loop().time(), broker_id, connection.id)
 
@@ -101,7 +103,7 @@ class Heartbeats(Part):
         return group.table
 
     def connection_closed(self, connection: RemotingConnection) -> Iterable[Group]:
-        """The groups whose members this connection carried."""
+        """Return the groups whose members this connection carried."""
         return self._carried.pop(connection.id, ())
 
 

@@ -190,7 +190,7 @@ class RequestHandler(Part):
     def _check_heartbeat(
         self, request: RemotingCommand, connection: RemotingConnection, peer: Peer | None, group: Group, broker_id: int
     ) -> None:
-        """Raise as `_check`; without a signature the verdict stands while all is the same by which the last one was judged."""
+        """Raise as `_check` does. An unsigned heartbeat is checked only if anything that the last check went by has changed."""
         ext_fields = request.ext_fields or {}
         judged_by = (broker_id, peer, group.binding, group.record)
         if ACCESS_KEY in ext_fields or SIGNATURE in ext_fields:
@@ -219,7 +219,7 @@ class RequestHandler(Part):
         return request.answer(ResponseCode.SUCCESS, ext_fields=header.encode())
 
     async def _alter_sync_state_set(self, request: RemotingCommand, connection: RemotingConnection) -> Decision:
-        """1001. Fenced by its epochs: the copy is enough to accept it, and a refusal asks the store anyway."""
+        """1001. Its epochs fence it, so the copy of the record is enough to accept it; before a refusal the store is read."""
         wanted = codec.decode_alter_sync_state_set(request)
         group, _ = await self._admit(request, connection, broker_id=wanted.master_broker_id)
         if group is None:
@@ -255,14 +255,14 @@ class RequestHandler(Part):
     async def _register(self, request: RemotingCommand, connection: RemotingConnection) -> Decision:
         """1003: a new process of a replica. Reports of an earlier one do not count any more."""
         wanted = codec.decode_register_broker(request)
-        runs = self._polls.registers_because_of_one(connection.id, wanted.broker_name)
+        follows_a_poll = self._polls.registers_because_of_one(connection.id, wanted.broker_name)
         group, caller = await self._admit(request, connection, broker_id=wanted.broker_id)
         if group is None:
             return _of_unknown_group(wanted)
         access.refuse_elsewhere(caller, group, wanted)
         record = await group.load()
-        if runs and record is not None and record.granted_master_id == wanted.broker_id:
-            # The group became known between the poll and this request. The next poll is answered as every master's.
+        if follows_a_poll and record is not None and record.granted_master_id == wanted.broker_id:
+            # The master's process runs on: the group became known between its poll and this request. Its next poll is answered.
             return _of_unknown_group(wanted)
         known = record is not None and record.claimed_replica(wanted.broker_id) is not None
         with group.registering_member(wanted.broker_id or 0):
@@ -277,6 +277,7 @@ class RequestHandler(Part):
         return decision
 
     def _new_process(self, group: Group, wanted: requests.RegisterBroker, connection: RemotingConnection) -> None:
+        """Note the new process, unless its connection has closed meanwhile."""
         if wanted.broker_id and wanted.broker_address and connection.is_open:
             self.heartbeats.registered(group, wanted.broker_id, wanted.broker_address, connection)
 
@@ -292,14 +293,14 @@ class RequestHandler(Part):
             self.heartbeats.sign_of_life(group, by, connection)
         decision = await self._elect_safely(group, wanted)
         if decision.code in _HAVE_A_MASTER and by is not None:
-            # It takes its role from this answer: give it the time before it is told again.
+            # The caller takes its role from this answer: leave it the time before it is told by 1008.
             group.changes.leave_alone(self._settings.link_missing_seconds)
         return decision
 
     async def _elect_safely(self, group: Group, wanted: requests.ElectMaster) -> Decision:
-        """Decide.
+        """Decide an ElectMaster.
 
-        A master is replaced only after a failover (fence) or a switchover (drain) has begun with it
+        The record's master is replaced only through a failover, which fences it, or a switchover, which quiets it first
         (`tests/controller/test_change_of_master.py`).
         """
         record = group.record
