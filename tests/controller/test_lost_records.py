@@ -360,3 +360,14 @@ async def test_a_master_that_is_told_an_epoch_beyond_reach_is_replaced(group: Wo
         assert record_of(plane).granted_master_id != 1
     assert group.master().broker_id == record_of(plane).granted_master_id
     assert group.master().epoch == record_of(plane).master_epoch
+
+
+async def test_the_epochs_of_a_master_that_denies_for_ever_are_not_used_up(group: World) -> None:
+    """Each jump is 10,000 of 2^31 epochs and a write: one a second used them up within three days."""
+    plane = await group.plane(settings=LOOSE, link_check_seconds=0.05)
+    only = await group.broker()
+    await eventually(lambda: snapshot_of(plane).writable, what="a group that serves")
+    await be_told_by_a_stranger(only, master=9, address="127.0.0.1:1", above=2**31 - 10)
+    await asyncio.sleep(40.0)  # of virtual time
+    jumps = record_of(plane).master_epoch // LOOSE.max_epoch_jump
+    assert 2 <= jumps <= 6, "after 1, 2, 4, 8 and 16 s"

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 # A slave that was told this often, answered, and is not linked, is not told once more: its link is at the wrong place.
 TOLD_BEFORE_CURE = 3
+# Between two jumps of the epoch for one master that goes on denying its role.
+LONGEST_DENIAL_SECONDS = 600.0
 
 log = structlog.get_logger(__name__)
 
@@ -54,8 +56,9 @@ class _Denial:
 
     epoch: int = 0
     since_seconds: float = 0.0
-    # The master for which the epoch was raised, until it says that it is master.
+    # The master for which the epoch was raised, and how often, until it says that it is master.
     raised_for: int | None = None
+    raises: int = 0
 
 
 class DeniedMasters(Part):
@@ -64,7 +67,8 @@ class DeniedMasters(Part):
 
     A Java broker ignores every epoch that is not above its own, and answers 0 all the same; its heartbeats do not show it.
     After `denied_master_seconds` its epoch is raised as far as one may jump (safety rule 3). If it denies its role under that
-    epoch too, another member is elected (`Failover.replace_deaf`); if no other can lead, the next jump follows.
+    epoch too, another member is elected (`Failover.replace_deaf`); if no other can lead, the next jump follows after twice the
+    time.
     """
 
     def __init__(self, services: Services, failover: Failover) -> None:
@@ -84,12 +88,14 @@ class DeniedMasters(Part):
         if denial.epoch != epoch:
             denial.epoch, denial.since_seconds = epoch, now_seconds
             return
-        patience_seconds = self._settings.denied_master_seconds * (1 + self._planes.rank(group.key))
+        raises = denial.raises if denial.raised_for == master else 0
+        first_seconds = self._settings.denied_master_seconds * (1 + self._planes.rank(group.key))
+        patience_seconds = doubled(first_seconds, raises, LONGEST_DENIAL_SECONDS)
         if now_seconds - denial.since_seconds < patience_seconds or group.master_change is not None:
             return
         if denial.raised_for == master and self._failover.replace_deaf(group, record, master):
             return
-        denial.raised_for = master
+        denial.raised_for, denial.raises = master, raises + 1
         await self._raise(group, record, master)
 
     async def _raise(self, group: Group, record: BrokerGroupRecord, master: int) -> None:
