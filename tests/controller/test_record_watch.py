@@ -102,6 +102,21 @@ async def test_a_member_that_became_known_meanwhile_is_not_moved_by_one_heartbea
     assert stored.record == after
 
 
+async def test_the_granted_master_is_not_registered_by_a_heartbeat_also_if_the_record_has_lost_its_id() -> None:
+    """Its registration would mean that the process with the epoch is gone, and the next election would not wait for it."""
+    store = Store()
+    plane, before = await known_group(store)
+    group, desk = group_of(plane), plane.handler.heartbeats._adoption
+    promised = {**RECORD.replicas, 2: Replica(2, reserved_for="bn-2")}
+    after = replace(RECORD, next_broker_id=3, replicas=promised, master_broker_id=2, sync_state_set=frozenset({1, 2}))
+    await store.commit(KEY, after, before)
+    desk.heard(group, 2, "127.0.0.1:2", "bn-2")
+    await asyncio.gather(*desk._tasks.running)
+    stored = await store.read(KEY)
+    assert stored is not None
+    assert stored.record == after
+
+
 # ---- A Java master that keeps proposing from another set than the record's gets the record's set as its answer.
 
 

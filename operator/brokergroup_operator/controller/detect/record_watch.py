@@ -210,8 +210,9 @@ class AdoptionDesk(Part):
         def premise(now: BrokerGroupRecord | None) -> bool:
             if now is None:
                 return True
-            # An id that became known meanwhile is moved by two heartbeats, like any other.
-            return now.granted_master_id != broker_id if is_known else now.claimed_replica(broker_id) is None
+            # An id that became known meanwhile is moved by two heartbeats, like any other. The granted master's registration would
+            # mean a new process, also where the record has lost its id.
+            return now.granted_master_id != broker_id and (is_known or now.claimed_replica(broker_id) is None)
 
         try:
             decision = await group.decide(request, premise=premise)
