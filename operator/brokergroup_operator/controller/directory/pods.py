@@ -144,7 +144,7 @@ def _broker_status(pod: JsonObject) -> dict[str, Any]:
 class _Gone(Generic[Value]):
     """What is known of pods that went, by group and name: each until a pod has one of its tokens (addresses, say).
 
-    Of each name the last one: a token may never be a pod's again.
+    Of each name the last one, since no pod may ever have its tokens again.
     """
 
     def __init__(self) -> None:
