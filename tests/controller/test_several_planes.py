@@ -334,3 +334,25 @@ async def test_a_plane_that_is_behind_grants_no_role(group: World) -> None:
     assert not broker.is_master
     shared.holds = False
     await eventually(lambda: broker.is_master and broker.epoch == 2, what="the new process to be elected")
+
+
+async def test_a_plane_that_is_behind_repeats_no_role_of_its_own_change(group: World) -> None:
+    """It committed the election, but its first 1008 failed, and the next one may reach another process."""
+    shared = ElectsNobody()
+    behind, plane = await group.plane(Store(shared), settings=LOOSE), await group.plane(shared, settings=LOOSE)
+    group.planes = [behind.address]
+    deaf = FakeBroker(group)
+    deaf.refuses = lambda command: "busy" if command.code == RequestCode.NOTIFY_BROKER_ROLE_CHANGED else ""
+    await deaf.start()
+    await eventually(lambda: deaf.asked.count(RequestCode.NOTIFY_BROKER_ROLE_CHANGED) > 1, what="1008 to be repeated")
+    await look_up(plane)
+    shared.holds = True
+    deaf.epoch, deaf.master_id, deaf.is_master = 0, 0, False
+    group.planes = [plane.address, behind.address]
+    assert (await deaf.ask_to_register()).code == 0
+    assert record_of(behind).granted_master_id == deaf.broker_id
+    deaf.refuses = lambda _: ""
+    await eventually(
+        lambda: deaf.is_master or record_of(behind).granted_master_id is None, what="the first plane to tell it again"
+    )
+    assert not deaf.is_master
