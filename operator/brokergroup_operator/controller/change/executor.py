@@ -102,7 +102,7 @@ class Executor(Part):
             phase=Phase.TELLING,
             carried_out_by=self._planes.own_address,
             cause=cause,
-            started_at=started_at or utc_now(),
+            started_at=started_at or _utc_now(),
         )
 
     def course_of(self, group: Group, change: Change, **more: Any) -> Course:
@@ -448,7 +448,7 @@ class Executor(Part):
         return True
 
 
-def utc_now() -> str:
+def _utc_now() -> str:
     """Return the time as the record and the log show it."""
     return dt.datetime.fromtimestamp(time.time(), dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 

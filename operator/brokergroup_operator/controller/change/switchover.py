@@ -190,7 +190,37 @@ class Switchover(Part):
         planned: bool,
         cause: Cause = Cause.PLANNED_SWITCHOVER,
     ) -> _Run:
-        """Check what a switchover needs, and start its task; raise `SwitchoverRefusedError` with the reason."""
+        """Start the task of a switchover that may begin; raise `SwitchoverRefusedError` with the reason if it may not."""
+        address = self._address_to_leave(
+            group, record, from_broker_id, election, drain_seconds=drain_seconds, planned=planned
+        )
+        timeline = new_timeline(group, record, from_broker_id, Trigger.REQUESTED)
+        timeline.kind, timeline.planned_cause, timeline.last_sign_of_life_seconds = Kind.SWITCHOVER, cause, None
+        run = _Run(
+            group=group,
+            record=record,
+            old=from_broker_id,
+            address=address,
+            election=election,
+            drain_seconds=min(drain_seconds, self._settings.drain_deadline_seconds),
+            planned=planned,
+            timeline=timeline,
+            decided=asyncio.get_running_loop().create_future(),
+        )
+        group.changes.run(self._run(run), f"rmq:switchover {group.key}", decided=run.decided)
+        return run
+
+    @staticmethod
+    def _address_to_leave(
+        group: Group,
+        record: BrokerGroupRecord,
+        from_broker_id: int,
+        election: ElectMaster,
+        *,
+        drain_seconds: float,
+        planned: bool,
+    ) -> str:
+        """Return the old master's address; raise `SwitchoverRefusedError` if a switchover may not begin now."""
         # Only a change that restores a minimum may still be under way, or an election that a person's supersedes.
         change = record.change if group.is_changing else None
         is_waited_for = change is not None and change.phase is not Phase.RESTORING
@@ -211,21 +241,7 @@ class Switchover(Part):
             refusal = f"the address of broker {from_broker_id} is not known"
         if refusal is not None or address is None:
             raise SwitchoverRefusedError(f"group {group.key}: {refusal}")
-        timeline = new_timeline(group, record, from_broker_id, Trigger.REQUESTED)
-        timeline.kind, timeline.planned_cause, timeline.last_sign_of_life_seconds = Kind.SWITCHOVER, cause, None
-        run = _Run(
-            group=group,
-            record=record,
-            old=from_broker_id,
-            address=address,
-            election=election,
-            drain_seconds=min(drain_seconds, self._settings.drain_deadline_seconds),
-            planned=planned,
-            timeline=timeline,
-            decided=asyncio.get_running_loop().create_future(),
-        )
-        group.changes.run(self._run(run), f"rmq:switchover {group.key}", decided=run.decided)
-        return run
+        return address
 
     async def _run(self, run: _Run) -> None:
         group, timeline = run.group, run.timeline

@@ -78,7 +78,7 @@ class Heartbeats(Part):
         )
         known = group.table.entry(broker_id)
         is_carried = known is not None and known.connection_id == connection.id
-        table = group.table if is_carried else self.table_for(group, connection)
+        table = group.table if is_carried else self._table_for(group, connection)
         came_back = table.heartbeat(now_seconds, told, connection.id, timeout_seconds=wished_seconds)
         group.addresses.heard_from(broker_id, connection.peer_host)
         group.heard(broker_id, header.epoch, came_back=came_back)
@@ -87,17 +87,17 @@ class Heartbeats(Part):
     def registered(self, group: Group, broker_id: int, address: str, connection: RemotingConnection) -> None:
         """Note that a new process of a replica registered (1003): reports of the process before it do not count any more."""
         now_seconds = asyncio.get_running_loop().time()
-        table = self.table_for(group, connection)
+        table = self._table_for(group, connection)
         table.registered(now_seconds, broker_id, connection.id, address=address)
         group.addresses.heard_from(broker_id, connection.peer_host)
         group.new_process(broker_id)
 
     def sign_of_life(self, group: Group, broker_id: int, connection: RemotingConnection) -> None:
         """Note that a member has sent an ElectMaster: it lives, and the request may have overtaken its heartbeat."""
-        table = self.table_for(group, connection)
+        table = self._table_for(group, connection)
         table.sign_of_life(asyncio.get_running_loop().time(), broker_id, connection.id)
 
-    def table_for(self, group: Group, connection: RemotingConnection) -> HeartbeatTable:
+    def _table_for(self, group: Group, connection: RemotingConnection) -> HeartbeatTable:
         """Return the group's heartbeat table for an entry of this connection, whose end then reaches this group too."""
         self._carried[connection.id].add(group)
         return group.table
