@@ -41,7 +41,8 @@ class Pod:
         self.name, self.uid, self.host = name, uid, host
         self.process = ""
         self.broker: Broker | None = None
-        self.leaves = False
+        # Being deleted; and its last process has ended.
+        self.leaves = self.is_over = False
         self.restarts = 0
 
 
@@ -183,6 +184,9 @@ class Kubelet:
             await self._finished(pod)
 
     async def _finished(self, pod: Pod) -> None:
+        if pod.is_over:
+            return
+        pod.is_over = True
         self._world.story.tell(f"{pod.process or pod.name} ends")
         self._end_process(pod)
         await asyncio.sleep(NOTICE_SECONDS)
