@@ -11,7 +11,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from controller_core.liveness import MADE_LATER_SECONDS
 from rocketmq_remoting.address import host_of, one_spelling
 
 if TYPE_CHECKING:
@@ -120,8 +119,6 @@ class MemberNotes:
         self.reported_dead: set[int] = set()
         self._regular_heartbeat_seconds = regular_heartbeat_seconds
         self._last_beat_seconds: dict[int, float] = {}
-        # When they came again after a gap.
-        self._came_again_seconds: dict[int, float] = {}
         self._regular: set[int] = set()
 
     def beats_regularly(self, broker_id: int, now_seconds: float) -> bool:
@@ -134,19 +131,7 @@ class MemberNotes:
         self._last_beat_seconds[broker_id] = now_seconds
         if last_seconds is not None and now_seconds - last_seconds <= self._regular_heartbeat_seconds:
             self._regular.add(broker_id)
-        elif last_seconds is not None:
-            self._came_again_seconds[broker_id] = now_seconds
         return broker_id in self._regular
-
-    def may_have_waited(self, broker_id: int, now_seconds: float) -> bool:
-        """Whether a request of this member may have lain in its socket, or in its process: its regular heartbeats stopped before
-        it, or have come again just now.
-        """
-        if broker_id not in self._regular:
-            return False
-        is_silent = now_seconds - self._last_beat_seconds.get(broker_id, now_seconds) > self._regular_heartbeat_seconds
-        came_again_seconds = self._came_again_seconds.get(broker_id, -math.inf)
-        return is_silent or now_seconds - came_again_seconds < MADE_LATER_SECONDS
 
     def died(self, broker_id: int) -> None:
         """The directory reports that the member's container has ended."""
@@ -159,7 +144,6 @@ class MemberNotes:
         """Forget what was noted of a member's former process: another one has registered."""
         self.came_back(broker_id)
         self._last_beat_seconds.pop(broker_id, None)
-        self._came_again_seconds.pop(broker_id, None)
         self._regular.discard(broker_id)
         self.whereabouts.pop(broker_id, None)
         self.moved_beats.pop(broker_id, None)
