@@ -168,7 +168,7 @@ def test_a_connection_is_bound_to_an_address_of_the_family_that_it_dials() -> No
 @pytest.mark.parametrize("read", [heard_address, host_of, one_spelling, plain_host, parse_int32])
 @pytest.mark.parametrize("text", ["{}", "{}:10911", "[{}]:1"])
 def test_a_text_longer_than_any_address_or_number_is_not_kept(read: Callable[[str], object], text: str) -> None:
-    """A caller that nobody knows may send 64 KiB in one field, a pod 1 MiB, each time another: 4,096 of them were kept."""
+    """An unknown caller may send 64 KiB in one field, a pod 1 MiB, and each time another text: 4,096 of them were kept."""
     sent = text.format("7" * 65_000)
     references = sys.getrefcount(sent)
     read(sent)

@@ -130,7 +130,7 @@ def authorize(caller: Caller, code: int, subject: Subject, settings: SecuritySet
     if cleans or subject.designate:
         if not (caller.admin or settings.open_admin):
             raise NotPermittedError(f"{caller} is no administrator: an admin access key or certificate is needed")
-    elif code in _SPEAKING and subject.binding is not None:  # without a group the answer says that there is none
+    elif code in _SPEAKING and subject.binding is not None:  # of an unknown group the answer says that it is unknown
         _check_speaks_for(subject.binding, caller, subject, settings)
 
 

@@ -236,7 +236,7 @@ class Switchover(Part):
         elif trial.code != ControllerCode.SUCCESS:
             refusal = trial.why
         elif planned and is_unclean(trial):
-            refusal = f"{trial.why}: whoever is not in sync is never made master of a living group"
+            refusal = f"{trial.why}: no broker that is not in sync is made master of a living group"
         elif address is None:
             refusal = f"the address of broker {from_broker_id} is not known"
         if refusal is not None or address is None:
