@@ -7,7 +7,7 @@ bottom.
 2. `choose_master` chooses where seats say whose data counts: the living members of the SyncStateSet by epoch, offset, priority,
    and a living master stays, as in Java (`settings.py`). Unlike Java, a master whose process was lost competes like the others
    (rule 6); a replica that has not reported, or holds less than its mark, is no candidate (rule 2); nor is one without an
-   address (rule 8), nor a learner (issue 10013).
+   address (rule 8), nor a learner (issue 10013). Where the set is *in doubt*, `_most_of_all_logs` has the last word.
 3. `choose_first_master` chooses where no seat does (rule 5): no master yet, the last member cleaned, or the record went back in
    time. On empty disks the caller wins, as in Java. If there is data, or was a master, all registered replicas (and as many as
    expected) are heard first and the most data wins; Java elects the first caller, and the others truncate to it. A replica that
@@ -20,6 +20,10 @@ Java master counts members that it has only asked for (1001 under way) towards i
 only if all registered replicas outside the set are heard by reports made after the last loss (`LiveReplica.fresh`), and if it
 holds as much as each of them (`tests/core/test_no_loss.py` loses a message without either). By the same conditions it is
 preferred to a member whose mark is nothing (`traces/mark_of_nothing.txt`).
+
+*In doubt* is the set of a master that was silent before it was lost. A Java master changes its own set first, and its 1001 may
+not have arrived, or arrive when it counts on yet another one: a member may lack what a replica outside the set has. So all
+living replicas are heard by reports made after the loss, and the most data wins (`traces/set_in_doubt.txt`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,6 +34,7 @@ from controller_core.decision import ControllerCode, Decision, ElectMasterAnswer
 from controller_core.events import Event, MasterElected, MasterLost, apply_event, apply_events
 from controller_core.holdings import draw_report
 from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, draw_ids
+from controller_core.plan import Phase
 from controller_core.requests import ElectMaster
 from controller_core.settings import POLICIES, ControllerSettings, most_data
 
@@ -93,6 +98,13 @@ class Electorate:
         """Return the replica with the most data: where data is at stake no policy is asked."""
         return most_data(list(replicas.values()), self.record, self.settings) if replicas else None
 
+    @property
+    def set_in_doubt(self) -> bool:
+        """Whether the last master may have counted on another set than the record's: it was fenced, silent, or is long gone."""
+        change = self.record.change
+        is_fenced = change is not None and change.phase is Phase.FENCING
+        return is_fenced or self.record.master_broker_id is None or self.request.set_in_doubt
+
     def unheard(self, broker_ids: Iterable[int]) -> list[int]:
         """Return those that have not reported what they hold."""
         return [one for one in sorted(broker_ids) if one not in self.live or not self.live[one].has_reported]
@@ -147,6 +159,8 @@ def choose_master(electorate: Electorate) -> Choice:
     record = electorate.record
     eligible = holdings.usable_eligible(record, electorate.settings)
     clean = _choose_with_seat(electorate, eligible)
+    if electorate.set_in_doubt and clean.broker_id not in (None, record.granted_master_id):
+        clean = _most_of_all_logs(electorate, clean)
     if clean.broker_id is not None or not electorate.settings.unclean_election_allowed:
         return clean
     unclean_choice = _choose_unclean(electorate)
@@ -215,6 +229,30 @@ def _choose_eligible(electorate: Electorate, eligible: frozenset[int]) -> Choice
     }
     otherwise = f"rule 1: none of the eligible {draw_ids(eligible)} holds as much as all that were heard"
     return _designated_or(electorate.most_data(electable), electorate, electable, name="eligible", otherwise=otherwise)
+
+
+def _most_of_all_logs(electorate: Electorate, clean: Choice) -> Choice:
+    """Choose the most data of all living replicas, also against this member: it may have been dropped by the silent master.
+
+    One that is only passed over counts too, because its data would be lost.
+    """
+    record, live = electorate.record, electorate.live
+    everyone = replace(electorate, request=replace(electorate.request, passed_over=frozenset()))
+    voters = [one for one, it in record.replicas.items() if it.registered and electorate.settings.may_be_master(one)]
+    unheard = [one for one in voters if one in live and not (live[one].has_reported and live[one].fresh)]
+    if unheard:
+        return Choice(
+            why=f"rule 1: the set is in doubt, {draw_ids(unheard)} must be heard after the loss of the master"
+        )
+    rivals = everyone.electable(voters)
+    most = max((one.epoch, one.max_offset) for one in rivals.values())
+    electable = {one: it for one, it in electorate.electable(voters).items() if (it.epoch, it.max_offset) >= most}
+    if clean.broker_id in electable:
+        return clean
+    otherwise = f"rule 1: the set is in doubt, and the most data is on none of {draw_ids(electorate.electable(voters))}"
+    return _designated_or(
+        electorate.most_data(electable), electorate, electable, name="group (set in doubt)", otherwise=otherwise
+    )
 
 
 def _choose_unclean(electorate: Electorate) -> Choice:

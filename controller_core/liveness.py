@@ -72,8 +72,8 @@ class HeartbeatTable:
     _seats: tuple[int, frozenset[int]] | None = None
     # What members told while they were in the set.
     _held: dict[int, Mark] = field(default_factory=dict)
-    # Whether a loss was noted: a replica that was not heard before it is no fresher than the others.
-    _is_bereft: bool = False
+    # How many losses were noted; a replica that was not heard before one is no fresher than the others.
+    losses: int = 0
 
     def heartbeat(
         self, now_seconds: float, told: LiveReplica, connection_id: int, *, timeout_seconds: float | None = None
@@ -107,7 +107,7 @@ class HeartbeatTable:
         doubtful.
         """
         if entry is None:
-            return now_seconds if self._is_bereft else None
+            return now_seconds if self.losses else None
         if entry.replica.fresh:
             return None
         return now_seconds if entry.first_since_loss_seconds is None else entry.first_since_loss_seconds
@@ -123,6 +123,19 @@ class HeartbeatTable:
             return replica
         return entry.replica._replace(address=told.address, doubted=True)
 
+    def reported(self, broker_id: int, *, epoch: int, max_offset: int) -> None:
+        """Take what a replica answered to a question that was asked after the last loss (`losses` tells): it is fresh."""
+        entry = self._entries.get(broker_id)
+        if entry is None:
+            return
+        self._remember(entry)
+        replica = self._told(entry, entry.replica._replace(epoch=epoch, max_offset=max_offset), fresh=True)
+        self._entries[broker_id] = entry._replace(
+            replica=replica,
+            mark=told_mark(replica),
+            first_since_loss_seconds=None if replica.fresh else entry.first_since_loss_seconds,
+        )
+
     def sign_of_life(self, now_seconds: float, broker_id: int, connection_id: int, *, address: str = "") -> None:
         """Take another request of the replica itself as proof that it lives. What it told before is kept.
 
@@ -131,7 +144,7 @@ class HeartbeatTable:
         """
         entry = self._entries.get(broker_id)
         if entry is None:
-            replica = LiveReplica(broker_id=broker_id, address=address, fresh=not self._is_bereft)
+            replica = LiveReplica(broker_id=broker_id, address=address, fresh=not self.losses)
             self._entries[broker_id] = HeartbeatEntry(
                 replica=replica,
                 connection_id=connection_id,
@@ -201,7 +214,7 @@ class HeartbeatTable:
 
     def ask_anew(self) -> None:
         """Note that a replica of the group was just lost or fenced: what the others told before is not fresh any more."""
-        self._is_bereft = True
+        self.losses += 1
         for broker_id, entry in self._entries.items():
             self._entries[broker_id] = entry._replace(
                 replica=entry.replica._replace(fresh=False), first_since_loss_seconds=None

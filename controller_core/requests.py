@@ -52,8 +52,8 @@ class ElectMaster:
 
     The other fields are the controller's own: `passed_over` must not win now (the present master among them: a switchover);
     `incumbent` acts as master by its 907 where the record has none (safety rule 3); `unclean`: a person accepts lost messages,
-    for this election; `unfenced`: the present master is silent and its death not confirmed (rule 7); `plan` becomes durable
-    with the election (`plan.py`).
+    for this election; `unfenced`: the present master is silent and its death not confirmed (rule 7); `set_in_doubt`: it was
+    silent before it was lost (rule 1); `plan` becomes durable with the election (`plan.py`).
     """
 
     broker_id: int | None = None
@@ -62,6 +62,7 @@ class ElectMaster:
     incumbent: int | None = None
     unclean: bool = False
     unfenced: bool = False
+    set_in_doubt: bool = False
     plan: Change | None = None
 
     @property

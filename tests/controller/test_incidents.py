@@ -17,7 +17,7 @@ from brokergroup_operator.observe.observer import ObserverGroup
 from brokergroup_operator.observe.timeline import Outcome
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import DEFAULT_DEADLINE_SECONDS, GroupKey, RecordUnavailableError, StoredRecord
-from controller_core.plan import Phase
+from controller_core.plan import Change, ChangeKind, Phase
 from controller_core.requests import RegisterBroker
 from controller_core.step import step
 from rocketmq_remoting.codes import RequestCode
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.directory.group_directory import GroupBinding
     from controller_core.model import BrokerGroupRecord
 
-# If one of three is lost, the group acknowledges nothing: its incident stays open.
 FAILOVER_REASONS = ("MasterLost", "FailoverStarted", "FailoverCompleted", "FailoverCancelled")
 
 
@@ -238,6 +237,46 @@ async def test_a_change_that_a_plane_supersedes_which_dies_before_it_tells_is_st
     await store.commit(KEY, elected, before)
     await eventually(lambda: told.closed or told.withdrawn, what="the change to end")
     assert [(one.from_broker_id, one.epoch_after, one.outcome) for one in told.closed] == [(1, 2, Outcome.COMPLETED)]
+
+
+async def test_a_dead_planes_change_that_this_plane_supersedes_is_an_incident_at_once(group: World) -> None:
+    """Simulation, seed 1434: the plane died 45 ms after its election, before its next look."""
+    store, told = MemoryRecordStore(), Told()
+    _plane, (first, second, _) = await group.serving(store, observer=told)
+    before = await store.read(KEY)
+    assert before is not None
+    change = Change(
+        id=before.record.change_id + 1,
+        kind=ChangeKind.FAILOVER,
+        phase=Phase.TELLING,
+        carried_out_by="127.0.0.1:1",
+        from_broker_id=1,
+        to_broker_id=2,
+        epoch=2,
+        before=before.record.as_before,
+    )
+    elected = replace(before.record, master_broker_id=2, master_epoch=2, change=change, change_id=change.id)
+    await store.commit(KEY, elected, before)
+    await first.kill()
+    await second.kill()
+    await eventually(lambda: ("master_committed", 3) in told.order, what="the next election")
+    assert told.order.index(("incident_closed", 2)) < told.order.index(("master_committed", 3))
+
+
+async def test_a_change_that_its_own_plane_supersedes_is_an_incident_at_once(group: World) -> None:
+    """This one too may die before it has told the brokers of the next master."""
+    told = Told()
+    plane, (first, *_) = await group.serving(
+        settings=ALL_THREE, observer=told, end_of_change_seconds=600.0, incident_deadline_seconds=600.0
+    )
+    await first.kill()
+    await eventually(lambda: record_of(plane).sync_state_set == {2, 3} and told.changed, what="the failover")
+    next_master = group.brokers[5 - group.master().broker_id]
+    next_master.role_change_waits = asyncio.Event()
+    await group.master().kill()
+    await eventually(lambda: record_of(plane).master_epoch == 3, what="the next election")
+    assert [(one.from_broker_id, one.epoch_after, one.outcome) for one in told.closed] == [(1, 2, Outcome.COMPLETED)]
+    next_master.role_change_waits.set()
 
 
 # ---- The incident log: one line when a change of master begins, one when it is durable, one when it ends.

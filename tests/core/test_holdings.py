@@ -309,6 +309,36 @@ def test_a_first_heartbeat_after_a_loss_is_no_newer_than_the_loss_either() -> No
     assert table.live(3.0)[2].fresh
 
 
+def test_an_answer_to_a_question_asked_after_the_loss_is_fresh() -> None:
+    table = _table(_record())
+    _beat(table, 5, 900)
+    table.ask_anew()
+    losses = table.losses
+    table.reported(TWO, epoch=5, max_offset=950)
+    assert (table.live(1.1)[2].max_offset, table.live(1.1)[2].fresh) == (950, True)
+    table.ask_anew()
+    assert table.losses > losses, "what was asked before this loss says nothing of it"
+    assert not table.live(1.1)[2].fresh
+
+
+def test_an_answer_with_less_than_was_told_is_doubted_like_a_heartbeat() -> None:
+    table = _table(_record())
+    _beat(table, 5, 900)
+    _beat(table, 5, 900, now_seconds=1.5)
+    table.ask_anew()
+    table.reported(TWO, epoch=5, max_offset=10)
+    assert not table.live(1.6)[2].has_reported
+    assert not table.live(1.6)[2].fresh
+    _beat(table, 5, 10, now_seconds=2.0)
+    assert table.live(2.1)[2].max_offset == 10
+
+
+def test_an_answer_of_a_replica_that_was_never_heard_is_dropped() -> None:
+    table = _table(_record())
+    table.reported(TWO, epoch=5, max_offset=950)
+    assert table.entry(TWO) is None
+
+
 def test_a_new_process_is_as_fresh_as_its_registration() -> None:
     """The registration may have waited in the socket since before the loss; a heartbeat one interval later has not."""
     table = _table(_record())

@@ -227,6 +227,7 @@ def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR
                 incumbent=_read_int(given("incumbent")),
                 unclean=given("unclean") == "true",
                 unfenced=given("unfenced") == "true",
+                set_in_doubt=given("inDoubt") == "true",
             )
         case "1001":
             return AlterSyncStateSet(

@@ -13,7 +13,13 @@ import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from rocketmq_remoting.broker_protocol import ExchangeHAInfoRequestHeader, HAConnectionRuntimeInfo, HARuntimeInfoBody
+from rocketmq_remoting.broker_protocol import (
+    EpochCacheBody,
+    EpochEntry,
+    ExchangeHAInfoRequestHeader,
+    HAConnectionRuntimeInfo,
+    HARuntimeInfoBody,
+)
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import RemotingCommand, request
@@ -377,6 +383,12 @@ class Broker(QuietHandler):
         match command.code:
             case RequestCode.GET_BROKER_HA_STATUS if self.is_master or self.follower.runs:
                 return command.answer(0, body=self._ha_status().encode())
+            case RequestCode.GET_BROKER_EPOCH_CACHE:
+                own_id = 0 if self.is_master else self.broker_id
+                epochs = tuple(EpochEntry(epoch=epoch, start_offset=start) for epoch, start in self.disk.epochs)
+                end = self.disk.end * MESSAGE_BYTES
+                body = EpochCacheBody(broker_name=NAME, broker_id=own_id, epoch_list=epochs, max_offset=end)
+                return command.answer(0, body=body.encode())
             case RequestCode.GET_BROKER_CONFIG:
                 role = "SYNC_MASTER" if self.is_master else "SLAVE"
                 known = {"brokerName": NAME, "minInSyncReplicas": str(self.disk.minimum), "brokerRole": role}

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from rocketmq_remoting.broker_protocol import (
     BrokerRuntimeInfoBody,
+    EpochCacheBody,
+    EpochEntry,
     ExchangeHAInfoRequestHeader,
     HAConnectionRuntimeInfo,
     HARuntimeInfoBody,
@@ -109,6 +111,8 @@ class FakeBroker(QuietHandler):
 
     # As a Java slave that has copied no data under its new epoch yet.
     keeps_epoch_file = False
+    # 1007. Without it, its heartbeats alone say what it holds.
+    answers_end_of_log = True
     # Its links' speeds in 907, by broker id.
     link_speeds: Mapping[int, int] = MappingProxyType({})
 
@@ -371,7 +375,12 @@ class FakeBroker(QuietHandler):
             ) if self.takes_new_names:
                 self._take_name(command)
                 return command.answer(0)
-            case RequestCode.SEND_MESSAGE_V2 | RequestCode.GET_BROKER_RUNTIME_INFO | RequestCode.GET_TOPIC_CONFIG:
+            case (
+                RequestCode.SEND_MESSAGE_V2
+                | RequestCode.GET_BROKER_RUNTIME_INFO
+                | RequestCode.GET_TOPIC_CONFIG
+                | RequestCode.GET_BROKER_EPOCH_CACHE
+            ):
                 return self._serve(command)
             case RequestCode.GET_BROKER_CONFIG:
                 known = {"brokerName": self.group.name, "minInSyncReplicas": str(self.minimum), **self.config}
@@ -403,7 +412,9 @@ class FakeBroker(QuietHandler):
         return command.answer(0, body=json.dumps(found).encode())
 
     def _serve(self, command: RemotingCommand) -> RemotingCommand:
-        """Answer requests of clients, dashboards and Proxies."""
+        """Answer requests of clients, dashboards and Proxies, and the question for the end of its log."""
+        if command.code == RequestCode.GET_BROKER_EPOCH_CACHE and self.answers_end_of_log:
+            return command.answer(0, body=self._end_of_log().encode())
         if command.code == RequestCode.GET_TOPIC_CONFIG and self.takes_new_names:
             return self._topic(command)
         if command.code == RequestCode.SEND_MESSAGE_V2 and self.takes_messages:
@@ -467,6 +478,13 @@ class FakeBroker(QuietHandler):
             for name, retries in self.groups.items()
         }
         return {"subscriptionGroupTable": groups, "dataVersion": version}
+
+    def _end_of_log(self) -> EpochCacheBody:
+        epochs = (EpochEntry(epoch=self.epoch_file),) if self.epoch_file >= 0 else ()
+        shown_id = 0 if self.is_master else self.broker_id or -1
+        return EpochCacheBody(
+            broker_name=self.group.name, broker_id=shown_id, epoch_list=epochs, max_offset=self.max_offset
+        )
 
     def _ha_status(self) -> HARuntimeInfoBody:
         links = tuple(

@@ -136,6 +136,8 @@ class PlaneSettings:
     denied_master_seconds: float = 1.0
     # An election that a broker asks for waits this long for its first heartbeat, which its request may overtake.
     first_heartbeat_seconds: float = 1.0
+    # How long an election of whose SyncStateSet there is no doubt waits for reports made after the loss.
+    fresh_report_seconds: float = 0.1
     # An administrator's election waits so long for a change of master under way: its own caller waits 3 s.
     election_waits_seconds: float = 1.0
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.controller.change.executor import Course, Executor
     from brokergroup_operator.controller.change.fencing import Fencer
+    from brokergroup_operator.controller.detect.fresh_reports import FreshReports
     from brokergroup_operator.controller.detect.master_watch import MasterWatch
     from brokergroup_operator.controller.detect.record_watch import Recovery
     from brokergroup_operator.controller.group.group import Group, Premise
@@ -70,10 +71,18 @@ class Failover(Part):
     """Starts and runs the failovers of all groups."""
 
     def __init__(
-        self, services: Services, *, watch: MasterWatch, fencer: Fencer | None, executor: Executor, recovery: Recovery
+        self,
+        services: Services,
+        *,
+        watch: MasterWatch,
+        fencer: Fencer | None,
+        executor: Executor,
+        recovery: Recovery,
+        reports: FreshReports,
     ) -> None:
         super().__init__(services)
         self._watch, self._recovery, self._fencer, self._executor = watch, recovery, fencer, executor
+        self._reports = reports
 
     def look_at(self, group: Group) -> None:
         """Begin a failover if this group needs one and none is under way. Cheap: called at every tick and event."""
@@ -81,6 +90,7 @@ class Failover(Part):
         if record is None or not group.changes.may_begin() or group.is_leaving or group.holdings.epoch_jump is not None:
             return
         if (master := record.granted_master_id) is None:
+            self._reports.ask(group)
             if self._watch.is_warm(group) and self._someone_can_lead(group, record):
                 self._start(group, self._elect_for_masterless(group, record))
             return
@@ -186,6 +196,7 @@ class Failover(Part):
         if record is not None and record.granted_master_id is None:
             if premises.may_be_too_early(group, record, wanted):
                 await self._until_reported(group, wanted.broker_id or 0)
+                await self._reports.gather(group, self._settings.fresh_report_seconds)
             self.look_at(group)
             if premises.may_have_acting_masters(group, record):
                 await group.changes.wait_for_end(self._settings.first_heartbeat_seconds)
@@ -251,11 +262,15 @@ class Failover(Part):
 
     async def _replace(self, group: Group, record: BrokerGroupRecord, master: int, suspicion: Suspicion) -> None:
         """Find out whether the master is dead; if it may be and another can lead, fence a silent one, and elect."""
+        was_silent = suspicion is not Suspicion.CLOSED or (
+            group.silent_for_seconds(master) > premises.silence_seconds(group, self._settings) / 2
+        )
         verdict = await self._watch.corroborate(group, record, master, suspicion)
         if verdict is None or group.is_leaving:
             return
         if not verdict.certain and self._is_worth_waiting_for(group, record, master):
             log.info("master silent, and no member can take its place: waiting", group=str(group.key), master=master)
+            self._reports.ask(group)
             await asyncio.sleep(self._settings.no_successor_pause_seconds)
             return
         if group.silent_for_seconds(master) < group.binding.failover_delay_seconds:
@@ -274,7 +289,8 @@ class Failover(Part):
         self._observer.master_lost(timeline)
         if suspicion is not Suspicion.CLOSED:
             group.table.ask_anew()  # a closed connection has said so itself
-        attempt = _Attempt(group, timeline, _still_master(record, master))
+        wanted = ElectMaster(set_in_doubt=was_silent)
+        attempt = _Attempt(group, timeline, _still_master(record, master), wanted)
         if not verdict.certain and self._fencer is not None:
             await self._to_its_end(attempt, self._fence_first(attempt, record, master))
             return
@@ -310,6 +326,7 @@ class Failover(Part):
     async def _fence_first(self, attempt: _Attempt, record: BrokerGroupRecord, master: int) -> Course:
         """Write the plan before the fence, so that other planes begin none; then the course fences, and elects."""
         group, timeline = attempt.group, attempt.timeline
+        attempt.wanted = replace(attempt.wanted, set_in_doubt=True)
         change = await self._begin_fencing(attempt, record)
         timeline.change_id = change.id
         outcome: list[FenceOutcome] = []
@@ -324,6 +341,7 @@ class Failover(Part):
             timeline.unfenced = not (outcome and outcome[-1].confirmed)
             if not timeline.unfenced:
                 self._note_dead(group, record, master)
+                group.table.ask_anew()  # it may have acknowledged until now
             elif group.binding.unconfirmed_trust:
                 timeline.unconfirmed_trust = group.binding.unconfirmed_trust
                 timeline.evidence.append(timeline.unconfirmed_trust)
@@ -393,6 +411,10 @@ class Failover(Part):
         """
         group, timeline = attempt.group, attempt.timeline
         incumbent = next(iter(attempt.acting), None)
+        in_doubt = attempt.wanted.set_in_doubt
+        await self._reports.gather(
+            group, premises.silence_seconds(group, self._settings) if in_doubt else self._settings.fresh_report_seconds
+        )
         request = replace(attempt.wanted, incumbent=incumbent, unfenced=timeline.unfenced)
         kind = ChangeKind.ELECT if request.designate_elect else _kind(group)
         plan = self._executor.plan(kind, timeline.trigger, started_at=timeline.started_at)

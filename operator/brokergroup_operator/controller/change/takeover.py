@@ -9,7 +9,6 @@ failover takes over and fences again, for the fence's whole time.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -17,9 +16,14 @@ import structlog
 
 from brokergroup_operator.controller.group.election_premises import unheard_members
 from brokergroup_operator.controller.group.incidents import has_incident
-from brokergroup_operator.controller.group.timelines import finish, timeline_of, withdraw
+from brokergroup_operator.controller.group.timelines import (
+    finish,
+    note_role,
+    report_superseded,
+    timeline_of,
+    withdraw,
+)
 from brokergroup_operator.controller.peers.services import Part, dial
-from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.decision import ControllerCode
 from controller_core.plan import Phase
@@ -81,13 +85,9 @@ class Takeover(Part):
         self._tasks.start(work, f"rmq:incident {group.key}", on_end=lambda _: self._telling.subtract([group.key]))
 
     async def _tell_of(self, group: Group, change: Change) -> None:
-        """Report a change that this plane superseded. If all were told, its own plane reports it better, if it lives."""
-        if change.is_told and await self._is_carried_out(group, change):
-            return
-        timeline = timeline_of(group, change)
-        is_confirmed = _note_role(group, timeline)
-        timeline.outcome = Outcome.COMPLETED if is_confirmed else Outcome.INCOMPLETE
-        self._observer.incident_closed(timeline)
+        """Report a change that this plane superseded. All were told, so its own plane reports it better, if it lives."""
+        if not await self._is_carried_out(group, change):
+            report_superseded(group, change)
 
     async def _go_on(self, group: Group, change: Change) -> None:
         """Take the change over, unless its plane still listens; carry it to its end, and report it."""
@@ -108,7 +108,7 @@ class Takeover(Part):
         if timeline is not None and course.lost:
             withdraw(group, timeline, "another plane took the change over")
         elif timeline is not None:
-            _note_role(group, timeline)
+            note_role(group, timeline)
             finish(group, timeline)
 
     async def _is_carried_out(self, group: Group, change: Change) -> bool:
@@ -143,10 +143,3 @@ class Takeover(Part):
             return None
         log.warning("change of master taken over", group=str(group.key), change=change.describe())
         return taken
-
-
-def _note_role(group: Group, timeline: FailoverTimeline) -> bool:
-    """Note in the timeline that the new master has confirmed its role, if this plane knows that; return whether it does."""
-    if group.confirmed_epoch == timeline.epoch_after:
-        timeline.reach(Step.ROLE_CHANGED, time.monotonic())
-    return Step.ROLE_CHANGED in timeline.steps

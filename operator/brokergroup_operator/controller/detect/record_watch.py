@@ -28,6 +28,7 @@ from controller_core.sync_state import believes_in_more, counts_on_another_set, 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from brokergroup_operator.controller.detect.fresh_reports import FreshReports
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.peers.services import Services
     from brokergroup_operator.controller.settings import PlaneSettings
@@ -262,6 +263,10 @@ class Recovery(Part):
     without one stops acknowledging. If none acts as master, an election waits for reports younger than that answer.
     """
 
+    def __init__(self, services: Services, reports: FreshReports) -> None:
+        super().__init__(services)
+        self._reports = reports
+
     async def find_incumbent(self, group: Group) -> None:
         """Note which members act as master while the record is still the old one, until one of the highest reported epoch is
         found, or all members were or could have been heard.
@@ -295,11 +300,7 @@ class Recovery(Part):
     async def _until_reported_anew(self, group: Group) -> None:
         """No member acts as master now, so reports from now on are complete. Members that stay silent time out."""
         group.table.ask_anew()
-        deadline_seconds = asyncio.get_running_loop().time() + silence_seconds(group, self._settings)
-        while asyncio.get_running_loop().time() < deadline_seconds:
-            if all(replica.fresh for replica in group.live().values()):
-                return
-            await asyncio.sleep(POLL_SECONDS)
+        await self._reports.gather(group, silence_seconds(group, self._settings))
 
     def _all_were_heard(self, group: Group) -> bool:
         """Whether every registered member is alive here, or could have been heard by now."""

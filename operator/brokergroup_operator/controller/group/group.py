@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
-from brokergroup_operator.controller.group import notes
+from brokergroup_operator.controller.group import notes, timelines
 from brokergroup_operator.controller.group.commits import UnansweredWrite, UnansweredWrites
 from brokergroup_operator.controller.group.incidents import Incidents, awaited_steps
 from brokergroup_operator.controller.group.own_changes import OwnChanges
@@ -506,11 +506,20 @@ class Group:
         was = before.change if before is not None else None
         now = decision.record.change if decision.record is not None else None
         if was is not None:
-            self.incidents.superseded_by(decision, was, self.changes.carried_out)
+            self._note_superseded(was, decision)
         if now is not None and (was is None or was.key != now.key or (now.is_decided and not was.is_decided)):
             self.changes.wrote(now)
         if self.record is not None:
             self._note_commit(before, self.record, decision)
+
+    def _note_superseded(self, was: Change, decision: Decision) -> None:
+        """Report at once what no plane reports any more: this one may die before its next look."""
+        if not self.incidents.superseded_by(decision, was, self.changes.carried_out):
+            return
+        if was.is_told:
+            self.incidents.superseded.append(was)
+        else:
+            timelines.report_superseded(self, was)
 
     def _note_commit(self, before: BrokerGroupRecord | None, after: BrokerGroupRecord, decision: Decision) -> None:
         """Note what a durable decision of this plane means beside the record, and notify observers."""

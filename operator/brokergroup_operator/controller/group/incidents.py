@@ -41,7 +41,7 @@ class Incidents:
         self._open: FailoverTimeline | None = None
         self._awaited: frozenset[Step] = frozenset()
         self._told_of: int | None = None
-        # Changes of other planes that this one has superseded, and whose incidents it must report (takeover.py).
+        # Changes that this plane has superseded after all were told: their own planes may report them (takeover.py).
         self.superseded: list[Change] = []
 
     @property
@@ -112,13 +112,18 @@ class Incidents:
         if _is_elected_after(timeline, now):
             self.close()
 
-    def superseded_by(self, decision: Decision, was: Change, carried_out: Collection[tuple[int, str]]) -> None:
-        """A decision of this plane followed that change. If it cut off another plane's, this plane reports that one's incident."""
+    def superseded_by(self, decision: Decision, was: Change, carried_out: Collection[tuple[int, str]]) -> bool:
+        """A decision of this plane followed that change: close its incident if it is open here, because this plane may die before
+        the next change ends. Return whether the decision cut off a change whose incident this plane has still to report.
+        """
         now = decision.record.change if decision.record is not None else None
         is_over = any(isinstance(event, ChangeWritten) and event.change is None for event in decision.events)
         is_reported = was.key in carried_out or self.has(was.id)
-        if has_incident(was) and not was.goes_on_in(now) and not is_over and not is_reported:
-            self.superseded.append(was)
+        if not has_incident(was) or was.goes_on_in(now) or is_over:
+            return False
+        if self._open is not None and self._open.change_id == was.id:
+            self.close()
+        return not is_reported
 
     def role_changed(self, epoch: int) -> None:
         """The new master of this epoch confirmed its role."""

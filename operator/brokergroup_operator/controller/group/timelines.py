@@ -112,6 +112,20 @@ def note_election(group: Group, timeline: FailoverTimeline, decision: Decision) 
     group.observer.master_committed(timeline)
 
 
+def note_role(group: Group, timeline: FailoverTimeline) -> bool:
+    """Note in the timeline that the new master has confirmed its role, if this plane knows that; return whether it does."""
+    if group.confirmed_epoch == timeline.epoch_after:
+        timeline.reach(Step.ROLE_CHANGED, time.monotonic())
+    return Step.ROLE_CHANGED in timeline.steps
+
+
+def report_superseded(group: Group, change: Change) -> None:
+    """Report the incident of a change that this plane's election has cut off, as far as the plan shows it."""
+    timeline = timeline_of(group, change)
+    timeline.outcome = Outcome.COMPLETED if note_role(group, timeline) else Outcome.INCOMPLETE
+    group.observer.incident_closed(timeline)
+
+
 def withdraw(group: Group, timeline: FailoverTimeline, why: str) -> None:
     """End a change of master in which this plane committed nothing: no incident. The plane that did commit reports the change."""
     timeline.outcome = Outcome.CANCELLED

@@ -167,6 +167,21 @@ class BrokerCalls:
         except BrokerCallError:
             return None
 
+    async def end_of_log(self, address: str, broker_name: str, broker_id: int) -> tuple[int, int] | None:
+        """1007: the last epoch and the end of this member's log, as in its heartbeats; None if it does not answer, or another
+        broker does.
+        """
+        command = request(RequestCode.GET_BROKER_EPOCH_CACHE)
+        try:
+            found = await self._read(address, command, protocol.EpochCacheBody.decode)
+        except BrokerCallError:
+            return None
+        # As a NameServer knows it: a master has no id, nor has a broker without a role.
+        is_another = found.broker_id > MASTER_ID and found.broker_id != broker_id
+        if found.broker_name != broker_name or is_another:
+            return None
+        return found.epoch_list[-1].epoch if found.epoch_list else -1, found.max_offset
+
     async def bytes_behind_dispatch(self, address: str) -> int | None:
         """28: how much of its log is not in consume queues and index yet; None if the broker does not say."""
         command = request(RequestCode.GET_BROKER_RUNTIME_INFO)
