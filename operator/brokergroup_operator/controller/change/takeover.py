@@ -9,21 +9,17 @@ failover takes over and fences again, for the fence's whole time.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import structlog
 
 from brokergroup_operator.controller.group.election_premises import unheard_members
-from brokergroup_operator.controller.group.incidents import has_incident
-from brokergroup_operator.controller.group.timelines import (
-    finish,
-    note_role,
-    report_superseded,
-    timeline_of,
-    withdraw,
-)
+from brokergroup_operator.controller.group.incidents import has_incident, timeline_of
+from brokergroup_operator.controller.group.timelines import finish, withdraw
 from brokergroup_operator.controller.peers.services import Part, dial
+from brokergroup_operator.observe.timeline import Step
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.decision import ControllerCode
 from controller_core.plan import Phase
@@ -87,7 +83,7 @@ class Takeover(Part):
     async def _tell_of(self, group: Group, change: Change) -> None:
         """Report a change that this plane superseded. All were told, so its own plane reports it better, if it lives."""
         if not await self._is_carried_out(group, change):
-            report_superseded(group, change)
+            group.incidents.report_superseded(group.binding, change, confirmed_epoch=group.confirmed_epoch)
 
     async def _go_on(self, group: Group, change: Change) -> None:
         """Take the change over, unless its plane still listens; carry it to its end, and report it."""
@@ -98,7 +94,9 @@ class Takeover(Part):
         if taken is None:
             return
         told = taken.carried_out_by == change.carried_out_by and group.incidents.has(taken.id)
-        timeline = timeline_of(group, taken) if has_incident(taken) and not told else None
+        timeline = None
+        if has_incident(taken) and not told:
+            timeline = timeline_of(group.binding, taken, confirmed_epoch=0)
         group.incidents.begins(timeline)
         course = self._executor.course_of(group, taken, takes_over=True, timeline=timeline)
         try:
@@ -108,7 +106,8 @@ class Takeover(Part):
         if timeline is not None and course.lost:
             withdraw(group, timeline, "another plane took the change over")
         elif timeline is not None:
-            note_role(group, timeline)
+            if group.confirmed_epoch == timeline.epoch_after:
+                timeline.reach(Step.ROLE_CHANGED, time.monotonic())
             finish(group, timeline)
 
     async def _is_carried_out(self, group: Group, change: Change) -> bool:

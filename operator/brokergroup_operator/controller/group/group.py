@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
-from brokergroup_operator.controller.group import notes, timelines
+from brokergroup_operator.controller.group import notes
 from brokergroup_operator.controller.group.commits import UnansweredWrite, UnansweredWrites
 from brokergroup_operator.controller.group.incidents import Incidents, awaited_steps
 from brokergroup_operator.controller.group.own_changes import OwnChanges
@@ -519,7 +519,7 @@ class Group:
         if was.is_told:
             self.incidents.superseded.append(was)
         else:
-            timelines.report_superseded(self, was)
+            self.incidents.report_superseded(self.binding, was, confirmed_epoch=self.confirmed_epoch)
 
     def _note_commit(self, before: BrokerGroupRecord | None, after: BrokerGroupRecord, decision: Decision) -> None:
         """Note what a durable decision of this plane means beside the record, and notify observers."""

@@ -8,10 +8,13 @@ logs merge by id.
 
 from __future__ import annotations
 
+import datetime as dt
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step
+from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
+from controller_core.change import MOVES_A_LIVING_MASTER
 from controller_core.events import ChangeWritten, MasterElected
 from controller_core.plan import ChangeKind
 
@@ -125,6 +128,12 @@ class Incidents:
             self.close()
         return not is_reported
 
+    def report_superseded(self, binding: GroupBinding, was: Change, *, confirmed_epoch: int) -> None:
+        """Report the incident of a change that an election of this plane has cut off, as far as the plan shows it."""
+        timeline = timeline_of(binding, was, confirmed_epoch=confirmed_epoch)
+        timeline.outcome = Outcome.COMPLETED if Step.ROLE_CHANGED in timeline.steps else Outcome.INCOMPLETE
+        self._observer.incident_closed(timeline)
+
     def role_changed(self, epoch: int) -> None:
         """The new master of this epoch confirmed its role."""
         timeline = self._open
@@ -180,6 +189,43 @@ def has_incident(change: Change) -> bool:
     """Whether the change is one: not a first election, a cure, or a change that was given up."""
     replaces = change.before is not None and change.before.master_epoch > 0
     return replaces and change.is_decided and change.kind is not ChangeKind.CURE
+
+
+def timeline_of(binding: GroupBinding, change: Change, *, confirmed_epoch: int) -> FailoverTimeline:
+    """Return the timeline of a change that another process began, as far as the plan shows it, and whether its master has confirmed
+    its role under that epoch.
+    """
+    cause, started_at_unix_seconds = change.cause, time.time()
+    with suppress(ValueError):
+        started_at_unix_seconds = dt.datetime.fromisoformat(change.started_at).timestamp()
+    age_seconds = max(0.0, time.time() - started_at_unix_seconds)
+    timeline = FailoverTimeline(
+        group=binding.key,
+        cluster_name=binding.cluster_name,
+        broker_name=binding.broker_name,
+        kind=Kind.SWITCHOVER if change.kind in MOVES_A_LIVING_MASTER else Kind.FAILOVER,
+        trigger=_trigger(change),
+        from_broker_id=change.from_broker_id,
+        to_broker_id=change.to_broker_id,
+        epoch_before=change.before.master_epoch if change.before is not None else 0,
+        epoch_after=change.epoch,
+        started_at_unix_seconds=started_at_unix_seconds,
+        change_id=change.id,
+        evidence=[f"taken over from {change.carried_out_by}", *([cause] if cause else [])],
+        unfenced=change.unfenced,
+        planned_cause=Cause(cause) if cause in set(Cause) else Cause.PLANNED_SWITCHOVER,
+        facts=binding.member_facts.get(change.from_broker_id or 0, {}),
+        steps={Step.DETECTED: time.monotonic() - age_seconds},
+    )
+    if confirmed_epoch == change.epoch:
+        timeline.reach(Step.ROLE_CHANGED, time.monotonic())
+    return timeline
+
+
+def _trigger(change: Change) -> Trigger:
+    if change.kind in MOVES_A_LIVING_MASTER or change.kind is ChangeKind.ELECT:
+        return Trigger.REQUESTED
+    return Trigger(change.cause) if change.cause in set(Trigger) else Trigger.MASTERLESS
 
 
 def is_unclean(decision: Decision) -> bool:

@@ -6,23 +6,18 @@ Then `incidents.py` keeps them.
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import structlog
 
 from brokergroup_operator.controller.group.incidents import is_unclean
-from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
-from controller_core.change import MOVES_A_LIVING_MASTER
-from controller_core.plan import ChangeKind
+from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step, Trigger
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.group.group import Group
     from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord
-    from controller_core.plan import Change
 
 
 log = structlog.get_logger(__name__)
@@ -70,38 +65,6 @@ def masterless_timeline(group: Group, record: BrokerGroupRecord) -> FailoverTime
     return timeline
 
 
-def timeline_of(group: Group, change: Change) -> FailoverTimeline:
-    """Return the timeline of a change that another process began, as far as the plan shows it."""
-    cause, started_at_unix_seconds = change.cause, time.time()
-    with suppress(ValueError):
-        started_at_unix_seconds = dt.datetime.fromisoformat(change.started_at).timestamp()
-    age_seconds = max(0.0, time.time() - started_at_unix_seconds)
-    return FailoverTimeline(
-        group=group.key,
-        cluster_name=group.binding.cluster_name,
-        broker_name=group.binding.broker_name,
-        kind=Kind.SWITCHOVER if change.kind in MOVES_A_LIVING_MASTER else Kind.FAILOVER,
-        trigger=_trigger(change),
-        from_broker_id=change.from_broker_id,
-        to_broker_id=change.to_broker_id,
-        epoch_before=change.before.master_epoch if change.before is not None else 0,
-        epoch_after=change.epoch,
-        started_at_unix_seconds=started_at_unix_seconds,
-        change_id=change.id,
-        evidence=[f"taken over from {change.carried_out_by}", *([cause] if cause else [])],
-        unfenced=change.unfenced,
-        planned_cause=Cause(cause) if cause in set(Cause) else Cause.PLANNED_SWITCHOVER,
-        facts=group.binding.member_facts.get(change.from_broker_id or 0, {}),
-        steps={Step.DETECTED: time.monotonic() - age_seconds},
-    )
-
-
-def _trigger(change: Change) -> Trigger:
-    if change.kind in MOVES_A_LIVING_MASTER or change.kind is ChangeKind.ELECT:
-        return Trigger.REQUESTED
-    return Trigger(change.cause) if change.cause in set(Trigger) else Trigger.MASTERLESS
-
-
 def note_election(group: Group, timeline: FailoverTimeline, decision: Decision) -> None:
     """Note the master that a durable decision has elected, and notify observers."""
     assert decision.record is not None
@@ -110,20 +73,6 @@ def note_election(group: Group, timeline: FailoverTimeline, decision: Decision) 
     timeline.change_id = decision.record.change_id
     timeline.unclean = is_unclean(decision)
     group.observer.master_committed(timeline)
-
-
-def note_role(group: Group, timeline: FailoverTimeline) -> bool:
-    """Note in the timeline that the new master has confirmed its role, if this plane knows that; return whether it does."""
-    if group.confirmed_epoch == timeline.epoch_after:
-        timeline.reach(Step.ROLE_CHANGED, time.monotonic())
-    return Step.ROLE_CHANGED in timeline.steps
-
-
-def report_superseded(group: Group, change: Change) -> None:
-    """Report the incident of a change that this plane's election has cut off, as far as the plan shows it."""
-    timeline = timeline_of(group, change)
-    timeline.outcome = Outcome.COMPLETED if note_role(group, timeline) else Outcome.INCOMPLETE
-    group.observer.incident_closed(timeline)
 
 
 def withdraw(group: Group, timeline: FailoverTimeline, why: str) -> None:
