@@ -20,29 +20,37 @@ ASK_AGAIN_SECONDS = 0.25
 
 
 class _Asking:
-    """When this group's members may be asked again."""
+    """After which loss this group's members were asked, and when they may be asked again."""
 
+    losses = 0
     not_before_seconds = 0.0
 
 
 class FreshReports(Part):
     """Asks the members of all groups."""
 
-    def ask(self, group: Group) -> None:
-        """Begin to ask those whose reports are older than the last loss. Cheap if there are none."""
-        stale, asking, now_seconds = _stale(group), group.care(_Asking), asyncio.get_running_loop().time()
-        if stale and now_seconds >= asking.not_before_seconds:
-            asking.not_before_seconds = now_seconds + ASK_AGAIN_SECONDS
-            for broker_id, address in stale.items():
-                self._tasks.start(self._ask(group, broker_id, address), f"rmq:report {group.key}")
+    def ask(self, group: Group) -> list[asyncio.Task[None]]:
+        """Begin to ask those whose reports are older than the last loss; return the questions. Cheap if there are none."""
+        asking, losses, now_seconds = group.care(_Asking), group.table.losses, asyncio.get_running_loop().time()
+        if asking.losses == losses and now_seconds < asking.not_before_seconds:
+            return []
+        stale = _stale(group)
+        if stale:
+            asking.losses, asking.not_before_seconds = losses, now_seconds + ASK_AGAIN_SECONDS
+        return [
+            self._tasks.start(self._ask(group, broker_id, address), f"rmq:report {group.key}")
+            for broker_id, address in stale.items()
+        ]
 
     async def gather(self, group: Group, timeout_seconds: float) -> None:
         """Return when every living member was heard after the last loss, or after this long."""
         clock = asyncio.get_running_loop().time
         deadline_seconds = clock() + timeout_seconds
         while _stale(group) and clock() < deadline_seconds:
-            self.ask(group)
-            await asyncio.sleep(POLL_SECONDS)
+            if questions := self.ask(group):
+                await asyncio.wait(questions, timeout=POLL_SECONDS)
+            else:
+                await asyncio.sleep(POLL_SECONDS)
 
     async def _ask(self, group: Group, broker_id: int, address: str) -> None:
         losses = group.table.losses
