@@ -26,6 +26,7 @@ from brokergroup_operator.observe.timeline import (
 )
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import RecordUnavailableError, StoredRecord
+from controller_core.liveness import HeartbeatTable
 from controller_core.model import BrokerGroupRecord
 from rocketmq_remoting.address import Address
 from rocketmq_remoting.broker_protocol import EpochCacheBody, EpochEntry
@@ -124,6 +125,51 @@ async def test_after_a_silent_master_the_most_data_wins_also_outside_the_set(
         await first.kill()
     await eventually(lambda: second.is_master or third.is_master, what="another master")
     assert group.master() is (third if silent else second)
+
+
+async def test_what_a_silent_master_acknowledged_until_its_fence_counts(group: World) -> None:
+    """The members were heard after the silence began, and copied more before the fence killed the master."""
+    fencer = Fencer(group)
+    fencer.open.clear()
+    plane, (first, second, third) = await group.three_under(fencer=fencer)
+    second.max_offset, third.max_offset = 115, 100
+    first.freeze()
+    await eventually(
+        lambda: fencer.fenced and snapshot_of(plane).live[3].max_offset == 100, what="the fence to be asked"
+    )
+    third.silent, third.max_offset = True, 126
+    fencer.open.set()
+    await eventually(lambda: second.is_master or third.is_master, what="another master")
+    assert group.master() is third
+
+
+async def test_an_answer_to_a_question_from_before_a_loss_is_not_taken(
+    group: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another member is lost while the question is under way: the member is asked again."""
+    plane, (first, _, third) = await group.three_under()
+    await third.kill()
+    await eventually(lambda: set(snapshot_of(plane).live) == {1, 2}, what="one slave to be lost")
+    found, report, end_of_log = plane._groups.get(KEY), HeartbeatTable.reported, BrokerCalls.end_of_log
+    assert found is not None
+    asked, taken = [], []
+
+    async def lost_meanwhile(calls: BrokerCalls, address: str, broker_name: str, broker_id: int) -> object:
+        answer = await end_of_log(calls, address, broker_name, broker_id)
+        asked.append(broker_id)
+        if len(asked) == 1:
+            found.table.ask_anew()
+        return answer
+
+    def reported(table: HeartbeatTable, broker_id: int, *, epoch: int, max_offset: int) -> None:
+        taken.append(broker_id)
+        report(table, broker_id, epoch=epoch, max_offset=max_offset)
+
+    monkeypatch.setattr(BrokerCalls, "end_of_log", lost_meanwhile)
+    monkeypatch.setattr(HeartbeatTable, "reported", reported)
+    await first.kill()
+    await eventually(lambda: record_of(plane).granted_master_id == 2, what="another master")
+    assert (asked, taken) == ([2, 2], [2])
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@
     python -m tests.mutants.run --whole           also against the tests whose whole form is a proof
 
 `unread.yaml` was written by an author that had not read the tests, `read.yaml` by one that had; both before the tests were
-shortened. `heart.yaml` puts the eight faults back that issue 16 found in the heart. Each mutant gets a copy of the tracked files.
+shortened. `heart.yaml` puts the twelve faults back that issue 16 found in the heart. Each mutant gets a copy of the tracked files.
 Its package's own tests run first; the first failure ends it. An unchanged copy comes first: it has to pass. The last line is
 `{"mutants", "found", "missed", "by"}`; exit code 0 if at least `--at-least` (default 34 of 40, as a share) are found.
 """
