@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from rocketmq_remoting.broker_protocol import HARuntimeInfoBody
+from rocketmq_remoting.broker_protocol import EpochCacheBody, EpochEntry, HARuntimeInfoBody
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import RemotingCommand, request
@@ -378,7 +378,9 @@ class WireBroker(QuietHandler):
         changes = [told for told in self.told if told.code == RequestCode.NOTIFY_BROKER_ROLE_CHANGED]
         return [told for told in changes if told.fields["masterEpoch"] == str(epoch)]
 
-    def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand | None:
+    def handle(  # noqa: PLR0911 - one return per request is the plainest table there is
+        self, command: RemotingCommand, connection: RemotingConnection
+    ) -> RemotingCommand | None:
         self.told.append(Told(command.code, command.is_oneway, dict(command.ext_fields or {}), command.body))
         self.on_told(self.told[-1])
         if not self.answers:
@@ -391,10 +393,20 @@ class WireBroker(QuietHandler):
                 SyncStateSetBody.decode(command.body)
                 return command.answer(0)
             case RequestCode.GET_BROKER_HA_STATUS:
-                body = HARuntimeInfoBody(master=self.is_master, master_commit_log_max_offset=self.max_offset)
-                return command.answer(0, body=body.encode())
+                return command.answer(0, body=self._ha_status().encode())
+            case RequestCode.GET_BROKER_EPOCH_CACHE:
+                return command.answer(0, body=self._end_of_log().encode())
             case RequestCode.EXCHANGE_BROKER_HA_INFO | RequestCode.UPDATE_BROKER_CONFIG:
                 return command.answer(0)
             case RequestCode.GET_BROKER_CONFIG:
                 return command.answer(0, body=b"minInSyncReplicas=1\n")
         return not_supported(command)
+
+    def _ha_status(self) -> HARuntimeInfoBody:
+        return HARuntimeInfoBody(master=self.is_master, master_commit_log_max_offset=self.max_offset)
+
+    def _end_of_log(self) -> EpochCacheBody:
+        shown_id, epochs = 0 if self.is_master else self.broker_id, (EpochEntry(epoch=self.epoch),)
+        return EpochCacheBody(
+            broker_name=self.group.name, broker_id=shown_id, epoch_list=epochs, max_offset=self.max_offset
+        )
