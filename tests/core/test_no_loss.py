@@ -195,16 +195,27 @@ def test_an_unclean_election_loses() -> None:
     assert "without" in _loses(_far(UNCLEAN), LONG_LIFE)
 
 
-@pytest.mark.sampled
+ASKED_FOR = (
+    "crash 2; write 1; crash 1; beat 3; restart 2; beat 2; elect; crash 3; poll 2; beat 2; restart 3; suspect 2; beat 3; "
+    "restart 1; poll 1; poll 3; 1 links to 2; beat 3; 1 gets a frame; 2 asks for 1; 3 links to 2; write 2; 1 gets; write 2; 1 gets; elect"
+)
+
+
 def test_the_eligible_must_be_compared_with_whom_the_master_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Java master counts members that the record does not have yet: an eligible replica alone is not enough."""
+    """A Java master counts members that the record does not have yet: an eligible replica alone is not enough.
+
+    Found by a random walk.
+    """
+    rules, left = _far(STRICT), LONG_LIFE._replace(spoilings=0)
+    follow(start(rules, left), rules, ASKED_FOR)
 
     def anybody(electorate: Electorate, eligible: frozenset[int]) -> Choice:
         best = electorate.most_data(electorate.electable(eligible))
         return Choice(broker_id=best.broker_id if best is not None else None, why="eligible")
 
     monkeypatch.setattr(election, "_choose_eligible", anybody)
-    assert "without" in _loses(_far(STRICT), LONG_LIFE._replace(spoilings=0), walks=8_000)
+    with pytest.raises(MessageLostError, match=r"epoch 3 without \[98, 99\]"):
+        follow(start(rules, left), rules, ASKED_FOR)
 
 
 FORGOTTEN = (
