@@ -197,7 +197,8 @@ def test_an_unclean_election_loses() -> None:
 
 ASKED_FOR = (
     "crash 2; write 1; crash 1; beat 3; restart 2; beat 2; elect; crash 3; poll 2; beat 2; restart 3; suspect 2; beat 3; "
-    "restart 1; poll 1; poll 3; 1 links to 2; beat 3; 1 gets a frame; 2 asks for 1; 3 links to 2; write 2; 1 gets; write 2; 1 gets; elect"
+    "restart 1; poll 1; poll 3; 1 links to 2; beat 3; 1 gets a frame; 2 asks for 1; 3 links to 2; write 2; 1 gets; "
+    "write 2; 1 gets; elect"
 )
 
 
