@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import typing
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
 Value = str | int | bool
 
-Int32 = Annotated[int, 32]
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 """Java's Integer. Text outside its range does not parse, so the field keeps its default."""
-Int64 = Annotated[int, 64]
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 """Java's Long."""
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
@@ -40,18 +41,26 @@ class ExtFieldsHeader(msgspec.Struct, frozen=True, rename="camel", gc=False):
     @classmethod
     def decode(cls, ext_fields: Mapping[str, str] | None) -> Self:
         """Read the header from ext fields; never fails."""
+        if not ext_fields:
+            return cls()
+        columns = _columns(cls)
+        if columns.numbers is not None:
+            numbers = "".join([ext_fields.get(name, "") for name in columns.numbers])
+            # Else msgspec would take 1.0 and 1e3 for integers. What it refuses is read one by one.
+            if not numbers or (numbers.isascii() and numbers.replace("-", "").isdigit()):
+                with suppress(msgspec.ValidationError):
+                    return msgspec.convert(ext_fields, cls, strict=False)
         values: dict[str, Any] = {}
-        if ext_fields:
-            for name, wire_name, parse, _ in _columns(cls):
-                text = ext_fields.get(wire_name)
-                if text is not None and (value := parse(text)) is not None:
-                    values[name] = value
+        for name, wire_name, parse, _ in columns.each:
+            text = ext_fields.get(wire_name)
+            if text is not None and (value := parse(text)) is not None:
+                values[name] = value
         return cls(**values)
 
     def encode(self) -> dict[str, str]:
         """Return the ext fields of this header, without fields that are None."""
         ext_fields: dict[str, str] = {}
-        for column in _columns(type(self)):
+        for column in _columns(type(self)).each:
             value = getattr(self, column.name)
             if value is not None:
                 ext_fields[column.wire_name] = ("true" if value else "false") if column.is_boolean else str(value)
@@ -65,14 +74,24 @@ class _Column(NamedTuple):
     is_boolean: bool
 
 
+class _Columns(NamedTuple):
+    """`numbers`: the names of the integers on the wire, if msgspec can read the header in one step; it reads other booleans."""
+
+    each: tuple[_Column, ...]
+    numbers: tuple[str, ...] | None
+
+
 @cache
-def _columns(header: type[ExtFieldsHeader]) -> tuple[_Column, ...]:
+def _columns(header: type[ExtFieldsHeader]) -> _Columns:
     hints = typing.get_type_hints(header, include_extras=True)
     wire_names = header.WIRE_NAMES or header.__struct_encode_fields__
-    return tuple(
+    each = tuple(
         _column(name, wire_name, hints[name])
         for name, wire_name in zip(header.__struct_fields__, wire_names, strict=True)
     )
+    if header.WIRE_NAMES or any(column.is_boolean for column in each):
+        return _Columns(each, None)
+    return _Columns(each, tuple(column.wire_name for column in each if column.parse is not str))
 
 
 def _column(name: str, wire_name: str, hint: Any) -> _Column:
@@ -85,7 +104,7 @@ def _column(name: str, wire_name: str, hint: Any) -> _Column:
     elif kind is bool:
         parse = _parse_boolean
     elif typing.get_origin(kind) is Annotated:
-        parse = parse_int32 if kind.__metadata__ == (32,) else parse_int64
+        parse = parse_int32 if kind == Int32 else parse_int64
     else:
         raise TypeError(f"header field {name}: {hint!r}, expected str, bool, Int32 or Int64")
     return _Column(name, wire_name, parse, kind is bool)

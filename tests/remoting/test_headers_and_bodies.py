@@ -56,7 +56,9 @@ from rocketmq_remoting.serialization import (
 from tests.support.draws import examples
 
 HEADER_CLASSES = [*ExtFieldsHeader.__subclasses__(), *SendMessageRequestHeader.__subclasses__()]
-WIRE_NAMES = {header_class: [column.wire_name for column in _columns(header_class)] for header_class in HEADER_CLASSES}
+WIRE_NAMES = {
+    header_class: [column.wire_name for column in _columns(header_class).each] for header_class in HEADER_CLASSES
+}
 BODY_CLASSES = [each for each in JsonBody.__subclasses__() if each.__module__.startswith("rocketmq_remoting.")]
 
 
@@ -78,8 +80,8 @@ def _value(kind: Any) -> st.SearchStrategy[Any]:
         return st.booleans()
     if kind is str:
         return st.text()
-    [bits] = kind.__metadata__
-    return st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    [bounds] = kind.__metadata__
+    return st.integers(bounds.ge, bounds.le)
 
 
 @pytest.mark.sampled
@@ -118,7 +120,34 @@ def test_no_ext_fields_can_make_a_header_fail(
     ],
 )
 def test_numbers_parse_as_java_parses_them(text: str, expected: int | None) -> None:
+    """A header without booleans is read in one step where it can be."""
     assert ElectMasterRequestHeader.decode({"brokerId": text}).broker_id == expected
+    assert BrokerHeartbeatRequestHeader.decode({"brokerId": text}).broker_id == expected
+
+
+@pytest.mark.sampled
+@settings(max_examples=examples(200, 2000))
+@given(
+    st.sampled_from([header for header in HEADER_CLASSES if _columns(header).numbers is not None]),
+    st.data(),
+)
+def test_a_header_that_is_read_in_one_step_is_the_same_as_field_by_field(
+    header_class: type[ExtFieldsHeader], data: st.DataObject
+) -> None:
+    numbers = (
+        st.from_regex(r"\A[-+ ]?[0-9.eE_xX]{0,20}\Z")
+        | st.integers().map(str)
+        | st.sampled_from(["null", "true", "1e3"])
+    )
+    names = st.sampled_from([*WIRE_NAMES[header_class], "unknown"])
+    ext_fields = data.draw(st.dictionaries(names, numbers | st.text(max_size=3)))
+    read = header_class.decode(ext_fields)
+    by_field = {
+        column.name: value
+        for column in _columns(header_class).each
+        if column.wire_name in ext_fields and (value := column.parse(ext_fields[column.wire_name])) is not None
+    }
+    assert read == header_class(**by_field)
 
 
 def test_an_integer_beyond_int32_keeps_the_default() -> None:
