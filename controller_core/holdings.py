@@ -17,7 +17,9 @@ written them since. Marks follow in steps of `held_bucket_bytes`; what this proc
 (`known`) is exact.
 """
 
+import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 
 from controller_core import events
@@ -55,6 +57,47 @@ def report_is_news(record: BrokerGroupRecord | None, holding: Holding, settings:
     if falls_short(holding, bar_of(record, replica, holding)):
         return News.LOSS
     return News.MARK if _is_worth_a_mark(record, replica, holding, settings) else News.NOTHING
+
+
+@dataclass(slots=True)
+class Quiet:
+    """Which further heartbeats of one process are certainly no news: `report_is_news` costs more than all else of a heartbeat.
+
+    They have the same epoch, no less than the last one, and less than is worth a mark, while record, settings and what the
+    reports are held to (`Holding.seen`) are the same.
+    """
+
+    record: BrokerGroupRecord
+    settings: ControllerSettings
+    seen: Demand
+    epoch: int
+    offset: int
+    below_offset: float
+
+    def goes_on(
+        self, record: BrokerGroupRecord, settings: ControllerSettings, replica: LiveReplica, seen: Demand
+    ) -> bool:
+        """Whether this report is one of them; it becomes the last one."""
+        if record is not self.record or settings is not self.settings or replica.epoch != self.epoch:
+            return False
+        if not self.offset <= replica.max_offset < self.below_offset or seen != self.seen:
+            return False
+        self.offset = replica.max_offset
+        return True
+
+
+def quiet_after(record: BrokerGroupRecord, holding: Holding, settings: ControllerSettings) -> Quiet | None:
+    """Return which reports need not be judged after this one, which was no news; None: the next one must be."""
+    replica = record.claimed_replica(holding.broker_id)
+    below_offset = math.inf
+    if replica is None or holding.broker_id in record.lost_seats:
+        return None
+    if holding.broker_id in record.seats:
+        if holding.epoch > max(replica.held_epoch, 0):
+            return None  # its first bytes of that epoch are a mark
+        held = max(replica.held_offset, 0)
+        below_offset = held + _worth_a_mark(held, settings)
+    return Quiet(record, settings, holding.seen, holding.epoch, holding.max_offset, below_offset)
 
 
 def is_jump(record: BrokerGroupRecord, epoch: int, settings: ControllerSettings) -> bool:
@@ -177,7 +220,12 @@ def _is_worth_a_mark(
     if told.epoch > max(replica.held_epoch, 0):
         return True
     held = max(replica.held_offset, 0)
-    return told.offset - held >= min(settings.held_bucket_bytes, max(held, 1))
+    return told.offset - held >= _worth_a_mark(held, settings)
+
+
+def _worth_a_mark(held_offset: int, settings: ControllerSettings) -> int:
+    """Return by how many bytes a mark at this offset has to move at least."""
+    return min(settings.held_bucket_bytes, max(held_offset, 1))
 
 
 # What members report, made durable: a record that went back in time (safety rule 3), seats lost and regained, marks (rules 1 and

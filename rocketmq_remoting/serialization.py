@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import typing
-from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
@@ -48,8 +47,10 @@ class ExtFieldsHeader(msgspec.Struct, frozen=True, rename="camel", gc=False):
             numbers = "".join([ext_fields.get(name, "") for name in columns.numbers])
             # Else msgspec would take 1.0 and 1e3 for integers. What it refuses is read one by one.
             if not numbers or (numbers.isascii() and numbers.replace("-", "").isdigit()):
-                with suppress(msgspec.ValidationError):
+                try:
                     return msgspec.convert(ext_fields, cls, strict=False)
+                except msgspec.ValidationError:
+                    pass
         values: dict[str, Any] = {}
         for name, wire_name, parse, _ in columns.each:
             text = ext_fields.get(wire_name)

@@ -21,7 +21,7 @@ from brokergroup_operator.controller.group.group import PremiseGoneError
 from brokergroup_operator.controller.peers.services import Part, is_running
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.decision import ControllerCode
-from controller_core.holdings import News, report_is_news, waiting_jump
+from controller_core.holdings import News, quiet_after, report_is_news, waiting_jump
 from controller_core.requests import RegisterBroker, ReportHoldings
 from controller_core.sync_state import believes_in_more, counts_on_another_set, only_the_dead_stop_it
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.peers.services import Services
     from brokergroup_operator.controller.settings import PlaneSettings
     from controller_core.decision import Decision
-    from controller_core.model import BrokerGroupRecord, LiveReplica
+    from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
     from controller_core.requests import AlterSyncStateSet, ReportAhead
 
 # A heartbeat of the last process may come after the registration of the next; two may not.
@@ -58,10 +58,26 @@ class HoldingsWatch(Part):
 
     def heard(self, group: Group, broker_id: int) -> None:
         """Compare the heartbeat of this member that was just taken. Cheap."""
-        record, holding = group.record, group.table.holding(broker_id)
-        if record is None or holding is None:
+        record, entry, settings, notes = (
+            group.record,
+            group.table.entry(broker_id),
+            group.binding.settings,
+            group.holdings,
+        )
+        if record is None or entry is None:
             return
-        news = report_is_news(record, holding, group.binding.settings)
+        quiet = notes.quiet.get(broker_id)
+        if (
+            quiet is not None
+            and notes.epoch_jump is None
+            and quiet.goes_on(record, settings, entry.replica, entry.seen)
+        ):
+            return
+        holding = group.table.holding(broker_id)
+        if holding is None:
+            return
+        news = report_is_news(record, holding, settings)
+        notes.quiet[broker_id] = quiet_after(record, holding, settings) if news is News.NOTHING else None
         if news is News.JUMP or group.holdings.epoch_jump is not None:
             self._note_jump(group)
         if news in (News.NOTHING, News.JUMP) or is_running(group.holdings.report) or not group.store_may_be_asked:
@@ -192,8 +208,9 @@ class AdoptionDesk(Part):
         """A heartbeat came. Cheap if all is known."""
         if not group.loaded or not address:
             return
-        replica = group.record.claimed_replica(broker_id) if group.record is not None else None
-        if replica is not None and moved_to(group, broker_id) is not None and broker_id != group.granted_master_id:
+        record = group.record
+        replica = record.claimed_replica(broker_id) if record is not None else None
+        if replica is not None and _moved(group, replica) is not None and broker_id != group.granted_master_id:
             group.members.moved_beats[broker_id] = group.members.moved_beats.get(broker_id, 0) + 1
             if group.members.moved_beats[broker_id] < BEATS_TO_MOVE:
                 return
@@ -228,9 +245,14 @@ class AdoptionDesk(Part):
 
 def moved_to(group: Group, broker_id: int) -> str | None:
     """Return where the member's own pod says it is, if the record says otherwise."""
-    record, told = group.record, group.members.whereabouts.get(broker_id)
+    record = group.record
     replica = record.claimed_replica(broker_id) if record is not None else None
-    return told if replica is not None and replica.reserved_for and told != replica.address else None
+    return _moved(group, replica) if replica is not None else None
+
+
+def _moved(group: Group, replica: Replica) -> str | None:
+    told = group.members.whereabouts.get(replica.broker_id)
+    return told if replica.reserved_for and told != replica.address else None
 
 
 async def follow_the_moved(group: Group) -> None:

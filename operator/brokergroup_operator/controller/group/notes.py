@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from brokergroup_operator.observe.group_view import LostLink, Silence
+    from controller_core.holdings import Quiet
 
 FIRST_PENALTY_SECONDS = 60.0
 LONGEST_PENALTY_SECONDS = 960.0
@@ -50,6 +51,8 @@ class HoldingsNotes:
     # The last report, and when marks alone are worth the next one.
     report: asyncio.Task[None] | None = None
     next_mark_seconds: float = 0.0
+    # Which next heartbeats of each member are no news.
+    quiet: dict[int, Quiet | None] = field(default_factory=dict)
     # An epoch that members report and that waits for a person (safety rule 3): no member is elected meanwhile.
     epoch_jump: int | None = None
 
