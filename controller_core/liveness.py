@@ -34,17 +34,13 @@ MADE_LATER_SECONDS = 0.25
 
 
 class HeartbeatEntry(NamedTuple):
-    """One replica's line in the table. `connection_id` is None once its connection closed.
-
-    `mark` is what its heartbeats prove that it holds (`told_mark`).
-    """
+    """One replica's line in the table. `connection_id` is None once its connection closed."""
 
     replica: LiveReplica
     connection_id: int | None
     last_seen_seconds: float
     timeout_seconds: float
     deadline_seconds: float
-    mark: Mark
     told_as_member: bool = True
     # What the replica's reports must reach (`_held_to`). `demanded` was known here at `demanded_seconds`, when a heartbeat came; a
     # heartbeat that was certainly made after that must reach it: then it is `seen`.
@@ -59,22 +55,27 @@ class HeartbeatEntry(NamedTuple):
     ) -> "HeartbeatEntry":
         """Return the entry after a heartbeat that only goes on from the last one."""
         replica = LiveReplica(*told[:6], self.replica.epoch_first_offset)
-        deadline_seconds, demanded = now_seconds + timeout_seconds, self.demanded
-        mark = told_mark(replica)
+        demanded, demanded_seconds, told_as_member = self.demanded, self.demanded_seconds, True
+        if now_seconds - demanded_seconds >= MADE_LATER_SECONDS:
+            demanded_seconds = now_seconds
+        deadline_seconds = now_seconds + timeout_seconds
         # By position: by keyword it costs a third more.
-        told_as_member = True
         return HeartbeatEntry(
             replica,
             connection_id,
             now_seconds,
             timeout_seconds,
             deadline_seconds,
-            mark,
             told_as_member,
             demanded,
-            now_seconds,
+            demanded_seconds,
             demanded,
         )
+
+    @property
+    def mark(self) -> Mark:
+        """What its heartbeats prove that it holds."""
+        return told_mark(self.replica)
 
     def alive(self, now_seconds: float) -> bool:
         """Whether the replica counts as alive: connected, and heard of within its timeout."""
@@ -119,7 +120,6 @@ class HeartbeatTable:
             last_seen_seconds=now_seconds,
             timeout_seconds=timeout_seconds,
             deadline_seconds=now_seconds + timeout_seconds,
-            mark=told_mark(replica),
             demanded=demanded,
             demanded_seconds=demanded_seconds,
             seen=seen,
@@ -174,7 +174,6 @@ class HeartbeatTable:
         replica = self._told(entry, entry.replica._replace(epoch=epoch, max_offset=max_offset), fresh=True)
         self._entries[broker_id] = entry._replace(
             replica=replica,
-            mark=told_mark(replica),
             first_since_loss_seconds=None if replica.fresh else entry.first_since_loss_seconds,
         )
 
@@ -193,7 +192,6 @@ class HeartbeatTable:
                 last_seen_seconds=now_seconds,
                 timeout_seconds=self.timeout_seconds,
                 deadline_seconds=now_seconds + self.timeout_seconds,
-                mark=told_mark(replica),
                 demanded=self._demands.get(broker_id, NOTHING_DEMANDED),
                 demanded_seconds=now_seconds,
             )
@@ -318,7 +316,7 @@ class HeartbeatTable:
 
     def _remember(self, entry: HeartbeatEntry | None) -> None:
         """Keep what the entry says, if it was told as a member, before another entry replaces it."""
-        held = self._held.get(entry.mark.broker_id) if entry is not None and entry.told_as_member else None
+        held = self._held.get(entry.replica.broker_id) if entry is not None and entry.told_as_member else None
         if entry is not None and held is not None:
             self._held[held.broker_id] = highest(held, entry.mark)
 

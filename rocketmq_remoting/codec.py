@@ -84,6 +84,8 @@ class FrameDecoder:
             self._buffer += data
         commands: list[RemotingCommand] = []
         try:
+            if not self._buffer and self._is_one_frame(data) and at_most != 0:
+                return [decode_frame(memoryview(data)[_WORD_BYTES:])]
             # Without an incomplete frame before it, `data` is decoded where it lies: only its rest is copied.
             with memoryview(self._buffer or data) as view:
                 position = self._decode_whole_frames(view, commands, at_most)
@@ -97,6 +99,11 @@ class FrameDecoder:
         elif position < len(data):
             self._buffer += data[position:]
         return commands
+
+    def _is_one_frame(self, data: bytes | bytearray | memoryview) -> bool:
+        """Whether the data is exactly one frame, as nearly all are."""
+        length = len(data) - _WORD_BYTES
+        return 4 <= length <= self._max_frame_bytes and _LENGTH.unpack_from(data)[0] == length
 
     def _decode_whole_frames(self, view: memoryview, commands: list[RemotingCommand], at_most: int | None) -> int:
         """Append the command of every complete frame. Return where the first incomplete one begins."""

@@ -278,7 +278,7 @@ class RemotingConnection(asyncio.Protocol):
 
     def _receive(self, commands: Iterable[RemotingCommand]) -> None:
         for command in commands:
-            if not command.is_response:
+            if not command.flag & RESPONSE_FLAG:
                 self._backlog.append(command)
             elif not self._pending.resolve(command):
                 logger.debug(
@@ -294,7 +294,10 @@ class RemotingConnection(asyncio.Protocol):
         while self._backlog and self._may_serve():
             self._serve(self._backlog.popleft())
         self._serving = False
-        self._write_outgoing()
+        if self._outgoing:
+            self._write_outgoing()
+        if not (self._backlog or self._undecoded or self._read_paused) and self._writable.is_set():
+            return  # nothing waits, and nothing has: the peer is read on
         self._balance_reading()
         if self._undecoded and self._turn is None and not self._backlog and self._writable.is_set():
             self._turn = self._loop.call_soon(self._next_turn)
@@ -307,7 +310,10 @@ class RemotingConnection(asyncio.Protocol):
             self._decode(b"")
 
     def _may_serve(self) -> bool:
-        return len(self._in_flight) < self._settings.max_in_flight and self._writable.is_set() and self.is_open
+        transport, in_flight = self._transport, self._in_flight
+        if (in_flight and len(in_flight) >= self._settings.max_in_flight) or not self._writable.is_set():
+            return False
+        return transport is not None and not transport.is_closing()
 
     def _write(self, data: bytes | bytearray) -> None:
         if data and self._transport is not None and not self._transport.is_closing():

@@ -1,7 +1,18 @@
 """The heartbeat table under a test clock. Each test shows one mistake of Java's table, or one rule of ours."""
 
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller_core.events import Mark
+from controller_core.holdings import News, Quiet, quiet_after, report_is_news
 from controller_core.liveness import HeartbeatTable
-from controller_core.model import LiveReplica
+from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
+from controller_core.settings import ControllerSettings
+from tests.support.draws import examples
 
 ONE = 1
 TWO = 2
@@ -118,3 +129,105 @@ def test_after_a_pause_of_our_own_nobodys_silence_counts() -> None:
     assert set(table.live(60.0)) == {1}
     assert set(table.live(63.0)) == {1}
     assert table.live(63.001) == {}
+
+
+# ---- Nearly every heartbeat only goes on from the last one, and takes a shorter way. Both ways must end the same.
+
+
+class _Thorough(HeartbeatTable):
+    """Judges each heartbeat as if it were the first."""
+
+    def _goes_on(self, entry: Any, told: LiveReplica) -> bool:
+        return False
+
+
+OFFSETS = st.sampled_from([-1, 0, 1, 5, 9, 10, 11, 50, 99, 100, 101, 200])
+EPOCHS = st.sampled_from([-1, 0, 1, 2, 2, 2, 3])
+STEPS = st.one_of(
+    st.tuples(st.just("beat"), st.sampled_from([ONE, TWO]), EPOCHS, OFFSETS, OFFSETS, st.sampled_from([1, 2])),
+    st.tuples(st.just("more"), st.sampled_from([ONE, TWO]), st.sampled_from([0, 1, 1, 40])),
+    st.tuples(st.just("wait"), st.sampled_from([0.1, 0.2, 0.3, 1.0, 4.0])),
+    st.tuples(st.just("close"), st.sampled_from([1, 2])),
+    st.tuples(st.just("registers"), st.sampled_from([ONE, TWO]), st.sampled_from([1, 2])),
+    st.tuples(st.just("lost")),
+    st.tuples(st.just("reports"), st.sampled_from([ONE, TWO]), EPOCHS, OFFSETS),
+    st.tuples(st.just("record"), st.sampled_from([1, 2, 3]), st.sets(st.sampled_from([ONE, TWO])), OFFSETS, EPOCHS),
+    st.tuples(st.just("eligible"), st.sets(st.sampled_from([ONE, TWO]))),
+    st.tuples(st.just("seats lost"), st.sets(st.sampled_from([ONE, TWO]))),
+)
+CAUTIOUS = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2, held_bucket_bytes=10)
+
+
+def _record() -> BrokerGroupRecord:
+    replicas = {one: Replica(one, f"{one}:1;1", f"{one}:1", registered=True) for one in (ONE, TWO)}
+    return BrokerGroupRecord("cl", "bn", 3, replicas, ONE, 2, frozenset({ONE, TWO}), 2)
+
+
+def _next_record(record: BrokerGroupRecord, step: tuple[Any, ...]) -> BrokerGroupRecord:
+    match step:
+        case ("record", epoch, members, offset, held_epoch):
+            replicas = {
+                one: replace(replica, held_epoch=held_epoch, held_offset=offset)
+                for one, replica in record.replicas.items()
+            }
+            return replace(record, master_epoch=epoch, sync_state_set=frozenset(members), replicas=replicas)
+        case ("eligible", ids):
+            return replace(record, eligible=frozenset(ids))
+        case ("seats lost", ids):
+            return replace(record, lost_seats=frozenset(ids), master_broker_id=None)
+    return record
+
+
+def _apply(table: HeartbeatTable, step: tuple[Any, ...], now_seconds: float) -> None:
+    match step:
+        case ("beat", one, epoch, offset, confirm, connection):
+            beat = LiveReplica(one, epoch, offset, confirm)
+            table.heartbeat(now_seconds, beat, connection)
+        case ("more", one, by) if (entry := table.entry(one)) is not None:
+            last = entry.replica
+            beat = LiveReplica(one, last.epoch, last.max_offset + by, last.confirm_offset + by)
+            table.heartbeat(now_seconds, beat, entry.connection_id or 1)
+        case ("close", connection):
+            table.connection_closed(now_seconds, connection)
+        case ("registers", one, connection):
+            table.registered(now_seconds, one, connection)
+        case ("lost",):
+            table.ask_anew()
+        case ("reports", one, epoch, offset):
+            table.reported(one, epoch=epoch, max_offset=offset)
+
+
+def _seen_by(table: HeartbeatTable, record: BrokerGroupRecord, now_seconds: float) -> object:
+    """All that decisions go by. `Holding.known` may lag in the short way, where no report can fall below it."""
+    found = {one: table.holding(one) for one in (ONE, TWO)}
+    news = {one: held and report_is_news(record, held, CAUTIOUS) for one, held in found.items()}
+    holdings = {one: held and replace_known(held) for one, held in found.items()}
+    return table.live(now_seconds), news, holdings, table.losses
+
+
+def replace_known(held: Any) -> Any:
+    return held._replace(known=Mark(held.broker_id))
+
+
+@pytest.mark.sampled
+@settings(max_examples=examples(300, 5_000))
+@given(st.lists(STEPS, max_size=30))
+def test_a_heartbeat_that_goes_on_from_the_last_one_changes_the_same(steps: list[tuple[Any, ...]]) -> None:
+    """Two tables are told the same, one by the short way; and what is quiet by the last report is no news."""
+    short, thorough, record, now_seconds = HeartbeatTable(), _Thorough(), _record(), 0.0
+    quiet: dict[int, Quiet | None] = {}
+    for step in steps:
+        if step[0] == "wait":
+            now_seconds += step[1]
+        record = _next_record(record, step)
+        for table in (short, thorough):
+            table.note_seats(record)
+            _apply(table, step, now_seconds)
+        assert _seen_by(short, record, now_seconds) == _seen_by(thorough, record, now_seconds)
+        if step[0] in ("beat", "more") and (entry := short.entry(step[1])) is not None:
+            holding, last = thorough.holding(step[1]), quiet.get(step[1])
+            if last is not None and last.goes_on(record, CAUTIOUS, entry.replica, entry.seen):
+                assert holding is None or report_is_news(record, holding, CAUTIOUS) is News.NOTHING
+            elif holding is not None:
+                is_news = report_is_news(record, holding, CAUTIOUS) is not News.NOTHING
+                quiet[step[1]] = None if is_news else quiet_after(record, holding, CAUTIOUS)

@@ -69,12 +69,7 @@ class Heartbeats(Part):
         if not group.members.beats_regularly(broker_id, now_seconds):
             wished_seconds = max(wished_seconds, self._settings.startup_timeout_seconds)
         told = LiveReplica(
-            broker_id=broker_id,
-            epoch=header.epoch,
-            max_offset=header.max_offset,
-            confirm_offset=header.confirm_offset,
-            election_priority=header.election_priority,
-            address=address,
+            broker_id, header.epoch, header.max_offset, header.confirm_offset, header.election_priority, address
         )
         known = group.table.entry(broker_id)
         is_carried = known is not None and known.connection_id == connection.id
