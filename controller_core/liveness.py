@@ -135,11 +135,11 @@ class HeartbeatTable:
         before, held = entry.replica, self._held.get(told.broker_id)
         return (
             before.fresh
-            and entry.told_as_member
             and before.has_reported
             and told.epoch == before.epoch
             and told.max_offset >= before.max_offset
-            and told.confirm_offset >= before.confirm_offset
+            # The first one that is told (it is -1 before) may prove less than the offset alone did.
+            and (told.confirm_offset > before.confirm_offset >= 0 or told.confirm_offset == before.confirm_offset)
             and entry.seen == entry.demanded == self._demands.get(told.broker_id, NOTHING_DEMANDED)
             and (held is None or (told.epoch >= held.epoch and told.max_offset >= held.offset))
         )
