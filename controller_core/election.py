@@ -160,7 +160,7 @@ def choose_master(electorate: Electorate) -> Choice:
     eligible = holdings.usable_eligible(record, electorate.settings)
     clean = _choose_with_seat(electorate, eligible)
     if electorate.set_in_doubt and clean.broker_id not in (None, record.granted_master_id):
-        clean = _most_of_all_logs(electorate, clean)
+        return _most_of_all_logs(electorate, clean)
     if clean.broker_id is not None or not electorate.settings.unclean_election_allowed:
         return clean
     unclean_choice = _choose_unclean(electorate)
@@ -236,23 +236,25 @@ def _most_of_all_logs(electorate: Electorate, clean: Choice) -> Choice:
 
     One that is only passed over counts too, because its data would be lost.
     """
-    record, live = electorate.record, electorate.live
-    everyone = replace(electorate, request=replace(electorate.request, passed_over=frozenset()))
+    record, live, request = electorate.record, electorate.live, electorate.request
     voters = [one for one, it in record.replicas.items() if it.registered and electorate.settings.may_be_master(one)]
     unheard = [one for one in voters if one in live and not (live[one].has_reported and live[one].fresh)]
-    if unheard:
+    if unheard and not request.heard_out:
         return Choice(
             why=f"rule 1: the set is in doubt, {draw_ids(unheard)} must be heard after the loss of the master"
         )
+    everyone = replace(electorate, request=replace(request, passed_over=frozenset()))
     rivals = everyone.electable(voters)
-    most = max((one.epoch, one.max_offset) for one in rivals.values())
-    electable = {one: it for one, it in electorate.electable(voters).items() if (it.epoch, it.max_offset) >= most}
-    if clean.broker_id in electable:
-        return clean
-    otherwise = f"rule 1: the set is in doubt, and the most data is on none of {draw_ids(electorate.electable(voters))}"
-    return _designated_or(
-        electorate.most_data(electable), electorate, electable, name="group (set in doubt)", otherwise=otherwise
-    )
+    most = max(((one.epoch, one.max_offset) for one in rivals.values()), default=(-1, -1))
+    candidates = electorate.electable(voters)
+    electable = {one: it for one, it in candidates.items() if (it.epoch, it.max_offset) >= most}
+    late = f"; {draw_ids(unheard)} did not report in time" if unheard else ""
+    if clean.broker_id in electable and request.designated is None:
+        return replace(clean, why=f"{clean.why}{late}")
+    otherwise = f"rule 1: the set is in doubt, and the most data is on none of {draw_ids(candidates)}"
+    best = electorate.most_data(electable)
+    found = _designated_or(best, electorate, electable, name="group (set in doubt)", otherwise=otherwise)
+    return replace(found, why=f"{found.why}{late}")
 
 
 def _choose_unclean(electorate: Electorate) -> Choice:
@@ -436,8 +438,18 @@ def carried_over(electorate: Electorate, winner: int) -> frozenset[int]:
     kept = {one for one in holdings.usable_eligible(record, settings) if _holds_as_much(electorate, one, winner)}
     members = record.sync_state_set
     if winner not in members:
-        members = frozenset(one for one in members if not _may_be_empty(record, one))
+        members = frozenset(
+            one for one in members if not _may_be_empty(record, one) and not _holds_less(electorate, one, winner)
+        )
     return (members | kept) - {winner}
+
+
+def _holds_less(electorate: Electorate, broker_id: int, winner: int) -> bool:
+    """Whether a living member lacks data of a winner from outside the set: messages that a silent master acknowledged."""
+    replica, best = electorate.live.get(broker_id), electorate.live.get(winner)
+    return (
+        replica is not None and best is not None and (replica.epoch, replica.max_offset) < (best.epoch, best.max_offset)
+    )
 
 
 def _holds_as_much(electorate: Electorate, broker_id: int, winner: int) -> bool:

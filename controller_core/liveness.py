@@ -31,6 +31,8 @@ from controller_core.requests import Demand, Holding
 NOTHING_DEMANDED = Demand()
 # Two heartbeats of one process this far apart did not wait in the same socket.
 MADE_LATER_SECONDS = 0.25
+# Longer ago than any heartbeat: what a process tells by the connection on which it registered was made afterwards.
+REGISTERED = -math.inf
 
 
 class HeartbeatEntry(NamedTuple):
@@ -47,7 +49,8 @@ class HeartbeatEntry(NamedTuple):
     demanded: Demand = NOTHING_DEMANDED
     demanded_seconds: float = 0.0
     seen: Demand = NOTHING_DEMANDED
-    # When the first heartbeat since the last loss in the group came, or the registration; None: none came, or no loss was noted.
+    # When the first heartbeat since the master's loss came; `REGISTERED`: none since the process registered; None: none came, or
+    # no loss was noted.
     first_since_loss_seconds: float | None = None
 
     def gone_on(
@@ -95,8 +98,8 @@ class HeartbeatTable:
     _seats: tuple[int, frozenset[int]] | None = None
     # What members told while they were in the set.
     _held: dict[int, Mark] = field(default_factory=dict)
-    # How many losses were noted; a replica that was not heard before one is no fresher than the others.
-    losses: int = 0
+    # When the last loss of a master was noted here; None: none was. Only reports made later are fresh.
+    lost_seconds: float | None = None
 
     def heartbeat(
         self, now_seconds: float, told: LiveReplica, connection_id: int, *, timeout_seconds: float | None = None
@@ -108,7 +111,7 @@ class HeartbeatTable:
         if entry is not None and self._goes_on(entry, told):
             self._entries[told.broker_id] = entry.gone_on(now_seconds, told, connection_id, timeout_seconds)
             return not was_alive
-        first_since_loss_seconds = self._first_since_loss(entry, now_seconds)
+        first_since_loss_seconds = self._first_since_loss(entry, now_seconds, connection_id)
         waited_seconds = 0.0 if first_since_loss_seconds is None else now_seconds - first_since_loss_seconds
         fresh = first_since_loss_seconds is None or waited_seconds >= MADE_LATER_SECONDS
         self._remember(entry)
@@ -144,15 +147,18 @@ class HeartbeatTable:
             and (held is None or (told.epoch >= held.epoch and told.max_offset >= held.offset))
         )
 
-    def _first_since_loss(self, entry: HeartbeatEntry | None, now_seconds: float) -> float | None:
+    def _first_since_loss(self, entry: HeartbeatEntry | None, now_seconds: float, connection_id: int) -> float | None:
         """Return when the first heartbeat since the last loss came, perhaps this one; None if no loss makes its report
         doubtful.
         """
         if entry is None:
-            return now_seconds if self.losses else None
+            return None if self.lost_seconds is None else now_seconds
         if entry.replica.fresh:
             return None
-        return now_seconds if entry.first_since_loss_seconds is None else entry.first_since_loss_seconds
+        # After a registration the last process's heartbeats may still come, but not by the connection of the new one.
+        is_of_last = entry.first_since_loss_seconds == REGISTERED and entry.connection_id != connection_id
+        first_seconds = None if is_of_last else entry.first_since_loss_seconds
+        return now_seconds if first_seconds is None else first_seconds
 
     def _told(self, entry: HeartbeatEntry | None, told: LiveReplica, *, fresh: bool) -> LiveReplica:
         """Return what counts after this heartbeat: what it says, or what was said before and is in doubt now."""
@@ -166,7 +172,7 @@ class HeartbeatTable:
         return entry.replica._replace(address=told.address, doubted=True)
 
     def reported(self, broker_id: int, *, epoch: int, max_offset: int) -> None:
-        """Take what a replica answered to a question that was asked after the last loss (`losses` tells): it is fresh."""
+        """Take what a replica answered to a question that was asked after the last loss: it is fresh."""
         entry = self._entries.get(broker_id)
         if entry is None:
             return
@@ -185,7 +191,7 @@ class HeartbeatTable:
         """
         entry = self._entries.get(broker_id)
         if entry is None:
-            replica = LiveReplica(broker_id=broker_id, address=address, fresh=not self.losses)
+            replica = LiveReplica(broker_id=broker_id, address=address, fresh=self.lost_seconds is None)
             self._entries[broker_id] = HeartbeatEntry(
                 replica=replica,
                 connection_id=connection_id,
@@ -204,20 +210,20 @@ class HeartbeatTable:
     def registered(self, now_seconds: float, broker_id: int, connection_id: int, *, address: str = "") -> None:
         """Begin a new process: what an earlier one of this replica said does not count any more.
 
-        What it held as a member is kept: the new process must have it too. A second registration on one connection is of the
-        same process, and leaves the other replicas' heartbeats fresh; not the recorded master's, because a broker container may
-        have started a new broker on its old connection.
+        What it held as a member is kept: the new process must have it too.
         """
-        before = self._entries.pop(broker_id, None)
-        self._remember(before)
-        is_master = self._record is not None and self._record.master_broker_id == broker_id
-        if before is None or before.connection_id != connection_id or is_master:
-            self.ask_anew()
+        self._remember(self._entries.pop(broker_id, None))
+        if self._may_write(broker_id):
+            self.ask_anew(now_seconds)
+        # A registration that came this long after the loss did not wait in its socket since before it.
+        is_after_loss = self.lost_seconds is not None and now_seconds - self.lost_seconds >= MADE_LATER_SECONDS
         self.sign_of_life(now_seconds, broker_id, connection_id, address=address)
         # The new process tells whatever it tells after it registered.
         entry = self._entries[broker_id]
         self._entries[broker_id] = entry._replace(
-            seen=entry.demanded, demanded_seconds=-math.inf, first_since_loss_seconds=now_seconds
+            seen=entry.demanded,
+            demanded_seconds=-math.inf,
+            first_since_loss_seconds=REGISTERED if is_after_loss else now_seconds,
         )
 
     def connection_closed(self, now_seconds: float, connection_id: int) -> tuple[int, ...]:
@@ -225,8 +231,8 @@ class HeartbeatTable:
         lost = {one: entry for one, entry in self._entries.items() if entry.connection_id == connection_id}
         for broker_id, entry in lost.items():
             self._entries[broker_id] = entry._replace(connection_id=None)
-        if lost:
-            self.ask_anew()
+        if any(map(self._may_write, lost)):
+            self.ask_anew(now_seconds)
         return tuple(sorted(one for one, entry in lost.items() if entry.alive(now_seconds)))
 
     def live(self, now_seconds: float) -> dict[int, LiveReplica]:
@@ -252,15 +258,20 @@ class HeartbeatTable:
                     demanded=NOTHING_DEMANDED,
                 )
 
-    def ask_anew(self) -> None:
-        """Note that a replica of the group was just lost or fenced: what the others told before is not fresh any more."""
-        self.losses += 1
+    def _may_write(self, broker_id: int) -> bool:
+        """Whether the others' logs may have grown by this replica until it was lost: only a master makes them grow."""
+        record = self._record
+        return record is None or broker_id == record.master_broker_id or broker_id in record.unfenced
+
+    def ask_anew(self, now_seconds: float) -> None:
+        """Note that the master was just lost or fenced: what the others told before is not fresh any more."""
+        self.lost_seconds = now_seconds
         for broker_id, entry in self._entries.items():
             self._entries[broker_id] = entry._replace(
                 replica=entry.replica._replace(fresh=False), first_since_loss_seconds=None
             )
 
-    def note_seats(self, record: BrokerGroupRecord | None) -> None:
+    def note_seats(self, record: BrokerGroupRecord | None, now_seconds: float = math.inf) -> None:
         """Note the members of the SyncStateSet and the master epoch. Call it with each record seen, before `holding`; cheap.
 
         What a member reports counts from here on. A report under another epoch, or from before it joined, may be older than a
@@ -268,7 +279,7 @@ class HeartbeatTable:
         """
         if record is not self._record:
             if record is not None and _is_master_lost(self._record, record):
-                self.ask_anew()
+                self.ask_anew(now_seconds)
             self._record = record
             replicas = record.replicas if record is not None else {}
             self._demands = {broker_id: demand_of(record, broker_id) for broker_id in replicas}

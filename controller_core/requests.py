@@ -53,7 +53,8 @@ class ElectMaster:
     The other fields are the controller's own: `passed_over` must not win now (the present master among them: a switchover);
     `incumbent` acts as master by its 907 where the record has none (safety rule 3); `unclean`: a person accepts lost messages,
     for this election; `unfenced`: the present master is silent and its death not confirmed (rule 7); `set_in_doubt`: it was
-    silent before it was lost (rule 1); `plan` becomes durable with the election (`plan.py`).
+    silent before it was lost, and `heard_out`: the others had their time to report since (rule 1); `plan` becomes durable with
+    the election (`plan.py`).
     """
 
     broker_id: int | None = None
@@ -63,6 +64,7 @@ class ElectMaster:
     unclean: bool = False
     unfenced: bool = False
     set_in_doubt: bool = False
+    heard_out: bool = False
     plan: Change | None = None
 
     @property

@@ -187,9 +187,9 @@ OPEN_END_OFFSET: Final = 2**63 - 1
 class EpochEntry(JsonPart, frozen=True):
     """One master epoch and where it begins and ends in the log."""
 
-    epoch: int = 0
-    start_offset: int = 0
-    end_offset: int = OPEN_END_OFFSET
+    epoch: Int32 = 0
+    start_offset: Int64 = 0
+    end_offset: Int64 = OPEN_END_OFFSET
 
 
 class EpochCacheBody(JsonBody, frozen=True):
@@ -197,9 +197,9 @@ class EpochCacheBody(JsonBody, frozen=True):
 
     cluster_name: str | None = None
     broker_name: str | None = None
-    broker_id: int = 0
+    broker_id: Int64 = 0
     epoch_list: tuple[EpochEntry, ...] = ()
-    max_offset: int = 0
+    max_offset: Int64 = 0
 
 
 class HAConnectionRuntimeInfo(JsonPart, frozen=True):

@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from brokergroup_operator.controller.detect import master_watch
+from brokergroup_operator.controller.directory.group_directory import GroupBinding
 from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import PlaneSettings
@@ -25,7 +26,7 @@ from brokergroup_operator.observe.timeline import (
     Trigger,
 )
 from brokergroup_operator.records.memory import MemoryRecordStore
-from brokergroup_operator.records.store import RecordUnavailableError, StoredRecord
+from brokergroup_operator.records.store import GroupKey, RecordUnavailableError, StoredRecord
 from controller_core.liveness import HeartbeatTable
 from controller_core.model import BrokerGroupRecord
 from rocketmq_remoting.address import Address
@@ -154,11 +155,11 @@ async def test_an_answer_to_a_question_from_before_a_loss_is_not_taken(
     assert found is not None
     asked, taken = [], []
 
-    async def lost_meanwhile(calls: BrokerCalls, address: str, broker_name: str, broker_id: int) -> object:
-        answer = await end_of_log(calls, address, broker_name, broker_id)
+    async def lost_meanwhile(calls: BrokerCalls, address: str, binding: GroupBinding, broker_id: int) -> object:
+        answer = await end_of_log(calls, address, binding, broker_id)
         asked.append(broker_id)
         if len(asked) == 1:
-            found.table.ask_anew()
+            found.table.ask_anew(asyncio.get_running_loop().time())
         return answer
 
     def reported(table: HeartbeatTable, broker_id: int, *, epoch: int, max_offset: int) -> None:
@@ -173,21 +174,37 @@ async def test_an_answer_to_a_question_from_before_a_loss_is_not_taken(
 
 
 @pytest.mark.parametrize(
-    ("broker_name", "shown_id", "epochs", "found"),
+    ("cluster_name", "broker_name", "shown_id", "epochs", "found"),
     [
-        ("bn", 2, (1, 3), (3, 70)),
-        ("bn", 0, (1, 3), (3, 70)),
-        ("bn", -1, (), (-1, 70)),
-        ("bn", 3, (3,), None),
-        ("other", 2, (3,), None),
+        ("cl", "bn", 2, (1, 3), (3, 70)),
+        ("cl", "bn", 0, (1, 3), (3, 70)),
+        ("cl", "bn", -1, (), (-1, 70)),
+        ("cl", "bn", 3, (3,), None),
+        ("cl", "other", 2, (3,), None),
+        ("other", "bn", 2, (3,), None),
+        ("cl", "bn", 2, (2**40,), None),
     ],
-    ids=["itself", "as the master that it was", "an empty disk without a role", "another member", "another group"],
+    ids=[
+        "itself",
+        "as the master that it was",
+        "an empty disk without a role",
+        "another member",
+        "another group",
+        "another cluster",
+        "no epoch",
+    ],
 )
 async def test_only_the_member_itself_says_what_it_holds(
-    group: World, client: RemotingClient, broker_name: str, shown_id: int, epochs: tuple[int, ...], found: object
+    client: RemotingClient,
+    cluster_name: str,
+    broker_name: str,
+    shown_id: int,
+    epochs: tuple[int, ...],
+    found: object,
 ) -> None:
     """Another broker may listen at its address by now (safety rule 8)."""
     answer = EpochCacheBody(
+        cluster_name=cluster_name,
         broker_name=broker_name,
         broker_id=shown_id,
         epoch_list=tuple(EpochEntry(epoch=epoch) for epoch in epochs),
@@ -200,10 +217,13 @@ async def test_only_the_member_itself_says_what_it_holds(
 
     server = RemotingServer(Answers())
     await server.start("127.0.0.1", 0)
-    calls = BrokerCalls(client, PlaneSettings())
-    assert await calls.end_of_log(server.address, "bn", 2) == found
+    calls, binding = (
+        BrokerCalls(client, PlaneSettings()),
+        GroupBinding(key=GroupKey("standalone", "bn"), cluster_name="cl", broker_name="bn"),
+    )
+    assert await calls.end_of_log(server.address, binding, 2) == found
     await server.stop()
-    assert await calls.end_of_log(server.address, "bn", 2) is None
+    assert await calls.end_of_log(server.address, binding, 2) is None
 
 
 @contextlib.contextmanager

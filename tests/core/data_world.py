@@ -88,7 +88,7 @@ def _of_broker(world: World, one: int, rules: Rules) -> Iterator[tuple[str, Worl
         yield f"crash {one}", crash(beat(world, one, rules), one)
     if left.suspicions and world.told[one - 1] is not None:
         doubting = world._replace(left=left._replace(suspicions=left.suspicions - 1))
-        yield f"suspect {one}", _stale(doubting.with_told(one, None))
+        yield f"suspect {one}", _after_loss(doubting.with_told(one, None), one)
     if broker.master:
         yield from _of_master(world, one, rules)
     elif broker.epoch:
@@ -362,7 +362,7 @@ def crash(world: World, one: int) -> World:
             world = world.with_broker(other, world.broker(other)._replace(asking=False))
         if was_master and not world.broker(other).master and world.broker(other).epoch == epoch:
             world = world.with_broker(other, world.broker(other)._replace(linked=False))
-    return _stale(world.with_told(one, None))
+    return _after_loss(world.with_told(one, None), one)
 
 
 def restart(world: World, one: int, log: Log, rules: Rules, *, spoilt: bool = False) -> World:
@@ -376,7 +376,8 @@ def restart(world: World, one: int, log: Log, rules: Rules, *, spoilt: bool = Fa
     decision = step(world.record, request, world.live, rules.settings)
     assert decision.record is not None
     world = _recorded(world, decision.record)
-    return _stale(world).with_told(one, Told(LiveReplica(one), as_member=one in decision.record.sync_state_set))
+    new_process = Told(LiveReplica(one), as_member=one in decision.record.sync_state_set)
+    return _after_loss(world, one).with_told(one, new_process)
 
 
 def elect(world: World, rules: Rules) -> World | None:
@@ -409,8 +410,14 @@ def _recorded(world: World, record: BrokerGroupRecord) -> World:
     return world._replace(record=record, told=told)
 
 
+def _after_loss(world: World, one: int) -> World:
+    """As `HeartbeatTable`: only the loss of a replica that may have been master makes what the others told stale."""
+    may_write = one == world.record.master_broker_id or one in world.record.unfenced
+    return _stale(world) if may_write else world
+
+
 def _stale(world: World) -> World:
-    """Mark all earlier reports as stale after a loss."""
+    """Mark all earlier reports as stale."""
     lines = (
         line._replace(replica=line.replica._replace(fresh=False)) if line is not None else None for line in world.told
     )

@@ -266,7 +266,7 @@ def test_a_heartbeat_that_lay_in_the_socket_at_a_loss_is_no_newer_than_the_loss(
     assert not table.live(2.1)[2].fresh, "both lay in the socket"
     _beat(table, 5, 900, now_seconds=3.0)
     assert table.live(3.0)[2].fresh
-    table.ask_anew()
+    table.ask_anew(1.0)
     assert not table.live(3.0)[2].fresh
 
 
@@ -312,20 +312,36 @@ def test_a_first_heartbeat_after_a_loss_is_no_newer_than_the_loss_either() -> No
 def test_an_answer_to_a_question_asked_after_the_loss_is_fresh() -> None:
     table = _table(_record())
     _beat(table, 5, 900)
-    table.ask_anew()
-    losses = table.losses
+    table.ask_anew(1.0)
     table.reported(TWO, epoch=5, max_offset=950)
     assert (table.live(1.1)[2].max_offset, table.live(1.1)[2].fresh) == (950, True)
-    table.ask_anew()
-    assert table.losses > losses, "what was asked before this loss says nothing of it"
+    table.ask_anew(1.0)
     assert not table.live(1.1)[2].fresh
+
+
+@pytest.mark.parametrize(
+    ("registers_seconds", "connection_id", "fresh"),
+    [(2.5, 2, True), (2.1, 2, False), (2.5, 9, False)],
+    ids=["after the loss", "perhaps before the loss", "a heartbeat of the process before it"],
+)
+def test_what_a_process_tells_on_the_connection_of_its_registration_is_as_young_as_that(
+    registers_seconds: float, connection_id: int, *, fresh: bool
+) -> None:
+    """A starting Java broker heartbeats once, and then every 5 s: its first heartbeat must count."""
+    table = _table(_record())
+    _beat(table, 5, 900, broker_id=ONE)
+    table.connection_closed(2.0, ONE)
+    table.registered(registers_seconds, TWO, 2)
+    beat = LiveReplica(TWO, 5, 900)
+    table.heartbeat(registers_seconds + 0.001, beat, connection_id)
+    assert table.live(registers_seconds + 0.1)[TWO].fresh is fresh
 
 
 def test_an_answer_with_less_than_was_told_is_doubted_like_a_heartbeat() -> None:
     table = _table(_record())
     _beat(table, 5, 900)
     _beat(table, 5, 900, now_seconds=1.5)
-    table.ask_anew()
+    table.ask_anew(1.0)
     table.reported(TWO, epoch=5, max_offset=10)
     assert not table.live(1.6)[2].has_reported
     assert not table.live(1.6)[2].fresh
@@ -353,18 +369,22 @@ def test_a_new_process_is_as_fresh_as_its_registration() -> None:
 
 @pytest.mark.parametrize(
     ("registered_id", "connection_id", "fresh"),
-    [(TWO, 2, True), (TWO, 7, False), (ONE, 1, False)],
-    ids=["the same process", "another process", "the record's master"],
+    [(TWO, 2, True), (TWO, 7, True), (ONE, 1, False), (THREE, 3, False)],
+    ids=["the same process", "another process", "the record's master", "a master that may still run"],
 )
-def test_a_process_that_registers_once_more_makes_nothing_older(
+def test_only_a_master_that_registers_makes_what_the_others_told_older(
     registered_id: int, connection_id: int, *, fresh: bool
 ) -> None:
-    """Two wiped replicas that registered every half second blocked the election of the third, which had all data (e2e)."""
-    table = _table(_record())
+    """Two wiped replicas that registered every half second blocked the election of the third, which had all data (e2e).
+
+    The others' logs grow only by a master.
+    """
+    table = _table(_record(unfenced=frozenset({THREE})))
     for broker_id in (ONE, TWO, THREE):
         _beat(table, 5, 900, broker_id=broker_id)
     table.registered(2.0, registered_id, connection_id)
-    assert table.live(2.0)[3].fresh is fresh
+    other = THREE if registered_id != THREE else TWO
+    assert table.live(2.0)[other].fresh is fresh
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ def _apply(table: HeartbeatTable, step: tuple[Any, ...], now_seconds: float) -> 
         case ("registers", one, connection):
             table.registered(now_seconds, one, connection)
         case ("lost",):
-            table.ask_anew()
+            table.ask_anew(now_seconds)
         case ("reports", one, epoch, offset):
             table.reported(one, epoch=epoch, max_offset=offset)
 
@@ -210,7 +210,7 @@ def _seen_by(table: HeartbeatTable, record: BrokerGroupRecord, now_seconds: floa
     found = {one: table.holding(one) for one in (ONE, TWO)}
     news = {one: held and report_is_news(record, held, CAUTIOUS) for one, held in found.items()}
     holdings = {one: held and replace_known(held) for one, held in found.items()}
-    return table.live(now_seconds), news, holdings, table.losses
+    return table.live(now_seconds), news, holdings, table.lost_seconds
 
 
 def replace_known(held: Any) -> Any:
@@ -231,7 +231,7 @@ def test_a_heartbeat_that_goes_on_from_the_last_one_changes_the_same(steps: list
             now_seconds += 1.0
         record = _next_record(record, step)
         for table in (short, thorough):
-            table.note_seats(record)
+            table.note_seats(record, now_seconds)
             _apply(table, step, now_seconds)
         assert _seen_by(short, record, now_seconds) == _seen_by(thorough, record, now_seconds)
         if step[0] in ("beat", "more") and (entry := short.entry(step[1])) is not None:

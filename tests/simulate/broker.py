@@ -387,7 +387,7 @@ class Broker(QuietHandler):
                 own_id = 0 if self.is_master else self.broker_id
                 epochs = tuple(EpochEntry(epoch=epoch, start_offset=start) for epoch, start in self.disk.epochs)
                 end = self.disk.end * MESSAGE_BYTES
-                body = EpochCacheBody(broker_name=NAME, broker_id=own_id, epoch_list=epochs, max_offset=end)
+                body = EpochCacheBody(CLUSTER, NAME, broker_id=own_id, epoch_list=epochs, max_offset=end)
                 return command.answer(0, body=body.encode())
             case RequestCode.GET_BROKER_CONFIG:
                 role = "SYNC_MASTER" if self.is_master else "SLAVE"

@@ -483,7 +483,11 @@ class FakeBroker(QuietHandler):
         epochs = (EpochEntry(epoch=self.epoch_file),) if self.epoch_file >= 0 else ()
         shown_id = 0 if self.is_master else self.broker_id or -1
         return EpochCacheBody(
-            broker_name=self.group.name, broker_id=shown_id, epoch_list=epochs, max_offset=self.max_offset
+            cluster_name=self.group.cluster,
+            broker_name=self.group.name,
+            broker_id=shown_id,
+            epoch_list=epochs,
+            max_offset=self.max_offset,
         )
 
     def _ha_status(self) -> HARuntimeInfoBody:

@@ -408,5 +408,9 @@ class WireBroker(QuietHandler):
     def _end_of_log(self) -> EpochCacheBody:
         shown_id, epochs = 0 if self.is_master else self.broker_id, (EpochEntry(epoch=self.epoch),)
         return EpochCacheBody(
-            broker_name=self.group.name, broker_id=shown_id, epoch_list=epochs, max_offset=self.max_offset
+            cluster_name=self.group.cluster,
+            broker_name=self.group.name,
+            broker_id=shown_id,
+            epoch_list=epochs,
+            max_offset=self.max_offset,
         )

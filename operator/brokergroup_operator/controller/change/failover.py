@@ -136,17 +136,16 @@ class Failover(Part):
             group.waking.wakes = False
         return not group.waking.wakes or self._someone_can_lead(group, record, besides=master)
 
-    @staticmethod
-    def _someone_can_lead(group: Group, record: BrokerGroupRecord, *, besides: int | None = None) -> bool:
-        """Whether an election would succeed on what the members, `besides` this one, have reported.
+    def _someone_can_lead(self, group: Group, record: BrokerGroupRecord, *, besides: int | None = None) -> bool:
+        """Whether an election without this member would succeed now.
 
         The first election of a group waits for a broker to ask.
         """
         if record.is_first_election and record.master_epoch == 0:
             return False
-        live = {one: replica for one, replica in group.live().items() if one != besides and replica.has_reported}
+        live = {one: replica for one, replica in group.live().items() if one != besides}
         passed_over = frozenset({besides} if besides is not None else ())
-        request = ElectMaster(passed_over=passed_over)
+        request = ElectMaster(passed_over=passed_over, heard_out=self._reports.are_heard_out(group))
         return step(record, request, live, group.binding.settings).code == ControllerCode.SUCCESS
 
     def _is_worth_waiting_for(self, group: Group, record: BrokerGroupRecord, master: int) -> bool:
@@ -236,7 +235,7 @@ class Failover(Part):
             if premises.may_have_acting_masters(group, record):
                 acting = await self._recovery.acting_masters(group)
                 wanted = replace(wanted, incumbent=next(iter(acting), None))
-            wanted = premises.but_the_unsteady(group, wanted)
+            wanted = premises.but_the_unsteady(group, replace(wanted, heard_out=self._reports.are_heard_out(group)))
         decision = await group.decide(wanted, timeline=timeline, premise=premise)
         if timeline is not None and decision.changed and decision.code == ControllerCode.SUCCESS:
             timelines.note_election(group, timeline, decision)
@@ -288,7 +287,7 @@ class Failover(Part):
         group.changed()
         self._observer.master_lost(timeline)
         if suspicion is not Suspicion.CLOSED:
-            group.table.ask_anew()  # a closed connection has said so itself
+            group.table.ask_anew(asyncio.get_running_loop().time())  # a closed connection has said so itself
         wanted = ElectMaster(set_in_doubt=was_silent)
         attempt = _Attempt(group, timeline, _still_master(record, master), wanted)
         if not verdict.certain and self._fencer is not None:
@@ -341,7 +340,7 @@ class Failover(Part):
             timeline.unfenced = not (outcome and outcome[-1].confirmed)
             if not timeline.unfenced:
                 self._note_dead(group, record, master)
-                group.table.ask_anew()  # it may have acknowledged until now
+                group.table.ask_anew(asyncio.get_running_loop().time())  # it may have acknowledged until now
             elif group.binding.unconfirmed_trust:
                 timeline.unconfirmed_trust = group.binding.unconfirmed_trust
                 timeline.evidence.append(timeline.unconfirmed_trust)
@@ -415,7 +414,8 @@ class Failover(Part):
         await self._reports.gather(
             group, premises.silence_seconds(group, self._settings) if in_doubt else self._settings.fresh_report_seconds
         )
-        request = replace(attempt.wanted, incumbent=incumbent, unfenced=timeline.unfenced)
+        heard_out = self._reports.are_heard_out(group)
+        request = replace(attempt.wanted, incumbent=incumbent, unfenced=timeline.unfenced, heard_out=heard_out)
         kind = ChangeKind.ELECT if request.designate_elect else _kind(group)
         plan = self._executor.plan(kind, timeline.trigger, started_at=timeline.started_at)
         request = replace(premises.but_the_unsteady(group, request), plan=plan)

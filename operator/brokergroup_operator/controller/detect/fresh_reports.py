@@ -1,49 +1,70 @@
 """What the living members hold now: asked of them (1007) after a loss, because a heartbeat may be a second old.
 
-Where the SyncStateSet is in doubt, the core elects only by reports that were made after the loss (`controller_core/election.py`).
-Two heartbeats would bring them too; the answer to a question does so in milliseconds. Brokers of other makers may not know
-1007: their heartbeats count.
+Where the SyncStateSet is in doubt, the core elects only by reports that were made after the master's loss
+(`controller_core/election.py`). Two heartbeats would bring them too; the answer to a question does so in milliseconds. A member
+that gives neither is waited for as long as a silent one, and not for ever.
 """
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.controller.peers.services import Part
+from brokergroup_operator.controller.group.election_premises import silence_seconds
+from brokergroup_operator.controller.peers.services import Part, is_running
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.group.group import Group
 
 POLL_SECONDS = 0.02
-ASK_AGAIN_SECONDS = 0.25
+# A member that did not answer is asked again after pauses that double.
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.25, 2.0
+# Of all groups. When a whole cluster has no masters, the others wait for their turn.
+MOST_QUESTIONS = 64
 
 
+@dataclass(slots=True)
+class _Question:
+    """Of one member: the one under way, and when it may be asked again."""
+
+    task: asyncio.Task[None] | None = None
+    pause_seconds: float = FIRST_PAUSE_SECONDS
+    not_before_seconds: float = 0.0
+
+
+@dataclass(slots=True)
 class _Asking:
-    """After which loss this group's members were asked, and when they may be asked again."""
+    """The questions of one group, by broker id."""
 
-    losses = 0
-    not_before_seconds = 0.0
+    of: dict[int, _Question] = field(default_factory=dict)
 
 
 class FreshReports(Part):
     """Asks the members of all groups."""
 
+    _under_way = 0
+
     def ask(self, group: Group) -> list[asyncio.Task[None]]:
-        """Begin to ask those whose reports are older than the last loss; return the questions. Cheap if there are none."""
-        asking, losses, now_seconds = group.care(_Asking), group.table.losses, asyncio.get_running_loop().time()
-        if asking.losses == losses and now_seconds < asking.not_before_seconds:
-            return []
-        stale = _stale(group)
-        if stale:
-            asking.losses, asking.not_before_seconds = losses, now_seconds + ASK_AGAIN_SECONDS
-        return [
-            self._tasks.start(self._ask(group, broker_id, address), f"rmq:report {group.key}")
-            for broker_id, address in stale.items()
-        ]
+        """Begin to ask those whose reports are older than the master's loss; return the questions under way. Cheap if there are
+        none.
+        """
+        stale, now_seconds, asking = _stale(group), asyncio.get_running_loop().time(), group.care(_Asking).of
+        for broker_id, address in stale.items():
+            question = asking.setdefault(broker_id, _Question())
+            may_ask = now_seconds >= question.not_before_seconds and self._under_way < MOST_QUESTIONS
+            if may_ask and not is_running(question.task):
+                self._under_way += 1
+                work = self._ask(group, broker_id, address, question)
+                question.task = self._tasks.start(work, f"rmq:report {group.key}", on_end=self._ended)
+        found = (asking[broker_id].task for broker_id in stale)
+        return [task for task in found if task is not None and not task.done()]
+
+    def _ended(self, _: asyncio.Task[None]) -> None:
+        self._under_way -= 1
 
     async def gather(self, group: Group, timeout_seconds: float) -> None:
-        """Return when every living member was heard after the last loss, or after this long."""
+        """Return when every living member was heard after the master's loss, or after this long."""
         clock = asyncio.get_running_loop().time
         deadline_seconds = clock() + timeout_seconds
         while _stale(group) and clock() < deadline_seconds:
@@ -52,21 +73,34 @@ class FreshReports(Part):
             else:
                 await asyncio.sleep(POLL_SECONDS)
 
-    async def _ask(self, group: Group, broker_id: int, address: str) -> None:
-        losses = group.table.losses
-        report = await self._calls.end_of_log(address, group.binding.broker_name, broker_id)
-        if report is not None and losses == group.table.losses:
+    def are_heard_out(self, group: Group) -> bool:
+        """Whether the members have had the time of a silent one to report since the master's loss."""
+        lost_seconds, now_seconds = group.table.lost_seconds, asyncio.get_running_loop().time()
+        return lost_seconds is not None and now_seconds - lost_seconds >= silence_seconds(group, self._settings)
+
+    async def _ask(self, group: Group, broker_id: int, address: str, question: _Question) -> None:
+        before, record = group.table.entry(broker_id), group.record
+        report = await self._calls.end_of_log(address, group.binding, broker_id)
+        if report is None:
+            question.not_before_seconds = asyncio.get_running_loop().time() + question.pause_seconds
+            question.pause_seconds = min(2 * question.pause_seconds, LONGEST_PAUSE_SECONDS)
+            return
+        question.pause_seconds = FIRST_PAUSE_SECONDS
+        # Not if the member was heard meanwhile, the master was lost again, or another one elected: it may be older than that.
+        if group.table.entry(broker_id) is before and group.record is record:
             group.table.reported(broker_id, epoch=report[0], max_offset=report[1])
             group.changed()
 
 
 def _stale(group: Group) -> dict[int, str]:
-    """Return the living members whose reports are older than the last loss, and where they are."""
-    record = group.record
+    """Return the living members that may lead and whose reports are older than the master's loss, and where they are."""
+    record, settings = group.record, group.binding.settings
     if record is None:
         return {}
     return {
         broker_id: address
         for broker_id, replica in group.live().items()
-        if not (replica.fresh and replica.has_reported) and (address := record.address_of(broker_id)) is not None
+        if not (replica.fresh and replica.has_reported)
+        and settings.may_be_master(broker_id)
+        and (address := record.address_of(broker_id)) is not None
     }

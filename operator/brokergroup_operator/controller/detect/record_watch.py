@@ -321,7 +321,7 @@ class Recovery(Part):
 
     async def _until_reported_anew(self, group: Group) -> None:
         """No member acts as master now, so reports from now on are complete. Members that stay silent time out."""
-        group.table.ask_anew()
+        group.table.ask_anew(asyncio.get_running_loop().time())
         await self._reports.gather(group, silence_seconds(group, self._settings))
 
     def _all_were_heard(self, group: Group) -> bool:

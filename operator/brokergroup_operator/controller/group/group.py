@@ -492,7 +492,7 @@ class Group:
         """
         now, first_read, self._was_read = self.record, not self._was_read, True
         self.changes.saw(self.change)
-        self.table.note_seats(now)
+        self.table.note_seats(now, asyncio.get_running_loop().time())
         if now is None or first_read:
             return
         if was is None or (was.granted_master_id, was.master_epoch) != (now.granted_master_id, now.master_epoch):
