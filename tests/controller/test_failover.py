@@ -11,10 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from brokergroup_operator.controller.detect import master_watch
-from brokergroup_operator.controller.directory.group_directory import GroupBinding
-from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
 from brokergroup_operator.controller.plane import ControllerPlane
-from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.fence.watchman import controller_question, told_by
 from brokergroup_operator.observe.timeline import (
     NO_ANSWER_WORDS,
@@ -26,22 +23,16 @@ from brokergroup_operator.observe.timeline import (
     Trigger,
 )
 from brokergroup_operator.records.memory import MemoryRecordStore
-from brokergroup_operator.records.store import GroupKey, RecordUnavailableError, StoredRecord
-from controller_core.liveness import HeartbeatTable
+from brokergroup_operator.records.store import RecordUnavailableError, StoredRecord
 from controller_core.model import BrokerGroupRecord
 from rocketmq_remoting.address import Address
-from rocketmq_remoting.broker_protocol import EpochCacheBody, EpochEntry
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
-from rocketmq_remoting.command import RemotingCommand
-from rocketmq_remoting.connection import RemotingConnection
-from rocketmq_remoting.server import RemotingServer
 from tests.controller.conftest import record_of, snapshot_of
 from tests.controller.world import KEY, LOOSE, STRICT, Fencer, Notes, Store, World, Write
 from tests.support.fake_broker import FakeBroker, eventually
 from tests.support.fake_name_server import FakeNameServer
 from tests.support.pods_directory import PodsDirectory
-from tests.support.quiet_handler import QuietHandler
 
 
 async def frozen_master(group: World, **more: Any) -> tuple[ControllerPlane, Notes, FakeBroker]:
@@ -102,128 +93,6 @@ async def test_a_frozen_master_is_killed_before_anybody_is_elected(group: World,
     assert (NO_ANSWER_WORDS in incident.evidence) == cut_off
     assert incident.cause is (Cause.PARTITION if cut_off else Cause.UNKNOWN)
     assert group.master().broker_id == 2
-
-
-@pytest.mark.usefixtures("loop_clock")
-@pytest.mark.parametrize("answers", [True, False], ids=["1007", "heartbeats alone"])
-@pytest.mark.parametrize("silent", [True, False], ids=["a silent master", "a dead one"])
-async def test_after_a_silent_master_the_most_data_wins_also_outside_the_set(
-    group: World, monkeypatch: pytest.MonkeyPatch, silent: bool, answers: bool
-) -> None:
-    """Simulation, seed 1736: cut off from all planes, the master took 3 into its set again, and acknowledged with it alone.
-
-    A master that was heard until it died had said so.
-    """
-    monkeypatch.setattr(FakeBroker, "answers_end_of_log", answers)
-    plane, (first, second, third) = await group.three_under(fencer=Fencer(group))
-    first.linked.discard(3)
-    await first.propose_set()
-    assert record_of(plane).sync_state_set == {1, 2}
-    second.max_offset, third.max_offset = 115, 126
-    if silent:
-        first.freeze()
-    else:
-        await first.kill()
-    await eventually(lambda: second.is_master or third.is_master, what="another master")
-    assert group.master() is (third if silent else second)
-
-
-async def test_what_a_silent_master_acknowledged_until_its_fence_counts(group: World) -> None:
-    """The members were heard after the silence began, and copied more before the fence killed the master."""
-    fencer = Fencer(group)
-    fencer.open.clear()
-    plane, (first, second, third) = await group.three_under(fencer=fencer)
-    second.max_offset, third.max_offset = 115, 100
-    first.freeze()
-    await eventually(
-        lambda: fencer.fenced and snapshot_of(plane).live[3].max_offset == 100, what="the fence to be asked"
-    )
-    third.silent, third.max_offset = True, 126
-    fencer.open.set()
-    await eventually(lambda: second.is_master or third.is_master, what="another master")
-    assert group.master() is third
-
-
-async def test_an_answer_to_a_question_from_before_a_loss_is_not_taken(
-    group: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another member is lost while the question is under way: the member is asked again."""
-    plane, (first, _, third) = await group.three_under()
-    await third.kill()
-    await eventually(lambda: set(snapshot_of(plane).live) == {1, 2}, what="one slave to be lost")
-    found, report, end_of_log = plane._groups.get(KEY), HeartbeatTable.reported, BrokerCalls.end_of_log
-    assert found is not None
-    asked, taken = [], []
-
-    async def lost_meanwhile(calls: BrokerCalls, address: str, binding: GroupBinding, broker_id: int) -> object:
-        answer = await end_of_log(calls, address, binding, broker_id)
-        asked.append(broker_id)
-        if len(asked) == 1:
-            found.table.ask_anew(asyncio.get_running_loop().time())
-        return answer
-
-    def reported(table: HeartbeatTable, broker_id: int, *, epoch: int, max_offset: int) -> None:
-        taken.append(broker_id)
-        report(table, broker_id, epoch=epoch, max_offset=max_offset)
-
-    monkeypatch.setattr(BrokerCalls, "end_of_log", lost_meanwhile)
-    monkeypatch.setattr(HeartbeatTable, "reported", reported)
-    await first.kill()
-    await eventually(lambda: record_of(plane).granted_master_id == 2, what="another master")
-    assert (asked, taken) == ([2, 2], [2])
-
-
-@pytest.mark.parametrize(
-    ("cluster_name", "broker_name", "shown_id", "epochs", "found"),
-    [
-        ("cl", "bn", 2, (1, 3), (3, 70)),
-        ("cl", "bn", 0, (1, 3), (3, 70)),
-        ("cl", "bn", -1, (), (-1, 70)),
-        ("cl", "bn", 3, (3,), None),
-        ("cl", "other", 2, (3,), None),
-        ("other", "bn", 2, (3,), None),
-        ("cl", "bn", 2, (2**40,), None),
-    ],
-    ids=[
-        "itself",
-        "as the master that it was",
-        "an empty disk without a role",
-        "another member",
-        "another group",
-        "another cluster",
-        "no epoch",
-    ],
-)
-async def test_only_the_member_itself_says_what_it_holds(
-    client: RemotingClient,
-    cluster_name: str,
-    broker_name: str,
-    shown_id: int,
-    epochs: tuple[int, ...],
-    found: object,
-) -> None:
-    """Another broker may listen at its address by now (safety rule 8)."""
-    answer = EpochCacheBody(
-        cluster_name=cluster_name,
-        broker_name=broker_name,
-        broker_id=shown_id,
-        epoch_list=tuple(EpochEntry(epoch=epoch) for epoch in epochs),
-        max_offset=70,
-    )
-
-    class Answers(QuietHandler):
-        def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
-            return command.answer(0, body=answer.encode())
-
-    server = RemotingServer(Answers())
-    await server.start("127.0.0.1", 0)
-    calls, binding = (
-        BrokerCalls(client, PlaneSettings()),
-        GroupBinding(key=GroupKey("standalone", "bn"), cluster_name="cl", broker_name="bn"),
-    )
-    assert await calls.end_of_log(server.address, binding, 2) == found
-    await server.stop()
-    assert await calls.end_of_log(server.address, binding, 2) is None
 
 
 @contextlib.contextmanager
