@@ -22,7 +22,7 @@ from tests.differential.canonical import (
 from tests.differential.cases import Case, Seen
 from tests.differential.deviation_list import DEPOSED, DEVIATIONS
 from tests.differential.deviations import After, Deviation
-from tests.differential.endpoints import Endpoints
+from tests.differential.endpoints import CANONICAL, Endpoints
 from tests.differential.language import Step
 from tests.differential.memory import LOWEST_PRIORITY, Memory, Report
 from tests.differential.shapes import SHAPES
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from rocketmq_remoting.command import RemotingCommand
 
 WRITES = frozenset({"1001", "1002", "1003", "1011", "1013", "heartbeat", "close"})
+# What may make ours elect in a group without a master: a member is heard, or one that had to be heard first is gone.
+MAKE_OURS_ELECT = frozenset({"heartbeat", "close", "1011"})
 JAVA_ELECTION_TRIES = 3
 # After a close Java often does nothing (see the list of deviations); a longer wait each time would dominate the run.
 JAVA_IS_STILL_SECONDS = 2.0
@@ -96,12 +98,15 @@ class Comparison:
         self._java, self._ours = java, ours
         self._deviations = tuple(deviations)
         self._connections = {"java": Connections(java.address), "ours": Connections(ours.address)}
-        self.endpoints = Endpoints(self._records)
+        self.endpoints = Endpoints(self._records, self._log_of)
         self.groups: dict[str, GroupWorld] = {}
         self.outcome = Outcome()
 
     def _records(self) -> list[BrokerGroupRecord]:
         return [record for name in self.groups if (record := self._ours.record(self.prefix + name)) is not None]
+
+    def _log_of(self, wire_name: str, broker_id: int) -> Report | None:
+        return self.group(wire_name.removeprefix(self.prefix)).memory.logs.get(broker_id)
 
     @property
     def version(self) -> str:
@@ -139,12 +144,16 @@ class Comparison:
         relative = {"epoch": world.state.epoch, "setEpoch": world.state.set_epoch}
         step = step.resolve(relative)
         await self.endpoints.prepare(str(step))
-        before = world.state
+        before, logs = world.state, dict(world.memory.logs)
+        await self._note_log(step, world)
         java, ours = await (self._close(step, world) if step.verb == "close" else self._ask_both(step, world))
         case = Case(step, before, self._memories(), java, ours, self.version)
         unasked = self._is_unasked_election(case)
+        if case.codes[1] not in (0, None):
+            world.memory.logs = logs
         if unasked:  # the group is compared once Java's broker has sent the request
-            case = replace(case, java=replace(java, state=before), ours=replace(ours, state=before))
+            state = before if step.verb == "heartbeat" else java.state
+            case = replace(case, java=replace(java, state=state), ours=replace(ours, state=state))
         case = self._without_shapes(case)
         self.outcome.steps += 1
         goes_on, deviation = self._judge(case, world)
@@ -154,9 +163,22 @@ class Comparison:
             return await self._elected_unasked(step, world)
         return goes_on and not await self._deposes_the_dead(step, world)
 
+    async def _note_log(self, step: Step, world: GroupWorld) -> None:
+        """Note what the broker that sends this step holds: it answers that to 1007. A new process (1003) has told nothing yet."""
+        broker_id = step.number("id")
+        if broker_id is None or step.designates or step.verb not in ("1002", "1003", "heartbeat"):
+            return
+        if step.verb == "1003":
+            world.memory.logs.pop(broker_id, None)
+        elif step.verb == "heartbeat":
+            world.memory.logs[broker_id] = report_of(step)
+        member = world.state.members.get(broker_id)
+        if member is not None and CANONICAL.fullmatch(member.address or ""):
+            await self.endpoints.at(member.address or "").start()  # also one that was closed: it sends requests
+
     def _is_unasked_election(self, case: Case) -> bool:
-        """Whether this heartbeat makes ours elect. Our plane is asked only to know that the election must be awaited."""
-        if case.step.verb != "heartbeat" or not case.before.known or case.before.master is not None:
+        """Whether this step makes ours elect. Our plane is asked only to know that the election must be awaited."""
+        if case.step.verb not in MAKE_OURS_ELECT or not case.before.known or case.before.master is not None:
             return False
         if any(deviation.applies(case) for deviation in self._deviations if deviation.after is After.END):
             return False
@@ -281,9 +303,15 @@ class Comparison:
     async def _states(self, name: str, world: GroupWorld, *, java_and_ours: bool) -> tuple[GroupState, GroupState]:
         if not java_and_ours or not name:
             return world.state, world.state
-        await self._ours.idle(self.prefix + name)
+        await self._until_idle(name)
         java, ours = await asyncio.gather(self.state("java", name), self.state("ours", name))
         return java, ours
+
+    async def _until_idle(self, name: str) -> None:
+        """Wait until our plane has nothing left to do in this group."""
+        await self._ours.idle(self.prefix + name)
+        await self._ours.heard(self.prefix + name, self.endpoints.answers_end_of_log)
+        await self._ours.idle(self.prefix + name)
 
     async def state(self, side: str, name: str) -> GroupState:
         """Return the group's state at this controller."""
@@ -302,7 +330,7 @@ class Comparison:
             self.until("java", name, lambda state: state.is_alive(broker_id)),
             self.until("ours", name, lambda state: state.is_alive(broker_id)),
         )
-        await self._ours.idle(self.prefix + name)
+        await self._until_idle(name)
         return Seen(None, java), Seen(None, ours)
 
     async def until(
@@ -340,7 +368,7 @@ class Comparison:
             self.until("ours", name, lambda state: not ours_dies or _our_is_done(before, state, broker_id)),
         )
         if ours_dies:
-            await self._ours.idle(self.prefix + name)
+            await self._until_idle(name)
             ours = await self.state("ours", name)
         case = Case(step, before, self._memories(), Seen(None, java), Seen(None, ours), self._java.version)
         if java_dies and not _java_is_done(before, java, broker_id) and not self._is_listed(case):
@@ -356,12 +384,16 @@ class Comparison:
     async def _elected_unasked(self, step: Step, world: GroupWorld) -> bool:
         """A set's member returned while there is no master: ours elects at once, Java on request. Send it, and compare."""
         state, name, caller = world.state, step.name or "", step.number("id")
-        if step.cluster != world.memory.cluster:  # Java has not heard the member, and no broker sends a request
+        if (
+            step.verb == "heartbeat" and step.cluster != world.memory.cluster
+        ):  # Java has not heard the member, and no broker sends a request
             self.outcome.deviations[IN_ANOTHER_CLUSTER] += 1
             self.outcome.ended_by = IN_ANOTHER_CLUSTER
             return False
-        await self.until("ours", name, lambda now: now.master is not None)
+        elected = await self.until("ours", name, lambda now: now.master is not None)
         await self._ours.idle(self.prefix + name)
+        if step.verb != "heartbeat":
+            caller = elected.master
         asked = Step.of(1002, name=name, id=caller, designate=False)
         java = await self.ask("java", asked)
         states = await self._states(name, world, java_and_ours=True)

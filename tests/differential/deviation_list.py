@@ -110,17 +110,6 @@ SPECIAL: tuple[Deviation, ...] = tuple(
             "tests/controller/test_failover.py",
         ),
         (
-            "after-silence-the-most-data-wins",
-            "1002, heartbeat",
-            "after a silent master, elects the best member of the SyncStateSet by its last heartbeat",
-            (
-                "asks every living member what it holds (1007), and elects the one with the most, also from outside the set; the "
-                "same whenever a group has no master"
-            ),
-            "rule 1: a silent master may have acknowledged with another set than its last 1001 said",
-            "tests/core/traces/set_in_doubt.txt",
-        ),
-        (
             "an-election-waits-for-the-caller's-heartbeat",
             "1002",
             "2012 if the caller's first heartbeat has not arrived yet, and the broker waits 5 s",

@@ -79,8 +79,8 @@ def _first_waits(case: Case) -> bool:
 
 def _first_has_most(case: Case) -> bool:
     """If data exists, the replica with most of it is elected, whichever called; a designated one with less is refused."""
-    broker_id, reports = case.step.number("id"), case.memory.our_reports
-    members = {one: reports[one] for one in case.before.members if one in reports}
+    broker_id, reports = case.step.number("id"), case.memory.logs
+    members = {one: log for one, log in reports.items() if one in case.before.members and log.says_something}
     if (
         case.step.verb != "1002"
         or not is_first(case)
@@ -164,6 +164,15 @@ def _closed_master(case: Case) -> int | None:
     """Return the master if the step ends the connection of its heartbeats."""
     broker_id = case.step.number("id")
     return broker_id if case.step.verb == "close" and case.before.master == broker_id else None
+
+
+def _java_replaced(case: Case, master: int) -> bool:
+    """Whether Java has elected another living member of the set for this dead master, or none (one to three epochs)."""
+    java, before = case.java.state, case.before
+    if java.master is not None:
+        return java.master in before.sync_state_set & before.alive - {master} and _as_elected(before, java, java.master)
+    lost = replace(before, master=None, master_address=None, epoch=java.epoch)
+    return 1 <= java.epoch - before.epoch <= 3 and _equal_but_alive(java, lost, master)
 
 
 def _without_master(before: GroupState) -> GroupState:
@@ -289,6 +298,37 @@ def _crash_loop(case: Case) -> bool:
     )
 
 
+def _most_of_all_logs(case: Case) -> bool:
+    """The set of a group without a master is in doubt: Java elects of it, ours waits for all, or elects the most data."""
+    heir, elected, members = case.java.state.master, case.ours.state.master, case.before.sync_state_set
+    if case.step.verb != "1002" or is_first(case) or case.before.master is not None:
+        return False
+    alive = (case.before.alive | case.alive_by_request(case.step.name or "")) & case.before.members.keys()
+    heard = {one: log for one, log in case.memory.logs.items() if one in alive and log.says_something}
+    if case.codes[0] == 0:
+        java_as_ever = heir in members and _as_elected(case.before, case.java.state, heir)
+    else:  # for ours a member of the set lives, by its own request: see a-member-that-asks-can-lead
+        asked = heard.keys() & members - case.before.alive
+        java_as_ever = case.codes[0] == 2012 and case.java.state == case.before and bool(asked)
+    if case.codes in ((0, 2004), (0, 2012)):
+        return java_as_ever and case.ours.state == case.before and bool(alive - heard.keys())
+    return (
+        java_as_ever
+        and case.codes in ((0, None), (2012, None), (2012, 0), (2012, 2011))
+        and alive == heard.keys()
+        and elected in heard.keys() - members
+        and all(log.end < heard[elected].end for one, log in heard.items() if one in members)
+        and all(log.end <= heard[elected].end for log in heard.values())
+        and _names(case.ours.answer, elected)
+        and _as_elected(case.before, case.ours.state, elected)
+    )
+
+
+def _names(answer: Answer | None, master: int | None) -> bool:
+    """Whether our answer names this master; there is none if the plane elected without a request."""
+    return answer is None or (answer.fields or {}).get("masterBrokerId") == str(master)
+
+
 # ---- liveness
 
 
@@ -354,12 +394,21 @@ def _master_by_request(case: Case) -> bool:
 
 
 def _elected_by_request(case: Case) -> bool:
-    """A member of the set whose connection closed sends 1002 as the same process: ours elects it."""
-    elected = case.ours.state.master
+    """A member of the set whose connection closed sends 1002 as the same process: ours elects it, if need be once all are heard."""
+    elected, lost = case.ours.state.master, _closed_master(case)
+    if lost is not None:
+        return (
+            elected in case.before.sync_state_set
+            and only_by_request(case, elected)
+            and case.memory.logs.get(elected or 0, Report()).says_something
+            and _java_replaced(case, lost)
+            and _as_elected(case.before, case.ours.state, elected)
+        )
     return (
         case.step.verb == "1002"
-        and case.codes == (2012, 0)
+        and case.codes in ((2012, 0), (2012, 2011), (2012, None))
         and elected in case.before.sync_state_set
+        and _names(case.ours.answer, elected)
         and (only_by_request(case, elected) or elected == case.step.number("id"))
         and elected not in case.before.alive
         and case.java.state == case.before
@@ -472,6 +521,10 @@ def _as_before_but_alive(case: Case, state: GroupState) -> bool:
 
 def _epoch_from_the_future(case: Case) -> bool:
     """A replica of the group knows an epoch that the record has not granted: ours continues above it."""
+    if (lost := _closed_master(case)) is not None:  # a lower offset made the heartbeat doubtful: its 1007 says the same
+        others = case.before.alive - {lost}
+        known = max((log.epoch for one, log in case.memory.logs.items() if one in others), default=-1)
+        return known > case.before.epoch and _java_replaced(case, lost) and case.ours.state.epoch > known
     number = case.step.number("master" if case.step.verb == "1001" else "id")
     epoch = case.step.number("epoch")
     if number not in case.before.members or epoch is None or not _as_before_but_alive(case, case.java.state):
@@ -689,6 +742,18 @@ MASTERS: tuple[Deviation, ...] = (
         After.END,
     ),
     Deviation(
+        "after-silence-the-most-data-wins",
+        "1002, heartbeat",
+        "after a silent master, and whenever a group has no master, elects the best member of the SyncStateSet by its last "
+        "heartbeat",
+        "asks every living member what it holds (1007), and elects the one with the most, also from outside the set; none until "
+        "all of them are heard (2012; 2004 for a call without an id)",
+        "rule 1: a silent master may have acknowledged with another set than its last 1001 said",
+        "tests/core/traces/set_in_doubt.txt",
+        _most_of_all_logs,
+        After.END,
+    ),
+    Deviation(
         "a-designated-one-has-told",
         "1002",
         "elects a designated member of the set that is alive, with any log of its present process",
@@ -720,9 +785,9 @@ MASTERS: tuple[Deviation, ...] = (
     ),
     Deviation(
         "a-member-that-asks-can-lead",
-        "1002",
-        "2012 to a member of the set whose connection closed, until its next heartbeat",
-        "elects it: its process has reported its log, and sends this request",
+        "1002, close",
+        "2012 to a member of the set whose connection closed, until its next heartbeat; passes it over when the master dies",
+        "elects it: its process has reported its log, and sends this request (2011 if the plane itself was faster than the answer)",
         "a request is a sign of life; a new process registers first, and has to report anew",
         "tests/core/test_liveness.py",
         _elected_by_request,
@@ -790,7 +855,7 @@ MASTERS: tuple[Deviation, ...] = (
     ),
     Deviation(
         "an-epoch-from-the-future-raises-the-floor",
-        "heartbeat, 1001",
+        "heartbeat, 1001, close",
         "ignores that a replica knows a higher epoch than the controller ever granted",
         "continues above that epoch, without a master and a set until all have reported their logs",
         "rule 3: the record was restored; brokers ignore every epoch not above their own",

@@ -1,7 +1,8 @@
 """The brokers behind the addresses of a sequence: they listen, take roles, and answer our controller's requests.
 
 Java's controller only sends 1008, one-way. Ours queries the master's role (907), stops a master's acknowledgements before it
-moves it (25, 26), and probes a dead master's port: so each address is a real listener until its broker is killed.
+moves it (25, 26), asks members for the end of their logs (1007), and probes a dead master's port: so each address is a real
+listener until its broker is killed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rocketmq_remoting.broker_protocol import HAConnectionRuntimeInfo, HARuntimeInfoBody
+from rocketmq_remoting.broker_protocol import EpochCacheBody, EpochEntry, HAConnectionRuntimeInfo, HARuntimeInfoBody
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.handler import not_supported
 from rocketmq_remoting.server import RemotingServer
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from controller_core.model import BrokerGroupRecord
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.connection import RemotingConnection
+    from tests.differential.memory import Report
 
 CANONICAL = re.compile(r"10\.0\.(\d+)\.(\d+):10911")
 _hosts = itertools.count(1)
@@ -41,6 +43,7 @@ class Endpoint(QuietHandler):
     canonical: str
     host: str
     records: Callable[[], list[BrokerGroupRecord]]
+    log_of: Callable[[str, int], Report | None]
     told: list[tuple[str, dict[str, str], bytes | None]] = field(default_factory=list)
     minimum: int = 1
     server: RemotingServer | None = None
@@ -65,26 +68,44 @@ class Endpoint(QuietHandler):
         await server.stop(grace_seconds=0.0)
 
     def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        body: bytes | None = None
         match command.code:
             case RequestCode.NOTIFY_BROKER_ROLE_CHANGED:
                 by = "java" if command.is_oneway else "ours"
                 self.told.append((by, dict(command.ext_fields or {}), command.body))
-                return command.answer(0)
             case RequestCode.EXCHANGE_BROKER_HA_INFO:
-                return command.answer(0)
+                pass
             case RequestCode.GET_BROKER_HA_STATUS:
-                return command.answer(0, body=self._status().encode())
+                body = self._status().encode()
+            case RequestCode.GET_BROKER_EPOCH_CACHE if (found := self.end_of_log()) is not None:
+                body = found.encode()
             case RequestCode.GET_BROKER_CONFIG:
                 names = [record.broker_name for record in self.records() if self._ids_in(record)]
                 own = f"brokerName={names[0]}\n" if names else ""
-                return command.answer(0, body=f"{own}minInSyncReplicas={self.minimum}\n".encode())
+                body = f"{own}minInSyncReplicas={self.minimum}\n".encode()
             case RequestCode.UPDATE_BROKER_CONFIG:
                 self.minimum = int((command.body or b"").decode().strip().partition("=")[2])
-                return command.answer(0)
-        return not_supported(command)
+            case _:
+                return not_supported(command)
+        return command.answer(0, body=body)
 
     def _ids_in(self, record: BrokerGroupRecord) -> list[int]:
         return [one for one, replica in record.replicas.items() if replica.address == self.address]
+
+    def end_of_log(self) -> EpochCacheBody | None:
+        """Answer 1007 by the last heartbeat of this process; None if it has sent none: an empty disk would be a lie."""
+        for record in self.records():
+            for own in self._ids_in(record):
+                log = self.log_of(record.broker_name, own)
+                if log is None or not log.says_something:
+                    continue
+                return EpochCacheBody(
+                    broker_name=record.broker_name,
+                    broker_id=0 if own == record.granted_master_id else own,
+                    epoch_list=(EpochEntry(epoch=log.epoch),) if log.epoch >= 0 else (),
+                    max_offset=log.max_offset,
+                )
+        return None
 
     def _status(self) -> HARuntimeInfoBody:
         """Answer 907 by our record at once: its master is master, every other member is linked and caught up."""
@@ -104,8 +125,10 @@ class Endpoint(QuietHandler):
 class Endpoints:
     """The listeners of one sequence, by canonical address (`10.0.0.1:10911`)."""
 
-    def __init__(self, records: Callable[[], list[BrokerGroupRecord]]) -> None:
-        self._records = records
+    def __init__(
+        self, records: Callable[[], list[BrokerGroupRecord]], log_of: Callable[[str, int], Report | None]
+    ) -> None:
+        self._records, self._log_of = records, log_of
         self._endpoints: dict[str, Endpoint] = {}
 
     async def prepare(self, text: str) -> None:
@@ -116,13 +139,20 @@ class Endpoints:
     def at(self, canonical: str) -> Endpoint:
         """Return the broker of this canonical address."""
         if canonical not in self._endpoints:
-            self._endpoints[canonical] = Endpoint(canonical, _next_host(), self._records)
+            self._endpoints[canonical] = Endpoint(canonical, _next_host(), self._records, self._log_of)
         return self._endpoints[canonical]
 
     def listens(self, canonical: str | None) -> bool:
         """Whether a broker listens at this address now."""
         endpoint = self._endpoints.get(canonical or "")
         return endpoint is not None and endpoint.server is not None
+
+    def answers_end_of_log(self, address: str) -> bool:
+        """Whether a broker listens at this real address that answers 1007."""
+        return any(
+            one.address == address and one.server is not None and one.end_of_log() is not None
+            for one in self._endpoints.values()
+        )
 
     def real(self, text: str) -> str:
         """Return the text with real addresses."""

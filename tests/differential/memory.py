@@ -15,6 +15,15 @@ class Report:
     max_offset: int = -1
     priority: int = LOWEST_PRIORITY
 
+    @property
+    def end(self) -> tuple[int, int]:
+        """Return the last epoch and the end of the log: more of it wins where the set is in doubt."""
+        return self.epoch, self.max_offset
+
+    @property
+    def says_something(self) -> bool:
+        return self.epoch >= 0 or self.max_offset >= 0
+
 
 @dataclass
 class Memory:
@@ -23,6 +32,8 @@ class Memory:
     # Java keeps the highest (epoch, offset) of an entry; ours keeps the present process's last report.
     java_reports: dict[int, Report] = field(default_factory=dict)
     our_reports: dict[int, Report] = field(default_factory=dict)
+    # What each id's process holds: its last heartbeat, answered to 1007 too. Also after the end of its connection, until 1003.
+    logs: dict[int, Report] = field(default_factory=dict)
     # Ids that ours counts as alive after 1003 or 1002, without a heartbeat since.
     alive_by_request: set[int] = field(default_factory=set)
     # The connection of an id's heartbeats: Java keeps the first, ours the latest.
@@ -48,7 +59,7 @@ class Memory:
             self.java_reports[broker_id] = Report(held.epoch, held.max_offset, report.priority)
         else:
             self.java_reports[broker_id] = report
-        if report.epoch >= 0 or report.max_offset >= 0:
+        if report.says_something:
             self.our_reports[broker_id] = report
         else:
             self.our_reports.pop(broker_id, None)

@@ -9,11 +9,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.controller.change.failover import Failover
+from brokergroup_operator.controller.detect import fresh_reports
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import PlaneSettings, SecuritySettings
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
+from controller_core.decision import ControllerCode
+from controller_core.requests import ElectMaster
+from controller_core.step import step as decide
 from rocketmq_remoting.command import RemotingCommand, SerializeType, request
 from rocketmq_remoting.connection import RemotingConnection
 from rocketmq_remoting.limits import ConnectionSettings
@@ -21,7 +25,7 @@ from tests.differential.canonical import Shift, shifted_request
 from tests.real.parts.java import JavaProgram, start_controller
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from controller_core.model import BrokerGroupRecord
@@ -31,7 +35,8 @@ DEADLINE_SECONDS = 20.0
 HEARTBEAT_TIMEOUT_MS = 3_600_000
 NAMESPACE = "standalone"
 
-# No timer may fire in a comparison: the heartbeat timeout is an hour, scans are a day apart, other waits are zero.
+# No timer may fire in a comparison: the heartbeat timeout is an hour, scans are a day apart, other waits are zero. A master whose
+# connection closes was heard a moment before. The rescan is negative, so that a group's members count as heard at once.
 OUR_SETTINGS = PlaneSettings(
     listen_host="127.0.0.1",
     listen_port=0,
@@ -39,11 +44,13 @@ OUR_SETTINGS = PlaneSettings(
     tick_seconds=0.02,
     rest_seconds=1.0,
     pause_threshold_seconds=3600.0,
-    heartbeat_timeout_seconds=0.001,
-    broker_rescan_seconds=0.0,
-    startup_timeout_seconds=3600.0,
+    heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_MS / 1000,
+    broker_rescan_seconds=-HEARTBEAT_TIMEOUT_MS / 1000,
+    startup_timeout_seconds=2 * HEARTBEAT_TIMEOUT_MS / 1000,
     no_successor_patience_seconds=0.0,
     first_heartbeat_seconds=0.0,
+    # Also on a slow machine longer than the pause between two questions (1007) to one member.
+    fresh_report_seconds=2.0,
     set_apart_seconds=3600.0,
     security=SecuritySettings(
         open_admin=True,
@@ -197,6 +204,18 @@ class OurSide:
             await asyncio.wait(under_way, timeout=1.0)
             await asyncio.sleep(0)
 
+    async def heard(self, wire_name: str, answers: Callable[[str], bool]) -> None:
+        """Wait until a group without a master has heard anew (1007) all living members that answer."""
+        deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
+        group = self.plane._groups.get(GroupKey(NAMESPACE, wire_name))
+        while group is not None and group.record is not None and group.record.granted_master_id is None:
+            asked = [address for address in fresh_reports._stale(group).values() if answers(address)]
+            if not asked or group.record.is_first_election:
+                return
+            if asyncio.get_running_loop().time() > deadline:
+                raise AssertionError(f"{wire_name}: {asked} are not heard")
+            await asyncio.sleep(0.005)
+
     def will_elect(self, wire_name: str) -> bool:
         """Whether the plane has elected, or will elect in its next pass over the group."""
         group = self.plane._groups.get(GroupKey(NAMESPACE, wire_name))
@@ -204,7 +223,10 @@ class OurSide:
             return False
         if group.record.granted_master_id is not None:
             return True
-        return self.plane._watch.is_warm(group) and Failover._someone_can_lead(group, group.record)
+        if not self.plane._watch.is_warm(group) or not Failover._someone_can_lead(group, group.record):
+            return False
+        decision = decide(group.record, ElectMaster(), group.live(), group.binding.settings)
+        return decision.code == ControllerCode.SUCCESS  # else a living member must be heard first
 
     def record(self, wire_name: str) -> BrokerGroupRecord | None:
         """Return our store's record of a group."""

@@ -16,12 +16,13 @@ import pytest
 from controller_core import election, membership, sync_state
 from controller_core.decision import ControllerCode
 from tests.differential.campaign import Campaign
-from tests.differential.canonical import GroupState, Standing
+from tests.differential.canonical import Answer, GroupState, Standing
 from tests.differential.cases import Case, Seen
 from tests.differential.comparison import Comparison
 from tests.differential.deviation_list import BY_THE_COMPARISON, DEVIATIONS
 from tests.differential.documents import TARGET, render
 from tests.differential.language import Step
+from tests.differential.memory import Memory, Report
 from tests.differential.recorded import recorded_steps
 from tests.differential.shapes import SHAPES
 from tests.differential.sides import java_side, our_side
@@ -228,6 +229,107 @@ def test_java_s_early_election_excuses_nothing_else(java: GroupState, ours: Grou
     (entry,) = (one for one in DEVIATIONS if one.name == "a-lost-master-is-always-replaced")
     case = Case(Step.parse("close id=1"), BEFORE, {}, Seen(None, java), Seen(None, ours), install.ROCKETMQ_VERSION)
     assert entry.applies(case) is listed
+
+
+MASTERLESS = GroupState(
+    None,
+    None,
+    2,
+    3,
+    {
+        1: Standing("10.0.1.1:10911", alive=False, in_sync=True),
+        2: Standing("10.0.1.2:10911", alive=True, in_sync=True),
+        3: Standing("10.0.1.3:10911", alive=True, in_sync=False),
+    },
+)
+
+
+def elected_of_masterless(master: int, *, epoch: int = 3) -> GroupState:
+    members = {one: replace(it, in_sync=one == master) for one, it in MASTERLESS.members.items()}
+    return GroupState(master, members[master].address, epoch, 4, members)
+
+
+@pytest.mark.parametrize(
+    ("third", "ours", "code", "listed"),
+    [
+        (200, elected_of_masterless(3), None, True),
+        (200, elected_of_masterless(3, epoch=4), None, False),
+        (200, elected_of_masterless(1), None, False),
+        (200, MASTERLESS, 2012, False),
+        (100, elected_of_masterless(3), None, False),
+        (90, elected_of_masterless(3), None, False),
+        (None, MASTERLESS, 2012, True),
+        (None, MASTERLESS, 2004, True),
+        (None, MASTERLESS, 2011, False),
+        (None, replace(MASTERLESS, epoch=3), 2012, False),
+        (None, elected_of_masterless(3), None, False),
+    ],
+    ids=[
+        "the-most",
+        "two-epochs",
+        "a-dead-one",
+        "all-were-heard",
+        "not-more",
+        "less",
+        "unheard",
+        "unheard-by-controller",
+        "another-code",
+        "an-epoch-used-up",
+        "elected-unheard",
+    ],
+)
+def test_the_most_data_of_all_excuses_nothing_else(
+    third: int | None, ours: GroupState, code: int | None, listed: bool
+) -> None:
+    (entry,) = (one for one in DEVIATIONS if one.name == "after-silence-the-most-data-wins")
+    logs = {1: Report(1, 500), 2: Report(1, 100)} | ({} if third is None else {3: Report(1, third)})
+    answers = Answer(0), None if code is None else Answer(code)
+    seen = Seen(answers[0], elected_of_masterless(2)), Seen(answers[1], ours)
+    step = Step.parse("1002 id=2 designate=false")
+    case = Case(step, MASTERLESS, {"bn": Memory(logs=logs)}, *seen, install.ROCKETMQ_VERSION)
+    assert entry.applies(case) is listed
+
+
+ALL_OF_THE_SET_DEAD = replace(
+    MASTERLESS, members={**MASTERLESS.members, 2: replace(MASTERLESS.members[2], alive=False)}
+)
+
+
+@pytest.mark.parametrize(
+    ("asked", "end", "elected", "code", "listed"),
+    [
+        ({2}, 200, 3, 0, "after-silence-the-most-data-wins"),
+        ({2}, 200, 3, 2011, "after-silence-the-most-data-wins"),
+        ({2}, 100, 2, 0, "a-member-that-asks-can-lead"),
+        ({2}, 100, 2, 2011, "a-member-that-asks-can-lead"),
+        ({2}, 100, 3, 0, None),
+        (set(), 200, 3, 0, None),
+        ({2}, 200, 3, 2004, None),
+    ],
+)
+def test_a_member_that_asks_counts_where_the_most_data_wins(
+    asked: set[int], end: int, elected: int, code: int, listed: str | None
+) -> None:
+    """Java finds no living member of the set; for ours 2 lives if it asked."""
+    after = replace(
+        ALL_OF_THE_SET_DEAD,
+        master=elected,
+        master_address=f"10.0.1.{elected}:10911",
+        epoch=3,
+        set_epoch=4,
+        members={one: replace(it, in_sync=one == elected) for one, it in ALL_OF_THE_SET_DEAD.members.items()},
+    )
+    memory = Memory(logs={2: Report(1, 100), 3: Report(1, end)}, alive_by_request=asked)
+    answer = Answer(code, fields={"masterBrokerId": str(elected)})
+    case = Case(
+        Step.parse("1002 id=3 designate=false"),
+        ALL_OF_THE_SET_DEAD,
+        {"bn": memory},
+        Seen(Answer(2012), ALL_OF_THE_SET_DEAD),
+        Seen(answer, after),
+        install.ROCKETMQ_VERSION,
+    )
+    assert [one.name for one in DEVIATIONS if one.applies(case)] == ([] if listed is None else [listed])
 
 
 def test_the_page_says_what_the_list_says() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from tests.differential.sides import java_side, our_side
 from tests.real.parts import install
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from tests.differential.canonical import GroupState
@@ -154,26 +156,49 @@ async def test_a_broken_connection_of_a_living_master_is_no_death_at_ours(
             await comparison.close()
 
 
-async def test_a_silent_master_is_replaced_by_both_when_its_timeout_has_passed(tmp_path: Path) -> None:
-    """With timers: only that both replace it, with equal answers afterwards."""
+@asynccontextmanager
+async def a_silent_master(folder: Path, *more: str) -> AsyncIterator[Comparison]:
+    """Both controllers with timers, and a group whose master is frozen: it does not answer 907."""
     quick = {"scanNotActiveBrokerInterval": 100, "scanInactiveMasterInterval": 86_400_000}
     async with (
-        java_side(tmp_path, install.ROCKETMQ_VERSION, **quick) as java,
+        java_side(folder, install.ROCKETMQ_VERSION, **quick) as java,
         our_side(startup_timeout_seconds=0.0, regular_heartbeat_seconds=60.0) as ours,
     ):
         comparison = Comparison(java, ours)
         try:
-            await play(comparison, THREE)
+            await play(comparison, "\n".join((THREE, *more)))
             for side in ("java", "ours"):
                 last = Step.of("heartbeat", id=1, epoch=1, maxOffset=100, timeout=300)
                 await comparison.ask(side, last)
-            await comparison.endpoints.at("10.0.1.1:10911").stop()  # frozen: it does not answer 907
-            both = [await comparison.until(side, "bn", lambda state: state.master == 2) for side in ("java", "ours")]
-            assert both[0] == both[1]
-            assert both[1].epoch == 2
-            assert both[1].sync_state_set == {2}
+            await comparison.endpoints.at("10.0.1.1:10911").stop()
+            yield comparison
         finally:
             await comparison.close()
+
+
+async def test_a_silent_master_is_replaced_by_both_when_its_timeout_has_passed(tmp_path: Path) -> None:
+    """With timers: only that both replace it, with equal answers afterwards."""
+    async with a_silent_master(tmp_path) as comparison:
+        both = [await comparison.until(side, "bn", lambda state: state.master == 2) for side in ("java", "ours")]
+        assert both[0] == both[1]
+        assert both[1].epoch == 2
+        assert both[1].sync_state_set == {2}
+
+
+async def test_after_a_silent_master_the_most_data_wins_at_ours_only(tmp_path: Path) -> None:
+    """Broker 3 is outside the set and has more than 2: the silent master may have taken it in again."""
+    third = (
+        "1013 id=3 check=10.0.1.3:10911;3",
+        "1003 id=3 address=10.0.1.3:10911",
+        "heartbeat id=3 address=10.0.1.3:10911 epoch=1 maxOffset=200",
+    )
+    async with a_silent_master(tmp_path, *third) as comparison:
+        at_java, at_ours = [
+            await comparison.until(side, "bn", lambda state: state.master != 1 and state.master is not None)
+            for side in ("java", "ours")
+        ]
+        assert (at_java.master, at_java.epoch, set(at_java.sync_state_set)) == (2, 2, {2})
+        assert (at_ours.master, at_ours.epoch, set(at_ours.sync_state_set)) == (3, 2, {3})
 
 
 async def test_the_name_alone_is_the_group(tmp_path: Path) -> None:
