@@ -100,6 +100,7 @@ class Endpoint(QuietHandler):
                 if log is None or not log.says_something:
                     continue
                 return EpochCacheBody(
+                    cluster_name=record.cluster_name,
                     broker_name=record.broker_name,
                     broker_id=0 if own == record.granted_master_id else own,
                     epoch_list=(EpochEntry(epoch=log.epoch),) if log.epoch >= 0 else (),

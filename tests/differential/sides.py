@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from brokergroup_operator.controller.change.failover import Failover
 from brokergroup_operator.controller.detect import fresh_reports
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
@@ -223,7 +222,8 @@ class OurSide:
             return False
         if group.record.granted_master_id is not None:
             return True
-        if not self.plane._watch.is_warm(group) or not Failover._someone_can_lead(group, group.record):
+        is_first = group.record.is_first_election and group.record.master_epoch == 0
+        if is_first or not self.plane._watch.is_warm(group):
             return False
         decision = decide(group.record, ElectMaster(), group.live(), group.binding.settings)
         return decision.code == ControllerCode.SUCCESS  # else a living member must be heard first
