@@ -27,5 +27,5 @@ def test_it_changes_one_line(mutant: Mutant, tmp_path: Path) -> None:
     assert mutant.own_tests()
 
 
-def test_there_are_forty_and_the_hearts_eight_each_with_its_own_name() -> None:
-    assert len({mutant.id for mutant in mutants()}) == len(mutants()) == 48
+def test_there_are_forty_and_the_hearts_twelve_each_with_its_own_name() -> None:
+    assert len({mutant.id for mutant in mutants()}) == len(mutants()) == 52
