@@ -340,10 +340,10 @@ class Failover(Part):
             timeline.unfenced = not (outcome and outcome[-1].confirmed)
             if not timeline.unfenced:
                 self._note_dead(group, record, master)
-                group.table.ask_anew(asyncio.get_running_loop().time())  # it may have acknowledged until now
             elif group.binding.unconfirmed_trust:
                 timeline.unconfirmed_trust = group.binding.unconfirmed_trust
                 timeline.evidence.append(timeline.unconfirmed_trust)
+            group.table.ask_anew(asyncio.get_running_loop().time())  # it may have acknowledged until now
             return await self._elected(attempt)
 
         course = self._executor.course_of(group, change, hands={Fence: fence, Commit: elect}, timeline=timeline)
