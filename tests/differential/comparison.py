@@ -240,6 +240,7 @@ class Comparison:
         memory.highest_epoch = max(memory.highest_epoch, state.epoch)
         broker_id = step.number("id")
         code = case.codes[1]
+        memory.polled(step.verb, code)
         if step.verb == "1013" and code == 0 and broker_id is not None:
             memory.highest_id = max(memory.highest_id, broker_id)
             memory.check_codes[broker_id] = step.get("check") or ""
@@ -309,9 +310,9 @@ class Comparison:
 
     async def _until_idle(self, name: str) -> None:
         """Wait until our plane has nothing left to do in this group."""
-        await self._ours.idle(self.prefix + name)
+        await self._ours.idle(self.prefix + name, self.endpoints.answers_end_of_log)
         await self._ours.heard(self.prefix + name, self.endpoints.answers_end_of_log)
-        await self._ours.idle(self.prefix + name)
+        await self._ours.idle(self.prefix + name, self.endpoints.answers_end_of_log)
 
     async def state(self, side: str, name: str) -> GroupState:
         """Return the group's state at this controller."""
@@ -391,7 +392,7 @@ class Comparison:
             self.outcome.ended_by = IN_ANOTHER_CLUSTER
             return False
         elected = await self.until("ours", name, lambda now: now.master is not None)
-        await self._ours.idle(self.prefix + name)
+        await self._ours.idle(self.prefix + name, self.endpoints.answers_end_of_log)
         if step.verb != "heartbeat":
             caller = elected.master
         asked = Step.of(1002, name=name, id=caller, designate=False)

@@ -76,12 +76,28 @@ def _no_check_code(case: Case) -> bool:
     )
 
 
+def can_be_dialled(address: str | None) -> bool:
+    return re.fullmatch(r"[^\s;,=]+:\d{1,5}", address or "") is not None
+
+
+def _follows_an_old_poll(case: Case) -> bool:
+    """A poll was answered 2008 before the group was there, and the master registers: its process runs on."""
+    return (
+        case.step.verb == "1003"
+        and case.codes == (0, 2010)
+        and case.memory.polled_unknown
+        and case.before.master is not None
+        and case.step.number("id") == case.before.master
+        and case.ours.state == case.before
+    )
+
+
 def _no_address(case: Case) -> bool:
     broker_id = case.step.number("id")
     return (
         case.step.verb == "1003"
         and case.codes == (0, 1)
-        and not re.fullmatch(r"[^\s;,=]+:\d{1,5}", case.step.get("address") or "")
+        and not can_be_dialled(case.step.get("address"))
         and broker_id is not None
         and broker_id in case.before.members
         and case.java.state.members[broker_id].address == case.step.get("address")
@@ -284,6 +300,15 @@ IDS: tuple[Deviation, ...] = (
         "tests/core/traces/golden_failover.txt",
         _no_address,
         After.END,
+    ),
+    Deviation(
+        "a-registration-after-an-old-poll-waits",
+        "1003",
+        "does not know why the master registers",
+        "2010 once, if a poll (1004) on this connection was answered 2008 before the group was there; the next poll is answered",
+        "a running broker registers on a 2008: it is no new process, and stays master (rule 6)",
+        "tests/differential/traces/old_poll.txt",
+        _follows_an_old_poll,
     ),
     Deviation(
         "an-address-belongs-to-one",

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.differential.deviations import After, Deviation
+from tests.differential.deviations_of_ids import MASTER_FIELDS, can_be_dialled
 from tests.differential.memory import Report
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from tests.differential.cases import Case
 
 INT_MAX = 2**31 - 1
-MASTER_FIELDS = ("masterBrokerId", "masterAddress", "masterEpoch", "syncStateSetEpoch")
 
 
 def by_controller(case: Case) -> bool:
@@ -375,6 +375,20 @@ def _designated_has_not_told(case: Case) -> bool:
             if case.codes[0] == 0
             else case.java.state == case.before
         )
+    )
+
+
+def _cannot_be_drained(case: Case) -> bool:
+    """A member of the set is designated while a master lives to which nothing can be sent: it would go on acknowledging."""
+    broker_id, before = case.step.number("id"), case.before
+    return (
+        designates(case)
+        and case.codes == (0, 1)
+        and before.is_alive(before.master)
+        and not can_be_dialled(before.master_address)
+        and broker_id in before.sync_state_set - {before.master}
+        and _as_elected(before, case.java.state, broker_id)
+        and case.ours.state == before
     )
 
 
@@ -747,7 +761,7 @@ MASTERS: tuple[Deviation, ...] = (
         "after a silent master, and whenever a group has no master, elects the best member of the SyncStateSet by its last "
         "heartbeat",
         "asks every living member what it holds (1007), and elects the one with the most, also from outside the set; none until "
-        "all of them are heard (2012; 2004 for a call without an id)",
+        "all of them are heard, or had the heartbeat timeout for it (2012; 2004 for a call without an id)",
         "rule 1: a silent master may have acknowledged with another set than its last 1001 said",
         "tests/core/traces/set_in_doubt.txt",
         _most_of_all_logs,
@@ -761,6 +775,16 @@ MASTERS: tuple[Deviation, ...] = (
         "rule 2: a replica that has just registered may have come back with less",
         "tests/core/traces/seat_loss.txt",
         _designated_has_not_told,
+        After.END,
+    ),
+    Deviation(
+        "a-master-that-cannot-be-dialled-stays",
+        "1002",
+        "replaces a living master with an address such as `x` by the designated member",
+        "1: the master cannot be stopped first",
+        "as a-designated-master-drains-first: its messages since the last confirmed one would be lost",
+        "tests/differential/traces/master_without_host.txt",
+        _cannot_be_drained,
         After.END,
     ),
     Deviation(

@@ -45,6 +45,8 @@ class Memory:
     highest_epoch: int = 0
     cluster: str | None = None
     cleaned: set[int] = field(default_factory=set)
+    # Whether a poll (1004) was answered 2008, and no registration (1003) has come since.
+    polled_unknown: bool = False
     # The highest epoch and the highest offset that each id ever reported: below them a seat in the set is lost (rule 2).
     # The cluster of each id's last heartbeat.
     beat_cluster: dict[int, str | None] = field(default_factory=dict)
@@ -78,6 +80,11 @@ class Memory:
         """Whether its present process has reported its data, and no less than before."""
         report = self.our_reports.get(broker_id)
         return report is not None and not self.tells_less(broker_id, report)
+
+    def polled(self, verb: str, code: int | None) -> None:
+        """Note a poll (1004) of an unknown group, and the registration (1003) for which ours counts it."""
+        if verb in ("1003", "1004"):
+            self.polled_unknown = verb == "1004" and (self.polled_unknown or code == 2008)
 
     def registered(self, broker_id: int) -> None:
         """Note a 1003: ours drops the earlier process's reports, and counts the request as a sign of life."""

@@ -148,7 +148,7 @@ async def test_a_broken_connection_of_a_living_master_is_no_death_at_ours(
             assert (at_java.master, at_java.epoch) == (2, 2)
             back = Step.of("heartbeat", id=1, epoch=1, maxOffset=100)
             await comparison.ask("ours", back, purpose="heartbeats bn 1 b")
-            await ours.idle(comparison.prefix + "bn")
+            await ours.idle(comparison.prefix + "bn", comparison.endpoints.answers_end_of_log)
             at_ours = await comparison.state("ours", "bn")
             assert (at_ours.master, at_ours.epoch) == (1, 1)
             assert at_ours.alive == {1, 2}
