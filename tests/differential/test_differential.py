@@ -332,6 +332,33 @@ def test_a_member_that_asks_counts_where_the_most_data_wins(
     assert [one.name for one in DEVIATIONS if one.applies(case)] == ([] if listed is None else [listed])
 
 
+@pytest.mark.parametrize(
+    ("polled", "caller", "listed"),
+    [(True, 1, True), (False, 1, False), (True, 3, False)],
+    ids=["a-poll", "none", "a-slave"],
+)
+def test_only_the_master_is_refused_after_an_old_poll(polled: bool, caller: int, listed: bool) -> None:
+    step = Step.parse(f"1003 id={caller} address=10.0.1.{caller}:10911")
+    seen = Seen(Answer(0), BEFORE), Seen(Answer(2010), BEFORE)
+    case = Case(step, BEFORE, {"bn": Memory(polled_unknown=polled)}, *seen, install.ROCKETMQ_VERSION)
+    names = [one.name for one in DEVIATIONS if one.applies(case)]
+    assert names == (["a-registration-after-an-old-poll-waits"] if listed else [])
+
+
+@pytest.mark.parametrize(
+    ("address", "alive", "listed"), [("x", True, True), ("10.0.1.1:10911", True, False), ("x", False, False)]
+)
+def test_only_a_master_that_cannot_be_dialled_keeps_its_office(address: str, alive: bool, listed: bool) -> None:
+    members = {**BEFORE.members, 1: Standing(address, alive=alive, in_sync=True)}
+    before = replace(BEFORE, master_address=address, members=members)
+    after = {one: replace(it, in_sync=one == 3) for one, it in members.items()}
+    java = replace(before, master=3, master_address="10.0.1.3:10911", epoch=2, set_epoch=4, members=after)
+    seen = Seen(Answer(0), java), Seen(Answer(1), before)
+    case = Case(Step.parse("1002 id=3 designate=true"), before, {}, *seen, install.ROCKETMQ_VERSION)
+    names = [one.name for one in DEVIATIONS if one.applies(case)]
+    assert names == (["a-master-that-cannot-be-dialled-stays"] if listed else [])
+
+
 def test_the_page_says_what_the_list_says() -> None:
     assert TARGET.read_text(encoding="utf-8") == render(), "run: python -m tests.differential.documents"
 
