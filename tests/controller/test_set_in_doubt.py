@@ -1,14 +1,13 @@
 """Which member is elected after a silent master: its SyncStateSet is in doubt, so the living members are asked what they hold."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from brokergroup_operator.controller.directory.group_directory import GroupBinding
 from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.observe.timeline import Outcome
-from brokergroup_operator.records.store import GroupKey
 from controller_core.liveness import HeartbeatTable
 from rocketmq_remoting.broker_protocol import EpochCacheBody, EpochEntry
 from rocketmq_remoting.client import RemotingClient
@@ -72,9 +71,9 @@ async def test_an_answer_to_a_question_from_before_a_loss_is_not_taken(
     assert found is not None
     asked, taken = [], []
 
-    async def lost_meanwhile(calls: BrokerCalls, address: str, binding: GroupBinding, broker_id: int) -> object:
-        answer = await end_of_log(calls, address, binding, broker_id)
-        asked.append(broker_id)
+    async def lost_meanwhile(calls: BrokerCalls, *asked_for: Any) -> object:
+        answer = await end_of_log(calls, *asked_for)
+        asked.append(asked_for[-1])
         if len(asked) == 1:
             found.table.ask_anew(asyncio.get_running_loop().time())
         return answer
@@ -134,13 +133,10 @@ async def test_only_the_member_itself_says_what_it_holds(
 
     server = RemotingServer(Answers())
     await server.start("127.0.0.1", 0)
-    calls, binding = (
-        BrokerCalls(client, PlaneSettings()),
-        GroupBinding(key=GroupKey("standalone", "bn"), cluster_name="cl", broker_name="bn"),
-    )
-    assert await calls.end_of_log(server.address, binding, 2) == found
+    calls = BrokerCalls(client, PlaneSettings())
+    assert await calls.end_of_log(server.address, "cl", "bn", 2) == found
     await server.stop()
-    assert await calls.end_of_log(server.address, binding, 2) is None
+    assert await calls.end_of_log(server.address, "cl", "bn", 2) is None
 
 
 class Mute(FakeBroker):

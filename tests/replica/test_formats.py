@@ -226,7 +226,7 @@ _FIELD_TEXT = st.one_of(
 @given(st.sampled_from([10, 310, 320]), st.lists(_FIELD_TEXT, min_size=14, max_size=14))
 def test_the_fast_way_to_read_a_send_header_reads_what_the_slow_one_does(code: int, texts: list[str | None]) -> None:
     header_type = SendMessageRequestHeader if code == 10 else SendMessageRequestHeaderV2
-    wire_names = [column.wire_name for column in _columns(header_type)]
+    wire_names = [column.wire_name for column in _columns(header_type).each]
     ext_fields = {name: text for name, text in zip(wire_names, texts, strict=True) if text is not None}
     command = request(code, ext_fields=ext_fields)
     slow, fast = header_type.decode(ext_fields), read_send_fields(command)

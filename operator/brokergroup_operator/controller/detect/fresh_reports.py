@@ -26,8 +26,9 @@ MOST_QUESTIONS = 64
 
 @dataclass(slots=True)
 class _Question:
-    """Of one member: the one under way, and when it may be asked again."""
+    """Of one member: the one under way, after which loss, and when it may be asked again."""
 
+    lost_seconds: float | None = None
     task: asyncio.Task[None] | None = None
     pause_seconds: float = FIRST_PAUSE_SECONDS
     not_before_seconds: float = 0.0
@@ -51,7 +52,9 @@ class FreshReports(Part):
         """
         stale, now_seconds, asking = _stale(group), asyncio.get_running_loop().time(), group.care(_Asking).of
         for broker_id, address in stale.items():
-            question = asking.setdefault(broker_id, _Question())
+            question = asking.get(broker_id)
+            if question is None or question.lost_seconds != group.table.lost_seconds:
+                question = asking[broker_id] = _Question(group.table.lost_seconds)
             may_ask = now_seconds >= question.not_before_seconds and self._under_way < MOST_QUESTIONS
             if may_ask and not is_running(question.task):
                 self._under_way += 1
@@ -80,7 +83,8 @@ class FreshReports(Part):
 
     async def _ask(self, group: Group, broker_id: int, address: str, question: _Question) -> None:
         before, record = group.table.entry(broker_id), group.record
-        report = await self._calls.end_of_log(address, group.binding, broker_id)
+        binding = group.binding
+        report = await self._calls.end_of_log(address, binding.cluster_name, binding.broker_name, broker_id)
         if report is None:
             question.not_before_seconds = asyncio.get_running_loop().time() + question.pause_seconds
             question.pause_seconds = min(2 * question.pause_seconds, LONGEST_PAUSE_SECONDS)

@@ -34,7 +34,6 @@ from rocketmq_remoting.signature import sign_command
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from brokergroup_operator.controller.directory.group_directory import GroupBinding
     from brokergroup_operator.controller.peers.metadata import Metadata
     from brokergroup_operator.controller.settings import PlaneSettings
     from controller_core.model import BrokerGroupRecord
@@ -168,7 +167,9 @@ class BrokerCalls:
         except BrokerCallError:
             return None
 
-    async def end_of_log(self, address: str, binding: GroupBinding, broker_id: int) -> tuple[int, int] | None:
+    async def end_of_log(
+        self, address: str, cluster_name: str, broker_name: str, broker_id: int
+    ) -> tuple[int, int] | None:
         """1007: the last epoch and the end of this member's log, as in its heartbeats; None if it does not answer, or another
         broker does.
         """
@@ -179,7 +180,7 @@ class BrokerCalls:
             return None
         # As a NameServer knows it: a master has no id, nor has a broker without a role.
         is_another = found.broker_id > MASTER_ID and found.broker_id != broker_id
-        if (found.cluster_name, found.broker_name) != (binding.cluster_name, binding.broker_name) or is_another:
+        if (found.cluster_name, found.broker_name) != (cluster_name, broker_name) or is_another:
             return None
         return found.epoch_list[-1].epoch if found.epoch_list else -1, found.max_offset
 
