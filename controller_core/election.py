@@ -17,9 +17,9 @@ bottom.
 *Eligible* (rule 1, KIP-966's "eligible leader replicas"): under the shrink floor nothing is acknowledged while the set is below
 the minimum, so a replica with a seat at the election still holds every acknowledged message while that master is alone. But a
 Java master counts members that it has only asked for (1001 under way) towards its minimum. So an eligible replica is elected
-only if all registered replicas outside the set are heard by reports made after the last loss (`LiveReplica.fresh`), and if it
-holds as much as each of them (`tests/core/test_no_loss.py` loses a message without either). By the same conditions it is
-preferred to a member whose mark is nothing (`traces/mark_of_nothing.txt`).
+only if all registered replicas outside the set are heard by reports made after a master was last lost (`LiveReplica.fresh`),
+and if it holds as much as each of them (`tests/core/test_no_loss.py` loses a message without either). By the same conditions it
+is preferred to a member whose mark is nothing (`traces/mark_of_nothing.txt`).
 
 *In doubt* is the set of a master that was silent before it was lost. A Java master changes its own set first, and its 1001 may
 not have arrived, or arrive when it counts on yet another one: a member may lack what a replica outside the set has. So all
@@ -221,12 +221,8 @@ def _choose_eligible(electorate: Electorate, eligible: frozenset[int]) -> Choice
     unheard = [one.broker_id for one in others if one.broker_id not in heard]
     if unheard:
         return Choice(why=f"rule 1: {draw_ids(unheard)} must be heard before one of the eligible {draw_ids(eligible)}")
-    most = max((one.epoch, one.max_offset) for one in heard.values()) if heard else (-1, -1)
-    electable = {
-        broker_id: replica
-        for broker_id, replica in electorate.electable(eligible).items()
-        if broker_id in heard and (replica.epoch, replica.max_offset) >= most
-    }
+    candidates = {one: it for one, it in electorate.electable(eligible).items() if one in heard}
+    electable = _with_most(candidates, heard)
     otherwise = f"rule 1: none of the eligible {draw_ids(eligible)} holds as much as all that were heard"
     return _designated_or(electorate.most_data(electable), electorate, electable, name="eligible", otherwise=otherwise)
 
@@ -244,10 +240,8 @@ def _most_of_all_logs(electorate: Electorate, clean: Choice) -> Choice:
             why=f"rule 1: the set is in doubt, {draw_ids(unheard)} must be heard after the loss of the master"
         )
     everyone = replace(electorate, request=replace(request, passed_over=frozenset()))
-    rivals = everyone.electable(voters)
-    most = max(((one.epoch, one.max_offset) for one in rivals.values()), default=(-1, -1))
     candidates = electorate.electable(voters)
-    electable = {one: it for one, it in candidates.items() if (it.epoch, it.max_offset) >= most}
+    electable = _with_most(candidates, everyone.electable(voters))
     late = f"; {draw_ids(unheard)} did not report in time" if unheard else ""
     if clean.broker_id in electable and request.designated is None:
         return replace(clean, why=f"{clean.why}{late}")
@@ -255,6 +249,12 @@ def _most_of_all_logs(electorate: Electorate, clean: Choice) -> Choice:
     best = electorate.most_data(electable)
     found = _designated_or(best, electorate, electable, name="group (set in doubt)", otherwise=otherwise)
     return replace(found, why=f"{found.why}{late}")
+
+
+def _with_most(candidates: Mapping[int, LiveReplica], rivals: Mapping[int, LiveReplica]) -> dict[int, LiveReplica]:
+    """Return the candidates that hold as much as each of the rivals."""
+    most = max((one.end for one in rivals.values()), default=(-1, -1))
+    return {broker_id: replica for broker_id, replica in candidates.items() if replica.end >= most}
 
 
 def _choose_unclean(electorate: Electorate) -> Choice:
@@ -355,7 +355,7 @@ def _choose_by_data(electorate: Electorate, *, unclean: bool, reason: str) -> Ch
     wanted = electable.get(designated)
     if wanted is None:
         return Choice(why=f"first election: {reason}; {designated} was designated, but is not alive")
-    loses_data = (wanted.epoch, wanted.max_offset) < (best.epoch, best.max_offset) or best is acting is not wanted
+    loses_data = wanted.end < best.end or best is acting is not wanted
     if loses_data and not electorate.settings.unclean_election_allowed:
         return Choice(
             why=f"first election: {reason}; {draw_report(wanted)} was designated, {draw_report(best)} has more"
@@ -447,16 +447,14 @@ def carried_over(electorate: Electorate, winner: int) -> frozenset[int]:
 def _holds_less(electorate: Electorate, broker_id: int, winner: int) -> bool:
     """Whether a living member lacks data of a winner from outside the set: messages that a silent master acknowledged."""
     replica, best = electorate.live.get(broker_id), electorate.live.get(winner)
-    return (
-        replica is not None and best is not None and (replica.epoch, replica.max_offset) < (best.epoch, best.max_offset)
-    )
+    return replica is not None and best is not None and replica.end < best.end
 
 
 def _holds_as_much(electorate: Electorate, broker_id: int, winner: int) -> bool:
     replica, best = electorate.live.get(broker_id), electorate.live.get(winner)
     if replica is None or best is None or not replica.fresh:
         return False
-    return (replica.epoch, replica.max_offset) >= (best.epoch, best.max_offset)
+    return replica.end >= best.end
 
 
 def _keep(record: BrokerGroupRecord, choice: Choice) -> Decision:

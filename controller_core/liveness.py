@@ -14,7 +14,7 @@ Times are monotonic seconds of one process. docs/reference/controller.md (904) h
 
 The table also keeps what safety rules 1 and 2 need: what members told while they were in the SyncStateSet (`note_seats`), which
 marks this process knew when an earlier heartbeat came (`HeartbeatEntry.seen`), and which reports may be older than the last
-loss in the group (`LiveReplica.fresh`). The first heartbeat after a loss may have lain in its socket since before it; one that
+loss of a master (`LiveReplica.fresh`). The first heartbeat after a loss may have lain in its socket since before it; one that
 comes `MADE_LATER_SECONDS` later was made after the loss.
 """
 
@@ -172,7 +172,7 @@ class HeartbeatTable:
         return entry.replica._replace(address=told.address, doubted=True)
 
     def reported(self, broker_id: int, *, epoch: int, max_offset: int) -> None:
-        """Take what a replica answered to a question that was asked after the last loss: it is fresh."""
+        """Take what a replica answered to a question that was asked after the last loss of a master: it is fresh."""
         entry = self._entries.get(broker_id)
         if entry is None:
             return

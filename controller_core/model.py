@@ -183,8 +183,8 @@ class LiveReplica(NamedTuple):
     """What the heartbeats of one process say, while they are fresh.
 
     `epoch_first_offset` is the offset with which this process first reported its present epoch: only what lies beyond proves
-    that it holds bytes of that epoch. `fresh` is False from the loss of another member until a heartbeat that was certainly
-    made afterwards. `doubted`: the last heartbeat said less than these, and the next one decides which is true.
+    that it holds bytes of that epoch. `fresh` is False from the loss of a master until a heartbeat or an answer that was
+    certainly made afterwards. `doubted`: the last heartbeat said less than these, and the next one decides which is true.
     """
 
     broker_id: int
@@ -196,6 +196,11 @@ class LiveReplica(NamedTuple):
     epoch_first_offset: int = -1
     fresh: bool = True
     doubted: bool = False
+
+    @property
+    def end(self) -> tuple[int, int]:
+        """How far its log goes: by epoch, then offset."""
+        return self.epoch, self.max_offset
 
     @property
     def has_data(self) -> bool:

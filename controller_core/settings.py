@@ -86,7 +86,7 @@ def preferred_zone(
     replicas acknowledges (durability `Fast`): there the longest log is all there is. A lower epoch is not traded: it would cost
     every other replica a truncation.
     """
-    epoch, longest = max((one.epoch, one.max_offset) for one in candidates)
+    epoch, longest = max(one.end for one in candidates)
     near = [one for one in candidates if one.epoch == epoch and one.max_offset >= longest - settings.zone_lag_bytes]
     return min(
         near,

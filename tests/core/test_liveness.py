@@ -209,11 +209,11 @@ def _seen_by(table: HeartbeatTable, record: BrokerGroupRecord, now_seconds: floa
     """All that decisions go by. `Holding.known` may lag in the short way, where no report can fall below it."""
     found = {one: table.holding(one) for one in (ONE, TWO)}
     news = {one: held and report_is_news(record, held, CAUTIOUS) for one, held in found.items()}
-    holdings = {one: held and replace_known(held) for one, held in found.items()}
+    holdings = {one: held and _but_known(held) for one, held in found.items()}
     return table.live(now_seconds), news, holdings, table.lost_seconds
 
 
-def replace_known(held: Any) -> Any:
+def _but_known(held: Any) -> Any:
     return held._replace(known=Mark(held.broker_id))
 
 
@@ -221,7 +221,9 @@ def replace_known(held: Any) -> Any:
 @settings(max_examples=examples(300, 5_000))
 @given(st.lists(STEPS, max_size=25))
 def test_a_heartbeat_that_goes_on_from_the_last_one_changes_the_same(steps: list[tuple[Any, ...]]) -> None:
-    """Two tables are told the same, one by the short way; and what is quiet by the last report is no news."""
+    """A table that takes the shorter way and one that never does get the same heartbeats, and decisions see no difference. A report
+    that `Quiet` lets pass would have been no news.
+    """
     short, thorough, record, now_seconds = HeartbeatTable(), _Thorough(), _record(), 0.0
     quiet: dict[int, Quiet | None] = {}
     for step in steps:

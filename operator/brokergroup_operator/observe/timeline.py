@@ -133,6 +133,16 @@ class FailoverTimeline:
         """Stamp a step; the first stamp stays."""
         self.steps.setdefault(step, now_seconds)
 
+    def confirmed(self, epoch: int, now_seconds: float) -> None:
+        """A master has confirmed its role under this epoch: stamp the step, if that is this change's epoch."""
+        if epoch == self.epoch_after:
+            self.reach(Step.ROLE_CHANGED, now_seconds)
+
+    @property
+    def told_outcome(self) -> Outcome:
+        """The outcome of a change whose brokers were told: by whether the new master has confirmed its role."""
+        return Outcome.COMPLETED if Step.ROLE_CHANGED in self.steps else Outcome.INCOMPLETE
+
     def reached(self) -> list[Step]:
         """Return the steps in the order in which they were reached; simultaneous ones in the order of the table."""
         return sorted((step for step in Step if step in self.steps), key=self.steps.__getitem__)

@@ -288,9 +288,10 @@ class Failover(Part):
         self._observer.master_lost(timeline)
         if suspicion is not Suspicion.CLOSED:
             group.table.ask_anew(asyncio.get_running_loop().time())  # a closed connection has said so itself
-        wanted = ElectMaster(set_in_doubt=was_silent)
+        fences = not verdict.certain and self._fencer is not None
+        wanted = ElectMaster(set_in_doubt=was_silent or fences)
         attempt = _Attempt(group, timeline, _still_master(record, master), wanted)
-        if not verdict.certain and self._fencer is not None:
+        if fences:
             await self._to_its_end(attempt, self._fence_first(attempt, record, master))
             return
         if verdict.certain:
@@ -325,7 +326,6 @@ class Failover(Part):
     async def _fence_first(self, attempt: _Attempt, record: BrokerGroupRecord, master: int) -> Course:
         """Write the plan before the fence, so that other planes begin none; then the course fences, and elects."""
         group, timeline = attempt.group, attempt.timeline
-        attempt.wanted = replace(attempt.wanted, set_in_doubt=True)
         change = await self._begin_fencing(attempt, record)
         timeline.change_id = change.id
         outcome: list[FenceOutcome] = []

@@ -19,7 +19,6 @@ from brokergroup_operator.controller.group.election_premises import unheard_memb
 from brokergroup_operator.controller.group.incidents import has_incident, timeline_of
 from brokergroup_operator.controller.group.timelines import finish, withdraw
 from brokergroup_operator.controller.peers.services import Part, dial
-from brokergroup_operator.observe.timeline import Step
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.decision import ControllerCode
 from controller_core.plan import Phase
@@ -83,7 +82,7 @@ class Takeover(Part):
     async def _tell_of(self, group: Group, change: Change) -> None:
         """Report a change that this plane superseded. All were told, so its own plane reports it better, if it lives."""
         if not await self._is_carried_out(group, change):
-            group.incidents.report_superseded(group.binding, change, confirmed_epoch=group.confirmed_epoch)
+            group.incidents.report_superseded(change, group.binding, confirmed_epoch=group.confirmed_epoch)
 
     async def _go_on(self, group: Group, change: Change) -> None:
         """Take the change over, unless its plane still listens; carry it to its end, and report it."""
@@ -94,9 +93,7 @@ class Takeover(Part):
         if taken is None:
             return
         told = taken.carried_out_by == change.carried_out_by and group.incidents.has(taken.id)
-        timeline = None
-        if has_incident(taken) and not told:
-            timeline = timeline_of(group.binding, taken, confirmed_epoch=0)
+        timeline = timeline_of(taken, group.binding) if has_incident(taken) and not told else None
         group.incidents.begins(timeline)
         course = self._executor.course_of(group, taken, takes_over=True, timeline=timeline)
         try:
@@ -106,8 +103,7 @@ class Takeover(Part):
         if timeline is not None and course.lost:
             withdraw(group, timeline, "another plane took the change over")
         elif timeline is not None:
-            if group.confirmed_epoch == timeline.epoch_after:
-                timeline.reach(Step.ROLE_CHANGED, time.monotonic())
+            timeline.confirmed(group.confirmed_epoch, time.monotonic())
             finish(group, timeline)
 
     async def _is_carried_out(self, group: Group, change: Change) -> bool:

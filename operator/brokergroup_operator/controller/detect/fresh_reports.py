@@ -8,11 +8,11 @@ that gives neither is waited for as long as a silent one, and not for ever.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.controller.group.election_premises import silence_seconds
-from brokergroup_operator.controller.peers.services import Part, is_running
+from brokergroup_operator.controller.peers.services import Part, doubled, is_running
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.group.group import Group
@@ -26,19 +26,16 @@ MOST_QUESTIONS = 64
 
 @dataclass(slots=True)
 class _Question:
-    """Of one member: the one under way, after which loss, and when it may be asked again."""
+    """Of one member: after which loss, the one under way, and when it may be asked again."""
 
-    lost_seconds: float | None = None
+    lost_seconds: float | None
     task: asyncio.Task[None] | None = None
-    pause_seconds: float = FIRST_PAUSE_SECONDS
+    times: int = 0
     not_before_seconds: float = 0.0
 
 
-@dataclass(slots=True)
-class _Asking:
-    """The questions of one group, by broker id."""
-
-    of: dict[int, _Question] = field(default_factory=dict)
+class _Questions(dict[int, _Question]):
+    """Those of one group, by broker id."""
 
 
 class FreshReports(Part):
@@ -50,7 +47,7 @@ class FreshReports(Part):
         """Begin to ask those whose reports are older than the master's loss; return the questions under way. Cheap if there are
         none.
         """
-        stale, now_seconds, asking = _stale(group), asyncio.get_running_loop().time(), group.care(_Asking).of
+        stale, now_seconds, asking = _stale(group), asyncio.get_running_loop().time(), group.care(_Questions)
         for broker_id, address in stale.items():
             question = asking.get(broker_id)
             if question is None or question.lost_seconds != group.table.lost_seconds:
@@ -86,10 +83,11 @@ class FreshReports(Part):
         binding = group.binding
         report = await self._calls.end_of_log(address, binding.cluster_name, binding.broker_name, broker_id)
         if report is None:
-            question.not_before_seconds = asyncio.get_running_loop().time() + question.pause_seconds
-            question.pause_seconds = min(2 * question.pause_seconds, LONGEST_PAUSE_SECONDS)
+            pause_seconds = doubled(FIRST_PAUSE_SECONDS, question.times, LONGEST_PAUSE_SECONDS)
+            question.not_before_seconds = asyncio.get_running_loop().time() + pause_seconds
+            question.times += 1
             return
-        question.pause_seconds = FIRST_PAUSE_SECONDS
+        question.times = 0
         # Not if the member was heard meanwhile, the master was lost again, or another one elected: it may be older than that.
         if group.table.entry(broker_id) is before and group.record is record:
             group.table.reported(broker_id, epoch=report[0], max_offset=report[1])

@@ -209,8 +209,7 @@ class PodIndex:
 
     def peer_at(self, host: str) -> Peer | None:
         """Return the pod with this address; None if several share it."""
-        found = self._by_address.get(host)
-        return only(found) if found else None
+        return only(self._by_address.get(host, ()))
 
     def hosts(self, key: GroupKey) -> dict[str, str]:
         """Return the address of each of the group's pods that has one, by the pod's name."""

@@ -506,20 +506,12 @@ class Group:
         was = before.change if before is not None else None
         now = decision.record.change if decision.record is not None else None
         if was is not None:
-            self._note_superseded(was, decision)
+            own, confirmed_epoch = self.changes.carried_out, self.confirmed_epoch
+            self.incidents.superseded_by(decision, was, self.binding, carried_out=own, confirmed_epoch=confirmed_epoch)
         if now is not None and (was is None or was.key != now.key or (now.is_decided and not was.is_decided)):
             self.changes.wrote(now)
         if self.record is not None:
             self._note_commit(before, self.record, decision)
-
-    def _note_superseded(self, was: Change, decision: Decision) -> None:
-        """Report at once what no plane reports any more: this one may die before its next look."""
-        if not self.incidents.superseded_by(decision, was, self.changes.carried_out):
-            return
-        if was.is_told:
-            self.incidents.superseded.append(was)
-        else:
-            self.incidents.report_superseded(self.binding, was, confirmed_epoch=self.confirmed_epoch)
 
     def _note_commit(self, before: BrokerGroupRecord | None, after: BrokerGroupRecord, decision: Decision) -> None:
         """Note what a durable decision of this plane means beside the record, and notify observers."""

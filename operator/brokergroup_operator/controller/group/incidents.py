@@ -115,23 +115,35 @@ class Incidents:
         if _is_elected_after(timeline, now):
             self.close()
 
-    def superseded_by(self, decision: Decision, was: Change, carried_out: Collection[tuple[int, str]]) -> bool:
-        """A decision of this plane followed that change: close its incident if it is open here, because this plane may die before
-        the next change ends. Return whether the decision cut off a change whose incident this plane has still to report.
+    def superseded_by(
+        self,
+        decision: Decision,
+        was: Change,
+        binding: GroupBinding,
+        *,
+        carried_out: Collection[tuple[int, str]],
+        confirmed_epoch: int,
+    ) -> None:
+        """A decision of this plane followed that change. If it cut it off, its incident is reported at once: this plane may die
+        before its next look. The plane that has told all the brokers reports it better, if it lives.
         """
         now = decision.record.change if decision.record is not None else None
         is_over = any(isinstance(event, ChangeWritten) and event.change is None for event in decision.events)
         is_reported = was.key in carried_out or self.has(was.id)
         if not has_incident(was) or was.goes_on_in(now) or is_over:
-            return False
+            return
         if self._open is not None and self._open.change_id == was.id:
             self.close()
-        return not is_reported
+        if not is_reported and was.is_told:
+            self.superseded.append(was)
+        elif not is_reported:
+            self.report_superseded(was, binding, confirmed_epoch=confirmed_epoch)
 
-    def report_superseded(self, binding: GroupBinding, was: Change, *, confirmed_epoch: int) -> None:
+    def report_superseded(self, was: Change, binding: GroupBinding, *, confirmed_epoch: int) -> None:
         """Report the incident of a change that an election of this plane has cut off, as far as the plan shows it."""
-        timeline = timeline_of(binding, was, confirmed_epoch=confirmed_epoch)
-        timeline.outcome = Outcome.COMPLETED if Step.ROLE_CHANGED in timeline.steps else Outcome.INCOMPLETE
+        timeline = timeline_of(was, binding)
+        timeline.confirmed(confirmed_epoch, time.monotonic())
+        timeline.outcome = timeline.told_outcome
         self._observer.incident_closed(timeline)
 
     def role_changed(self, epoch: int) -> None:
@@ -191,15 +203,13 @@ def has_incident(change: Change) -> bool:
     return replaces and change.is_decided and change.kind is not ChangeKind.CURE
 
 
-def timeline_of(binding: GroupBinding, change: Change, *, confirmed_epoch: int) -> FailoverTimeline:
-    """Return the timeline of a change that another process began, as far as the plan shows it, and whether its master has confirmed
-    its role under that epoch.
-    """
+def timeline_of(change: Change, binding: GroupBinding) -> FailoverTimeline:
+    """Return the timeline of a change that another process began, as far as the plan shows it."""
     cause, started_at_unix_seconds = change.cause, time.time()
     with suppress(ValueError):
         started_at_unix_seconds = dt.datetime.fromisoformat(change.started_at).timestamp()
     age_seconds = max(0.0, time.time() - started_at_unix_seconds)
-    timeline = FailoverTimeline(
+    return FailoverTimeline(
         group=binding.key,
         cluster_name=binding.cluster_name,
         broker_name=binding.broker_name,
@@ -217,9 +227,6 @@ def timeline_of(binding: GroupBinding, change: Change, *, confirmed_epoch: int) 
         facts=binding.member_facts.get(change.from_broker_id or 0, {}),
         steps={Step.DETECTED: time.monotonic() - age_seconds},
     )
-    if confirmed_epoch == change.epoch:
-        timeline.reach(Step.ROLE_CHANGED, time.monotonic())
-    return timeline
 
 
 def _trigger(change: Change) -> Trigger:

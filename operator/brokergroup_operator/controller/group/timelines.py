@@ -86,8 +86,7 @@ def withdraw(group: Group, timeline: FailoverTimeline, why: str) -> None:
 
 def finish(group: Group, timeline: FailoverTimeline, outcome: Outcome | None = None) -> None:
     """End a change of master of this plane. Without `outcome`, by whether the new master has confirmed its role."""
-    told = Outcome.COMPLETED if Step.ROLE_CHANGED in timeline.steps else Outcome.INCOMPLETE
-    timeline.outcome = told if outcome is None else outcome
+    timeline.outcome = timeline.told_outcome if outcome is None else outcome
     group.open_incident(timeline)
     log.info(
         f"{timeline.kind.value} ended",
