@@ -12,10 +12,11 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rocketmq_remoting.broker_protocol import EpochCacheBody, EpochEntry, HAConnectionRuntimeInfo, HARuntimeInfoBody
+from rocketmq_remoting.broker_protocol import EpochCacheBody, HAConnectionRuntimeInfo, HARuntimeInfoBody
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.handler import not_supported
 from rocketmq_remoting.server import RemotingServer
+from tests.support.fake_broker import end_of_log
 from tests.support.quiet_handler import QuietHandler
 
 if TYPE_CHECKING:
@@ -99,13 +100,8 @@ class Endpoint(QuietHandler):
                 log = self.log_of(record.broker_name, own)
                 if log is None or not log.says_something:
                     continue
-                return EpochCacheBody(
-                    cluster_name=record.cluster_name,
-                    broker_name=record.broker_name,
-                    broker_id=0 if own == record.granted_master_id else own,
-                    epoch_list=(EpochEntry(epoch=log.epoch),) if log.epoch >= 0 else (),
-                    max_offset=log.max_offset,
-                )
+                shown_id = 0 if own == record.granted_master_id else own
+                return end_of_log(record.cluster_name, record.broker_name, shown_id, log.epoch, log.max_offset)
         return None
 
     def _status(self) -> HARuntimeInfoBody:

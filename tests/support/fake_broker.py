@@ -106,6 +106,12 @@ class FakeGroup:
             await broker.kill()
 
 
+def end_of_log(cluster_name: str, broker_name: str, shown_id: int, epoch: int, max_offset: int) -> EpochCacheBody:
+    """What a broker says of its log (1007), as far as a controller reads it; an epoch of -1: it has none."""
+    epochs = (EpochEntry(epoch=epoch),) if epoch >= 0 else ()
+    return EpochCacheBody(cluster_name, broker_name, broker_id=shown_id, epoch_list=epochs, max_offset=max_offset)
+
+
 class FakeBroker(QuietHandler):
     """One broker process; ``restarted`` makes the next process on the same disk."""
 
@@ -414,7 +420,9 @@ class FakeBroker(QuietHandler):
     def _serve(self, command: RemotingCommand) -> RemotingCommand:
         """Answer requests of clients, dashboards and Proxies, and the question for the end of its log."""
         if command.code == RequestCode.GET_BROKER_EPOCH_CACHE and self.answers_end_of_log:
-            return command.answer(0, body=self._end_of_log().encode())
+            shown_id = 0 if self.is_master else self.broker_id or -1
+            log = end_of_log(self.group.cluster, self.group.name, shown_id, self.epoch_file, self.max_offset)
+            return command.answer(0, body=log.encode())
         if command.code == RequestCode.GET_TOPIC_CONFIG and self.takes_new_names:
             return self._topic(command)
         if command.code == RequestCode.SEND_MESSAGE_V2 and self.takes_messages:
@@ -478,17 +486,6 @@ class FakeBroker(QuietHandler):
             for name, retries in self.groups.items()
         }
         return {"subscriptionGroupTable": groups, "dataVersion": version}
-
-    def _end_of_log(self) -> EpochCacheBody:
-        epochs = (EpochEntry(epoch=self.epoch_file),) if self.epoch_file >= 0 else ()
-        shown_id = 0 if self.is_master else self.broker_id or -1
-        return EpochCacheBody(
-            cluster_name=self.group.cluster,
-            broker_name=self.group.name,
-            broker_id=shown_id,
-            epoch_list=epochs,
-            max_offset=self.max_offset,
-        )
 
     def _ha_status(self) -> HARuntimeInfoBody:
         links = tuple(

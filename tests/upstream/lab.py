@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from rocketmq_remoting.broker_protocol import EpochCacheBody, EpochEntry, HARuntimeInfoBody
+from rocketmq_remoting.broker_protocol import HARuntimeInfoBody
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import RemotingCommand, request
@@ -24,6 +24,7 @@ from rocketmq_remoting.errors import RemotingError
 from rocketmq_remoting.handler import not_supported
 from rocketmq_remoting.serialization import load_json
 from rocketmq_remoting.server import RemotingServer
+from tests.support.fake_broker import end_of_log
 from tests.support.quiet_handler import QuietHandler
 from tests.support.waiting import eventually
 
@@ -395,7 +396,9 @@ class WireBroker(QuietHandler):
             case RequestCode.GET_BROKER_HA_STATUS:
                 return command.answer(0, body=self._ha_status().encode())
             case RequestCode.GET_BROKER_EPOCH_CACHE:
-                return command.answer(0, body=self._end_of_log().encode())
+                shown_id = 0 if self.is_master else self.broker_id
+                log = end_of_log(self.group.cluster, self.group.name, shown_id, self.epoch, self.max_offset)
+                return command.answer(0, body=log.encode())
             case RequestCode.EXCHANGE_BROKER_HA_INFO | RequestCode.UPDATE_BROKER_CONFIG:
                 return command.answer(0)
             case RequestCode.GET_BROKER_CONFIG:
@@ -404,13 +407,3 @@ class WireBroker(QuietHandler):
 
     def _ha_status(self) -> HARuntimeInfoBody:
         return HARuntimeInfoBody(master=self.is_master, master_commit_log_max_offset=self.max_offset)
-
-    def _end_of_log(self) -> EpochCacheBody:
-        shown_id, epochs = 0 if self.is_master else self.broker_id, (EpochEntry(epoch=self.epoch),)
-        return EpochCacheBody(
-            cluster_name=self.group.cluster,
-            broker_name=self.group.name,
-            broker_id=shown_id,
-            epoch_list=epochs,
-            max_offset=self.max_offset,
-        )
