@@ -236,10 +236,8 @@ class HeartbeatTable:
         return tuple(sorted(one for one, entry in lost.items() if entry.alive(now_seconds)))
 
     def live(self, now_seconds: float) -> dict[int, LiveReplica]:
-        """Return the living replicas by broker id: what `step` wants to know."""
-        return {
-            one: self._entries[one].replica for one in sorted(self._entries) if self._entries[one].alive(now_seconds)
-        }
+        """Return the living replicas in the order of their broker ids: what `step` wants to know."""
+        return {one: entry.replica for one, entry in sorted(self._entries.items()) if entry.alive(now_seconds)}
 
     def entry(self, broker_id: int) -> HeartbeatEntry | None:
         """Return what is known of a replica, alive or not."""

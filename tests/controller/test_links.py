@@ -299,7 +299,9 @@ async def test_a_group_that_does_not_settle_is_looked_at_less_and_less_often(gro
     await eventually(lambda: first.beats > beats + 60, what="three seconds of heartbeats")
     assert first.asked.count(RequestCode.GET_BROKER_HA_STATUS) < 20
     inner = group_of(plane)
-    await eventually(lambda: inner.rests(asyncio.get_running_loop().time()), what="the tick to leave it alone")
+    await eventually(
+        lambda: inner.rests_until_seconds > asyncio.get_running_loop().time(), what="the tick to leave it alone"
+    )
 
 
 # ---- A slave that acknowledges but whose heartbeats reach no controller: reported, and made to register again.

@@ -267,7 +267,9 @@ async def test_a_change_that_another_plane_committed_has_its_first_message_too()
     second = Replica(2, register_check_code="a:2;1", address="10.0.0.2:10911", registered=True)
     await store.commit(KEY, BrokerGroupRecord("c", "orders", 3, {2: second}, 2, 2, frozenset({2}), 2), None)
     binding = GroupBinding(key=KEY, cluster_name="c", broker_name="orders")
-    group = Group(binding, store=store, settings=settings, observer=Notes(), on_change=lambda _: None)
+    group = Group(
+        binding, store=store, settings=settings, observer=Notes(), on_change=lambda _: None, on_wake=lambda _: None
+    )
     await group.load()
     group.incidents.open(timeline, awaited=frozenset({Step.FIRST_ACK}))
     client = RemotingClient()

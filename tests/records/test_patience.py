@@ -79,7 +79,14 @@ class AwayApi:
 def _group(api: AwayApi) -> Group:
     binding = GroupBinding(key=KEY, cluster_name="c", broker_name="b", settings=ControllerSettings())
     store = KubernetesRecordStore(api)  # type: ignore[arg-type]
-    return Group(binding, store=store, settings=PlaneSettings(), observer=Observer(), on_change=lambda _: None)
+    return Group(
+        binding,
+        store=store,
+        settings=PlaneSettings(),
+        observer=Observer(),
+        on_change=lambda _: None,
+        on_wake=lambda _: None,
+    )
 
 
 async def _polls(group: Group) -> None:

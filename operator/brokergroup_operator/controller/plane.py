@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from brokergroup_operator.records.store import GroupKey, RecordStore
 
 STOP_GRACE_SECONDS = 1.0
+# After so long a tick lets requests pass, then goes on: a thousand masters that are lost at once are a second of looks.
+LONGEST_TURN_SECONDS = 0.02
 
 log = structlog.get_logger(__name__)
 
@@ -256,35 +258,41 @@ class ControllerPlane(GroupVerbs):
             self._drain.look_at(group)
 
     async def _tick_for_ever(self) -> None:
+        clock = asyncio.get_running_loop().time
         while True:
-            self._tick()
+            now_seconds = self._note_pause(clock())
+            self._groups.meet_all()
+            for group in self._groups.due(now_seconds):
+                self._look_at(group, now_seconds)
+                if clock() - now_seconds >= LONGEST_TURN_SECONDS:
+                    await asyncio.sleep(0)
+                    now_seconds = self._note_pause(clock())
             await asyncio.sleep(self._settings.tick_seconds)
 
-    def _tick(self) -> None:
-        now_seconds = asyncio.get_running_loop().time()
+    def _note_pause(self, now_seconds: float) -> float:
+        """Restart every silence if this process was paused before this moment; return the moment."""
         if self._guard.tick(now_seconds):
             log.warning("this process was paused: every silence begins anew")
             for group in self._groups:
                 group.table.restart_deadlines(now_seconds)
-        self._groups.meet_all()
-        for group in self._groups:
-            if group.rests(now_seconds):
-                continue
-            if not group.loaded:
-                self._load_soon(group)
-            self._failover.look_at(group)
-            self._drain.look_at(group)
-            record = group.record
-            self._metadata.look_at(group)
-            self._silent_members.look_at(group)
-            is_changing = self._takeover.look_at(group)
-            settled = not is_changing and self._keeper.look_at(group)
-            if not is_changing and group.loaded and record is not None and record.granted_master_id is not None:
-                until_seconds = math.inf if settled else self._keeper.rests_until(group)
-                group.rest(now_seconds, record.granted_master_id, until_seconds)
-            self._recovery_watch.look_at(group)
-            self._canary.look_at(group)
-            group.incidents.close(older_than_seconds=self._settings.incident_deadline_seconds)
+        return now_seconds
+
+    def _look_at(self, group: Group, now_seconds: float) -> None:
+        if not group.loaded:
+            self._load_soon(group)
+        self._failover.look_at(group)
+        self._drain.look_at(group)
+        record = group.record
+        self._metadata.look_at(group)
+        self._silent_members.look_at(group)
+        is_changing = self._takeover.look_at(group)
+        settled = not is_changing and self._keeper.look_at(group)
+        if not is_changing and group.loaded and record is not None and record.granted_master_id is not None:
+            until_seconds = math.inf if settled else self._keeper.rests_until(group)
+            group.rest(now_seconds, record.granted_master_id, until_seconds)
+        self._recovery_watch.look_at(group)
+        self._canary.look_at(group)
+        group.incidents.close(older_than_seconds=self._settings.incident_deadline_seconds)
 
     def _load_soon(self, group: Group) -> None:
         if group.store_may_be_asked and not is_running(self._loads.get(group.key)):

@@ -97,7 +97,7 @@ class PlaneSettings:
     # How often deadlines are looked at. Also the resolution of the self-pause guard.
     tick_seconds: float = 0.05
     # A group in which nothing is to be done is looked at this seldom, if nothing happens in it.
-    rest_seconds: float = 1.0
+    rest_seconds: float = 2.0
     # If this process's own event loop stood still for longer than this (two heartbeat intervals), all silences restart.
     pause_threshold_seconds: float = 1.0
     # While stopping, brokers are told for this long to ask another controller (1500), then their connections are closed. They ask

@@ -122,11 +122,8 @@ def is_outdated(group: Group, record: BrokerGroupRecord) -> bool:
 
 def live_members(group: Group, record: BrokerGroupRecord) -> list[int]:
     """Return the members that are alive and where the record says they are (safety rule 8)."""
-    live = group.live()
     return [
         broker_id
-        for broker_id in sorted(record.replicas)
-        if broker_id in live
-        and (address := record.address_of(broker_id)) is not None
-        and live[broker_id].address in ("", address)
+        for broker_id, heard in group.live().items()
+        if (address := record.address_of(broker_id)) is not None and heard.address in ("", address)
     ]

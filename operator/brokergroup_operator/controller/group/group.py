@@ -77,8 +77,10 @@ class Group:
         settings: PlaneSettings,
         observer: Observer,
         on_change: Callable[[Group], None],
+        on_wake: Callable[[Group], None],
     ) -> None:
-        self._store, self._settings, self.observer, self._on_change = store, settings, observer, on_change
+        self._store, self._settings, self.observer = store, settings, observer
+        self._on_change, self._on_wake = on_change, on_wake
         self.key = binding.key
         self.table = HeartbeatTable(settings.startup_timeout_seconds)
         self.met_seconds = asyncio.get_running_loop().time()
@@ -164,25 +166,33 @@ class Group:
     def look_soon(self) -> None:
         """Let the next tick look at this group."""
         self._rest_until_seconds = 0.0
+        self._on_wake(self)
 
-    def rests(self, now_seconds: float) -> bool:
-        """Whether nothing can have happened in this group that a look would find."""
-        return now_seconds < self._rest_until_seconds
+    @property
+    def rests_until_seconds(self) -> float:
+        """Until when nothing can happen in this group that a look would find; 0.0: a look is due."""
+        return self._rest_until_seconds
 
     def rest(self, now_seconds: float, master: int, until_seconds: float = math.inf) -> None:
-        """Nothing is to be done here until then. Look again sooner before the master's deadline, or when something changes."""
+        """Nothing is to be done here until then. Look again sooner before the master's deadline, when a slave falls silent, or
+        when something changes.
+        """
         entry = self.table.entry(master)
         is_busy = self.incidents.is_open or self.master_change or self.waking.wakes
         if entry is None or is_busy or self.members.reported_dead or self.binding.leaving_hosts:
             return
         look_again_seconds = entry.deadline_seconds - self._settings.small_rpc_deadline_seconds
         rest_seconds = self._settings.rest_seconds * (0.5 + self.stagger)
-        self._rest_until_seconds = min(now_seconds + rest_seconds, look_again_seconds, until_seconds)
+        silent_from_seconds = [one.deadline_seconds for one in self.table.entries().values() if one.alive(now_seconds)]
+        self._rest_until_seconds = min(
+            now_seconds + rest_seconds, look_again_seconds, until_seconds, *silent_from_seconds
+        )
 
     def distrust_copy(self, version: str | None = None) -> None:
         """Let the record be read again, because it may have been written; not if this version is the one held."""
         if version is None or self._stored is None or self._stored.version != version:
-            self.loaded, self._rest_until_seconds = False, 0.0
+            self.loaded = False
+            self.look_soon()
 
     def take_watched(self, delivered: StoredRecord) -> bool:
         """Take the record that the store's watch has delivered as the copy; return False if it must be read instead.

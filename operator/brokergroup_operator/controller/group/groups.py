@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from heapq import heappop, heappush
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.controller.directory.places import own_address, pod_ip_behind
@@ -42,7 +44,15 @@ class Groups:
         on_change: Callable[[Group], None],
     ) -> None:
         self._directory, self._on_change = directory, on_change
-        self._new_group = partial(Group, store=store, settings=settings, observer=observer, on_change=self._changed)
+        self._due = DueGroups()
+        self._new_group = partial(
+            Group,
+            store=store,
+            settings=settings,
+            observer=observer,
+            on_change=self._changed,
+            on_wake=self._due.add,
+        )
         # The members that the records have at each address; and the record by which each group's stand there.
         self._members_at: dict[str, dict[tuple[GroupKey, int], Group]] = {}
         self._indexed: dict[GroupKey, BrokerGroupRecord] = {}
@@ -68,9 +78,18 @@ class Groups:
         if group is None:
             group = self._new_group(binding)
             self._groups[binding.key] = group
+            self._due.add(group)
         elif group.binding is not binding:
             group.bind(binding)
         return group
+
+    def due(self, now_seconds: float) -> Iterator[Group]:
+        """Yield the groups that a tick has to look at: all that do not rest. Groups may be met and forgotten meanwhile."""
+        for group in self._due.take(now_seconds):
+            if self._groups.get(group.key) is group:
+                yield group
+            else:
+                self._due.drop(group)
 
     def meet_all(self) -> None:
         """Meet every group of the directory, and forget those that are declared no more; a no-op unless the directory changed."""
@@ -132,6 +151,36 @@ class Groups:
                 del self._members_at[replica.address]
         for replica in record.replicas.values() if record is not None else ():
             self._members_at.setdefault(replica.address, {})[group.key, replica.broker_id] = group
+
+
+class DueGroups:
+    """Which groups the next tick looks at. A tick costs what is due in it, not what groups there are.
+
+    A group that does not rest stays due. One that rests comes back when its rest is over, or when something in it changes.
+    """
+
+    def __init__(self) -> None:
+        # In the order in which they became due.
+        self._due: dict[Group, None] = {}
+        # By the end of the rest. A group that was woken and rests again stands in it twice, until its first rest is over.
+        self._resting: list[tuple[float, int, Group]] = []
+        self._rests = count()
+
+    def add(self, group: Group) -> None:
+        self._due[group] = None
+
+    def drop(self, group: Group) -> None:
+        self._due.pop(group, None)
+
+    def take(self, now_seconds: float) -> list[Group]:
+        """Return those that are due, and put away those that rest since they were last taken."""
+        while self._resting and self._resting[0][0] <= now_seconds:
+            self.add(heappop(self._resting)[2])
+        for group in list(self._due):
+            if (until_seconds := group.rests_until_seconds) > now_seconds:
+                del self._due[group]
+                heappush(self._resting, (until_seconds, next(self._rests), group))
+        return list(self._due)
 
 
 class ReceiverCheck:

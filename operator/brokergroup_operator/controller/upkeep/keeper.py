@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.upkeep.links import Links
     from controller_core.model import BrokerGroupRecord
 
+# Of all groups that settle at the same time. A thousand that lose their masters at once leave time for heartbeats.
+MOST_REPAIRS_PER_SECOND = 500
+
 log = structlog.get_logger(__name__)
 
 
@@ -57,6 +60,8 @@ class Keeper(Part):
     def __init__(self, services: Services, *, executor: Executor, links: Links) -> None:
         super().__init__(services)
         self._executor, self._links = executor, links
+        # When the last of the repairs that are due soon has its turn.
+        self._last_turn_seconds = 0.0
 
     def look_at(self, group: Group) -> bool:
         """Begin to repair if something is not as recorded and no change is under way; return whether all is as recorded."""
@@ -113,12 +118,14 @@ class Keeper(Part):
         care.task = None
         now_seconds, settings = asyncio.get_running_loop().time(), self._settings
         care.unsettled_since_seconds = care.unsettled_since_seconds or now_seconds
-        pause_seconds = settings.keeper_poll_seconds
         if now_seconds - care.unsettled_since_seconds >= settings.settling_seconds:
             # No longer than a settled group is left alone.
             pause_seconds = doubled(settings.keeper_slow_poll_seconds, care.looks, settings.link_check_seconds)
             care.looks += 1
-        care.next_look_seconds = now_seconds + pause_seconds
+            care.next_look_seconds = now_seconds + pause_seconds
+            return
+        turn_seconds = self._last_turn_seconds + 1 / MOST_REPAIRS_PER_SECOND
+        care.next_look_seconds = self._last_turn_seconds = max(turn_seconds, now_seconds + settings.keeper_poll_seconds)
 
     async def _repair(self, group: Group, record: BrokerGroupRecord, care: _Care) -> None:
         members, now_seconds = live_members(group, record), asyncio.get_running_loop().time()
