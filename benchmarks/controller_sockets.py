@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import sys
@@ -42,6 +43,7 @@ SECONDS = 15.0
 # No broker here ever confirms its role, and each is told again with pauses that have grown to their longest by then.
 WARM_UP_SECONDS = 20.0
 HEARTBEATS_PER_SECOND = 2_000
+ROOT = Path(__file__).resolve().parents[1]
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -176,6 +178,22 @@ class WholeProcess:
 
 
 async def _measure(address: str, pid: int, groups: int) -> float:
+    """Measure the controller process at this address with the brokers in a process of their own.
+
+    What this one has measured before would slow them down, and brokers that answer too late are told again.
+    """
+    command = ["-m", "benchmarks.controller_sockets", address, str(pid), str(groups)]
+    paths = os.pathsep.join((str(ROOT), str(ROOT / "operator")))
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, *command, cwd=ROOT, env=os.environ | {"PYTHONPATH": paths}, stdout=asyncio.subprocess.PIPE
+    )
+    printed, _ = await program.communicate()
+    if program.returncode != 0:
+        raise RuntimeError(f"python {' '.join(command)}: exit code {program.returncode}")
+    return float(printed)
+
+
+async def _measure_here(address: str, pid: int, groups: int) -> float:
     brokers = Brokers(address, groups)
     await brokers.start()
     await brokers.beat_for(WARM_UP_SECONDS)
@@ -224,3 +242,8 @@ async def java_over_sockets(*, say: Callable[[str], None]) -> float:
         finally:
             program.process.stop(grace_seconds=5.0)
     return rate
+
+
+if __name__ == "__main__":
+    logging.disable(logging.WARNING)
+    print(asyncio.run(_measure_here(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))))
