@@ -95,6 +95,7 @@ async def create_in(house: House, namespace: str, name: str, **spec: Any) -> Non
     await house.api.create(BROKER_GROUPS, {**kind, "metadata": {"name": name, "namespace": namespace}, "spec": spec})
 
 
+@pytest.mark.longer
 async def test_one_name_server_keeps_the_route_of_the_first_of_two_namespaces(house: House) -> None:
     """Two groups of one name would register at one NameServer. Reports: apache/rocketmq #3991."""
     house.operator_arguments = ()

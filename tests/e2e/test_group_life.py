@@ -57,7 +57,7 @@ async def test_a_bad_field_is_refused_by_name(house: House, wish: str) -> None:
     assert await names_of(house, BROKER_GROUPS, "bad") == []
 
 
-@pytest.mark.parametrize("role", ["slave", "master"])
+@pytest.mark.parametrize("role", [pytest.param("slave", marks=pytest.mark.longer), "master"])
 async def test_a_pod_deleted_by_hand_comes_back_as_itself(group: WholeGroup, role: str) -> None:
     """apache/rocketmq-operator #92: a deleted pod did not find its volume again."""
     await group.until_settled()

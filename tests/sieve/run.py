@@ -3,12 +3,12 @@
     python tests/sieve/run.py                         every fault at every place of every workload
     python tests/sieve/run.py --workload create       one workload
     python tests/sieve/run.py --every 3               every write, every third read and watch event: what `make proofs` runs
-    python tests/sieve/run.py --gate                  one fault at every write of every workload: what `make test` runs
+    python tests/sieve/run.py --gate                  one fault at every second write of every workload: what `make test` runs
     python tests/sieve/run.py --workload create --fault STALE_READ --number 17     one run, with the operator's log
 
 Each workload runs once undisturbed, which gives its end state and its number of reads, writes and watch
 events; then once for each of them and each fitting fault (Sieve, OSDI 2022), all from one walk (``crossroads.py``), which
-shares the steps before a fault. `--gate` perturbs every write once, by one of the six faults of a write: the same
+shares the steps before a fault. `--gate` perturbs every second write once, by one of the six faults of a write: the same
 one in each run, from a fixed seed. A run diverges if its end state differs, if it does not settle, or if meanwhile an
 epoch fell, had two masters, or a broker id was assigned twice. The last line is `{"perturbations", "of", "workloads", "diverged",
 "seconds"}`, where `of` counts the perturbations without `--gate` and `--every`; exit code 0 only without divergence.
@@ -76,11 +76,11 @@ def complaints(workload: str, reference: Outcome, plan: Plan) -> list[str]:
 
 
 def chosen_places(workload: str, counts: Counts, faults: list[Fault], every: int, *, gate: bool) -> list[Perturbation]:
-    """Return the perturbations of this run. The gate has one fault at each write, the same in each run."""
+    """Return the perturbations of this run. The gate has one fault at every second write, the same in each run."""
     if not gate:
         return list(places(counts, faults, every))
     chance = random.Random(f"{SEED} {workload}")
-    return [Perturbation(chance.choice(faults), number) for number in range(len(counts.write))]
+    return [Perturbation(chance.choice(faults), number) for number in range(0, len(counts.write), 2)]
 
 
 def walked(workload: str, faults: list[Fault], every: int, *, gate: bool) -> tuple[dict[Perturbation, int], int]:
@@ -118,7 +118,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--workload", action="append", choices=sorted(WORKLOADS), help="only these (default: all)")
     parser.add_argument("--fault", action="append", choices=[fault.name for fault in Fault], help="only these")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="only every N-th read and watch event")
-    parser.add_argument("--gate", action="store_true", help="one fault of a write at every write")
+    parser.add_argument("--gate", action="store_true", help="one fault of a write at every second write")
     parser.add_argument("--number", type=int, help="only this place, from the beginning, with the operator's log")
     options = parser.parse_args(arguments)
     workloads = options.workload or list(WORKLOADS)
