@@ -179,6 +179,7 @@ async def test_a_thread_that_is_slow_to_return_is_waited_for(
 async def test_a_refusal_by_the_api_is_no_trouble(sandbox: SandboxApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error is of a type that kopf has not made public. A restart of this process would bring no right."""
     monkeypatch.setattr(watch, "RESPAWN_SECONDS", 0.0)
+    monkeypatch.setattr(watch, "END_SECONDS", 2.0)
 
     build_settings = watch.build_settings
 
