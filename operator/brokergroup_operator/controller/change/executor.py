@@ -1,13 +1,9 @@
 """Carries out what `controller_core.change` says is next: the only place that tells brokers of roles
 (`test_one_module_tells_brokers_of_roles`).
 
-A *course* is one change of master while this plane carries it out, or one attempt to make the brokers agree with the record. It
-begins the next effects, waits for one of them to end, and asks again, until nothing is left or the record has moved on. Callers
-wait until it is *settled*: the new master was told, and what must be restored was. Slow members (a Java slave may take 5 s) are
-told to the end beside.
-
-Nothing of a course is needed after a crash: the record has the change, and every effect may be repeated. The end of the change
-is written when its incident has ended; without one, with the next commit or after `end_of_change_seconds`.
+A *course* is one change of master while this plane carries it out, or one attempt to make the brokers agree with the record.
+Callers wait until it is *settled*: the new master was told, and what must be restored was. Slow members (a Java slave may take
+5 s) are told to the end beside. Nothing of a course is needed after a crash: every effect may be repeated.
 """
 
 from __future__ import annotations
@@ -18,7 +14,7 @@ import datetime as dt
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
@@ -48,12 +44,13 @@ INCIDENT_POLL_SECONDS = 0.1
 LONGEST_RETRY_SECONDS = 1.0
 
 Hand = Callable[[], Awaitable[bool]]
+Said = TypeVar("Said")
 
 log = structlog.get_logger(__name__)
 
 
 class _Complaints(set[tuple[int, str]]):
-    """The warnings about a group's members, by id and subject, that were logged: each is logged once."""
+    """Of which members, and of what, a warning was logged."""
 
 
 @dataclass(slots=True, eq=False)
@@ -95,15 +92,12 @@ class Executor(Part):
         self._stopping = asyncio.Event()
 
     def plan(self, kind: ChangeKind, cause: str, *, started_at: str = "") -> Change:
-        """Return the change that an election of this plane writes."""
-        return Change(
-            id=0,
-            kind=kind,
-            phase=Phase.TELLING,
-            carried_out_by=self._planes.own_address,
-            cause=cause,
-            started_at=started_at or _utc_now(),
-        )
+        """Return the change that an election of this plane writes. `started_at` is as the record and the log show times."""
+        if not started_at:
+            now = dt.datetime.fromtimestamp(time.time(), dt.UTC)
+            started_at = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        own = self._planes.own_address
+        return Change(id=0, kind=kind, phase=Phase.TELLING, carried_out_by=own, cause=cause, started_at=started_at)
 
     def course_of(self, group: Group, change: Change, **more: Any) -> Course:
         """Return a course of this change, to be run by this process. `more` are fields of `Course`."""
@@ -136,12 +130,9 @@ class Executor(Part):
 
     async def run(self, course: Course) -> Course:
         """Carry a course out until it is settled, and return it; raise the error of a hand. The rest goes on beside the caller."""
-        task = self.courses.start(self._run(course), f"rmq:change {course.group.key}")
-        settled = asyncio.create_task(course.settled.wait())
-        try:
-            await asyncio.wait([task, settled], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            settled.cancel()
+        ends = course.settled
+        task = self.courses.start(self._run(course), f"rmq:change {course.group.key}", on_end=lambda _: ends.set())
+        await ends.wait()
         if course.error is not None:
             raise course.error
         if task.done():
@@ -173,17 +164,19 @@ class Executor(Part):
 
     async def _go_on(self, course: Course) -> None:
         """Observe, begin what is next, wait for an end; until nothing is left, or the record has moved on."""
-        group, clock = course.group, asyncio.get_running_loop().time
+        group = course.group
         while course.is_of(group.record, self._planes.own_address):
             record = group.record
             assert record is not None
-            if course.key is None:
-                record = replace(
-                    record, change=None
-                )  # a change that is over stays in the record until its end is written
-            course.epoch = record.master_epoch
+            if course.key is None:  # a change that is over stays in the record until its end is written
+                record = replace(record, change=None)
             self._observe(course, record)
-            found = effects.next_effects(record, course, clock(), self._pace(group))
+            pace = effects.Pace(
+                slaves_first_seconds=self._settings.slaves_first_seconds,
+                slaves_first_unfenced_seconds=self._settings.slaves_first_unfenced_seconds,
+                fence_seconds=group.binding.fence_timeout_seconds,
+            )
+            found = effects.next_effects(record, course, self._now_seconds, pace)
             if found.releases and course.key is not None:
                 group.changes.release(course.key)
             for effect in found.effects:
@@ -196,13 +189,8 @@ class Executor(Part):
         await self._moved_on(course)
 
     async def _moved_on(self, course: Course) -> None:
-        """End a course from which the record has moved on.
-
-        Fencing and catching up are cut off. Election and quieting find it out themselves, and are waited for. Requests to brokers
-        end beside the caller.
-        """
-        change = course.group.change
-        course.lost = change is not None and change.key == course.key
+        """End a course from which the record has moved on: election and quieting find it out themselves, and are waited for."""
+        course.lost = course.group.change is not None and course.group.change.key == course.key
         for task, effect in course.tasks.items():
             if isinstance(effect, effects.Fence | effects.Level):
                 task.cancel()
@@ -216,7 +204,7 @@ class Executor(Part):
     async def _wait(self, course: Course, until_seconds: float | None) -> None:
         timeout_seconds = None
         if until_seconds is not None:
-            timeout_seconds = max(0.0, until_seconds - asyncio.get_running_loop().time())
+            timeout_seconds = max(0.0, until_seconds - self._now_seconds)
         if course.phase is Phase.FENCING:
             timeout_seconds = min(POLL_SECONDS, timeout_seconds) if timeout_seconds is not None else POLL_SECONDS
         if course.tasks:
@@ -226,7 +214,6 @@ class Executor(Part):
         self._collect(course)
 
     def _collect(self, course: Course) -> None:
-        now_seconds = asyncio.get_running_loop().time()
         for task in [task for task in course.tasks if task.done()]:
             effect = course.tasks.pop(task)
             confirmed = False
@@ -235,14 +222,14 @@ class Executor(Part):
                 if isinstance(error, Exception):
                     course.error = course.error or error
                 confirmed = error is None and task.result()
-            course.ended[effect] = effects.Ended(now_seconds, confirmed)
+            course.ended[effect] = effects.Ended(self._now_seconds, confirmed)
 
     def _observe(self, course: Course, record: BrokerGroupRecord) -> None:
         group, change = course.group, record.change
-        phase = change.phase if change is not None else None
+        phase, old = (change.phase, change.from_broker_id) if change is not None else (None, None)
         if phase is not course.phase or not course.since_seconds:
-            course.phase, course.since_seconds = phase, asyncio.get_running_loop().time()
-        old = change.from_broker_id if change is not None else None
+            course.phase, course.since_seconds = phase, self._now_seconds
+        course.epoch = record.master_epoch
         course.alive = frozenset(one for one in live_members(group, record) if not group.is_registering(one))
         course.told = frozenset(one for one, epoch in group.changes.told.items() if epoch == record.master_epoch)
         # After a restart members are heard one after the other; later no course waits for an address that changed hands.
@@ -251,17 +238,10 @@ class Executor(Part):
         course.heard = old is not None and group.is_live(old)
         course.dead_by_pod_fence = bool(group.binding.unconfirmed_trust)
 
-    def _pace(self, group: Group) -> effects.Pace:
-        return effects.Pace(
-            slaves_first_seconds=self._settings.slaves_first_seconds,
-            slaves_first_unfenced_seconds=self._settings.slaves_first_unfenced_seconds,
-            fence_seconds=group.binding.fence_timeout_seconds,
-        )
-
     # ---- the effects
 
     def _begin(self, course: Course, record: BrokerGroupRecord, effect: effects.Effect) -> None:
-        course.begun[effect] = asyncio.get_running_loop().time()
+        course.begun[effect] = self._now_seconds
         self._stamp(course, record, effect, Step.NOTIFIED)
         task = asyncio.create_task(self._do(course, record, effect), name=f"rmq:{effect} {course.group.key}")
         course.tasks[task] = effect
@@ -297,7 +277,9 @@ class Executor(Part):
             case effects.Prove():
                 return await self._prove(group, record, effect.broker_id)
             case Restore():
-                return await self._restore(group, record, effect)
+                say, minimum = self._calls.set_min_in_sync_replicas, effect.min_in_sync_replicas
+                # What is left behind is found by the keeper.
+                return await self._said(group, record, effect.broker_id, "minInSyncReplicas", say, minimum)
             case effects.GiveUp():
                 return await self._write_end(group, course.key or (0, ""), Ending.GIVEN_UP)
             case effects.Forget():
@@ -322,16 +304,13 @@ class Executor(Part):
 
     async def tell(self, group: Group, record: BrokerGroupRecord, effect: effects.Tell) -> bool:
         """Send 1008 to one member; return whether it answered. A success is noted in `group.changes`."""
-        broker_id = effect.broker_id
-        address = record.address_of(broker_id)
-        if address is None or is_outdated(group, record) or group.is_registering(broker_id):
+        broker_id, content = effect.broker_id, record
+        if is_outdated(group, record) or group.is_registering(broker_id):
             return False
-        content = (
-            _of_another_master(replace(record, master_epoch=effect.epoch), broker_id) if effect.of_another else record
-        )
-        if not await self._said(group, broker_id, "role change", lambda: self._calls.change_role(address, content)):
-            return False
-        if is_outdated(group, record):
+        if effect.of_another:
+            content = _of_another_master(replace(record, master_epoch=effect.epoch), broker_id)
+        answered = await self._said(group, record, broker_id, "role change", self._calls.change_role, content)
+        if not answered or is_outdated(group, record):
             return False
         if not effect.of_another:
             group.changes.has_answered(broker_id, record.master_epoch)
@@ -344,18 +323,27 @@ class Executor(Part):
         self, group: Group, record: BrokerGroupRecord, broker_id: int, ha_address: str | None = None
     ) -> bool:
         """Send 906 to one slave: the master's HA address, or another one; return whether it answered."""
-        address = record.address_of(broker_id)
         master_address = record.address_of(record.master_broker_id)
-        if address is None or master_address is None or is_outdated(group, record):
+        if record.address_of(broker_id) is None or master_address is None or is_outdated(group, record):
             return False
         target = ha_address or ha_address_of(group.binding, master_address)
-        return await self._said(group, broker_id, "HA address", lambda: self._calls.push_ha_address(address, target))
+        return await self._said(group, record, broker_id, "HA address", self._calls.push_ha_address, target)
 
-    async def _said(self, group: Group, broker_id: int, what: str, call: Callable[[], Awaitable[None]]) -> bool:
-        """Ask a broker for something; log a warning once, and a line when it succeeds after all."""
-        complaints, subject = group.care(_Complaints), (broker_id, what)
+    @staticmethod
+    async def _said(
+        group: Group,
+        record: BrokerGroupRecord,
+        broker_id: int,
+        what: str,
+        say: Callable[[str, Said], Awaitable[None]],
+        said: Said,
+    ) -> bool:
+        """Say this to a member, if its address is known; log a warning once, and a line when it is taken after all."""
+        complaints, subject, address = group.care(_Complaints), (broker_id, what), record.address_of(broker_id)
+        if address is None:
+            return False
         try:
-            await call()
+            await say(address, said)
         except BrokerCallError as error:
             tell = log.debug if subject in complaints else log.warning
             tell("not taken", what=what, group=str(group.key), broker_id=broker_id, error=str(error))
@@ -383,23 +371,11 @@ class Executor(Part):
         group.master_said(record.master_epoch, is_master=status.master)
         return status.master
 
-    async def _restore(self, group: Group, record: BrokerGroupRecord, effect: Restore) -> bool:
-        address = record.address_of(effect.broker_id)
-        if address is None:
-            return False
-        try:
-            await self._calls.set_min_in_sync_replicas(address, effect.min_in_sync_replicas)
-        except BrokerCallError as error:  # the keeper finds what is left behind
-            log.warning("minInSyncReplicas not restored yet", group=str(group.key), address=address, error=str(error))
-            return False
-        return True
-
     # ---- the end of a change
 
     async def _forget(self, group: Group, key: tuple[int, str]) -> bool:
-        """End the change: with the next commit, by a write of its own after a while, or at once when its incident has ended.
-
-        While its incident is open, the change stays in the record as told, and this waits.
+        """End the change: with the next commit, by a write of its own after `end_of_change_seconds`, or at once when its incident
+        has ended; until then it stays in the record as told.
         """
         group.changes.is_over(key)
         await self._incident_ends(group, self._settings.end_of_change_seconds)
@@ -421,9 +397,8 @@ class Executor(Part):
 
     async def _incident_ends(self, group: Group, timeout_seconds: float) -> None:
         """Wait for the incident's end, or this long without one: something else may be written meanwhile."""
-        clock = asyncio.get_running_loop().time
-        deadline_seconds, has_one = clock() + timeout_seconds, group.incidents.has_untold
-        while (left_seconds := deadline_seconds - clock()) > 0 and not self._stopping.is_set():
+        deadline_seconds, has_one = self._now_seconds + timeout_seconds, group.incidents.has_untold
+        while (left_seconds := deadline_seconds - self._now_seconds) > 0 and not self._stopping.is_set():
             if has_one and not group.incidents.has_untold:
                 return
             await self._pause(min(INCIDENT_POLL_SECONDS, left_seconds))
@@ -448,16 +423,8 @@ class Executor(Part):
         return True
 
 
-def _utc_now() -> str:
-    """Return the time as the record and the log show it."""
-    return dt.datetime.fromtimestamp(time.time(), dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def _of_another_master(record: BrokerGroupRecord, told: int) -> BrokerGroupRecord:
-    """Return the record as the slave to be cured is told it: with another member as master.
-
-    In a group of two that is an unused id at the master's address: the id alone makes it another master.
-    """
+    """Return the record with another member as master; in a group of two an unused id makes the same address another master."""
     others = [one for one in record.replicas if one not in (told, record.master_broker_id) and record.address_of(one)]
     if others:
         return replace(record, master_broker_id=others[0])

@@ -2,10 +2,8 @@
 
 `detect/master_watch.py` says whether the master is dead, and how certain that is. A master that is certainly dead is replaced
 at once. A silent one is fenced first; if the fence does not confirm its death in time, the failover goes on and says so
-(`unfenced`). A master that is heard again before it was fenced cancels the failover.
-
-One such task runs for a group, and nothing of it is needed after a crash: the record has the master and the plan, and the tick
-asks again.
+(`unfenced`). A master that is heard again before it was fenced cancels the failover. Nothing of it is needed after a crash: the
+record has the plan, and the tick asks again.
 """
 
 from __future__ import annotations
@@ -102,9 +100,8 @@ class Failover(Part):
 
     async def settle(self, group: Group, timeout_seconds: float) -> None:
         """Wait, at most this long, until the group has a living master or none; begin a failover if one is needed."""
-        clock = asyncio.get_running_loop().time
-        deadline_seconds = clock() + timeout_seconds
-        while (left_seconds := deadline_seconds - clock()) > 0:
+        deadline_seconds = self._now_seconds + timeout_seconds
+        while (left_seconds := deadline_seconds - self._now_seconds) > 0:
             record = group.record
             if record is None or record.granted_master_id is None or group.is_live(record.granted_master_id):
                 return
@@ -123,24 +120,20 @@ class Failover(Part):
     def _is_awake(self, group: Group, record: BrokerGroupRecord, master: int) -> bool:
         """Whether another member of a waking group can lead: before a member has reported its log an election would fail.
 
-        The master itself comes back as a new process, and is elected when it registers. A master that was not stopped after all
-        counts as lost like any other once it was heard for a heartbeat timeout; for less it may be the woken process, whose
-        registration another plane took.
+        A master that was not stopped after all counts as lost like any other once it was heard for a heartbeat timeout; for less
+        it may be the woken process, whose registration another plane took.
         """
-        now_seconds = asyncio.get_running_loop().time()
+        waking = group.waking
         if not group.is_live(master):
             group.waking.heard_seconds = None
-        elif group.waking.heard_seconds is None:
-            group.waking.heard_seconds = now_seconds
-        elif now_seconds - group.waking.heard_seconds > premises.silence_seconds(group, self._settings):
+        elif waking.heard_seconds is None:
+            group.waking.heard_seconds = self._now_seconds
+        elif self._now_seconds - waking.heard_seconds > premises.silence_seconds(group, self._settings):
             group.waking.wakes = False
-        return not group.waking.wakes or self._someone_can_lead(group, record, besides=master)
+        return not waking.wakes or self._someone_can_lead(group, record, besides=master)
 
     def _someone_can_lead(self, group: Group, record: BrokerGroupRecord, *, besides: int | None = None) -> bool:
-        """Whether an election without this member would succeed now.
-
-        The first election of a group waits for a broker to ask.
-        """
+        """Whether an election without this member would succeed now. A group's first election waits for a broker to ask."""
         if record.is_first_election and record.master_epoch == 0:
             return False
         live = {one: replica for one, replica in group.live().items() if one != besides}
@@ -213,10 +206,9 @@ class Failover(Part):
 
     async def _until_reported(self, group: Group, broker_id: int) -> None:
         """Wait for the first heartbeat that says what this member holds, but not for long."""
-        clock = asyncio.get_running_loop().time
-        deadline_seconds = clock() + self._settings.first_heartbeat_seconds
-        while (entry := group.table.entry(broker_id)) is None or not entry.replica.has_reported:
-            if clock() >= deadline_seconds:
+        deadline_seconds = self._now_seconds + self._settings.first_heartbeat_seconds
+        while self._now_seconds < deadline_seconds:
+            if (entry := group.table.entry(broker_id)) is not None and entry.replica.has_reported:
                 return
             await asyncio.sleep(POLL_SECONDS)
 
@@ -287,12 +279,12 @@ class Failover(Part):
         group.changed()
         self._observer.master_lost(timeline)
         if suspicion is not Suspicion.CLOSED:
-            group.table.ask_anew(asyncio.get_running_loop().time())  # a closed connection has said so itself
+            group.table.ask_anew(self._now_seconds)  # a closed connection has said so itself
         fences = not verdict.certain and self._fencer is not None
         wanted = ElectMaster(set_in_doubt=was_silent or fences)
         attempt = _Attempt(group, timeline, _still_master(record, master), wanted)
         if fences:
-            await self._to_its_end(attempt, self._fence_first(attempt, record, master))
+            await self._fail_over(attempt, self._fence_first(attempt, record, master))
             return
         if verdict.certain:
             self._note_dead(group, record, master)
@@ -316,12 +308,11 @@ class Failover(Part):
             return True
         return _still_master(record, master)(now)
 
-    @staticmethod
-    def _note_dead(group: Group, record: BrokerGroupRecord, master: int) -> None:
+    def _note_dead(self, group: Group, record: BrokerGroupRecord, master: int) -> None:
         """Drop the line of a master that is certainly dead from the heartbeat table, and count the loss."""
         if not premises.process_lost(group, master):
             group.table.forget(master)
-            group.crash_loops.master_lost(master, record.master_epoch, asyncio.get_running_loop().time())
+            group.crash_loops.master_lost(master, record.master_epoch, self._now_seconds)
 
     async def _fence_first(self, attempt: _Attempt, record: BrokerGroupRecord, master: int) -> Course:
         """Write the plan before the fence, so that other planes begin none; then the course fences, and elects."""
@@ -343,7 +334,7 @@ class Failover(Part):
             elif group.binding.unconfirmed_trust:
                 timeline.unconfirmed_trust = group.binding.unconfirmed_trust
                 timeline.evidence.append(timeline.unconfirmed_trust)
-            group.table.ask_anew(asyncio.get_running_loop().time())  # it may have acknowledged until now
+            group.table.ask_anew(self._now_seconds)  # it may have acknowledged until now
             return await self._elected(attempt)
 
         course = self._executor.course_of(group, change, hands={Fence: fence, Commit: elect}, timeline=timeline)
@@ -355,8 +346,7 @@ class Failover(Part):
         group, timeline, found = attempt.group, attempt.timeline, attempt.group.change
         plan = self._executor.plan(ChangeKind.FAILOVER, timeline.trigger, started_at=timeline.started_at)
         wanted = replace(plan, phase=Phase.FENCING, from_broker_id=timeline.from_broker_id)
-        request: BeginChange | TakeOverChange
-        request = BeginChange(change=wanted, master_epoch=record.master_epoch)
+        request: BeginChange | TakeOverChange = BeginChange(change=wanted, master_epoch=record.master_epoch)
         if found is not None and found.phase is Phase.FENCING:
             request = TakeOverChange(change=found, carried_out_by=self._planes.own_address)
         decision = await decided_at_last(lambda: group.decide(request), key=group.key, waits="change")
@@ -380,21 +370,15 @@ class Failover(Part):
         if own is None:
             how = f"nothing was heard from broker {master} here, so it is not known which pod at {address} was its"
             return FenceOutcome(confirmed=False, how=how, untouched=True)
-        deadline_seconds = group.binding.fence_timeout_seconds
         assert self._fencer is not None
-        return await self._fencer.fence(group.binding, master, own, deadline_seconds=deadline_seconds)
-
-    async def _fail_over(self, attempt: _Attempt) -> None:
-        """Elect, commit, tell; `attempt.decision` is the election's."""
-        group, before = attempt.group, attempt.group.record
-        group.incidents.begins(attempt.timeline)
-        if before is not None and premises.may_have_acting_masters(group, before):
-            attempt.acting = await self._recovery.acting_masters(group)
-        await self._to_its_end(attempt, self._elected_and_told(attempt))
-        attempt.is_over = True
+        timeout_seconds = group.binding.fence_timeout_seconds
+        return await self._fencer.fence(group.binding, master, own, deadline_seconds=timeout_seconds)
 
     async def _elected_and_told(self, attempt: _Attempt) -> Course | None:
         """Return the course; None if no member was elected, or the kind in the cluster is older: the keeper tells then."""
+        before = attempt.group.record
+        if before is not None and premises.may_have_acting_masters(attempt.group, before):
+            attempt.acting = await self._recovery.acting_masters(attempt.group)
         is_elected = await self._elected(attempt)
         record = attempt.decision.record if attempt.decision is not None else None
         if not is_elected or record is None or record.change is None:
@@ -408,17 +392,20 @@ class Failover(Part):
 
         Raise `PremiseGoneError`, `RecordRefusedError` or `RecordCorruptError`: a retry mends none of them.
         """
-        group, timeline = attempt.group, attempt.timeline
-        incumbent = next(iter(attempt.acting), None)
-        in_doubt = attempt.wanted.set_in_doubt
-        await self._reports.gather(
-            group, premises.silence_seconds(group, self._settings) if in_doubt else self._settings.fresh_report_seconds
+        group, timeline, wanted = attempt.group, attempt.timeline, attempt.wanted
+        patience_seconds = self._settings.fresh_report_seconds
+        if wanted.set_in_doubt:
+            patience_seconds = premises.silence_seconds(group, self._settings)
+        await self._reports.gather(group, patience_seconds)
+        kind = ChangeKind.ELECT if wanted.designate_elect else _kind(group)
+        request = replace(
+            wanted,
+            incumbent=next(iter(attempt.acting), None),
+            unfenced=timeline.unfenced,
+            heard_out=self._reports.are_heard_out(group),
+            plan=self._executor.plan(kind, timeline.trigger, started_at=timeline.started_at),
         )
-        heard_out = self._reports.are_heard_out(group)
-        request = replace(attempt.wanted, incumbent=incumbent, unfenced=timeline.unfenced, heard_out=heard_out)
-        kind = ChangeKind.ELECT if request.designate_elect else _kind(group)
-        plan = self._executor.plan(kind, timeline.trigger, started_at=timeline.started_at)
-        request = replace(premises.but_the_unsteady(group, request), plan=plan)
+        request = premises.but_the_unsteady(group, request)
         decision = attempt.decision = await decided_at_last(
             lambda: group.decide(request, linearizable=False, timeline=timeline, premise=attempt.premise),
             key=group.key,
@@ -432,11 +419,13 @@ class Failover(Part):
 
     # ---- how it ended
 
-    async def _to_its_end(self, attempt: _Attempt, work: Coroutine[None, None, Course | None]) -> None:
-        """Await the change that `work` carries out, and end its incident by how it went."""
+    async def _fail_over(self, attempt: _Attempt, work: Coroutine[None, None, Course | None] | None = None) -> None:
+        """Do this, or else elect, commit and tell, and end its incident by how it went; `attempt.decision` is the election's."""
         group, timeline = attempt.group, attempt.timeline
+        group.incidents.begins(timeline)
         try:
-            course = await work
+            course = await (work or self._elected_and_told(attempt))
+            attempt.is_over = True
         except PremiseGoneError:
             # Another plane, or the brokers themselves, were faster; they also tell the members.
             group.changes.leave_alone(1.0)
@@ -470,14 +459,11 @@ class Failover(Part):
             group.incidents.masterless(max(timeline.steps.values()))
             group.changed()
 
-    def _refused(self, group: Group, timeline: FailoverTimeline, error: RecordStoreError) -> None:
+    @staticmethod
+    def _refused(group: Group, timeline: FailoverTimeline, error: RecordStoreError) -> None:
         """End a change that the store refuses, and begin no other one for a while."""
-        log.error(
-            "the record store refuses the election: tried again later",
-            group=str(group.key),
-            error=str(error),
-            pause_seconds=group.changes.refused(),
-        )
+        what, pause_seconds = "the record store refuses the election: tried again later", group.changes.refused()
+        log.error(what, group=str(group.key), error=str(error), pause_seconds=pause_seconds)
         timelines.withdraw(group, timeline, f"the record store refuses it: {error}")
 
 

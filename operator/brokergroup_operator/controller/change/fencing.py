@@ -1,7 +1,7 @@
 """Killing a silent master before another one is elected (safety rule 7).
 
-A silent master may be dead, cut off or frozen. A frozen Java broker that thaws acknowledges what waits in its buffers, although no
-replica has it, whatever its epoch: 7 of 12 freezes lost acknowledged messages without a fence, 0 of 8 with one (measured).
+A frozen Java broker that thaws acknowledges what waits in its buffers, although no replica has it, whatever its epoch: 7 of 12
+freezes lost acknowledged messages without a fence, 0 of 8 with one (measured).
 
 Two ways begin together, and the first that confirms the death counts: the pod is deleted without grace, under a finalizer that
 keeps the pod object until its containers are reported terminated (`kube/recipes.py`); and the fence inside the pod is
@@ -140,10 +140,7 @@ class KubernetesFencer:
         deletion.cancel()
 
     async def _delete(self, name: str, namespace: str, address: str, found: asyncio.Future[JsonObject]) -> FenceOutcome:
-        """Delete the pod, and wait until its kubelet reports it dead.
-
-        `found` gets the pod as soon as it is known to be the one at this address, and to run.
-        """
+        """Delete the pod, and wait until its kubelet reports it dead; `found` gets it once it is known to run at this address."""
         deleted_uid: str | None = None
         backoff = Backoff(POLL_SECONDS, LONGEST_PAUSE_SECONDS)
         while True:
@@ -186,8 +183,7 @@ class KubernetesFencer:
         finalizers = metadata.get("finalizers", [])
         if names.FINALIZER_FENCE not in finalizers:
             return
-        index = finalizers.index(names.FINALIZER_FENCE)
-        path = f"/metadata/finalizers/{index}"
+        path = f"/metadata/finalizers/{finalizers.index(names.FINALIZER_FENCE)}"
         patch: list[dict[str, Any]] = [
             {"op": "test", "path": path, "value": names.FINALIZER_FENCE},
             {"op": "remove", "path": path},
@@ -244,20 +240,13 @@ class PodFence:
     @classmethod
     def of(cls, pod: JsonObject, keys: FenceKeys | None) -> PodFence | None:
         """Return the fence of this pod; None if it takes no orders of this operator."""
-        key = keys.key_in(pod) if keys is not None else None
-        host, port = pod_ip(pod), _order_port(pod)
+        key, host = keys.key_in(pod) if keys is not None else None, pod_ip(pod)
+        fences = [one for one in pod["spec"].get("containers") or [] if one.get("name") == names.CONTAINER_FENCE]
+        ports = [port for fence in fences for port in fence.get("ports") or [] if port.get("name") == names.PORT_FENCE]
+        port = next((int(port["containerPort"]) for port in ports if port.get("protocol") == "UDP"), None)
         if key is None or not host or port is None:
             return None
         return cls(str(pod["metadata"]["name"]), str(pod["metadata"]["uid"]), host, port, key)
-
-
-def _order_port(pod: JsonObject) -> int | None:
-    for container in pod["spec"].get("containers") or []:
-        if container.get("name") == names.CONTAINER_FENCE:
-            for port in container.get("ports") or []:
-                if port.get("name") == names.PORT_FENCE and port.get("protocol") == "UDP":
-                    return int(port["containerPort"])
-    return None
 
 
 async def confirmed_kill(fence: PodFence) -> str | None:
@@ -285,24 +274,21 @@ class _Order(asyncio.DatagramProtocol):
     """One order: ask for a challenge until it comes, then order the kill until it is confirmed."""
 
     def __init__(self, fence: PodFence) -> None:
-        self._fence = fence
-        self._loop = asyncio.get_running_loop()
+        self._fence, self._loop = fence, asyncio.get_running_loop()
         self._said, self._began = _question(), self._loop.time()
         self.transport: asyncio.DatagramTransport | None = None
         self.confirmed = asyncio.Event()
 
     def datagram_received(self, data: bytes, addr: object) -> None:  # noqa: ARG002 (asyncio's own form)
         answer = datagrams.open_sealed(data, self._fence.key, self._fence.pod_uid)
-        if answer is None or answer.nonce != self._said.nonce:
-            return
         asked = self._said
-        if answer.tag == datagrams.CHALLENGE and asked.tag == datagrams.QUESTION:
+        if answer is None or answer.nonce != asked.nonce:
+            return
+        tags = (asked.tag, answer.tag)
+        if tags == (datagrams.QUESTION, datagrams.CHALLENGE):
             self._said = datagrams.Message(datagrams.ORDER, answer.nonce, answer.challenge)
             self.send()
-        elif (answer.tag, asked.tag) == (
-            datagrams.CONFIRMATION,
-            datagrams.ORDER,
-        ) and answer.challenge == asked.challenge:
+        elif tags == (datagrams.ORDER, datagrams.CONFIRMATION) and answer.challenge == asked.challenge:
             self.confirmed.set()
 
     def error_received(self, exc: Exception) -> None:

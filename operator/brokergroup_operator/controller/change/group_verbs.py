@@ -5,29 +5,21 @@ Each checks its precondition, does it in the one way there is, and raises `Group
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.controller.group.election_premises import unheard_members
 from brokergroup_operator.controller.group.group import PremiseGoneError
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
 from brokergroup_operator.controller.peers.services import Part
-from brokergroup_operator.observe.group_view import (
-    SWITCHOVER_DEADLINE_SECONDS,
-    BrokerUnreachableError,
-    ElectionRefusedError,
-    ElectionResult,
-    GroupUnknownError,
-    GroupViewError,
-    MemberNeededError,
-    SwitchoverResult,
-)
+from brokergroup_operator.observe import group_view as view
 from brokergroup_operator.observe.timeline import Cause, Step
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.decision import ControllerCode, ReserveBrokerIdAnswer
 from controller_core.requests import ElectMaster, RemoveMember, ReserveBrokerId
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from brokergroup_operator.controller.change.failover import Failover
     from brokergroup_operator.controller.change.switchover import Switchover
@@ -49,7 +41,7 @@ class GroupVerbs(Part):
     def _known(self, key: GroupKey) -> Group:
         group = self._groups.get(key)
         if group is None:
-            raise GroupUnknownError(f"the controller plane knows no BrokerGroup {key}")
+            raise view.GroupUnknownError(f"the controller plane knows no BrokerGroup {key}")
         return group
 
     async def reserve_broker_id(self, key: GroupKey, pod_name: str, *, broker_id: int | None = None) -> int:
@@ -61,13 +53,11 @@ class GroupVerbs(Part):
             reserved_for=pod_name,
             broker_id=broker_id,
         )
-        try:
+        with _in_words(f"group {key}: no broker id reserved for {pod_name}"):
             decision = await group.decide(request)
-        except RecordStoreError as error:
-            raise GroupViewError(f"group {key}: no broker id reserved for {pod_name}: {error}") from error
         assert isinstance(decision.answer, ReserveBrokerIdAnswer)
         if decision.answer.broker_id is None:
-            raise GroupViewError(f"group {key}: {decision.remark}")
+            raise view.GroupViewError(f"group {key}: {decision.remark}")
         return decision.answer.broker_id
 
     async def switch_master(
@@ -76,10 +66,10 @@ class GroupVerbs(Part):
         *,
         from_broker_id: int | None = None,
         to_broker_id: int | None = None,
-        deadline_seconds: float = SWITCHOVER_DEADLINE_SECONDS,
+        deadline_seconds: float = view.SWITCHOVER_DEADLINE_SECONDS,
         cause: Cause = Cause.PLANNED_SWITCHOVER,
-    ) -> SwitchoverResult:
-        try:
+    ) -> view.SwitchoverResult:
+        with _in_words(f"group {key}"):
             return await self._switchover.move(
                 self._known(key),
                 from_broker_id=from_broker_id,
@@ -87,23 +77,19 @@ class GroupVerbs(Part):
                 deadline_seconds=deadline_seconds,
                 cause=cause,
             )
-        except RecordStoreError as error:
-            raise GroupViewError(f"group {key}: {error}") from error
 
-    async def elect(self, key: GroupKey, *, to_broker_id: int, unclean: bool) -> ElectionResult:
+    async def elect(self, key: GroupKey, *, to_broker_id: int, unclean: bool) -> view.ElectionResult:
         """Make this member master if no master lives. A silent one is first established to be dead, and fenced."""
         group = self._known(key)
-        try:
+        with _in_words(f"group {key}"):
             await group.load()
             await self._failover.settle(group, self._settings.switchover_deadline_seconds)
             record = self._electable(group, to_broker_id)
             wanted = ElectMaster(broker_id=to_broker_id, designate_elect=True, unclean=unclean)
             timeline, decision = await self._failover.elect(group, wanted)
-        except (RecordStoreError, PremiseGoneError) as error:
-            raise GroupViewError(f"group {key}: {error}") from error
         if decision.code != ControllerCode.SUCCESS or decision.record is None:
-            raise ElectionRefusedError(f"group {key}: {decision.why}")
-        return ElectionResult(
+            raise view.ElectionRefusedError(f"group {key}: {decision.why}")
+        return view.ElectionResult(
             to_broker_id=to_broker_id,
             epoch=decision.record.master_epoch,
             unclean=decision.record.unclean_elections > record.unclean_elections,
@@ -114,29 +100,27 @@ class GroupVerbs(Part):
     def _electable(self, group: Group, to_broker_id: int) -> BrokerGroupRecord:
         record = group.record
         if record is None or record.claimed_replica(to_broker_id) is None:
-            raise ElectionRefusedError(f"group {group.key} has no member {to_broker_id}")
+            raise view.ElectionRefusedError(f"group {group.key} has no member {to_broker_id}")
         if (master := record.granted_master_id) is not None:
             state = "alive: a switchover moves it" if group.is_live(master) else "not known to be dead"
-            raise ElectionRefusedError(f"group {group.key}: broker {master} is master and {state}")
+            raise view.ElectionRefusedError(f"group {group.key}: broker {master} is master and {state}")
         if not group.is_live(to_broker_id):
-            raise ElectionRefusedError(f"group {group.key}: broker {to_broker_id} is not alive")
+            raise view.ElectionRefusedError(f"group {group.key}: broker {to_broker_id} is not alive")
         return record
 
     async def remove_member(self, key: GroupKey, broker_id: int) -> None:
         """Forget a dead member that nothing acknowledged can depend on."""
         group = self._known(key)
-        try:
+        with _in_words(f"group {key}: broker {broker_id} not removed"):
             await group.load()
             if broker_id in unheard_members(group, self._settings):
-                raise MemberNeededError(
+                raise view.MemberNeededError(
                     f"group {key}: broker {broker_id} is not removed: it may be alive, this controller has not known the group "
                     "for long enough to have heard it"
                 )
             decision = await group.decide(RemoveMember(broker_id=broker_id))
-        except RecordStoreError as error:
-            raise GroupViewError(f"group {key}: broker {broker_id} not removed: {error}") from error
         if decision.code != ControllerCode.SUCCESS:
-            raise MemberNeededError(f"group {key}: broker {broker_id} is not removed: {decision.why}")
+            raise view.MemberNeededError(f"group {key}: broker {broker_id} is not removed: {decision.why}")
         if decision.changed:
             group.table.forget(broker_id)
 
@@ -144,10 +128,8 @@ class GroupVerbs(Part):
         """26. The answer is kept as the latest known configuration."""
         group = self._known(key)
         asked = group.configuration.asking(broker_id)
-        try:
+        with _in_words(f"group {key}: broker {broker_id}"):
             values = await self._calls.broker_config(self._address(group, broker_id))
-        except BrokerCallError as error:
-            raise BrokerUnreachableError(f"group {key}: broker {broker_id}: {error}") from error
         if group.configuration.heard(broker_id, values, group.binding.watched_keys, asked=asked):
             group.changed()
         return values
@@ -155,40 +137,34 @@ class GroupVerbs(Part):
     async def set_broker_config(self, key: GroupKey, broker_id: int, values: Mapping[str, str]) -> None:
         """25. Not during a change of master: it would undo what keeps the old one from acknowledging."""
         group = self._known(key)
-        try:
+        with _in_words(f"group {key}: configuration is left alone"):
             # Not by the copy of the record: another plane may have begun a change of master a moment ago.
             await group.load_again()
-        except RecordStoreError as error:
-            raise GroupViewError(f"group {key}: configuration is left alone: {error}") from error
         _must_be_at_rest(group, "configuration is left alone")
         try:
             await self._calls.update_broker_config(self._address(group, broker_id), values)
         except BrokerCallError as error:
             group.configuration.may_have_changed(broker_id)
-            raise BrokerUnreachableError(f"group {key}: broker {broker_id}: {error}") from error
+            raise view.BrokerUnreachableError(f"group {key}: broker {broker_id}: {error}") from error
         group.configuration.changed(broker_id)
         group.changed()
 
     async def topic(self, key: GroupKey, name: str) -> TopicConfig | None:
         """351, of the master."""
         group = self._known(key)
-        try:
+        with _in_words(f"group {key}: topic {name}"):
             return await self._calls.topic(self._masters_address(group), name)
-        except BrokerCallError as error:
-            raise BrokerUnreachableError(f"group {key}: topic {name}: {error}") from error
 
     async def put_topic(self, key: GroupKey, topic: TopicConfig) -> None:
         """17, of the master. Not during a change of master: the next one might not copy it."""
         group = self._known(key)
         _must_be_at_rest(group, "topics are left alone")
-        try:
+        with _in_words(f"group {key}: topic {topic.topic_name}"):
             await self._calls.put_topic(self._masters_address(group), topic)
-        except BrokerCallError as error:
-            raise BrokerUnreachableError(f"group {key}: topic {topic.topic_name}: {error}") from error
 
     def _masters_address(self, group: Group) -> str:
         if group.granted_master_id is None:
-            raise BrokerUnreachableError(f"group {group.key} has no master")
+            raise view.BrokerUnreachableError(f"group {group.key} has no master")
         return self._address(group, group.granted_master_id)
 
     @staticmethod
@@ -196,11 +172,22 @@ class GroupVerbs(Part):
         """Also of a broker that is not heard here: it may not know this plane yet. What changes it goes to no other (rule 8)."""
         address = group.record.address_of(broker_id) if group.record is not None else None
         if address is None:
-            raise BrokerUnreachableError(f"group {group.key}: the address of broker {broker_id} is not known")
+            raise view.BrokerUnreachableError(f"group {group.key}: the address of broker {broker_id} is not known")
         return address
+
+
+@contextmanager
+def _in_words(what: str) -> Iterator[None]:
+    """Raise the errors of the store and of brokers as those of `GroupView`."""
+    try:
+        yield
+    except BrokerCallError as error:
+        raise view.BrokerUnreachableError(f"{what}: {error}") from error
+    except (RecordStoreError, PremiseGoneError) as error:
+        raise view.GroupViewError(f"{what}: {error}") from error
 
 
 def _must_be_at_rest(group: Group, so: str) -> None:
     is_quieted = group.change is not None and group.change.restore is not None  # by whichever plane
     if group.changes.has_begun or is_quieted:
-        raise GroupViewError(f"group {group.key}: a change of master is under way, {so}")
+        raise view.GroupViewError(f"group {group.key}: a change of master is under way, {so}")

@@ -8,15 +8,15 @@ The order is in `controller_core/change.py`:
    to a slave broke acknowledges without it at once, and its 1001 may come late.
 4. Commit the election. Nothing is restored while its fate is unknown: the record is read until it is known.
 
-Until the election is durable everything can be undone, and is if a step fails. After it the course goes on until all are told.
-If this process dies in between, another plane finds the plan (`takeover.py`).
+Until the election is durable everything is undone if a step fails. If this process dies in between, another plane finds the
+plan (`takeover.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
@@ -79,15 +79,24 @@ class _Run:
     """One switchover under way. `planned`: only a member that holds every acknowledged message may win."""
 
     group: Group
-    # As it was when the switchover began, with the master that is replaced, and its address.
+    # As it was when the switchover began, with the master that is replaced.
     record: BrokerGroupRecord
     old: int
-    address: str
     election: ElectMaster
-    drain_seconds: float
-    planned: bool
-    timeline: FailoverTimeline
-    decided: asyncio.Future[Decision]
+    drain_seconds: float = math.inf
+    planned: bool = True
+    cause: Cause = Cause.PLANNED_SWITCHOVER
+    timeline: FailoverTimeline = field(init=False)
+    decided: asyncio.Future[Decision] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    def __post_init__(self) -> None:
+        self.timeline = timeline = new_timeline(self.group, self.record, self.old, Trigger.REQUESTED)
+        timeline.kind, timeline.planned_cause, timeline.last_sign_of_life_seconds = Kind.SWITCHOVER, self.cause, None
+
+    @property
+    def address(self) -> str:
+        """The old master's; empty if it is not known."""
+        return self.record.address_of(self.old) or ""
 
 
 class Switchover(Part):
@@ -113,8 +122,7 @@ class Switchover(Part):
         With `only_staying`, not to a member whose pod is about to go as well. Without `waits_for_metadata` also to one that
         lacks topics or groups of the master.
         """
-        clock = asyncio.get_running_loop().time
-        deadline_at_seconds = clock() + deadline_seconds
+        deadline_at_seconds = self._now_seconds + deadline_seconds
         record = await group.load_again()
         if record is None or (master := record.granted_master_id) is None:
             raise SwitchoverRefusedError(f"group {group.key} has no master that could be moved")
@@ -131,27 +139,35 @@ class Switchover(Part):
         now = group.record
         if now is None or (now.master_epoch, now.granted_master_id) != (record.master_epoch, master):
             raise SwitchoverRefusedError(f"group {group.key}: the master was changed by others meanwhile")
-        drain_seconds = deadline_at_seconds - clock()
-        run = self._begin(group, now, master, election, drain_seconds=drain_seconds, planned=True, cause=cause)
-        await asyncio.shield(run.decided)
-        await group.changes.wait_for_end(deadline_at_seconds - clock())
-        return _result(run.timeline)
+        drain_seconds = deadline_at_seconds - self._now_seconds
+        run = _Run(group=group, record=now, old=master, election=election, drain_seconds=drain_seconds, cause=cause)
+        self._begin(run)
+        elected = (await asyncio.shield(run.decided)).record
+        await group.changes.wait_for_end(deadline_at_seconds - self._now_seconds)
+        assert elected is not None
+        assert elected.master_broker_id is not None
+        return SwitchoverResult(
+            from_broker_id=master,
+            to_broker_id=elected.master_broker_id,
+            epoch=elected.master_epoch,
+            milliseconds=run.timeline.took_milliseconds,
+            phases=run.timeline.milliseconds(),
+            confirmed=Step.ROLE_CHANGED in run.timeline.steps,
+        )
 
     async def _with_metadata(
         self, group: Group, record: BrokerGroupRecord, election: ElectMaster, within_seconds: float
     ) -> ElectMaster:
         """Return the election, passing over members that lack topics or groups of the master; raise if none is left."""
-        clock = asyncio.get_running_loop().time
-        deadline_seconds = clock() + min(within_seconds, self._settings.metadata_copy_seconds)
+        deadline_seconds = self._now_seconds + min(within_seconds, self._settings.metadata_copy_seconds)
         found: list[MetadataDifference] = []
         while True:
             trial = step(record, election, group.live(), group.binding.settings)
             target = trial.record.master_broker_id if trial.record is not None else None
             if trial.code != ControllerCode.SUCCESS or target is None:
                 return election  # refused with its reason where the switchover begins
-            missing = await self._metadata.lacking_now(
-                group, record, target, within_seconds=max(0.0, deadline_seconds - clock())
-            )
+            left_seconds = max(0.0, deadline_seconds - self._now_seconds)
+            missing = await self._metadata.lacking_now(group, record, target, within_seconds=left_seconds)
             if not missing:
                 return election
             found += missing
@@ -167,81 +183,24 @@ class Switchover(Part):
 
     async def decide(self, group: Group, *, from_broker_id: int, election: ElectMaster) -> Decision:
         """Move the mastership for an administrator's ElectMaster; return the durable decision, the rest goes on beside."""
-        clock = asyncio.get_running_loop().time
-        ends_at_seconds = clock() + self._settings.election_waits_seconds
-        while group.master_change is not None and (left_seconds := ends_at_seconds - clock()) > 0:
+        ends_at_seconds = self._now_seconds + self._settings.election_waits_seconds
+        while group.master_change is not None and (left_seconds := ends_at_seconds - self._now_seconds) > 0:
             # An election that a broker asked for is told to the others: over in a moment, and no reason to refuse a person.
             await group.changes.wait_for_end(left_seconds)
         record = await group.load_again()
         if record is None:
             raise SwitchoverRefusedError(f"group {group.key} has no record")
         await group.changes.leave_off_telling()  # right before it begins: the next tick would take the telling up again
-        run = self._begin(group, record, from_broker_id, election, drain_seconds=math.inf, planned=False)
+        run = _Run(group=group, record=record, old=from_broker_id, election=election, planned=False)
+        self._begin(run)
         return await asyncio.shield(run.decided)
 
-    def _begin(
-        self,
-        group: Group,
-        record: BrokerGroupRecord,
-        from_broker_id: int,
-        election: ElectMaster,
-        *,
-        drain_seconds: float,
-        planned: bool,
-        cause: Cause = Cause.PLANNED_SWITCHOVER,
-    ) -> _Run:
+    def _begin(self, run: _Run) -> None:
         """Start the task of a switchover that may begin; raise `SwitchoverRefusedError` with the reason if it may not."""
-        address = self._address_to_leave(
-            group, record, from_broker_id, election, drain_seconds=drain_seconds, planned=planned
-        )
-        timeline = new_timeline(group, record, from_broker_id, Trigger.REQUESTED)
-        timeline.kind, timeline.planned_cause, timeline.last_sign_of_life_seconds = Kind.SWITCHOVER, cause, None
-        run = _Run(
-            group=group,
-            record=record,
-            old=from_broker_id,
-            address=address,
-            election=election,
-            drain_seconds=min(drain_seconds, self._settings.drain_deadline_seconds),
-            planned=planned,
-            timeline=timeline,
-            decided=asyncio.get_running_loop().create_future(),
-        )
-        group.changes.run(self._run(run), f"rmq:switchover {group.key}", decided=run.decided)
-        return run
-
-    @staticmethod
-    def _address_to_leave(
-        group: Group,
-        record: BrokerGroupRecord,
-        from_broker_id: int,
-        election: ElectMaster,
-        *,
-        drain_seconds: float,
-        planned: bool,
-    ) -> str:
-        """Return the old master's address; raise `SwitchoverRefusedError` if a switchover may not begin now."""
-        # Only a change that restores a minimum may still be under way, or an election that a person's supersedes.
-        change = record.change if group.is_changing else None
-        is_waited_for = change is not None and change.phase is not Phase.RESTORING
-        is_superseded = not planned and group.changes.elected(change)
-        trial = step(record, election, group.live(), group.binding.settings)
-        refusal, address = None, record.address_of(from_broker_id)
-        if group.master_change is not None or (is_waited_for and not is_superseded):
-            refusal = "a change of master is under way"
-        elif not group.is_live(from_broker_id):
-            refusal = f"master {from_broker_id} is not alive, a failover replaces it"
-        elif drain_seconds <= 0:
-            refusal = "no time is left until the deadline"
-        elif trial.code != ControllerCode.SUCCESS:
-            refusal = trial.why
-        elif planned and is_unclean(trial):
-            refusal = f"{trial.why}: no broker that is not in sync is made master of a living group"
-        elif address is None:
-            refusal = f"the address of broker {from_broker_id} is not known"
-        if refusal is not None or address is None:
-            raise SwitchoverRefusedError(f"group {group.key}: {refusal}")
-        return address
+        run.drain_seconds = min(run.drain_seconds, self._settings.drain_deadline_seconds)
+        if (refusal := _refusal(run)) is not None:
+            raise SwitchoverRefusedError(f"group {run.group.key}: {refusal}")
+        run.group.changes.run(self._run(run), f"rmq:switchover {run.group.key}", decided=run.decided)
 
     async def _run(self, run: _Run) -> None:
         group, timeline = run.group, run.timeline
@@ -256,7 +215,7 @@ class Switchover(Part):
             # No incident: a drain that has not quieted the master yet (it is retried, or a failover comes first), or whose master
             # does not answer any more (the failover reports it); and a change that another plane made or has taken over.
             is_over = change is None or isinstance(error, BrokerCallError) or not group.is_live(run.old)
-            is_nothing = is_over and timeline.planned_cause is Cause.DRAIN
+            is_nothing = is_over and run.cause is Cause.DRAIN
             is_moved = group.record is not None and group.record.master_epoch > timeline.epoch_before
             is_anothers = group.change is not None and group.change.carried_out_by != self._planes.own_address
             if is_nothing or is_moved or is_anothers:
@@ -271,18 +230,17 @@ class Switchover(Part):
 
     async def _begin_quieting(self, run: _Run) -> Change:
         """Step 1: write the plan with the old master's minimum."""
-        timeline = run.timeline
         previous = await self._calls.min_in_sync_replicas(run.address)
         if previous is None or previous == FENCING_MIN_IN_SYNC_REPLICAS:
             previous = run.group.binding.settings.min_in_sync_replicas
-        kind = ChangeKind.DRAIN if timeline.planned_cause is Cause.DRAIN else ChangeKind.SWITCHOVER
-        plan = self._executor.plan(kind, timeline.planned_cause, started_at=timeline.started_at)
+        kind = ChangeKind.DRAIN if run.cause is Cause.DRAIN else ChangeKind.SWITCHOVER
+        plan = self._executor.plan(kind, run.cause, started_at=run.timeline.started_at)
         restore = Restore(broker_id=run.old, min_in_sync_replicas=previous)
         wanted = replace(plan, phase=Phase.QUIETING, from_broker_id=run.old, restore=restore)
         decision = await run.group.decide(BeginChange(change=wanted, master_epoch=run.record.master_epoch))
         if decision.code != ControllerCode.SUCCESS or decision.record is None or decision.record.change is None:
             raise SwitchoverFailedError(decision.why)
-        timeline.change_id = decision.record.change_id
+        run.timeline.change_id = decision.record.change_id
         return decision.record.change
 
     async def _carry_out(self, run: _Run, change: Change) -> bool:
@@ -316,9 +274,8 @@ class Switchover(Part):
     async def _drained(self, run: _Run) -> ElectMaster:
         """Step 3: return the election with only members left to win that have caught up."""
         group, record, election = run.group, run.record, run.election
-        clock = asyncio.get_running_loop().time
-        deadline_seconds = clock() + run.drain_seconds
-        while clock() < deadline_seconds:
+        deadline_seconds = self._now_seconds + run.drain_seconds
+        while self._now_seconds < deadline_seconds:
             status = await self._calls.ha_status(run.address)
             in_sync = [link for link in status.ha_connection_info if link.in_sync]
             if in_sync and all(link.diff == 0 for link in in_sync):
@@ -333,10 +290,7 @@ class Switchover(Part):
         raise SwitchoverFailedError(f"slaves of {run.address} not level within {run.drain_seconds:g} s")
 
     async def _commit(self, run: _Run, change: Change) -> Decision:
-        """Step 4: commit, provided that the master is unchanged and the target is still eligible.
-
-        Retried until the store says whether the write has arrived.
-        """
+        """Step 4: commit, if master and target are as they were; retried until the store says whether the write has arrived."""
         group, timeline = run.group, run.timeline
         election = replace(run.election, plan=self._executor.plan(change.kind, change.cause))
 
@@ -360,27 +314,32 @@ class Switchover(Part):
         return decision
 
 
-def _result(timeline: FailoverTimeline) -> SwitchoverResult:
-    assert timeline.from_broker_id is not None
-    assert timeline.to_broker_id is not None
-    assert timeline.epoch_after is not None
-    return SwitchoverResult(
-        from_broker_id=timeline.from_broker_id,
-        to_broker_id=timeline.to_broker_id,
-        epoch=timeline.epoch_after,
-        milliseconds=timeline.took_milliseconds,
-        phases=timeline.milliseconds(),
-        confirmed=Step.ROLE_CHANGED in timeline.steps,
-    )
+def _refusal(run: _Run) -> str | None:
+    """Return why this switchover may not begin now."""
+    # Only a change that restores a minimum may still be under way, or an election that a person's supersedes.
+    group, change = run.group, run.record.change if run.group.is_changing else None
+    is_waited_for = change is not None and change.phase is not Phase.RESTORING
+    is_superseded = not run.planned and group.changes.elected(change)
+    trial = step(run.record, run.election, group.live(), group.binding.settings)
+    if group.master_change is not None or (is_waited_for and not is_superseded):
+        return "a change of master is under way"
+    if not group.is_live(run.old):
+        return f"master {run.old} is not alive, a failover replaces it"
+    if run.drain_seconds <= 0:
+        return "no time is left until the deadline"
+    if trial.code != ControllerCode.SUCCESS:
+        return trial.why
+    if run.planned and is_unclean(trial):
+        return f"{trial.why}: no broker that is not in sync is made master of a living group"
+    return None if run.address else f"the address of broker {run.old} is not known"
 
 
 class Drain(Part):
     """Moves a master off a pod that is about to go. Woken by the plane's tick and by the pod watch.
 
     A Java master that gets a SIGTERM leaves its group without a master for some 9 s (issue 6.3); a switchover takes a quarter
-    of a second. The plane of rank 0 acts at once, the others later. The preStop hook holds the SIGTERM back meanwhile
-    (`fence/`); if no other member can lead, the broker ends as master and a failover follows. A fence's deletion is a kill, and
-    not handled here.
+    of a second. The preStop hook holds the SIGTERM back meanwhile (`fence/`). The plane of rank 0 acts at once, the others
+    later. A fence's deletion is a kill, and not handled here.
 
     A pod that was removed by force is gone from the API at once, and its broker runs for one to three seconds. It is called at
     the pod's own address as long as it is heard from there (`dialled_at`); the registration of the next process ends its
@@ -401,8 +360,8 @@ class Drain(Part):
             return
         if group.master_change is not None or is_running(self._moves.get(group.key)) or not group.is_live(master):
             return
-        now_seconds = asyncio.get_running_loop().time()
         turn_seconds = self._planes.rank(group.key) * self._settings.drain_rank_delay_seconds
+        now_seconds = self._now_seconds
         if now_seconds < self._not_before_seconds.setdefault(group.key, now_seconds + turn_seconds):
             return
         self._moves[group.key] = self._tasks.start(self._move(group, master), f"rmq:drain {group.key}")
@@ -422,7 +381,6 @@ class Drain(Part):
             )
         except (GroupViewError, RecordStoreError) as error:
             log.warning("master about to go and not moved yet", group=str(group.key), error=str(error))
-            pause_seconds = self._settings.drain_again_seconds
-            self._not_before_seconds[group.key] = asyncio.get_running_loop().time() + pause_seconds
+            self._not_before_seconds[group.key] = self._now_seconds + self._settings.drain_again_seconds
             return
         log.info("master moved off its pod", group=str(group.key), to=result.to_broker_id, epoch=result.epoch)

@@ -101,6 +101,10 @@ class Part:
         self._settings, self._observer = services.settings, services.observer
         self._calls, self._planes, self._tasks = services.calls, services.planes, services.tasks
 
+    @property
+    def _now_seconds(self) -> float:
+        return asyncio.get_running_loop().time()
+
 
 @dataclass(frozen=True, slots=True)
 class HeardElsewhere:
