@@ -44,10 +44,8 @@ class FreshReports(Part):
     _under_way = 0
 
     def ask(self, group: Group) -> list[asyncio.Task[None]]:
-        """Begin to ask those whose reports are older than the master's loss; return the questions under way. Cheap if there are
-        none.
-        """
-        stale, now_seconds, asking = _stale(group), asyncio.get_running_loop().time(), group.care(_Questions)
+        """Begin to ask those whose reports are older than the master's loss; return the questions under way."""
+        stale, now_seconds, asking = _stale(group), self._now_seconds, group.care(_Questions)
         for broker_id, address in stale.items():
             question = asking.get(broker_id)
             if question is None or question.lost_seconds != group.table.lost_seconds:
@@ -57,17 +55,16 @@ class FreshReports(Part):
                 self._under_way += 1
                 work = self._ask(group, broker_id, address, question)
                 question.task = self._tasks.start(work, f"rmq:report {group.key}", on_end=self._ended)
-        found = (asking[broker_id].task for broker_id in stale)
-        return [task for task in found if task is not None and not task.done()]
+        tasks = (asking[broker_id].task for broker_id in stale)
+        return [task for task in tasks if task is not None and not task.done()]
 
     def _ended(self, _: asyncio.Task[None]) -> None:
         self._under_way -= 1
 
     async def gather(self, group: Group, timeout_seconds: float) -> None:
         """Return when every living member was heard after the master's loss, or after this long."""
-        clock = asyncio.get_running_loop().time
-        deadline_seconds = clock() + timeout_seconds
-        while _stale(group) and clock() < deadline_seconds:
+        deadline_seconds = self._now_seconds + timeout_seconds
+        while _stale(group) and self._now_seconds < deadline_seconds:
             if questions := self.ask(group):
                 await asyncio.wait(questions, timeout=POLL_SECONDS)
             else:
@@ -75,16 +72,15 @@ class FreshReports(Part):
 
     def are_heard_out(self, group: Group) -> bool:
         """Whether the members have had the time of a silent one to report since the master's loss."""
-        lost_seconds, now_seconds = group.table.lost_seconds, asyncio.get_running_loop().time()
-        return lost_seconds is not None and now_seconds - lost_seconds >= silence_seconds(group, self._settings)
+        lost_seconds = group.table.lost_seconds
+        return lost_seconds is not None and self._now_seconds - lost_seconds >= silence_seconds(group, self._settings)
 
     async def _ask(self, group: Group, broker_id: int, address: str, question: _Question) -> None:
-        before, record = group.table.entry(broker_id), group.record
-        binding = group.binding
+        before, record, binding = group.table.entry(broker_id), group.record, group.binding
         report = await self._calls.end_of_log(address, binding.cluster_name, binding.broker_name, broker_id)
         if report is None:
             pause_seconds = doubled(FIRST_PAUSE_SECONDS, question.times, LONGEST_PAUSE_SECONDS)
-            question.not_before_seconds = asyncio.get_running_loop().time() + pause_seconds
+            question.not_before_seconds = self._now_seconds + pause_seconds
             question.times += 1
             return
         question.times = 0

@@ -1,16 +1,14 @@
 """Is the master dead? From the heartbeat table's doubts to a verdict with its certainty.
 
-A master is suspected because its connection closed, it is silent, or it was not heard after this plane's start. Then:
+It is certain if its address refuses connections, its container was reported terminated, or a new process registered in its place.
+Else:
 
-* its address refuses connections, its container was reported terminated, or a new process registered in its place: dead for
-  certain;
 * only its connection closed: it gets 400 ms to come back, and the whole heartbeat timeout while something listens at its
   address, because a healthy broker reconnects with its next heartbeat;
-* not certainly dead: the other planes are asked, and a master that they hear is left alone (`peers/services.py`);
+* silent: one that other planes hear (`peers/services.py`) is left alone, and one that answers (907): it is cut off in one
+  direction only;
 * not yet heard by this plane: it may have registered with another plane and not opened its port. It gets the time of a start,
-  and a closed port proves its death only if no other plane hears it;
-* silent: shortly before its deadline it is asked (907). A master that answers is left alone: it is cut off in one direction
-  only.
+  and a closed port proves its death only if no other plane hears it.
 """
 
 from __future__ import annotations
@@ -117,21 +115,11 @@ class _Case:
     evidence: list[str] = field(default_factory=list)
     question: asyncio.Task[HeardElsewhere] | None = None
 
-    def wait_for_heartbeats(self) -> None:
-        """Give the master its whole heartbeat timeout: something listens at its address."""
-        if self.deadline_seconds < self.listening_deadline_seconds:
-            self.deadline_seconds = self.listening_deadline_seconds
-            self.forget_question()  # what the other planes said is old by then
-
     def forget_question(self) -> None:
         """Drop the question to the other planes, answered or not."""
         if self.question is not None:
             self.question.cancel()
             self.question = None
-
-    def verdict(self, trigger: Trigger, *evidence: str) -> Verdict:
-        """Return the verdict that the process is certainly dead."""
-        return Verdict(trigger, (*self.evidence, *evidence), certain=True)
 
 
 class MasterWatch(Part):
@@ -146,10 +134,9 @@ class MasterWatch(Part):
 
         Not before its possible successors could have been heard: a member that is missing from a cold table may live.
         """
-        now_seconds = asyncio.get_running_loop().time()
         if not unheard_members(group, self._settings) <= {master}:
             return None
-        entry = group.table.entry(master)
+        entry, now_seconds = group.table.entry(master), self._now_seconds
         if entry is None:
             reported = self._is_terminated(group, master, record.address_of(master) or "") is not None
             overdue = self.is_warm(group) and not self._may_be_starting(group)
@@ -167,8 +154,7 @@ class MasterWatch(Part):
 
     def is_warm(self, group: Group) -> bool:
         """Whether silence counts yet: all members were heard, or could have been."""
-        distrusted = self._guard.distrusts(asyncio.get_running_loop().time())
-        return not distrusted and not unheard_members(group, self._settings)
+        return not self._guard.distrusts(self._now_seconds) and not unheard_members(group, self._settings)
 
     def _may_be_starting(self, group: Group) -> bool:
         """Whether the master's process may be so new that it has not called this plane yet.
@@ -177,18 +163,17 @@ class MasterWatch(Part):
         """
         if group.master_known_seconds <= group.met_seconds:
             return False
-        known_for_seconds = asyncio.get_running_loop().time() - group.master_known_seconds
+        known_for_seconds = self._now_seconds - group.master_known_seconds
         return known_for_seconds < self._settings.startup_timeout_seconds + self._settings.broker_rescan_seconds
 
     async def corroborate(
         self, group: Group, record: BrokerGroupRecord, master: int, suspicion: Suspicion
     ) -> Verdict | None:
         """Look for certainty while the master may still come back; None if it did, or is not master any more."""
-        clock = asyncio.get_running_loop().time
         case = self._open(group, record, master, suspicion)
         probe = asyncio.create_task(_probe(case.probed, after_seconds=0.0), name=f"rmq:probe {group.key}")
         try:
-            while clock() < case.deadline_seconds:
+            while self._now_seconds < case.deadline_seconds:
                 if self._is_settled(case):
                     return None
                 self._ask_others_near_the_end(case)
@@ -198,8 +183,9 @@ class MasterWatch(Part):
                 if probe.done():
                     if suspicion is not Suspicion.CLOSED:
                         break
-                    if probe.result() is Probe.LISTENS:
-                        case.wait_for_heartbeats()
+                    if probe.result() is Probe.LISTENS and case.deadline_seconds < case.listening_deadline_seconds:
+                        case.deadline_seconds = case.listening_deadline_seconds
+                        case.forget_question()  # what the other planes said is old by then
                     again = _probe(case.probed, after_seconds=BETWEEN_PROBES_SECONDS)
                     probe = asyncio.create_task(again, name=f"rmq:probe {group.key}")
                 await asyncio.wait([probe], timeout=POLL_SECONDS)
@@ -217,7 +203,7 @@ class MasterWatch(Part):
 
     def _ask_others_near_the_end(self, case: _Case) -> None:
         """Ask beside the other waits, so that it costs no time of its own."""
-        left_seconds = case.deadline_seconds - asyncio.get_running_loop().time()
+        left_seconds = case.deadline_seconds - self._now_seconds
         is_near = left_seconds <= self._settings.other_planes_deadline_seconds or case.suspicion is not Suspicion.CLOSED
         if case.question is None and is_near:
             asked = self._planes.who_hears(case.group.key, case.group.binding.broker_name, case.master)
@@ -227,31 +213,19 @@ class MasterWatch(Part):
         """Whether enough other planes hear this master to leave it alone for a moment."""
         if case.question is None or case.suspicion is Suspicion.REPORTED:
             return False
-        testimony = await case.question
-        silent_for_seconds = case.group.silent_for_seconds(case.master)
-        if not testimony.protects(silent_for_seconds, self._settings.other_planes_patience_seconds):
+        testimony, group, master = await case.question, case.group, case.master
+        if not testimony.protects(group.silent_for_seconds(master), self._settings.other_planes_patience_seconds):
             if testimony.hearing:
                 case.evidence.append(f"heard by {len(testimony.hearing)} of {testimony.planes} planes, for too long")
             return False
-        if self._spare(case.group, case.master):
-            log.warning(
-                "master silent here, but other planes hear it: left alone",
-                group=str(case.group.key),
-                broker_id=case.master,
-                planes=testimony.hearing,
-            )
-            case.group.changed()
-        await asyncio.sleep(self._settings.other_planes_pause_seconds)  # and not asked again at every tick
-        return True
-
-    @staticmethod
-    def _spare(group: Group, master: int) -> bool:
-        """Note that a silent master is left alone because other planes hear it; return whether that is new in this silence."""
         heard_seconds = group.last_heard_seconds(master)
-        if group.silence.spared_silence_seconds == heard_seconds:
-            return False
-        group.silence.spared_silence_seconds = heard_seconds
-        group.silence.spared += 1
+        if group.silence.spared_silence_seconds != heard_seconds:  # each silence counts once
+            group.silence.spared_silence_seconds = heard_seconds
+            group.silence.spared += 1
+            what = "master silent here, but other planes hear it: left alone"
+            log.warning(what, group=str(group.key), broker_id=master, planes=testimony.hearing)
+            group.changed()
+        await asyncio.sleep(self._settings.other_planes_pause_seconds)  # and not asked again at every tick
         return True
 
     async def _is_starting(self, case: _Case, verdict: Verdict) -> bool:
@@ -261,14 +235,11 @@ class MasterWatch(Part):
         return await self._is_heard_elsewhere(case)
 
     def _open(self, group: Group, record: BrokerGroupRecord, master: int, suspicion: Suspicion) -> _Case:
-        now_seconds = asyncio.get_running_loop().time()
-        grace_seconds = self._settings.probe_seconds
-        listening_deadline_seconds = 0.0
+        grace_seconds, now_seconds, listening_deadline_seconds = self._settings.probe_seconds, self._now_seconds, 0.0
         if suspicion is Suspicion.CLOSED:
             distrusted = self._guard.distrusts(now_seconds)
             grace_seconds = self._guard.distrust_seconds if distrusted else self._settings.reconnect_grace_seconds
-            entry = group.table.entry(master)
-            if entry is not None:
+            if (entry := group.table.entry(master)) is not None:
                 listening_deadline_seconds = _silent_from(group, entry)
         address = record.address_of(master) or ""
         return _Case(
@@ -289,38 +260,35 @@ class MasterWatch(Part):
         now = case.group.record
         if now is None or (now.master_broker_id, now.master_epoch) != (case.master, case.record.master_epoch):
             return True
-        return (
-            case.suspicion is not Suspicion.REPORTED and case.group.is_live(case.master) and not now.master_process_lost
-        )
+        is_heard = case.group.is_live(case.master) and not now.master_process_lost
+        return is_heard and case.suspicion is not Suspicion.REPORTED
 
     def _look(self, case: _Case, probe: asyncio.Task[Probe]) -> Verdict | None:
         """Return a verdict if anything is certain now."""
+        terminated = self._is_terminated(case.group, case.master, case.address)
         if process_lost(case.group, case.master):
-            return case.verdict(Trigger.CONNECTION_CLOSED, "a new process registered in its place")
-        how = self._is_terminated(case.group, case.master, case.address)
-        if how is not None:
-            return case.verdict(Trigger.CONTAINER_TERMINATED, how)
-        if probe.done() and probe.result() is Probe.REFUSED:
-            return case.verdict(Trigger.CONNECTION_REFUSED, "connection refused")
-        return None
+            trigger, how = Trigger.CONNECTION_CLOSED, "a new process registered in its place"
+        elif terminated is not None:
+            trigger, how = Trigger.CONTAINER_TERMINATED, terminated
+        elif probe.done() and probe.result() is Probe.REFUSED:
+            trigger, how = Trigger.CONNECTION_REFUSED, "connection refused"
+        else:
+            return None
+        return Verdict(trigger, (*case.evidence, how), certain=True)
 
     def _is_terminated(self, group: Group, master: int, address: str) -> str | None:
-        """Return how its container ended, if that was reported.
-
-        Of a master not heard here only the known address can be asked for.
-        """
+        """Return how its container ended, if that was reported; of a master not heard here, at the known address."""
         own = process_address(group.binding, address, group.addresses.channel_hosts.get(master))
         return self._directory.pods.termination_at(group.key, own or address)
 
     def _ask_the_silent(self, group: Group, record: BrokerGroupRecord, master: int, entry: HeartbeatEntry) -> None:
         """Ask a silent master shortly before its deadline, once for each silence."""
-        now_seconds = asyncio.get_running_loop().time()
-        ask_before_seconds = min(self._settings.small_rpc_deadline_seconds / 2, entry.timeout_seconds / 2)
         address = record.address_of(master)
         if group.silence.asked_seconds >= entry.last_seen_seconds or address is None:
             return
-        if entry.deadline_seconds - now_seconds <= ask_before_seconds:
-            group.silence.asked_seconds = now_seconds
+        ask_before_seconds = min(self._settings.small_rpc_deadline_seconds, entry.timeout_seconds) / 2
+        if entry.deadline_seconds - self._now_seconds <= ask_before_seconds:
+            group.silence.asked_seconds = self._now_seconds
             self._tasks.start(self._ask(group, master, address, entry), f"rmq:ask {group.key}")
 
     async def _answers_as_master(self, case: _Case) -> bool:
@@ -342,8 +310,7 @@ class MasterWatch(Part):
         same_connection = entry is not None and entry.connection_id == before.connection_id
         if status is not None and status.master and same_connection and before.connection_id is not None:
             log.warning("master silent, but it answers: left alone", group=str(group.key), broker_id=master)
-            now_seconds = asyncio.get_running_loop().time()
-            group.table.sign_of_life(now_seconds, master, before.connection_id)
+            group.table.sign_of_life(self._now_seconds, master, before.connection_id)
 
 
 async def _is_answered(probe: asyncio.Task[Probe]) -> bool:

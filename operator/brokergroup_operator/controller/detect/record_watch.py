@@ -1,18 +1,16 @@
 """Whether the record has gone back in time: what brokers report against it, and which of them act as master (safety rules 2 and
 3).
 
-A record that was lost, or restored from an older copy, knows less than the brokers: their heartbeats tell of disks and epochs
-(`HoldingsWatch`), of unknown ids and addresses (`AdoptionDesk`), and their 1001 requests of sets (`DisputedSets`). Before an
-election on data the brokers are asked which of them acts as master (`Recovery`). An epoch too far above the record stops the
-group's elections until its owner accepts it or no living broker reports it any more.
+A record that was lost, or restored from an older copy, knows less than the brokers: their heartbeats tell of disks and epochs,
+of unknown ids and addresses, and their 1001 requests of sets. An epoch too far above the record stops the group's elections until
+its owner accepts it or no living broker reports it any more.
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
 
 import structlog
 
@@ -31,9 +29,8 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.detect.fresh_reports import FreshReports
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.peers.services import Services
-    from brokergroup_operator.controller.settings import PlaneSettings
     from controller_core.decision import Decision
-    from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
+    from controller_core.model import BrokerGroupRecord, Replica
     from controller_core.requests import AlterSyncStateSet, ReportAhead
 
 # A heartbeat of the last process may come after the registration of the next; two may not.
@@ -46,10 +43,9 @@ log = structlog.get_logger(__name__)
 class HoldingsWatch(Part):
     """Compares every heartbeat of every group; `on_news` is called after a report has changed a record.
 
-    A heartbeat costs one comparison (`report_is_news`). News are committed as `ReportHoldings`, built after the record was
-    read, so that the table knows which seats that record has: at once if a member has less than it had, has it again, or knows
-    a higher epoch than the record; marks of all members together, every `mark_pause_seconds`. A failed commit is retried by the
-    next heartbeat after the store's pause.
+    News are committed as `ReportHoldings`, built after the record was read, so that the table knows which seats that record has:
+    marks of all members together, every `mark_pause_seconds`, other news at once. A failed commit is retried by the next
+    heartbeat after the store's pause.
     """
 
     def __init__(self, services: Services, *, recovery: Recovery, on_news: Callable[[Group], None]) -> None:
@@ -58,43 +54,39 @@ class HoldingsWatch(Part):
 
     def heard(self, group: Group, broker_id: int) -> None:
         """Compare the heartbeat of this member that was just taken. Cheap."""
-        record, entry, settings, notes = (
-            group.record,
-            group.table.entry(broker_id),
-            group.binding.settings,
-            group.holdings,
-        )
+        record, entry, settings = group.record, group.table.entry(broker_id), group.binding.settings
         if record is None or entry is None:
             return
-        quiet = notes.quiet.get(broker_id)
-        if (
-            quiet is not None
-            and notes.epoch_jump is None
-            and quiet.goes_on(record, settings, entry.replica, entry.seen)
-        ):
+        notes = group.holdings
+        quiet = notes.quiet.get(broker_id) if notes.epoch_jump is None else None
+        if quiet is not None and quiet.goes_on(record, settings, entry.replica, entry.seen):
             return
         holding = group.table.holding(broker_id)
         if holding is None:
             return
         news = report_is_news(record, holding, settings)
         notes.quiet[broker_id] = quiet_after(record, holding, settings) if news is News.NOTHING else None
-        if news is News.JUMP or group.holdings.epoch_jump is not None:
-            self._note_jump(group)
-        if news in (News.NOTHING, News.JUMP) or is_running(group.holdings.report) or not group.store_may_be_asked:
+        if news is News.JUMP or notes.epoch_jump is not None:
+            self._note_jump(group, record)
+        if news in (News.NOTHING, News.JUMP) or is_running(notes.report) or not group.store_may_be_asked:
             return
-        now_seconds = asyncio.get_running_loop().time()
         if news is News.MARK:
-            if now_seconds < group.holdings.next_mark_seconds:
+            if self._now_seconds < notes.next_mark_seconds:
                 return
-            group.holdings.next_mark_seconds = now_seconds + self._settings.mark_pause_seconds
+            group.holdings.next_mark_seconds = self._now_seconds + self._settings.mark_pause_seconds
         group.holdings.report = self._tasks.start(self._report(group, news), f"rmq:report {group.key}")
 
     async def _report(self, group: Group, news: News) -> None:
         """Report all members together: a commit costs the same."""
+
+        def report() -> ReportHoldings:
+            found = (group.table.holding(broker_id) for broker_id in sorted(group.live()))
+            return ReportHoldings(holdings=tuple(holding for holding in found if holding is not None))
+
         if news is News.FLOOR:
             await self._recovery.find_incumbent(group)
         try:
-            decision = await group.decide(lambda: _report_of(group))
+            decision = await group.decide(report)
         except RecordStoreError as error:
             log.warning("holdings not reported yet", group=str(group.key), error=str(error))
             group.store_failed(error)
@@ -102,29 +94,30 @@ class HoldingsWatch(Part):
         if decision.changed:
             self._on_news(group)
 
-    def _note_jump(self, group: Group) -> None:
+    def _note_jump(self, group: Group, record: BrokerGroupRecord) -> None:
         """Note an epoch that waits for a person, if a living member reports one; reported once for each epoch."""
-        record = group.record
-        assert record is not None
         jump = waiting_jump(record, group.live(), group.binding.settings)
         if jump == group.holdings.epoch_jump:
             return
         group.holdings.epoch_jump = jump
         if jump is not None:
-            log.error(
-                "epoch too far above the record: no election before it is accepted", group=str(group.key), epoch=jump
-            )
+            what = "epoch too far above the record: no election before it is accepted"
+            log.error(what, group=str(group.key), epoch=jump)
             self._observer.epoch_jump(group.key, jump)
         group.changed()
 
 
-def _report_of(group: Group) -> ReportHoldings:
-    found = (group.table.holding(broker_id) for broker_id in sorted(group.live()))
-    holdings = tuple(holding for holding in found if holding is not None)
-    return ReportHoldings(holdings=holdings)
+@dataclass(slots=True)
+class _Disputes:
+    """Those of one group, and since when they have lasted."""
+
+    # By replica: the epochs of its last 1001 that the record does not have.
+    ahead: dict[int, tuple[ReportAhead, float]] = field(default_factory=dict)
+    # Under which epochs the master is refused, and whether for dead members.
+    apart: tuple[tuple[int, int, bool] | None, float] = (None, 0.0)
 
 
-class DisputedSets:
+class DisputedSets(Part):
     """Changes the record if a master's 1001 shows again and again that the two disagree (`controller_core/sync_state.py`).
 
     Java refuses each such request, and so does the core: one proves nothing, it may have been queued, or be a stray frame. If
@@ -136,62 +129,48 @@ class DisputedSets:
     * only dead members of the set keep others out: the set grows around them.
     """
 
-    def __init__(self, settings: PlaneSettings) -> None:
-        self._settings = settings
-        # By replica: the epochs of its last 1001 that the record does not have, and since when it repeats them.
-        self._ahead: WeakKeyDictionary[Group, dict[int, tuple[ReportAhead, float]]] = WeakKeyDictionary()
-        # Under which epochs the master is refused, whether for dead members, and since when.
-        self._apart: WeakKeyDictionary[Group, tuple[tuple[int, int, bool], float]] = WeakKeyDictionary()
-
     async def answered(self, group: Group, wanted: AlterSyncStateSet, decision: Decision) -> Decision:
         """Return the final decision on a 1001, whose first decision on the record as the store has it was this one."""
         await self._raise_if_ahead(group, wanted, refused=decision.code != ControllerCode.SUCCESS)
-        record = group.record
+        record, disputes = group.record, group.care(_Disputes)
         if decision.code == ControllerCode.SUCCESS or record is None:
-            self._apart.pop(group, None)
+            disputes.apart = (None, 0.0)
             return decision
         is_apart = counts_on_another_set(record, wanted)
         if not is_apart and not only_the_dead_stop_it(record, wanted, group.live()):
             return decision
-        if not self._was_refused_long_enough(group, for_the_dead=not is_apart):
+        if not self._was_refused_long_enough(group, record, for_the_dead=not is_apart):
             return decision
         if is_apart:
-            log.warning(
-                "the master proposes from another set, and is answered the record's",
-                group=str(group.key),
-                proposed=sorted(wanted.sync_state_set),
-                recorded=sorted(record.sync_state_set),
-            )
+            what, proposed = "the master proposes from another set, and is answered the record's", wanted.sync_state_set
+            log.warning(what, group=str(group.key), proposed=sorted(proposed), recorded=sorted(record.sync_state_set))
         return await group.decide(replace(wanted, said_again=True))
 
     async def _raise_if_ahead(self, group: Group, wanted: AlterSyncStateSet, *, refused: bool) -> None:
-        said = self._ahead.setdefault(group, {})
+        said = group.care(_Disputes).ahead
         ahead = believes_in_more(group.record, wanted, group.binding.settings) if refused else None
         if ahead is None:
             said.pop(wanted.master_broker_id or 0, None)
             return
-        now_seconds = asyncio.get_running_loop().time()
-        before, since_seconds = said.get(ahead.broker_id, (None, now_seconds))
+        before, since_seconds = said.get(ahead.broker_id, (None, 0.0))
         if before != ahead:
-            said[ahead.broker_id] = (ahead, now_seconds)
+            said[ahead.broker_id] = (ahead, self._now_seconds)
             log.warning("a 1001 knows more than the record", group=str(group.key), believed=ahead)
-        elif now_seconds - since_seconds >= self._settings.believed_again_seconds:
+        elif self._now_seconds - since_seconds >= self._settings.believed_again_seconds:
             del said[ahead.broker_id]
             await group.decide(ahead)
 
-    def _was_refused_long_enough(self, group: Group, *, for_the_dead: bool) -> bool:
+    def _was_refused_long_enough(self, group: Group, record: BrokerGroupRecord, *, for_the_dead: bool) -> bool:
         """Whether it was refused for the same for longer than a master needs to learn the set by its own poll (1004)."""
-        record, now_seconds = group.record, asyncio.get_running_loop().time()
-        assert record is not None
-        refused = (record.master_epoch, record.sync_state_set_epoch, for_the_dead)
-        before, since_seconds = self._apart.get(group, (None, now_seconds))
+        disputes, refused = group.care(_Disputes), (record.master_epoch, record.sync_state_set_epoch, for_the_dead)
+        before, since_seconds = disputes.apart
         if before != refused:
-            self._apart[group] = (refused, now_seconds)
+            disputes.apart = (refused, self._now_seconds)
             return False
-        too_early = now_seconds - since_seconds < self._settings.set_apart_seconds
+        too_early = self._now_seconds - since_seconds < self._settings.set_apart_seconds
         if too_early or group.master_change is not None or group.is_changing:
             return False
-        del self._apart[group]
+        disputes.apart = (None, 0.0)
         return True
 
 
@@ -200,26 +179,23 @@ class AdoptionDesk(Part):
 
     A Java broker with an identity file does not apply for an id again, and registers (1003) only when it starts. So a
     `RegisterBroker` is proposed for it: for an unknown id (the core adopts it), and for another address, if the pod that the id
-    is kept for reports it twice and it is not the granted master, whose registration would mean a new process. A refusal is
-    remembered for a while, so that not every heartbeat reads the store.
+    is kept for reports it twice and it is not the granted master, whose registration would mean a new process.
     """
 
     def heard(self, group: Group, broker_id: int, address: str, requester: str | None) -> None:
         """A heartbeat came. Cheap if all is known."""
         if not group.loaded or not address:
             return
-        record = group.record
-        replica = record.claimed_replica(broker_id) if record is not None else None
+        members, replica = group.members, _known(group, broker_id)
         if replica is not None and _moved(group, replica) is not None and broker_id != group.granted_master_id:
-            group.members.moved_beats[broker_id] = group.members.moved_beats.get(broker_id, 0) + 1
-            if group.members.moved_beats[broker_id] < BEATS_TO_MOVE:
+            members.moved_beats[broker_id] = members.moved_beats.get(broker_id, 0) + 1
+            if members.moved_beats[broker_id] < BEATS_TO_MOVE:
                 return
         elif replica is not None:
-            group.members.moved_beats.pop(broker_id, None)
+            members.moved_beats.pop(broker_id, None)
             return
-        now_seconds = asyncio.get_running_loop().time()
-        if now_seconds >= group.members.not_proposed_until_seconds.get(broker_id, 0.0):
-            group.members.not_proposed_until_seconds[broker_id] = now_seconds + self._settings.adoption_pause_seconds
+        if self._now_seconds >= members.not_proposed_until_seconds.get(broker_id, 0.0):
+            members.not_proposed_until_seconds[broker_id] = self._now_seconds + self._settings.adoption_pause_seconds
             request = _registration(group, broker_id, address, requester)
             work = self._propose(group, broker_id, request, is_known=replica is not None)
             self._tasks.start(work, f"rmq:adopt {group.key}")
@@ -243,30 +219,21 @@ class AdoptionDesk(Part):
             log.warning("unknown broker not adopted", group=str(group.key), broker_id=broker_id, why=decision.why)
 
 
-def moved_to(group: Group, broker_id: int) -> str | None:
+def _known(group: Group, broker_id: int) -> Replica | None:
+    return group.record.claimed_replica(broker_id) if group.record is not None else None
+
+
+def _moved(group: Group, replica: Replica | None) -> str | None:
     """Return where the member's own pod says it is, if the record says otherwise."""
-    record = group.record
-    replica = record.claimed_replica(broker_id) if record is not None else None
-    return _moved(group, replica) if replica is not None else None
-
-
-def _moved(group: Group, replica: Replica) -> str | None:
+    if replica is None or not replica.reserved_for:
+        return None
     told = group.members.whereabouts.get(replica.broker_id)
-    return told if replica.reserved_for and told != replica.address else None
-
-
-async def follow_the_moved(group: Group) -> None:
-    """Write down where the living members are, before an election on a record that may be outdated."""
-    for broker_id in sorted(group.live()):
-        address = moved_to(group, broker_id)
-        if address is not None and broker_id != group.granted_master_id:
-            request = _registration(group, broker_id, address)
-            await group.decide(request, premise=lambda now: now is not None and now.granted_master_id is None)
+    return told if told != replica.address else None
 
 
 def _registration(group: Group, broker_id: int, address: str, requester: str | None = None) -> RegisterBroker:
     """Return what the member's process would send: from the pod that the id is kept for, or, if it is unknown, this one."""
-    replica = group.record.claimed_replica(broker_id) if group.record is not None else None
+    replica = _known(group, broker_id)
     return RegisterBroker(
         cluster_name=group.binding.cluster_name,
         broker_name=group.binding.broker_name,
@@ -290,64 +257,58 @@ class Recovery(Part):
         self._reports = reports
 
     async def find_incumbent(self, group: Group) -> None:
-        """Note which members act as master while the record is still the old one, until one of the highest reported epoch is
-        found, or all members were or could have been heard.
-        """
+        """Note which members act as master, until one of the highest epoch is found, or all were or could have been heard."""
         while True:
-            acting = await self._ask(group)
-            group.recovery.acting = acting
-            live = group.live()
+            group.recovery.acting = acting = await self._ask(group)
+            record, live = group.record, group.live()
             highest = max((replica.epoch for replica in live.values()), default=-1)
-            is_found = bool(acting) and acting[0] in live and live[acting[0]].epoch >= highest
-            if is_found or self._all_were_heard(group):
+            if acting and acting[0] in live and live[acting[0]].epoch >= highest:
+                return
+            if record is None or could_have_been_heard(group, self._settings):
+                return
+            if all(one.broker_id in live for one in record.replicas.values() if one.registered):
                 return
             await asyncio.sleep(POLL_SECONDS)
 
     async def acting_masters(self, group: Group) -> tuple[int, ...]:
-        """Return the members that act as master, or did when `find_incumbent` asked; first the one whose acknowledgements
-        count.
-        """
+        """Return the members that act as master, or did for `find_incumbent`; first the one whose acknowledgements count."""
         try:
-            await follow_the_moved(group)
+            for broker_id in sorted(group.live()):
+                address = _moved(group, _known(group, broker_id))
+                if address is not None and broker_id != group.granted_master_id:
+                    request = _registration(group, broker_id, address)
+                    await group.decide(request, premise=lambda now: now is not None and now.granted_master_id is None)
         except (RecordStoreError, PremiseGoneError) as error:
             log.warning("addresses not followed yet", group=str(group.key), error=str(error))
         if acting := await self._ask(group):
             return acting
         live = group.live()
         noted = tuple(one for one in group.recovery.acting if one in live)
-        if not noted:
-            await self._until_reported_anew(group)
+        if (
+            not noted
+        ):  # none acts as master now: reports from now on are complete, and members that stay silent time out
+            group.table.ask_anew(self._now_seconds)
+            await self._reports.gather(group, silence_seconds(group, self._settings))
         return noted
-
-    async def _until_reported_anew(self, group: Group) -> None:
-        """No member acts as master now, so reports from now on are complete. Members that stay silent time out."""
-        group.table.ask_anew(asyncio.get_running_loop().time())
-        await self._reports.gather(group, silence_seconds(group, self._settings))
-
-    def _all_were_heard(self, group: Group) -> bool:
-        """Whether every registered member is alive here, or could have been heard by now."""
-        record, live = group.record, group.live()
-        if record is None or could_have_been_heard(group, self._settings):
-            return True
-        return all(one.broker_id in live for one in record.replicas.values() if one.registered)
 
     async def _ask(self, group: Group) -> tuple[int, ...]:
         """907 to every living member, side by side; one that does not answer by its deadline does not act as master."""
         live, found = group.live(), await self._calls.masters(_addresses(group))
-        links = {one: len(status.ha_connection_info) for one, status in found.items()}
-        return tuple(sorted(links, key=lambda one: _weight(live.get(one), links[one], one)))
 
+        def weight(broker_id: int) -> tuple[int, int, int]:
+            """Sort the highest epoch first, then the one with more slaves."""
+            epoch = live[broker_id].epoch if broker_id in live else -1
+            return (-epoch, -len(found[broker_id].ha_connection_info), broker_id)
 
-def _weight(replica: LiveReplica | None, links: int, broker_id: int) -> tuple[int, int, int]:
-    """Sort the highest epoch first, then the one with more slaves."""
-    return (-replica.epoch if replica is not None else 1, -links, broker_id)
+        return tuple(sorted(found, key=weight))
 
 
 def _addresses(group: Group) -> dict[int, str]:
     """Return where the living members are, by their own word if an older record says otherwise (safety rule 8)."""
-    record, found = group.record, {}
-    for broker_id, replica in sorted(group.live().items()):
-        address = moved_to(group, broker_id) or (record.address_of(broker_id) if record is not None else None)
-        if address is not None and replica.address in ("", address):
+    found = {}
+    for broker_id, heard in sorted(group.live().items()):
+        member = _known(group, broker_id)
+        address = _moved(group, member) or (member.address if member is not None else "")
+        if address and heard.address in ("", address):
             found[broker_id] = address
     return found

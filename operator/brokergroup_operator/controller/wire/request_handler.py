@@ -85,7 +85,7 @@ class RequestHandler(Part):
         self._replays = access.ReplayGuard()
         self._polls = UnknownPolls()
         self._new_names = access.NewNames(self._settings.security.max_new_names_per_host)
-        self._disputed = DisputedSets(self._settings)
+        self._disputed = DisputedSets(services)
         # What each connection's last heartbeat was allowed by (`_check_heartbeat`).
         self._allowed: dict[int, tuple[int, Peer | None, GroupBinding, BrokerGroupRecord | None]] = {}
         self._draining = False
