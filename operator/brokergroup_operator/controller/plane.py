@@ -4,7 +4,7 @@ Every plane answers every request and says of itself that it leads (1005). Two t
 store's compare-and-set. A request is decoded, decided in its group's turn, committed and answered; 1004 and 1006 are answered
 from the copy of the record.
 
-The way from a dead master to the next is in docs/concepts/architecture.md. Events and a tick wake each step of it.
+The way from a dead master to the next is in docs/concepts/architecture.md.
 """
 
 from __future__ import annotations
@@ -177,7 +177,6 @@ class ControllerPlane(GroupVerbs):
         group = self._groups.get(key)
         if group is None:
             return None
-        now_seconds = asyncio.get_running_loop().time()
         silences = {one: silence for one, silence in group.unheard.silences.items() if not group.is_live(one)}
         masters_silence = silences.pop(group.granted_master_id or 0, None)
         return GroupSnapshot(
@@ -199,10 +198,7 @@ class ControllerPlane(GroupVerbs):
             spared_on_testimony=group.silence.spared,
             member_facts=group.binding.member_facts,
             member_configuration=dict(group.configuration.said),
-            heartbeat_age_seconds={
-                broker_id: max(0.0, now_seconds - entry.last_seen_seconds)
-                for broker_id, entry in group.table.entries().items()
-            },
+            heartbeat_age_seconds={one: max(0.0, group.silent_for_seconds(one)) for one in group.table.entries()},
         )
 
     def subscribe(self, callback: Callable[[GroupKey], None]) -> Callable[[], None]:
@@ -233,10 +229,9 @@ class ControllerPlane(GroupVerbs):
     def _connection_closed(self, connection_id: int, groups: Iterable[Group]) -> None:
         if self._stopping:
             return
-        now_seconds = asyncio.get_running_loop().time()
-        self._guard.distrusts(now_seconds)  # the first thing after a pause may be a closed connection, not a tick
+        self._guard.distrusts(self._now_seconds)  # the first thing after a pause may be a closed connection, not a tick
         for group in groups:
-            for broker_id in group.table.connection_closed(now_seconds, connection_id):
+            for broker_id in group.table.connection_closed(self._now_seconds, connection_id):
                 log.info("connection closed", group=str(group.key), broker_id=broker_id)
                 group.changed()
                 self._failover.look_at(group)
@@ -258,19 +253,19 @@ class ControllerPlane(GroupVerbs):
             self._drain.look_at(group)
 
     async def _tick_for_ever(self) -> None:
-        clock = asyncio.get_running_loop().time
         while True:
-            now_seconds = self._note_pause(clock())
+            now_seconds = self._note_pause()
             self._groups.meet_all()
             for group in self._groups.due(now_seconds):
                 self._look_at(group, now_seconds)
-                if clock() - now_seconds >= LONGEST_TURN_SECONDS:
+                if self._now_seconds - now_seconds >= LONGEST_TURN_SECONDS:
                     await asyncio.sleep(0)
-                    now_seconds = self._note_pause(clock())
+                    now_seconds = self._note_pause()
             await asyncio.sleep(self._settings.tick_seconds)
 
-    def _note_pause(self, now_seconds: float) -> float:
-        """Restart every silence if this process was paused before this moment; return the moment."""
+    def _note_pause(self) -> float:
+        """Restart every silence if this process was paused before now; return the time."""
+        now_seconds = self._now_seconds
         if self._guard.tick(now_seconds):
             log.warning("this process was paused: every silence begins anew")
             for group in self._groups:
@@ -278,25 +273,19 @@ class ControllerPlane(GroupVerbs):
         return now_seconds
 
     def _look_at(self, group: Group, now_seconds: float) -> None:
-        if not group.loaded:
-            self._load_soon(group)
+        if not group.loaded and group.store_may_be_asked and not is_running(self._loads.get(group.key)):
+            self._loads[group.key] = self._tasks.start(self._load(group), f"rmq:load {group.key}")
         self._failover.look_at(group)
         self._drain.look_at(group)
-        record = group.record
         self._metadata.look_at(group)
         self._silent_members.look_at(group)
         is_changing = self._takeover.look_at(group)
-        settled = not is_changing and self._keeper.look_at(group)
-        if not is_changing and group.loaded and record is not None and record.granted_master_id is not None:
-            until_seconds = math.inf if settled else self._keeper.rests_until(group)
-            group.rest(now_seconds, record.granted_master_id, until_seconds)
+        settled, master = not is_changing and self._keeper.look_at(group), group.granted_master_id
+        if not is_changing and group.loaded and master is not None:
+            group.rest(now_seconds, master, math.inf if settled else self._keeper.rests_until(group))
         self._recovery_watch.look_at(group)
         self._canary.look_at(group)
         group.incidents.close(older_than_seconds=self._settings.incident_deadline_seconds)
-
-    def _load_soon(self, group: Group) -> None:
-        if group.store_may_be_asked and not is_running(self._loads.get(group.key)):
-            self._loads[group.key] = self._tasks.start(self._load(group), f"rmq:load {group.key}")
 
     @staticmethod
     async def _load(group: Group) -> None:

@@ -1,8 +1,7 @@
 """Makes the brokers agree with the record, for as long as it takes: the level-triggered half of every role change.
 
-A change of master tells each member once. The keeper repeats what does not hold: 1008 to a live member that has not answered
-for the record's epoch; the links of live slaves (`links.py`); `minInSyncReplicas` at a broker that a dead switchover left at
-99.
+A change of master tells each member once. The keeper repeats what does not hold: 1008, the links of live slaves (`links.py`),
+`minInSyncReplicas` at a broker that a dead switchover left at 99.
 
 In a settled group the master is asked for its links now and then, and every member for its configuration: after each change of
 master, restart and change of ours, and every `configuration_check_seconds`. The reconcile plane decides what it must be
@@ -11,7 +10,6 @@ master, restart and change of ours, and every `configuration_check_seconds`. The
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,6 +20,8 @@ from brokergroup_operator.controller.peers import broker_calls
 from brokergroup_operator.controller.peers.services import Part, doubled
 
 if TYPE_CHECKING:
+    import asyncio
+
     from brokergroup_operator.controller.change.executor import Executor
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.peers.services import Services
@@ -70,7 +70,7 @@ class Keeper(Part):
             return False
         if group.changes.is_left_alone or not group.is_live(record.granted_master_id):
             return False
-        care, now_seconds = group.care(_Care), asyncio.get_running_loop().time()
+        care, now_seconds = group.care(_Care), self._now_seconds
         if care.task is not None:
             return False
         members = live_members(group, record)
@@ -116,7 +116,7 @@ class Keeper(Part):
 
     def _ended(self, care: _Care) -> None:
         care.task = None
-        now_seconds, settings = asyncio.get_running_loop().time(), self._settings
+        now_seconds, settings = self._now_seconds, self._settings
         care.unsettled_since_seconds = care.unsettled_since_seconds or now_seconds
         if now_seconds - care.unsettled_since_seconds >= settings.settling_seconds:
             # No longer than a settled group is left alone.
@@ -128,26 +128,22 @@ class Keeper(Part):
         care.next_look_seconds = self._last_turn_seconds = max(turn_seconds, now_seconds + settings.keeper_poll_seconds)
 
     async def _repair(self, group: Group, record: BrokerGroupRecord, care: _Care) -> None:
-        members, now_seconds = live_members(group, record), asyncio.get_running_loop().time()
+        members = live_members(group, record)
         untold = {one for one in members if group.changes.told.get(one) != record.master_epoch}
         # A member that could not be reached is told less and less often.
-        due = frozenset(one for one in untold if care.failed.get(one, (0, 0.0))[1] <= now_seconds)
+        due = frozenset(one for one in untold if care.failed.get(one, (0, 0.0))[1] <= self._now_seconds)
         asked = [one for one in members if one in due or one not in untold]
         if due and not is_outdated(group, record):
             await self._executor.agree(group, record, due)
-            self._note_failures(group, record, due, care)
+            for broker_id in due:
+                tries, _ = care.failed.pop(broker_id, (0, 0.0))
+                if group.changes.told.get(broker_id) != record.master_epoch:
+                    care.failed[broker_id] = (tries + 1, self._now_seconds + pause_after(tries + 1, self._settings))
         if asked and not is_outdated(group, record):
             await self._links.check(group, record)
         # Last: a broker that does not answer 26 must not hold up what it is told.
         if not is_outdated(group, record):
             await self._check_configuration(group, record, asked, care)
-
-    def _note_failures(self, group: Group, record: BrokerGroupRecord, due: frozenset[int], care: _Care) -> None:
-        now_seconds = asyncio.get_running_loop().time()
-        for broker_id in due:
-            tries, _ = care.failed.pop(broker_id, (0, 0.0))
-            if group.changes.told.get(broker_id) != record.master_epoch:
-                care.failed[broker_id] = (tries + 1, now_seconds + pause_after(tries + 1, self._settings))
 
     # ---- what a dead switchover left behind
 
@@ -160,45 +156,40 @@ class Keeper(Part):
             if broker_id in group.configuration.checked or address is None:
                 continue
             try:
-                is_known = await self._read(group, record, broker_id, address, care)
+                await self._read(group, record, broker_id, address, care)
             except broker_calls.BrokerCallError as error:
                 complain = log.debug if broker_id in care.unanswered else log.warning
                 complain("configuration unknown", group=str(group.key), broker_id=broker_id, error=str(error))
                 care.unanswered.add(broker_id)
                 continue
             care.unanswered.discard(broker_id)
-            if is_known:
-                care.leftover_since_seconds.pop(broker_id, None)
-                group.configuration.checked.add(broker_id)
 
-    async def _read(self, group: Group, record: BrokerGroupRecord, broker_id: int, address: str, care: _Care) -> bool:
-        """Note the configuration; return False while the broker is kept quiet on purpose, or may be."""
-        notes = group.configuration
-        asked = notes.asking(broker_id)
+    async def _read(self, group: Group, record: BrokerGroupRecord, broker_id: int, address: str, care: _Care) -> None:
+        """Note the configuration; not while the broker is kept quiet on purpose, or may be."""
+        asked = group.configuration.asking(broker_id)
         values = await self._calls.broker_config(address)
         minimum = broker_calls.live_minimum(values)
         if minimum == broker_calls.FENCING_MIN_IN_SYNC_REPLICAS:
             # A broker put to sleep must not acknowledge on its way down, however long that takes (decide/deletion.py).
             # Nor one that does not know yet that another is master.
             is_told = group.changes.told.get(broker_id) == record.master_epoch
-            if group.is_leaving or not is_told or not self._is_leftover(broker_id, care):
-                return False
+            if group.is_leaving or not is_told:
+                return
+            # Not before it was quiet for longer than any switchover: another plane may be in the middle of one.
+            since_seconds = care.leftover_since_seconds.setdefault(broker_id, self._now_seconds)
+            if self._now_seconds - since_seconds < self._settings.leftover_fence_seconds:
+                return
             minimum = group.binding.settings.min_in_sync_replicas
             values = values | {broker_calls.MIN_IN_SYNC_REPLICAS: str(minimum)}
             await self._calls.set_min_in_sync_replicas(address, minimum)
             log.warning("leftover of a switchover repaired", group=str(group.key), broker_id=broker_id)
             self._observer.acknowledges_again(group.key, broker_id, minimum)
         if minimum is not None:
-            notes.minimums[broker_id] = minimum
-        if notes.heard(broker_id, values, group.binding.watched_keys, asked=asked):
+            group.configuration.minimums[broker_id] = minimum
+        if group.configuration.heard(broker_id, values, group.binding.watched_keys, asked=asked):
             group.changed()
-        return True
-
-    def _is_leftover(self, broker_id: int, care: _Care) -> bool:
-        """Whether this broker has been quiet for longer than any switchover: another plane may be in the middle of one."""
-        now_seconds = asyncio.get_running_loop().time()
-        since_seconds = care.leftover_since_seconds.setdefault(broker_id, now_seconds)
-        return now_seconds - since_seconds >= self._settings.leftover_fence_seconds
+        care.leftover_since_seconds.pop(broker_id, None)
+        group.configuration.checked.add(broker_id)
 
 
 def pause_after(tries: int, settings: PlaneSettings) -> float:

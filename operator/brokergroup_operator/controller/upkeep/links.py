@@ -16,7 +16,6 @@ seconds. A slave without a link:
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from dataclasses import dataclass, field, replace
@@ -36,6 +35,8 @@ from controller_core.plan import ChangeKind
 from controller_core.requests import RenewMaster
 
 if TYPE_CHECKING:
+    import asyncio
+
     from brokergroup_operator.controller.change.executor import Executor
     from brokergroup_operator.controller.change.failover import Failover
     from brokergroup_operator.controller.group.group import Group
@@ -62,13 +63,11 @@ class _Denial:
 
 
 class DeniedMasters(Part):
-    """A master by the record that denies it by its own 907, because a foreign 1008 gave it another role under a far higher
-    epoch.
+    """A master that denies it by its own 907, because a foreign 1008 gave it another role under a far higher epoch.
 
     A Java broker ignores every epoch that is not above its own, and answers 0 all the same; its heartbeats do not show it.
     After `denied_master_seconds` its epoch is raised as far as one may jump (safety rule 3). If it denies its role under that
-    epoch too, another member is elected (`Failover.replace_deaf`); if no other can lead, the next jump follows after twice the
-    time.
+    epoch too, another member is elected; if no other can lead, the next jump follows after twice the time.
     """
 
     def __init__(self, services: Services, failover: Failover) -> None:
@@ -81,7 +80,7 @@ class DeniedMasters(Part):
         if master is None or group.changes.told.get(master) != epoch:
             return  # it has not answered this plane's 1008: a change of roles is under way
         group.master_said(epoch, is_master=is_master)
-        denial, now_seconds = group.care(_Denial), asyncio.get_running_loop().time()
+        denial, now_seconds = group.care(_Denial), self._now_seconds
         if is_master:
             denial.epoch, denial.raised_for = 0, None
             return
@@ -96,25 +95,14 @@ class DeniedMasters(Part):
         if denial.raised_for == master and self._failover.replace_deaf(group, record, master):
             return
         denial.raised_for, denial.raises = master, raises + 1
-        await self._raise(group, record, master)
-
-    async def _raise(self, group: Group, record: BrokerGroupRecord, master: int) -> None:
-        wanted = RenewMaster(
-            broker_id=master,
-            master_epoch=record.master_epoch,
-            epochs=group.binding.settings.max_epoch_jump,
-        )
+        wanted = RenewMaster(broker_id=master, master_epoch=epoch, epochs=group.binding.settings.max_epoch_jump)
         try:
             decision = await group.decide(wanted)
         except RecordStoreError as error:
             log.warning("epoch not raised yet", group=str(group.key), broker_id=master, error=str(error))
             return
-        log.error(
-            "the master denies its role, it was told an epoch that no controller committed: the epoch is raised",
-            group=str(group.key),
-            broker_id=master,
-            why=decision.why,
-        )
+        what = "the master denies its role, it was told an epoch that no controller committed: the epoch is raised"
+        log.error(what, group=str(group.key), broker_id=master, why=decision.why)
 
 
 @dataclass(slots=True)
@@ -166,7 +154,7 @@ class Links(Part):
     def look_at(self, group: Group, record: BrokerGroupRecord) -> bool:
         """Begin a check of a settled group if it is time; return whether some member is missing now."""
         care = group.care(_Care)
-        if not is_running(care.task) and asyncio.get_running_loop().time() >= care.next_look_seconds:
+        if not is_running(care.task) and self._now_seconds >= care.next_look_seconds:
             care.task = self._tasks.start(self.check(group, record), f"rmq:links {group.key}")
         return bool(care.missing)
 
@@ -180,7 +168,7 @@ class Links(Part):
         care = group.care(_Care)
         if not await self._look(group, record, care):
             return
-        now_seconds = asyncio.get_running_loop().time()
+        now_seconds = self._now_seconds
         for broker_id, state in care.missing.items():
             if self._needs_cure(group, state, now_seconds):
                 await self._cure(group, record, broker_id, state.doubt)
@@ -195,12 +183,11 @@ class Links(Part):
         """Note which slaves have no link now; return False if the master did not answer."""
         if care.epoch != record.master_epoch:
             # The frequent looks are for epochs that this process saw begin: after a start they would be for all groups at once.
-            care.since_seconds = asyncio.get_running_loop().time() if group.saw_master_begin else -math.inf
+            care.since_seconds = self._now_seconds if group.saw_master_begin else -math.inf
             care.epoch, care.missing = record.master_epoch, {}
         settings, master_address = self._settings, record.address_of(record.master_broker_id)
         slaves = [broker_id for broker_id in live_members(group, record) if broker_id != record.master_broker_id]
-        missing: list[int] = []
-        speeds: dict[int, int] = {}
+        missing, speeds = list[int](), dict[int, int]()
         if master_address is not None:  # also without slaves: it says whether it is master
             try:
                 hosts = places.hosts_of_links(group.binding, record, slaves)
@@ -210,13 +197,12 @@ class Links(Part):
             except BrokerCallError as error:
                 complain = log.debug if care.unanswered else log.warning
                 complain("links unknown", group=str(group.key), error=str(error))
-                first_seconds, longest_seconds = settings.keeper_slow_poll_seconds, settings.link_check_seconds
-                pause_seconds = doubled(first_seconds, care.unanswered, longest_seconds)
-                care.next_look_seconds = asyncio.get_running_loop().time() + pause_seconds
+                pause_seconds = doubled(settings.keeper_slow_poll_seconds, care.unanswered, settings.link_check_seconds)
+                care.next_look_seconds = self._now_seconds + pause_seconds
                 care.unanswered, group.links.speeds = care.unanswered + 1, {}
                 return False
         care.unanswered, group.links.speeds = 0, speeds
-        now_seconds = asyncio.get_running_loop().time()
+        now_seconds = self._now_seconds
         for broker_id in missing:
             care.doubts.setdefault(broker_id, _Doubt(now_seconds))
         care.doubts = {
@@ -263,10 +249,9 @@ class Links(Part):
         return False
 
     def _alarm(self, group: Group, care: _Care, now_seconds: float) -> None:
+        patience_seconds = self._settings.unlinked_alarm_seconds
         late = frozenset(
-            one
-            for one, state in care.missing.items()
-            if now_seconds - state.since_seconds >= self._settings.unlinked_alarm_seconds
+            one for one, state in care.missing.items() if now_seconds - state.since_seconds >= patience_seconds
         )
         lost = {one: doubt.lost for one, doubt in care.doubts.items() if doubt.lost is not None}
         # A missing member does not count for voluntary work at once; the alarm waits.
@@ -289,7 +274,7 @@ class Links(Part):
         await self._executor.point(group, record, broker_id)
         state.tries, settings = state.tries + 1, self._settings
         pause_seconds = doubled(settings.link_missing_seconds, state.tries, settings.link_missing_longest_seconds)
-        state.tell_again_seconds = asyncio.get_running_loop().time() + pause_seconds
+        state.tell_again_seconds = self._now_seconds + pause_seconds
 
     # ---- the cure
 
@@ -306,16 +291,15 @@ class Links(Part):
     async def _cure(self, group: Group, record: BrokerGroupRecord, broker_id: int, doubt: _Doubt) -> None:
         """Raise the epoch twice in one commit, and tell the brokers. The plan is in the record, so any plane can go on with it."""
         pause_seconds = doubled(self._settings.cure_pause_seconds, doubt.cures, math.inf)
-        doubt.next_cure_seconds = asyncio.get_running_loop().time() + pause_seconds
+        doubt.next_cure_seconds = self._now_seconds + pause_seconds
         doubt.cures += 1
         master = record.master_broker_id
         assert master is not None
         plan = self._executor.plan(ChangeKind.CURE, f"broker {broker_id} hangs on a wrong link")
-        request = RenewMaster(
-            broker_id=master, master_epoch=record.master_epoch, epochs=2, plan=replace(plan, slave=broker_id)
-        )
+        plan = replace(plan, slave=broker_id)
+        wanted = RenewMaster(broker_id=master, master_epoch=record.master_epoch, epochs=2, plan=plan)
         try:
-            decision = await group.decide(request)
+            decision = await group.decide(wanted)
         except RecordStoreError as error:
             log.warning("cure cut off", group=str(group.key), broker_id=broker_id, error=str(error))
             return

@@ -5,13 +5,12 @@
   reported at once.
 * *After a change of master* what the new master lacks of the old one's last picture is lost, and reported for an hour or until
   it is back.
-* *Now and then* each slave is compared with what the master had a while ago and has still. A slave that lacks the same in two
-  comparisons running will not get it (upstream #11041: Java 5.5.0 copies by pages unless its master has
-  `enableSplitMetadata=false`; a page cut while a topic was created has the new data version without the last name, and nothing
-  is copied any more). So the slave's own version is raised by a name that comes and goes (17 and 215, 200), and its next copy
-  replaces the whole table: at most once in a period for a member and kind, with backoff if it did not help.
+* *Now and then* each slave is compared with what the master had a while ago and has still. A slave that lacks the same twice
+  running will not get it (upstream #11041: Java 5.5.0 copies by pages unless its master has `enableSplitMetadata=false`; a page
+  cut while a topic was created has the new data version without the last name, and nothing is copied any more). So the slave's
+  own version is raised by a name that comes and goes (17 and 215, 200), and its next copy replaces the whole table.
 
-A broker that does not answer is not compared: that is logged, and stops nothing.
+A broker that does not answer is not compared.
 """
 
 from __future__ import annotations
@@ -106,7 +105,7 @@ class MetadataGuard(Part):
             return
         care = group.care(_Care)
         changed = care.looked_at_epoch != record.master_epoch
-        if care.task is None and (changed or asyncio.get_running_loop().time() >= care.next_seconds):
+        if care.task is None and (changed or self._now_seconds >= care.next_seconds):
             care.looked_at_epoch = record.master_epoch
             care.task = self._tasks.start(
                 self._compare(group, record, care),
@@ -122,7 +121,7 @@ class MetadataGuard(Part):
         pause_seconds = self._settings.metadata_period_seconds if failed else task.result()
         if care.refusal is not None:
             pause_seconds = min(pause_seconds, self._settings.metadata_copy_seconds)
-        care.next_seconds = asyncio.get_running_loop().time() + pause_seconds
+        care.next_seconds = self._now_seconds + pause_seconds
 
     # ---- before a switchover
 
@@ -130,8 +129,7 @@ class MetadataGuard(Part):
         self, group: Group, record: BrokerGroupRecord, broker_id: int, *, within_seconds: float
     ) -> tuple[MetadataDifference, ...]:
         """Return what this member lacks of the master's topics and groups, after waiting at most this long for its next copy."""
-        clock = asyncio.get_running_loop().time
-        deadline_seconds = clock() + within_seconds
+        deadline_seconds = self._now_seconds + within_seconds
         while True:
             now = await self._picture_of(group, record, record.granted_master_id)
             own = await self._picture_of(group, record, broker_id)
@@ -140,7 +138,7 @@ class MetadataGuard(Part):
             makes_groups = await self._makes_groups(record, broker_id)
             # Offsets follow the consumers: what they lack of this very moment is consumed again, and nothing is lost.
             missing = lacking(broker_id, replace(now, offsets={}), own, makes_groups=makes_groups)
-            if not missing or clock() + POLL_SECONDS > deadline_seconds:
+            if not missing or self._now_seconds + POLL_SECONDS > deadline_seconds:
                 return missing
             await asyncio.sleep(POLL_SECONDS)
 
@@ -148,8 +146,7 @@ class MetadataGuard(Part):
         """A switchover was refused for these: report them now, not at the next period."""
         care = group.care(_Care)
         care.refusal = _Refusal(record.master_epoch, tuple(sorted(differences)))
-        again_seconds = asyncio.get_running_loop().time() + self._settings.metadata_copy_seconds
-        care.next_seconds = min(care.next_seconds, again_seconds)
+        care.next_seconds = min(care.next_seconds, self._now_seconds + self._settings.metadata_copy_seconds)
         self._tell(group, care, _together(care.differences, differences))
 
     # ---- now and then
@@ -162,7 +159,7 @@ class MetadataGuard(Part):
             if now is None or master is None:
                 return self._settings.metadata_period_seconds
             makes_groups = await self._makes_groups(record, master)
-            before, taken_seconds = care.picture, asyncio.get_running_loop().time()
+            before, taken_seconds = care.picture, self._now_seconds
             if before is not None and before.epoch != record.master_epoch:
                 self._note_losses(care, before, master, now, makes_groups=makes_groups)
                 before = None
@@ -200,7 +197,7 @@ class MetadataGuard(Part):
             self._observer.metadata_copied_again(group.key, tuple(sorted(asked)))
 
     def _is_its_turn(self, care: _Care, broker_id: int, kind: MetadataKind) -> bool:
-        now_seconds, last = asyncio.get_running_loop().time(), care.copied_again.get((broker_id, kind))
+        now_seconds, last = self._now_seconds, care.copied_again.get((broker_id, kind))
         if last is not None and now_seconds - last.at_seconds < last.periods * self._settings.metadata_period_seconds:
             return False
         periods = 1 if last is None else min(2 * last.periods, MOST_PERIODS)
@@ -210,30 +207,28 @@ class MetadataGuard(Part):
     async def _asked_to_copy_again(
         self, group: Group, record: BrokerGroupRecord, broker_id: int, kind: MetadataKind
     ) -> bool:
-        calls = self._calls
+        calls, its_log = self._calls, log.bind(group=str(group.key), broker_id=broker_id, kind=kind)
         copy_again = calls.copy_topics_again if kind is MetadataKind.TOPIC else calls.copy_groups_again
         try:
             await copy_again(record.address_of(broker_id) or "")
         except BrokerCallError as error:
-            log.warning(
-                "slave not made to copy again", group=str(group.key), broker_id=broker_id, kind=kind, error=str(error)
-            )
+            its_log.warning("slave not made to copy again", error=str(error))
             return False
-        log.info("slave made to copy again", group=str(group.key), broker_id=broker_id, kind=kind)
+        its_log.info("slave made to copy again")
         return True
 
     def _note_losses(self, care: _Care, before: _Picture, master: int, now: Metadata, *, makes_groups: bool) -> None:
         """After a change of master: note what the old one had and the new one lacks."""
-        now_seconds = asyncio.get_running_loop().time()
-        old_enough = now_seconds - before.taken_seconds >= self._settings.metadata_copy_seconds
+        old_enough = self._now_seconds - before.taken_seconds >= self._settings.metadata_copy_seconds
         old, care.lost = before.metadata, None
         had = old if old_enough else Metadata(topics=old.topics, groups=old.groups)
         if before.broker_id != master and lacking(master, had, now, makes_groups=makes_groups):
-            care.lost, care.lost_until_seconds = had, now_seconds + LOST_REMEMBERED_SECONDS
+            care.lost, care.lost_until_seconds = had, self._now_seconds + LOST_REMEMBERED_SECONDS
 
-    @staticmethod
-    def _still_lost(care: _Care, master: int, now: Metadata, *, makes_groups: bool) -> tuple[MetadataDifference, ...]:
-        if care.lost is None or asyncio.get_running_loop().time() > care.lost_until_seconds:
+    def _still_lost(
+        self, care: _Care, master: int, now: Metadata, *, makes_groups: bool
+    ) -> tuple[MetadataDifference, ...]:
+        if care.lost is None or self._now_seconds > care.lost_until_seconds:
             care.lost = None
             return ()
         # What was changed since then on purpose is no loss: only what is not there at all, and offsets that went back.

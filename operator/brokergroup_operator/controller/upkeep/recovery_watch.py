@@ -53,68 +53,55 @@ _CLOSED_TO_ALL = "forbid"
 log = structlog.get_logger(__name__)
 
 
+@dataclass(slots=True)
+class _Watched:
+    timeline: FailoverTimeline | None = None
+
+
 class RecoveryWatch(Part):
-    """One task for each incident that has a new master."""
+    """One task for each step of an incident that has a new master."""
 
     def __init__(self, services: Services, canary: Canary) -> None:
         super().__init__(services)
         self._canary = canary
-        # By the identity of its timeline.
-        self._watched: set[int] = set()
 
     def look_at(self, group: Group) -> None:
         """Begin to watch the group's open incident, once its new master has confirmed its role."""
-        recovering = group.incidents.recovering
-        if recovering is None or id(recovering[0]) in self._watched:
+        recovering, watched = group.incidents.recovering, group.care(_Watched)
+        if recovering is None or recovering[0] is watched.timeline:
             return
         timeline, awaited = recovering
-        self._watched.add(id(timeline))
-        self._tasks.start(
-            self._watch(group, timeline, awaited),
-            f"rmq:recovery {group.key}",
-            on_end=lambda _: self._ended(group, timeline, awaited),
-        )
+        watched.timeline = timeline
+        for step in awaited:
+            self._tasks.start(self._stamp(group, timeline, step), f"rmq:recovery {group.key}")
 
-    def _ended(self, group: Group, timeline: FailoverTimeline, awaited: frozenset[Step]) -> None:
-        self._watched.discard(id(timeline))
-        group.incidents.await_no_longer(timeline, *awaited)
-
-    async def _watch(self, group: Group, timeline: FailoverTimeline, awaited: frozenset[Step]) -> None:
-        record = group.record
-        address = record.address_of(timeline.to_broker_id) if record is not None else None
-        if address is None:
-            return
-        await asyncio.gather(*(self._stamp(group, timeline, step, address) for step in awaited))
-
-    async def _stamp(self, group: Group, timeline: FailoverTimeline, step: Step, address: str) -> None:
+    async def _stamp(self, group: Group, timeline: FailoverTimeline, step: Step) -> None:
+        address = group.record.address_of(timeline.to_broker_id) if group.record is not None else None
         try:
-            match step:
-                case Step.ROUTE_VISIBLE:
-                    seen_seconds = await self._sees_route(group, address)
-                case Step.FIRST_ACK:
-                    # From when it can acknowledge: the commit, or the begin of a change that another plane committed.
-                    since_seconds = timeline.steps.get(Step.COMMITTED, timeline.steps[Step.DETECTED])
-                    seen_seconds = await self._sees_first_ack(group, address, since_seconds)
-                case _:
-                    seen_seconds = await self._sees_index(address)
+            seen_seconds = await self._seen_seconds(group, timeline, step, address) if address is not None else None
             if seen_seconds is not None:
                 group.incidents.saw(timeline, step, seen_seconds)
         except BrokerCallError as error:
             log.info("a step of the recovery was not seen", group=str(group.key), step=step.value, error=str(error))
-        group.incidents.await_no_longer(timeline, step)
+        finally:
+            group.incidents.await_no_longer(timeline, step)
 
-    async def _sees_index(self, address: str) -> float | None:
-        async for _ in self._looks():
-            behind_bytes = await self._calls.bytes_behind_dispatch(address)
-            if not behind_bytes:
-                return None if behind_bytes is None else time.monotonic()
-        return None
-
-    async def _sees_first_ack(self, group: Group, address: str, since_seconds: float) -> float | None:
-        async for _ in self._looks():
-            first = self._canary.first_acknowledged_seconds(group.key, address, since_seconds=since_seconds)
-            if first is not None:
-                return first
+    async def _seen_seconds(self, group: Group, timeline: FailoverTimeline, step: Step, address: str) -> float | None:
+        match step:
+            case Step.ROUTE_VISIBLE:
+                return await self._sees_route(group, address)
+            case Step.FIRST_ACK:
+                # From when it can acknowledge: the commit, or the begin of a change that another plane committed.
+                since_seconds = timeline.steps.get(Step.COMMITTED, timeline.steps[Step.DETECTED])
+                async for _ in self._looks():
+                    first = self._canary.first_acknowledged_seconds(group.key, address, since_seconds=since_seconds)
+                    if first is not None:
+                        return first
+            case _:
+                async for _ in self._looks():
+                    behind_bytes = await self._calls.bytes_behind_dispatch(address)
+                    if not behind_bytes:
+                        return None if behind_bytes is None else time.monotonic()
         return None
 
     async def _sees_route(self, group: Group, address: str) -> float | None:
@@ -138,9 +125,8 @@ class RecoveryWatch(Part):
 
     async def _looks(self) -> AsyncIterator[None]:
         """Yield for each look, until it has lasted too long."""
-        loop = asyncio.get_running_loop()
-        began_seconds = loop.time()
-        while (passed_seconds := loop.time() - began_seconds) < self._settings.recovery_watch_seconds:
+        began_seconds = self._now_seconds
+        while (passed_seconds := self._now_seconds - began_seconds) < self._settings.recovery_watch_seconds:
             yield
             await asyncio.sleep(max(FIRST_PAUSE_SECONDS, passed_seconds * PAUSE_SHARE))
 
@@ -161,12 +147,9 @@ class _Answers:
 class Canary(Part):
     """A message a second from the operator's own producer, so that an incident knows the first write that a client saw.
 
-    It asks the NameServers for the group's master, sends there, and asks again after every failure. The plane of rank 0 sends
-    all the time; another one while it changes the master itself. A failed message is not sent again: the next one comes sooner.
-    A broker that refuses it for a missing right does so until a person changes that: it is reported once.
-
-    Off by default (`spec.monitoring.canary`): it writes into the group, and creates a topic. One task for each group that has
-    it on.
+    The plane of rank 0 sends all the time; another one while it changes the master itself. A failed message is not sent again:
+    the next one comes sooner. A broker that refuses it for a missing right does so until a person changes that: it is reported
+    once. Off by default (`spec.monitoring.canary`): it writes into the group, and creates a topic.
     """
 
     def __init__(self, services: Services) -> None:
@@ -310,10 +293,7 @@ def _message(broker_name: str) -> RemotingCommand:
 
 
 def _needs(refusal: NotPermittedError) -> str:
-    """Return what must be granted for the canary's message to be taken: Pub on the topic, and Create while it does not exist.
-
-    A broker answers 16 also if no one may write into the topic.
-    """
+    """Return what must be granted for the message to be taken. A broker answers 16 also if no one may write into the topic."""
     if _CLOSED_TO_ALL in refusal.remark:
         return f"perm {WRITE_AND_READ} of topic {TOPIC}, and a brokerPermission that lets it be written"
     if refusal.code != RequestCode.SEND_MESSAGE_V2:

@@ -2,11 +2,10 @@
 
 A process can be linked to its master and acknowledge without heartbeats: then it is no failover candidate, and nothing ends
 that by itself. So the master (907), the member itself (907) and the other planes (1006) are asked. A member that runs and that
-no plane hears gets 2008 to its next poll (1004): brokers register again (1003) on that answer only. A member that stays unheard
-is replaced (`reconcile/decide/silent_members.py`).
+no plane hears gets 2008 to its next poll (1004): brokers register again (1003) on that answer only.
 
 A master that is not heard is asked as well, for the status alone: after `replicaCount` 2 to 3 no broker knows the third plane for
-up to two minutes. What is done about a lost master is `detect/master_watch.py`.
+up to two minutes.
 """
 
 from __future__ import annotations
@@ -61,9 +60,8 @@ class SilentMembers(Part):
         if not silent and not care.members:
             return
         self._note(group, care, silent)
-        now_seconds = asyncio.get_running_loop().time()
-        if silent and not is_running(care.task) and now_seconds >= care.next_look_seconds:
-            care.next_look_seconds = now_seconds + self._settings.unheard_check_seconds
+        if silent and not is_running(care.task) and self._now_seconds >= care.next_look_seconds:
+            care.next_look_seconds = self._now_seconds + self._settings.unheard_check_seconds
             care.task = self._tasks.start(self._ask(group, record, care), f"rmq:silent {group.key}")
 
     def must_register(self, group: Group, host: str) -> bool:
@@ -77,12 +75,11 @@ class SilentMembers(Part):
         if len(behind) != 1 or behind[0] not in slaves:
             return False  # a registration of the master means another process, and costs an epoch
         member = care.members[behind[0]]
-        now_seconds = asyncio.get_running_loop().time()
-        if not member.silence.is_unheard_by_all or now_seconds < member.register_again_seconds:
+        if not member.silence.is_unheard_by_all or self._now_seconds < member.register_again_seconds:
             return False
         told = member.silence.told_to_register
         pause_seconds = doubled(self._settings.register_pause_seconds, told, LONGEST_REGISTER_PAUSE_SECONDS)
-        member.register_again_seconds = now_seconds + pause_seconds
+        member.register_again_seconds = self._now_seconds + pause_seconds
         member.silence = replace(member.silence, told_to_register=told + 1)
         log.warning("slave runs and is not heard: told to register again", group=str(group.key), broker_id=behind[0])
         self._show(group, care)
@@ -90,16 +87,16 @@ class SilentMembers(Part):
 
     def _note(self, group: Group, care: _GroupCare, silent: list[int]) -> None:
         live, settings = group.live(), self._settings
-        ended = [one for one in care.members if one not in silent and (one not in live or live[one].has_reported)]
-        for broker_id in ended:
-            del care.members[broker_id]
+        for broker_id in care.members.keys() - set(silent):
+            if broker_id not in live or live[broker_id].has_reported:
+                del care.members[broker_id]
         for broker_id in silent:
             if broker_id not in care.members:
                 silent_seconds = group.silent_for_seconds(broker_id)
                 longer_seconds = settings.register_after_timeouts * premises.silence_seconds(group, settings)
                 care.members[broker_id] = _MemberCare(
                     Silence(since_unix_seconds=time.time() - silent_seconds),
-                    asyncio.get_running_loop().time() + longer_seconds - silent_seconds,
+                    self._now_seconds + longer_seconds - silent_seconds,
                 )
         self._show(group, care)
 
