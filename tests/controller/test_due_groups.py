@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -97,5 +98,5 @@ async def test_a_slave_that_falls_silent_ends_the_rest(group: World) -> None:
         return entry.deadline_seconds
 
     await eventually(lambda: deadline_seconds(1) > deadline_seconds(2) + 0.1, what="heartbeats of the master alone")
-    inner.rest(clock(), 1)
+    inner.rest(clock(), 1, math.inf)
     assert clock() < inner.rests_until_seconds <= deadline_seconds(2)

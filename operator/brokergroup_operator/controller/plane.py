@@ -10,7 +10,6 @@ The way from a dead master to the next is in docs/concepts/architecture.md.
 from __future__ import annotations
 
 import asyncio
-import math
 from typing import TYPE_CHECKING
 
 import structlog
@@ -280,9 +279,10 @@ class ControllerPlane(GroupVerbs):
         self._metadata.look_at(group)
         self._silent_members.look_at(group)
         is_changing = self._takeover.look_at(group)
-        settled, master = not is_changing and self._keeper.look_at(group), group.granted_master_id
-        if not is_changing and group.loaded and master is not None:
-            group.rest(now_seconds, master, math.inf if settled else self._keeper.rests_until(group))
+        if not is_changing:
+            self._keeper.look_at(group)
+        if not is_changing and group.loaded and (master := group.granted_master_id) is not None:
+            group.rest(now_seconds, master, self._keeper.rests_until(group))
         self._recovery_watch.look_at(group)
         self._canary.look_at(group)
         group.incidents.close(older_than_seconds=self._settings.incident_deadline_seconds)

@@ -9,7 +9,6 @@ caller has left: a commit that is cut off would be a write with an unknown outco
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 import zlib
 from collections import Counter
@@ -173,7 +172,7 @@ class Group:
         """Until when nothing can happen in this group that a look would find; 0.0: a look is due."""
         return self._rest_until_seconds
 
-    def rest(self, now_seconds: float, master: int, until_seconds: float = math.inf) -> None:
+    def rest(self, now_seconds: float, master: int, until_seconds: float) -> None:
         """Nothing is to be done here until then. Look again sooner before the master's deadline, when a slave falls silent, or
         when something changes.
         """

@@ -63,16 +63,16 @@ class Keeper(Part):
         # When the last of the repairs that are due soon has its turn.
         self._last_turn_seconds = 0.0
 
-    def look_at(self, group: Group) -> bool:
-        """Begin to repair if something is not as recorded and no change is under way; return whether all is as recorded."""
+    def look_at(self, group: Group) -> None:
+        """Begin to repair if something is not as recorded and no change is under way."""
         record = group.record
         if record is None or record.granted_master_id is None or group.master_change is not None:
-            return False
+            return
         if group.changes.is_left_alone or not group.is_live(record.granted_master_id):
-            return False
+            return
         care, now_seconds = group.care(_Care), self._now_seconds
         if care.task is not None:
-            return False
+            return
         members = live_members(group, record)
         seen = (record.master_epoch, record.sync_state_set_epoch, tuple(members))
         if seen != care.seen:
@@ -82,7 +82,7 @@ class Keeper(Part):
             care.seen, care.looks = seen, 0
             care.next_look_seconds = min(care.next_look_seconds, now_seconds + self._settings.keeper_poll_seconds)
         if now_seconds < care.next_look_seconds:
-            return False
+            return
         care.settled = self._is_settled(group, record, members)
         # Request 25 changes a broker's configuration, and a plane that dies during a switchover leaves minInSyncReplicas at 99.
         if now_seconds >= care.look_at_configuration_seconds:
@@ -92,14 +92,16 @@ class Keeper(Part):
             group.configuration.checked.clear()
         if care.settled:
             care.unsettled_since_seconds = 0.0
-            return not self._links.look_at(group, record)
+            self._links.look_at(group, record)
+            return
         care.task = self._tasks.start(
             self._repair(group, record, care), f"rmq:keeper {group.key}", on_end=lambda _: self._ended(care)
         )
-        return False
 
     def rests_until(self, group: Group) -> float:
-        """Return until when an unsettled group is left alone, unless something in it changes; 0.0: it is being repaired."""
+        """Return until when the group is left alone, unless something in it changes; 0.0: it is being repaired, or asked for its
+        links.
+        """
         care, master = group.care(_Care), group.granted_master_id
         if care.task is not None or master is None or not group.is_live(master):
             return 0.0

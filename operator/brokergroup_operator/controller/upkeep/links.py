@@ -151,12 +151,11 @@ class Links(Part):
         super().__init__(services)
         self._executor, self._denied_masters = executor, denied_masters
 
-    def look_at(self, group: Group, record: BrokerGroupRecord) -> bool:
-        """Begin a check of a settled group if it is time; return whether some member is missing now."""
+    def look_at(self, group: Group, record: BrokerGroupRecord) -> None:
+        """Begin a check of a settled group if it is time."""
         care = group.care(_Care)
         if not is_running(care.task) and self._now_seconds >= care.next_look_seconds:
             care.task = self._tasks.start(self.check(group, record), f"rmq:links {group.key}")
-        return bool(care.missing)
 
     def next_look_seconds(self, group: Group) -> float:
         """Return when the master is asked again; 0.0 while it is being asked."""
