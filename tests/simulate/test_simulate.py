@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from controller_core.settings import ControllerSettings
 from tests.simulate.log import Disk
 from tests.simulate.mutants import MUTANTS, ROOT
 from tests.simulate.world import World, simulate
@@ -193,6 +194,10 @@ def test_a_master_that_a_stranger_deposed_is_repaired_within_ten_seconds(above: 
         acknowledged = len(world.client.acknowledged)
         await world._until(lambda: len(world.client.acknowledged) > acknowledged, 20.0, "write acknowledged")
         assert world.loop.time() - told_seconds < 10.0
+        jump = ControllerSettings().max_epoch_jump
+        assert master_of(world).epoch < 2 * jump, (
+            "one plane raises the epoch, once, and elects another member if that fails"
+        )
 
     in_a_world(story)
 

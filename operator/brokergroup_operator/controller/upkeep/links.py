@@ -88,8 +88,9 @@ class DeniedMasters(Part):
             denial.epoch, denial.since_seconds = epoch, now_seconds
             return
         raises = denial.raises if denial.raised_for == master else 0
-        first_seconds = self._settings.denied_master_seconds * (1 + self._planes.rank(group.key))
-        patience_seconds = doubled(first_seconds, raises, LONGEST_DENIAL_SECONDS)
+        # The plane of rank 0 has raised it, and judged that it did not help, before another one raises it.
+        first_seconds = self._settings.denied_master_seconds * (1 + 2 * self._planes.rank(group.key))
+        patience_seconds = doubled(first_seconds, max(raises - 1, 0), LONGEST_DENIAL_SECONDS)
         if now_seconds - denial.since_seconds < patience_seconds or group.master_change is not None:
             return
         if denial.raised_for == master and self._failover.replace_deaf(group, record, master):
