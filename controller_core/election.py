@@ -63,22 +63,12 @@ class Electorate:
         return {
             broker_id: self.live[broker_id]
             for broker_id in sorted(here.intersection(broker_ids))
-            if self.record.address_of(broker_id) and not self._lost_what_it_held(broker_id)
+            if self.record.address_of(broker_id) and not holdings.below_its_mark(self.record, self.live[broker_id])
         }
 
     def with_data(self) -> list[int]:
         """Return the living members whose disks hold something."""
         return [one for one in self.record.replicas if one in self.live and self.live[one].has_data]
-
-    def _lost_what_it_held(self, broker_id: int) -> bool:
-        """Whether its report is below its mark.
-
-        Not asked of the master whose process holds the epoch: its heartbeat may be older than its mark, and `report_holdings`
-        withdraws its seat if it has lost its log.
-        """
-        replica = self.live[broker_id]
-        is_master = broker_id == self.record.granted_master_id
-        return not is_master and replica.has_reported and holdings.below_its_mark(self.record, replica)
 
     def electable(self, broker_ids: Iterable[int]) -> dict[int, LiveReplica]:
         """Return the candidates that may become master: they have reported what they hold."""
@@ -88,14 +78,8 @@ class Electorate:
             if replica.has_reported and self.settings.may_be_master(broker_id)
         }
 
-    def best(self, replicas: Mapping[int, LiveReplica]) -> LiveReplica | None:
-        """Return the policy's choice. Only where each of them holds every acknowledged message."""
-        if not replicas:
-            return None
-        return POLICIES[self.settings.election_policy](list(replicas.values()), self.record, self.settings)
-
     def most_data(self, replicas: Mapping[int, LiveReplica]) -> LiveReplica | None:
-        """Return the replica with the most data: where data is at stake no policy is asked."""
+        """Return the replica with the most data: where data is at stake no policy decides."""
         return most_data(list(replicas.values()), self.record, self.settings) if replicas else None
 
     @property
@@ -163,9 +147,11 @@ def choose_master(electorate: Electorate) -> Choice:
         return _most_of_all_logs(electorate, clean)
     if clean.broker_id is not None or not electorate.settings.unclean_election_allowed:
         return clean
-    unclean_choice = _choose_unclean(electorate)
-    unclean = unclean_choice.broker_id is not None and unclean_choice.broker_id not in record.sync_state_set | eligible
-    return Choice(broker_id=unclean_choice.broker_id, why=f"{clean.why}; {unclean_choice.why}", unclean=unclean)
+    name, electable = "group (unclean election)", electorate.electable(record.replicas)
+    otherwise = f"no member of the {name} {draw_ids(record.replicas)} may be elected"
+    found = _designated_or(electorate.most_data(electable), electorate, electable, name=name, otherwise=otherwise)
+    unclean = found.broker_id is not None and found.broker_id not in record.sync_state_set | eligible
+    return replace(found, why=f"{clean.why}; {found.why}", unclean=unclean)
 
 
 def _choose_with_seat(electorate: Electorate, eligible: frozenset[int]) -> Choice:
@@ -183,7 +169,7 @@ def _choose_with_seat(electorate: Electorate, eligible: frozenset[int]) -> Choic
     else:
         return member
     left = _choose_eligible(electorate, among)
-    return Choice(broker_id=left.broker_id, why=f"{why}; {left.why}")
+    return replace(left, why=f"{why}; {left.why}")
 
 
 def _choose_among(electorate: Electorate, broker_ids: Iterable[int], *, name: str) -> Choice:
@@ -195,7 +181,10 @@ def _choose_among(electorate: Electorate, broker_ids: Iterable[int], *, name: st
         return Choice(broker_id=master, why=f"the master {master} is alive and in the {name}")
     electable = electorate.electable(broker_ids)
     otherwise = f"the living members {draw_ids(candidates)} of the {name} may not be elected now"
-    return _designated_or(electorate.best(electable), electorate, electable, name=name, otherwise=otherwise)
+    # Each of them holds every acknowledged message: only here the policy of the group chooses.
+    policy = POLICIES[electorate.settings.election_policy]
+    best = policy(list(electable.values()), electorate.record, electorate.settings) if electable else None
+    return _designated_or(best, electorate, electable, name=name, otherwise=otherwise)
 
 
 def _may_be_empty(record: BrokerGroupRecord, broker_id: int) -> bool:
@@ -212,13 +201,9 @@ def _choose_eligible(electorate: Electorate, eligible: frozenset[int]) -> Choice
     """Choose one of these that holds as much as every registered replica outside the set, once all of those were heard."""
     record, live = electorate.record, electorate.live
     members = record.sync_state_set - eligible
-    others = [one for one in record.replicas.values() if one.registered and one.broker_id not in members]
-    heard = {
-        one.broker_id: live[one.broker_id]
-        for one in others
-        if one.broker_id in live and live[one.broker_id].has_reported and live[one.broker_id].fresh
-    }
-    unheard = [one.broker_id for one in others if one.broker_id not in heard]
+    others = [one for one, it in record.replicas.items() if it.registered and one not in members]
+    heard = {one: live[one] for one in others if one in live and live[one].has_reported and live[one].fresh}
+    unheard = [one for one in others if one not in heard]
     if unheard:
         return Choice(why=f"rule 1: {draw_ids(unheard)} must be heard before one of the eligible {draw_ids(eligible)}")
     candidates = {one: it for one, it in electorate.electable(eligible).items() if one in heard}
@@ -255,13 +240,6 @@ def _with_most(candidates: Mapping[int, LiveReplica], rivals: Mapping[int, LiveR
     """Return the candidates that hold as much as each of the rivals."""
     most = max((one.end for one in rivals.values()), default=(-1, -1))
     return {broker_id: replica for broker_id, replica in candidates.items() if replica.end >= most}
-
-
-def _choose_unclean(electorate: Electorate) -> Choice:
-    name = "group (unclean election)"
-    electable = electorate.electable(electorate.record.replicas)
-    otherwise = f"no member of the {name} {draw_ids(electorate.record.replicas)} may be elected"
-    return _designated_or(electorate.most_data(electable), electorate, electable, name=name, otherwise=otherwise)
 
 
 def _designated_or(
@@ -328,15 +306,14 @@ def _choose_on_empty_disks(electorate: Electorate) -> Choice:
     unheard = electorate.unheard(one for one in _to_be_heard(electorate.record) if one != caller)
     if unheard and not electorate.settings.unclean_election_allowed:
         return Choice(why=f"first election: {draw_ids(unheard)} must be heard first, their disks may hold data")
-    risk = f"; {draw_ids(unheard)} were not heard" if unheard else ""
+    winner, fact = caller, f"{caller} called first"
     if caller is None:
         best = electorate.most_data(electorate.electable(electorate.record.replicas))
         if best is None:
             return Choice(why="first election: no electable replica was heard")
-        why = f"first election on empty disks: {best.broker_id} was heard{risk}"
-        return Choice(broker_id=best.broker_id, why=why, unclean=bool(unheard))
-    why = f"first election on empty disks: {caller} called first{risk}"
-    return Choice(broker_id=caller, why=why, unclean=bool(unheard))
+        winner, fact = best.broker_id, f"{best.broker_id} was heard"
+    risk = f"; {draw_ids(unheard)} were not heard" if unheard else ""
+    return Choice(broker_id=winner, why=f"first election on empty disks: {fact}{risk}", unclean=bool(unheard))
 
 
 def _choose_by_data(electorate: Electorate, *, unclean: bool, reason: str) -> Choice:
@@ -372,9 +349,7 @@ def choose_after_lost_seats(electorate: Electorate) -> Choice:
         return Choice(why=f"{lost} lost what they held; {request.caller} may not be elected")
     if not electorate.unheard(_to_be_heard(record)) and not electorate.with_data():
         choice = _choose_on_empty_disks(electorate)
-        return Choice(
-            broker_id=choice.broker_id, why=f"{lost} lost what they held, and no replica has data; {choice.why}"
-        )
+        return replace(choice, why=f"{lost} lost what they held, and no replica has data; {choice.why}")
     if not electorate.settings.unclean_election_allowed:
         why = f"rule 2: {lost} lost what they held, and no other replica holds every acknowledged message"
         return Choice(why=why)
@@ -391,9 +366,8 @@ def choose_after_lost_seats(electorate: Electorate) -> Choice:
 def _is_barred(electorate: Electorate) -> bool:
     """Whether the broker that asks, or is designated, may not win this election."""
     caller = electorate.request.caller
-    return caller is not None and (
-        not electorate.settings.may_be_master(caller) or caller in electorate.request.passed_over
-    )
+    barred = electorate.request.passed_over
+    return caller is not None and (caller in barred or not electorate.settings.may_be_master(caller))
 
 
 def _to_be_heard(record: BrokerGroupRecord) -> list[int]:
@@ -410,7 +384,8 @@ def _grant(
     record: BrokerGroupRecord, before: tuple[Event, ...], electorate: Electorate, choice: Choice, broker_id: int
 ) -> Decision:
     base, request = electorate.record, electorate.request
-    eligible = frozenset[int]() if choice.unclean or base.is_first_election else carried_over(electorate, broker_id)
+    # Without seats there is nothing to carry over, and the winner need not have been heard.
+    eligible = carried_over(electorate, broker_id) if base.seats and not choice.unclean else frozenset[int]()
     winner = electorate.live.get(broker_id, LiveReplica(broker_id))
     event = MasterElected(
         broker_id=broker_id,
@@ -422,7 +397,14 @@ def _grant(
     )
     after = apply_event(base, event)
     why = f"{choice.why}: granted epoch {after.master_epoch}"
-    return decided(record, _describe_master(after, with_members=True), why, *before, event)
+    reachable = {one.broker_id: one.address for one in after.replicas.values() if one.claimed and one.address}
+    answer = replace(
+        _describe_master(after),
+        cluster_name=after.cluster_name,
+        broker_name=after.broker_name,
+        broker_addresses=reachable,
+    )
+    return decided(record, answer, why, *before, event)
 
 
 def carried_over(electorate: Electorate, winner: int) -> frozenset[int]:
@@ -432,29 +414,18 @@ def carried_over(electorate: Electorate, winner: int) -> frozenset[int]:
     members, and those of the eligible that hold as much as the winner now; others may lack what it acknowledged with replicas
     it had only asked for. None if the brokers are not known to keep the minimum: the winner may acknowledge alone.
     """
-    record, settings = electorate.record, electorate.settings
+    record, live, settings = electorate.record, electorate.live, electorate.settings
     if not settings.shrink_floor or not settings.floor_kept or settings.min_in_sync_replicas <= 1:
         return frozenset()
-    kept = {one for one in holdings.usable_eligible(record, settings) if _holds_as_much(electorate, one, winner)}
+    most = live[winner].end
+    with_as_much = {one for one, replica in live.items() if replica.end >= most}
+    kept = {one for one in holdings.usable_eligible(record, settings) & with_as_much if live[one].fresh}
     members = record.sync_state_set
     if winner not in members:
-        members = frozenset(
-            one for one in members if not _may_be_empty(record, one) and not _holds_less(electorate, one, winner)
-        )
+        # A living member that lacks data of a winner from outside lacks what a silent master acknowledged.
+        members = members - (live.keys() - with_as_much)
+        members = frozenset(one for one in members if not _may_be_empty(record, one))
     return (members | kept) - {winner}
-
-
-def _holds_less(electorate: Electorate, broker_id: int, winner: int) -> bool:
-    """Whether a living member lacks data of a winner from outside the set: messages that a silent master acknowledged."""
-    replica, best = electorate.live.get(broker_id), electorate.live.get(winner)
-    return replica is not None and best is not None and replica.end < best.end
-
-
-def _holds_as_much(electorate: Electorate, broker_id: int, winner: int) -> bool:
-    replica, best = electorate.live.get(broker_id), electorate.live.get(winner)
-    if replica is None or best is None or not replica.fresh:
-        return False
-    return replica.end >= best.end
 
 
 def _keep(record: BrokerGroupRecord, choice: Choice) -> Decision:
@@ -462,8 +433,8 @@ def _keep(record: BrokerGroupRecord, choice: Choice) -> Decision:
         f"The old master {record.master_broker_id} is still alive, "
         f"not need to elect new master for broker {record.broker_name}"
     )
-    answer = _describe_master(record, with_members=False)
-    return refused(record, ControllerCode.CONTROLLER_MASTER_STILL_EXIST, answer, choice.why, remark)
+    code = ControllerCode.CONTROLLER_MASTER_STILL_EXIST
+    return refused(record, code, _describe_master(record), choice.why, remark)
 
 
 def _no_master(
@@ -497,19 +468,11 @@ def _not_registered(record: BrokerGroupRecord | None, *, why: str) -> Decision:
     return refused(record, code, ElectMasterAnswer(), why, remark)
 
 
-def _describe_master(record: BrokerGroupRecord, *, with_members: bool) -> ElectMasterAnswer:
-    addresses = {
-        replica.broker_id: replica.address
-        for replica in record.replicas.values()
-        if replica.claimed and replica.address
-    }
+def _describe_master(record: BrokerGroupRecord) -> ElectMasterAnswer:
     return ElectMasterAnswer(
         master_broker_id=record.master_broker_id,
         master_address=record.address_of(record.master_broker_id),
         master_epoch=record.master_epoch,
         sync_state_set_epoch=record.sync_state_set_epoch,
         sync_state_set=record.sync_state_set,
-        cluster_name=record.cluster_name if with_members else None,
-        broker_name=record.broker_name if with_members else None,
-        broker_addresses=addresses if with_members else None,
     )

@@ -142,9 +142,15 @@ def falls_short(reported: Holding | LiveReplica, bar: Mark) -> bool:
 
 
 def below_its_mark(record: BrokerGroupRecord, replica: LiveReplica) -> bool:
-    """Whether a holder of a seat reports less than its mark: it is no candidate, even before the loss is committed."""
+    """Whether a holder of a seat reports less than its mark: it is no candidate, even before the loss is committed.
+
+    Not asked of the master whose process holds the epoch: its heartbeat may be older than its mark, and `report_holdings`
+    withdraws its seat if it has lost its log.
+    """
     recorded = record.claimed_replica(replica.broker_id)
-    return recorded is not None and replica.broker_id in record.seats and falls_short(replica, mark_of(recorded))
+    if recorded is None or not replica.has_reported or replica.broker_id == record.granted_master_id:
+        return False
+    return replica.broker_id in record.seats and falls_short(replica, mark_of(recorded))
 
 
 def highest(one: Mark, other: Mark) -> Mark:
@@ -158,12 +164,6 @@ def lowest(broker_id: int, marks: Iterable[Mark]) -> Mark:
     return Mark(
         broker_id, min((mark.epoch for mark in found), default=-1), min((mark.offset for mark in found), default=-1)
     )
-
-
-def raised_mark(record: BrokerGroupRecord, replica: Replica, holding: Holding) -> Mark:
-    """Return the mark that a report justifies; the present one if it justifies no more."""
-    told = _proven(record, holding)
-    return highest(mark_of(replica), told) if told.offset > 0 else mark_of(replica)
 
 
 def _proven(record: BrokerGroupRecord, holding: Holding) -> Mark:
@@ -333,20 +333,15 @@ def _seats(
     if regained:
         happened.append(events.SeatsRegained(broker_ids=regained))
         reasons.append(f"rule 2: {draw_ids(regained)} have what they had")
-    marks = _marks(known, of_kind[News.MARK])
+    marks = tuple(
+        highest(mark_of(known.replicas[one.broker_id]), _proven(known, one))
+        for one in sorted(of_kind[News.MARK], key=lambda holding: holding.broker_id)
+        if one.broker_id in known.seats
+    )
     if marks:
         happened.append(events.HoldingsMarked(marks=marks))
         reasons.append("; ".join(f"{mark.broker_id} holds {_draw_mark(mark)}" for mark in marks))
     return decided(record, None, "; ".join(reasons) or "nothing new", *happened)
-
-
-def _marks(record: BrokerGroupRecord, holdings: list[Holding]) -> tuple[Mark, ...]:
-    """Return the raised marks of replicas that still have a seat."""
-    return tuple(
-        raised_mark(record, record.replicas[holding.broker_id], holding)
-        for holding in sorted(holdings, key=lambda holding: holding.broker_id)
-        if holding.broker_id in record.seats
-    )
 
 
 def draw_report(reported: Holding | LiveReplica) -> str:
