@@ -157,7 +157,7 @@ class EligibleForgotten(Event):
     """The rule that kept these replicas electable does not hold any more: the floor was lowered or lifted (rule 1)."""
 
     def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
-        return _with_marks_of_seats_only(replace(record, eligible=frozenset()))
+        return replace(record, eligible=frozenset())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,16 +178,8 @@ class SeatsLost(Event):
     marks: tuple[Mark, ...] = ()
 
     def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
-        after = _with_marks(record, self.marks)
-        if record.master_broker_id in self.broker_ids:
-            after = _without_master(after)
-        nobody_left = not record.seats - self.broker_ids
-        after = replace(
-            after,
-            eligible=record.eligible - self.broker_ids,
-            lost_seats=record.lost_seats | (record.seats & self.broker_ids if nobody_left else frozenset()),
-        )
-        return _without_members(after, self.broker_ids)
+        after = _without_members(_with_marks(record, self.marks), self.broker_ids)
+        return after if after.seats else replace(after, lost_seats=record.lost_seats | record.seats)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +201,7 @@ class EpochFloorRaised(Event):
     sync_state_set_epoch: int
 
     def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
-        raised = replace(
+        return replace(
             record,
             master_broker_id=None,
             master_process_lost=False,
@@ -219,7 +211,6 @@ class EpochFloorRaised(Event):
             eligible=frozenset(),
             lost_seats=frozenset(),
         )
-        return _with_marks_of_seats_only(raised)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,12 +223,9 @@ class BrokersCleaned(Event):
         cleaned = replace(
             record,
             replicas={one: replica for one, replica in record.replicas.items() if one not in self.broker_ids},
-            eligible=record.eligible - self.broker_ids,
             lost_seats=record.lost_seats - self.broker_ids,
             unfenced=record.unfenced - self.broker_ids,
         )
-        if record.master_broker_id in self.broker_ids:
-            cleaned = _without_master(cleaned)
         # With a new epoch, unlike Java: a master takes a smaller set only from a newer epoch, and would else wait for the
         # cleaned member's acknowledgement for ever.
         return _without_members(cleaned, self.broker_ids)
@@ -262,12 +250,18 @@ def apply_events(record: BrokerGroupRecord | None, events: Iterable[Event]) -> B
 
 
 def apply_event(record: BrokerGroupRecord | None, event: Event) -> BrokerGroupRecord:
-    """Return the record after this event. Raise `ValueError` without a record, unless the event creates one."""
+    """Return the record after this event; a replica without a seat to lose has no mark then.
+
+    Raise `ValueError` without a record, unless the event creates one.
+    """
     if isinstance(event, BrokerIdHeld):
         return event.applied(record or BrokerGroupRecord(event.cluster_name, event.broker_name))
     if record is None:
         raise ValueError(f"event {event!r} needs a record, there is none")
-    return _with_change_id(record, event.applied(record))
+    after = event.applied(record)
+    held = after.seats | after.lost_seats
+    after = _with_marks(after, [Mark(broker_id) for broker_id in after.replicas if broker_id not in held])
+    return _with_change_id(record, after)
 
 
 def _with_change_id(before: BrokerGroupRecord, after: BrokerGroupRecord) -> BrokerGroupRecord:
@@ -329,20 +323,17 @@ def _with_sync_state_set(record: BrokerGroupRecord, sync_state_set: frozenset[in
         broker_id: replace(replica, registered=True) if broker_id in sync_state_set else replica
         for broker_id, replica in record.replicas.items()
     }
-    return _with_marks_of_seats_only(
-        replace(
-            record,
-            replicas=replicas,
-            sync_state_set=sync_state_set,
-            sync_state_set_epoch=_raised(record.sync_state_set_epoch),
-        )
-    )
+    set_epoch = _raised(record.sync_state_set_epoch)
+    return replace(record, replicas=replicas, sync_state_set=sync_state_set, sync_state_set_epoch=set_epoch)
 
 
 def _without_members(record: BrokerGroupRecord, broker_ids: frozenset[int]) -> BrokerGroupRecord:
-    """Take them out of the set, under a new set epoch if any was in it."""
+    """Take their seats and the mastership from them; the set gets a new epoch if any was in it."""
+    if record.master_broker_id in broker_ids:
+        record = _without_master(record)
+    record = replace(record, eligible=record.eligible - broker_ids)
     if not record.sync_state_set & broker_ids:
-        return _with_marks_of_seats_only(record)
+        return record
     return _with_sync_state_set(record, record.sync_state_set - broker_ids)
 
 
@@ -354,12 +345,6 @@ def _with_marks(record: BrokerGroupRecord, marks: Iterable[Mark]) -> BrokerGroup
             epoch, offset = (mark.epoch, mark.offset) if mark.epoch > 0 or mark.offset > 0 else (-1, -1)
             replicas[mark.broker_id] = replace(replicas[mark.broker_id], held_epoch=epoch, held_offset=offset)
     return replace(record, replicas=replicas)
-
-
-def _with_marks_of_seats_only(record: BrokerGroupRecord) -> BrokerGroupRecord:
-    """Forget the marks of replicas that have no seat to lose."""
-    held = record.seats | record.lost_seats
-    return _with_marks(record, [Mark(broker_id) for broker_id in record.replicas if broker_id not in held])
 
 
 def _without_address(replicas: Mapping[int, Replica], address: str, *, keep: int) -> dict[int, Replica]:

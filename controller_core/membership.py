@@ -29,18 +29,11 @@ MAX_ADOPTED_BY_ONE = 3
 
 def get_next_broker_id(record: BrokerGroupRecord | None, request: requests.GetNextBrokerId) -> Decision:
     """Name the id that ApplyBrokerId would accept from this caller. Asking reserves nothing."""
+    answer = decision.GetNextBrokerIdAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
     if not request.broker_name:
-        answer = decision.GetNextBrokerIdAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
         return without_a_name(record, answer)
-    reserved = _open_reservation(record, request.requester)
-    next_broker_id = reserved.broker_id if reserved is not None else _next_broker_id(record)
-    why = (
-        f"{next_broker_id} is reserved for {request.requester}" if reserved is not None else f"{next_broker_id} is next"
-    )
-    answer = decision.GetNextBrokerIdAnswer(
-        cluster_name=request.cluster_name, broker_name=request.broker_name, next_broker_id=next_broker_id
-    )
-    return decided(record, answer, why)
+    next_broker_id, known_as = _id_for(record, request.requester)
+    return decided(record, replace(answer, next_broker_id=next_broker_id), f"{next_broker_id} is {known_as}")
 
 
 def apply_broker_id(record: BrokerGroupRecord | None, request: requests.ApplyBrokerId) -> Decision:
@@ -54,8 +47,7 @@ def apply_broker_id(record: BrokerGroupRecord | None, request: requests.ApplyBro
     taken = record.replicas.get(broker_id) if record is not None and broker_id is not None else None
     if record is not None and taken is not None and taken.register_check_code == code:
         return decided(record, answer, f"{broker_id} is already held by this check code")
-    reserved = _open_reservation(record, request.requester)
-    allowed = reserved.broker_id if reserved is not None else _next_broker_id(record)
+    allowed, known_as = _id_for(record, request.requester)
     if broker_id != allowed:
         why = f"rule 4: only {allowed} can be taken by this caller, not {broker_id}"
         remark = f"Fail to apply brokerId: {draw_id(broker_id)} in broker-set: {request.broker_name}"
@@ -70,7 +62,7 @@ def apply_broker_id(record: BrokerGroupRecord | None, request: requests.ApplyBro
     event = events.BrokerIdHeld(cluster_name=request.cluster_name, broker_name=request.broker_name, replica=held)
     seats = record.seats if record is not None else frozenset[int]()
     left = seats.intersection(one.broker_id for one in _held_by(record, request.requester))
-    why = f"{allowed} was reserved for {request.requester}" if reserved is not None else f"{allowed} was next"
+    why = f"{allowed} was {known_as}"
     if not left:
         return decided(record, answer, why, event)
     why += f"; rule 2: it lost the disk of {draw_ids(left)}, and the seat with it"
@@ -108,10 +100,12 @@ def _held_by(record: BrokerGroupRecord | None, pod: str | None) -> list[Replica]
     return [replica for replica in replicas if replica.reserved_for == pod]
 
 
-def _open_reservation(record: BrokerGroupRecord | None, requester: str | None) -> Replica | None:
-    """Return the id reserved for this pod that no process has registered with; None if there is none."""
+def _id_for(record: BrokerGroupRecord | None, requester: str | None) -> tuple[int, str]:
+    """Return the id that this caller may take, and why: reserved for its pod and not registered yet, or the next one."""
     held = _held_by(record, requester)
-    return held[-1] if held and not held[-1].registered else None
+    if held and not held[-1].registered:
+        return held[-1].broker_id, f"reserved for {requester}"
+    return _next_broker_id(record), "next"
 
 
 # Registration (1003). A broker registers once at its start, and again only if a poll (1004) was answered 2008. So a registration
@@ -124,24 +118,34 @@ def register_broker(
     record: BrokerGroupRecord | None, request: requests.RegisterBroker, live: Mapping[int, LiveReplica]
 ) -> Decision:
     """Note where the replica is, and answer the master, if one is alive."""
+    answer = decision.RegisterBrokerAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
     adoption, refusal = _adoption_of(record, request)
     adopted = (adoption,) if adoption is not None else ()
     known = events.apply_events(record, adopted)
     replica = known.claimed_replica(request.broker_id) if known is not None else None
     if known is None or replica is None:
-        return _refuse_unknown(record, request, refusal)
+        return _refuse_unknown(record, request, answer, refusal)
     if not _can_be_dialled(request.broker_address):
-        unnamed = decision.RegisterBrokerAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
         why = "no broker is notified at such an address, and a switchover could not drain it"
         remark = f"brokerAddress is {request.broker_address!r}, expected <host>:<port>"
-        return refused(record, ControllerCode.SYSTEM_ERROR, unnamed, why, remark)
+        return refused(record, ControllerCode.SYSTEM_ERROR, answer, why, remark)
     happened = (*adopted, *_registration_events(known, replica, request.broker_address))
     after = events.apply_events(record, happened) or known
     lost = after.master_process_lost and not known.master_process_lost
     why = f"{replica.broker_id} is at {request.broker_address}"
     why += ", and was adopted: the record did not know it" if adopted else ""
     why += ", and the process that was master is gone: there is no master until an election" if lost else ""
-    return decided(record, _registration_answer(after, request, live), why, *happened)
+    answer = replace(answer, body=decision.SyncStateSetBody.of(after))
+    master, address = after.granted_master_id, after.address_of(after.granted_master_id)
+    if master in live and address is not None:
+        answer = replace(
+            answer,
+            master_broker_id=master,
+            master_address=address,
+            master_epoch=after.master_epoch,
+            sync_state_set_epoch=after.sync_state_set_epoch,
+        )
+    return decided(record, answer, why, *happened)
 
 
 def _can_be_dialled(address: str | None) -> TypeGuard[str]:
@@ -161,30 +165,14 @@ def _registration_events(record: BrokerGroupRecord, replica: Replica, address: s
     return happened
 
 
-def _registration_answer(
-    record: BrokerGroupRecord, request: requests.RegisterBroker, live: Mapping[int, LiveReplica]
-) -> decision.RegisterBrokerAnswer:
-    body = decision.SyncStateSetBody.of(record)
-    answer = decision.RegisterBrokerAnswer(
-        cluster_name=request.cluster_name, broker_name=request.broker_name, body=body
-    )
-    master = record.granted_master_id
-    address = record.address_of(master)
-    if master is None or master not in live or address is None:
-        return answer
-    return replace(
-        answer,
-        master_broker_id=master,
-        master_address=address,
-        master_epoch=record.master_epoch,
-        sync_state_set_epoch=record.sync_state_set_epoch,
-    )
-
-
-def _refuse_unknown(record: BrokerGroupRecord | None, request: requests.RegisterBroker, refusal: str) -> Decision:
+def _refuse_unknown(
+    record: BrokerGroupRecord | None,
+    request: requests.RegisterBroker,
+    answer: decision.RegisterBrokerAnswer,
+    refusal: str,
+) -> Decision:
     """Refuse in Java's words; to a pod of ours with the reason, for the reader of its log."""
     because = f" ({refusal})" if refusal else ""
-    answer = decision.RegisterBrokerAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
     shown = draw_id(request.broker_id)
     why = f"no replica holds the id {shown}{because}"
     remark = f"BrokerId: {shown} hasn't been registered in broker-set: {request.broker_name}{because}"
@@ -249,17 +237,19 @@ def clean_broker_data(
     if not named and not request.is_clean_living_broker and record is not None and record.master_broker_id is not None:
         remark = f"Broker {request.broker_name} is still alive, clean up failure"
         return _refuse_cleaning(record, remark, why=f"{record.master_broker_id} is recorded as master")
-    broker_ids, malformed = _parse_ids(named)
+    parts = named.rstrip(";").split(";") if named else []  # trailing separators are allowed, as in Java
+    malformed = next((part for part in parts if not (part.isascii() and part.isdigit())), None)
     if malformed is not None:
         remark = (
             "Please set the option <brokerControllerIdsToClean> according to the format, exception: "
             f"{malformed!r} is not a broker id"
         )
         return _refuse_cleaning(record, remark, why=f"expected ids separated by ';', got {named!r}")
-    for broker_id in sorted(broker_ids):
-        if broker_id in live and not request.is_clean_living_broker:
-            remark = f"Broker [{request.broker_name},  {broker_id}] is still alive, clean up failure"
-            return _refuse_cleaning(record, remark, why=f"{broker_id} is alive")
+    broker_ids = {int(part) for part in parts}
+    alive = min(broker_ids & live.keys(), default=None)
+    if alive is not None and not request.is_clean_living_broker:
+        remark = f"Broker [{request.broker_name},  {alive}] is still alive, clean up failure"
+        return _refuse_cleaning(record, remark, why=f"{alive} is alive")
     if record is None or not (record.is_known or broker_ids & record.replicas.keys()):
         remark = f"Broker {request.broker_name} is not existed,clean broker data failure."
         return _refuse_cleaning(record, remark, why=f"no broker of {request.broker_name} holds an id")
@@ -321,16 +311,6 @@ def _clean(record: BrokerGroupRecord, broker_ids: frozenset[int]) -> Decision:
     happened = (events.BrokersCleaned(broker_ids=broker_ids),) if broker_ids else ()
     why = f"{draw_ids(broker_ids)} forgotten; the next id stays {record.next_broker_id}"
     return decided(record, None, why, *happened)
-
-
-def _parse_ids(named: str) -> tuple[set[int], str | None]:
-    """Return the ids, and the first part that is none. Trailing separators are allowed, as in Java."""
-    broker_ids: set[int] = set()
-    for part in named.rstrip(";").split(";") if named else ():
-        if not (part.isascii() and part.isdigit()):
-            return set(), part
-        broker_ids.add(int(part))
-    return broker_ids, None
 
 
 def _refuse_cleaning(record: BrokerGroupRecord | None, remark: str, *, why: str) -> Decision:

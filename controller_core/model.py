@@ -6,7 +6,7 @@ a wholly cleaned group keeps its next id and its epochs (safety rule 4), and ans
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple
@@ -129,14 +129,7 @@ class BrokerGroupRecord:
         before = self.change.before if self.change is not None else None
         if before is None:
             return self
-        return replace(
-            self,
-            master_broker_id=before.master_broker_id,
-            master_epoch=before.master_epoch,
-            sync_state_set=before.sync_state_set,
-            sync_state_set_epoch=before.sync_state_set_epoch,
-            master_process_lost=False,
-        )
+        return replace(self, **asdict(before), master_process_lost=False)
 
     @property
     def superseded(self) -> frozenset[int]:

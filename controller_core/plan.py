@@ -110,17 +110,15 @@ class Change:
 
     def describe(self) -> str:
         """Draw the change in one line, for traces and logs."""
-        parts = [f"change={self.id} {self.kind} {self.phase} by={self.carried_out_by or '-'}"]
-        if self.from_broker_id is not None:
-            parts.append(f"from={self.from_broker_id}")
-        if self.to_broker_id is not None:
-            parts.append(f"to={self.to_broker_id}")
-        if self.slave is not None:
-            parts.append(f"slave={self.slave}")
-        if self.epoch:
-            parts.append(f"epoch={self.epoch}")
-        if self.before is not None:
-            parts.append(f"before=({self.before.master_broker_id or 'none'},{self.before.master_epoch})")
-        if self.restore is not None:
-            parts.append(f"restore=({self.restore.broker_id},{self.restore.min_in_sync_replicas})")
-        return " ".join([*parts, *(["unfenced"] if self.unfenced else [])])
+        before, restore = self.before, self.restore
+        shown = {
+            "from": self.from_broker_id,
+            "to": self.to_broker_id,
+            "slave": self.slave,
+            "epoch": self.epoch or None,
+            "before": before and f"({before.master_broker_id or 'none'},{before.master_epoch})",
+            "restore": restore and f"({restore.broker_id},{restore.min_in_sync_replicas})",
+        }
+        parts = [f"{name}={value}" for name, value in shown.items() if value is not None]
+        head = f"change={self.id} {self.kind} {self.phase} by={self.carried_out_by or '-'}"
+        return " ".join([head, *parts, *(["unfenced"] if self.unfenced else [])])

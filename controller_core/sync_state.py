@@ -55,8 +55,7 @@ def alter_sync_state_set(
     refusal = (
         _check_sender(record, request)
         or _check_members(record, request, live, kept=_kept_though_dead(record, request, settings))
-        or _check_one_direction(record, request)
-        or _check_shrink_floor(record, request, settings)
+        or _check_size(record, request, settings)
         or _check_epoch_is_left(record)
     )
     if refusal is not None:
@@ -89,7 +88,7 @@ def _accept(record: BrokerGroupRecord, event: SyncStateSetAltered, why: str) -> 
 def _alteration(
     record: BrokerGroupRecord, request: AlterSyncStateSet, live: Mapping[int, LiveReplica], settings: ControllerSettings
 ) -> SyncStateSetAltered:
-    members = frozenset(request.sync_state_set)
+    members = request.sync_state_set
     below = settings.shrink_floor and len(members) < settings.min_in_sync_replicas
     # What a master that shrinks first answered when it dropped a member, replicas outside its set may lack.
     answered = settings.masters_shrink_first and bool(record.sync_state_set - members)
@@ -189,19 +188,6 @@ def _check_members(
     return None
 
 
-def _check_one_direction(record: BrokerGroupRecord, request: AlterSyncStateSet) -> _Refusal | None:
-    """Refuse a proposal that both adds and drops: it was computed from an older set."""
-    joining = frozenset(request.sync_state_set) - record.sync_state_set
-    dropped = record.sync_state_set - request.sync_state_set
-    if not joining or not dropped:
-        return None
-    return _reject(
-        ControllerCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH,
-        f"the newSyncStateSet {draw_ids(request.sync_state_set)} adds {draw_ids(joining)} and drops {draw_ids(dropped)}: "
-        f"it was not computed from the current syncStateSet {draw_ids(record.sync_state_set)}",
-    )
-
-
 def _check_epoch_is_left(record: BrokerGroupRecord) -> _Refusal | None:
     if record.sync_state_set_epoch < MAX_EPOCH:
         return None
@@ -211,20 +197,25 @@ def _check_epoch_is_left(record: BrokerGroupRecord) -> _Refusal | None:
     )
 
 
-def _check_shrink_floor(
-    record: BrokerGroupRecord, request: AlterSyncStateSet, settings: ControllerSettings
-) -> _Refusal | None:
-    """Refuse to drop members if fewer than the minimum would be left; a set of any size may grow."""
+def _check_size(record: BrokerGroupRecord, request: AlterSyncStateSet, settings: ControllerSettings) -> _Refusal | None:
+    """Refuse a proposal that adds and drops, or drops members below the floor; a set of any size may grow."""
+    proposed = draw_ids(request.sync_state_set)
+    joining = request.sync_state_set - record.sync_state_set
     dropped = record.sync_state_set - request.sync_state_set
-    if not settings.shrink_floor or settings.masters_shrink_first:
-        return None
-    if not dropped or len(request.sync_state_set) >= settings.min_in_sync_replicas:
-        return None
-    return _reject(
-        ControllerCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
-        f"the newSyncStateSet {draw_ids(request.sync_state_set)} drops {draw_ids(dropped)} and would be smaller than "
-        f"minInSyncReplicas {{{settings.min_in_sync_replicas}}}",
-    )
+    if joining and dropped:
+        return _reject(
+            ControllerCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH,
+            f"the newSyncStateSet {proposed} adds {draw_ids(joining)} and drops {draw_ids(dropped)}: "
+            f"it was not computed from the current syncStateSet {draw_ids(record.sync_state_set)}",
+        )
+    has_floor = settings.shrink_floor and not settings.masters_shrink_first
+    if has_floor and dropped and len(request.sync_state_set) < settings.min_in_sync_replicas:
+        return _reject(
+            ControllerCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
+            f"the newSyncStateSet {proposed} drops {draw_ids(dropped)} and would be smaller than "
+            f"minInSyncReplicas {{{settings.min_in_sync_replicas}}}",
+        )
+    return None
 
 
 def _reject(code: ControllerCode, because: str) -> _Refusal:
