@@ -1,9 +1,8 @@
-"""The plane's own requests about the master: begin, take over, give up and end a change (`plan.py`), or renew the master's
-epoch.
+"""The plane's own requests about the master: begin, take over and end a change (`plan.py`), or renew the master's epoch.
 
-A change that waits for its election (`Fencing`, `Quieting`) keeps out others that would begin so. It does not keep out an
-election: a plane that knows that the master is dead elects, and the plan becomes that election's. A decided change is
-superseded by the next one, which takes over what must be restored.
+A change that waits for its election keeps out others that would begin so. It does not keep out an election: a plane that knows
+that the master is dead elects, and the plan becomes that election's. A decided change is superseded by the next one, which takes
+over what must be restored.
 """
 
 from collections.abc import Mapping
@@ -18,21 +17,15 @@ from controller_core.requests import BeginChange, EndChange, Ending, RenewMaster
 
 
 def begin_change(record: BrokerGroupRecord | None, request: BeginChange) -> Decision:
-    """Give the change the next id.
-
-    A minimum that an earlier change has still to restore becomes the one that this one restores.
-    """
+    """Give the change the next id. It restores the minimum that an earlier change has still to restore."""
     wanted = request.change
-    if record is None or (record.granted_master_id, record.master_epoch) != (
-        wanted.from_broker_id,
-        request.master_epoch,
-    ):
+    master = (wanted.from_broker_id, request.master_epoch)
+    if record is None or (record.granted_master_id, record.master_epoch) != master:
         return _refused(record, f"{wanted.from_broker_id} is not master of epoch {request.master_epoch}")
     under_way = record.change
     if under_way is not None and under_way.waits_for_election:
-        return _refused(
-            record, f"change {under_way.id} ({under_way.kind}) is under way, carried out by {under_way.carried_out_by}"
-        )
+        by = under_way.carried_out_by
+        return _refused(record, f"change {under_way.id} ({under_way.kind}) is under way, carried out by {by}")
     left = under_way.restore if under_way is not None else None
     if left is not None and wanted.restore is not None and left.broker_id != wanted.restore.broker_id:
         left = None  # one minimum is remembered; the keeper finds the other one
@@ -44,12 +37,9 @@ def take_over_change(record: BrokerGroupRecord | None, request: TakeOverChange) 
     """Take over a change that has not moved since it was looked at: one that has moved belongs to a living plane."""
     if record is None or record.change != request.change:
         return _refused(record, f"change {request.change.id} has moved on")
-    by = request.carried_out_by
-    return _decided(
-        record,
-        replace(request.change, carried_out_by=by),
-        f"change {request.change.id} is carried out by {by} from now on, not by {request.change.carried_out_by}",
-    )
+    by, before = request.carried_out_by, request.change.carried_out_by
+    why = f"change {request.change.id} is carried out by {by} from now on, not by {before}"
+    return _decided(record, replace(request.change, carried_out_by=by), why)
 
 
 def end_change(record: BrokerGroupRecord | None, request: EndChange) -> Decision:
@@ -86,23 +76,15 @@ def renew_master(record: BrokerGroupRecord | None, request: RenewMaster, live: M
     the first of which names another master. A master that denies its role was told an epoch that no controller committed: the
     record goes on as far above as one may jump (safety rule 3).
     """
-    refusal = _refusal(record, request, live)
-    if record is None or refusal is not None:
-        return _refused(record, refusal or "there is no record")
+    master = (request.broker_id, request.master_epoch)
+    if record is None or (record.granted_master_id, record.master_epoch) != master:
+        return _refused(record, f"{request.broker_id} is not master of epoch {request.master_epoch}")
+    if request.broker_id not in live:
+        return _refused(record, f"the master {request.broker_id} is not alive")
+    if epoch_seen_above(record, live) is not None:
+        return _refused(record, "rule 3: a replica reports a higher epoch than the record's")
+    if max(record.master_epoch, record.sync_state_set_epoch) + request.epochs - 1 >= MAX_EPOCH:
+        return _refused(record, "there is no epoch left")
     event = MasterRenewed(epochs=request.epochs, plan=request.plan)
     epoch = apply_event(record, event).master_epoch
     return decided(record, None, f"the master {request.broker_id} goes on under epoch {epoch}", event)
-
-
-def _refusal(record: BrokerGroupRecord | None, request: RenewMaster, live: Mapping[int, LiveReplica]) -> str | None:
-    if record is None:
-        return "there is no record"
-    if (record.granted_master_id, record.master_epoch) != (request.broker_id, request.master_epoch):
-        return f"{request.broker_id} is not master of epoch {request.master_epoch}"
-    if request.broker_id not in live:
-        return f"the master {request.broker_id} is not alive"
-    if epoch_seen_above(record, live) is not None:
-        return "rule 3: a replica reports a higher epoch than the record's"
-    if max(record.master_epoch, record.sync_state_set_epoch) + request.epochs - 1 >= MAX_EPOCH:
-        return "there is no epoch left"
-    return None

@@ -282,16 +282,12 @@ def choose_first_master(electorate: Electorate) -> Choice:
 
 def _missing(electorate: Electorate) -> str:
     """Draw which replicas must still be heard, or how many; empty if none."""
-    record, settings = electorate.record, electorate.settings
-    if not settings.expected_replicas:
-        unheard = electorate.unheard(record.replicas.keys() - record.superseded)
-        return draw_ids(unheard) if unheard else ""
-    unheard = electorate.unheard(_to_be_heard(record))
+    record, expected = electorate.record, electorate.settings.expected_replicas
+    unheard = electorate.unheard(_to_be_heard(record) if expected else record.replicas.keys() - record.superseded)
     if unheard:
         return draw_ids(unheard)
     heard = len(record.replicas) - len(electorate.unheard(record.replicas))
-    too_few = settings.expected_replicas - heard
-    return f"{too_few} more of {settings.expected_replicas}" if too_few > 0 else ""
+    return f"{expected - heard} more of {expected}" if heard < expected else ""
 
 
 def _choose_on_empty_disks(electorate: Electorate) -> Choice:

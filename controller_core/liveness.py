@@ -1,16 +1,10 @@
 """Which replicas of one group are alive: its heartbeat table, with the time passed in. One table for each group and process.
 
-Times are monotonic seconds of one process. docs/reference/controller.md (904) has Java's table; these are the differences:
-
-* The latest connection of a replica counts. Java binds it to the first one, whose late close evicts a healthy master (issue
-  11045).
-* A closed connection reports every replica that it carried, not only the first (the brokers of a container share one).
-* Epoch and offsets belong to one process. Java only raises them, so a replica that came back with an empty disk still looks
-  longest. Here a registration forgets them, and each heartbeat of a process replaces what the one before it said.
-* A heartbeat that says less than an earlier one of its process may have been overtaken by it: the next one decides. Until then
-  the member holds its seat and cannot be elected (`LiveReplica.doubted`).
-* A request of the replica itself is a sign of life: its ElectMaster may overtake its heartbeat.
-* After a pause of this process, or its start, no silence counts yet (`restart_deadlines`).
+Times are monotonic seconds of one process. docs/reference/controller.md (904) compares it with Java's table. Unlike there, the
+latest connection of a replica counts (the late close of an earlier one evicts a healthy master, issue 11045), and epoch and
+offsets belong to one process: a registration forgets them, and each heartbeat replaces what the one before it said, so that a
+replica with an empty disk does not look longest. One that says less than an earlier one of its process may have been overtaken
+by it: the next one decides (`LiveReplica.doubted`).
 
 The table also keeps what safety rules 1 and 2 need: what members told while they were in the SyncStateSet (`note_seats`), which
 marks this process knew when an earlier heartbeat came (`HeartbeatEntry.seen`), and which reports may be older than the last
@@ -75,11 +69,6 @@ class HeartbeatEntry(NamedTuple):
             demanded,
         )
 
-    @property
-    def mark(self) -> Mark:
-        """What its heartbeats prove that it holds."""
-        return told_mark(self.replica)
-
     def alive(self, now_seconds: float) -> bool:
         """Whether the replica counts as alive: connected, and heard of within its timeout."""
         return self.connection_id is not None and now_seconds <= self.deadline_seconds
@@ -92,11 +81,11 @@ class HeartbeatTable:
     # The timeout of a replica that asks for none.
     timeout_seconds: float = 10.0
     _entries: dict[int, HeartbeatEntry] = field(default_factory=dict)
-    # The last record seen, what it holds its replicas to, and its master epoch and SyncStateSet (see `note_seats`).
+    # The last record seen, what it holds its replicas to, and the epoch under which the members' reports count (`note_seats`).
     _record: BrokerGroupRecord | None = None
     _demands: dict[int, Demand] = field(default_factory=dict)
-    _seats: tuple[int, frozenset[int]] | None = None
-    # What members told while they were in the set.
+    _epoch: int | None = None
+    # What the members of the SyncStateSet, and no others, told while they were in it.
     _held: dict[int, Mark] = field(default_factory=dict)
     # When the last loss of a master was noted here; None: none was. Only reports made later are fresh.
     lost_seconds: float | None = None
@@ -275,24 +264,22 @@ class HeartbeatTable:
         What a member reports counts from here on. A report under another epoch, or from before it joined, may be older than a
         truncation and is forgotten.
         """
-        if record is not self._record:
-            if record is not None and _is_master_lost(self._record, record):
-                self.ask_anew(now_seconds)
-            self._record = record
-            replicas = record.replicas if record is not None else {}
-            self._demands = {broker_id: demand_of(record, broker_id) for broker_id in replicas}
-        members = record.sync_state_set if record is not None else frozenset[int]()
-        before = self._seats
-        # Losing a master raises the epoch, but makes no replica truncate: that takes an election.
-        masterless = record is not None and record.master_broker_id is None
-        epoch = before[0] if masterless and before is not None else record.master_epoch if record is not None else 0
-        self._seats = (epoch, members)
-        if self._seats == before:
+        if record is None:
+            self._record, self._demands, self._epoch, self._held = None, {}, 0, {}
             return
-        stayed = members & before[1] if before is not None and before[0] == epoch else frozenset[int]()
-        self._held = {one: mark for one, mark in self._held.items() if one in stayed}
+        if record is self._record:
+            return
+        if _is_master_lost(self._record, record):
+            self.ask_anew(now_seconds)
+        self._record = record
+        self._demands = {broker_id: demand_of(record, broker_id) for broker_id in record.replicas}
+        before, members = self._epoch, record.sync_state_set
+        # Losing a master raises the epoch, but makes no replica truncate: that takes an election.
+        if before is None or record.master_broker_id is not None:
+            self._epoch = record.master_epoch
+        stayed = members & self._held.keys() if before == self._epoch else frozenset[int]()
+        self._held = {one: self._held[one] if one in stayed else Mark(one) for one in members}
         for broker_id in members - stayed:
-            self._held[broker_id] = Mark(broker_id)
             if broker_id in self._entries:
                 self._entries[broker_id] = self._entries[broker_id]._replace(told_as_member=False)
 
@@ -307,27 +294,26 @@ class HeartbeatTable:
         is_member = broker_id in self._held
         if is_member and not entry.told_as_member:
             return None
-        counts = is_member or (self._seats is not None and entry.replica.epoch == self._seats[0])
+        counts = is_member or entry.replica.epoch == self._epoch
         return Holding(
             broker_id=broker_id,
             epoch=entry.replica.epoch,
             max_offset=entry.replica.max_offset,
             known=self._held.get(broker_id) or Mark(broker_id),
-            sure=entry.mark if counts else Mark(broker_id),
+            sure=told_mark(entry.replica) if counts else Mark(broker_id),
             seen=entry.seen,
             confirm_offset=entry.replica.confirm_offset,
         )
 
     def forget(self, broker_id: int) -> None:
         """Drop a replica from the table. What it told as a member is kept: it may come back with less."""
-        self._remember(self._entries.get(broker_id))
-        self._entries.pop(broker_id, None)
+        self._remember(self._entries.pop(broker_id, None))
 
     def _remember(self, entry: HeartbeatEntry | None) -> None:
         """Keep what the entry says, if it was told as a member, before another entry replaces it."""
         held = self._held.get(entry.replica.broker_id) if entry is not None and entry.told_as_member else None
         if entry is not None and held is not None:
-            self._held[held.broker_id] = highest(held, entry.mark)
+            self._held[held.broker_id] = highest(held, told_mark(entry.replica))
 
     def _held_to(
         self, before: HeartbeatEntry | None, broker_id: int, now_seconds: float

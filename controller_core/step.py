@@ -99,15 +99,12 @@ def get_sync_state_data(
 ) -> Decision:
     """1006: return which replicas are in sync and alive. An unknown group is left out of the table, without an error."""
     if record is None or not record.is_known:
-        return decided(
-            record, decision.GetSyncStateDataAnswer(known=False), f"no broker of {request.broker_name} holds an id"
-        )
+        why = f"no broker of {request.broker_name} holds an id"
+        return decided(record, decision.GetSyncStateDataAnswer(known=False), why)
     master, address = _named_master(record)
     standings = [
-        decision.ReplicaStanding(
-            broker_id=replica.broker_id, broker_address=replica.address, alive=replica.broker_id in live
-        )
-        for replica in record.replicas.values()
+        decision.ReplicaStanding(broker_id=one, broker_address=replica.address, alive=one in live)
+        for one, replica in record.replicas.items()
         if replica.claimed
     ]
     answer = decision.GetSyncStateDataAnswer(
