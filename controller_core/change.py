@@ -4,15 +4,8 @@ The record says what is to be (`plan.py`), `Observed` what is so. `next_effects`
 (`controller/change/executor.py`) asks again when one ends, or at `until_seconds`. Effects may be repeated, so a plane that
 takes a change over begins with nothing observed and comes to the same end.
 
-The orders were measured on Java brokers 5.5.0; in another order they stall for 5 s, lose acknowledged messages, or chain a
-replica behind another slave for ever. They are lists of stages here, and data in tests/core/traces/change_*.txt:
-
-* after a loss: other acting masters are told first; 104; 1008 to the slaves, then to the new master; 906 to the slaves;
-* a living master is moved: 99, caught up, the election; 104, 906 to nowhere, 1008 to the old master, 104 again; 1008 to the new
-  master and the others side by side; 906; the minimum is put back;
-* a slave is cured: 1008 to all others, 1008 of another master to the slave, then of the real one, 906.
-
-1004 answers the state of before until `releases`.
+The orders are lists of stages here, and data in tests/core/traces/change_*.txt. They were measured on Java brokers 5.5.0: in
+another order these stall for 5 s, lose acknowledged messages, or chain a replica behind another slave for ever.
 """
 
 from collections.abc import Iterable, Sequence
@@ -107,10 +100,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """The longest waits of the stages for brokers that others do not depend on.
-
-    Each effect has a deadline of its own besides.
-    """
+    """The longest waits of the stages for brokers that others do not depend on, besides each effect's own deadline."""
 
     slaves_first_seconds: float = 0.3
     slaves_first_unfenced_seconds: float = 1.5
@@ -154,7 +144,8 @@ class Observed:
 class Next:
     """What to begin now, and when to ask again at the latest.
 
-    `releases`: 1004 may answer the new state. `settled`: callers need not wait any longer; the rest goes on beside them.
+    `releases`: 1004 may answer the new state, until then that of before. `settled`: callers need not wait any longer; the rest
+    goes on beside them.
     """
 
     effects: tuple[Effect, ...] = ()
@@ -221,9 +212,7 @@ def _fencing(change: Change, seen: Observed, now_seconds: float, pace: Pace) -> 
 
 
 def _quieting(change: Change, seen: Observed) -> Sequence[Stage]:
-    """Quiet the old master, wait until its slaves have caught up, elect. A change of another plane is given up: it was voluntary,
-    and its caller asks again.
-    """
+    """Quiet the old master, wait until its slaves have caught up, elect. Another plane's is given up: its caller asks again."""
     old = change.from_broker_id or 0
     steps: tuple[Effect, ...] = (Quiet(old), Level(old), Commit())
     if seen.takes_over or any(seen.failed(step) for step in steps):
@@ -302,9 +291,8 @@ def _agreement(record: BrokerGroupRecord, seen: Observed) -> Sequence[Stage]:
     gone = sorted(one for one in record.replicas if one in stale or one not in seen.alive) if never_told else []
     first = _tells(record, stale, seen)
     told = tuple(tell for tell in due if tell.broker_id not in stale)
-    points = tuple(
-        Point(tell.broker_id) for tell in (*first, *told) if tell.broker_id != master and seen.is_confirmed(tell)
-    )
+    followers = (tell for tell in (*first, *told) if tell.broker_id != master and seen.is_confirmed(tell))
+    points = tuple(Point(tell.broker_id) for tell in followers)
     return (
         Stage(first, releases=True),
         Stage(tuple(Unregister(one) for one in gone)),
@@ -329,12 +317,13 @@ def _ending(
     record: BrokerGroupRecord, change: Change, slaves: tuple[Tell, ...], seen: Observed, pace: Pace
 ) -> Sequence[Stage]:
     """906 to each slave that was told, also to late ones; then what must be put back, and the end."""
-    points = tuple(Point(one) for one in _confirmed(record, slaves, seen))
+    told = _confirmed(record, slaves, seen)
+    points = tuple(Point(one) for one in told)
     left = change.restore
     restore: tuple[Effect, ...] = ()
     if left is not None and left.broker_id in seen.alive:
         # Also where it is master again: the one that was to follow it died in the midst of the switchover.
-        is_told = left.broker_id in _confirmed(record, slaves, seen)
+        is_told = left.broker_id in told
         if is_told or (left.broker_id == record.master_broker_id and left.broker_id in seen.told):
             restore = (left,)
     late = [tell for tell in slaves if tell not in seen.ended]

@@ -42,7 +42,6 @@ class SyncStateSetBody:
 
     @classmethod
     def of(cls, record: BrokerGroupRecord) -> "SyncStateSetBody":
-        """Return the body with this record's set."""
         return cls(sync_state_set=record.sync_state_set, sync_state_set_epoch=record.sync_state_set_epoch)
 
 
@@ -154,8 +153,7 @@ Answer = (
 class Decision:
     """The outcome of one step. `record` is the record after `events`; `why` is for people.
 
-    If `changed`, commit the record before the answer is sent or a broker is notified. If the commit finds another record, the
-    decision is void: take the step again.
+    If `changed`, commit the record before the answer is sent or a broker is notified (`step.py`).
     """
 
     code: ControllerCode
@@ -167,15 +165,13 @@ class Decision:
 
     @property
     def changed(self) -> bool:
-        """Whether there is something to commit."""
         return bool(self.events)
 
 
 def decided(record: BrokerGroupRecord | None, answer: Answer | None, why: str, *events: Event) -> Decision:
     """Return the decision that these events happen; without any, the answer is as the record is."""
-    return Decision(
-        code=ControllerCode.SUCCESS, answer=answer, events=events, record=apply_events(record, events), why=why
-    )
+    after = apply_events(record, events)
+    return Decision(code=ControllerCode.SUCCESS, answer=answer, events=events, record=after, why=why)
 
 
 def refused(

@@ -1,18 +1,16 @@
-"""ElectMaster (1002): which replica becomes master, in Java's order of checks (docs/reference/controller.md), from top to
-bottom.
+"""ElectMaster (1002): which replica becomes master, in Java's order of checks.
 
-1. `elect_master` first asks whether the record went back in time (safety rule 3): a living replica reports an epoch above it.
-   Then the epoch is raised in the same decision, and it is a first election. An epoch too far above stops every election of the
-   group until a person accepts it; a master that lives stays.
-2. `choose_master` chooses where seats say whose data counts: the living members of the SyncStateSet by epoch, offset, priority,
-   and a living master stays, as in Java (`settings.py`). Unlike Java, a master whose process was lost competes like the others
-   (rule 6); a replica that has not reported, or holds less than its mark, is no candidate (rule 2); nor is one without an
-   address (rule 8), nor a learner (issue 10013). Where the set is *in doubt*, `_most_of_all_logs` has the last word.
-3. `choose_first_master` chooses where no seat does (rule 5): no master yet, the last member cleaned, or the record went back in
-   time. On empty disks the caller wins, as in Java. If there is data, or was a master, all registered replicas (and as many as
-   expected) are heard first and the most data wins; Java elects the first caller, and the others truncate to it. A replica that
-   in fact acts as master (`ElectMaster.incumbent`) is elected unless another has a higher epoch.
-4. `choose_after_lost_seats` is the end of rule 2: the last holders of seats came back with less than they had.
+docs/reference/controller.md has each answer beside Java's, docs/concepts/architecture.md the safety rules. From top to bottom:
+
+1. `elect_master`: a living replica that reports an epoch above the record's shows that the record went back in time (rule 3). The
+   epoch is raised in the same decision, and it is a first election. An epoch too far above stops every election of the group
+   until a person accepts it; a master that lives stays.
+2. `choose_master` where seats say whose data counts: a living master stays, then the living members of the SyncStateSet compete
+   (`settings.py`), then the eligible. Who has not reported, or reports less than its mark, is no candidate (rule 2).
+3. `choose_first_master` where no seat does: no master yet, the last member cleaned, or the record went back in time. If there is
+   data, or was a master, all registered replicas (and as many as expected) are heard first, and the most data wins; Java elects
+   the first caller, and the others truncate to it (rule 5).
+4. `choose_after_lost_seats`: the last holders of seats came back with less than they had (rule 2).
 
 *Eligible* (rule 1, KIP-966's "eligible leader replicas"): under the shrink floor nothing is acknowledged while the set is below
 the minimum, so a replica with a seat at the election still holds every acknowledged message while that master is alone. But a
@@ -21,9 +19,9 @@ only if all registered replicas outside the set are heard by reports made after 
 and if it holds as much as each of them (`tests/core/test_no_loss.py` loses a message without either). By the same conditions it
 is preferred to a member whose mark is nothing (`traces/mark_of_nothing.txt`).
 
-*In doubt* is the set of a master that was silent before it was lost. A Java master changes its own set first, and its 1001 may
-not have arrived, or arrive when it counts on yet another one: a member may lack what a replica outside the set has. So all
-living replicas are heard by reports made after the loss, and the most data wins (`traces/set_in_doubt.txt`).
+*In doubt* is the set of a master that was silent before it was lost: a Java master changes its own set before its 1001 arrives,
+so a member may lack what a replica outside the set has. All living replicas are heard by reports made after the loss, and the
+most data wins (`traces/set_in_doubt.txt`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -67,7 +65,6 @@ class Electorate:
         }
 
     def with_data(self) -> list[int]:
-        """Return the living members whose disks hold something."""
         return [one for one in self.record.replicas if one in self.live and self.live[one].has_data]
 
     def electable(self, broker_ids: Iterable[int]) -> dict[int, LiveReplica]:
@@ -90,7 +87,6 @@ class Electorate:
         return is_fenced or self.record.master_broker_id is None or self.request.set_in_doubt
 
     def unheard(self, broker_ids: Iterable[int]) -> list[int]:
-        """Return those that have not reported what they hold."""
         return [one for one in sorted(broker_ids) if one not in self.live or not self.live[one].has_reported]
 
 
@@ -133,13 +129,8 @@ def _choose(electorate: Electorate) -> Choice:
     return choose_master(electorate)
 
 
-# Seats say whose data counts: the SyncStateSet, then the eligible, then (if the spec allows it) any replica.
-
-
 def choose_master(electorate: Electorate) -> Choice:
-    """Choose among the SyncStateSet, then the eligible; if unclean election is allowed and none of them can, among all
-    replicas.
-    """
+    """Choose among the SyncStateSet, then the eligible; if none of them can, and the spec allows it, among all replicas."""
     record = electorate.record
     eligible = holdings.usable_eligible(record, electorate.settings)
     clean = _choose_with_seat(electorate, eligible)
@@ -237,7 +228,6 @@ def _most_of_all_logs(electorate: Electorate, clean: Choice) -> Choice:
 
 
 def _with_most(candidates: Mapping[int, LiveReplica], rivals: Mapping[int, LiveReplica]) -> dict[int, LiveReplica]:
-    """Return the candidates that hold as much as each of the rivals."""
     most = max((one.end for one in rivals.values()), default=(-1, -1))
     return {broker_id: replica for broker_id, replica in candidates.items() if replica.end >= most}
 
@@ -258,22 +248,16 @@ def _designated_or(
     )
 
 
-# No seat says whose data counts: no master yet, or the record went back in time, or the last seats were lost.
-
-
 def choose_first_master(electorate: Electorate) -> Choice:
-    """Choose where no SyncStateSet says whose data counts: no master yet, or the last member was cleaned."""
+    """Choose where no seat says whose data counts."""
     record = electorate.record
     if _is_barred(electorate):
         return Choice(why=f"first election: {electorate.request.caller} may not be elected")
     with_data = electorate.with_data()
     if not with_data and record.master_epoch == 0:
         return _choose_on_empty_disks(electorate)
-    reason = (
-        f"there is data on {draw_ids(with_data)}"
-        if with_data
-        else f"the group had masters up to epoch {record.master_epoch}"
-    )
+    had_masters = f"the group had masters up to epoch {record.master_epoch}"
+    reason = f"there is data on {draw_ids(with_data)}" if with_data else had_masters
     missing = _missing(electorate)
     if missing and not electorate.settings.unclean_election_allowed:
         return Choice(why=f"first election: {reason}, so {missing} must be heard first")
@@ -293,8 +277,7 @@ def _missing(electorate: Electorate) -> str:
 def _choose_on_empty_disks(electorate: Electorate) -> Choice:
     """Choose if no disk that was heard holds anything: the caller, once every other registered replica was heard.
 
-    The caller's request may overtake its first heartbeat: the other disks are empty, so whatever its disk holds is the most
-    there is.
+    Its request may overtake its first heartbeat: the others' disks are empty, so whatever its disk holds is the most there is.
     """
     caller = electorate.request.caller
     if caller is not None and not electorate.record.address_of(caller):
@@ -318,6 +301,7 @@ def _choose_by_data(electorate: Electorate, *, unclean: bool, reason: str) -> Ch
     best = electorate.most_data(electable)
     if best is None:
         return Choice(why=f"first election: {reason}, but no electable replica is alive")
+    # One that acts as master in fact goes on, unless another has a higher epoch.
     acting = electable.get(incumbent) if incumbent is not None else None
     if acting is not None and acting.epoch >= best.epoch:
         best = acting
@@ -371,9 +355,6 @@ def _to_be_heard(record: BrokerGroupRecord) -> list[int]:
     return [
         one.broker_id for one in record.replicas.values() if one.registered and one.broker_id not in record.superseded
     ]
-
-
-# What the choice leads to.
 
 
 def _grant(

@@ -1,9 +1,7 @@
-"""What a decision changes: `decision.record` is the old record with `decision.events` applied
-(`test_every_way_keeps_the_invariants`).
+"""What a decision changes: `decision.record` is the old record with `decision.events` applied.
 
-The events are Java's (docs/reference/controller.md) except where a safety rule demands more: cleaning keeps ids and epochs
-(rule 4), a lost process of the master is remembered (rule 6), an address belongs to one replica (rule 8), seats are lost and
-epochs raised by reports of brokers (rules 1 to 3). An event carries all that applying it needs.
+The events are Java's (docs/reference/controller.md) except where a safety rule demands more. An event carries all that applying
+it needs.
 """
 
 from abc import ABC, abstractmethod
@@ -243,7 +241,6 @@ class ChangeWritten(Event):
 
 
 def apply_events(record: BrokerGroupRecord | None, events: Iterable[Event]) -> BrokerGroupRecord | None:
-    """Return the record after these events, in their order."""
     for event in events:
         record = apply_event(record, event)
     return record
@@ -280,9 +277,7 @@ def _with_change_id(before: BrokerGroupRecord, after: BrokerGroupRecord) -> Brok
 def _with_plan(
     before: BrokerGroupRecord, after: BrokerGroupRecord, plan: Change | None, *, unfenced: bool = False
 ) -> BrokerGroupRecord:
-    """Return the record with the change by which its new epoch is told: the one under way if it waited for this, else the next
-    one.
-    """
+    """Return the record with the change by which its new epoch is told: the one under way if it waited for this, else the next."""
     if plan is None:
         return after
     under_way = before.change

@@ -1,5 +1,4 @@
-"""What replicas report against what they must hold: marks, seats, whether a report is news, and what it changes (safety rules 1
-to 3).
+"""What replicas report against what they must hold: marks, seats, and what a report changes (safety rules 1 to 3).
 
 A replica's *mark* is the epoch and offset that its later reports must reach; a replica that falls short has lost data, and
 loses its seat (as in KIP-966). A healthy replica's report may fall too, because it truncates what was not acknowledged when it
@@ -101,10 +100,9 @@ def quiet_after(record: BrokerGroupRecord, holding: Holding, settings: Controlle
 
 
 def is_jump(record: BrokerGroupRecord, epoch: int, settings: ControllerSettings) -> bool:
-    """Whether an epoch is too far above the record's to be followed without a person: one poisoned broker is enough to report
-    it. The floor, and a grant above it, must still fit into an int.
-    """
+    """Whether an epoch is too far above the record's to be followed without a person: one poisoned broker can report it."""
     allowed = max(record.master_epoch + settings.max_epoch_jump, settings.accepted_epoch)
+    # The floor, and a grant above it, must still fit into an int.
     return epoch > min(allowed, MAX_EPOCH - 2)
 
 
@@ -127,9 +125,7 @@ def demand_of(record: BrokerGroupRecord | None, broker_id: int) -> Demand:
 
 
 def bar_of(record: BrokerGroupRecord, replica: Replica, holding: Holding) -> Mark:
-    """Return what the report must reach: the mark, if it is older than the report, and for a member what an earlier process of
-    it told here.
-    """
+    """Return what the report must reach: a mark older than it, and for a member what an earlier process of it told here."""
     epoch, offset = min(replica.held_epoch, holding.seen.epoch), min(replica.held_offset, holding.seen.offset)
     if replica.broker_id in record.sync_state_set:
         epoch, offset = max(epoch, holding.known.epoch), max(offset, holding.known.offset)
@@ -160,10 +156,8 @@ def highest(one: Mark, other: Mark) -> Mark:
 
 def lowest(broker_id: int, marks: Iterable[Mark]) -> Mark:
     """Return what all of them demand at least."""
-    found = list(marks)
-    return Mark(
-        broker_id, min((mark.epoch for mark in found), default=-1), min((mark.offset for mark in found), default=-1)
-    )
+    found = list(marks) or [Mark(broker_id)]
+    return Mark(broker_id, min(mark.epoch for mark in found), min(mark.offset for mark in found))
 
 
 def _proven(record: BrokerGroupRecord, holding: Holding) -> Mark:
@@ -228,14 +222,11 @@ def _worth_a_mark(held_offset: int, settings: ControllerSettings) -> int:
     return min(settings.held_bucket_bytes, max(held_offset, 1))
 
 
-# What members report, made durable: a record that went back in time (safety rule 3), seats lost and regained, marks (rules 1 and
-# 2).
-#
-# Every epoch that a broker reports was committed before it was granted. So a report above the record's epoch proves that the
-# record is older than the disks (etcd was restored, the object created again). Its SyncStateSet is then worthless, and brokers
-# ignore every epoch that is not above their own. The record goes on at the highest epoch seen + 1, without master and seats: with
-# the very epoch seen, a polling Java master would take the empty set from it. The set epoch rises by as much as an epoch may
-# jump, because only a broker's own 1001 tells its set epoch. Then it is a first election on disks with data.
+# What members report, made durable. Every epoch that a broker reports was committed before it was granted. So a report above the
+# record's epoch proves that the record is older than the disks (etcd was restored, the object created again), and its
+# SyncStateSet is worthless. The record goes on at the highest epoch seen + 1, without master and seats: with the very epoch seen,
+# a polling Java master would take the empty set from it. The set epoch rises by as much as an epoch may jump, because only a
+# broker's own 1001 tells its set epoch. Then it is a first election on disks with data.
 #
 # A seat lost makes the set smaller without the master, under the shrink floor too. A Java master that learns of a set of one
 # acknowledges what waits; its own broken link did that already (5.5.0). To keep the loser in the set would be worse: it would
@@ -284,9 +275,8 @@ def report_ahead(record: BrokerGroupRecord | None, request: ReportAhead, setting
     if record is None or not is_ahead(record, request, settings):
         return decided(record, None, f"{request.broker_id} knows no more than the record")
     near = request.sync_state_set_epoch <= record.sync_state_set_epoch + settings.max_epoch_jump
-    floor = epoch_floor(
-        record, settings, seen_epoch=request.master_epoch, seen_set_epoch=request.sync_state_set_epoch if near else 0
-    )
+    set_epoch = request.sync_state_set_epoch if near else 0
+    floor = epoch_floor(record, settings, seen_epoch=request.master_epoch, seen_set_epoch=set_epoch)
     why = (
         f"rule 3: {request.broker_id} was told epoch {request.master_epoch}, set epoch {request.sync_state_set_epoch}; "
         f"the record has {record.master_epoch} and {record.sync_state_set_epoch}: it went back in time"
@@ -315,10 +305,10 @@ def _seats(
     record: BrokerGroupRecord, request: ReportHoldings, of_kind: dict[News, list[Holding]], settings: ControllerSettings
 ) -> Decision:
     happened: list[events.Event] = []
-    jump = max((holding.epoch for holding in of_kind[News.JUMP]), default=None)
-    reasons = (
-        [f"rule 3: epoch {jump} is too far above {record.master_epoch} to be followed"] if jump is not None else []
-    )
+    reasons: list[str] = []
+    if of_kind[News.JUMP]:
+        jump = max(holding.epoch for holding in of_kind[News.JUMP])
+        reasons.append(f"rule 3: epoch {jump} is too far above {record.master_epoch} to be followed")
     if record.eligible and not usable_eligible(record, settings):
         happened.append(events.EligibleForgotten())
         reasons.append(f"rule 1: {draw_ids(record.eligible)} are not eligible any more, the set is not below the floor")

@@ -1,7 +1,6 @@
 """Which replicas a group has: ids promised and taken, then registered, adopted, cleaned, removed. In this order below.
 
-An id is the name of a disk; an id given twice makes two disks one replica. So safety rule 4 is stricter than Java: the next id
-is a high-water mark, only the next id can be taken, and a cleaned id stays used (docs/reference/controller.md).
+An id is the name of a disk; an id given twice makes two disks one replica (safety rule 4; docs/reference/controller.md).
 """
 
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from controller_core.model import ADOPTED, BrokerGroupRecord, LiveReplica, Repli
 from controller_core.settings import ControllerSettings
 
 MAX_IDS_AHEAD = 1000
-"""How far above the next id an adopted one may lie."""
+"""How far above the next id an adopted one may lie: it burns all ids between."""
 MAX_PORT = 2**16 - 1
 MAX_ADOPTED_BY_ONE = 3
 """How many ids one pod may bring: it has one disk, perhaps the wrong one before. A hostile pod would fill the record."""
@@ -109,9 +108,8 @@ def _id_for(record: BrokerGroupRecord | None, requester: str | None) -> tuple[in
 
 
 # Registration (1003). A broker registers once at its start, and again only if a poll (1004) was answered 2008. So a registration
-# of the current master means that the process which was granted the epoch is gone. Java hands the same epoch to the new process,
-# which then writes other bytes under the same (epoch, offset). Here the loss is recorded, the answer names no master, and the
-# next election grants a new epoch, to the same replica or another (safety rule 6).
+# of the current master means that the process which was granted the epoch is gone; its new process would write other bytes under
+# the same (epoch, offset). The loss is recorded, and the answer names no master (safety rule 6).
 
 
 def register_broker(
@@ -184,10 +182,7 @@ def _refuse_unknown(
 
 # Adoption (ours): a disk knows an id that the record does not, for the record was lost, or is older than the id. Java
 # brokers with an identity file never apply again: refused, they loop on 2010. The id is taken back into the record without a
-# seat; what the disk holds counts in a first election on data (rules 3 and 5). It goes to the pod that it is promised to, or to
-# any pod of the group if it is not below the next id. An id below it that no replica holds was cleaned on purpose and stays gone
-# (rule 4), unless a higher one was adopted: that record was made again from the brokers and knows of no cleaning. An id far above
-# the next one is refused, for it would burn all between (`MAX_IDS_AHEAD`).
+# seat; what the disk holds counts in a first election on data (rules 3 and 5).
 
 
 def _adoption_of(  # noqa: PLR0911 - each return is one reason
@@ -206,7 +201,7 @@ def _adoption_of(  # noqa: PLR0911 - each return is one reason
     if reserved is not None and reserved.reserved_for != requester:
         return None, f"{broker_id} is reserved for {reserved.reserved_for}"
     adopted = [one for one in replicas.values() if one.was_adopted]
-    # With a higher id adopted, the record was made again from its brokers, and may have skipped this one.
+    # With a higher id adopted, the record was made again from its brokers: it knows of no cleaning, and may have skipped this one.
     if reserved is None and broker_id < next_broker_id and all(one.broker_id < broker_id for one in adopted):
         return None, f"{broker_id} is below the next id {next_broker_id} and was cleaned: ids are not given again"
     if sum(one.reserved_for == requester for one in adopted) >= MAX_ADOPTED_BY_ONE:
@@ -217,10 +212,8 @@ def _adoption_of(  # noqa: PLR0911 - each return is one reason
     return events.BrokerAdopted(cluster_name=request.cluster_name, broker_name=request.broker_name, replica=replica), ""
 
 
-# Cleaning (1011, an administrator's). Java forgets too much: cleaning the last member in sync drops epochs and id counter, so
-# the next broker gets a used id and an epoch that running brokers ignore; cleaning the master leaves its id as master. Here ids
-# and epochs survive every clean (rule 4), a cleaned master is no master, and only the ids that were named are cleaned. Promises to
-# pods that have not started yet survive the cleaning of a whole group.
+# Cleaning (1011, an administrator's). Ids and epochs survive every clean (rule 4): the next broker would get a used id, and an
+# epoch that running brokers ignore. Promises to pods that have not started yet survive the cleaning of a whole group.
 #
 # Removal (ours), for scaling in, decommissioning and replacing a lost disk. An administrator may be wrong on purpose, the operator
 # may not: it removes only the dead, never the master, never a seat without which the set would be below the floor (rule 1), nor,
@@ -308,9 +301,8 @@ def _seat_needed_for(record: BrokerGroupRecord, broker_id: int, settings: Contro
 
 
 def _clean(record: BrokerGroupRecord, broker_ids: frozenset[int]) -> Decision:
-    happened = (events.BrokersCleaned(broker_ids=broker_ids),) if broker_ids else ()
     why = f"{draw_ids(broker_ids)} forgotten; the next id stays {record.next_broker_id}"
-    return decided(record, None, why, *happened)
+    return decided(record, None, why, *([events.BrokersCleaned(broker_ids=broker_ids)] if broker_ids else []))
 
 
 def _refuse_cleaning(record: BrokerGroupRecord | None, remark: str, *, why: str) -> Decision:

@@ -88,10 +88,8 @@ def preferred_zone(
     """
     epoch, longest = max(one.end for one in candidates)
     near = [one for one in candidates if one.epoch == epoch and one.max_offset >= longest - settings.zone_lag_bytes]
-    return min(
-        near,
-        key=lambda one: (_zone_rank(one.broker_id, record, settings), -one.max_offset, *_taste(one, record, settings)),
-    )
+    ranks = {one: _zone_rank(one.broker_id, record, settings) for one in near}
+    return min(near, key=lambda one: (ranks[one], -one.max_offset, *_taste(one, record, settings)))
 
 
 POLICIES: Mapping[str, Policy] = MappingProxyType({MOST_DATA: most_data, PREFERRED_ZONE: preferred_zone})
@@ -106,10 +104,8 @@ def _taste(replica: LiveReplica, record: BrokerGroupRecord, settings: Controller
 
 def _zone_rank(broker_id: int, record: BrokerGroupRecord, settings: ControllerSettings) -> int:
     """Return how wanted the replica's zone is, 0 for most: the preferred in order, or another than the lost master's."""
-    zone = settings.zones.get(broker_id)
-    if settings.preferred_zones:
-        return (
-            settings.preferred_zones.index(zone) if zone in settings.preferred_zones else len(settings.preferred_zones)
-        )
+    zone, preferred = settings.zones.get(broker_id), settings.preferred_zones
+    if preferred:
+        return preferred.index(zone) if zone in preferred else len(preferred)
     lost = settings.zones.get(record.master_broker_id) if record.master_broker_id is not None else None
     return int(lost is not None and zone in (lost, None))

@@ -1,22 +1,18 @@
-"""AlterSyncStateSet (1001): the master moves members in and out. Java's checks in Java's order (docs/reference/controller.md).
+"""AlterSyncStateSet (1001): the master moves members in and out. docs/reference/controller.md has the checks beside Java's.
 
-What differs from Java:
+The shrink floor (safety rule 1) is checked last, so that Java's refusals keep their codes. Not where `masters_shrink_first`: a
+Java 5.5.0 master drops a slave from its own set when their link breaks, answers what waited for it, and asks afterwards
+(apache/rocketmq #9897). The record follows, and the dropped slave can be elected only after it has caught up
+(`traces/shrink_floor.txt`). A set that reaches the minimum ends the eligibility of all outside it.
 
-* A master whose process was lost may alter nothing until it has a new epoch (safety rule 6): 2002, it is not master now.
-* Under the shrink floor a proposal that drops members below `min_in_sync_replicas` is refused (safety rule 1). This check is
-  last, so that Java's refusals keep their codes. Not where `masters_shrink_first`: a Java 5.5.0 master drops a slave from its
-  own set when their link breaks, answers what waited for it, and asks afterwards (apache/rocketmq #9897). The record follows,
-  and the dropped slave can be elected only after it has caught up (`traces/shrink_floor.txt`).
-* A proposal that both adds and drops was computed from an older set: Java sends what it has queued under the set epoch of the
-  moment. The member that joins had caught up with that older set only. It is refused; the master proposes again at the slave's
-  next acknowledgement.
-* `said_again` (set by the plane, not on the wire): the master repeats a refused proposal, so it was not queued, and the master
-  goes on from a set of its own. It is answered the record's set under the next set epoch, because Java takes a set from
-  nothing else; of a master that shrinks first, without the members that it left out. If only dead members of the set keep
-  others out of a larger one, they stay in it.
+A proposal that both adds and drops was computed from an older set: Java sends what it has queued under the set epoch of the
+moment, and the member that joins had caught up with that older set only. It is refused; the master proposes again at the
+slave's next acknowledgement.
 
-A set that reaches the minimum ends the eligibility of all outside it. A 1001 can also show that the record went back in time
-(safety rule 3): `believes_in_more` returns what the plane reports once the master repeats it.
+`said_again` (set by the plane, not on the wire): the master repeats a refused proposal, so it was not queued, and the master goes
+on from a set of its own. It is answered the record's set under the next set epoch, because Java takes a set from nothing else;
+of a master that shrinks first, without the members that it left out. If only dead members of the set keep others out of a
+larger one, they stay in it.
 """
 
 from collections.abc import Mapping
@@ -102,7 +98,7 @@ def _alteration(
 def believes_in_more(
     record: BrokerGroupRecord | None, request: AlterSyncStateSet, settings: ControllerSettings
 ) -> ReportAhead | None:
-    """Return what a 1001 shows that the record has forgotten (safety rule 3), or None."""
+    """Return what a 1001 shows that the record has forgotten (safety rule 3), to be reported once the master repeats it."""
     sender, epoch, set_epoch = request.master_broker_id, request.master_epoch, request.sync_state_set_epoch
     if record is None or sender is None or epoch is None:
         return None
