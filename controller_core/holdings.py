@@ -94,8 +94,7 @@ def quiet_after(record: BrokerGroupRecord, holding: Holding, settings: Controlle
     if holding.broker_id in record.seats:
         if holding.epoch > max(replica.held_epoch, 0):
             return None  # its first bytes of that epoch are a mark
-        held = max(replica.held_offset, 0)
-        below_offset = held + _worth_a_mark(held, settings)
+        below_offset = _next_mark_offset(replica, settings)
     return Quiet(record, settings, holding.seen, holding.epoch, holding.max_offset, below_offset)
 
 
@@ -207,19 +206,16 @@ def _has_it_again(record: BrokerGroupRecord, replica: Replica, holding: Holding)
 def _is_worth_a_mark(
     record: BrokerGroupRecord, replica: Replica, holding: Holding, settings: ControllerSettings
 ) -> bool:
-    """Whether the mark moves by enough to be written: another epoch, a full bucket, or, while small, twice as much."""
+    """Whether the mark moves by enough to be written: another epoch, or far enough."""
     told = _proven(record, holding)
-    if told.offset <= 0:
-        return False
-    if told.epoch > max(replica.held_epoch, 0):
-        return True
+    is_far = told.epoch > max(replica.held_epoch, 0) or told.offset >= _next_mark_offset(replica, settings)
+    return told.offset > 0 and is_far
+
+
+def _next_mark_offset(replica: Replica, settings: ControllerSettings) -> int:
+    """Return from which offset on a new mark is worth a write: a full bucket further, or, while small, twice as far."""
     held = max(replica.held_offset, 0)
-    return told.offset - held >= _worth_a_mark(held, settings)
-
-
-def _worth_a_mark(held_offset: int, settings: ControllerSettings) -> int:
-    """Return by how many bytes a mark at this offset has to move at least."""
-    return min(settings.held_bucket_bytes, max(held_offset, 1))
+    return held + min(settings.held_bucket_bytes, max(held, 1))
 
 
 # What members report, made durable. Every epoch that a broker reports was committed before it was granted. So a report above the

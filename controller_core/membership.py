@@ -13,6 +13,8 @@ from controller_core.holdings import usable_eligible
 from controller_core.model import ADOPTED, BrokerGroupRecord, LiveReplica, Replica, draw_id, draw_ids
 from controller_core.settings import ControllerSettings
 
+_OfAGroup = requests.GetNextBrokerId | requests.ApplyBrokerId | requests.RegisterBroker | requests.ReserveBrokerId
+
 MAX_IDS_AHEAD = 1000
 """How far above the next id an adopted one may lie: it burns all ids between."""
 MAX_PORT = 2**16 - 1
@@ -31,7 +33,7 @@ def get_next_broker_id(record: BrokerGroupRecord | None, request: requests.GetNe
     answer = decision.GetNextBrokerIdAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
     if not request.broker_name:
         return without_a_name(record, answer)
-    next_broker_id, known_as = _id_for(record, request.requester)
+    next_broker_id, known_as = _id_for(_base(record, request), request.requester)
     return decided(record, replace(answer, next_broker_id=next_broker_id), f"{next_broker_id} is {known_as}")
 
 
@@ -43,14 +45,15 @@ def apply_broker_id(record: BrokerGroupRecord | None, request: requests.ApplyBro
         why = "an id without a check code could never be claimed again by its holder"
         remark = f"registerCheckCode is {code!r}, expected <address>;<milliseconds>"
         return refused(record, ControllerCode.SYSTEM_ERROR, answer, why, remark)
-    taken = record.replicas.get(broker_id) if record is not None and broker_id is not None else None
-    if record is not None and taken is not None and taken.register_check_code == code:
+    base = _base(record, request)
+    taken = base.claimed_replica(broker_id)
+    if taken is not None and taken.register_check_code == code:
         return decided(record, answer, f"{broker_id} is already held by this check code")
-    allowed, known_as = _id_for(record, request.requester)
+    allowed, known_as = _id_for(base, request.requester)
     if broker_id != allowed:
         why = f"rule 4: only {allowed} can be taken by this caller, not {broker_id}"
         remark = f"Fail to apply brokerId: {draw_id(broker_id)} in broker-set: {request.broker_name}"
-        if record is None or not record.is_known:
+        if not base.is_known:
             remark = (
                 f"Broker-set: {request.broker_name} hasn't been registered in controller, "
                 f"but broker try to apply brokerId: {draw_id(broker_id)}"
@@ -59,8 +62,7 @@ def apply_broker_id(record: BrokerGroupRecord | None, request: requests.ApplyBro
     address = request.address or code.split(";", maxsplit=1)[0]
     held = Replica(allowed, code, address, request.requester or "")
     event = events.BrokerIdHeld(cluster_name=request.cluster_name, broker_name=request.broker_name, replica=held)
-    seats = record.seats if record is not None else frozenset[int]()
-    left = seats.intersection(one.broker_id for one in _held_by(record, request.requester))
+    left = base.seats.intersection(one.broker_id for one in _held_by(base, request.requester))
     why = f"{allowed} was {known_as}"
     if not left:
         return decided(record, answer, why, event)
@@ -74,11 +76,12 @@ def reserve_broker_id(record: BrokerGroupRecord | None, request: requests.Reserv
     if not request.reserved_for:
         remark = "reservedFor is empty, expected a pod name"
         return refused(record, invalid, decision.ReserveBrokerIdAnswer(), "a promise needs a name", remark)
-    held = _held_by(record, request.reserved_for)
+    base = _base(record, request)
+    held = _held_by(base, request.reserved_for)
     if held and request.broker_id in (None, held[-1].broker_id):
         why = f"{held[-1].broker_id} is already reserved for {request.reserved_for}"
         return decided(record, decision.ReserveBrokerIdAnswer(broker_id=held[-1].broker_id), why)
-    next_broker_id = _next_broker_id(record)
+    next_broker_id = base.next_broker_id
     if request.broker_id not in (None, next_broker_id):
         remark = f"Broker id {request.broker_id} can not be reserved for {request.reserved_for}: the next one is {next_broker_id}"
         why = "rule 4: ids are given in ascending order and never again"
@@ -89,22 +92,22 @@ def reserve_broker_id(record: BrokerGroupRecord | None, request: requests.Reserv
     return decided(record, decision.ReserveBrokerIdAnswer(broker_id=next_broker_id), why, event)
 
 
-def _next_broker_id(record: BrokerGroupRecord | None) -> int:
-    return record.next_broker_id if record is not None else 1
+def _base(record: BrokerGroupRecord | None, request: _OfAGroup) -> BrokerGroupRecord:
+    """Return the record that an event of this request would change: an empty one where there is none."""
+    return record or BrokerGroupRecord(request.cluster_name, request.broker_name or "")
 
 
-def _held_by(record: BrokerGroupRecord | None, pod: str | None) -> list[Replica]:
+def _held_by(record: BrokerGroupRecord, pod: str | None) -> list[Replica]:
     """Return a pod's ids in ascending order. It has several if it lost its disk and came back for a new id."""
-    replicas = record.replicas.values() if record is not None and pod else ()
-    return [replica for replica in replicas if replica.reserved_for == pod]
+    return [replica for replica in record.replicas.values() if pod and replica.reserved_for == pod]
 
 
-def _id_for(record: BrokerGroupRecord | None, requester: str | None) -> tuple[int, str]:
+def _id_for(record: BrokerGroupRecord, requester: str | None) -> tuple[int, str]:
     """Return the id that this caller may take, and why: reserved for its pod and not registered yet, or the next one."""
     held = _held_by(record, requester)
     if held and not held[-1].registered:
         return held[-1].broker_id, f"reserved for {requester}"
-    return _next_broker_id(record), "next"
+    return record.next_broker_id, "next"
 
 
 # Registration (1003). A broker registers once at its start, and again only if a poll (1004) was answered 2008. So a registration
@@ -117,18 +120,19 @@ def register_broker(
 ) -> Decision:
     """Note where the replica is, and answer the master, if one is alive."""
     answer = decision.RegisterBrokerAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
-    adoption, refusal = _adoption_of(record, request)
+    base = _base(record, request)
+    adoption, refusal = _adoption_of(base, request)
     adopted = (adoption,) if adoption is not None else ()
-    known = events.apply_events(record, adopted)
-    replica = known.claimed_replica(request.broker_id) if known is not None else None
-    if known is None or replica is None:
+    known = events.apply_events(base, adopted) or base
+    replica = known.claimed_replica(request.broker_id)
+    if replica is None:
         return _refuse_unknown(record, request, answer, refusal)
     if not _can_be_dialled(request.broker_address):
         why = "no broker is notified at such an address, and a switchover could not drain it"
         remark = f"brokerAddress is {request.broker_address!r}, expected <host>:<port>"
         return refused(record, ControllerCode.SYSTEM_ERROR, answer, why, remark)
     happened = (*adopted, *_registration_events(known, replica, request.broker_address))
-    after = events.apply_events(record, happened) or known
+    after = events.apply_events(base, happened) or known
     lost = after.master_process_lost and not known.master_process_lost
     why = f"{replica.broker_id} is at {request.broker_address}"
     why += ", and was adopted: the record did not know it" if adopted else ""
@@ -186,21 +190,19 @@ def _refuse_unknown(
 
 
 def _adoption_of(  # noqa: PLR0911 - each return is one reason
-    record: BrokerGroupRecord | None, request: requests.RegisterBroker
+    record: BrokerGroupRecord, request: requests.RegisterBroker
 ) -> tuple[events.BrokerAdopted | None, str]:
     """Return the adoption of an id that no replica holds; or None, and why not, for a pod of the group."""
     broker_id, requester, address = request.broker_id, request.requester, request.broker_address
-    is_known = record is not None and record.claimed_replica(broker_id) is not None
+    is_known = record.claimed_replica(broker_id) is not None
     if broker_id is None or is_known or not requester or not _can_be_dialled(address):
         return None, ""
     if broker_id < 1:
         return None, f"{broker_id} is no broker id, expected 1 or more"
-    next_broker_id = _next_broker_id(record)
-    replicas = record.replicas if record is not None else {}
-    reserved = replicas.get(broker_id)
+    next_broker_id, reserved = record.next_broker_id, record.replicas.get(broker_id)
     if reserved is not None and reserved.reserved_for != requester:
         return None, f"{broker_id} is reserved for {reserved.reserved_for}"
-    adopted = [one for one in replicas.values() if one.was_adopted]
+    adopted = [one for one in record.replicas.values() if one.was_adopted]
     # With a higher id adopted, the record was made again from its brokers: it knows of no cleaning, and may have skipped this one.
     if reserved is None and broker_id < next_broker_id and all(one.broker_id < broker_id for one in adopted):
         return None, f"{broker_id} is below the next id {next_broker_id} and was cleaned: ids are not given again"

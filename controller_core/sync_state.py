@@ -43,9 +43,8 @@ def alter_sync_state_set(
 ) -> Decision:
     """Accept the master's proposal, or refuse it with Java's reason."""
     if record is None or not record.is_known:
-        return _refuse(
-            record, (ControllerCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED, "Broker metadata is not existed")
-        )
+        code = ControllerCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
+        return _refuse(record, (code, "Broker metadata is not existed"))
     if request.said_again and counts_on_another_set(record, request) and _check_epoch_is_left(record) is None:
         return _told_again(record, request, settings)
     refusal = (
@@ -74,10 +73,8 @@ def _told_again(record: BrokerGroupRecord, request: AlterSyncStateSet, settings:
 
 
 def _accept(record: BrokerGroupRecord, event: SyncStateSetAltered, why: str) -> Decision:
-    after = apply_event(record, event)
-    answer = AlterSyncStateSetAnswer(
-        new_sync_state_set_epoch=after.sync_state_set_epoch, body=SyncStateSetBody.of(after)
-    )
+    body = SyncStateSetBody.of(apply_event(record, event))
+    answer = AlterSyncStateSetAnswer(new_sync_state_set_epoch=body.sync_state_set_epoch, body=body)
     return decided(record, answer, why, event)
 
 
@@ -108,11 +105,8 @@ def believes_in_more(
 
 def counts_on_another_set(record: BrokerGroupRecord | None, request: AlterSyncStateSet) -> bool:
     """Whether this 1001 is the rightful master's, under the present epochs, and does not start from the record's set."""
-    if record is None or (request.master_broker_id, request.master_epoch, request.sync_state_set_epoch) != (
-        record.granted_master_id,
-        record.master_epoch,
-        record.sync_state_set_epoch,
-    ):
+    sent = request.master_broker_id, request.master_epoch, request.sync_state_set_epoch
+    if record is None or sent != (record.granted_master_id, record.master_epoch, record.sync_state_set_epoch):
         return False
     joining = request.sync_state_set - record.sync_state_set
     dropped = record.sync_state_set - request.sync_state_set
@@ -130,31 +124,22 @@ def only_the_dead_stop_it(
 
 
 def _check_sender(record: BrokerGroupRecord, request: AlterSyncStateSet) -> _Refusal | None:
+    master, set_epoch = record.master_broker_id, record.sync_state_set_epoch
     if request.sync_state_set == record.sync_state_set:
-        return (
-            ControllerCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
-            "The newSyncStateSet is equal with oldSyncStateSet, no needed to update syncStateSet",
-        )
-    if record.master_broker_id is None or request.master_broker_id != record.master_broker_id:
-        return _reject(
-            ControllerCode.CONTROLLER_INVALID_MASTER,
-            f"the current leader is:{{{draw_id(record.master_broker_id)}}}, not {{{draw_id(request.master_broker_id)}}}",
-        )
+        remark = "The newSyncStateSet is equal with oldSyncStateSet, no needed to update syncStateSet"
+        return ControllerCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED, remark
+    if master is None or request.master_broker_id != master:
+        because = f"the current leader is:{{{draw_id(master)}}}, not {{{draw_id(request.master_broker_id)}}}"
+        return _reject(ControllerCode.CONTROLLER_INVALID_MASTER, because)
     if record.master_process_lost:
-        return _reject(
-            ControllerCode.CONTROLLER_INVALID_MASTER,
-            f"the process of leader {{{record.master_broker_id}}} was lost and no new epoch is granted yet",
-        )
+        because = f"the process of leader {{{master}}} was lost and no new epoch is granted yet"
+        return _reject(ControllerCode.CONTROLLER_INVALID_MASTER, because)
     if request.master_epoch != record.master_epoch:
-        return _reject(
-            ControllerCode.CONTROLLER_FENCED_MASTER_EPOCH,
-            f"the current master epoch is:{{{record.master_epoch}}}, not {{{draw_id(request.master_epoch)}}}",
-        )
-    if request.sync_state_set_epoch != record.sync_state_set_epoch:
-        return _reject(
-            ControllerCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH,
-            f"the current syncStateSet epoch is:{{{record.sync_state_set_epoch}}}, not {{{request.sync_state_set_epoch}}}",
-        )
+        because = f"the current master epoch is:{{{record.master_epoch}}}, not {{{draw_id(request.master_epoch)}}}"
+        return _reject(ControllerCode.CONTROLLER_FENCED_MASTER_EPOCH, because)
+    if request.sync_state_set_epoch != set_epoch:
+        because = f"the current syncStateSet epoch is:{{{set_epoch}}}, not {{{request.sync_state_set_epoch}}}"
+        return _reject(ControllerCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH, because)
     return None
 
 
@@ -177,20 +162,16 @@ def _check_members(
         if broker_id not in live and broker_id not in kept:
             return _reject(ControllerCode.CONTROLLER_BROKER_NOT_ALIVE, f"the replicas {{{broker_id}}} don't alive")
     if record.master_broker_id not in request.sync_state_set:
-        return _reject(
-            ControllerCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
-            f"the newSyncStateSet don't contains origin leader {{{record.master_broker_id}}}",
-        )
+        because = f"the newSyncStateSet don't contains origin leader {{{record.master_broker_id}}}"
+        return _reject(ControllerCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED, because)
     return None
 
 
 def _check_epoch_is_left(record: BrokerGroupRecord) -> _Refusal | None:
     if record.sync_state_set_epoch < MAX_EPOCH:
         return None
-    return _reject(
-        ControllerCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
-        f"the syncStateSet epoch {{{record.sync_state_set_epoch}}} is the last there is",
-    )
+    because = f"the syncStateSet epoch {{{record.sync_state_set_epoch}}} is the last there is"
+    return _reject(ControllerCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED, because)
 
 
 def _check_size(record: BrokerGroupRecord, request: AlterSyncStateSet, settings: ControllerSettings) -> _Refusal | None:
@@ -199,18 +180,14 @@ def _check_size(record: BrokerGroupRecord, request: AlterSyncStateSet, settings:
     joining = request.sync_state_set - record.sync_state_set
     dropped = record.sync_state_set - request.sync_state_set
     if joining and dropped:
-        return _reject(
-            ControllerCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH,
-            f"the newSyncStateSet {proposed} adds {draw_ids(joining)} and drops {draw_ids(dropped)}: "
-            f"it was not computed from the current syncStateSet {draw_ids(record.sync_state_set)}",
-        )
+        because = f"the newSyncStateSet {proposed} adds {draw_ids(joining)} and drops {draw_ids(dropped)}: "
+        because += f"it was not computed from the current syncStateSet {draw_ids(record.sync_state_set)}"
+        return _reject(ControllerCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH, because)
     has_floor = settings.shrink_floor and not settings.masters_shrink_first
     if has_floor and dropped and len(request.sync_state_set) < settings.min_in_sync_replicas:
-        return _reject(
-            ControllerCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
-            f"the newSyncStateSet {proposed} drops {draw_ids(dropped)} and would be smaller than "
-            f"minInSyncReplicas {{{settings.min_in_sync_replicas}}}",
-        )
+        because = f"the newSyncStateSet {proposed} drops {draw_ids(dropped)} and would be smaller than "
+        because += f"minInSyncReplicas {{{settings.min_in_sync_replicas}}}"
+        return _reject(ControllerCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED, because)
     return None
 
 
