@@ -5,13 +5,12 @@ that the master is dead elects, and the plan becomes that election's. A decided 
 over what must be restored.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from controller_core.decision import ControllerCode, Decision, decided, refused
 from controller_core.events import ChangeWritten, MasterRenewed, apply_event
 from controller_core.holdings import epoch_seen_above
-from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica
+from controller_core.model import MAX_EPOCH, BrokerGroupRecord, Live
 from controller_core.plan import Change, Phase
 from controller_core.requests import BeginChange, EndChange, Ending, RenewMaster, TakeOverChange
 
@@ -68,7 +67,7 @@ def _refused(record: BrokerGroupRecord | None, why: str) -> Decision:
     return refused(record, ControllerCode.CONTROLLER_INVALID_MASTER, None, why)
 
 
-def renew_master(record: BrokerGroupRecord | None, request: RenewMaster, live: Mapping[int, LiveReplica]) -> Decision:
+def renew_master(record: BrokerGroupRecord | None, request: RenewMaster, live: Live) -> Decision:
     """Raise the epoch of this master, if it is still master under that epoch, and alive. The SyncStateSet and the eligible
     stay.
 

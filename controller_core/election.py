@@ -24,17 +24,17 @@ so a member may lack what a replica outside the set has. All living replicas are
 most data wins (`traces/set_in_doubt.txt`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from controller_core import holdings
 from controller_core.decision import ControllerCode, Decision, ElectMasterAnswer, decided, refused
 from controller_core.events import Event, MasterElected, MasterLost, apply_event, apply_events
 from controller_core.holdings import draw_report
-from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, draw_ids
+from controller_core.model import MAX_EPOCH, BrokerGroupRecord, Live, LiveReplica, draw_ids
 from controller_core.plan import Phase
 from controller_core.requests import ElectMaster
-from controller_core.settings import POLICIES, ControllerSettings, most_data
+from controller_core.settings import POLICIES, ControllerSettings, Policy, most_data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +51,11 @@ class Electorate:
     """What an election decides on: `record` as it is after an epoch was raised (rule 3), and the replicas that are alive."""
 
     record: BrokerGroupRecord
-    live: Mapping[int, LiveReplica]
+    live: Live
     settings: ControllerSettings
     request: ElectMaster = field(default_factory=ElectMaster)
 
-    def candidates(self, broker_ids: Iterable[int]) -> dict[int, LiveReplica]:
+    def candidates(self, broker_ids: Iterable[int]) -> Live:
         """Return those that are alive, reachable, not passed over, and not known to have lost what they held (rule 2)."""
         here = self.live.keys() - self.request.passed_over
         return {
@@ -67,7 +67,7 @@ class Electorate:
     def with_data(self) -> list[int]:
         return [one for one in self.record.replicas if one in self.live and self.live[one].has_data]
 
-    def electable(self, broker_ids: Iterable[int]) -> dict[int, LiveReplica]:
+    def electable(self, broker_ids: Iterable[int]) -> Live:
         """Return the candidates that may become master: they have reported what they hold."""
         return {
             broker_id: replica
@@ -75,7 +75,7 @@ class Electorate:
             if replica.has_reported and self.settings.may_be_master(broker_id)
         }
 
-    def most_data(self, replicas: Mapping[int, LiveReplica]) -> LiveReplica | None:
+    def most_data(self, replicas: Live) -> LiveReplica | None:
         """Return the replica with the most data: where data is at stake no policy decides."""
         return most_data(list(replicas.values()), self.record, self.settings) if replicas else None
 
@@ -91,10 +91,7 @@ class Electorate:
 
 
 def elect_master(
-    record: BrokerGroupRecord | None,
-    request: ElectMaster,
-    live: Mapping[int, LiveReplica],
-    settings: ControllerSettings,
+    record: BrokerGroupRecord | None, request: ElectMaster, live: Live, settings: ControllerSettings
 ) -> Decision:
     """Keep the master (2011), grant a new epoch (0), or elect none (2012 to a broker, 2004 to the controller)."""
     if record is None or not record.is_known:
@@ -140,7 +137,7 @@ def choose_master(electorate: Electorate) -> Choice:
         return clean
     name, electable = "group (unclean election)", electorate.electable(record.replicas)
     otherwise = f"no member of the {name} {draw_ids(record.replicas)} may be elected"
-    found = _designated_or(electorate.most_data(electable), electorate, electable, name=name, otherwise=otherwise)
+    found = _designated_or_best(electorate, electable, name=name, otherwise=otherwise)
     unclean = found.broker_id is not None and found.broker_id not in record.sync_state_set | eligible
     return replace(found, why=f"{clean.why}; {found.why}", unclean=unclean)
 
@@ -174,8 +171,7 @@ def _choose_among(electorate: Electorate, broker_ids: Iterable[int], *, name: st
     otherwise = f"the living members {draw_ids(candidates)} of the {name} may not be elected now"
     # Each of them holds every acknowledged message: only here the policy of the group chooses.
     policy = POLICIES[electorate.settings.election_policy]
-    best = policy(list(electable.values()), electorate.record, electorate.settings) if electable else None
-    return _designated_or(best, electorate, electable, name=name, otherwise=otherwise)
+    return _designated_or_best(electorate, electable, name=name, otherwise=otherwise, policy=policy)
 
 
 def _may_be_empty(record: BrokerGroupRecord, broker_id: int) -> bool:
@@ -200,7 +196,7 @@ def _choose_eligible(electorate: Electorate, eligible: frozenset[int]) -> Choice
     candidates = {one: it for one, it in electorate.electable(eligible).items() if one in heard}
     electable = _with_most(candidates, heard)
     otherwise = f"rule 1: none of the eligible {draw_ids(eligible)} holds as much as all that were heard"
-    return _designated_or(electorate.most_data(electable), electorate, electable, name="eligible", otherwise=otherwise)
+    return _designated_or_best(electorate, electable, name="eligible", otherwise=otherwise)
 
 
 def _most_of_all_logs(electorate: Electorate, clean: Choice) -> Choice:
@@ -212,9 +208,8 @@ def _most_of_all_logs(electorate: Electorate, clean: Choice) -> Choice:
     voters = [one for one, it in record.replicas.items() if it.registered and electorate.settings.may_be_master(one)]
     unheard = [one for one in voters if one in live and not (live[one].has_reported and live[one].fresh)]
     if unheard and not request.heard_out:
-        return Choice(
-            why=f"rule 1: the set is in doubt, {draw_ids(unheard)} must be heard after the loss of the master"
-        )
+        why = f"rule 1: the set is in doubt, {draw_ids(unheard)} must be heard after the loss of the master"
+        return Choice(why=why)
     everyone = replace(electorate, request=replace(request, passed_over=frozenset()))
     candidates = electorate.electable(voters)
     electable = _with_most(candidates, everyone.electable(voters))
@@ -222,18 +217,17 @@ def _most_of_all_logs(electorate: Electorate, clean: Choice) -> Choice:
     if clean.broker_id in electable and request.designated is None:
         return replace(clean, why=f"{clean.why}{late}")
     otherwise = f"rule 1: the set is in doubt, and the most data is on none of {draw_ids(candidates)}"
-    best = electorate.most_data(electable)
-    found = _designated_or(best, electorate, electable, name="group (set in doubt)", otherwise=otherwise)
+    found = _designated_or_best(electorate, electable, name="group (set in doubt)", otherwise=otherwise)
     return replace(found, why=f"{found.why}{late}")
 
 
-def _with_most(candidates: Mapping[int, LiveReplica], rivals: Mapping[int, LiveReplica]) -> dict[int, LiveReplica]:
+def _with_most(candidates: Live, rivals: Live) -> Live:
     most = max((one.end for one in rivals.values()), default=(-1, -1))
     return {broker_id: replica for broker_id, replica in candidates.items() if replica.end >= most}
 
 
-def _designated_or(
-    best: LiveReplica | None, electorate: Electorate, electable: Mapping[int, LiveReplica], *, name: str, otherwise: str
+def _designated_or_best(
+    electorate: Electorate, electable: Live, *, name: str, otherwise: str, policy: Policy = most_data
 ) -> Choice:
     """Choose the designated broker, or none; if no broker was designated, the best one."""
     designated = electorate.request.designated
@@ -241,11 +235,11 @@ def _designated_or(
         return Choice(broker_id=designated, why=f"{designated} was designated, is alive and in the {name}")
     if designated is not None:
         return Choice(why=f"{designated} was designated, but is not among {draw_ids(electable)} of the {name}")
-    if best is None:
+    if not electable:
         return Choice(why=otherwise)
-    return Choice(
-        broker_id=best.broker_id, why=f"{draw_report(best)} is the best of {draw_ids(electable)} in the {name}"
-    )
+    best = policy(list(electable.values()), electorate.record, electorate.settings)
+    why = f"{draw_report(best)} is the best of {draw_ids(electable)} in the {name}"
+    return Choice(broker_id=best.broker_id, why=why)
 
 
 def choose_first_master(electorate: Electorate) -> Choice:
@@ -314,9 +308,8 @@ def _choose_by_data(electorate: Electorate, *, unclean: bool, reason: str) -> Ch
         return Choice(why=f"first election: {reason}; {designated} was designated, but is not alive")
     loses_data = wanted.end < best.end or best is acting is not wanted
     if loses_data and not electorate.settings.unclean_election_allowed:
-        return Choice(
-            why=f"first election: {reason}; {draw_report(wanted)} was designated, {draw_report(best)} has more"
-        )
+        why = f"first election: {reason}; {draw_report(wanted)} was designated, {draw_report(best)} has more"
+        return Choice(why=why)
     why = f"first election: {reason}; {designated} was designated"
     return Choice(broker_id=designated, why=why, unclean=unclean or loses_data)
 
@@ -331,16 +324,14 @@ def choose_after_lost_seats(electorate: Electorate) -> Choice:
         choice = _choose_on_empty_disks(electorate)
         return replace(choice, why=f"{lost} lost what they held, and no replica has data; {choice.why}")
     if not electorate.settings.unclean_election_allowed:
-        why = f"rule 2: {lost} lost what they held, and no other replica holds every acknowledged message"
-        return Choice(why=why)
+        return Choice(why=f"rule 2: {lost} lost what they held, and no other replica holds every acknowledged message")
     electable = electorate.electable(record.replicas)
     wanted = request.designated
     best = electable.get(wanted) if wanted is not None else electorate.most_data(electable)
     if best is None:
         return Choice(why=f"{lost} lost what they held, and no electable replica is alive")
-    return Choice(
-        broker_id=best.broker_id, why=f"{lost} lost what they held; {draw_report(best)} is best", unclean=True
-    )
+    why = f"{lost} lost what they held; {draw_report(best)} is best"
+    return Choice(broker_id=best.broker_id, why=why, unclean=True)
 
 
 def _is_barred(electorate: Electorate) -> bool:
@@ -352,9 +343,8 @@ def _is_barred(electorate: Electorate) -> bool:
 
 def _to_be_heard(record: BrokerGroupRecord) -> list[int]:
     """Return the replicas whose disks exist, as far as the record knows."""
-    return [
-        one.broker_id for one in record.replicas.values() if one.registered and one.broker_id not in record.superseded
-    ]
+    superseded = record.superseded
+    return [one for one, replica in record.replicas.items() if replica.registered and one not in superseded]
 
 
 def _grant(
@@ -430,14 +420,9 @@ def _no_master(
     only_passed_over = master in electorate.live and master in request.passed_over
     none_to_lose = record.master_broker_id is None or record.master_epoch >= MAX_EPOCH
     events = before or (() if none_to_lose or only_passed_over or stopped else (MasterLost(unfenced=request.unfenced),))
-    return Decision(
-        code=ControllerCode.CONTROLLER_MASTER_NOT_AVAILABLE,
-        remark="Old master has down and failed to elect a new broker master",
-        answer=ElectMasterAnswer(),
-        events=events,
-        record=apply_events(record, events),
-        why=choice.why,
-    )
+    code = ControllerCode.CONTROLLER_MASTER_NOT_AVAILABLE
+    remark = "Old master has down and failed to elect a new broker master"
+    return replace(decided(record, ElectMasterAnswer(), choice.why, *events), code=code, remark=remark)
 
 
 def _not_registered(record: BrokerGroupRecord | None, *, why: str) -> Decision:

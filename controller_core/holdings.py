@@ -17,14 +17,14 @@ written them since. Marks follow in steps of `held_bucket_bytes`; what this proc
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
 from controller_core import events
 from controller_core.decision import Decision, decided
 from controller_core.events import Mark
-from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, Replica, draw_ids
+from controller_core.model import MAX_EPOCH, BrokerGroupRecord, Live, LiveReplica, Replica, draw_ids
 from controller_core.requests import Demand, Holding, ReportAhead, ReportHoldings
 from controller_core.settings import ControllerSettings
 
@@ -241,16 +241,14 @@ def epoch_floor(
     )
 
 
-def epoch_seen_above(record: BrokerGroupRecord, live: Mapping[int, LiveReplica]) -> int | None:
+def epoch_seen_above(record: BrokerGroupRecord, live: Live) -> int | None:
     """Return the highest epoch that a living replica of the group reports above the record's."""
     epochs = [live[one].epoch for one in record.replicas if one in live and record.claimed_replica(one) is not None]
     highest = max(epochs, default=-1)
     return highest if highest > record.master_epoch else None
 
 
-def waiting_jump(
-    record: BrokerGroupRecord, live: Mapping[int, LiveReplica], settings: ControllerSettings
-) -> int | None:
+def waiting_jump(record: BrokerGroupRecord, live: Live, settings: ControllerSettings) -> int | None:
     """Return an epoch that waits for a person (`settings.accepted_epoch`), if one is reported."""
     highest = epoch_seen_above(record, live)
     return highest if highest is not None and is_jump(record, highest, settings) else None

@@ -38,8 +38,8 @@ class HeartbeatEntry(NamedTuple):
     timeout_seconds: float
     deadline_seconds: float
     told_as_member: bool = True
-    # What the replica's reports must reach (`_held_to`). `demanded` was known here at `demanded_seconds`, when a heartbeat came; a
-    # heartbeat that was certainly made after that must reach it: then it is `seen`.
+    # `demanded` of the replica was known here at `demanded_seconds`, when a heartbeat came; `seen` is what its report must reach
+    # (`_held_to`).
     demanded: Demand = NOTHING_DEMANDED
     demanded_seconds: float = 0.0
     seen: Demand = NOTHING_DEMANDED
@@ -70,7 +70,6 @@ class HeartbeatEntry(NamedTuple):
         )
 
     def alive(self, now_seconds: float) -> bool:
-        """Whether the replica counts as alive: connected, and heard of within its timeout."""
         return self.connection_id is not None and now_seconds <= self.deadline_seconds
 
 
@@ -137,9 +136,7 @@ class HeartbeatTable:
         )
 
     def _first_since_loss(self, entry: HeartbeatEntry | None, now_seconds: float, connection_id: int) -> float | None:
-        """Return when the first heartbeat since the last loss came, perhaps this one; None if no loss makes its report
-        doubtful.
-        """
+        """Return when the first heartbeat since the last loss came, perhaps this one; None: no loss makes its report doubtful."""
         if entry is None:
             return None if self.lost_seconds is None else now_seconds
         if entry.replica.fresh:
@@ -167,10 +164,8 @@ class HeartbeatTable:
             return
         self._remember(entry)
         replica = self._told(entry, entry.replica._replace(epoch=epoch, max_offset=max_offset), fresh=True)
-        self._entries[broker_id] = entry._replace(
-            replica=replica,
-            first_since_loss_seconds=None if replica.fresh else entry.first_since_loss_seconds,
-        )
+        first_since_loss_seconds = None if replica.fresh else entry.first_since_loss_seconds
+        self._entries[broker_id] = entry._replace(replica=replica, first_since_loss_seconds=first_since_loss_seconds)
 
     def sign_of_life(self, now_seconds: float, broker_id: int, connection_id: int, *, address: str = "") -> None:
         """Take another request of the replica itself as proof that it lives. What it told before is kept.
@@ -229,7 +224,6 @@ class HeartbeatTable:
         return {one: entry.replica for one, entry in sorted(self._entries.items()) if entry.alive(now_seconds)}
 
     def entry(self, broker_id: int) -> HeartbeatEntry | None:
-        """Return what is known of a replica, alive or not."""
         return self._entries.get(broker_id)
 
     def entries(self) -> Mapping[int, HeartbeatEntry]:
@@ -254,9 +248,8 @@ class HeartbeatTable:
         """Note that the master was just lost or fenced: what the others told before is not fresh any more."""
         self.lost_seconds = now_seconds
         for broker_id, entry in self._entries.items():
-            self._entries[broker_id] = entry._replace(
-                replica=entry.replica._replace(fresh=False), first_since_loss_seconds=None
-            )
+            replica = entry.replica._replace(fresh=False)
+            self._entries[broker_id] = entry._replace(replica=replica, first_since_loss_seconds=None)
 
     def note_seats(self, record: BrokerGroupRecord | None, now_seconds: float = math.inf) -> None:
         """Note the members of the SyncStateSet and the master epoch. Call it with each record seen, before `holding`; cheap.
@@ -325,11 +318,8 @@ class HeartbeatTable:
         """
         if before is not None and now_seconds - before.demanded_seconds < MADE_LATER_SECONDS:
             return before.demanded, before.demanded_seconds, before.seen
-        return (
-            self._demands.get(broker_id, NOTHING_DEMANDED),
-            now_seconds,
-            NOTHING_DEMANDED if before is None else before.demanded,
-        )
+        seen = NOTHING_DEMANDED if before is None else before.demanded
+        return self._demands.get(broker_id, NOTHING_DEMANDED), now_seconds, seen
 
 
 def _is_master_lost(before: BrokerGroupRecord | None, now: BrokerGroupRecord) -> bool:

@@ -3,14 +3,13 @@
 An id is the name of a disk; an id given twice makes two disks one replica (safety rule 4; docs/reference/controller.md).
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeGuard
 
 from controller_core import decision, events, requests
 from controller_core.decision import ControllerCode, Decision, decided, refused, without_a_name
 from controller_core.holdings import usable_eligible
-from controller_core.model import ADOPTED, BrokerGroupRecord, LiveReplica, Replica, draw_id, draw_ids
+from controller_core.model import ADOPTED, BrokerGroupRecord, Live, Replica, draw_id, draw_ids
 from controller_core.settings import ControllerSettings
 
 _OfAGroup = requests.GetNextBrokerId | requests.ApplyBrokerId | requests.RegisterBroker | requests.ReserveBrokerId
@@ -115,9 +114,7 @@ def _id_for(record: BrokerGroupRecord, requester: str | None) -> tuple[int, str]
 # the same (epoch, offset). The loss is recorded, and the answer names no master (safety rule 6).
 
 
-def register_broker(
-    record: BrokerGroupRecord | None, request: requests.RegisterBroker, live: Mapping[int, LiveReplica]
-) -> Decision:
+def register_broker(record: BrokerGroupRecord | None, request: requests.RegisterBroker, live: Live) -> Decision:
     """Note where the replica is, and answer the master, if one is alive."""
     answer = decision.RegisterBrokerAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
     base = _base(record, request)
@@ -224,9 +221,7 @@ def _adoption_of(  # noqa: PLR0911 - each return is one reason
 # (its pod came back without the disk) can tell nothing any more, but its seat still counts.
 
 
-def clean_broker_data(
-    record: BrokerGroupRecord | None, request: requests.CleanBrokerData, live: Mapping[int, LiveReplica]
-) -> Decision:
+def clean_broker_data(record: BrokerGroupRecord | None, request: requests.CleanBrokerData, live: Live) -> Decision:
     """Forget the named replicas, or all of them."""
     named = (request.broker_controller_ids_to_clean or "").strip()
     if not named and not request.is_clean_living_broker and record is not None and record.master_broker_id is not None:
@@ -253,10 +248,7 @@ def clean_broker_data(
 
 
 def remove_member(
-    record: BrokerGroupRecord | None,
-    request: requests.RemoveMember,
-    live: Mapping[int, LiveReplica],
-    settings: ControllerSettings,
+    record: BrokerGroupRecord | None, request: requests.RemoveMember, live: Live, settings: ControllerSettings
 ) -> Decision:
     """Forget a dead member, or say what it is still needed for. Asked again, it is done already."""
     if record is None or request.broker_id not in record.replicas:
@@ -268,7 +260,7 @@ def remove_member(
 
 
 def _needed_for(  # noqa: PLR0911 - one return per reason
-    record: BrokerGroupRecord, broker_id: int, live: Mapping[int, LiveReplica], settings: ControllerSettings
+    record: BrokerGroupRecord, broker_id: int, live: Live, settings: ControllerSettings
 ) -> str | None:
     """Return why a member may not be forgotten; None if it may."""
     if broker_id == record.master_broker_id:

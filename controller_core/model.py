@@ -155,7 +155,7 @@ class BrokerGroupRecord:
         return replica.address or None if replica is not None else None
 
     def describe(self) -> str:
-        """Draw the record in a few lines: what the traces compare and the logs show."""
+        """Draw the record in a few lines, for traces and logs."""
         master = "none" if self.master_broker_id is None else str(self.master_broker_id)
         lost = " (process lost)" if self.master_process_lost else ""
         head = (
@@ -204,6 +204,10 @@ class LiveReplica(NamedTuple):
     def has_reported(self) -> bool:
         """Whether a heartbeat told what the disk holds. A request of its own does not, nor does a doubted heartbeat."""
         return not self.doubted and (self.max_offset >= 0 or self.epoch >= 0)
+
+
+Live = Mapping[int, LiveReplica]
+"""The replicas of a group whose heartbeats are fresh, by broker id."""
 
 
 def draw_id(value: int | None) -> str:

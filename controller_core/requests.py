@@ -69,10 +69,7 @@ class ElectMaster:
 
     @property
     def caller(self) -> int | None:
-        """The broker that asks, or is designated; None: the controller asks.
-
-        If no replica can be elected, a broker is refused (2012); the controller's election takes the mastership away (2004).
-        """
+        """The broker that asks, or is designated; None: the controller asks."""
         return None if self.broker_id == -1 else self.broker_id
 
     @property
@@ -139,8 +136,8 @@ class RenewMaster:
 class BeginChange:
     """Ours. Write down a change of master before its first effect: a fence, or a `minInSyncReplicas=99` (`changing.py`).
 
-    The decision gives its `id`. Refused while another one waits for its election, or if the record does not name
-    `from_broker_id` as master under `master_epoch`.
+    Refused while another one waits for its election, or if the record does not name `from_broker_id` as master under
+    `master_epoch`.
     """
 
     change: Change
@@ -177,10 +174,7 @@ class EndChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReserveBrokerId:
-    """Ours. Promise the next id to a pod; asked again, the answer is the same id.
-
-    With `broker_id` it is refused unless that id is next, or is the pod's already.
-    """
+    """Ours. Promise the next id to a pod, or the same as before; with `broker_id` only if it is that one."""
 
     cluster_name: str
     broker_name: str
@@ -197,8 +191,7 @@ class Demand(NamedTuple):
 
 
 class Holding(NamedTuple):
-    """What the present process of a replica reports, and what this controller process heard before; `HeartbeatTable.holding`
-    fills it.
+    """What the present process of a replica reports, and what this controller process heard before (`HeartbeatTable.holding`).
 
     `epoch`, `max_offset`, `confirm_offset` are the last heartbeat's. `known` is what an earlier process had at least while it
     was in the set. `sure` is what the present process proved to hold by reports no older than its last truncation. `seen` is

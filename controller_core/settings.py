@@ -11,8 +11,6 @@ from types import MappingProxyType
 
 from controller_core.model import BrokerGroupRecord, LiveReplica
 
-MOST_DATA = "most-data"
-PREFERRED_ZONE = "preferred-zone"
 NEVER_ELECT_PRIORITY = 0
 """In `election_priorities`: this replica never becomes master (`test_every_way_keeps_the_invariants`). On the wire 0 is an
 ordinary, and the best, priority.
@@ -42,7 +40,7 @@ class ControllerSettings:
     floor_kept: bool = True
     never_elect: frozenset[int] = frozenset()
     election_priorities: Mapping[int, int] = field(default_factory=dict)
-    election_policy: str = MOST_DATA
+    election_policy: str = "most-data"
     zones: Mapping[int, str] = field(default_factory=dict)
     preferred_zones: tuple[str, ...] = ()
     zone_lag_bytes: int = 16 * 1024 * 1024
@@ -82,9 +80,8 @@ def preferred_zone(
 ) -> LiveReplica:
     """Return a candidate in the most wanted zone, among those of the highest epoch within `zone_lag_bytes` of the longest log.
 
-    A shorter log lacks only what was not acknowledged, because every candidate holds all that was. Not safe where a number of
-    replicas acknowledges (durability `Fast`): there the longest log is all there is. A lower epoch is not traded: it would cost
-    every other replica a truncation.
+    A shorter log lacks only what was not acknowledged. Not safe where a number of replicas acknowledges (durability `Fast`): there
+    the longest log is all there is. A lower epoch is not traded: it would cost every other replica a truncation.
     """
     epoch, longest = max(one.end for one in candidates)
     near = [one for one in candidates if one.epoch == epoch and one.max_offset >= longest - settings.zone_lag_bytes]
@@ -92,7 +89,7 @@ def preferred_zone(
     return min(near, key=lambda one: (ranks[one], -one.max_offset, *_taste(one, record, settings)))
 
 
-POLICIES: Mapping[str, Policy] = MappingProxyType({MOST_DATA: most_data, PREFERRED_ZONE: preferred_zone})
+POLICIES: Mapping[str, Policy] = MappingProxyType({"most-data": most_data, "preferred-zone": preferred_zone})
 
 
 def _taste(replica: LiveReplica, record: BrokerGroupRecord, settings: ControllerSettings) -> tuple[bool, int, int, int]:

@@ -5,22 +5,18 @@ Nothing is remembered between two steps or read from outside. The caller commits
 any number of planes may decide for one group at the same time.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import assert_never
 
 from controller_core import changing, decision, election, holdings, membership, requests, sync_state
 from controller_core.decision import ControllerCode, Decision, decided, refused, without_a_name
 from controller_core.events import EligibleForgotten, apply_events
-from controller_core.model import BrokerGroupRecord, LiveReplica
+from controller_core.model import BrokerGroupRecord, Live
 from controller_core.settings import ControllerSettings
 
 
 def step(
-    record: BrokerGroupRecord | None,
-    request: requests.Request,
-    live: Mapping[int, LiveReplica],
-    settings: ControllerSettings,
+    record: BrokerGroupRecord | None, request: requests.Request, live: Live, settings: ControllerSettings
 ) -> Decision:
     """Decide a request. `live` holds the replicas of this group whose heartbeats are fresh, by broker id."""
     found = _decide(record, request, live, settings)
@@ -33,10 +29,7 @@ def step(
 
 
 def _decide(  # noqa: PLR0911, PLR0912, C901 - one return per kind of request is the plainest table there is
-    record: BrokerGroupRecord | None,
-    request: requests.Request,
-    live: Mapping[int, LiveReplica],
-    settings: ControllerSettings,
+    record: BrokerGroupRecord | None, request: requests.Request, live: Live, settings: ControllerSettings
 ) -> Decision:
     match request:
         case requests.GetNextBrokerId():
@@ -94,9 +87,7 @@ def get_replica_info(record: BrokerGroupRecord | None, request: requests.GetRepl
     return decided(record, answer, "as recorded")
 
 
-def get_sync_state_data(
-    record: BrokerGroupRecord | None, request: requests.GetSyncStateData, live: Mapping[int, LiveReplica]
-) -> Decision:
+def get_sync_state_data(record: BrokerGroupRecord | None, request: requests.GetSyncStateData, live: Live) -> Decision:
     """1006: return which replicas are in sync and alive. An unknown group is left out of the table, without an error."""
     if record is None or not record.is_known:
         why = f"no broker of {request.broker_name} holds an id"

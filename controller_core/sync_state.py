@@ -15,7 +15,6 @@ of a master that shrinks first, without the members that it left out. If only de
 larger one, they stay in it.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from controller_core.decision import (
@@ -28,7 +27,7 @@ from controller_core.decision import (
 )
 from controller_core.events import SyncStateSetAltered, apply_event
 from controller_core.holdings import is_ahead, joining_mark
-from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, draw_id, draw_ids
+from controller_core.model import MAX_EPOCH, BrokerGroupRecord, Live, draw_id, draw_ids
 from controller_core.requests import AlterSyncStateSet, ReportAhead
 from controller_core.settings import ControllerSettings
 
@@ -36,10 +35,7 @@ _Refusal = tuple[ControllerCode, str]
 
 
 def alter_sync_state_set(
-    record: BrokerGroupRecord | None,
-    request: AlterSyncStateSet,
-    live: Mapping[int, LiveReplica],
-    settings: ControllerSettings,
+    record: BrokerGroupRecord | None, request: AlterSyncStateSet, live: Live, settings: ControllerSettings
 ) -> Decision:
     """Accept the master's proposal, or refuse it with Java's reason."""
     if record is None or not record.is_known:
@@ -79,7 +75,7 @@ def _accept(record: BrokerGroupRecord, event: SyncStateSetAltered, why: str) -> 
 
 
 def _alteration(
-    record: BrokerGroupRecord, request: AlterSyncStateSet, live: Mapping[int, LiveReplica], settings: ControllerSettings
+    record: BrokerGroupRecord, request: AlterSyncStateSet, live: Live, settings: ControllerSettings
 ) -> SyncStateSetAltered:
     members = request.sync_state_set
     below = settings.shrink_floor and len(members) < settings.min_in_sync_replicas
@@ -113,9 +109,7 @@ def counts_on_another_set(record: BrokerGroupRecord | None, request: AlterSyncSt
     return bool(joining) == bool(dropped)
 
 
-def only_the_dead_stop_it(
-    record: BrokerGroupRecord | None, request: AlterSyncStateSet, live: Mapping[int, LiveReplica]
-) -> bool:
+def only_the_dead_stop_it(record: BrokerGroupRecord | None, request: AlterSyncStateSet, live: Live) -> bool:
     """Whether this refused 1001 would be accepted if all members of the present set were alive."""
     if record is None or not request.sync_state_set > record.sync_state_set or record.sync_state_set <= live.keys():
         return False
@@ -154,7 +148,7 @@ def _kept_though_dead(
 
 
 def _check_members(
-    record: BrokerGroupRecord, request: AlterSyncStateSet, live: Mapping[int, LiveReplica], *, kept: frozenset[int]
+    record: BrokerGroupRecord, request: AlterSyncStateSet, live: Live, *, kept: frozenset[int]
 ) -> _Refusal | None:
     for broker_id in sorted(request.sync_state_set):
         if record.claimed_replica(broker_id) is None:
