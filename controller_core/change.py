@@ -19,8 +19,6 @@ MOVES_A_LIVING_MASTER = frozenset({ChangeKind.SWITCHOVER, ChangeKind.DRAIN})
 
 @dataclass(frozen=True, slots=True)
 class _OfOneBroker:
-    """An effect at one broker."""
-
     broker_id: int
 
 
@@ -133,7 +131,6 @@ class Observed:
     ended: dict[Effect, Ended] = field(default_factory=dict)
 
     def is_confirmed(self, effect: Effect) -> bool:
-        """Whether it has ended and was done; `failed`: it has ended and was not."""
         return effect in self.ended and self.ended[effect].confirmed
 
     def failed(self, effect: Effect) -> bool:
@@ -170,7 +167,7 @@ class Stage:
 
 
 def next_effects(record: BrokerGroupRecord, seen: Observed, now_seconds: float, pace: Pace) -> Next:
-    """Return what is next. The order is decided here (`tests/controller/test_change_of_master.py`)."""
+    """Decide what is next, and in which order (`tests/controller/test_change_of_master.py`)."""
     return _walk(_course(record, seen, now_seconds, pace), seen, now_seconds)
 
 

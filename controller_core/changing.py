@@ -29,7 +29,8 @@ def begin_change(record: BrokerGroupRecord | None, request: BeginChange) -> Deci
     if left is not None and wanted.restore is not None and left.broker_id != wanted.restore.broker_id:
         left = None  # one minimum is remembered; the keeper finds the other one
     change = replace(wanted, id=record.change_id + 1, restore=left or wanted.restore, before=record.as_before)
-    return _decided(record, change, f"change {change.id} ({change.kind}) begins: {change.phase}")
+    why = f"change {change.id} ({change.kind}) begins: {change.phase}"
+    return decided(record, None, why, ChangeWritten(change=change))
 
 
 def take_over_change(record: BrokerGroupRecord | None, request: TakeOverChange) -> Decision:
@@ -38,7 +39,7 @@ def take_over_change(record: BrokerGroupRecord | None, request: TakeOverChange) 
         return _refused(record, f"change {request.change.id} has moved on")
     by, before = request.carried_out_by, request.change.carried_out_by
     why = f"change {request.change.id} is carried out by {by} from now on, not by {before}"
-    return _decided(record, replace(request.change, carried_out_by=by), why)
+    return decided(record, None, why, ChangeWritten(change=replace(request.change, carried_out_by=by)))
 
 
 def end_change(record: BrokerGroupRecord | None, request: EndChange) -> Decision:
@@ -56,11 +57,7 @@ def end_change(record: BrokerGroupRecord | None, request: EndChange) -> Decision
         if not change.is_decided:
             return _refused(record, f"change {change.id} has no election: {change.phase}")
         left = change.told
-    return _decided(record, left, f"change {change.id} ({change.kind}) {request.how}")
-
-
-def _decided(record: BrokerGroupRecord, change: Change | None, why: str) -> Decision:
-    return decided(record, None, why, ChangeWritten(change=change))
+    return decided(record, None, f"change {change.id} ({change.kind}) {request.how}", ChangeWritten(change=left))
 
 
 def _refused(record: BrokerGroupRecord | None, why: str) -> Decision:

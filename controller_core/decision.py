@@ -1,7 +1,7 @@
 """What the state machine returns: an answer, the events that must be durable before the answer may leave, and the reason.
 
-An answer has the fields of Java's response header and body as typed values; `None`: Java leaves the field out. On errors it has
-what Java has filled by then (docs/reference/controller.md).
+The answer to a request has its name, and the fields of Java's response header and body; `None`: Java leaves the field out. On
+errors it has what Java has filled by then (docs/reference/controller.md).
 """
 
 from collections.abc import Mapping
@@ -47,8 +47,6 @@ class SyncStateSetBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetNextBrokerIdAnswer:
-    """1012."""
-
     cluster_name: str
     broker_name: str | None
     next_broker_id: int | None = None
@@ -56,8 +54,6 @@ class GetNextBrokerIdAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyBrokerIdAnswer:
-    """1013."""
-
     cluster_name: str
     broker_name: str
 
@@ -182,6 +178,5 @@ def refused(
 
 
 def without_a_name(record: BrokerGroupRecord | None, answer: Answer) -> Decision:
-    """Return the refusal of a request that names no group."""
     remark = "brokerName is missing, expected the name of a broker group"
     return refused(record, ControllerCode.SYSTEM_ERROR, answer, "without a broker name no group is named", remark)

@@ -48,7 +48,10 @@ def report_is_news(record: BrokerGroupRecord | None, holding: Holding, settings:
     if holding.epoch > record.master_epoch:
         return News.JUMP if is_jump(record, holding.epoch, settings) else News.FLOOR
     if holding.broker_id in record.lost_seats:
-        return News.REGAINED if _has_it_again(record, replica, holding) else News.NOTHING
+        # It has its data after all, its loss was known when it told that, and no master was elected meanwhile.
+        has_it = holding.max_offset > 0 and not falls_short(holding, mark_of(replica))
+        is_in_time = holding.seen.lost and record.master_broker_id is None
+        return News.REGAINED if has_it and is_in_time else News.NOTHING
     if record.eligible and not usable_eligible(record, settings):
         return News.LOSS
     if holding.broker_id not in record.seats:
@@ -195,12 +198,6 @@ def election_marks(record: BrokerGroupRecord, winner: LiveReplica, eligible: fro
 
 def _confirmed(max_offset: int, confirm_offset: int) -> int:
     return min(max_offset, confirm_offset) if confirm_offset >= 0 else max_offset
-
-
-def _has_it_again(record: BrokerGroupRecord, replica: Replica, holding: Holding) -> bool:
-    """Whether a replica that lost its seat has its data after all, and no master was elected meanwhile."""
-    loss_was_known = holding.seen.lost and record.master_broker_id is None
-    return loss_was_known and holding.max_offset > 0 and not falls_short(holding, mark_of(replica))
 
 
 def _is_worth_a_mark(

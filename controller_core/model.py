@@ -6,8 +6,7 @@ a wholly cleaned group keeps its next id and its epochs (safety rule 4), and ans
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from operator import attrgetter
+from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -86,7 +85,8 @@ class BrokerGroupRecord:
 
     def __hash__(self) -> int:
         """Hash as a value; written out because a read-only mapping has no hash of its own."""
-        return hash((tuple(self.replicas.values()), _all_but_replicas(self)))
+        seats = self.sync_state_set, self.eligible, self.lost_seats, self.unfenced
+        return hash((tuple(self.replicas.values()), self.master_epoch, self.sync_state_set_epoch, seats, self.change))
 
     @property
     def is_known(self) -> bool:
@@ -135,14 +135,10 @@ class BrokerGroupRecord:
     def superseded(self) -> frozenset[int]:
         """Ids whose pod has registered under a higher one since: it came without the disk of the lower one, which is gone."""
         latest: dict[str, int] = {}
-        for replica in self.replicas.values():  # in ascending order
+        for broker_id, replica in self.replicas.items():  # in ascending order
             if replica.registered and replica.reserved_for:
-                latest[replica.reserved_for] = replica.broker_id
-        return frozenset(
-            replica.broker_id
-            for replica in self.replicas.values()
-            if replica.broker_id < latest.get(replica.reserved_for, 0)
-        )
+                latest[replica.reserved_for] = broker_id
+        return frozenset(one for one, it in self.replicas.items() if one < latest.get(it.reserved_for, 0))
 
     def claimed_replica(self, broker_id: int | None) -> Replica | None:
         """Return the replica with this id if a broker holds it."""
@@ -167,9 +163,6 @@ class BrokerGroupRecord:
         head += f" unclean={self.unclean_elections}" if self.unclean_elections else ""
         changing = [f"  {self.change.describe()}"] if self.change is not None else []
         return "\n".join([head, *changing, *(f"  {_describe_replica(replica)}" for replica in self.replicas.values())])
-
-
-_all_but_replicas = attrgetter(*(one.name for one in fields(BrokerGroupRecord) if one.name != "replicas"))
 
 
 class LiveReplica(NamedTuple):
@@ -221,8 +214,8 @@ def draw_ids(broker_ids: Iterable[int]) -> str:
 
 
 def _describe_replica(replica: Replica) -> str:
-    parts = [str(replica.broker_id), replica.address or "-"]
-    parts.append("registered" if replica.registered else "claimed" if replica.claimed else "reserved")
+    state = "registered" if replica.registered else "claimed" if replica.claimed else "reserved"
+    parts = [str(replica.broker_id), replica.address or "-", state]
     if replica.claimed:
         parts.append(f"check={replica.register_check_code}")
     if replica.reserved_for:
