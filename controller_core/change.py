@@ -167,8 +167,31 @@ class Stage:
 
 
 def next_effects(record: BrokerGroupRecord, seen: Observed, now_seconds: float, pace: Pace) -> Next:
-    """Decide what is next, and in which order (`tests/controller/test_change_of_master.py`)."""
-    return _walk(_course(record, seen, now_seconds, pace), seen, now_seconds)
+    """Return what the stages begin, up to the first one that is not over.
+
+    Their order is decided here (`tests/controller/test_change_of_master.py`).
+    """
+    effects: list[Effect] = []
+    releases = settled = False
+    reached_seconds, until_seconds = seen.since_seconds, None
+    for stage in _course(record, seen, now_seconds, pace):
+        releases, settled = releases or stage.releases, settled or stage.settled
+        effects += [one for one in stage.effects if one not in seen.begun]
+        waits_for = stage.effects if stage.waits_for is None else stage.waits_for
+        begun_seconds = max([reached_seconds, *(seen.begun.get(one, now_seconds) for one in stage.effects)])
+        if stage.until_seconds is not None and now_seconds < stage.until_seconds:
+            until_seconds = stage.until_seconds
+            break
+        # Over because all that it waits for has ended; the next stage's own time counts from the last of these ends.
+        if all(one in seen.ended for one in waits_for):
+            reached_seconds = max([begun_seconds, *(seen.ended[one].at_seconds for one in waits_for)])
+            continue
+        # Or because its time is over; without a time it lasts until its effects have ended.
+        until_seconds = None if stage.at_most_seconds is None else begun_seconds + stage.at_most_seconds
+        if until_seconds is None or now_seconds < until_seconds:
+            break
+        reached_seconds, until_seconds = until_seconds, None
+    return Next(effects=tuple(effects), until_seconds=until_seconds, releases=releases, settled=settled)
 
 
 def _course(  # noqa: PLR0911 - one return per phase and kind is the plainest table there is
@@ -357,28 +380,3 @@ def _confirmed(record: BrokerGroupRecord, tells: tuple[Tell, ...], seen: Observe
     """Return the members that answered under this epoch, in this course or before it; of the latter not the master."""
     told = {tell.broker_id for tell in tells if seen.is_confirmed(tell)}
     return sorted(told | ((seen.told & seen.alive) - {record.master_broker_id}))
-
-
-def _walk(course: Sequence[Stage], seen: Observed, now_seconds: float) -> Next:
-    """Return what the stages begin, up to the first one that is not over."""
-    effects: list[Effect] = []
-    releases = settled = False
-    reached_seconds, until_seconds = seen.since_seconds, None
-    for stage in course:
-        releases, settled = releases or stage.releases, settled or stage.settled
-        effects += [one for one in stage.effects if one not in seen.begun]
-        waits_for = stage.effects if stage.waits_for is None else stage.waits_for
-        begun_seconds = max([reached_seconds, *(seen.begun.get(one, now_seconds) for one in stage.effects)])
-        if stage.until_seconds is not None and now_seconds < stage.until_seconds:
-            until_seconds = stage.until_seconds
-            break
-        # Over because all that it waits for has ended; the next stage's own time counts from the last of these ends.
-        if all(one in seen.ended for one in waits_for):
-            reached_seconds = max([begun_seconds, *(seen.ended[one].at_seconds for one in waits_for)])
-            continue
-        # Or because its time is over; without a time it lasts until its effects have ended.
-        until_seconds = None if stage.at_most_seconds is None else begun_seconds + stage.at_most_seconds
-        if until_seconds is None or now_seconds < until_seconds:
-            break
-        reached_seconds, until_seconds = until_seconds, None
-    return Next(effects=tuple(effects), until_seconds=until_seconds, releases=releases, settled=settled)

@@ -17,10 +17,6 @@ ordinary, and the best, priority.
 """
 
 
-class UnknownPolicyError(ValueError):
-    """There is no election policy of that name: the message lists those there are."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSettings:
     """The defaults are the Java controller's behaviour.
@@ -50,10 +46,10 @@ class ControllerSettings:
     held_bucket_bytes: int = 64 * 1024 * 1024
 
     def __post_init__(self) -> None:
-        """Raise `UnknownPolicyError` for an unknown policy here, not in the middle of a failover."""
+        """Raise `ValueError` for an unknown policy here, not in the middle of a failover."""
         if self.election_policy not in POLICIES:
             expected = ", ".join(POLICIES)
-            raise UnknownPolicyError(f"election policy is {self.election_policy!r}, expected one of {expected}")
+            raise ValueError(f"election policy is {self.election_policy!r}, expected one of {expected}")
 
     def may_be_master(self, broker_id: int) -> bool:
         """Whether this replica may be elected at all: not a learner, and not at priority 0."""

@@ -53,7 +53,16 @@ def alter_sync_state_set(
         return _refuse(record, refusal)
     before, after = draw_ids(record.sync_state_set), draw_ids(request.sync_state_set)
     why = f"the master {record.master_broker_id} moved the set from {before} to {after}"
-    return _accept(record, _alteration(record, request, live, settings), why)
+    members = request.sync_state_set
+    below = settings.shrink_floor and len(members) < settings.min_in_sync_replicas
+    # What a master that shrinks first answered when it dropped a member, replicas outside its set may lack.
+    answered = settings.masters_shrink_first and bool(record.sync_state_set - members)
+    event = SyncStateSetAltered(
+        sync_state_set=members,
+        eligible=record.eligible - members if below and not answered else frozenset(),
+        marks=tuple(joining_mark(record, live[one]) for one in sorted(members - record.sync_state_set)),
+    )
+    return _accept(record, event, why)
 
 
 def _told_again(record: BrokerGroupRecord, request: AlterSyncStateSet, settings: ControllerSettings) -> Decision:
@@ -72,20 +81,6 @@ def _accept(record: BrokerGroupRecord, event: SyncStateSetAltered, why: str) -> 
     body = SyncStateSetBody.of(apply_event(record, event))
     answer = AlterSyncStateSetAnswer(new_sync_state_set_epoch=body.sync_state_set_epoch, body=body)
     return decided(record, answer, why, event)
-
-
-def _alteration(
-    record: BrokerGroupRecord, request: AlterSyncStateSet, live: Live, settings: ControllerSettings
-) -> SyncStateSetAltered:
-    members = request.sync_state_set
-    below = settings.shrink_floor and len(members) < settings.min_in_sync_replicas
-    # What a master that shrinks first answered when it dropped a member, replicas outside its set may lack.
-    answered = settings.masters_shrink_first and bool(record.sync_state_set - members)
-    return SyncStateSetAltered(
-        sync_state_set=members,
-        eligible=record.eligible - members if below and not answered else frozenset(),
-        marks=tuple(joining_mark(record, live[one]) for one in sorted(members - record.sync_state_set)),
-    )
 
 
 def believes_in_more(
