@@ -112,9 +112,9 @@ def elect_master(
         return _keep(base, choice)
     if jump is not None:
         why = f"rule 3: a replica reports epoch {jump}, the record has {record.master_epoch}: no election until it is accepted"
-        return _no_master(record, (), electorate, Choice(why=why), stopped=True)
+        return _no_master(record, request, (), why)
     if choice.broker_id is None or base.master_epoch >= MAX_EPOCH:
-        return _no_master(record, before, electorate, choice)
+        return _no_master(record, request, before or _loss_of_master(electorate), choice.why)
     return _grant(record, before, electorate, choice, choice.broker_id)
 
 
@@ -135,7 +135,8 @@ def choose_master(electorate: Electorate) -> Choice:
         return _most_of_all_logs(electorate, clean)
     if clean.broker_id is not None or not electorate.settings.unclean_election_allowed:
         return clean
-    name, electable = "group (unclean election)", electorate.electable(record.replicas)
+    name = "group (unclean election)"
+    electable = electorate.electable(record.replicas)
     otherwise = f"no member of the {name} {draw_ids(record.replicas)} may be elected"
     found = _designated_or_best(electorate, electable, name=name, otherwise=otherwise)
     unclean = found.broker_id is not None and found.broker_id not in record.sync_state_set | eligible
@@ -404,25 +405,23 @@ def _keep(record: BrokerGroupRecord, choice: Choice) -> Decision:
     return refused(record, code, _describe_master(record), choice.why, remark)
 
 
-def _no_master(
-    record: BrokerGroupRecord,
-    before: tuple[Event, ...],
-    electorate: Electorate,
-    choice: Choice,
-    *,
-    stopped: bool = False,
-) -> Decision:
-    request, master = electorate.request, record.granted_master_id
-    if request.caller is not None:
-        code, remark = ControllerCode.CONTROLLER_ELECT_MASTER_FAILED, "Failed to elect a new master"
-        return refused(record, code, ElectMasterAnswer(), choice.why, remark)
-    # One epoch per lost master: a retry finds no master to lose. A living master that was only to be moved away stays.
+def _loss_of_master(electorate: Electorate) -> tuple[Event, ...]:
+    """Return the loss of the master that there is: one epoch per lost master, for a retry finds none to lose."""
+    record, request = electorate.record, electorate.request
+    master = record.granted_master_id
+    # A living master that was only to be moved away stays.
     only_passed_over = master in electorate.live and master in request.passed_over
     none_to_lose = record.master_broker_id is None or record.master_epoch >= MAX_EPOCH
-    events = before or (() if none_to_lose or only_passed_over or stopped else (MasterLost(unfenced=request.unfenced),))
+    return () if none_to_lose or only_passed_over else (MasterLost(unfenced=request.unfenced),)
+
+
+def _no_master(record: BrokerGroupRecord, request: ElectMaster, happened: tuple[Event, ...], why: str) -> Decision:
+    if request.caller is not None:
+        code, remark = ControllerCode.CONTROLLER_ELECT_MASTER_FAILED, "Failed to elect a new master"
+        return refused(record, code, ElectMasterAnswer(), why, remark)
     code = ControllerCode.CONTROLLER_MASTER_NOT_AVAILABLE
     remark = "Old master has down and failed to elect a new broker master"
-    return replace(decided(record, ElectMasterAnswer(), choice.why, *events), code=code, remark=remark)
+    return replace(decided(record, ElectMasterAnswer(), why, *happened), code=code, remark=remark)
 
 
 def _not_registered(record: BrokerGroupRecord | None, *, why: str) -> Decision:
