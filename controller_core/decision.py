@@ -165,8 +165,9 @@ class Decision:
 
 
 def decided(record: BrokerGroupRecord | None, answer: Answer | None, why: str, *events: Event) -> Decision:
-    """Return the decision that these events happen; without any, the answer is as the record is."""
-    after = apply_events(record, events)
+    """Return the decision that these events happen to the record; without any, the answer is as the record is."""
+    assert record is not None or not events, "there is no record that an event could change"
+    after = apply_events(record, events) if record is not None else None
     return Decision(code=ControllerCode.SUCCESS, answer=answer, events=events, record=after, why=why)
 
 

@@ -99,7 +99,7 @@ def elect_master(
     jump = holdings.waiting_jump(record, live, settings)
     seen = holdings.epoch_seen_above(record, live) if jump is None else None
     before: tuple[Event, ...] = () if seen is None else (holdings.epoch_floor(record, settings, seen_epoch=seen),)
-    base = apply_events(record, before) or record
+    base = apply_events(record, before)
     caller = request.caller
     is_broker = caller is not None and not request.designate_elect
     if base.is_first_election and is_broker and base.claimed_replica(caller) is None:

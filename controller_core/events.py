@@ -32,13 +32,8 @@ class Event(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerIdHeld(Event):
-    """An id has a holder: it was promised to a pod, or taken by a broker (Java's event 2).
+    """An id has a holder: it was promised to a pod, or taken by a broker (Java's event 2)."""
 
-    Creates the record if it is the first thing ever heard of the group.
-    """
-
-    cluster_name: str
-    broker_name: str
     replica: Replica
 
     def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
@@ -240,21 +235,14 @@ class ChangeWritten(Event):
         return replace(record, change=self.change, change_id=begun)
 
 
-def apply_events(record: BrokerGroupRecord | None, events: Iterable[Event]) -> BrokerGroupRecord | None:
+def apply_events(record: BrokerGroupRecord, events: Iterable[Event]) -> BrokerGroupRecord:
     for event in events:
         record = apply_event(record, event)
     return record
 
 
-def apply_event(record: BrokerGroupRecord | None, event: Event) -> BrokerGroupRecord:
-    """Return the record after this event; a replica without a seat to lose has no mark then.
-
-    Raise `ValueError` without a record, unless the event creates one.
-    """
-    if isinstance(event, BrokerIdHeld):
-        return event.applied(record or BrokerGroupRecord(event.cluster_name, event.broker_name))
-    if record is None:
-        raise ValueError(f"event {event!r} needs a record, there is none")
+def apply_event(record: BrokerGroupRecord, event: Event) -> BrokerGroupRecord:
+    """Return the record after this event; a replica without a seat to lose has no mark then."""
     after = event.applied(record)
     held = after.seats | after.lost_seats
     after = _with_marks(after, [Mark(broker_id) for broker_id in after.replicas if broker_id not in held])

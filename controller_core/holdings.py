@@ -304,7 +304,7 @@ def _seats(
         happened.append(events.EligibleForgotten())
         reasons.append(f"rule 1: {draw_ids(record.eligible)} are not eligible any more, the set is not below the floor")
     # Judged again without those: a report that was only news because of them has lost nothing.
-    known = events.apply_events(record, happened) or record
+    known = events.apply_events(record, happened)
     lost = {one.broker_id: one for one in request.holdings if report_is_news(known, one, settings) is News.LOSS}
     if lost:
         bars = tuple(bar_of(known, known.replicas[one], holding) for one, holding in sorted(lost.items()))

@@ -60,13 +60,13 @@ def apply_broker_id(record: BrokerGroupRecord | None, request: requests.ApplyBro
         return refused(record, ControllerCode.CONTROLLER_BROKER_ID_INVALID, answer, why, remark)
     address = request.address or code.split(";", maxsplit=1)[0]
     held = Replica(allowed, code, address, request.requester or "")
-    event = events.BrokerIdHeld(cluster_name=request.cluster_name, broker_name=request.broker_name, replica=held)
+    event = events.BrokerIdHeld(replica=held)
     left = base.seats.intersection(one.broker_id for one in _held_by(base, request.requester))
     why = f"{allowed} was {known_as}"
     if not left:
-        return decided(record, answer, why, event)
+        return decided(base, answer, why, event)
     why += f"; rule 2: it lost the disk of {draw_ids(left)}, and the seat with it"
-    return decided(record, answer, why, event, events.SeatsLost(broker_ids=left))
+    return decided(base, answer, why, event, events.SeatsLost(broker_ids=left))
 
 
 def reserve_broker_id(record: BrokerGroupRecord | None, request: requests.ReserveBrokerId) -> Decision:
@@ -86,9 +86,9 @@ def reserve_broker_id(record: BrokerGroupRecord | None, request: requests.Reserv
         why = "rule 4: ids are given in ascending order and never again"
         return refused(record, invalid, decision.ReserveBrokerIdAnswer(), why, remark)
     promised = Replica(next_broker_id, reserved_for=request.reserved_for)
-    event = events.BrokerIdHeld(cluster_name=request.cluster_name, broker_name=request.broker_name, replica=promised)
+    event = events.BrokerIdHeld(replica=promised)
     why = f"{next_broker_id} was next, and is now reserved for {request.reserved_for}"
-    return decided(record, decision.ReserveBrokerIdAnswer(broker_id=next_broker_id), why, event)
+    return decided(base, decision.ReserveBrokerIdAnswer(broker_id=next_broker_id), why, event)
 
 
 def _base(record: BrokerGroupRecord | None, request: _OfAGroup) -> BrokerGroupRecord:
@@ -120,7 +120,7 @@ def register_broker(record: BrokerGroupRecord | None, request: requests.Register
     base = _base(record, request)
     adoption, refusal = _adoption_of(base, request)
     adopted = (adoption,) if adoption is not None else ()
-    known = events.apply_events(base, adopted) or base
+    known = events.apply_events(base, adopted)
     replica = known.claimed_replica(request.broker_id)
     if replica is None:
         return _refuse_unknown(record, request, answer, refusal)
@@ -129,7 +129,7 @@ def register_broker(record: BrokerGroupRecord | None, request: requests.Register
         remark = f"brokerAddress is {request.broker_address!r}, expected <host>:<port>"
         return refused(record, ControllerCode.SYSTEM_ERROR, answer, why, remark)
     happened = (*adopted, *_registration_events(known, replica, request.broker_address))
-    after = events.apply_events(base, happened) or known
+    after = events.apply_events(base, happened)
     lost = after.master_process_lost and not known.master_process_lost
     why = f"{replica.broker_id} is at {request.broker_address}"
     why += ", and was adopted: the record did not know it" if adopted else ""
@@ -144,7 +144,7 @@ def register_broker(record: BrokerGroupRecord | None, request: requests.Register
             master_epoch=after.master_epoch,
             sync_state_set_epoch=after.sync_state_set_epoch,
         )
-    return decided(record, answer, why, *happened)
+    return decided(base, answer, why, *happened)
 
 
 def _can_be_dialled(address: str | None) -> TypeGuard[str]:
@@ -208,7 +208,7 @@ def _adoption_of(  # noqa: PLR0911 - each return is one reason
     if broker_id > next_broker_id + MAX_IDS_AHEAD:
         return None, f"{broker_id} is more than {MAX_IDS_AHEAD} above the next id {next_broker_id}"
     replica = Replica(broker_id, f"{address};{ADOPTED}", address, requester, registered=True)
-    return events.BrokerAdopted(cluster_name=request.cluster_name, broker_name=request.broker_name, replica=replica), ""
+    return events.BrokerAdopted(replica=replica), ""
 
 
 # Cleaning (1011, an administrator's). Ids and epochs survive every clean (rule 4): the next broker would get a used id, and an

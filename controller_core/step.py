@@ -10,7 +10,7 @@ from typing import assert_never
 
 from controller_core import changing, decision, election, holdings, membership, requests, sync_state
 from controller_core.decision import ControllerCode, Decision, decided, refused, without_a_name
-from controller_core.events import EligibleForgotten, apply_events
+from controller_core.events import EligibleForgotten, apply_event
 from controller_core.model import BrokerGroupRecord, Live
 from controller_core.settings import ControllerSettings
 
@@ -23,8 +23,8 @@ def step(
     after = found.record
     if found.changed and after is not None and after.eligible and not holdings.usable_eligible(after, settings):
         # The floor was lowered or lifted: an eligible replica may lack what is acknowledged from now on (rule 1).
-        events = (*found.events, EligibleForgotten())
-        return replace(found, events=events, record=apply_events(record, events))
+        forgotten = EligibleForgotten()
+        return replace(found, events=(*found.events, forgotten), record=apply_event(after, forgotten))
     return found
 
 

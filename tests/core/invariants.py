@@ -39,6 +39,13 @@ from controller_core.requests import (
 from controller_core.settings import ControllerSettings
 
 
+def applied(before: BrokerGroupRecord | None, decision: Decision) -> BrokerGroupRecord | None:
+    """The record with the decision's events: without one, on an empty record of the same group."""
+    after = decision.record
+    start = before or (after and BrokerGroupRecord(after.cluster_name, after.broker_name))
+    return start and apply_events(start, decision.events)
+
+
 def check_decision(  # noqa: C901 - a table of events
     before: BrokerGroupRecord | None,
     request: Request,
@@ -48,7 +55,7 @@ def check_decision(  # noqa: C901 - a table of events
 ) -> None:
     """Check one decision against every invariant."""
     after = decision.record
-    assert apply_events(before, decision.events) == after
+    assert applied(before, decision) == after
     assert decision.changed == (before != after), "an event changes something, and nothing else does"
     assert decision.why, "every decision has a reason"
     floor = [event for event in decision.events if isinstance(event, EpochFloorRaised)]

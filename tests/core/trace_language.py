@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from controller_core.decision import Decision, GetSyncStateDataAnswer, ReplicaStanding, SyncStateSetBody
-from controller_core.events import Mark, apply_events
+from controller_core.events import Mark
 from controller_core.holdings import demand_of, told_mark
 from controller_core.model import DEFAULT_ELECTION_PRIORITY, BrokerGroupRecord, LiveReplica
 from controller_core.requests import (
@@ -53,6 +53,7 @@ from controller_core.requests import (
 )
 from controller_core.settings import ControllerSettings
 from controller_core.step import step
+from tests.core.invariants import applied
 
 DEVIATION = re.compile(r"deviates, (rule \d|Java's bug)")
 
@@ -114,7 +115,7 @@ class TraceRunner:
 
     def _step(self, request: Request) -> str:
         decision = step(self.record, request, self.live, self.settings)
-        assert apply_events(self.record, decision.events) == decision.record
+        assert applied(self.record, decision) == decision.record
         self.previous = self.record
         lines = [f"{int(decision.code)} {draw_answer(decision)}".rstrip()]
         if decision.remark is not None:

@@ -437,7 +437,7 @@ class Group:
         """Add the end of a change to a decision: it then costs no write of its own."""
         after = decision.record
         change = after.change if after is not None else None
-        if not decision.changed or change is None or change.key != self.changes.over:
+        if not decision.changed or after is None or change is None or change.key != self.changes.over:
             return decision
         end = events.ChangeWritten(change=change.told if self.incidents.has_untold else None)
         if end.change == change:
