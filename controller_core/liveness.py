@@ -176,16 +176,9 @@ class HeartbeatTable:
         entry = self._entries.get(broker_id)
         if entry is None:
             replica = LiveReplica(broker_id=broker_id, address=address, fresh=self.lost_seconds is None)
-            self._entries[broker_id] = HeartbeatEntry(
-                replica=replica,
-                connection_id=connection_id,
-                last_seen_seconds=now_seconds,
-                timeout_seconds=self.timeout_seconds,
-                deadline_seconds=now_seconds + self.timeout_seconds,
-                demanded=self._demands.get(broker_id, NOTHING_DEMANDED),
-                demanded_seconds=now_seconds,
-            )
-            return
+            demanded = self._demands.get(broker_id, NOTHING_DEMANDED)
+            new = HeartbeatEntry(replica, connection_id, now_seconds, self.timeout_seconds, now_seconds)
+            entry = new._replace(demanded=demanded, demanded_seconds=now_seconds)
         bound = entry.connection_id if entry.connection_id is not None else connection_id
         self._entries[broker_id] = entry._replace(
             connection_id=bound, last_seen_seconds=now_seconds, deadline_seconds=now_seconds + entry.timeout_seconds
