@@ -133,13 +133,13 @@ async def test_what_an_answer_grants_is_asked_for_at_once_whatever_failed_before
     group = _group(api)
     with pytest.raises(RecordUnavailableError):
         await group.load()
-    assert not group.store_may_be_asked
+    assert not group.patience.is_over
     api.answers = True
     asked, begun = len(api.asked), asyncio.get_running_loop().time()
     await group._read(1.8)
     assert len(api.asked) == asked + 1
     assert asyncio.get_running_loop().time() - begun < 0.001
-    assert group.store_may_be_asked
+    assert group.patience.is_over
 
 
 @in_virtual_time

@@ -211,7 +211,7 @@ class ControllerPlane(GroupVerbs):
         group = self._groups.get(key)
         if group is None:
             return
-        group.store_answers()
+        group.patience.answered()
         try:
             delivered = self._store.watched(key)
         except RecordStoreError:  # the group's own read logs it
@@ -272,7 +272,7 @@ class ControllerPlane(GroupVerbs):
         return now_seconds
 
     def _look_at(self, group: Group, now_seconds: float) -> None:
-        if not group.loaded and group.store_may_be_asked and not is_running(self._loads.get(group.key)):
+        if not group.loaded and group.patience.is_over and not is_running(self._loads.get(group.key)):
             self._loads[group.key] = self._tasks.start(self._load(group), f"rmq:load {group.key}")
         self._failover.look_at(group)
         self._drain.look_at(group)

@@ -294,7 +294,7 @@ class Executor(Part):
         group, granted = course.group, record.granted_master_id
         if course.key is not None or effect.broker_id != granted or granted in (course.acting or ()):
             return True
-        if not group.store_may_be_asked:
+        if not group.patience.is_over:
             return False
         try:
             now = await group.load_again()

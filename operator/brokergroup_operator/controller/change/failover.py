@@ -411,7 +411,7 @@ class Failover(Part):
             key=group.key,
             waits="election",
         )
-        group.changes.accepted()
+        group.changes.refusals.answered()
         if decision.code != ControllerCode.SUCCESS or decision.record is None:
             return False
         timelines.note_election(group, timeline, decision)
@@ -462,7 +462,7 @@ class Failover(Part):
     @staticmethod
     def _refused(group: Group, timeline: FailoverTimeline, error: RecordStoreError) -> None:
         """End a change that the store refuses, and begin no other one for a while."""
-        what, pause_seconds = "the record store refuses the election: tried again later", group.changes.refused()
+        what, pause_seconds = "the record store refuses the election: tried again later", group.changes.refusals.failed()
         log.error(what, group=str(group.key), error=str(error), pause_seconds=pause_seconds)
         timelines.withdraw(group, timeline, f"the record store refuses it: {error}")
 

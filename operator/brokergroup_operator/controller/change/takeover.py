@@ -131,7 +131,7 @@ class Takeover(Part):
             decision = await group.decide(TakeOverChange(change=change, carried_out_by=own))
         except RecordStoreError as error:
             log.warning("change not taken over yet", group=str(group.key), change=change.id, error=str(error))
-            await asyncio.sleep(group.store_failed(error))
+            await asyncio.sleep(group.patience.failed(error.retry_after_seconds))
             return None
         taken = decision.record.change if decision.record is not None else None
         if decision.code != ControllerCode.SUCCESS or taken is None:

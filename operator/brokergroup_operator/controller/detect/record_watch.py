@@ -68,7 +68,7 @@ class HoldingsWatch(Part):
         notes.quiet[broker_id] = quiet_after(record, holding, settings) if news is News.NOTHING else None
         if news is News.JUMP or notes.epoch_jump is not None:
             self._note_jump(group, record)
-        if news in (News.NOTHING, News.JUMP) or is_running(notes.report) or not group.store_may_be_asked:
+        if news in (News.NOTHING, News.JUMP) or is_running(notes.report) or not group.patience.is_over:
             return
         if news is News.MARK:
             if self._now_seconds < notes.next_mark_seconds:
@@ -89,7 +89,7 @@ class HoldingsWatch(Part):
             decision = await group.decide(report)
         except RecordStoreError as error:
             log.warning("holdings not reported yet", group=str(group.key), error=str(error))
-            group.store_failed(error)
+            group.patience.failed(error.retry_after_seconds)
             return
         if decision.changed:
             self._on_news(group)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import structlog
 
+from brokergroup_operator.controller.peers.services import Patience
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, Backoff
 
 if TYPE_CHECKING:
@@ -49,8 +50,7 @@ class LookUps(Generic[Value]):
         self._asked: dict[ObjectKey, None] = {}
         # Those that the API could not give, the longest waiting first, and when the next of them is tried.
         self._failed: dict[ObjectKey, None] = {}
-        self._failed_backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
-        self._try_failed_at_seconds = 0.0
+        self._patience = Patience(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
         self._wake = asyncio.Event()
 
     def get(self, key: ObjectKey) -> Value | None:
@@ -92,7 +92,7 @@ class LookUps(Generic[Value]):
                 await asyncio.sleep(backoff.next_seconds(away.retry_after_seconds))
                 continue
             backoff.reset()
-            next_seconds = min(missing_at_seconds, self._try_failed_at_seconds if self._failed else math.inf)
+            next_seconds = min(missing_at_seconds, self._patience.until_seconds if self._failed else math.inf)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, next_seconds - clock())):
                     await self._wake.wait()
@@ -103,8 +103,7 @@ class LookUps(Generic[Value]):
 
     async def _read_due(self) -> ApiUnavailableError | None:
         """Read all that are asked for, then those that failed, if their time has come. Return the error of an API that is away."""
-        clock = asyncio.get_running_loop().time
-        while self._asked or (self._failed and clock() >= self._try_failed_at_seconds):
+        while self._asked or (self._failed and self._patience.is_over):
             queue = self._asked or self._failed
             key = next(iter(queue))
             del queue[key]
@@ -112,10 +111,10 @@ class LookUps(Generic[Value]):
             if error is None:
                 self._failed.pop(key, None)
                 if queue is self._failed:
-                    self._failed_backoff.reset()
+                    self._patience.answered()
             elif error.status == CANNOT_GIVE:
                 if queue is self._failed or not self._failed:
-                    self._try_failed_at_seconds = clock() + self._failed_backoff.next_seconds()
+                    self._patience.failed()
                 self._failed[key] = None
             else:
                 queue[key] = None  # the others first, the next time

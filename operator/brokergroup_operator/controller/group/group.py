@@ -22,7 +22,7 @@ from brokergroup_operator.controller.group import notes
 from brokergroup_operator.controller.group.commits import UnansweredWrite, UnansweredWrites
 from brokergroup_operator.controller.group.incidents import Incidents, awaited_steps
 from brokergroup_operator.controller.group.own_changes import OwnChanges
-from brokergroup_operator.kube.errors import Backoff
+from brokergroup_operator.controller.peers.services import Patience
 from brokergroup_operator.observe.timeline import Step
 from brokergroup_operator.records.store import RecordConflictError, RecordStoreError, RecordUnavailableError
 from controller_core import events
@@ -100,8 +100,8 @@ class Group:
         # The epoch under which the master answered 1008 or was heard as such; the one under which it said itself (907, a heartbeat)
         # that it is master; and the one under which it denied that by 907, although it had answered 1008.
         self.confirmed_epoch = self._vouched_epoch = self._denied_epoch = 0
-        # A group in which nothing is to be done is not looked at until then, unless something in it changes.
-        self._rest_until_seconds = 0.0
+        # Until when nothing can happen in this group that a look would find; 0.0: a look is due.
+        self.rests_until_seconds = 0.0
         self._lock = asyncio.Lock()
         self._registering: Counter[int] = Counter()
         # The member whose registration was last not decided, and the record's epoch at that time.
@@ -113,11 +113,10 @@ class Group:
         self.loaded = self._was_read = False
         self._unanswered = UnansweredWrites()
         self._decisions: set[asyncio.Task[Decision]] = set()
-        # The failed reads: how many, the last error, and how long to leave the store alone.
-        self._failed_reads = 0
+        # With the store, for requests that can wait: elections do not ask it.
+        self.patience = Patience(FIRST_STORE_PAUSE_SECONDS, LONGEST_STORE_PAUSE_SECONDS)
+        # Of the last read, if it failed.
         self._read_error: RecordUnavailableError | None = None
-        self._store_backoff = Backoff(FIRST_STORE_PAUSE_SECONDS, LONGEST_STORE_PAUSE_SECONDS)
-        self._store_quiet_until_seconds = 0.0
 
     def care(self, kind: type[Care]) -> Care:
         """Return what a part of the plane remembers of this group, in a type of its own: it ends with the group."""
@@ -164,13 +163,8 @@ class Group:
 
     def look_soon(self) -> None:
         """Let the next tick look at this group."""
-        self._rest_until_seconds = 0.0
+        self.rests_until_seconds = 0.0
         self._on_wake(self)
-
-    @property
-    def rests_until_seconds(self) -> float:
-        """Until when nothing can happen in this group that a look would find; 0.0: a look is due."""
-        return self._rest_until_seconds
 
     def rest(self, now_seconds: float, master: int, until_seconds: float) -> None:
         """Nothing is to be done here until then. Look again sooner before the master's deadline, when a slave falls silent, or
@@ -183,7 +177,7 @@ class Group:
         look_again_seconds = entry.deadline_seconds - self._settings.small_rpc_deadline_seconds
         rest_seconds = self._settings.rest_seconds * (0.5 + self.stagger)
         silent_from_seconds = [one.deadline_seconds for one in self.table.entries().values() if one.alive(now_seconds)]
-        self._rest_until_seconds = min(
+        self.rests_until_seconds = min(
             now_seconds + rest_seconds, look_again_seconds, until_seconds, *silent_from_seconds
         )
 
@@ -357,33 +351,18 @@ class Group:
         Callers that waited for one read share its failure.
         """
         if not self.loaded:
-            failures = self._failed_reads
+            known_error = self._read_error
             async with self._lock:
                 if not self.loaded:
-                    if self._read_error is not None and (self._failed_reads != failures or not self.store_may_be_asked):
-                        raise RecordUnavailableError(str(self._read_error)) from self._read_error
+                    error = self._read_error
+                    if error is not None and (error is not known_error or not self.patience.is_over):
+                        raise RecordUnavailableError(str(error)) from error
                     try:
                         await self._read(self._settings.record_deadline_seconds)
                     except RecordUnavailableError as error:
-                        self.store_failed(error)
+                        self.patience.failed(error.retry_after_seconds)
                         raise
         return self.record
-
-    def store_answers(self) -> None:
-        """The store has answered: it may be asked again."""
-        self._store_backoff.reset()
-        self._store_quiet_until_seconds = 0.0
-
-    def store_failed(self, error: RecordStoreError) -> float:
-        """Return for how long requests that can wait are not sent to the store, after this failure."""
-        pause_seconds = self._store_backoff.next_seconds(error.retry_after_seconds)
-        self._store_quiet_until_seconds = asyncio.get_running_loop().time() + pause_seconds
-        return pause_seconds
-
-    @property
-    def store_may_be_asked(self) -> bool:
-        """Whether requests that can wait may be sent to the store. Elections do not ask this."""
-        return asyncio.get_running_loop().time() >= self._store_quiet_until_seconds
 
     async def decide(
         self,
@@ -475,10 +454,10 @@ class Group:
         try:
             stored = await self._store.read(self.key, deadline_seconds=deadline_seconds)
         except RecordUnavailableError as error:
-            self._failed_reads, self._read_error = self._failed_reads + 1, error
+            self._read_error = error
             raise
         self._read_error = None
-        self.store_answers()
+        self.patience.answered()
         self._take(stored)
 
     def _take(self, stored: StoredRecord | None) -> None:

@@ -7,16 +7,15 @@ through these methods; the group reports each record read or committed.
 from __future__ import annotations
 
 import asyncio
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.kube.errors import Backoff
+from brokergroup_operator.controller.peers.services import Patience
 from controller_core.plan import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine
 
     from brokergroup_operator.controller.settings import PlaneSettings
     from controller_core.decision import Decision
@@ -39,11 +38,11 @@ class OwnChanges:
         # The failover, switchover or takeover that runs here.
         self.task: asyncio.Task[None] | None = None
         self._only_tells = self._only_looks = False
-        self._refusals = Backoff(FIRST_REFUSAL_PAUSE_SECONDS, LONGEST_REFUSAL_PAUSE_SECONDS)
-        self._refused_until_seconds = 0.0
-        self._told: dict[int, int] = {}
+        # With a store that refuses a change, or cannot read the record. A refused record is a mistake of ours, a corrupt one needs
+        # a person; another plane, or a member's next report, may mend it.
+        self.refusals = Patience(FIRST_REFUSAL_PAUSE_SECONDS, LONGEST_REFUSAL_PAUSE_SECONDS)
         # Under which epoch each member has answered 1008 in this process's life.
-        self.told: Mapping[int, int] = MappingProxyType(self._told)
+        self.told: dict[int, int] = {}
         # The changes that this process carries out, or has.
         self.carried_out: set[ChangeKey] = set()
         # The last one it wrote; the one whose new state 1004 may tell; and the one of which all is done but its end in the record.
@@ -100,20 +99,7 @@ class OwnChanges:
 
     def may_begin(self) -> bool:
         """Whether a change of master may be begun: none runs here, and the store has not just refused one."""
-        return self.task is None and self._now >= self._refused_until_seconds
-
-    def refused(self) -> float:
-        """The store refused a change, or cannot read the record; return for how long no other one is begun here.
-
-        A refused record is a mistake of ours, a corrupt one needs a person. Another plane, or a member's next report, may mend it.
-        """
-        pause_seconds = self._refusals.next_seconds()
-        self._refused_until_seconds = self._now + pause_seconds
-        return pause_seconds
-
-    def accepted(self) -> None:
-        """The store took a change: the next refusal's pause is short again."""
-        self._refusals.reset()
+        return self.task is None and self.refusals.is_over
 
     async def wait_for_end(self, timeout_seconds: float) -> None:
         """Wait until the change that runs here has ended, at most this long; at once if none runs."""
@@ -131,11 +117,11 @@ class OwnChanges:
 
     def has_answered(self, broker_id: int, epoch: int) -> None:
         """Note that this member has answered 1008 under this epoch."""
-        self._told[broker_id] = epoch
+        self.told[broker_id] = epoch
 
     def new_process(self, broker_id: int) -> None:
         """A member's process is another one: it was told nothing."""
-        self._told.pop(broker_id, None)
+        self.told.pop(broker_id, None)
 
     def leave_alone(self, seconds: float) -> None:
         """Another plane, or a broker that was just answered, is about to do what this plane would do."""

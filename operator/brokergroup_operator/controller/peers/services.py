@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import structlog
 
+from brokergroup_operator.kube.errors import Backoff
 from rocketmq_remoting.address import EXPECTED, heard_address
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
@@ -81,6 +82,29 @@ def is_running(task: asyncio.Task[Any] | None) -> bool:
 def doubled(first_seconds: float, times: int, longest_seconds: float) -> float:
     """Return a pause that was doubled so many times, and is no longer than the longest."""
     return min(first_seconds * 2.0 ** min(times, 10), longest_seconds)
+
+
+class Patience:
+    """When what has just failed may be tried again, by the event loop's clock. The pause doubles with each failure."""
+
+    def __init__(self, first_seconds: float, longest_seconds: float) -> None:
+        self._backoff = Backoff(first_seconds, longest_seconds)
+        self.until_seconds = 0.0
+
+    @property
+    def is_over(self) -> bool:
+        return asyncio.get_running_loop().time() >= self.until_seconds
+
+    def failed(self, retry_after_seconds: float = 0.0) -> float:
+        """Begin a pause, at least the server's `retry_after_seconds`; return its length."""
+        pause_seconds = self._backoff.next_seconds(retry_after_seconds)
+        self.until_seconds = asyncio.get_running_loop().time() + pause_seconds
+        return pause_seconds
+
+    def answered(self) -> None:
+        """The pause is over, and the next one is short again."""
+        self._backoff.reset()
+        self.until_seconds = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
