@@ -319,11 +319,8 @@ class NewNames:
 
     def give_back(self, key: GroupKey) -> None:
         """Free the name's place: a broker has registered under it, or nothing became durable."""
-        host, _ = self._begun.pop(key, ("", 0.0))
-        if self._count[host] > 1:
-            self._count[host] -= 1
-        else:
-            del self._count[host]
+        if (begun := self._begun.pop(key, None)) is not None:
+            self._count -= Counter([begun[0]])
 
     def _let_go_of_old(self, now_seconds: float) -> None:
         while self._begun:

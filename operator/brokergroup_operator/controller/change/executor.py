@@ -230,7 +230,9 @@ class Executor(Part):
         if phase is not course.phase or not course.since_seconds:
             course.phase, course.since_seconds = phase, self._now_seconds
         course.epoch = record.master_epoch
-        course.alive = frozenset(one for one in live_members(group, record) if not group.is_registering(one))
+        course.alive = frozenset(
+            one for one in live_members(group, record) if not group.registrations.is_open(one, group.record)
+        )
         course.told = frozenset(one for one, epoch in group.changes.told.items() if epoch == record.master_epoch)
         # After a restart members are heard one after the other; later no course waits for an address that changed hands.
         course.unheard = unheard_members(group, self._settings)
@@ -305,7 +307,7 @@ class Executor(Part):
     async def tell(self, group: Group, record: BrokerGroupRecord, effect: effects.Tell) -> bool:
         """Send 1008 to one member; return whether it answered. A success is noted in `group.changes`."""
         broker_id, content = effect.broker_id, record
-        if is_outdated(group, record) or group.is_registering(broker_id):
+        if is_outdated(group, record) or group.registrations.is_open(broker_id, group.record):
             return False
         if effect.of_another:
             content = _of_another_master(replace(record, master_epoch=effect.epoch), broker_id)
@@ -313,7 +315,7 @@ class Executor(Part):
         if not answered or is_outdated(group, record):
             return False
         if not effect.of_another:
-            group.changes.has_answered(broker_id, record.master_epoch)
+            group.changes.told[broker_id] = record.master_epoch
             if broker_id == record.master_broker_id:
                 group.confirm_master(record.master_epoch)
             group.changed()

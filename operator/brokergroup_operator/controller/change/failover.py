@@ -462,7 +462,10 @@ class Failover(Part):
     @staticmethod
     def _refused(group: Group, timeline: FailoverTimeline, error: RecordStoreError) -> None:
         """End a change that the store refuses, and begin no other one for a while."""
-        what, pause_seconds = "the record store refuses the election: tried again later", group.changes.refusals.failed()
+        what, pause_seconds = (
+            "the record store refuses the election: tried again later",
+            group.changes.refusals.failed(),
+        )
         log.error(what, group=str(group.key), error=str(error), pause_seconds=pause_seconds)
         timelines.withdraw(group, timeline, f"the record store refuses it: {error}")
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.api.brokergroup import Signature
 from brokergroup_operator.api.failover_fields import FailoverSpec
-from brokergroup_operator.controller.directory.pods import Peer, PodIndex, PodPlace
+from brokergroup_operator.controller.directory.pods import Peer, PodIndex, PodPlace, Table
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from rocketmq_remoting.signature import Credentials
 
@@ -98,7 +98,7 @@ class GroupDirectory(ABC):
         self.revision = 0
         # Empty where brokers are no pods.
         self.pods = PodIndex()
-        self._known_by: dict[str, set[tuple[GroupKey, str]]] = {}
+        self._known_by: Table[str, tuple[GroupKey, str], None] = Table()
         # Called when a member's process is reported dead; when `leaving_hosts` or `removed_hosts` of a group have changed; and at
         # once when a name that no broker has registered under was dropped for others.
         self.on_gone: list[Callable[[GroupKey, int], None]] = []
@@ -123,9 +123,9 @@ class GroupDirectory(ABC):
     def find(self, broker_name: str, *, cluster_name: str = "", peer: Peer | None = None) -> GroupBinding | None:
         """Return the group a request is about; None if there is none, or the names fit several and the peer does not decide."""
 
-    @abstractmethod
     def is_name_server(self, address: str) -> bool:
         """Whether any group names this address (host:port) as one of its NameServers."""
+        return any(address in one.name_servers for one in self.bindings())
 
     @abstractmethod
     def registered(self, binding: GroupBinding) -> None:
@@ -135,9 +135,9 @@ class GroupDirectory(ABC):
         """Return the pod that owns this address, looked up if it is not known here."""
         return self.pods.peer_at(host)
 
-    def pods_known_by(self, address: str) -> set[tuple[GroupKey, str]]:
+    def pods_known_by(self, address: str) -> Collection[tuple[GroupKey, str]]:
         """Return the pods, by group and name, that are known by this address (host:port) although it is not their own."""
-        return self._known_by.get(address, set())
+        return self._known_by.at(address)
 
 
 class FixedDirectory(GroupDirectory):

@@ -7,7 +7,6 @@ broker is refused a reservation. The Secret of a group's credentials and the zon
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -83,10 +82,8 @@ class KubernetesDirectory(GroupDirectory):
         # As declared; and with credentials and zones, which is what others see: by key, and by brokerName.
         self._declared: dict[GroupKey, GroupBinding] = {}
         self._bindings: dict[GroupKey, GroupBinding] = {}
-        self._by_name: dict[str, dict[GroupKey, GroupBinding]] = {}
+        self._by_name: pods.Table[str, GroupKey, GroupBinding] = pods.Table()
         self._claims: dict[GroupKey, NameClaim] = {}
-        # How many groups name each NameServer.
-        self._name_servers: Counter[str] = Counter()
         self._unknown_until_seconds: dict[str, float] = {}
         self._all_listed: asyncio.Task[dict[str, set[pods.Peer]]] | None = None
         self._all_listed_until_seconds = 0.0
@@ -129,8 +126,8 @@ class KubernetesDirectory(GroupDirectory):
 
     def find(self, broker_name: str, *, cluster_name: str = "", peer: pods.Peer | None = None) -> GroupBinding | None:
         """Return the group of that name. If several share it: the peer's own, if its brokers have registered; else the holder's."""
-        named = self._by_name.get(broker_name, {})
-        found = [one for one in named.values() if cluster_name in ("", one.cluster_name)]
+        named = self._by_name.at(broker_name).values()
+        found = [one for one in named if cluster_name in ("", one.cluster_name)]
         return found[0] if len(found) == 1 else self._of_several(found, peer)
 
     def _of_several(self, found: list[GroupBinding], peer: pods.Peer | None) -> GroupBinding | None:
@@ -187,9 +184,6 @@ class KubernetesDirectory(GroupDirectory):
                 peers.setdefault(host, set()).add(pods.peer_of(pod))
         return peers
 
-    def is_name_server(self, address: str) -> bool:
-        return self._name_servers[address] > 0
-
     def registered(self, binding: GroupBinding) -> None:
         """Of two groups with one broker name, the one with a registered broker keeps it."""
         claim = self._claims.get(binding.key)
@@ -220,24 +214,14 @@ class KubernetesDirectory(GroupDirectory):
         """Index a group by its key, its brokerName and its pods' addresses; None: remove it."""
         before = self._bindings.pop(key, None)
         if before is not None:
-            named = self._by_name[before.broker_name]
-            del named[key]
-            if not named:
-                del self._by_name[before.broker_name]
-            self._name_servers.subtract(before.name_servers)
-            for server in before.name_servers:
-                if not self._name_servers[server]:
-                    del self._name_servers[server]
+            self._by_name.drop(before.broker_name, key)
             for pod, place in before.places.items():
-                self._known_by[place.address].discard((key, pod))
-                if not self._known_by[place.address]:
-                    del self._known_by[place.address]
+                self._known_by.drop(place.address, (key, pod))
         if binding is not None:
             self._bindings[key] = binding
-            self._by_name.setdefault(binding.broker_name, {})[key] = binding
-            self._name_servers.update(binding.name_servers)
+            self._by_name.put(binding.broker_name, key, binding)
             for pod, place in binding.places.items():
-                self._known_by.setdefault(place.address, set()).add((key, pod))
+                self._known_by.put(place.address, (key, pod), None)
         self.revision += 1
 
     def _compose(self, key: GroupKey) -> None:
@@ -299,12 +283,11 @@ class KubernetesDirectory(GroupDirectory):
         return None
 
     def _credentials_changed(self, secret: ObjectKey) -> None:
-        namespace, name = secret
         is_usable = self._credentials.get(secret) is not None
         for key, one in self._declared.items():
-            if one.credentials_secret == name and key.namespace == namespace:
+            if _secret_of(one) == secret:
                 self._compose(key)
-                log.info("credentials read", group=str(key), secret=name, usable=is_usable)
+                log.info("credentials read", group=str(key), secret=secret[1], usable=is_usable)
 
     def _nodes_of_pods(self) -> set[ObjectKey]:
         return {("", node) for pod in self.pods.all() if (node := pods.node_of(pod))}

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.kube.client import JsonObject, WatchEvent
 
+Row = TypeVar("Row", bound="Hashable")
+Column = TypeVar("Column", bound="Hashable")
 Value = TypeVar("Value")
 
 
@@ -141,6 +143,26 @@ def _broker_status(pod: JsonObject) -> dict[str, Any]:
     return next((one for one in statuses if one.get("name") == names.CONTAINER_BROKER), {})
 
 
+class Table(Generic[Row, Column, Value]):
+    """Values in rows. A row without values is not kept."""
+
+    def __init__(self) -> None:
+        self._rows: dict[Row, dict[Column, Value]] = {}
+
+    def at(self, row: Row) -> Mapping[Column, Value]:
+        return self._rows.get(row, {})
+
+    def put(self, row: Row, column: Column, value: Value) -> None:
+        self._rows.setdefault(row, {})[column] = value
+
+    def drop(self, row: Row, column: Column) -> None:
+        """Take the value out, if there is one."""
+        there = self._rows.get(row, {})
+        there.pop(column, None)
+        if not there:
+            self._rows.pop(row, None)
+
+
 class _Gone(Generic[Value]):
     """What is known of pods that went, by group and name: each until a pod has one of its tokens (addresses, say).
 
@@ -148,37 +170,32 @@ class _Gone(Generic[Value]):
     """
 
     def __init__(self) -> None:
-        self._of_group: dict[GroupKey, dict[str, Value]] = {}
-        self._tokens: dict[tuple[GroupKey, str], frozenset[Hashable]] = {}
-        self._until: dict[Hashable, set[tuple[GroupKey, str]]] = {}
+        # By the pod's name, with its tokens.
+        self._kept: Table[GroupKey, str, tuple[Value, frozenset[Hashable]]] = Table()
+        self._until: Table[Hashable, tuple[GroupKey, str], None] = Table()
 
     def of_group(self, key: GroupKey) -> Mapping[str, Value]:
-        return self._of_group.get(key, {})
+        return {name: value for name, (value, _) in self._kept.at(key).items()}
 
     def keep(self, key: GroupKey, name: str, value: Value, *, until: Iterable[Hashable]) -> None:
         """Keep this of a pod that went, until a pod has one of these tokens (`forget`)."""
-        if (key, name) in self._tokens:
-            self._drop(key, name)
-        self._of_group.setdefault(key, {})[name] = value
-        self._tokens[key, name] = frozenset(until)
-        for token in self._tokens[key, name]:
-            self._until.setdefault(token, set()).add((key, name))
+        self._drop(key, name)
+        self._kept.put(key, name, (value, tokens := frozenset(until)))
+        for token in tokens:
+            self._until.put(token, (key, name), None)
 
     def forget(self, tokens: Iterable[Hashable]) -> set[GroupKey]:
         """Forget what was kept until a pod has one of these tokens; return the groups concerned."""
-        forgotten = {one for token in tokens for one in self._until.get(token, ())}
+        forgotten = {one for token in tokens for one in self._until.at(token)}
         for key, name in forgotten:
             self._drop(key, name)
         return {key for key, _ in forgotten}
 
     def _drop(self, key: GroupKey, name: str) -> None:
-        for token in self._tokens.pop((key, name)):
-            self._until[token].discard((key, name))
-            if not self._until[token]:
-                del self._until[token]
-        del self._of_group[key][name]
-        if not self._of_group[key]:
-            del self._of_group[key]
+        _, tokens = self._kept.at(key).get(name, (None, ()))
+        for token in tokens:
+            self._until.drop(token, (key, name))
+        self._kept.drop(key, name)
 
 
 class PodIndex:
@@ -186,11 +203,11 @@ class PodIndex:
 
     def __init__(self) -> None:
         self._pods: dict[ObjectKey, JsonObject] = {}
-        self._by_group: dict[GroupKey, dict[str, JsonObject]] = {}
+        self._by_group: Table[GroupKey, str, JsonObject] = Table()
         # How many pods have a second address, for which the API cannot be asked (it selects by status.podIP only).
         self.with_two_addresses = 0
         # The pods at each address: several, where pods share their node's.
-        self._by_address: dict[str, set[Peer]] = {}
+        self._by_address: Table[str, Peer, None] = Table()
         # The pods whose end was reported before they went, and how they ended.
         self._ended: _Gone[tuple[JsonObject, str]] = _Gone()
         # The pods that were removed by force while their brokers ran.
@@ -202,14 +219,14 @@ class PodIndex:
         return list(self._pods.values())
 
     def of_group(self, key: GroupKey) -> Mapping[str, JsonObject]:
-        return self._by_group.get(key, {})
+        return self._by_group.at(key)
 
     def peers_at(self, host: str) -> Collection[Peer]:
-        return self._by_address.get(host, ())
+        return self._by_address.at(host)
 
     def peer_at(self, host: str) -> Peer | None:
         """Return the pod with this address; None if several share it."""
-        return only(self._by_address.get(host, ()))
+        return only(self._by_address.at(host))
 
     def hosts(self, key: GroupKey) -> dict[str, str]:
         """Return the address of each of the group's pods that has one, by the pod's name."""
@@ -217,8 +234,9 @@ class PodIndex:
 
     def leaving_hosts(self, key: GroupKey) -> frozenset[str]:
         """Return where the group's pods are that are being deleted and whose brokers still run, pods removed by force included."""
-        leaving = (_known_by(pod) for pod in self.of_group(key).values() if is_leaving(pod) and pod_ip(pod))
-        return self.removed_hosts(key).union(leaving)
+        leaving = (pod for pod in self.of_group(key).values() if is_leaving(pod) and pod_ip(pod))
+        hosts = (pod_ip(pod) if (place := place_of(pod)) is None else place.address for pod in leaving)
+        return self.removed_hosts(key).union(hosts)
 
     def removed(self, key: GroupKey) -> Mapping[str, JsonObject]:
         """Return the group's pods, by name, that were removed by force; each until a pod has its name or one of its addresses."""
@@ -266,13 +284,15 @@ class PodIndex:
         self._pods[key_of(pod)] = pod
         self.with_two_addresses += len(addresses) > 1
         if peer.group is not None:
-            self._by_group.setdefault(peer.group, {})[peer.pod_name] = pod
+            self._by_group.put(peer.group, peer.pod_name, pod)
         if not addresses:
             return set()
         for address in addresses if not is_over(pod) else ():
             # A new pod may have the address of one that is just going; only pods of a node's network share one.
             shares = (pod.get("spec") or {}).get("hostNetwork")
-            self._by_address[address] = (self._by_address.get(address, set()) if shares else set()) | {peer}
+            for other in () if shares else tuple(self._by_address.at(address)):
+                self._by_address.drop(address, other)
+            self._by_address.put(address, peer, None)
         # An address that has a pod again says nothing any more about the pod that had it.
         self._ended.forget(_known_at(pod))
         # A pod with an address replaces the one of its name before it, and the one that had this address.
@@ -282,20 +302,9 @@ class PodIndex:
         peer, addresses = peer_of(pod), pod_ips(pod)
         self.with_two_addresses -= len(addresses) > 1
         for address in addresses:
-            there = self._by_address.get(address, set())
-            there.discard(peer)
-            if not there:
-                self._by_address.pop(address, None)
+            self._by_address.drop(address, peer)
         if peer.group is not None:
-            own = self._by_group[peer.group]
-            del own[peer.pod_name]
-            if not own:
-                del self._by_group[peer.group]
-
-
-def _known_by(pod: JsonObject) -> str:
-    place = place_of(pod)
-    return pod_ip(pod) if place is None else place.address
+            self._by_group.drop(peer.group, peer.pod_name)
 
 
 def _known_at(pod: JsonObject) -> tuple[str, ...]:

@@ -11,8 +11,6 @@ from __future__ import annotations
 import asyncio
 import time
 import zlib
-from collections import Counter
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -31,7 +29,7 @@ from controller_core.requests import ElectMaster
 from controller_core.step import step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from brokergroup_operator.controller.directory.group_directory import GroupBinding
     from brokergroup_operator.controller.settings import PlaneSettings
@@ -95,6 +93,7 @@ class Group:
         self.links, self.unheard = notes.LinkNotes(), notes.UnheardNotes()
         self.holdings, self.silence = notes.HoldingsNotes(), notes.SilenceNotes()
         self.waking, self.recovery = notes.WakingNotes(), notes.ActingNotes()
+        self.registrations = notes.RegistrationNotes()
         self._cares: dict[type, Any] = {}
         self.bind(binding)
         # The epoch under which the master answered 1008 or was heard as such; the one under which it said itself (907, a heartbeat)
@@ -103,9 +102,6 @@ class Group:
         # Until when nothing can happen in this group that a look would find; 0.0: a look is due.
         self.rests_until_seconds = 0.0
         self._lock = asyncio.Lock()
-        self._registering: Counter[int] = Counter()
-        # The member whose registration was last not decided, and the record's epoch at that time.
-        self._undecided: tuple[int, int] | None = None
         self._stored: StoredRecord | None = None
         # Since when the record has named its present master in its present epoch, as far as this plane saw it.
         self.master_known_seconds = self.met_seconds
@@ -142,7 +138,6 @@ class Group:
 
     @property
     def change(self) -> Change | None:
-        """The change of master under way, by the copy of the record."""
         return self.record.change if self.record is not None else None
 
     @property
@@ -162,7 +157,6 @@ class Group:
         self._on_change(self)
 
     def look_soon(self) -> None:
-        """Let the next tick look at this group."""
         self.rests_until_seconds = 0.0
         self._on_wake(self)
 
@@ -229,7 +223,6 @@ class Group:
         self.gone = False
 
     def undeclared(self) -> None:
-        """Note that the BrokerGroup is declared no more."""
         self.gone = True
 
     @property
@@ -240,35 +233,10 @@ class Group:
     def new_process(self, broker_id: int) -> None:
         """A member registered: nothing that its former process was told or had configured holds for this one."""
         self.members.new_process(broker_id)
-        self.changes.new_process(broker_id)
+        self.changes.told.pop(broker_id, None)
         self.configuration.changed(broker_id)
         self.recovery.new_process(broker_id)
         self.changed()
-
-    @contextmanager
-    def registering_member(self, broker_id: int) -> Iterator[None]:
-        """While a new process's registration is decided it must not be told what held for the process before it.
-
-        A master that is told its old epoch goes on in it, although another process wrote under it (rule 6).
-        """
-        self._registering[broker_id] += 1
-        decided = False
-        try:
-            yield
-            decided = True
-        finally:
-            self._registering -= Counter((broker_id,))
-            if not decided and self.record is not None:
-                self._undecided = (broker_id, self.record.master_epoch)
-
-    def is_registering(self, broker_id: int) -> bool:
-        """Whether a registration is being decided here, or the master's was not: another plane is asked then, and the record
-        shows it (`test_a_new_process_whose_registration_failed_is_not_told_its_old_epoch`).
-        """
-        if self._registering[broker_id] > 0:
-            return True
-        granted = (self.record.granted_master_id, self.record.master_epoch) if self.record is not None else None
-        return self._undecided == granted and self._undecided is not None and self._undecided[0] == broker_id
 
     def silent_for_seconds(self, broker_id: int) -> float:
         return asyncio.get_running_loop().time() - self.last_heard_seconds(broker_id)
@@ -402,7 +370,8 @@ class Group:
                     return self._concluded(request, written, timeline)
                 if premise is not None and not premise(self.record):
                     raise PremiseGoneError(f"record of {self.key} has moved on")
-                decision = self._with_the_end(step(self.record, request, self.live(), self.settings))
+                decision = step(self.record, request, self.live(), self.settings)
+                decision = self.changes.with_the_end(decision, is_reported=not self.incidents.has_untold)
                 if timeline is not None:
                     timeline.reach(Step.DECIDED, time.monotonic())
                 # A refusal from the copy may be old news: it counts only when the record was read for it.
@@ -411,17 +380,6 @@ class Group:
                 read_again = True
                 if final:
                     return self._concluded(request, decision, timeline)
-
-    def _with_the_end(self, decision: Decision) -> Decision:
-        """Add the end of a change to a decision: it then costs no write of its own."""
-        after = decision.record
-        change = after.change if after is not None else None
-        if not decision.changed or after is None or change is None or change.key != self.changes.over:
-            return decision
-        end = events.ChangeWritten(change=change.told if self.incidents.has_untold else None)
-        if end.change == change:
-            return decision
-        return replace(decision, events=(*decision.events, end), record=events.apply_events(after, (end,)))
 
     def _concluded(self, request: Request, decision: Decision, timeline: FailoverTimeline | None) -> Decision:
         if isinstance(request, ElectMaster):
@@ -497,7 +455,7 @@ class Group:
             own, confirmed_epoch = self.changes.carried_out, self.confirmed_epoch
             self.incidents.superseded_by(decision, was, self.binding, carried_out=own, confirmed_epoch=confirmed_epoch)
         if now is not None and (was is None or was.key != now.key or (now.is_decided and not was.is_decided)):
-            self.changes.wrote(now)
+            self.changes.written_here = now.key
         if self.record is not None:
             self._note_commit(before, self.record, decision)
 

@@ -13,8 +13,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.controller.directory.places import own_address, pod_ip_behind
+from brokergroup_operator.controller.directory.pods import Table
 from brokergroup_operator.controller.group.group import Group
-from brokergroup_operator.controller.group.notes import Proof
 from rocketmq_remoting.address import host_of
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Groups:
             on_wake=self._due.add,
         )
         # The members that the records have at each address; and the record by which each group's stand there.
-        self._members_at: dict[str, dict[tuple[GroupKey, int], Group]] = {}
+        self._members_at: Table[str, tuple[GroupKey, int], Group] = Table()
         self._indexed: dict[GroupKey, BrokerGroupRecord] = {}
         self._groups: dict[GroupKey, Group] = {}
         self._met_revision = -1
@@ -108,7 +108,7 @@ class Groups:
 
     def members_at(self, address: str) -> list[tuple[Group, int]]:
         """Return the members, by group and broker id, that the records have at this address: those that are alive first."""
-        found = [(group, broker_id) for (_, broker_id), group in self._members_at.get(address, {}).items()]
+        found = [(group, broker_id) for (_, broker_id), group in self._members_at.at(address).items()]
         return sorted(found, key=lambda one: not one[0].is_live(one[1]))
 
     def credentials_at(self, address: str) -> Credentials | None:
@@ -145,12 +145,9 @@ class Groups:
         if before is record:
             return
         for replica in before.replicas.values() if before is not None else ():
-            there = self._members_at[replica.address]
-            del there[group.key, replica.broker_id]
-            if not there:
-                del self._members_at[replica.address]
+            self._members_at.drop(replica.address, (group.key, replica.broker_id))
         for replica in record.replicas.values() if record is not None else ():
-            self._members_at.setdefault(replica.address, {})[group.key, replica.broker_id] = group
+            self._members_at.put(replica.address, (group.key, replica.broker_id), group)
 
 
 class DueGroups:
@@ -193,8 +190,7 @@ class ReceiverCheck:
     """
 
     def __init__(self, groups: Groups, directory: GroupDirectory) -> None:
-        self._groups = groups
-        self._directory = directory
+        self._groups, self._directory = groups, directory
 
     async def __call__(self, address: str, ask: Callable[[], Awaitable[dict[str, str]]]) -> str | None:
         found = self._groups.members_at(address)
@@ -211,7 +207,7 @@ class ReceiverCheck:
         if group.addresses.channel_hosts.get(broker_id) == host:
             return None
         now_seconds = asyncio.get_running_loop().time()
-        proof = Proof(address, connection_id, pod_ip_behind(group.binding, address))
+        proof = (address, connection_id, pod_ip_behind(group.binding, address))
         before, proven_seconds = group.addresses.proven.get(broker_id, (None, 0.0))
         if before == proof and now_seconds - proven_seconds < PROOF_SECONDS:
             return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,10 +16,11 @@ from rocketmq_remoting.address import host_of, one_spelling
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from brokergroup_operator.observe.group_view import LostLink, Silence
     from controller_core.holdings import Quiet
+    from controller_core.model import BrokerGroupRecord
 
 FIRST_PENALTY_SECONDS = 60.0
 LONGEST_PENALTY_SECONDS = 960.0
@@ -80,7 +82,6 @@ class WakingNotes:
     heard_seconds: float | None = None
 
     def declared(self, *, hibernated: bool) -> None:
-        """The spec says so now."""
         self.wakes |= hibernated
 
     def elected(self, *, hibernated: bool) -> None:
@@ -107,6 +108,40 @@ class ActingNotes:
     def new_process(self, broker_id: int) -> None:
         """A process that has just registered acts as no master."""
         self.acting = tuple(one for one in self.acting if one != broker_id)
+
+
+class RegistrationNotes:
+    """New processes whose registration is decided here: they must not be told what held for the processes before them.
+
+    A master that is told its old epoch goes on in it, although another process wrote under it (rule 6).
+    """
+
+    def __init__(self) -> None:
+        self._under_way: Counter[int] = Counter()
+        # The member whose registration was last not decided, and the record's epoch at that time.
+        self._undecided: tuple[int, int] | None = None
+
+    @contextmanager
+    def deciding(self, broker_id: int, record: Callable[[], BrokerGroupRecord | None]) -> Iterator[None]:
+        self._under_way[broker_id] += 1
+        decided = False
+        try:
+            yield
+            decided = True
+        finally:
+            self._under_way -= Counter((broker_id,))
+            if not decided and (now := record()) is not None:
+                self._undecided = (broker_id, now.master_epoch)
+
+    def is_open(self, broker_id: int, record: BrokerGroupRecord | None) -> bool:
+        """Whether a registration is being decided here, or the master's was not: another plane is asked then, and the record
+        shows it (`test_a_new_process_whose_registration_failed_is_not_told_its_old_epoch`).
+        """
+        if self._under_way[broker_id] > 0:
+            return True
+        if record is None or record.granted_master_id != broker_id:
+            return False
+        return self._undecided == (broker_id, record.master_epoch)
 
 
 class MemberNotes:
@@ -137,7 +172,6 @@ class MemberNotes:
         return broker_id in self._regular
 
     def died(self, broker_id: int) -> None:
-        """The directory reports that the member's container has ended."""
         self.reported_dead.add(broker_id)
 
     def came_back(self, broker_id: int) -> None:
@@ -187,15 +221,6 @@ class ConfigurationNotes:
         self.checked.discard(broker_id)
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """What was so when the broker at an address proved to be the member."""
-
-    address: str
-    connection_id: int
-    pod_ip: str | None
-
-
 class Spelled(NamedTuple):
     """An address as a broker sends it, in the one spelling, and its host."""
 
@@ -211,9 +236,10 @@ class AddressNotes:
     """
 
     def __init__(self) -> None:
-        # The host that each member's heartbeats come from, and the connections on which a broker proved to be the member.
+        # The host that each member's heartbeats come from.
         self.channel_hosts: dict[int, str] = {}
-        self.proven: dict[int, tuple[Proof, float]] = {}
+        # When a broker last proved to be the member; and its address, its connection and the IP of the pod behind it at that time.
+        self.proven: dict[int, tuple[tuple[str, int, str | None], float]] = {}
         # What each member sent last: a heartbeat brings the same address every second, and reading one costs more than the rest.
         self._spelled: dict[int, Spelled] = {}
 

@@ -7,11 +7,13 @@ through these methods; the group reports each record read or committed.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import structlog
 
 from brokergroup_operator.controller.peers.services import Patience
+from controller_core.events import ChangeWritten, apply_events
 from controller_core.plan import Phase
 
 if TYPE_CHECKING:
@@ -45,8 +47,9 @@ class OwnChanges:
         self.told: dict[int, int] = {}
         # The changes that this process carries out, or has.
         self.carried_out: set[ChangeKey] = set()
-        # The last one it wrote; the one whose new state 1004 may tell; and the one of which all is done but its end in the record.
-        self._written_here = self._released = self.over = _NO_CHANGE
+        # The one that a commit of this process brought into the record last, or its election; the one whose new state 1004 may
+        # tell; and the one of which all is done but its end in the record.
+        self.written_here = self._released = self.over = _NO_CHANGE
         self._seen: tuple[Change | None, float] = (None, self._now)
         self._left_alone_until_seconds = 0.0
 
@@ -113,16 +116,6 @@ class OwnChanges:
             await asyncio.wait([self.task])
             await asyncio.sleep(0)  # its callback clears `task`
 
-    # ---- which members were told
-
-    def has_answered(self, broker_id: int, epoch: int) -> None:
-        """Note that this member has answered 1008 under this epoch."""
-        self.told[broker_id] = epoch
-
-    def new_process(self, broker_id: int) -> None:
-        """A member's process is another one: it was told nothing."""
-        self.told.pop(broker_id, None)
-
     def leave_alone(self, seconds: float) -> None:
         """Another plane, or a broker that was just answered, is about to do what this plane would do."""
         self._left_alone_until_seconds = self._now + seconds
@@ -133,12 +126,8 @@ class OwnChanges:
 
     # ---- the change in the record
 
-    def wrote(self, change: Change) -> None:
-        """Note that a commit of this process brought this change, or its election, into the record."""
-        self._written_here = change.key
-
     def wrote_it(self, change: Change) -> bool:
-        return change.key == self._written_here
+        return change.key == self.written_here
 
     def elected(self, change: Change | None) -> bool:
         """Whether this plane wrote that election: what is left is telling, which a person's election supersedes."""
@@ -151,6 +140,16 @@ class OwnChanges:
     def is_over(self, key: ChangeKey) -> None:
         """Nothing is left to do for this change: its end goes with the next commit."""
         self.over = key
+
+    def with_the_end(self, decision: Decision, *, is_reported: bool) -> Decision:
+        """Add the end of that change to a decision: it then costs no write of its own."""
+        change = decision.record.change if decision.record is not None else None
+        if not decision.changed or change is None or change.key != self.over:
+            return decision
+        end = ChangeWritten(change=None if is_reported else change.told)
+        if end.change == change:
+            return decision
+        return replace(decision, events=(*decision.events, end), record=apply_events(decision.record, (end,)))
 
     def saw(self, change: Change | None) -> None:
         """Note the change that the record has now; `unmoved_seconds` counts from the last difference."""

@@ -1,5 +1,4 @@
-"""What the controller plane asks of brokers and NameServers: one method for each request, each with a deadline, none retried
-here.
+"""What the controller plane asks of brokers and NameServers: each request has a method and a deadline, and is tried once.
 
 Measured on Java brokers 5.5.0:
 
@@ -17,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from copy import copy
 from typing import TYPE_CHECKING, TypeVar
 
 import structlog
@@ -102,13 +102,9 @@ class BrokerCalls:
 
     def signed_by(self, credentials: Credentials | None) -> BrokerCalls:
         """Return the same calls, all signed by these credentials, whatever address the broker has."""
-        return BrokerCalls(
-            self._client,
-            self._settings,
-            credentials_of=lambda _: credentials,
-            dialled_at=self._dialled_at,
-            receiver_check=self._receiver_check,
-        )
+        same = copy(self)
+        same._credentials_of = lambda _: credentials  # noqa: SLF001 - its own
+        return same
 
     async def change_role(self, address: str, record: BrokerGroupRecord) -> None:
         """1008: notify a broker of the master; return when it has changed its role (or had)."""
@@ -118,12 +114,9 @@ class BrokerCalls:
             master_epoch=record.master_epoch,
             sync_state_set_epoch=record.sync_state_set_epoch,
         )
-        body = SyncStateSetBody(record.sync_state_set, record.sync_state_set_epoch)
-        await self._tell(
-            address,
-            request(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, ext_fields=header.encode(), body=body.encode()),
-            self._settings.role_change_deadline_seconds,
-        )
+        body = SyncStateSetBody(record.sync_state_set, record.sync_state_set_epoch).encode()
+        command = request(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, ext_fields=header.encode(), body=body)
+        await self._tell(address, command, self._settings.role_change_deadline_seconds)
 
     async def unregister(
         self, name_servers: Iterable[str], record: BrokerGroupRecord, address: str
@@ -146,9 +139,8 @@ class BrokerCalls:
 
     async def push_ha_address(self, address: str, ha_address: str) -> None:
         """906: point a slave's HA client at the master."""
-        header = protocol.ExchangeHAInfoRequestHeader(master_ha_address=ha_address)
-        command = request(RequestCode.EXCHANGE_BROKER_HA_INFO, ext_fields=header.encode())
-        await self._tell(address, command)
+        fields = protocol.ExchangeHAInfoRequestHeader(master_ha_address=ha_address).encode()
+        await self._tell(address, request(RequestCode.EXCHANGE_BROKER_HA_INFO, ext_fields=fields))
 
     async def ha_status(self, address: str) -> protocol.HARuntimeInfoBody:
         """907: which slaves are linked to this broker, and how far behind each is."""
@@ -173,9 +165,10 @@ class BrokerCalls:
         """1007: the last epoch and the end of this member's log, as in its heartbeats; None if it does not answer, or another
         broker does.
         """
-        command = request(RequestCode.GET_BROKER_EPOCH_CACHE)
         try:
-            found = await self._read(address, command, protocol.EpochCacheBody.decode)
+            found = await self._read(
+                address, request(RequestCode.GET_BROKER_EPOCH_CACHE), protocol.EpochCacheBody.decode
+            )
         except BrokerCallError:
             return None
         # As a NameServer knows it: a master has no id, nor has a broker without a role.
@@ -208,8 +201,7 @@ class BrokerCalls:
 
     async def update_broker_config(self, address: str, values: Mapping[str, str]) -> None:
         """25: change these, live and in the broker's file."""
-        command = request(RequestCode.UPDATE_BROKER_CONFIG, body=encode_properties(dict(values)))
-        await self._tell(address, command)
+        await self._tell(address, request(RequestCode.UPDATE_BROKER_CONFIG, body=encode_properties(dict(values))))
 
     async def set_min_in_sync_replicas(self, address: str, value: int) -> None:
         """25: change minInSyncReplicas."""

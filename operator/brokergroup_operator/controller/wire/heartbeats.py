@@ -50,20 +50,6 @@ class Heartbeats(Part):
         if not _may_exist(group, broker_id):
             return
         _, address, host = group.addresses.spelled(broker_id, header.broker_addr or "")
-        self._note(group, broker_id, address, header, connection)
-        requester = peer.pod_name if peer is not None and peer.group == group.key else None
-        if requester is not None and (host == connection.peer_host or advertises(group.binding, requester, address)):
-            group.members.whereabouts[broker_id] = address
-        self._adoption.heard(group, broker_id, address, requester)
-
-    def _note(
-        self,
-        group: Group,
-        broker_id: int,
-        address: str,
-        header: BrokerHeartbeatRequestHeader,
-        connection: RemotingConnection,
-    ) -> None:
         now_seconds = asyncio.get_running_loop().time()
         wished_seconds = group.binding.heartbeat_timeout_seconds or header.heartbeat_timeout_ms / 1000
         if not group.members.beats_regularly(broker_id, now_seconds):
@@ -78,6 +64,10 @@ class Heartbeats(Part):
         group.addresses.heard_from(broker_id, connection.peer_host)
         group.heard(broker_id, header.epoch, came_back=came_back)
         self._holdings.heard(group, broker_id)
+        requester = peer.pod_name if peer is not None and peer.group == group.key else None
+        if requester is not None and (host == connection.peer_host or advertises(group.binding, requester, address)):
+            group.members.whereabouts[broker_id] = address
+        self._adoption.heard(group, broker_id, address, requester)
 
     def registered(self, group: Group, broker_id: int, address: str, connection: RemotingConnection) -> None:
         """Note that a new process of a replica registered (1003): reports of the process before it do not count any more."""
@@ -132,10 +122,9 @@ class UnknownPolls:
     def registers_because_of_one(self, connection_id: int, broker_name: str) -> bool:
         """Whether a registration follows such a poll. Each poll counts once."""
         names = self._names.get(connection_id, set())
-        if broker_name not in names:
-            return False
+        is_one = broker_name in names
         names.discard(broker_name)
-        return True
+        return is_one
 
     def connection_closed(self, connection_id: int) -> None:
         self._names.pop(connection_id, None)

@@ -265,7 +265,7 @@ class RequestHandler(Part):
             # The master's process runs on: the group became known between its poll and this request. Its next poll is answered.
             return _of_unknown_group(wanted)
         known = record is not None and record.claimed_replica(wanted.broker_id) is not None
-        with group.registering_member(wanted.broker_id or 0):
+        with group.registrations.deciding(wanted.broker_id or 0, lambda: group.record):
             if known:
                 # Before the decision: an election that begins right after it must not find what the lost process reported.
                 self._new_process(group, wanted, connection)
