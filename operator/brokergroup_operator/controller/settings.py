@@ -75,8 +75,6 @@ class SecuritySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlaneSettings:
-    """How one controller plane listens, calls, and waits."""
-
     listen_host: str = "0.0.0.0"  # noqa: S104 - brokers come from other pods
     listen_port: int = 9878
     # What 1005 answers as "the leader": how brokers reach this very process. Empty: listen_host:port.
@@ -290,7 +288,6 @@ class AdminCredentials:
         self._is_broken = False
 
     def get(self, access_key: str) -> Credentials | None:
-        """Return the administrator's credentials of this access key."""
         now_seconds = time.monotonic()
         if self._path is not None and now_seconds - self._read_seconds >= CHECK_SECONDS:
             self._read_seconds = now_seconds

@@ -77,10 +77,7 @@ _SPEAKING = frozenset(
 
 
 class Caller(NamedTuple):
-    """What is known of the caller.
-
-    `access_key` is one whose signature was right; the certificate of `certificate_names` was verified.
-    """
+    """What is known of the caller: its access key only if its signature was right, names only of a verified certificate."""
 
     host: str
     peer: Peer | None = None
@@ -98,10 +95,7 @@ class Caller(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """What a request is about, as its decoder read it.
-
-    `pod` is the one for which the record keeps the broker's id; empty: none.
-    """
+    """What a request is about. `pod` is the one for which the record keeps the broker's id; empty: none."""
 
     binding: GroupBinding | None
     broker_id: int | None = None
@@ -162,11 +156,7 @@ def _has_identity_of(caller: Caller, binding: GroupBinding) -> bool:
 
 
 def _has_key_of(caller: Caller, binding: GroupBinding) -> bool:
-    return (
-        caller.access_key is not None
-        and binding.credentials is not None
-        and caller.access_key == binding.credentials.access_key
-    )
+    return binding.credentials is not None and caller.access_key == binding.credentials.access_key
 
 
 def pod_of(group: Group, broker_id: int | None) -> str:
@@ -185,10 +175,7 @@ def refuse_elsewhere(caller: Caller, group: Group, wanted: RegisterBroker) -> No
 
 
 def refuse_to_forget_pods(group: Group, wanted: Request) -> None:
-    """Raise if a 1011 would forget a pod's member that is alive or holds a seat.
-
-    Not even an administrator may: such members belong to their BrokerGroup, which would create them again.
-    """
+    """Raise if a 1011 would forget a pod's member that is alive or holds a seat: its BrokerGroup would create it again."""
     record = group.record
     if record is None:
         return
@@ -271,8 +258,7 @@ class ReplayGuard:
     """Remembers signatures of requests that change something, and refuses the same one again.
 
     RocketMQ signs no nonce, but such requests carry `invokeTime` in milliseconds, so two requests of an honest sender have two
-    signatures. The memory is bounded and this process's own, so a replay to another plane passes: TLS closes that
-    (docs/concepts/security.md).
+    signatures. The memory is this process's own, so a replay to another plane passes: TLS closes that (docs/concepts/security.md).
     """
 
     def __init__(self) -> None:
@@ -295,9 +281,8 @@ class ReplayGuard:
 class NewNames:
     """Limits how many names without a registered broker an address may begin; None: no limit.
 
-    The first id of a name (1013) makes its record durable, and a record stays for good, because ids are not given twice. So each
-    address has a share of records without a registered broker. A place in the share becomes free when a broker registers under the
-    name, or after an hour; not when a connection closes, because opening another one costs nothing.
+    The first id of a name (1013) makes its record durable, and a record stays for good, because ids are not given twice. A place
+    becomes free when a broker registers under the name, or after an hour: a closed connection costs its caller nothing.
     """
 
     def __init__(self, most_of_one_host: int | None) -> None:
@@ -337,7 +322,6 @@ class RefusalLog:
         self._limit = LineLimit(REFUSALS_PER_MINUTE)
 
     def note(self, request: RemotingCommand, connection: RemotingConnection, reason: str) -> None:
-        """Log one refusal, if this minute's lines are not used up."""
         left_out = self._limit.take(asyncio.get_running_loop().time())
         if left_out is None:
             return

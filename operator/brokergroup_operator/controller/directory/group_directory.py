@@ -1,10 +1,7 @@
 """Which BrokerGroup a brokerName means, which pod speaks from an address, and what the group's owner wants.
 
-The wire names a group by brokerName only, and a caller by its IP address only. In Kubernetes the rest comes from BrokerGroups
-and pods (`kubernetes_directory.py`); standing alone every brokerName is a group of its own (`FixedDirectory`).
-
-An address is a fact with an age (safety rule 8): it decides which pod's reservation a new broker may claim, and keeps one
-group's pods from speaking for another's. It grants no mastership.
+The wire names a group by brokerName only, and a caller by its IP address only. That address is a fact with an age (safety rule
+8): it decides which pod's reservation a new broker may claim, and keeps one group's pods from speaking for another's.
 """
 
 from __future__ import annotations
@@ -144,8 +141,7 @@ class FixedDirectory(GroupDirectory):
     """Each brokerName is a group in one namespace, all with the same settings: the standalone controller's.
 
     Callers may invent names. A name is kept once its record has a registered broker; of the others the one that was not asked
-    about for longest is dropped from memory. Its record stays in the store and is read when the name is heard again.
-    `access/authorization.py` limits what may become durable.
+    about for longest is dropped from memory, and read from the store when it is heard again. `NewNames` limits what is stored.
     """
 
     def __init__(self, *, namespace: str = "standalone", open_groups: bool = True, **wishes: Any) -> None:

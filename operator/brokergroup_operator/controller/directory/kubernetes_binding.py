@@ -1,7 +1,4 @@
-"""From a BrokerGroup, its pods and nodes to what the controller plane needs. Pure.
-
-Facts of members are empty where they are not known: the operator may lack the right to read nodes.
-"""
+"""From a BrokerGroup, its pods and nodes to what the controller plane needs. Pure."""
 
 from __future__ import annotations
 
@@ -110,7 +107,7 @@ def member_facts(
     nodes: Mapping[str, NodePlace | None],
     tenant: str,
 ) -> dict[int, Mapping[str, str]]:
-    """Return the facts of each member by its id; of a member whose pod is gone those from `before`, for its incident."""
+    """Return the known facts of each member by its id; of a member whose pod is gone those from `before`, for its incident."""
     found = dict(before)
     for pod in pods:
         broker_id, node = broker_id_of(pod), node_of(pod)

@@ -1,7 +1,7 @@
 """The directory in Kubernetes: BrokerGroups say what is wanted, pods which process is at an address and which is dead.
 
-Both are local copies kept by watches, so they may be old. An address that no known pod has is looked up at the API before a new
-broker is refused a reservation. The Secret of a group's credentials and the zones of its nodes are read by name (`look_ups.py`).
+Both are copies kept by watches, so they may be old: an address that no known pod has is looked up at the API before a new broker
+is refused a reservation. The Secrets of credentials and the zones of nodes are read by name (`look_ups.py`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from brokergroup_operator.controller.directory import pods
 from brokergroup_operator.controller.directory.group_directory import GroupBinding, GroupDirectory
 from brokergroup_operator.controller.directory.kubernetes_binding import NodePlace, binding_of, member_facts
 from brokergroup_operator.controller.directory.look_ups import LookUps
+from brokergroup_operator.controller.peers.services import BackgroundTasks
 from brokergroup_operator.kube.errors import ApiError, Backoff, NotFoundError
 from brokergroup_operator.kube.pods import pod_ips
 from brokergroup_operator.kube.reflector import EVENTS_PER_TURN, ObjectKey, Reflector, key_of
@@ -88,15 +89,12 @@ class KubernetesDirectory(GroupDirectory):
         self._all_listed: asyncio.Task[dict[str, set[pods.Peer]]] | None = None
         self._all_listed_until_seconds = 0.0
         self._look_up_backoff = Backoff(FIRST_LOOK_UP_PAUSE_SECONDS, LONGEST_LOOK_UP_PAUSE_SECONDS)
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = BackgroundTasks()
 
     async def start(self) -> None:
-        """Watch both kinds; return when both were listed, and the Secrets that they name were read."""
         self._is_listing = True
-        self._tasks = [
-            asyncio.create_task(self._groups.run(), name="rmq:directory-groups"),
-            asyncio.create_task(self._pods.run(), name="rmq:directory-pods"),
-        ]
+        self._tasks.start(self._groups.run(), "rmq:directory-groups")
+        self._tasks.start(self._pods.run(), "rmq:directory-pods")
         await self._groups.wait_synced(SYNC_DEADLINE_SECONDS)
         await self._pods.wait_synced(SYNC_DEADLINE_SECONDS)
         self._is_listing = False
@@ -106,17 +104,13 @@ class KubernetesDirectory(GroupDirectory):
             if count % EVENTS_PER_TURN == 0:
                 await asyncio.sleep(0)
         await self._credentials.refresh()
-        self._tasks += [
-            asyncio.create_task(self._credentials.run(), name="rmq:directory-credentials"),
-            asyncio.create_task(self._zones.run(), name="rmq:directory-zones"),
-        ]
+        self._tasks.start(self._credentials.run(), "rmq:directory-credentials")
+        self._tasks.start(self._zones.run(), "rmq:directory-zones")
 
     async def stop(self) -> None:
-        tasks = [*self._tasks, *([self._all_listed] if self._all_listed is not None else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._tasks = []
+        if self._all_listed is not None:
+            self._all_listed.cancel()
+        await self._tasks.stop()
 
     def bindings(self) -> list[GroupBinding]:
         return list(self._bindings.values())

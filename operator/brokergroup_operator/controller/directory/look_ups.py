@@ -1,7 +1,7 @@
-"""Objects that are read by name instead of watched: a Secret of credentials, the zone of a node.
+"""Objects that are read by name: a watch needs the right to list every Secret, and brings every heartbeat of every node.
 
-A watch needs the right to list every Secret, and brings every heartbeat of every node. Names are read when they first come up,
-every few seconds while they are missing, and from time to time. The last value stays in force.
+Names are read when they first come up, every few seconds while they are missing, and from time to time. The last value stays in
+force.
 
 An API that is away is tried with one name, with backoff. An API that answers 500 may be unable to give that one object (a
 Secret that it cannot decrypt): such names are retried one at a time, and no other name, and no failover, waits for them
@@ -57,7 +57,6 @@ class LookUps(Generic[Value]):
         return self._values.get(key)
 
     def look_again(self, key: ObjectKey) -> None:
-        """Read this one at the next turn of `run`."""
         self._asked[key] = None
         self._wake.set()
 

@@ -1,10 +1,8 @@
-"""Which pod is behind an address that is not its own: of a Service, a load balancer, a node's port (spec.network.addressing).
-Pure.
+"""Which pod is behind an address of a Service, a load balancer or a node's port (spec.network.addressing). Pure.
 
 The record knows a member by the address that it advertises, which the pod carries as an annotation. Its connections come from
 the pod, and only the pod's own port shows whether the process is dead: a Service without an endpoint refuses also while the
-broker lives. A pod that is removed by force loses its endpoint at once, and its broker runs on for seconds at the pod's own
-address.
+broker lives, as it does for seconds after its pod was removed by force.
 
 A master's links (907) carry no broker id, only the host from which they come.
 """
@@ -78,10 +76,7 @@ def process_address(binding: GroupBinding, address: str, channel_host: str | Non
 
 
 def ha_address_of(binding: GroupBinding, address: str) -> str:
-    """Return where the broker at this address serves its log; by default at the port above its own.
-
-    Raise `BrokerCallError` for an invalid address.
-    """
+    """Return where the broker at this address serves its log; raise `BrokerCallError` for an invalid address."""
     found = heard_address(address)
     if found is None:
         raise BrokerCallError(f"address {address!r}: expected {EXPECTED}")
@@ -90,10 +85,7 @@ def ha_address_of(binding: GroupBinding, address: str) -> str:
 
 
 def unlinked(hosts: dict[int, str], status: HARuntimeInfoBody) -> list[int]:
-    """Return the slaves without a link at this master.
-
-    If slaves share a host, all count as missing while any link is missing.
-    """
+    """Return the slaves without a link at this master; if slaves share a host: all, while any link is missing."""
     linked = [host_of(link.addr) for link in status.ha_connection_info]
     if len(set(hosts.values())) == len(hosts):
         return [broker_id for broker_id, host in hosts.items() if host not in linked]

@@ -74,7 +74,7 @@ def pod_ip(pod: JsonObject) -> str:
 
 
 def place_of(pod: JsonObject) -> PodPlace | None:
-    """Return where it is, if its broker is known by another address than the pod's own."""
+    """Return where it is if its broker is known by another address than the pod's own; else None."""
     text = str((pod["metadata"].get("annotations") or {}).get(names.ANNOTATION_ADDRESS, ""))
     if text.startswith(":"):
         node = ip_of_family(",".join(host_ips(pod)), _family_of(pod))
@@ -243,7 +243,6 @@ class PodIndex:
         return self._removed.of_group(key)
 
     def removed_hosts(self, key: GroupKey) -> frozenset[str]:
-        """Return the own addresses of these pods."""
         return frozenset(map(pod_ip, self.removed(key).values()))
 
     def removed_places(self, key: GroupKey) -> Mapping[str, PodPlace]:

@@ -39,9 +39,8 @@ class UnansweredWrite:
 class UnansweredWrites:
     """The last unanswered write of one group: unknown until the next read shows whether it has arrived.
 
-    The caller was answered with an error and asks again. Without this its second try would find a record that has moved on, as
-    if another plane had been faster: a failover would count as cancelled although its master was elected, and its Events would
-    be lost. The id of the write shows whose it is; its content does not, because planes that see one death decide alike.
+    Its caller was answered with an error and asks again: a failover must not count as cancelled by another plane if its master was
+    elected. The id of the write shows whose it is; its content does not, because planes that see one death decide alike.
     """
 
     def __init__(self) -> None:
@@ -49,7 +48,6 @@ class UnansweredWrites:
         self._arrived: UnansweredWrite | None = None
 
     def note(self, write: UnansweredWrite) -> None:
-        """Note a write that the store did not answer."""
         self._unknown, self._arrived = write, None
 
     def find(self, stored: StoredRecord | None) -> UnansweredWrite | None:

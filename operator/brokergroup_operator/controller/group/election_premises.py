@@ -30,10 +30,7 @@ def could_have_been_heard(group: Group, settings: PlaneSettings) -> bool:
 
 
 def unheard_members(group: Group, settings: PlaneSettings) -> frozenset[int]:
-    """Return the members that may live although this plane has not heard them: it has not known the group for long enough.
-
-    No process ever had an id that is not registered.
-    """
+    """Return the registered members that this plane has not heard, if it has not known the group for long enough to hear them."""
     record, heard = group.record, group.table.entries()
     if record is None or could_have_been_heard(group, settings):
         return frozenset()
@@ -72,9 +69,7 @@ def _members_at(group: Group, hosts: frozenset[str]) -> frozenset[int]:
 
 
 def but_the_unsteady(group: Group, wanted: ElectMaster) -> ElectMaster:
-    """Return the request, passing over members that crash again and again (`CrashLoops`) or are about to go, if another can
-    lead.
-    """
+    """Return the request, passing over members that crash again and again or are about to go, if another can lead."""
     penalised = group.crash_loops.penalised(asyncio.get_running_loop().time())
     leaving = members_leaving(group)
     if wanted.designate_elect:
@@ -99,10 +94,7 @@ def may_have_acting_masters(group: Group, record: BrokerGroupRecord) -> bool:
 
 
 def replaces_no_master(group: Group, wanted: ElectMaster, now: BrokerGroupRecord | None) -> bool:
-    """Whether a caller's ElectMaster, decided on this record now, replaces no granted master.
-
-    A failover establishes a death first, and a switchover drains a living master first.
-    """
+    """Whether a caller's ElectMaster, decided on this record now, replaces no granted master."""
     if now is not None and group.holdings.epoch_jump is None and epoch_seen_above(now, group.live()) is not None:
         return False  # the record went back in time: first find the acting master
     master = now.granted_master_id if now is not None else None

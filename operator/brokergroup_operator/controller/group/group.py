@@ -1,9 +1,8 @@
 """One broker group inside the controller plane: decisions one after the other, each durable before its answer leaves.
 
 `decide` is the only way a record changes (`test_a_record_changes_by_one_method`). It reads the record (the copy where that is
-enough, the store where an answer grants something), lets the core decide, commits by compare-and-set, and begins again if
-another plane was faster. A refusal is not taken from the copy: the store is asked first. A decision runs to its end even if its
-caller has left: a commit that is cut off would be a write with an unknown outcome.
+enough, the store where an answer grants something), lets the core decide, commits, and begins again if another plane was faster.
+A decision runs to its end even if its caller has left: a commit that is cut off would be a write with an unknown outcome.
 """
 
 from __future__ import annotations
@@ -161,19 +160,15 @@ class Group:
         self._on_wake(self)
 
     def rest(self, now_seconds: float, master: int, until_seconds: float) -> None:
-        """Nothing is to be done here until then. Look again sooner before the master's deadline, when a slave falls silent, or
-        when something changes.
-        """
+        """Look again then, or sooner: before the master's deadline, when a slave falls silent, or when something changes."""
         entry = self.table.entry(master)
         is_busy = self.incidents.is_open or self.master_change or self.waking.wakes
         if entry is None or is_busy or self.members.reported_dead or self.binding.leaving_hosts:
             return
         look_again_seconds = entry.deadline_seconds - self._settings.small_rpc_deadline_seconds
         rest_seconds = self._settings.rest_seconds * (0.5 + self.stagger)
-        silent_from_seconds = [one.deadline_seconds for one in self.table.entries().values() if one.alive(now_seconds)]
-        self.rests_until_seconds = min(
-            now_seconds + rest_seconds, look_again_seconds, until_seconds, *silent_from_seconds
-        )
+        silent_from = [one.deadline_seconds for one in self.table.entries().values() if one.alive(now_seconds)]
+        self.rests_until_seconds = min(now_seconds + rest_seconds, look_again_seconds, until_seconds, *silent_from)
 
     def distrust_copy(self, version: str | None = None) -> None:
         """Let the record be read again, because it may have been written; not if this version is the one held."""
@@ -182,11 +177,7 @@ class Group:
             self.look_soon()
 
     def take_watched(self, delivered: StoredRecord) -> bool:
-        """Take the record that the store's watch has delivered as the copy; return False if it must be read instead.
-
-        That costs no request to the store. `decide` reads the store before it grants a role, whatever the copy says
-        (`tests/controller/test_record_watch.py`).
-        """
+        """Take the record that the store's watch has delivered as the copy; return False if it must be read instead."""
         held = self._stored
         if held is None or not self.loaded or self._lock.locked() or held.uid != delivered.uid:
             return False
@@ -254,7 +245,6 @@ class Group:
         self._note_in_sync()
 
     def confirm_master(self, epoch: int) -> None:
-        """The master reported that it is master of this epoch."""
         if epoch <= self.confirmed_epoch:
             return
         self.confirmed_epoch = epoch
@@ -263,7 +253,7 @@ class Group:
         self.changed()
 
     def master_said(self, epoch: int, *, is_master: bool) -> None:
-        """Note the role that the master reports by its own 907, after it was told this epoch."""
+        """The master reports this role by its own 907, after it was told this epoch."""
         if is_master:
             self._vouch(epoch)
         denied_epoch = 0 if is_master else epoch
@@ -272,7 +262,6 @@ class Group:
             self.changed()
 
     def _vouch(self, epoch: int) -> None:
-        """Note that the master of this epoch said itself that it is master."""
         if epoch > self._vouched_epoch:
             self._vouched_epoch = epoch
             self.changed()
@@ -314,10 +303,7 @@ class Group:
         return await self.load()
 
     async def load(self) -> BrokerGroupRecord | None:
-        """Return the record, read from the store unless the copy is good.
-
-        Callers that waited for one read share its failure.
-        """
+        """Return the record, read from the store unless the copy is good. Callers that waited for one read share its failure."""
         if not self.loaded:
             known_error = self._read_error
             async with self._lock:
@@ -432,10 +418,7 @@ class Group:
             self.changed()
 
     def _note_record(self, was: BrokerGroupRecord | None) -> None:
-        """Note what is new in the copy.
-
-        Another master, or the same one in a new epoch, is another process or was told something new: it begins to be known.
-        """
+        """Another master, or the same one in a new epoch, is another process or was told something new: it begins to be known."""
         now, first_read, self._was_read = self.record, not self._was_read, True
         self.changes.saw(self.change)
         self.table.note_seats(now, asyncio.get_running_loop().time())
@@ -452,15 +435,15 @@ class Group:
         was = before.change if before is not None else None
         now = decision.record.change if decision.record is not None else None
         if was is not None:
-            own, confirmed_epoch = self.changes.carried_out, self.confirmed_epoch
-            self.incidents.superseded_by(decision, was, self.binding, carried_out=own, confirmed_epoch=confirmed_epoch)
+            is_own, epoch = was.key in self.changes.carried_out, self.confirmed_epoch
+            self.incidents.superseded_by(decision, was, self.binding, is_own=is_own, confirmed_epoch=epoch)
         if now is not None and (was is None or was.key != now.key or (now.is_decided and not was.is_decided)):
             self.changes.written_here = now.key
         if self.record is not None:
             self._note_commit(before, self.record, decision)
 
     def _note_commit(self, before: BrokerGroupRecord | None, after: BrokerGroupRecord, decision: Decision) -> None:
-        """Note what a durable decision of this plane means beside the record, and notify observers."""
+        """Note what a durable decision of this plane means beside the record."""
         was_master = before.granted_master_id if before is not None else None
         if after.granted_master_id is not None:
             self.incidents.masterless(None)

@@ -1,8 +1,4 @@
-"""Every group that this plane has met, and which member is at an address: where to dial it, whose key to sign with, whether it
-is the one meant.
-
-A group is met when the directory declares it or a broker names it.
-"""
+"""Every group that the directory has declared or a broker has named to this plane, and which member is at an address."""
 
 from __future__ import annotations
 
@@ -73,7 +69,6 @@ class Groups:
         return self.meet(binding) if binding is not None else None
 
     def meet(self, binding: GroupBinding) -> Group:
-        """Return the group of this binding; its settings may have changed."""
         group = self._groups.get(binding.key)
         if group is None:
             group = self._new_group(binding)
@@ -117,10 +112,8 @@ class Groups:
         return next((key for key in keys if key is not None), None)
 
     def dialled_at(self, address: str) -> str:
-        """Return where to dial the broker that is known by this address. That differs in one case only.
-
-        If a pod was removed by force, its Service leads elsewhere, and its process is dialled at the pod's own address: as long as
-        the member is alive on the open connection of its heartbeats from that host (safety rule 8).
+        """Return where to dial the broker that is known by this address. If its pod was removed by force, the Service leads
+        elsewhere: at the pod's own address, while the member is alive on its heartbeats' connection from there (safety rule 8).
         """
         found = self.members_at(address)
         return (_own_address_of_living(*found[0], address) if found else None) or address
@@ -138,7 +131,6 @@ class Groups:
         self._on_change(group)
 
     def _index(self, group: Group, record: BrokerGroupRecord | None) -> None:
-        """Replace what the index has of this group's members by what this record says."""
         before = self._indexed.pop(group.key, None)
         if record is not None:
             self._indexed[group.key] = record

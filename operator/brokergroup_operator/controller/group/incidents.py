@@ -19,8 +19,6 @@ from controller_core.events import ChangeWritten, MasterElected
 from controller_core.plan import ChangeKind
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from brokergroup_operator.controller.directory.group_directory import GroupBinding
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.observe.observer import Observer
@@ -72,12 +70,10 @@ class Incidents:
         self.in_progress = timeline
 
     def ends(self, timeline: FailoverTimeline | None) -> None:
-        """That change is under way here no more."""
         if self.in_progress is timeline:
             self.in_progress = None
 
     def masterless(self, since_seconds: float | None) -> None:
-        """Since when the group has no master; None: it has one."""
         self.masterless_since_seconds = since_seconds
 
     def open(self, timeline: FailoverTimeline, *, awaited: frozenset[Step] = frozenset()) -> None:
@@ -100,9 +96,9 @@ class Incidents:
         self._observer.incident_closed(timeline)
 
     def moved_by_another(self, was: BrokerGroupRecord | None, now: BrokerGroupRecord | None) -> None:
-        """Another plane wrote the record. If it took the change over, it reports the incident, and this plane does not.
+        """Another plane wrote the record: one that took the change over reports the incident, and this plane does not.
 
-        If it superseded the change it may die before it reports, or leave that to this plane. So this plane reports as well.
+        One that superseded the change may die before it reports, or leave that to this plane. So this plane reports as well.
         """
         timeline, before = self._open, was.change if was is not None else None
         if timeline is None or now is None:
@@ -116,20 +112,14 @@ class Incidents:
             self.close()
 
     def superseded_by(
-        self,
-        decision: Decision,
-        was: Change,
-        binding: GroupBinding,
-        *,
-        carried_out: Collection[tuple[int, str]],
-        confirmed_epoch: int,
+        self, decision: Decision, was: Change, binding: GroupBinding, *, is_own: bool, confirmed_epoch: int
     ) -> None:
         """A decision of this plane followed that change. If it cut it off, its incident is reported at once: this plane may die
         before its next look. The plane that has told all the brokers reports it better, if it lives.
         """
         now = decision.record.change if decision.record is not None else None
         is_over = any(isinstance(event, ChangeWritten) and event.change is None for event in decision.events)
-        is_reported = was.key in carried_out or self.has(was.id)
+        is_reported = is_own or self.has(was.id)
         if not has_incident(was) or was.goes_on_in(now) or is_over:
             return
         if self._open is not None and self._open.change_id == was.id:
@@ -147,7 +137,6 @@ class Incidents:
         self._observer.incident_closed(timeline)
 
     def role_changed(self, epoch: int) -> None:
-        """The new master of this epoch confirmed its role."""
         timeline = self._open
         # A master that says so late was given up on by then: its incident counted as incomplete until now.
         if timeline is not None and timeline.outcome in _OPEN_OUTCOMES and timeline.epoch_after == epoch:
@@ -156,7 +145,6 @@ class Incidents:
             self._observer.master_changed(timeline)
 
     def in_sync(self) -> None:
-        """A write can be acknowledged again, as far as the set goes."""
         if self._open is not None and Step.ROLE_CHANGED in self._open.steps:
             self._open.reach(Step.IN_SYNC, time.monotonic())
             self._close_if_recovered()

@@ -160,10 +160,8 @@ class MemberNotes:
         self._regular: set[int] = set()
 
     def beats_regularly(self, broker_id: int, now_seconds: float) -> bool:
-        """Whether this heartbeat belongs to a regular row of them; until then silence means little.
-
-        A Java broker heartbeats once when it registers and then every 5 s until its start is complete, although it may have
-        been elected meanwhile.
+        """Whether this heartbeat belongs to a regular row of them; until then silence means little: a Java broker heartbeats every
+        5 s until its start is complete, although it may have been elected meanwhile.
         """
         last_seconds = self._last_beat_seconds.get(broker_id)
         self._last_beat_seconds[broker_id] = now_seconds
@@ -230,10 +228,7 @@ class Spelled(NamedTuple):
 
 
 class AddressNotes:
-    """Where each member was last heard from.
-
-    A pod's IP is a fact with an age, not an identity: pods get new ones, and other pods get the old ones (safety rule 8).
-    """
+    """Where each member was last heard from: a fact with an age, because pods get one another's IPs (safety rule 8)."""
 
     def __init__(self) -> None:
         # The host that each member's heartbeats come from.
@@ -285,8 +280,7 @@ class CrashLoops:
     """The masters that were lost, of one group. One that was lost twice is passed over for a while, if another member can lead.
 
     Among equals an election prefers the old master, which is wrong for a container that is killed for its memory use every half
-    minute. The penalty doubles with each loss and is forgotten after a quiet time; its minimum of a minute bounds a looping
-    replica to one election a minute (`test_a_loop_costs_at_most_one_election_a_minute`). Kept in memory only.
+    minute. The least penalty bounds such a replica to one election a minute (`test_a_loop_costs_at_most_one_election_a_minute`).
     """
 
     _losses: dict[int, Losses] = field(default_factory=dict)
@@ -296,6 +290,5 @@ class CrashLoops:
         self._losses[broker_id] = self._losses.get(broker_id, NO_LOSSES).again(now_seconds, epoch)
 
     def penalised(self, now_seconds: float) -> frozenset[int]:
-        """Return the replicas to be passed over now, if another one can lead."""
         losses = self._losses.items()
         return frozenset(one for one, its in losses if now_seconds - its.last_seconds < its.penalty_seconds())

@@ -1,7 +1,4 @@
-"""The timelines of changes of master: created when one begins, is found or is taken over, and ended.
-
-Then `incidents.py` keeps them.
-"""
+"""The timelines of changes of master: begun and ended. Then `incidents.py` keeps them."""
 
 from __future__ import annotations
 
@@ -26,13 +23,10 @@ log = structlog.get_logger(__name__)
 def new_timeline(
     group: Group, record: BrokerGroupRecord, master: int | None, trigger: Trigger, *evidence: str
 ) -> FailoverTimeline:
-    """Return an incident that begins now.
-
-    The last sign of life of a waking group's master does not count: it ended on purpose.
-    """
+    """Return an incident that begins now."""
     trigger = trigger_now(group, trigger)
-    was_lost = trigger is not Trigger.WOKEN
-    entry = group.table.entry(master) if master is not None and was_lost else None
+    # Of a waking group's master the last sign of life does not count: it ended on purpose.
+    entry = group.table.entry(master) if master is not None and trigger is not Trigger.WOKEN else None
     return FailoverTimeline(
         group=group.key,
         cluster_name=record.cluster_name,

@@ -8,8 +8,7 @@ Measured on Java brokers 5.5.0:
 * 104 must reach every NameServer before a slave is told, or the slave is sent back to the old master.
 * 25 with `minInSyncReplicas=99` stops a master from acknowledging within milliseconds, and persists in the broker's file.
 
-Requests are signed with the group's credentials, if there are any: a broker with `authenticationEnabled` refuses an unsigned
-1008.
+Requests are signed with the group's credentials: a broker with `authenticationEnabled` refuses an unsigned 1008.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ _DIGITS_OF_LONG = 19
 
 
 class BrokerCallError(Exception):
-    """A broker did not do what it was asked, or did not answer; the message names broker, request and what came back."""
+    """A broker did not do what it was asked, or did not answer."""
 
 
 class NotPermittedError(BrokerCallError):
@@ -162,9 +161,7 @@ class BrokerCalls:
     async def end_of_log(
         self, address: str, cluster_name: str, broker_name: str, broker_id: int
     ) -> tuple[int, int] | None:
-        """1007: the last epoch and the end of this member's log, as in its heartbeats; None if it does not answer, or another
-        broker does.
-        """
+        """1007: the last epoch and the end of this member's log, as in its heartbeats; None unless this very member answers."""
         try:
             found = await self._read(
                 address, request(RequestCode.GET_BROKER_EPOCH_CACHE), protocol.EpochCacheBody.decode
@@ -244,8 +241,7 @@ class BrokerCalls:
         await self._tell(address, _creation_of(topic))
 
     async def copy_topics_again(self, address: str) -> None:
-        """17 and 215: create and delete a topic at this slave only; its next copy then finds another version and replaces all
-        topics.
+        """17 and 215: create and delete a topic at this slave only, so that its next copy finds another version and replaces all.
 
         Not at a broker that registers each topic by itself: it would leave the name with the NameServers.
         """

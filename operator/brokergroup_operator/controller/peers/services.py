@@ -1,7 +1,4 @@
-"""What every part of a plane works with: its settings, its calls, the other planes, and the tasks that run beside requests.
-
-Every plane hears every broker, so silence at one of several says little: before a silent master is fenced, the others are asked.
-"""
+"""What every part of a plane works with: its settings, its calls, the other planes, and the tasks that run beside requests."""
 
 from __future__ import annotations
 
@@ -57,13 +54,11 @@ class BackgroundTasks:
         return task
 
     def keep(self, task: asyncio.Task[Result]) -> asyncio.Task[Result]:
-        """Keep a task that runs already."""
         self.running.add(task)
         task.add_done_callback(self._ended)
         return task
 
     async def stop(self) -> None:
-        """Cancel what runs, and wait until it has ended."""
         running = list(self.running)
         for task in running:
             task.cancel()
@@ -149,16 +144,16 @@ class HeardElsewhere:
 
 
 class Planes:
-    """This plane among the others. `own_address` is known when the plane listens."""
+    """This plane among the others: before a silent master is fenced they are asked, since every plane hears every broker."""
 
     def __init__(self, client: RemotingClient, settings: PlaneSettings) -> None:
         self._client, self._settings = client, settings
+        # Known when the plane listens.
         self.own_address = settings.advertise_address
 
     def rank(self, key: GroupKey) -> int:
-        """Return this plane's place for one group, 0 for the first. Safety does not rest on it: the compare-and-set decides.
-
-        By rendezvous hashing, so that every plane is first for its share of the groups.
+        """Return this plane's place for one group, 0 for the first: by rendezvous hashing, each plane is first for its share.
+        Safety does not rest on it: the compare-and-set decides.
         """
         return rank_of(self.own_address, self._settings.peer_addresses, str(key))
 
@@ -194,11 +189,8 @@ class Planes:
 
 def rank_of(own_address: str, addresses: tuple[str, ...], group: str) -> int:
     """Return the place of this address among all for one group; 0 if it is not among them."""
-
-    def weight(address: str) -> bytes:
-        return hashlib.blake2b(f"{address}|{group}".encode(), digest_size=8).digest()
-
-    return sorted(addresses, key=weight).index(own_address) if own_address in addresses else 0
+    ranked = sorted(addresses, key=lambda one: hashlib.blake2b(f"{one}|{group}".encode(), digest_size=8).digest())
+    return ranked.index(own_address) if own_address in addresses else 0
 
 
 async def dial(address: str, *, deadline_seconds: float) -> None:

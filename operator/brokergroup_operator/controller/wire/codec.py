@@ -48,12 +48,7 @@ def decode(kind: type[Asked], command: RemotingCommand, **more: Any) -> Asked:
 def decode_alter_sync_state_set(command: RemotingCommand) -> requests.AlterSyncStateSet:
     """1001: the set is in the body."""
     body = protocol.SyncStateSetBody.decode(command.body)
-    return decode(
-        requests.AlterSyncStateSet,
-        command,
-        sync_state_set=body.sync_state_set,
-        sync_state_set_epoch=body.sync_state_set_epoch,
-    )
+    return decode(requests.AlterSyncStateSet, command, **{name: getattr(body, name) for name in body.__struct_fields__})
 
 
 def decode_register_broker(command: RemotingCommand) -> requests.RegisterBroker:
@@ -75,10 +70,7 @@ def named_group(command: RemotingCommand) -> tuple[str, str]:
 
 
 def encode_decision(command: RemotingCommand, decision: answers.Decision) -> RemotingCommand:
-    """Return the answer to this request.
-
-    A failure (code 1) has only a remark; names are repeated only if the request had them.
-    """
+    """Return the answer: a failure (code 1) has only a remark; names are repeated only if the request had them."""
     kind = _HEADERS.get(type(decision.answer))
     if kind is None or decision.code == answers.ControllerCode.SYSTEM_ERROR:
         return command.answer(int(decision.code), remark=decision.remark)

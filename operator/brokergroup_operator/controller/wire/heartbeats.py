@@ -106,15 +106,14 @@ class UnknownPolls:
     """Remembers which names each connection was told to be unknown by a poll (1004, code 2008), until it registers.
 
     A running broker registers on that answer alone, on the same connection. If the group became known in between, its 1003
-    would count as a new process of the recorded master and end its mastership (safety rule 6). One answer covers one 1003: the
-    next one may be of a new process, because a broker container starts its brokers again on the old connection.
+    would count as a new process of the recorded master and end its mastership (safety rule 6). One answer covers one 1003: a
+    broker container starts its brokers again on the old connection.
     """
 
     def __init__(self) -> None:
         self._names: dict[int, set[str]] = {}
 
     def told_unknown(self, connection_id: int, broker_name: str) -> None:
-        """Note that a poll was answered with 2008."""
         names = self._names.setdefault(connection_id, set())
         if len(names) < _MAX_NAMES_PER_CONNECTION:
             names.add(broker_name)

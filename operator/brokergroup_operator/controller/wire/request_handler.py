@@ -1,8 +1,4 @@
-"""Answers the wire: one method for each controller request, each answered in time (docs/reference/controller.md).
-
-Every request is admitted before it is decided (`access/`). An ElectMaster that would replace a master whose death is not
-established waits for the failover to establish it. A controller that is stopping answers 1500.
-"""
+"""Answers the wire: each controller request is admitted and answered in time, as docs/reference/controller.md says."""
 
 from __future__ import annotations
 
@@ -173,10 +169,7 @@ class RequestHandler(Part):
         return request.answer(ResponseCode.NO_PERMISSION, remark=str(error))
 
     def _heartbeat(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
-        """904. The caller is looked up in what is known here, without the API.
-
-        The plane's hottest path: the header is read and the group is found once (`make bench-controller`).
-        """
+        """904, the plane's hottest path (`make bench-controller`): the caller is looked up in what is known, not at the API."""
         header = protocol.BrokerHeartbeatRequestHeader.decode(request.ext_fields)
         peer = self._directory.pods.peer_at(connection.peer_host)
         group = self._groups.find(header.broker_name or "", cluster_name=header.cluster_name or "", peer=peer)
@@ -298,9 +291,7 @@ class RequestHandler(Part):
         return decision
 
     async def _elect_safely(self, group: Group, wanted: requests.ElectMaster) -> Decision:
-        """Decide an ElectMaster.
-
-        The record's master is replaced only through a failover, which fences it, or a switchover, which quiets it first
+        """Replace the record's master only through a failover, which fences it, or a switchover, which quiets it first
         (`tests/controller/test_change_of_master.py`).
         """
         record = group.record
@@ -406,7 +397,6 @@ class RequestHandler(Part):
         *,
         designate: bool = False,
     ) -> access.Caller:
-        """Return the caller. Raise `NotPermittedError` if it may not ask this."""
         security = self._settings.security
         binding, pod = (group.binding, access.pod_of(group, broker_id)) if group is not None else (None, "")
         caller = access.identify(
