@@ -284,24 +284,20 @@ class AdminCredentials:
     def __init__(self, credentials: Iterable[Credentials] = (), *, path: Path | None = None) -> None:
         self._path = path
         self._by_key = {one.access_key: one for one in (credentials if path is None else read_credentials(path))}
-        self._read_seconds = time.monotonic()
-        self._is_broken = False
+        self._read_seconds, self._is_broken = time.monotonic(), False
 
     def get(self, access_key: str) -> Credentials | None:
         now_seconds = time.monotonic()
         if self._path is not None and now_seconds - self._read_seconds >= CHECK_SECONDS:
             self._read_seconds = now_seconds
-            self._read_again(self._path)
+            try:
+                self._by_key = {one.access_key: one for one in read_credentials(self._path)}
+                self._is_broken = False
+            except AdminCredentialsError as error:
+                if not self._is_broken:
+                    logger.error("the old administrators stay in force: %s", error)  # noqa: TRY400 - the cause may quote the file
+                self._is_broken = True
         return self._by_key.get(access_key)
-
-    def _read_again(self, path: Path) -> None:
-        try:
-            self._by_key = {one.access_key: one for one in read_credentials(path)}
-            self._is_broken = False
-        except AdminCredentialsError as error:
-            if not self._is_broken:
-                logger.error("the old administrators stay in force: %s", error)  # noqa: TRY400 - the cause may quote the file
-            self._is_broken = True
 
 
 def read_credentials(path: Path) -> tuple[Credentials, ...]:

@@ -295,7 +295,8 @@ class NewNames:
         """Take a place of this address's share for the name; return False if none is left."""
         if self._most_of_one_host is None or key in self._begun:
             return True
-        self._let_go_of_old(now_seconds)
+        while self._begun and now_seconds >= next(iter(self._begun.values()))[1] + KEPT_SECONDS:
+            self.give_back(next(iter(self._begun)))
         if self._count[host] >= self._most_of_one_host:
             return False
         self._begun[key] = (host, now_seconds)
@@ -306,13 +307,6 @@ class NewNames:
         """Free the name's place: a broker has registered under it, or nothing became durable."""
         if (begun := self._begun.pop(key, None)) is not None:
             self._count -= Counter([begun[0]])
-
-    def _let_go_of_old(self, now_seconds: float) -> None:
-        while self._begun:
-            key, (_, begun_seconds) = next(iter(self._begun.items()))
-            if now_seconds < begun_seconds + KEPT_SECONDS:
-                return
-            self.give_back(key)
 
 
 class RefusalLog:

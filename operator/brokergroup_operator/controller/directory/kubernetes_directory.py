@@ -70,7 +70,7 @@ class KubernetesDirectory(GroupDirectory):
             missing_seconds=missing_seconds,
         )
         self._zones: LookUps[NodePlace] = LookUps(
-            wanted=self._nodes_of_pods,
+            wanted=lambda: {("", node) for pod in self.pods.all() if (node := pods.node_of(pod))},
             read=self._read_zone,
             on_change=self._zone_changed,
             refresh_seconds=ZONES_REFRESH_SECONDS,
@@ -282,9 +282,6 @@ class KubernetesDirectory(GroupDirectory):
             if _secret_of(one) == secret:
                 self._compose(key)
                 log.info("credentials read", group=str(key), secret=secret[1], usable=is_usable)
-
-    def _nodes_of_pods(self) -> set[ObjectKey]:
-        return {("", node) for pod in self.pods.all() if (node := pods.node_of(pod))}
 
     async def _read_zone(self, node: ObjectKey) -> NodePlace | None:
         try:

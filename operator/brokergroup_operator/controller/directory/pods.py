@@ -19,7 +19,7 @@ from brokergroup_operator.records.store import GroupKey
 from rocketmq_remoting.address import host_of, ip_of_family, join_address, one_spelling
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 
     from brokergroup_operator.kube.client import JsonObject, WatchEvent
 
@@ -169,33 +169,32 @@ class _Gone(Generic[Value]):
     Of each name the last one, since no pod may ever have its tokens again.
     """
 
-    def __init__(self) -> None:
-        # By the pod's name, with its tokens.
-        self._kept: Table[GroupKey, str, tuple[Value, frozenset[Hashable]]] = Table()
+    def __init__(self, tokens_of: Callable[[Value], Iterable[Hashable]]) -> None:
+        self._tokens_of = tokens_of
+        self._kept: Table[GroupKey, str, Value] = Table()
         self._until: Table[Hashable, tuple[GroupKey, str], None] = Table()
 
     def of_group(self, key: GroupKey) -> Mapping[str, Value]:
-        return {name: value for name, (value, _) in self._kept.at(key).items()}
+        return self._kept.at(key)
 
-    def keep(self, key: GroupKey, name: str, value: Value, *, until: Iterable[Hashable]) -> None:
-        """Keep this of a pod that went, until a pod has one of these tokens (`forget`)."""
+    def keep(self, key: GroupKey, name: str, value: Value) -> None:
         self._drop(key, name)
-        self._kept.put(key, name, (value, tokens := frozenset(until)))
-        for token in tokens:
+        self._kept.put(key, name, value)
+        for token in self._tokens_of(value):
             self._until.put(token, (key, name), None)
 
     def forget(self, tokens: Iterable[Hashable]) -> set[GroupKey]:
-        """Forget what was kept until a pod has one of these tokens; return the groups concerned."""
+        """Forget what was kept until now, when a pod has these tokens; return the groups concerned."""
         forgotten = {one for token in tokens for one in self._until.at(token)}
         for key, name in forgotten:
             self._drop(key, name)
         return {key for key, _ in forgotten}
 
     def _drop(self, key: GroupKey, name: str) -> None:
-        _, tokens = self._kept.at(key).get(name, (None, ()))
-        for token in tokens:
-            self._until.drop(token, (key, name))
-        self._kept.drop(key, name)
+        if (value := self._kept.at(key).get(name)) is not None:
+            for token in self._tokens_of(value):
+                self._until.drop(token, (key, name))
+            self._kept.drop(key, name)
 
 
 class PodIndex:
@@ -209,11 +208,11 @@ class PodIndex:
         # The pods at each address: several, where pods share their node's.
         self._by_address: Table[str, Peer, None] = Table()
         # The pods whose end was reported before they went, and how they ended.
-        self._ended: _Gone[tuple[JsonObject, str]] = _Gone()
+        self._ended: _Gone[tuple[JsonObject, str]] = _Gone(lambda ended: _known_at(ended[0]))
         # The pods that were removed by force while their brokers ran.
-        self._removed: _Gone[JsonObject] = _Gone()
+        self._removed: _Gone[JsonObject] = _Gone(lambda pod: (*pod_ips(pod), peer_of(pod)))
         # Of these, the ones that were known by another address than their own: until a pod has their own again.
-        self._removed_places: _Gone[PodPlace] = _Gone()
+        self._removed_places: _Gone[PodPlace] = _Gone(lambda place: (place.ip,))
 
     def all(self) -> list[JsonObject]:
         return list(self._pods.values())
@@ -270,11 +269,11 @@ class PodIndex:
         group, how = peer.group, termination(pod)
         # A pod that was removed by force vanishes before its process: only a reported end counts.
         if group is not None and how is not None:
-            self._ended.keep(group, peer.pod_name, (pod, how), until=_known_at(pod))
+            self._ended.keep(group, peer.pod_name, (pod, how))
         elif group is not None and pod_ip(pod):
-            self._removed.keep(group, peer.pod_name, pod, until=(*pod_ips(pod), peer))
+            self._removed.keep(group, peer.pod_name, pod)
             if (place := place_of(pod)) is not None:
-                self._removed_places.keep(group, peer.pod_name, place, until=(place.ip,))
+                self._removed_places.keep(group, peer.pod_name, place)
             return previous, {group}
         return previous, set()
 

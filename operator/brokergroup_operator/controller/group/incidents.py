@@ -194,6 +194,8 @@ def has_incident(change: Change) -> bool:
 def timeline_of(change: Change, binding: GroupBinding) -> FailoverTimeline:
     """Return the timeline of a change that another process began, as far as the plan shows it."""
     cause, started_at_unix_seconds = change.cause, time.time()
+    is_move = change.kind in MOVES_A_LIVING_MASTER
+    trigger = Trigger(cause) if cause in set(Trigger) else Trigger.MASTERLESS
     with suppress(ValueError):
         started_at_unix_seconds = dt.datetime.fromisoformat(change.started_at).timestamp()
     age_seconds = max(0.0, time.time() - started_at_unix_seconds)
@@ -201,8 +203,8 @@ def timeline_of(change: Change, binding: GroupBinding) -> FailoverTimeline:
         group=binding.key,
         cluster_name=binding.cluster_name,
         broker_name=binding.broker_name,
-        kind=Kind.SWITCHOVER if change.kind in MOVES_A_LIVING_MASTER else Kind.FAILOVER,
-        trigger=_trigger(change),
+        kind=Kind.SWITCHOVER if is_move else Kind.FAILOVER,
+        trigger=Trigger.REQUESTED if is_move or change.kind is ChangeKind.ELECT else trigger,
         from_broker_id=change.from_broker_id,
         to_broker_id=change.to_broker_id,
         epoch_before=change.before.master_epoch if change.before is not None else 0,
@@ -215,12 +217,6 @@ def timeline_of(change: Change, binding: GroupBinding) -> FailoverTimeline:
         facts=binding.member_facts.get(change.from_broker_id or 0, {}),
         steps={Step.DETECTED: time.monotonic() - age_seconds},
     )
-
-
-def _trigger(change: Change) -> Trigger:
-    if change.kind in MOVES_A_LIVING_MASTER or change.kind is ChangeKind.ELECT:
-        return Trigger.REQUESTED
-    return Trigger(change.cause) if change.cause in set(Trigger) else Trigger.MASTERLESS
 
 
 def is_unclean(decision: Decision) -> bool:

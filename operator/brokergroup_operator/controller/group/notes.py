@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rocketmq_remoting.address import host_of, one_spelling
 
@@ -219,14 +219,6 @@ class ConfigurationNotes:
         self.checked.discard(broker_id)
 
 
-class Spelled(NamedTuple):
-    """An address as a broker sends it, in the one spelling, and its host."""
-
-    sent: str
-    address: str
-    host: str
-
-
 class AddressNotes:
     """Where each member was last heard from: a fact with an age, because pods get one another's IPs (safety rule 8)."""
 
@@ -236,14 +228,14 @@ class AddressNotes:
         # When a broker last proved to be the member; and its address, its connection and the IP of the pod behind it at that time.
         self.proven: dict[int, tuple[tuple[str, int, str | None], float]] = {}
         # What each member sent last: a heartbeat brings the same address every second, and reading one costs more than the rest.
-        self._spelled: dict[int, Spelled] = {}
+        self._spelled: dict[int, tuple[str, str, str]] = {}
 
-    def spelled(self, broker_id: int, sent: str) -> Spelled:
-        """Return the address of a member's heartbeat in one spelling."""
+    def spelled(self, broker_id: int, sent: str) -> tuple[str, str, str]:
+        """Return the address of a member's heartbeat as it was sent, in the one spelling, and its host."""
         known = self._spelled.get(broker_id)
-        if known is None or known.sent != sent:
+        if known is None or known[0] != sent:
             address = one_spelling(sent)
-            known = self._spelled[broker_id] = Spelled(sent, address, host_of(address))
+            known = self._spelled[broker_id] = (sent, address, host_of(address))
         return known
 
     def heard_from(self, broker_id: int, host: str) -> None:

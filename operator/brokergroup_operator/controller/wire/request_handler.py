@@ -82,7 +82,7 @@ class RequestHandler(Part):
         self._polls = UnknownPolls()
         self._new_names = access.NewNames(self._settings.security.max_new_names_per_host)
         self._disputed = DisputedSets(services)
-        # What each connection's last heartbeat was allowed by (`_check_heartbeat`).
+        # What each connection's last unsigned heartbeat was allowed by.
         self._allowed: dict[int, tuple[int, Peer | None, GroupBinding, BrokerGroupRecord | None]] = {}
         self._draining = False
         self._routes: dict[int, Route] = {
@@ -176,21 +176,17 @@ class RequestHandler(Part):
         if header.broker_id is None:
             return request.answer(ResponseCode.CONTROLLER_INVALID_REQUEST, remark="Heart beat with empty brokerId")
         if group is not None:
-            self._check_heartbeat(request, connection, peer, group, header.broker_id)
+            ext_fields = request.ext_fields or {}
+            judged_by = (header.broker_id, peer, group.binding, group.record)
+            if ACCESS_KEY in ext_fields or SIGNATURE in ext_fields:
+                self._check(request, connection, peer, group, header.broker_id)
+            elif (
+                self._allowed.get(connection.id) != judged_by
+            ):  # unsigned: checked if what the last check went by has changed
+                self._check(request, connection, peer, group, header.broker_id)
+                self._allowed[connection.id] = judged_by
             self.heartbeats.take(header, header.broker_id, group, connection, peer)
         return request.answer(ResponseCode.SUCCESS, remark="Heart beat success")
-
-    def _check_heartbeat(
-        self, request: RemotingCommand, connection: RemotingConnection, peer: Peer | None, group: Group, broker_id: int
-    ) -> None:
-        """Raise as `_check` does. An unsigned heartbeat is checked only if anything that the last check went by has changed."""
-        ext_fields = request.ext_fields or {}
-        judged_by = (broker_id, peer, group.binding, group.record)
-        if ACCESS_KEY in ext_fields or SIGNATURE in ext_fields:
-            self._check(request, connection, peer, group, broker_id)
-        elif self._allowed.get(connection.id) != judged_by:
-            self._check(request, connection, peer, group, broker_id)
-            self._allowed[connection.id] = judged_by
 
     def _configuration(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         """1009, 1010."""
