@@ -118,9 +118,7 @@ def authorize(caller: Caller, code: int, subject: Subject, settings: SecuritySet
         return
     if not cleans and code not in _READING and code not in _SPEAKING:
         raise NotPermittedError(f"request type {code} is not the controller's")
-    if not _signed_enough(caller, code, subject.binding):
-        name = subject.binding.broker_name if subject.binding is not None else ""
-        raise NotPermittedError(f"requests about {name} must be signed with its access key")
+    _check_signed(caller, code, subject.binding)
     if cleans or subject.designate:
         if not (caller.admin or settings.open_admin):
             raise NotPermittedError(f"{caller} is no administrator: an admin access key or certificate is needed")
@@ -128,11 +126,12 @@ def authorize(caller: Caller, code: int, subject: Subject, settings: SecuritySet
         _check_speaks_for(subject.binding, caller, subject, settings)
 
 
-def _signed_enough(caller: Caller, code: int, binding: GroupBinding | None) -> bool:
-    """Whether the request is signed as the group demands. 1006 is only read, and about many groups: it needs no signature."""
+def _check_signed(caller: Caller, code: int, binding: GroupBinding | None) -> None:
+    """Raise `NotPermittedError` if the group demands a signature. 1006 is only read, and about many groups: it needs none."""
     if binding is None or binding.signature is not Signature.REQUIRED:
-        return True
-    return code == RequestCode.CONTROLLER_GET_SYNC_STATE_DATA or caller.admin or _has_key_of(caller, binding)
+        return
+    if not (code == RequestCode.CONTROLLER_GET_SYNC_STATE_DATA or caller.admin or _has_key_of(caller, binding)):
+        raise NotPermittedError(f"requests about {binding.broker_name} must be signed with its access key")
 
 
 def _check_speaks_for(binding: GroupBinding, caller: Caller, subject: Subject, settings: SecuritySettings) -> None:

@@ -50,7 +50,7 @@ class Groups:
             on_wake=self._due.add,
         )
         # The members that the records have at each address; and the record by which each group's stand there.
-        self._members_at: Table[str, tuple[GroupKey, int], Group] = Table()
+        self._members_at: Table[str, tuple[Group, int], None] = Table()
         self._indexed: dict[GroupKey, BrokerGroupRecord] = {}
         self._groups: dict[GroupKey, Group] = {}
         self._met_revision = -1
@@ -103,8 +103,7 @@ class Groups:
 
     def members_at(self, address: str) -> list[tuple[Group, int]]:
         """Return the members, by group and broker id, that the records have at this address: those that are alive first."""
-        found = [(group, broker_id) for (_, broker_id), group in self._members_at.at(address).items()]
-        return sorted(found, key=lambda one: not one[0].is_live(one[1]))
+        return sorted(self._members_at.at(address), key=lambda one: not one[0].is_live(one[1]))
 
     def credentials_at(self, address: str) -> Credentials | None:
         """Return the key for requests to a broker at this address: of the group whose member there is alive, else of any."""
@@ -137,9 +136,9 @@ class Groups:
         if before is record:
             return
         for replica in before.replicas.values() if before is not None else ():
-            self._members_at.drop(replica.address, (group.key, replica.broker_id))
+            self._members_at.drop(replica.address, (group, replica.broker_id))
         for replica in record.replicas.values() if record is not None else ():
-            self._members_at.put(replica.address, (group.key, replica.broker_id), group)
+            self._members_at.put(replica.address, (group, replica.broker_id), None)
 
 
 class DueGroups:

@@ -8,7 +8,7 @@ create such groups for the first consumer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.observe.group_view import MetadataDifference, MetadataKind
@@ -69,20 +69,16 @@ def _version(document: Mapping[str, Any]) -> str:
 
 def settled(before: Metadata, now: Metadata, named: Collection[str] = ()) -> Metadata:
     """Return what the master had before and has still, and its topics and groups of these names: slaves must have it by now."""
-    return Metadata(
+    has = now.offsets
+    return replace(
+        now,
         topics={name: one for name, one in now.topics.items() if name in named or before.topics.get(name) == one},
         groups={name: one for name, one in now.groups.items() if name in named or before.groups.get(name) == one},
         offsets={
-            name: {
-                queue: min(offset, now.offsets[name][queue])
-                for queue, offset in queues.items()
-                if queue in now.offsets[name]
-            }
+            name: {queue: min(offset, has[name][queue]) for queue, offset in queues.items() if queue in has[name]}
             for name, queues in before.offsets.items()
-            if name in now.offsets
+            if name in has
         },
-        topics_version=now.topics_version,
-        groups_version=now.groups_version,
     )
 
 

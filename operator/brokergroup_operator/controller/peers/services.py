@@ -169,15 +169,11 @@ class Planes:
         return HeardElsewhere(hearing=hearing, planes=len(others) + 1)
 
     async def _hears(self, address: str, key: GroupKey, broker_name: str, broker_id: int) -> bool:
-        question = request(
-            RequestCode.CONTROLLER_GET_SYNC_STATE_DATA,
-            ext_fields={ASKED_NAMESPACE: key.namespace, ASKED_NAME: key.name},
-            body=encode_broker_names([broker_name]),
-        )
+        named, body = {ASKED_NAMESPACE: key.namespace, ASKED_NAME: key.name}, encode_broker_names([broker_name])
+        question = request(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, ext_fields=named, body=body)
+        timeout_seconds = self._settings.other_planes_deadline_seconds
         try:
-            answer = await self._client.invoke(
-                address, question, timeout_seconds=self._settings.other_planes_deadline_seconds
-            )
+            answer = await self._client.invoke(address, question, timeout_seconds=timeout_seconds)
             if answer.code != ResponseCode.SUCCESS:
                 return False
             seen = BrokerReplicasInfoBody.decode(answer.body).replicas_info_table.get(broker_name)

@@ -146,10 +146,8 @@ class RequestHandler(Part):
                 found = await self._routes[request.code](request, connection)
             answer = codec.encode_decision(request, found) if isinstance(found, Decision) else found
         except TimeoutError:
-            answer = request.answer(
-                ResponseCode.SYSTEM_ERROR,
-                remark=f"not decided within {self._settings.answer_deadline_seconds} s, ask again",
-            )
+            remark = f"not decided within {self._settings.answer_deadline_seconds} s, ask again"
+            answer = request.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
         except access.NotPermittedError as error:
             answer = self._refused(request, connection, error)
         except (RecordStoreError, PremiseGoneError, GroupViewError, BodyError) as error:
@@ -176,13 +174,11 @@ class RequestHandler(Part):
         if header.broker_id is None:
             return request.answer(ResponseCode.CONTROLLER_INVALID_REQUEST, remark="Heart beat with empty brokerId")
         if group is not None:
-            ext_fields = request.ext_fields or {}
-            judged_by = (header.broker_id, peer, group.binding, group.record)
+            # An unsigned one is checked only if anything that the last check went by has changed.
+            ext_fields, judged_by = request.ext_fields or {}, (header.broker_id, peer, group.binding, group.record)
             if ACCESS_KEY in ext_fields or SIGNATURE in ext_fields:
                 self._check(request, connection, peer, group, header.broker_id)
-            elif (
-                self._allowed.get(connection.id) != judged_by
-            ):  # unsigned: checked if what the last check went by has changed
+            elif self._allowed.get(connection.id) != judged_by:
                 self._check(request, connection, peer, group, header.broker_id)
                 self._allowed[connection.id] = judged_by
             self.heartbeats.take(header, header.broker_id, group, connection, peer)
@@ -318,11 +314,10 @@ class RequestHandler(Part):
         if group is not None:
             return await self._with_a_place(group, wanted, connection.peer_host)
         cluster_name, broker_name = codec.named_group(request)
-        if broker_name:
-            return request.answer(
-                ResponseCode.SYSTEM_ERROR, remark=f"no BrokerGroup has brokerName {broker_name!r} in {cluster_name!r}"
-            )
-        return _of_unknown_group(wanted)
+        if not broker_name:
+            return _of_unknown_group(wanted)
+        remark = f"no BrokerGroup has brokerName {broker_name!r} in {cluster_name!r}"
+        return request.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
 
     async def _with_a_place(self, group: Group, wanted: requests.Request, host: str) -> Decision:
         """Decide; the first id of a name takes a place of the address's share. Raise `NotPermittedError` if none is left."""
