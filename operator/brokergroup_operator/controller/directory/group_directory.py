@@ -134,7 +134,7 @@ class GroupDirectory(ABC):
 
     def pods_known_by(self, address: str) -> Collection[tuple[GroupKey, str]]:
         """Return the pods, by group and name, that are known by this address (host:port) although it is not their own."""
-        return self._known_by.at(address)
+        return self._known_by.get(address, {})
 
 
 class FixedDirectory(GroupDirectory):

@@ -120,7 +120,7 @@ class KubernetesDirectory(GroupDirectory):
 
     def find(self, broker_name: str, *, cluster_name: str = "", peer: pods.Peer | None = None) -> GroupBinding | None:
         """Return the group of that name. If several share it: the peer's own, if its brokers have registered; else the holder's."""
-        named = self._by_name.at(broker_name).values()
+        named = self._by_name.get(broker_name, {}).values()
         found = [one for one in named if cluster_name in ("", one.cluster_name)]
         return found[0] if len(found) == 1 else self._of_several(found, peer)
 

@@ -143,24 +143,18 @@ def _broker_status(pod: JsonObject) -> dict[str, Any]:
     return next((one for one in statuses if one.get("name") == names.CONTAINER_BROKER), {})
 
 
-class Table(Generic[Row, Column, Value]):
+class Table(dict[Row, dict[Column, Value]]):
     """Values in rows. A row without values is not kept."""
 
-    def __init__(self) -> None:
-        self._rows: dict[Row, dict[Column, Value]] = {}
-
-    def at(self, row: Row) -> Mapping[Column, Value]:
-        return self._rows.get(row, {})
-
     def put(self, row: Row, column: Column, value: Value) -> None:
-        self._rows.setdefault(row, {})[column] = value
+        self.setdefault(row, {})[column] = value
 
     def drop(self, row: Row, column: Column) -> None:
         """Take the value out, if there is one."""
-        there = self._rows.get(row, {})
+        there = self.get(row, {})
         there.pop(column, None)
         if not there:
-            self._rows.pop(row, None)
+            self.pop(row, None)
 
 
 class _Gone(Generic[Value]):
@@ -175,7 +169,7 @@ class _Gone(Generic[Value]):
         self._until: Table[Hashable, tuple[GroupKey, str], None] = Table()
 
     def of_group(self, key: GroupKey) -> Mapping[str, Value]:
-        return self._kept.at(key)
+        return self._kept.get(key, {})
 
     def keep(self, key: GroupKey, name: str, value: Value) -> None:
         self._drop(key, name)
@@ -185,13 +179,13 @@ class _Gone(Generic[Value]):
 
     def forget(self, tokens: Iterable[Hashable]) -> set[GroupKey]:
         """Forget what was kept until now, when a pod has these tokens; return the groups concerned."""
-        forgotten = {one for token in tokens for one in self._until.at(token)}
+        forgotten = {one for token in tokens for one in self._until.get(token, {})}
         for key, name in forgotten:
             self._drop(key, name)
         return {key for key, _ in forgotten}
 
     def _drop(self, key: GroupKey, name: str) -> None:
-        if (value := self._kept.at(key).get(name)) is not None:
+        if (value := self._kept.get(key, {}).get(name)) is not None:
             for token in self._tokens_of(value):
                 self._until.drop(token, (key, name))
             self._kept.drop(key, name)
@@ -218,14 +212,14 @@ class PodIndex:
         return list(self._pods.values())
 
     def of_group(self, key: GroupKey) -> Mapping[str, JsonObject]:
-        return self._by_group.at(key)
+        return self._by_group.get(key, {})
 
     def peers_at(self, host: str) -> Collection[Peer]:
-        return self._by_address.at(host)
+        return self._by_address.get(host, {})
 
     def peer_at(self, host: str) -> Peer | None:
         """Return the pod with this address; None if several share it."""
-        return only(self._by_address.at(host))
+        return only(self._by_address.get(host, {}))
 
     def hosts(self, key: GroupKey) -> dict[str, str]:
         """Return the address of each of the group's pods that has one, by the pod's name."""
@@ -288,7 +282,7 @@ class PodIndex:
         for address in addresses if not is_over(pod) else ():
             # A new pod may have the address of one that is just going; only pods of a node's network share one.
             shares = (pod.get("spec") or {}).get("hostNetwork")
-            for other in () if shares else tuple(self._by_address.at(address)):
+            for other in () if shares else tuple(self._by_address.get(address, {})):
                 self._by_address.drop(address, other)
             self._by_address.put(address, peer, None)
         # An address that has a pod again says nothing any more about the pod that had it.

@@ -103,7 +103,7 @@ class Groups:
 
     def members_at(self, address: str) -> list[tuple[Group, int]]:
         """Return the members, by group and broker id, that the records have at this address: those that are alive first."""
-        return sorted(self._members_at.at(address), key=lambda one: not one[0].is_live(one[1]))
+        return sorted(self._members_at.get(address, {}), key=lambda one: not one[0].is_live(one[1]))
 
     def credentials_at(self, address: str) -> Credentials | None:
         """Return the key for requests to a broker at this address: of the group whose member there is alive, else of any."""
