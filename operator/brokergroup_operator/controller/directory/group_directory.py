@@ -120,9 +120,9 @@ class GroupDirectory(ABC):
     def find(self, broker_name: str, *, cluster_name: str = "", peer: Peer | None = None) -> GroupBinding | None:
         """Return the group a request is about; None if there is none, or the names fit several and the peer does not decide."""
 
+    @abstractmethod
     def is_name_server(self, address: str) -> bool:
         """Whether any group names this address (host:port) as one of its NameServers."""
-        return any(address in one.name_servers for one in self.bindings())
 
     @abstractmethod
     def registered(self, binding: GroupBinding) -> None:

@@ -85,6 +85,8 @@ class KubernetesDirectory(GroupDirectory):
         self._bindings: dict[GroupKey, GroupBinding] = {}
         self._by_name: pods.Table[str, GroupKey, GroupBinding] = pods.Table()
         self._claims: dict[GroupKey, NameClaim] = {}
+        # The groups that name each NameServer.
+        self._name_servers: pods.Table[str, GroupKey, None] = pods.Table()
         self._unknown_until_seconds: dict[str, float] = {}
         self._all_listed: asyncio.Task[dict[str, set[pods.Peer]]] | None = None
         self._all_listed_until_seconds = 0.0
@@ -178,6 +180,9 @@ class KubernetesDirectory(GroupDirectory):
                 peers.setdefault(host, set()).add(pods.peer_of(pod))
         return peers
 
+    def is_name_server(self, address: str) -> bool:
+        return address in self._name_servers
+
     def registered(self, binding: GroupBinding) -> None:
         """Of two groups with one broker name, the one with a registered broker keeps it."""
         claim = self._claims.get(binding.key)
@@ -211,11 +216,15 @@ class KubernetesDirectory(GroupDirectory):
             self._by_name.drop(before.broker_name, key)
             for pod, place in before.places.items():
                 self._known_by.drop(place.address, (key, pod))
+            for server in before.name_servers:
+                self._name_servers.drop(server, key)
         if binding is not None:
             self._bindings[key] = binding
             self._by_name.put(binding.broker_name, key, binding)
             for pod, place in binding.places.items():
                 self._known_by.put(place.address, (key, pod), None)
+            for server in binding.name_servers:
+                self._name_servers.put(server, key, None)
         self.revision += 1
 
     def _compose(self, key: GroupKey) -> None:

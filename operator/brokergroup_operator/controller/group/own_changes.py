@@ -143,13 +143,14 @@ class OwnChanges:
 
     def with_the_end(self, decision: Decision, *, is_reported: bool) -> Decision:
         """Add the end of that change to a decision: it then costs no write of its own."""
-        change = decision.record.change if decision.record is not None else None
-        if not decision.changed or change is None or change.key != self.over:
+        after = decision.record
+        change = after.change if after is not None else None
+        if not decision.changed or after is None or change is None or change.key != self.over:
             return decision
         end = ChangeWritten(change=None if is_reported else change.told)
         if end.change == change:
             return decision
-        return replace(decision, events=(*decision.events, end), record=apply_events(decision.record, (end,)))
+        return replace(decision, events=(*decision.events, end), record=apply_events(after, (end,)))
 
     def saw(self, change: Change | None) -> None:
         """Note the change that the record has now; `unmoved_seconds` counts from the last difference."""
