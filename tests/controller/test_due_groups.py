@@ -11,7 +11,8 @@ from brokergroup_operator.controller import plane as plane_module
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.group.groups import DueGroups
 from brokergroup_operator.controller.plane import ControllerPlane
-from tests.controller.conftest import StartPlane, group_of
+from brokergroup_operator.controller.upkeep import keeper
+from tests.controller.conftest import QUICK, StartPlane, group_of
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -100,3 +101,16 @@ async def test_a_slave_that_falls_silent_ends_the_rest(group: World) -> None:
     await eventually(lambda: deadline_seconds(1) > deadline_seconds(2) + 0.1, what="heartbeats of the master alone")
     inner.rest(clock(), 1, math.inf)
     assert clock() < inner.rests_until_seconds <= deadline_seconds(2)
+
+
+async def test_groups_that_settle_at_the_same_time_take_turns(group: World) -> None:
+    """Each of a thousand was repaired ten times a second, and heartbeats waited."""
+    plane, _ = await group.serving()
+    begun_seconds, cares = asyncio.get_running_loop().time(), [keeper._Care() for _ in range(1000)]
+    for care in cares:
+        plane._keeper._ended(care)
+    due_after_seconds = [care.next_look_seconds - begun_seconds for care in cares]
+    assert due_after_seconds[0] >= QUICK.keeper_poll_seconds
+    for second in range(2):
+        due = [one for one in due_after_seconds if second <= one < second + 1]
+        assert 0 < len(due) <= keeper.MOST_REPAIRS_PER_SECOND + 1
