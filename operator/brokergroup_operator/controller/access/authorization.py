@@ -305,7 +305,10 @@ class NewNames:
     def give_back(self, key: GroupKey) -> None:
         """Free the name's place: a broker has registered under it, or nothing became durable."""
         if (begun := self._begun.pop(key, None)) is not None:
-            self._count -= Counter([begun[0]])
+            host = begun[0]
+            self._count[host] -= 1
+            if not self._count[host]:
+                del self._count[host]
 
 
 class RefusalLog:

@@ -427,11 +427,13 @@ class Failover(Part):
             course = await (work or self._elected_and_told(attempt))
             attempt.is_over = True
         except PremiseGoneError:
+            attempt.is_over = True
             # Another plane, or the brokers themselves, were faster; they also tell the members.
             group.changes.leave_alone(1.0)
             timelines.withdraw(group, timeline, "another plane, or the brokers themselves, were faster")
             return
         except (RecordRefusedError, RecordCorruptError) as error:
+            attempt.is_over = True
             self._refused(group, timeline, error)
             return
         if course is not None and course.lost:

@@ -112,6 +112,7 @@ class KubernetesDirectory(GroupDirectory):
     async def stop(self) -> None:
         if self._all_listed is not None:
             self._all_listed.cancel()
+            await asyncio.gather(self._all_listed, return_exceptions=True)
         await self._tasks.stop()
 
     def bindings(self) -> list[GroupBinding]:

@@ -67,7 +67,7 @@ class BackgroundTasks:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self.running.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("background task failed, the next look begins it again", task=task.get_name(), error=repr(error))
+            log.error("background task failed", task=task.get_name(), error=repr(error))
 
 
 def is_running(task: asyncio.Task[Any] | None) -> bool:

@@ -67,7 +67,8 @@ class DeniedMasters(Part):
 
     A Java broker ignores every epoch that is not above its own, and answers 0 all the same; its heartbeats do not show it.
     After `denied_master_seconds` its epoch is raised as far as one may jump (safety rule 3). If it denies its role under that
-    epoch too, another member is elected; if no other can lead, the next jump follows after twice the time.
+    epoch too, another member is elected; if no other can lead, it is raised again, and from then on each time after twice the
+    time.
     """
 
     def __init__(self, services: Services, failover: Failover) -> None:
