@@ -406,7 +406,7 @@ def _keep(record: BrokerGroupRecord, choice: Choice) -> Decision:
 
 
 def _loss_of_master(electorate: Electorate) -> tuple[Event, ...]:
-    """Return the loss of the master that there is: one epoch per lost master, for a retry finds none to lose."""
+    """Return the event that the master is lost; none where the record names no master, so that a retry costs no epoch."""
     record, request = electorate.record, electorate.request
     master = record.granted_master_id
     # A living master that was only to be moved away stays.

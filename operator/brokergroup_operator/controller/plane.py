@@ -281,8 +281,8 @@ class ControllerPlane(GroupVerbs):
         is_changing = self._takeover.look_at(group)
         if not is_changing:
             self._keeper.look_at(group)
-        if not is_changing and group.loaded and (master := group.granted_master_id) is not None:
-            group.rest(now_seconds, master, self._keeper.rests_until(group))
+            if group.loaded and (master := group.granted_master_id) is not None:
+                group.rest(now_seconds, master, self._keeper.rests_until(group))
         self._recovery_watch.look_at(group)
         self._canary.look_at(group)
         group.incidents.close(older_than_seconds=self._settings.incident_deadline_seconds)

@@ -315,7 +315,7 @@ class Executor(Part):
         if not answered or is_outdated(group, record):
             return False
         if not effect.of_another:
-            group.changes.told[broker_id] = record.master_epoch
+            group.changes.has_answered(broker_id, record.master_epoch)
             if broker_id == record.master_broker_id:
                 group.confirm_master(record.master_epoch)
             group.changed()

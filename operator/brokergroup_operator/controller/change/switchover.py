@@ -320,13 +320,13 @@ def _refusal(run: _Run) -> str | None:
     group, change = run.group, run.record.change if run.group.is_changing else None
     is_waited_for = change is not None and change.phase is not Phase.RESTORING
     is_superseded = not run.planned and group.changes.elected(change)
-    trial = step(run.record, run.election, group.live(), group.binding.settings)
     if group.master_change is not None or (is_waited_for and not is_superseded):
         return "a change of master is under way"
     if not group.is_live(run.old):
         return f"master {run.old} is not alive, a failover replaces it"
     if run.drain_seconds <= 0:
         return "no time is left until the deadline"
+    trial = step(run.record, run.election, group.live(), group.binding.settings)
     if trial.code != ControllerCode.SUCCESS:
         return trial.why
     if run.planned and is_unclean(trial):

@@ -284,9 +284,8 @@ class Recovery(Part):
             return acting
         live = group.live()
         noted = tuple(one for one in group.recovery.acting if one in live)
-        if (
-            not noted
-        ):  # none acts as master now: reports from now on are complete, and members that stay silent time out
+        if not noted:
+            # None acts as master now: reports from now on are complete, and members that stay silent time out.
             group.table.ask_anew(self._now_seconds)
             await self._reports.gather(group, silence_seconds(group, self._settings))
         return noted

@@ -224,7 +224,7 @@ class Group:
     def new_process(self, broker_id: int) -> None:
         """A member registered: nothing that its former process was told or had configured holds for this one."""
         self.members.new_process(broker_id)
-        self.changes.told.pop(broker_id, None)
+        self.changes.new_process(broker_id)
         self.configuration.changed(broker_id)
         self.recovery.new_process(broker_id)
         self.changed()
@@ -438,7 +438,7 @@ class Group:
             is_own, epoch = was.key in self.changes.carried_out, self.confirmed_epoch
             self.incidents.superseded_by(decision, was, self.binding, is_own=is_own, confirmed_epoch=epoch)
         if now is not None and (was is None or was.key != now.key or (now.is_decided and not was.is_decided)):
-            self.changes.written_here = now.key
+            self.changes.wrote(now)
         if self.record is not None:
             self._note_commit(before, self.record, decision)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from brokergroup_operator.controller.directory.places import own_address, pod_ip_behind
 from brokergroup_operator.controller.directory.pods import Table
 from brokergroup_operator.controller.group.group import Group
+from brokergroup_operator.controller.group.notes import Proof
 from rocketmq_remoting.address import host_of
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ class ReceiverCheck:
         if group.addresses.channel_hosts.get(broker_id) == host:
             return None
         now_seconds = asyncio.get_running_loop().time()
-        proof = (address, connection_id, pod_ip_behind(group.binding, address))
+        proof = Proof(address, connection_id, pod_ip_behind(group.binding, address))
         before, proven_seconds = group.addresses.proven.get(broker_id, (None, 0.0))
         if before == proof and now_seconds - proven_seconds < PROOF_SECONDS:
             return None

@@ -219,14 +219,23 @@ class ConfigurationNotes:
         self.checked.discard(broker_id)
 
 
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What was so when the broker at an address proved to be the member."""
+
+    address: str
+    connection_id: int
+    pod_ip: str | None
+
+
 class AddressNotes:
     """Where each member was last heard from: a fact with an age, because pods get one another's IPs (safety rule 8)."""
 
     def __init__(self) -> None:
         # The host that each member's heartbeats come from.
         self.channel_hosts: dict[int, str] = {}
-        # When a broker last proved to be the member; and its address, its connection and the IP of the pod behind it at that time.
-        self.proven: dict[int, tuple[tuple[str, int, str | None], float]] = {}
+        # How each member's broker last proved to be the member, and when.
+        self.proven: dict[int, tuple[Proof, float]] = {}
         # What each member sent last: a heartbeat brings the same address every second, and reading one costs more than the rest.
         self._spelled: dict[int, tuple[str, str, str]] = {}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import structlog
@@ -17,7 +18,7 @@ from controller_core.events import ChangeWritten, apply_events
 from controller_core.plan import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
 
     from brokergroup_operator.controller.settings import PlaneSettings
     from controller_core.decision import Decision
@@ -43,13 +44,14 @@ class OwnChanges:
         # With a store that refuses a change, or cannot read the record. A refused record is a mistake of ours, a corrupt one needs
         # a person; another plane, or a member's next report, may mend it.
         self.refusals = Patience(FIRST_REFUSAL_PAUSE_SECONDS, LONGEST_REFUSAL_PAUSE_SECONDS)
+        self._told: dict[int, int] = {}
         # Under which epoch each member has answered 1008 in this process's life.
-        self.told: dict[int, int] = {}
+        self.told: Mapping[int, int] = MappingProxyType(self._told)
         # The changes that this process carries out, or has.
         self.carried_out: set[ChangeKey] = set()
         # The one that a commit of this process brought into the record last, or its election; the one whose new state 1004 may
         # tell; and the one of which all is done but its end in the record.
-        self.written_here = self._released = self.over = _NO_CHANGE
+        self._written_here = self._released = self.over = _NO_CHANGE
         self._seen: tuple[Change | None, float] = (None, self._now)
         self._left_alone_until_seconds = 0.0
 
@@ -116,6 +118,16 @@ class OwnChanges:
             await asyncio.wait([self.task])
             await asyncio.sleep(0)  # its callback clears `task`
 
+    # ---- which members were told
+
+    def has_answered(self, broker_id: int, epoch: int) -> None:
+        """Note that this member has answered 1008 under this epoch."""
+        self._told[broker_id] = epoch
+
+    def new_process(self, broker_id: int) -> None:
+        """A member's process is another one: it was told nothing."""
+        self._told.pop(broker_id, None)
+
     def leave_alone(self, seconds: float) -> None:
         """Another plane, or a broker that was just answered, is about to do what this plane would do."""
         self._left_alone_until_seconds = self._now + seconds
@@ -126,8 +138,12 @@ class OwnChanges:
 
     # ---- the change in the record
 
+    def wrote(self, change: Change) -> None:
+        """Note that a commit of this process brought this change, or its election, into the record."""
+        self._written_here = change.key
+
     def wrote_it(self, change: Change) -> bool:
-        return change.key == self.written_here
+        return change.key == self._written_here
 
     def elected(self, change: Change | None) -> bool:
         """Whether this plane wrote that election: what is left is telling, which a person's election supersedes."""
