@@ -52,6 +52,33 @@ def test_a_command_under_nohup_outlives_its_terminal() -> None:
     assert process.communicate(timeout=60)[0] == "in good order\n"
 
 
+COLLECTING = """
+import gc, weakref
+from brokergroup_operator.cli import running
+running.WHOLE_COLLECTION_SECONDS = {whole_seconds}
+class Node: pass
+node = Node()
+node.itself = node
+left_out = weakref.ref(node)
+async def run(stop):
+    global node
+    gc.collect()
+    print(gc.get_freeze_count() > 1000)
+    node = None
+    gc.collect()
+    print(left_out() is None)
+running.run_until_signalled(run)
+"""
+
+
+@pytest.mark.parametrize(("whole_seconds", "freed"), [(600.0, False), (0.0, True)])
+def test_what_a_collection_found_alive_waits_for_the_next_whole_one(whole_seconds: float, freed: bool) -> None:
+    """With a thousand groups a plane stood still for 0.5 s every few seconds."""
+    program = COLLECTING.format(whole_seconds=whole_seconds)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["True", str(freed)]
+
+
 def test_the_end_of_standard_input_asks_for_the_end() -> None:
     process = started("running.end_with_standard_input(); running.run_until_signalled(run)")
     assert process.communicate("what it is told is not read\n", timeout=60)[0] == "in good order\n"

@@ -7,7 +7,9 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+from structlog.testing import capture_logs
 
+from brokergroup_operator.controller.upkeep.keeper import pause_after
 from brokergroup_operator.observe.group_view import (
     BrokerUnreachableError,
     ElectionRefusedError,
@@ -19,7 +21,8 @@ from brokergroup_operator.observe.timeline import Outcome, Trigger
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
 from rocketmq_remoting.broker_protocol import TopicConfig
-from tests.controller.conftest import record_of, snapshot_of
+from rocketmq_remoting.codes import RequestCode
+from tests.controller.conftest import QUICK, group_of, record_of, snapshot_of
 from tests.controller.world import KEY, LOOSE, STRICT, Notes, World, look_up
 from tests.support.fake_broker import NAME, FakeBroker, FakeGroup, eventually
 from tests.support.pods_directory import PodsDirectory
@@ -233,3 +236,29 @@ async def test_an_old_master_that_did_not_answer_its_role_gets_its_minimum_back_
     first.role_change_waits.set()
     await eventually(lambda: first.minimum == 2, what="the minimum to be put back")
     assert put.put_back == [(1, 2)]
+
+
+async def test_a_member_that_does_not_say_its_configuration_is_asked_less_and_less_often(group: World) -> None:
+    """A thousand groups with such members asked 500 questions a second."""
+    plane, (*_, third) = await group.three_under()
+    inner = group_of(plane)
+    await eventually(lambda: 3 in inner.configuration.checked, what="all to be read")
+    third.refuses = lambda command: "not for you" if command.code == RequestCode.GET_BROKER_CONFIG else ""
+    inner.configuration.may_have_changed(3)
+    third.asked.clear()
+    with capture_logs() as lines:
+        await eventually(lambda: _questions(third) > 6, what="questions in vain")
+    assert [line["log_level"] for line in lines if line["event"] == "configuration unknown"].count("warning") == 1
+    asked = _questions(third)
+    await asyncio.sleep(pause_after(asked, QUICK) / 2)
+    assert _questions(third) == asked
+    # Its configuration changed: the pause is over.
+    inner.configuration.may_have_changed(3)
+    await asyncio.sleep(pause_after(asked, QUICK) / 4)
+    assert _questions(third) > asked
+    third.refuses = lambda _: ""
+    await eventually(lambda: 3 in inner.configuration.checked, what="its answer")
+
+
+def _questions(broker: FakeBroker) -> int:
+    return broker.asked.count(RequestCode.GET_BROKER_CONFIG)

@@ -35,16 +35,39 @@ MOST_REPAIRS_PER_SECOND = 500
 log = structlog.get_logger(__name__)
 
 
+class _Tries:
+    """The members that do not answer: how often each was asked in vain, and when it is asked again.
+
+    A pause ends early when the subject of the question, a number, has changed: the epoch, the version of the configuration.
+    """
+
+    def __init__(self) -> None:
+        self._in_vain: dict[int, tuple[int, int, float]] = {}
+
+    def is_due(self, broker_id: int, subject: int, now_seconds: float) -> bool:
+        asked, _, due_seconds = self._in_vain.get(broker_id, (subject, 0, 0.0))
+        return asked != subject or due_seconds <= now_seconds
+
+    def failed(self, broker_id: int, subject: int, now_seconds: float, settings: PlaneSettings) -> int:
+        """Begin the next pause; return how often the member was asked in vain."""
+        asked, tries, _ = self._in_vain.get(broker_id, (subject, 0, 0.0))
+        tries = tries + 1 if asked == subject else 1
+        self._in_vain[broker_id] = subject, tries, now_seconds + pause_after(tries, settings)
+        return tries
+
+    def answered(self, broker_id: int) -> None:
+        self._in_vain.pop(broker_id, None)
+
+
 @dataclass(slots=True)
 class _Care:
     task: asyncio.Task[None] | None = None
     next_look_seconds: float = 0.0
     # When a leftover of a switchover was first seen at a broker.
     leftover_since_seconds: dict[int, float] = field(default_factory=dict)
-    # Members that could not be told: how often, and when the next try is due.
-    failed: dict[int, tuple[int, float]] = field(default_factory=dict)
-    # Members that did not answer 26: logged once.
-    unanswered: set[int] = field(default_factory=set)
+    # Members that could not be told, and those that did not answer 26.
+    untold: _Tries = field(default_factory=_Tries)
+    unread: _Tries = field(default_factory=_Tries)
     look_at_configuration_seconds: float = 0.0
     unsettled_since_seconds: float = 0.0
     # The epochs and the living members of the last look, and how many looks have found the same although it should have settled.
@@ -77,9 +100,9 @@ class Keeper(Part):
         seen = (record.master_epoch, record.sync_state_set_epoch, tuple(members))
         if seen != care.seen:
             if record.master_epoch != care.seen[0]:
-                care.failed.clear()
                 care.unsettled_since_seconds = care.look_at_configuration_seconds = 0.0
-            care.seen, care.looks = seen, 0
+            # A member that was silent may answer 26 again.
+            care.seen, care.looks, care.unread = seen, 0, _Tries()
             care.next_look_seconds = min(care.next_look_seconds, now_seconds + self._settings.keeper_poll_seconds)
         if now_seconds < care.next_look_seconds:
             return
@@ -133,14 +156,15 @@ class Keeper(Part):
         members = live_members(group, record)
         untold = {one for one in members if group.changes.told.get(one) != record.master_epoch}
         # A member that could not be reached is told less and less often.
-        due = frozenset(one for one in untold if care.failed.get(one, (0, 0.0))[1] <= self._now_seconds)
+        due = frozenset(one for one in untold if care.untold.is_due(one, record.master_epoch, self._now_seconds))
         asked = [one for one in members if one in due or one not in untold]
         if due and not is_outdated(group, record):
             await self._executor.agree(group, record, due)
             for broker_id in due:
-                tries, _ = care.failed.pop(broker_id, (0, 0.0))
-                if group.changes.told.get(broker_id) != record.master_epoch:
-                    care.failed[broker_id] = (tries + 1, self._now_seconds + pause_after(tries + 1, self._settings))
+                if group.changes.told.get(broker_id) == record.master_epoch:
+                    care.untold.answered(broker_id)
+                else:
+                    care.untold.failed(broker_id, record.master_epoch, self._now_seconds, self._settings)
         if asked and not is_outdated(group, record):
             await self._links.check(group, record)
         # Last: a broker that does not answer 26 must not hold up what it is told.
@@ -154,21 +178,24 @@ class Keeper(Part):
     ) -> None:
         """Ask each member that is due for its configuration (26), and repair a `minInSyncReplicas` that was left at 99."""
         for broker_id in members:
-            address = record.address_of(broker_id)
+            address, version = record.address_of(broker_id), group.configuration.asking(broker_id)
             if broker_id in group.configuration.checked or address is None:
                 continue
-            try:
-                await self._read(group, record, broker_id, address, care)
-            except broker_calls.BrokerCallError as error:
-                complain = log.debug if broker_id in care.unanswered else log.warning
-                complain("configuration unknown", group=str(group.key), broker_id=broker_id, error=str(error))
-                care.unanswered.add(broker_id)
+            if not care.unread.is_due(broker_id, version, self._now_seconds):
                 continue
-            care.unanswered.discard(broker_id)
+            try:
+                await self._read(group, record, broker_id, address, version, care)
+            except broker_calls.BrokerCallError as error:
+                tries = care.unread.failed(broker_id, version, self._now_seconds, self._settings)
+                complain = log.warning if tries == 1 else log.debug
+                complain("configuration unknown", group=str(group.key), broker_id=broker_id, error=str(error))
+                continue
+            care.unread.answered(broker_id)
 
-    async def _read(self, group: Group, record: BrokerGroupRecord, broker_id: int, address: str, care: _Care) -> None:
+    async def _read(
+        self, group: Group, record: BrokerGroupRecord, broker_id: int, address: str, asked: int, care: _Care
+    ) -> None:
         """Note the configuration; not while the broker is kept quiet on purpose, or may be."""
-        asked = group.configuration.asking(broker_id)
         values = await self._calls.broker_config(address)
         minimum = broker_calls.live_minimum(values)
         if minimum == broker_calls.FENCING_MIN_IN_SYNC_REPLICAS:
