@@ -12,6 +12,7 @@ import asyncio
 import gc
 import json
 import logging
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -46,10 +47,10 @@ def say(text: str) -> None:
 
 async def measure(counts: list[int], *, runs: int, java: bool) -> dict[str, Any]:
     """Measure everything; the sizes take turns in each run, so that a slow minute of the machine strikes all of them alike."""
-    listed = await first_list(max(counts))
-    say(
-        f"first list of {max(counts)} groups: {listed.seconds:.2f} s, longest block {listed.longest_block_seconds * 1000:.0f} ms"
-    )
+    lists = [await first_list(max(counts)) for _ in range(runs)]
+    listed_seconds = statistics.median(one.seconds for one in lists)
+    longest_block_seconds = statistics.median(one.longest_block_seconds for one in lists)
+    say(f"first lists of {max(counts)} groups: {lists}")
     rates = await heartbeats_per_cpu_second(counts, runs=runs, say=say)
     deaths = await deaths_decided(1000)
     say(f"1,000 deaths decided: p99 {deaths.p99_seconds:.2f} s")
@@ -60,8 +61,8 @@ async def measure(counts: list[int], *, runs: int, java: bool) -> dict[str, Any]
     figures: dict[str, Any] = {
         "heartbeats_per_cpu_second": {str(count): round(rate) for count, rate in rates.items()},
         "cost_ratio_10000_to_10": round(rates[min(counts)] / rates[max(counts)], 3),
-        "first_list_s_10000": round(listed.seconds, 2),
-        "first_list_longest_block_s": round(listed.longest_block_seconds, 3),
+        "first_list_s_10000": round(listed_seconds, 2),
+        "first_list_longest_block_s": round(longest_block_seconds, 3),
         "deaths_1000_decided_s_p99": round(deaths.p99_seconds, 2),
         "over_sockets_heartbeats_per_cpu_second": {
             str(size): round(one.heartbeats_per_cpu_second) for size, one in sockets.items()
@@ -74,8 +75,8 @@ async def measure(counts: list[int], *, runs: int, java: bool) -> dict[str, Any]
     figures["holds"] = (
         rates[max(counts)] >= LEAST_HEARTBEATS_PER_CPU_SECOND
         and figures["cost_ratio_10000_to_10"] <= HIGHEST_COST_RATIO
-        and listed.seconds <= LONGEST_FIRST_LIST_SECONDS
-        and listed.longest_block_seconds <= LONGEST_BLOCK_SECONDS
+        and listed_seconds <= LONGEST_FIRST_LIST_SECONDS
+        and longest_block_seconds <= LONGEST_BLOCK_SECONDS
         and ended_seconds <= LONGEST_END_SECONDS
         and sockets_ratio <= HIGHEST_SOCKETS_RATIO
         and warnings_per_broker <= MOST_WARNINGS_PER_BROKER

@@ -246,11 +246,13 @@ class KubernetesDirectory(GroupDirectory):
             if (one := pods.broker_id_of(pod)) and (node := nodes[pods.node_of(pod)]) and node.zone
         }
         learners = frozenset(one for pod in there if (one := pods.broker_id_of(pod)) and runs_as_learner(pod))
-        secret, before = _secret_of(declared), self._bindings.get(key, declared)
+        secret, before, settings = _secret_of(declared), self._bindings.get(key, declared), declared.settings
+        if zones or learners:
+            settings = replace(settings, zones=zones, never_elect=learners)
         binding = replace(
             declared,
             told_fence_seconds=max(map(kills_after_seconds, there), default=0.0),
-            settings=replace(declared.settings, zones=zones, never_elect=learners),
+            settings=settings,
             credentials=self._credentials.get(secret) if secret is not None else None,
             translated=declared.translated or bool(places),
             places=places,
