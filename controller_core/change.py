@@ -34,6 +34,12 @@ class Level(_OfOneBroker):
     """907 until every linked slave has caught up with the old master."""
 
 
+class CatchUp(_OfOneBroker):
+    """907 likewise, right before the old master loses its links: a message that it took before it was quieted may come into its
+    log after `Level`, and a Java master acknowledges what it has when its last link breaks (hole A).
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Commit:
     """Elect, by compare-and-set."""
@@ -85,7 +91,9 @@ class Forget:
     """Take the change out of the record."""
 
 
-Effect = Fence | Quiet | Level | Commit | Probe | Unregister | Tell | Point | Prove | Restore | GiveUp | Forget
+Effect = (
+    Fence | Quiet | Level | CatchUp | Commit | Probe | Unregister | Tell | Point | Prove | Restore | GiveUp | Forget
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +111,7 @@ class Pace:
     slaves_first_seconds: float = 0.3
     slaves_first_unfenced_seconds: float = 1.5
     early_unregister_seconds: float = 0.1
+    catch_up_seconds: float = 1.0
     fence_seconds: float = 3.0
 
 
@@ -271,6 +280,7 @@ def _move(record: BrokerGroupRecord, change: Change, seen: Observed, pace: Pace)
     return (
         Stage((Unregister(old, early=True),), at_most_seconds=pace.early_unregister_seconds),
         Stage(nowhere),
+        Stage((CatchUp(old),) if old in seen.alive else (), at_most_seconds=pace.catch_up_seconds),
         Stage(_tells(record, {old}, seen)),  # also one that is silent: the others wait for it or its time
         Stage((Unregister(old),)),
         Stage((*new, *others), waits_for=new, releases=True),

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from controller_core.change import (
+    CatchUp,
     Commit,
     Effect,
     Ended,
@@ -218,7 +219,7 @@ class ChangeRunner:
         return "\n".join(lines) or "nothing yet"
 
 
-def draw(effect: Effect) -> str:  # noqa: PLR0911, C901 - a table of effects
+def draw(effect: Effect) -> str:  # noqa: PLR0911, PLR0912, C901 - a table of effects
     """Return an effect's name in a trace: its code on the wire if it has one."""
     match effect:
         case Fence(broker_id):
@@ -227,6 +228,8 @@ def draw(effect: Effect) -> str:  # noqa: PLR0911, C901 - a table of effects
             return f"25 to {broker_id}: minInSyncReplicas=99"
         case Level(broker_id):
             return f"907 to {broker_id} until its slaves are level"
+        case CatchUp(broker_id):
+            return f"907 to {broker_id} once more"
         case Commit():
             return "commit the election"
         case Probe(broker_ids):

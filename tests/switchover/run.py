@@ -58,6 +58,7 @@ DRAIN_GRACE_SECONDS = 30
 # The acknowledgement that ends a gap may come shortly after the group's status is whole.
 AFTERWARDS_SECONDS = 0.5
 BRIDGE, SUBNET = "bgswi0", "10.92.0.0/24"
+MOST_LOST_REPORTED = 5
 PHASES_AT_END = ("Succeeded", "Failed", "Rejected")
 
 
@@ -101,6 +102,7 @@ class Bench:
 
     cluster: JavaCluster
     producer: JavaProducer
+    folder: Path
     # None if the brokers are not Java's.
     logs: BrokerLogs | None = None
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
@@ -249,7 +251,21 @@ class Bench:
             missing = acknowledged - keys
             if missing:
                 say(f"LOST {len(missing)}: {sorted(missing)[:10]}")
+                await asyncio.to_thread(self._report_lost, missing)
             return len(acknowledged), len(missing), len(failed)
+
+    def _report_lost(self, missing: set[str]) -> None:
+        """Say of each lost message when it was acknowledged, in which logs it stands, and what the record was about that time."""
+        logs = sorted(self.folder.rglob("commitlog/0*"))
+        for outcome in [one for one in self.producer.acknowledged() if one["key"] in missing][:MOST_LOST_REPORTED]:
+            at_ms, start = outcome["at_ms"], f"{outcome['key']}.".encode()
+            there = [str(log.relative_to(self.folder)) for log in logs if start in log.read_bytes()]
+            near = [
+                (round(at * 1000 - at_ms), epoch, members)
+                for at, epoch, members in self.cluster.history
+                if abs(at * 1000 - at_ms) < 5000
+            ]
+            say(f"  {outcome}\n  in {there}\n  the record, by milliseconds before or after: {near}")
 
 
 async def run_all(options: argparse.Namespace, folder: Path) -> JsonObject:
@@ -281,7 +297,7 @@ async def run_all(options: argparse.Namespace, folder: Path) -> JsonObject:
         )
         try:
             await cluster.until("the first acknowledgements", lambda: len(producer.acknowledged()) > 500)
-            bench = Bench(cluster, producer, BrokerLogs(folder / "node" / "pods", GROUP) if is_java else None)
+            bench = Bench(cluster, producer, folder, BrokerLogs(folder / "node" / "pods", GROUP) if is_java else None)
             switchovers, rolls, drains = Moves(), Moves(), Moves()
             began = time.time()
             for _ in range(options.warm_up):

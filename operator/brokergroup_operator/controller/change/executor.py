@@ -192,7 +192,7 @@ class Executor(Part):
         """End a course from which the record has moved on: election and quieting find it out themselves, and are waited for."""
         course.lost = course.group.change is not None and course.group.change.key == course.key
         for task, effect in course.tasks.items():
-            if isinstance(effect, effects.Fence | effects.Level):
+            if isinstance(effect, effects.Fence | effects.Level | effects.CatchUp):
                 task.cancel()
         hands = [task for task, effect in course.tasks.items() if type(effect) in course.hands]
         if hands:
@@ -258,7 +258,7 @@ class Executor(Part):
         ):
             course.timeline.reach(step, time.monotonic())
 
-    async def _do(  # noqa: PLR0911 - one return per kind of effect is the plainest table there is
+    async def _do(  # noqa: PLR0911, C901 - one return per kind of effect is the plainest table there is
         self, course: Course, record: BrokerGroupRecord, effect: effects.Effect
     ) -> bool:
         group = course.group
@@ -276,6 +276,8 @@ class Executor(Part):
                 return confirmed
             case effects.Point():
                 return await self.point(group, record, effect.broker_id, NOWHERE if effect.nowhere else None)
+            case effects.CatchUp():
+                return await self._caught_up(group, record, effect.broker_id)
             case effects.Prove():
                 return await self._prove(group, record, effect.broker_id)
             case Restore():
@@ -355,6 +357,20 @@ class Executor(Part):
             complaints.discard(subject)
             log.info("taken at last", what=what, group=str(group.key), broker_id=broker_id)
         return True
+
+    async def _caught_up(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> bool:
+        """Wait until every linked slave has all that the old master has; return False if it does not answer."""
+        address = record.address_of(broker_id)
+        while address is not None and not is_outdated(group, record):
+            status = await self._calls.ha_status_if_any(address)
+            if status is None:
+                return False
+            behind_bytes = max((link.diff for link in status.ha_connection_info if link.in_sync), default=0)
+            if behind_bytes <= 0:
+                return True
+            log.info("message after the quieting", group=str(group.key), broker_id=broker_id, behind_bytes=behind_bytes)
+            await asyncio.sleep(POLL_SECONDS)
+        return False
 
     async def _unregister(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> bool:
         address = record.address_of(broker_id)
