@@ -1,11 +1,14 @@
 """Switchover of a living master, also finished by the next operator if the first one died in the middle."""
 
 import asyncio
+import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
+from brokergroup_operator.controller.peers.broker_calls import ACCEPTS_SENDS_FROM
 from brokergroup_operator.observe.group_view import SwitchoverFailedError, SwitchoverRefusedError
 from brokergroup_operator.observe.timeline import Kind, Outcome
 from brokergroup_operator.records.memory import MemoryRecordStore
@@ -105,6 +108,31 @@ async def test_slaves_that_never_catch_up_undo_the_switchover(group: World) -> N
     assert first.is_master
     assert record_of(plane).master_epoch == 1
     await eventually(lambda: snapshot_of(plane).writable)
+
+
+async def test_a_java_master_refuses_sends_before_it_becomes_a_slave_and_accepts_them_after(group: World) -> None:
+    """A Java broker checks `minInSyncReplicas` only while it is master: a send under way at that moment was acknowledged alone."""
+    plane, (first, second, _) = await group.three_under()
+    first.config[ACCEPTS_SENDS_FROM] = second.config[ACCEPTS_SENDS_FROM] = "0"
+    refuses_until: list[int] = []
+    take_role = first.take_role
+
+    async def taking(*told: Any) -> None:
+        refuses_until.append(int(first.config[ACCEPTS_SENDS_FROM]))
+        await take_role(*told)
+
+    first.take_role = taking  # type: ignore[method-assign, assignment]
+    began_ms = time.time() * 1000
+    assert (await plane.switch_master(KEY, to_broker_id=2)).confirmed
+    assert began_ms + 29_000 < refuses_until[0] < began_ms + 60_000
+    await eventually(lambda: first.config[ACCEPTS_SENDS_FROM] == "0" and first.minimum == 2, what="it to accept sends")
+
+
+async def test_a_broker_without_that_key_is_only_told_the_minimum(group: World) -> None:
+    """A Python replica refuses a key that it does not know, and the whole request with it."""
+    plane, (first, *_) = await group.three_under()
+    assert (await plane.switch_master(KEY, to_broker_id=2)).confirmed
+    assert ACCEPTS_SENDS_FROM not in first.config
 
 
 class LateMessage(Store):

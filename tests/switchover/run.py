@@ -291,6 +291,7 @@ async def run_all(options: argparse.Namespace, folder: Path) -> JsonObject:
             folder / "producer",
             name_server_address=cluster.name_server,
             topic=TOPIC,
+            workers=options.workers,
             pause_ms=5,
             retry_for_ms=RETRY_FOR_MS,
             route_poll_ms=options.route_poll_ms,
@@ -348,6 +349,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--planes", type=int, default=3, help="operator processes")
     parser.add_argument("--api", choices=["kube-apiserver", "embedded"], default="kube-apiserver")
     parser.add_argument("--route-poll-ms", type=int, default=200, help="pollNameServerInterval of the Java client")
+    parser.add_argument("--workers", type=int, default=4, help="threads of the Java client that send")
     parser.add_argument("--directory", type=Path, help="kept afterwards; default: a temporary one")
     options = parser.parse_args(arguments)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))

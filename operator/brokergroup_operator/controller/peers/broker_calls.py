@@ -7,6 +7,8 @@ Measured on Java brokers 5.5.0:
 * 906 before the 1008 answer is wiped, and does not close a link that lives.
 * 104 must reach every NameServer before a slave is told, or the slave is sent back to the old master.
 * 25 with `minInSyncReplicas=99` stops a master from acknowledging within milliseconds, and persists in the broker's file.
+* It does so only while the broker is master: a send that is between the two checks of the role when it becomes a slave is
+  acknowledged alone. So sends are refused before, at the broker's door (`startAcceptSendRequestTimeStamp`).
 
 Requests are signed with the group's credentials: a broker with `authenticationEnabled` refuses an unsigned 1008.
 """
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from copy import copy
 from typing import TYPE_CHECKING, TypeVar
 
@@ -43,6 +46,10 @@ if TYPE_CHECKING:
 # More in-sync replicas than any group has: a master with this setting acknowledges nothing (measured: within 5 ms).
 FENCING_MIN_IN_SYNC_REPLICAS = 99
 MIN_IN_SYNC_REPLICAS = "minInSyncReplicas"
+# A Java broker answers no send before this time (milliseconds since 1970).
+ACCEPTS_SENDS_FROM = "startAcceptSendRequestTimeStamp"
+# Longer than a change takes, and short enough for a broker that nothing restores.
+REFUSES_SENDS_SECONDS = 30.0
 # Comes and goes at a slave, whose tables are then of another version than the master's. No client may write, read or consume with
 # it, if ever it stays: a slave that is made master right then may keep the group, and its own slaves copy it.
 PASSING_NAME = "BROKERGROUP_OPERATOR_PASSING"
@@ -201,8 +208,16 @@ class BrokerCalls:
         await self._tell(address, request(RequestCode.UPDATE_BROKER_CONFIG, body=encode_properties(dict(values))))
 
     async def set_min_in_sync_replicas(self, address: str, value: int) -> None:
-        """25: change minInSyncReplicas."""
-        await self.update_broker_config(address, {MIN_IN_SYNC_REPLICAS: str(value)})
+        """25: change minInSyncReplicas. With 99 a Java broker refuses all sends too, for at most 30 s by its own clock.
+
+        A send that is under way while the broker becomes a slave may be acknowledged without a slave (hole B): a Java broker checks
+        the minimum only as long as it is master.
+        """
+        values = {MIN_IN_SYNC_REPLICAS: str(value)}
+        if ACCEPTS_SENDS_FROM in await self.broker_config(address):
+            until_seconds = time.time() + REFUSES_SENDS_SECONDS if value == FENCING_MIN_IN_SYNC_REPLICAS else 0.0
+            values[ACCEPTS_SENDS_FROM] = str(int(until_seconds * 1000))
+        await self.update_broker_config(address, values)
 
     async def metadata(self, address: str) -> Metadata:
         """21, 201, 43: topics, groups and offsets. Asked without a page, 5.5.0 answers all of it."""

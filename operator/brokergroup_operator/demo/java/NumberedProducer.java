@@ -13,7 +13,8 @@ import org.apache.rocketmq.common.message.Message;
 
 /**
  * Sends numbered messages with the unmodified Java client until SIGTERM or end of input, and prints one line of JSON per outcome:
- * {"event":"ack","key":"m00000001","broker":"broker-a","queue":0,"offset":0,"at_ms":...,"took_ms":...} for SEND_OK, and
+ * {"event":"ack","key":"m00000001","broker":"broker-a","queue":0,"offset":0,"at_ms":...,"took_ms":...} for SEND_OK, with "after" if it was
+ * tried before in vain, why, and
  * {"event":"fail","key":"m00000002","why":"...","at_ms":...,"took_ms":...} for everything else. Each key is tried once, or again and again
  * for --retry-for-ms, as an application would: a send whose outcome is unknown may be in the log, once or twice, or not, and before
  * the ack nothing was promised. The body is the key, filled up with dots.
@@ -90,9 +91,9 @@ public final class NumberedProducer {
         }
         Message message = new Message(topic, null, key, body.toString().getBytes(StandardCharsets.UTF_8));
         long started = System.nanoTime();
-        String why = tryOnce(producer, message, key, started);
+        String why = tryOnce(producer, message, key, started, null);
         while (why != null && System.nanoTime() - started < retryForMs * 1_000_000 && pause(retryPauseMs)) {
-            why = tryOnce(producer, message, key, started);
+            why = tryOnce(producer, message, key, started, why);
         }
         if (why != null) {
             print("fail", key, started, "\"why\":\"" + why + "\"");
@@ -100,14 +101,15 @@ public final class NumberedProducer {
     }
 
     /** Null if it was acknowledged, and then that was told; else why not. */
-    private static String tryOnce(DefaultMQProducer producer, Message message, String key, long started) {
+    private static String tryOnce(DefaultMQProducer producer, Message message, String key, long started, String before) {
         try {
             SendResult result = producer.send(message);
             if (result.getSendStatus() != SendStatus.SEND_OK) {
                 return result.getSendStatus().toString();
             }
             print("ack", key, started, "\"broker\":\"" + result.getMessageQueue().getBrokerName() + "\",\"queue\":"
-                + result.getMessageQueue().getQueueId() + ",\"offset\":" + result.getQueueOffset());
+                + result.getMessageQueue().getQueueId() + ",\"offset\":" + result.getQueueOffset()
+                + (before == null ? "" : ",\"after\":\"" + before + "\""));
             return null;
         } catch (InterruptedException interrupted) {
             Thread.currentThread().interrupt();
