@@ -139,9 +139,10 @@ public final class NumberedProducer {
         }
     }
 
-    /** One line, without what JSON would have to escape. */
+    /** One line, without what JSON would have to escape; the broker's own words are in the cause. */
     private static String plain(Exception failure) {
-        String text = failure.getClass().getSimpleName() + ": " + failure.getMessage();
+        Throwable told = failure.getCause() == null ? failure : failure.getCause();
+        String text = told.getClass().getSimpleName() + ": " + told.getMessage();
         String line = text.replaceAll("[\\p{Cntrl}\"\\\\]+", " ");
         return line.length() > 200 ? line.substring(0, 200) : line;
     }
