@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from controller_core.model import BrokerGroupRecord
 from controller_core.plan import Change, ChangeKind, Phase, Restore
 
+# How long the old master's slaves may take for its late messages; then it is told all the same.
+CATCH_UP_SECONDS = 1.0
 MOVES_A_LIVING_MASTER = frozenset({ChangeKind.SWITCHOVER, ChangeKind.DRAIN})
 
 
@@ -111,7 +113,6 @@ class Pace:
     slaves_first_seconds: float = 0.3
     slaves_first_unfenced_seconds: float = 1.5
     early_unregister_seconds: float = 0.1
-    catch_up_seconds: float = 1.0
     fence_seconds: float = 3.0
 
 
@@ -280,7 +281,7 @@ def _move(record: BrokerGroupRecord, change: Change, seen: Observed, pace: Pace)
     return (
         Stage((Unregister(old, early=True),), at_most_seconds=pace.early_unregister_seconds),
         Stage(nowhere),
-        Stage((CatchUp(old),) if old in seen.alive else (), at_most_seconds=pace.catch_up_seconds),
+        Stage((CatchUp(old),) if old in seen.alive else (), at_most_seconds=CATCH_UP_SECONDS),
         Stage(_tells(record, {old}, seen)),  # also one that is silent: the others wait for it or its time
         Stage((Unregister(old),)),
         Stage((*new, *others), waits_for=new, releases=True),

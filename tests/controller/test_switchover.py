@@ -150,7 +150,7 @@ class LateMessage(Store):
 
 
 async def test_a_message_that_comes_late_into_the_old_masters_log_is_waited_for(group: World) -> None:
-    """Seen once in some 190 moves on a busy machine: acknowledged by one master, in no log of the next one."""
+    """A Java master acknowledges what it has when its last link breaks, and no slave had it."""
     store = LateMessage()
     plane, (first, *_) = await group.three_under(store)
     store.old = first

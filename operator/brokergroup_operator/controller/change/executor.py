@@ -359,16 +359,20 @@ class Executor(Part):
         return True
 
     async def _caught_up(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> bool:
-        """Wait until every linked slave has all that the old master has; return False if it does not answer."""
-        address = record.address_of(broker_id)
-        while address is not None and not is_outdated(group, record):
-            status = await self._calls.ha_status_if_any(address)
+        """Wait until every linked slave has all that the old master has; return False if it does not answer, or not in time."""
+        deadline_seconds, is_late = self._now_seconds + effects.CATCH_UP_SECONDS, False
+        while self._now_seconds < deadline_seconds and not is_outdated(group, record):
+            status = await self._calls.ha_status_if_any(record.address_of(broker_id))
             if status is None:
                 return False
             behind_bytes = max((link.diff for link in status.ha_connection_info if link.in_sync), default=0)
             if behind_bytes <= 0:
                 return True
-            log.info("message after the quieting", group=str(group.key), broker_id=broker_id, behind_bytes=behind_bytes)
+            if not is_late:
+                log.info(
+                    "late message waited for", group=str(group.key), broker_id=broker_id, behind_bytes=behind_bytes
+                )
+            is_late = True
             await asyncio.sleep(POLL_SECONDS)
         return False
 
