@@ -278,10 +278,11 @@ def _move(record: BrokerGroupRecord, change: Change, seen: Observed, pace: Pace)
     others = _tells(record, seen.alive - {old, master}, seen)
     new = _tells(record, {master}, seen)
     nowhere = tuple(Point(one, nowhere=True) for one in sorted(seen.alive - {old}))
+    is_told = old in seen.told or Tell(old, record.master_epoch) in seen.begun
     return (
         Stage((Unregister(old, early=True),), at_most_seconds=pace.early_unregister_seconds),
         Stage(nowhere),
-        Stage((CatchUp(old),) if old in seen.alive else (), at_most_seconds=CATCH_UP_SECONDS),
+        Stage((CatchUp(old),) if not is_told else (), at_most_seconds=CATCH_UP_SECONDS),
         Stage(_tells(record, {old}, seen)),  # also one that is silent: the others wait for it or its time
         Stage((Unregister(old),)),
         Stage((*new, *others), waits_for=new, releases=True),

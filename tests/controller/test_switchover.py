@@ -128,6 +128,39 @@ async def test_a_java_master_refuses_sends_before_it_becomes_a_slave_and_accepts
     await eventually(lambda: first.config[ACCEPTS_SENDS_FROM] == "0" and first.minimum == 2, what="it to accept sends")
 
 
+async def test_a_switchover_that_is_given_up_lets_the_master_accept_sends(group: World) -> None:
+    plane, (first, _, _) = await group.three_under()
+    first.config[ACCEPTS_SENDS_FROM], first.links_behind = "0", 100
+    with pytest.raises(SwitchoverFailedError, match="not level"):
+        await plane.switch_master(KEY, from_broker_id=1)
+    assert f"{ACCEPTS_SENDS_FROM}=0 at 1" in group.journal
+    assert (first.config[ACCEPTS_SENDS_FROM], first.minimum) == ("0", 2)
+
+
+async def test_a_refusal_of_sends_that_was_left_behind_is_ended(group: World) -> None:
+    """A plane that does not know the key restores the minimum alone."""
+    plane, (first, *_) = await group.serving(leftover_fence_seconds=0.3, configuration_check_seconds=0.2)
+    first.config[ACCEPTS_SENDS_FROM] = str(int(time.time() * 1000) + 60_000)
+    await eventually(lambda: first.config[ACCEPTS_SENDS_FROM] == "0", what="it to accept sends")
+    assert first.minimum == 2
+    assert snapshot_of(plane).writable
+
+
+async def test_while_the_store_is_away_the_refusal_of_sends_is_prolonged(
+    group: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plane, (first, *_) = await group.three_under()
+    first.config[ACCEPTS_SENDS_FROM] = "0"
+    monkeypatch.setattr("brokergroup_operator.controller.change.switchover.REFUSES_SENDS_SECONDS", 1000.0)
+    assert (await plane.switch_master(KEY, to_broker_id=2)).confirmed
+    set_to = [
+        line
+        for line in group.journal
+        if line.startswith(ACCEPTS_SENDS_FROM) and not line.startswith(f"{ACCEPTS_SENDS_FROM}=0")
+    ]
+    assert len(set_to) == 2
+
+
 async def test_a_broker_without_that_key_is_only_told_the_minimum(group: World) -> None:
     """A Python replica refuses a key that it does not know, and the whole request with it."""
     plane, (first, *_) = await group.three_under()
@@ -149,8 +182,11 @@ class LateMessage(Store):
         return written
 
 
-async def test_a_message_that_comes_late_into_the_old_masters_log_is_waited_for(group: World) -> None:
+async def test_a_message_that_comes_late_into_the_old_masters_log_is_waited_for(
+    group: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A Java master acknowledges what it has when its last link breaks, and no slave had it."""
+    monkeypatch.setattr("controller_core.change.CATCH_UP_SECONDS", 60.0)
     store = LateMessage()
     plane, (first, *_) = await group.three_under(store)
     store.old = first

@@ -22,6 +22,7 @@ import contextlib
 import itertools
 import json
 import logging
+import mmap
 import os
 import shutil
 import signal
@@ -256,10 +257,15 @@ class Bench:
 
     def _report_lost(self, missing: set[str]) -> None:
         """Say of each lost message when it was acknowledged, in which logs it stands, and what the record was about that time."""
-        logs = sorted(self.folder.rglob("commitlog/0*"))
-        for outcome in [one for one in self.producer.acknowledged() if one["key"] in missing][:MOST_LOST_REPORTED]:
-            at_ms, start = outcome["at_ms"], f"{outcome['key']}.".encode()
-            there = [str(log.relative_to(self.folder)) for log in logs if start in log.read_bytes()]
+        lost = [one for one in self.producer.acknowledged() if one["key"] in missing][:MOST_LOST_REPORTED]
+        found: dict[str, list[str]] = {one["key"]: [] for one in lost}
+        for log in sorted(self.folder.rglob("commitlog/0*")):
+            with log.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                for key, logs in found.items():
+                    if content.find(f"{key}.".encode()) >= 0:
+                        logs.append(str(log.relative_to(self.folder)))
+        for outcome in lost:
+            at_ms, there = outcome["at_ms"], found[outcome["key"]]
             near = [
                 (round(at * 1000 - at_ms), epoch, members)
                 for at, epoch, members in self.cluster.history

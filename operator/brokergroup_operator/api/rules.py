@@ -101,6 +101,7 @@ RESERVED_CONFIG_KEYS: Final = {
     "minInSyncReplicas": "use spec.durability, and spec.replication.minInSyncReplicas",
     "namesrvAddr": "use spec.nameServers",
     "rocketmqHome": "the operator sets the paths",
+    "startAcceptSendRequestTimeStamp": "a switchover sets it",
     "storePathBrokerIdentity": "the operator sets the paths",
     "storePathCommitLog": "the operator sets the paths",
     "storePathEpochFile": "the operator sets the paths",

@@ -30,8 +30,10 @@ LIBRARIES_LEVEL = logging.WARNING
 _CANNOT_BIND = frozenset({errno.EADDRINUSE, errno.EADDRNOTAVAIL})
 # How long a command may take to stop after its parent died, before it is killed: no process is left to kill it.
 _ORPHAN_SECONDS = 20.0
-# A whole search for cycles, as often as this: it stops the process, for half a second where a thousand groups live.
+# A whole search for cycles stops the process, for half a second where a thousand groups live: after this time at the latest, and
+# when what is left out has grown by half and this many objects (a closed connection is 21, and may have been left out).
 WHOLE_COLLECTION_SECONDS = 600.0
+WHOLE_COLLECTION_OBJECTS = 50_000
 
 
 def parse_endpoint(text: str, option: str) -> tuple[str, int]:
@@ -136,16 +138,23 @@ class BriefCollections:
     """
 
     def __init__(self) -> None:
-        self._whole_seconds = time.monotonic() + WHOLE_COLLECTION_SECONDS
+        self._left_out = self._most_left_out = 0
+        self._due_seconds = time.monotonic()
+        self._is_whole = False
 
     def __call__(self, phase: str, info: dict[str, int]) -> None:
         if info["generation"] < 2:
             return
-        if phase == "stop":
-            gc.freeze()
-        elif time.monotonic() >= self._whole_seconds:
-            self._whole_seconds = time.monotonic() + WHOLE_COLLECTION_SECONDS
-            gc.unfreeze()
+        if phase == "start":
+            self._is_whole = self._left_out > self._most_left_out or time.monotonic() >= self._due_seconds
+            if self._is_whole:
+                self._due_seconds = time.monotonic() + WHOLE_COLLECTION_SECONDS
+                gc.unfreeze()
+            return
+        gc.freeze()
+        self._left_out = gc.get_freeze_count()
+        if self._is_whole:
+            self._most_left_out = self._left_out * 3 // 2 + WHOLE_COLLECTION_OBJECTS
 
 
 def stop_signals() -> list[signal.Signals]:

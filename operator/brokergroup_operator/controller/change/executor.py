@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 NOWHERE = "127.0.0.1:9"
 # While a silent master is fenced it may be heard again at any moment.
 POLL_SECONDS = 0.02
+CATCH_UP_POLL_SECONDS = 0.005
 STOP_SECONDS = 0.5
 # How often the end of a change that was told waits for its incident's end.
 INCIDENT_POLL_SECONDS = 0.1
@@ -373,7 +374,7 @@ class Executor(Part):
                     "late message waited for", group=str(group.key), broker_id=broker_id, behind_bytes=behind_bytes
                 )
             is_late = True
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(CATCH_UP_POLL_SECONDS)
         return False
 
     async def _unregister(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> bool:

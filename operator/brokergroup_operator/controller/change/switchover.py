@@ -27,7 +27,13 @@ from brokergroup_operator.controller.group.commits import decided_at_last
 from brokergroup_operator.controller.group.group import PremiseGoneError
 from brokergroup_operator.controller.group.incidents import is_unclean
 from brokergroup_operator.controller.group.timelines import finish, new_timeline, note_election, withdraw
-from brokergroup_operator.controller.peers.broker_calls import FENCING_MIN_IN_SYNC_REPLICAS, BrokerCallError
+from brokergroup_operator.controller.peers.broker_calls import (
+    FENCING_MIN_IN_SYNC_REPLICAS,
+    REFUSES_SENDS_SECONDS,
+    BrokerCallError,
+    live_minimum,
+    refuses_sends_seconds,
+)
 from brokergroup_operator.controller.peers.services import Part, is_running
 from brokergroup_operator.observe.group_view import (
     GroupViewError,
@@ -44,7 +50,7 @@ from controller_core.requests import BeginChange, ElectMaster
 from controller_core.step import step
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from brokergroup_operator.controller.change.executor import Executor
     from brokergroup_operator.controller.group.group import Group
@@ -87,6 +93,8 @@ class _Run:
     planned: bool = True
     cause: Cause = Cause.PLANNED_SWITCHOVER
     timeline: FailoverTimeline = field(init=False)
+    # The old master's configuration (26) as it was read last.
+    shown: Mapping[str, str] = field(default_factory=dict)
     decided: asyncio.Future[Decision] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def __post_init__(self) -> None:
@@ -230,7 +238,8 @@ class Switchover(Part):
 
     async def _begin_quieting(self, run: _Run) -> Change:
         """Step 1: write the plan with the old master's minimum."""
-        previous = await self._calls.min_in_sync_replicas(run.address)
+        run.shown = await self._calls.broker_config(run.address)
+        previous = live_minimum(run.shown)
         if previous is None or previous == FENCING_MIN_IN_SYNC_REPLICAS:
             previous = run.group.binding.settings.min_in_sync_replicas
         kind = ChangeKind.DRAIN if run.cause is Cause.DRAIN else ChangeKind.SWITCHOVER
@@ -247,7 +256,7 @@ class Switchover(Part):
         """Run the course; return whether another plane took the change over."""
 
         async def quiet() -> bool:
-            await self._calls.set_min_in_sync_replicas(run.address, FENCING_MIN_IN_SYNC_REPLICAS)
+            await self._calls.set_min_in_sync_replicas(run.address, FENCING_MIN_IN_SYNC_REPLICAS, shown=run.shown)
             return True
 
         async def level() -> bool:
@@ -267,9 +276,12 @@ class Switchover(Part):
 
     async def _still_quiet(self, address: str) -> None:
         """Raise if the old master may acknowledge again: then the members may not have caught up any more."""
-        found = await self._calls.min_in_sync_replicas(address)
-        if found not in (None, FENCING_MIN_IN_SYNC_REPLICAS):
+        shown = await self._calls.broker_config(address)
+        if (found := live_minimum(shown)) not in (None, FENCING_MIN_IN_SYNC_REPLICAS):
             raise SwitchoverFailedError(f"{address} acknowledges again: its minInSyncReplicas was set to {found}")
+        left_seconds = refuses_sends_seconds(shown)
+        if left_seconds is not None and left_seconds < REFUSES_SENDS_SECONDS / 2:  # the store was away for that long
+            await self._calls.set_min_in_sync_replicas(address, FENCING_MIN_IN_SYNC_REPLICAS, shown=shown)
 
     async def _drained(self, run: _Run) -> ElectMaster:
         """Step 3: return the election with only members left to win that have caught up."""

@@ -8,7 +8,8 @@ Measured on Java brokers 5.5.0:
 * 104 must reach every NameServer before a slave is told, or the slave is sent back to the old master.
 * 25 with `minInSyncReplicas=99` stops a master from acknowledging within milliseconds, and persists in the broker's file.
 * It does so only while the broker is master: a send that is between the two checks of the role when it becomes a slave is
-  acknowledged alone. So sends are refused before, at the broker's door (`startAcceptSendRequestTimeStamp`).
+  acknowledged alone. So producers' sends are refused before (`startAcceptSendRequestTimeStamp`, which consumers' retries and
+  ends of transactions pass by).
 
 Requests are signed with the group's credentials: a broker with `authenticationEnabled` refuses an unsigned 1008.
 """
@@ -46,9 +47,9 @@ if TYPE_CHECKING:
 # More in-sync replicas than any group has: a master with this setting acknowledges nothing (measured: within 5 ms).
 FENCING_MIN_IN_SYNC_REPLICAS = 99
 MIN_IN_SYNC_REPLICAS = "minInSyncReplicas"
-# A Java broker answers no send before this time (milliseconds since 1970).
+# A Java broker refuses producers' sends until its clock shows this time (milliseconds since 1970).
 ACCEPTS_SENDS_FROM = "startAcceptSendRequestTimeStamp"
-# Longer than a change takes, and short enough for a broker that nothing restores.
+# Longer than most changes take (`Switchover` prolongs it), and short enough for a broker that nothing restores.
 REFUSES_SENDS_SECONDS = 30.0
 # Comes and goes at a slave, whose tables are then of another version than the master's. No client may write, read or consume with
 # it, if ever it stays: a slave that is made master right then may keep the group, and its own slaves copy it.
@@ -199,22 +200,21 @@ class BrokerCalls:
         """26: the broker's configuration."""
         return await self._read(address, request(RequestCode.GET_BROKER_CONFIG), decode_properties)
 
-    async def min_in_sync_replicas(self, address: str) -> int | None:
-        """26: the live value of minInSyncReplicas; None if the broker does not say."""
-        return live_minimum(await self.broker_config(address))
-
     async def update_broker_config(self, address: str, values: Mapping[str, str]) -> None:
         """25: change these, live and in the broker's file."""
         await self._tell(address, request(RequestCode.UPDATE_BROKER_CONFIG, body=encode_properties(dict(values))))
 
-    async def set_min_in_sync_replicas(self, address: str, value: int) -> None:
-        """25: change minInSyncReplicas. With 99 a Java broker refuses all sends too, for at most 30 s by its own clock.
+    async def set_min_in_sync_replicas(
+        self, address: str, value: int, *, shown: Mapping[str, str] | None = None
+    ) -> None:
+        """25: change minInSyncReplicas. With 99 a Java broker also refuses sends, until its clock is 30 s beyond this plane's.
 
         A send that is under way while the broker becomes a slave may be acknowledged without a slave (hole B): a Java broker checks
-        the minimum only as long as it is master.
+        the minimum only as long as it is master. `shown` is its configuration (26), if that was just read: a Python replica, which
+        refuses keys that it does not know, does not show this one.
         """
         values = {MIN_IN_SYNC_REPLICAS: str(value)}
-        if ACCEPTS_SENDS_FROM in await self.broker_config(address):
+        if ACCEPTS_SENDS_FROM in (await self.broker_config(address) if shown is None else shown):
             until_seconds = time.time() + REFUSES_SENDS_SECONDS if value == FENCING_MIN_IN_SYNC_REPLICAS else 0.0
             values[ACCEPTS_SENDS_FROM] = str(int(until_seconds * 1000))
         await self.update_broker_config(address, values)
@@ -343,6 +343,12 @@ def _creation_of(topic: protocol.TopicConfig) -> RemotingCommand:
 def live_minimum(properties: Mapping[str, str]) -> int | None:
     """Return minInSyncReplicas of a broker's answer; None if it is no number (`int` raises for thousands of digits)."""
     return _number(properties.get(MIN_IN_SYNC_REPLICAS, ""), _DIGITS_OF_INT)
+
+
+def refuses_sends_seconds(properties: Mapping[str, str]) -> float | None:
+    """Return for how long yet a Java broker refuses sends, by this plane's clock; None for a broker that cannot."""
+    until_ms = _number(properties.get(ACCEPTS_SENDS_FROM, ""), _DIGITS_OF_LONG)
+    return None if until_ms is None else max(0.0, until_ms / 1000 - time.time())
 
 
 def _number(text: str, most_digits: int) -> int | None:

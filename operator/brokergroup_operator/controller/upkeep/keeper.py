@@ -58,6 +58,9 @@ class _Tries:
     def answered(self, broker_id: int) -> None:
         self._in_vain.pop(broker_id, None)
 
+    def end_pauses(self) -> None:
+        self._in_vain = {one: (subject, tries, 0.0) for one, (subject, tries, _) in self._in_vain.items()}
+
 
 @dataclass(slots=True)
 class _Care:
@@ -102,7 +105,8 @@ class Keeper(Part):
             if record.master_epoch != care.seen[0]:
                 care.unsettled_since_seconds = care.look_at_configuration_seconds = 0.0
             # A member that was silent may answer 26 again.
-            care.seen, care.looks, care.unread = seen, 0, _Tries()
+            care.unread.end_pauses()
+            care.seen, care.looks = seen, 0
             care.next_look_seconds = min(care.next_look_seconds, now_seconds + self._settings.keeper_poll_seconds)
         if now_seconds < care.next_look_seconds:
             return
@@ -198,7 +202,7 @@ class Keeper(Part):
         """Note the configuration; not while the broker is kept quiet on purpose, or may be."""
         values = await self._calls.broker_config(address)
         minimum = broker_calls.live_minimum(values)
-        if minimum == broker_calls.FENCING_MIN_IN_SYNC_REPLICAS:
+        if minimum == broker_calls.FENCING_MIN_IN_SYNC_REPLICAS or broker_calls.refuses_sends_seconds(values):
             # A broker put to sleep must not acknowledge on its way down, however long that takes (decide/deletion.py).
             # Nor one that does not know yet that another is master.
             is_told = group.changes.told.get(broker_id) == record.master_epoch
@@ -210,7 +214,7 @@ class Keeper(Part):
                 return
             minimum = group.binding.settings.min_in_sync_replicas
             values = values | {broker_calls.MIN_IN_SYNC_REPLICAS: str(minimum)}
-            await self._calls.set_min_in_sync_replicas(address, minimum)
+            await self._calls.set_min_in_sync_replicas(address, minimum, shown=values)
             log.warning("leftover of a switchover repaired", group=str(group.key), broker_id=broker_id)
             self._observer.acknowledges_again(group.key, broker_id, minimum)
         if minimum is not None:
