@@ -15,7 +15,7 @@ from controller_core.model import BrokerGroupRecord
 from controller_core.plan import Change, ChangeKind, Phase, Restore
 
 # How long the old master's slaves may take for its late messages; then it is told all the same.
-CATCH_UP_SECONDS = 1.0
+CATCH_UP_SECONDS = 0.3
 MOVES_A_LIVING_MASTER = frozenset({ChangeKind.SWITCHOVER, ChangeKind.DRAIN})
 
 

@@ -272,7 +272,8 @@ class Follower:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        while True:
+        # `wait_for` may swallow the cancellation if it is woken in the same moment (Python 3.11).
+        while self._task is asyncio.current_task():
             host, _, port = self.address.rpartition(":")
             if host:
                 with contextlib.suppress(OSError):
