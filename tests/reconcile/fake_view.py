@@ -33,6 +33,10 @@ def led_by(key: GroupKey, broker_id: int, *, epoch: int) -> GroupSnapshot:
     return GroupSnapshot(key=key, record=record, live={}, writable=True)
 
 
+# A machine that stood still for 2 s is no fault of what is tested.
+PATIENCE_SECONDS = 20.0
+
+
 class FakeGroupView:
     """Reserves ids durably, as the real one does; the test chooses the master."""
 
@@ -70,7 +74,7 @@ class FakeGroupView:
             next_broker_id=broker_id + 1,
             replicas={**record.replicas, broker_id: Replica(broker_id=broker_id, reserved_for=pod_name)},
         )
-        await self.store.commit(key, changed, stored)
+        await self.store.commit(key, changed, stored, PATIENCE_SECONDS)
         return broker_id
 
     async def switch_master(
@@ -160,7 +164,7 @@ class FakeGroupView:
 
     async def _commit(self, key: GroupKey, stored: StoredRecord, record: BrokerGroupRecord) -> None:
         if record != stored.record:
-            await self.store.commit(key, record, stored)
+            await self.store.commit(key, record, stored, PATIENCE_SECONDS)
         running = self._running.get(key) or frozenset(record.sync_state_set)
         live = {one: LiveReplica(broker_id=one, epoch=record.master_epoch) for one in running & record.replicas.keys()}
         self.snapshots[key] = GroupSnapshot(
