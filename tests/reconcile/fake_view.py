@@ -16,6 +16,7 @@ from brokergroup_operator.observe.group_view import (
     SwitchoverResult,
 )
 from brokergroup_operator.observe.timeline import Cause
+from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
 
 if TYPE_CHECKING:
@@ -33,8 +34,20 @@ def led_by(key: GroupKey, broker_id: int, *, epoch: int) -> GroupSnapshot:
     return GroupSnapshot(key=key, record=record, live={}, writable=True)
 
 
-# A machine that stood still for 2 s is no fault of what is tested.
-PATIENCE_SECONDS = 20.0
+class PatientRecordStore(KubernetesRecordStore):
+    """Waits longer than the store of a plane: a machine that stood still for 2 s is no fault of what is tested."""
+
+    async def read(self, key: GroupKey, *, deadline_seconds: float = 20.0) -> StoredRecord | None:
+        return await super().read(key, deadline_seconds=deadline_seconds)
+
+    async def commit(
+        self,
+        key: GroupKey,
+        record: BrokerGroupRecord | None,
+        expected: StoredRecord | None,
+        deadline_seconds: float = 20.0,
+    ) -> StoredRecord | None:
+        return await super().commit(key, record, expected, deadline_seconds)
 
 
 class FakeGroupView:
@@ -74,7 +87,7 @@ class FakeGroupView:
             next_broker_id=broker_id + 1,
             replicas={**record.replicas, broker_id: Replica(broker_id=broker_id, reserved_for=pod_name)},
         )
-        await self.store.commit(key, changed, stored, PATIENCE_SECONDS)
+        await self.store.commit(key, changed, stored)
         return broker_id
 
     async def switch_master(
@@ -164,7 +177,7 @@ class FakeGroupView:
 
     async def _commit(self, key: GroupKey, stored: StoredRecord, record: BrokerGroupRecord) -> None:
         if record != stored.record:
-            await self.store.commit(key, record, stored, PATIENCE_SECONDS)
+            await self.store.commit(key, record, stored)
         running = self._running.get(key) or frozenset(record.sync_state_set)
         live = {one: LiveReplica(broker_id=one, epoch=record.master_epoch) for one in running & record.replicas.keys()}
         self.snapshots[key] = GroupSnapshot(

@@ -29,11 +29,10 @@ from brokergroup_operator.reconcile.act.apply import PlanApplier, rehearse
 from brokergroup_operator.reconcile.render import broker_config
 from brokergroup_operator.reconcile.render.addressing import build_member_service
 from brokergroup_operator.reconcile.tell.events import EventPoster
-from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from kube_sandbox.api_server.errors import StatusError
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.fake_view import FakeGroupView
+from tests.reconcile.fake_view import FakeGroupView, PatientRecordStore
 from tests.reconcile.passes import run
 from tests.reconcile.world import KEY, applier_for
 
@@ -57,7 +56,7 @@ async def applier(sandbox: SandboxApiServer, api: KubernetesApi) -> AsyncIterato
     yield PlanApplier(
         api=api,
         applier=server_side,
-        view=FakeGroupView(KubernetesRecordStore(api)),
+        view=FakeGroupView(PatientRecordStore(api)),
         events=EventPoster(api, instance="test"),
     )
     await server_side.close()

@@ -35,9 +35,8 @@ from brokergroup_operator.reconcile.render.pods import build_pod
 from brokergroup_operator.reconcile.see.fetch import GroupFetcher
 from brokergroup_operator.reconcile.see.foreign import is_ours
 from brokergroup_operator.reconcile.tell.events import EventPoster
-from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from tests.reconcile.builders import SETTINGS
-from tests.reconcile.fake_view import FakeGroupView
+from tests.reconcile.fake_view import FakeGroupView, PatientRecordStore
 from tests.reconcile.world import KEY, named, until
 
 if TYPE_CHECKING:
@@ -107,7 +106,7 @@ async def test_what_is_asked_of_a_group_is_done_by_its_own_operator(api: Kuberne
         await api.patch(BROKER_GROUPS, "orders", merge, namespace="default")
     spec = {"brokerGroupRef": {"name": "orders"}, "type": "Switchover", "switchover": {}}
     await api.create(BROKER_GROUP_OPERATIONS, {"metadata": {"name": "move", "namespace": "default"}, "spec": spec})
-    view = FakeGroupView(KubernetesRecordStore(api))
+    view = FakeGroupView(PatientRecordStore(api))
     read = GroupFetcher(api, view).fetch_for_operations
     post = EventPoster(api, instance="test").post
     runner = OperationRunner(api, view, operator=SECOND, read=read, post=post, wake=lambda _key: None)

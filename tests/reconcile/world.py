@@ -20,10 +20,9 @@ from brokergroup_operator.reconcile.see.fetch import GroupFetcher
 from brokergroup_operator.reconcile.settings import ReconcileSettings
 from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.group_cache import GroupCache
-from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from brokergroup_operator.records.store import GroupKey
 from kube_sandbox.api_server.errors import StatusError
-from tests.reconcile.fake_view import FakeGroupView
+from tests.reconcile.fake_view import FakeGroupView, PatientRecordStore
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -78,7 +77,7 @@ class World:
         self.key = key
         self.applier = applier
         self.api = api
-        self.view = FakeGroupView(KubernetesRecordStore(api))
+        self.view = FakeGroupView(PatientRecordStore(api))
         # Of a newly started operator; a test puts other groups in.
         self.turns = RollingTurns(SETTINGS.max_groups_rolling, wake=lambda _key: None)
         # What passes look at first; empty, they read.

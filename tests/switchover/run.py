@@ -259,7 +259,8 @@ class Bench:
         """Say of each lost message when it was acknowledged, in which logs it stands, and what the record was about that time."""
         lost = [one for one in self.producer.acknowledged() if one["key"] in missing][:MOST_LOST_REPORTED]
         found: dict[str, list[str]] = {one["key"]: [] for one in lost}
-        for log in sorted(self.folder.rglob("commitlog/0*")):
+        # An empty file cannot be mapped.
+        for log in sorted(log for log in self.folder.rglob("commitlog/0*") if log.stat().st_size):
             with log.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
                 for key, logs in found.items():
                     if content.find(f"{key}.".encode()) >= 0:

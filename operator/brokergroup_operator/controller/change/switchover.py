@@ -275,7 +275,9 @@ class Switchover(Part):
         return course.lost
 
     async def _still_quiet(self, address: str) -> None:
-        """Raise if the old master may acknowledge again: then the members may not have caught up any more."""
+        """Raise if the old master may acknowledge again: then the members may not have caught up any more. Let it refuse sends
+        for longer if it soon would not.
+        """
         shown = await self._calls.broker_config(address)
         if (found := live_minimum(shown)) not in (None, FENCING_MIN_IN_SYNC_REPLICAS):
             raise SwitchoverFailedError(f"{address} acknowledges again: its minInSyncReplicas was set to {found}")

@@ -179,7 +179,7 @@ class _Gone(Generic[Value]):
 
     def forget(self, tokens: Iterable[Hashable]) -> set[GroupKey]:
         """Forget what was kept until now, when a pod has these tokens; return the groups concerned."""
-        if not self._until:  # as in most groups, and for each pod of the first list
+        if not self._until:  # as for each pod of the first list
             return set()
         forgotten = {one for token in tokens for one in self._until.get(token, {})}
         for key, name in forgotten:
