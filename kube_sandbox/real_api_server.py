@@ -106,7 +106,8 @@ class RealApiServer:
             if process.returncode is None:
                 process.terminate()
                 try:
-                    await asyncio.wait_for(process.wait(), STOP_SECONDS)
+                    async with asyncio.timeout(STOP_SECONDS):
+                        await process.wait()
                 except TimeoutError:
                     process.kill()
                     await process.wait()

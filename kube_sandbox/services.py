@@ -55,7 +55,8 @@ class ServiceCarrier:
                 self._changed.clear()
                 settled = await self._listen()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._changed.wait(), None if settled else AGAIN_SECONDS)
+                    async with asyncio.timeout(None if settled else AGAIN_SECONDS):
+                        await self._changed.wait()
         finally:
             self._closing = True
             for task in (*watches, *self._connections):

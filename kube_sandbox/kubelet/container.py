@@ -154,7 +154,8 @@ class Container:
 
     async def _pause(self, seconds: float) -> None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._stop.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._stop.wait()
 
     async def _wait_before_restart(self, seconds: float) -> None:
         if self._restart_count > 0 and "terminated" in self._state:

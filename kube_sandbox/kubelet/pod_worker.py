@@ -194,7 +194,8 @@ class PodWorker:
             else:
                 return True
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._leaving.wait(), delay_seconds)
+                async with asyncio.timeout(delay_seconds):
+                    await self._leaving.wait()
             delay_seconds = min(delay_seconds * 2, RETRY_LAST_SECONDS)
         return False
 

@@ -286,3 +286,20 @@ def test_a_plane_without_a_lease_begins_again_too(virtual_loop: VirtualLoop) -> 
         await plane.stop()
 
     run(virtual_loop, story())
+
+
+@pytest.mark.parametrize("count", range(5))
+async def test_a_run_that_is_woken_in_the_moment_of_its_end_ends(watchers: Watchers, count: int) -> None:
+    """`asyncio.wait_for` of Python 3.11 swallows a cancellation that comes when it ends: `stop` waited for ever, and a plane that
+    had lost its Lease would have gone on.
+    """
+    plane = new_plane(with_lease=False)
+    watchers.may_end.set()
+    await plane.start()
+    await until("the plane to watch", watchers.run)
+    await asyncio.sleep(0.1)  # it waits for the next look now
+    plane._look_at_all.set()
+    await turns(count)
+    async with asyncio.timeout(10):
+        await plane.stop()
+    assert watchers.running == 0

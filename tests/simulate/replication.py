@@ -272,8 +272,7 @@ class Follower:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        # `wait_for` may swallow the cancellation if it is woken in the same moment (Python 3.11).
-        while self._task is asyncio.current_task():
+        while True:
             host, _, port = self.address.rpartition(":")
             if host:
                 with contextlib.suppress(OSError):
@@ -288,7 +287,8 @@ class Follower:
                     await link.ended.wait()
                     self._link = None
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), SLEEP_SECONDS)
+                async with asyncio.timeout(SLEEP_SECONDS):
+                    await self._wake.wait()
             self._wake.clear()
 
     def _heard(self, link: LineConnection, line: dict[str, Any]) -> None:

@@ -154,7 +154,8 @@ class MemoryApi(KubernetesApi):
         try:
             while not watch.closed and loop.time() < ends_at:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(ready.wait(), ends_at - loop.time())
+                    async with asyncio.timeout(ends_at - loop.time()):
+                        await ready.wait()
                 ready.clear()
                 await asyncio.sleep(HALF_A_ROUND_TRIP_SECONDS)
                 for event in watch.take():

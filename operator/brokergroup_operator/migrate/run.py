@@ -143,7 +143,8 @@ async def shadow(source: Source, *, listen: tuple[str, int], stop: asyncio.Event
                 )
                 next_summary_seconds = clock() + SHADOW_SUMMARY_SECONDS
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), SHADOW_READ_SECONDS)
+                async with asyncio.timeout(SHADOW_READ_SECONDS):
+                    await stop.wait()
 
 
 async def cut_over(

@@ -97,7 +97,8 @@ class FileRecordStore:
         self._in_flight.add(task)
         task.add_done_callback(self._finished)
         try:
-            return await asyncio.wait_for(asyncio.shield(task), deadline_seconds)
+            async with asyncio.timeout(deadline_seconds):
+                return await asyncio.shield(task)
         except TimeoutError as error:
             raise RecordUnavailableError(f"record of {key}: the disk took longer than {deadline_seconds} s") from error
         except OSError as error:

@@ -428,7 +428,8 @@ class Executor(Part):
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
 
     async def _write_end(self, group: Group, key: tuple[int, str], how: Ending) -> bool:
         """Retry until the store takes it.

@@ -264,7 +264,8 @@ async def confirmed_kill(fence: PodFence) -> str | None:
         while not order.confirmed.is_set():
             order.send()
             with suppress(TimeoutError):
-                await asyncio.wait_for(order.confirmed.wait(), REPEAT_SECONDS)
+                async with asyncio.timeout(REPEAT_SECONDS):
+                    await order.confirmed.wait()
     finally:
         transport.close()
     return f"pod {fence.pod}: its fence has killed the broker, and signed that it is dead"

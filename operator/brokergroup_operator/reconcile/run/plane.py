@@ -334,7 +334,8 @@ class ReconcilePlane:
             except ApiError as error:
                 log.warning("reconcile.resync_failed", error=str(error))
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._look_at_all.wait(), self._settings.resync_seconds)
+                async with asyncio.timeout(self._settings.resync_seconds):
+                    await self._look_at_all.wait()
 
     async def _resync(
         self, cache: GroupCache, queue: ReconcileQueue, turns: RollingTurns, broker_names: BrokerNames

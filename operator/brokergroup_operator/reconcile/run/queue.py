@@ -97,8 +97,8 @@ class ReconcileQueue:
 
     async def _one_pass(self, key: GroupKey) -> tuple[float | None, bool]:
         try:
-            async with self._places:
-                return await asyncio.wait_for(self._run_pass(key), self._settings.pass_timeout_seconds), False
+            async with self._places, asyncio.timeout(self._settings.pass_timeout_seconds):
+                return await self._run_pass(key), False
         except Exception as error:  # noqa: BLE001 - one of the two supervision points: the pass is repeated, whatever it was
             log.warning("reconcile.failed", group=str(key), error=f"{type(error).__name__}: {error}")
             return None, True
@@ -118,5 +118,6 @@ async def _woken(wake: asyncio.Event, within_seconds: float | None) -> bool:
     if within_seconds is None:
         return False
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(wake.wait(), within_seconds)
+        async with asyncio.timeout(within_seconds):
+            await wake.wait()
     return True
