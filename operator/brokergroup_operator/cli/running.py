@@ -141,15 +141,18 @@ class BriefCollections:
     """
 
     def __init__(self) -> None:
-        self._left_out_since = self._most_left_out_since = 0
-        self._due_seconds = time.monotonic()
+        self._left_out_since = 0
+        # None until the first search, which leaves alone what a list has left out already (`kube/reflector.py`).
+        self._most_left_out_since: int | None = None
+        self._due_seconds = time.monotonic() + WHOLE_COLLECTION_SECONDS
         self._is_whole = False
 
     def __call__(self, phase: str, info: dict[str, int]) -> None:
         if info["generation"] < 2:
             return
         if phase == "start":
-            is_full = self._left_out_since > self._most_left_out_since
+            most = self._most_left_out_since
+            is_full = most is not None and self._left_out_since > most
             self._is_whole = is_full or time.monotonic() >= self._due_seconds
             if self._is_whole:
                 self._due_seconds = time.monotonic() + WHOLE_COLLECTION_SECONDS
@@ -158,7 +161,7 @@ class BriefCollections:
         # Only what this search found: to count all that is left out takes as long as it is long (85 ms for two million).
         found = len(gc.get_objects(generation=2))
         gc.freeze()
-        if self._is_whole:
+        if self._is_whole or self._most_left_out_since is None:
             self._left_out_since, self._most_left_out_since = 0, found // 2 + WHOLE_COLLECTION_OBJECTS
         else:
             self._left_out_since += found
