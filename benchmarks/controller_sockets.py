@@ -13,6 +13,7 @@ import contextlib
 import logging
 import os
 import socket
+import statistics
 import sys
 import tempfile
 import time
@@ -35,14 +36,16 @@ if TYPE_CHECKING:
 
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.connection import RemotingConnection
+    from tests.real.parts.process import RealProcess
 
 # Of ours, which is compared with itself; RocketMQ's controller has the middle size.
 SIZES = (10, 300, 1000)
 JAVA_SIZE = 300
-SECONDS = 15.0
+ROUNDS, ROUND_SECONDS = 7, 4.0
 # No broker here ever confirms its role, and each is told again with pauses that have grown to their longest by then.
 WARM_UP_SECONDS = 20.0
-HEARTBEATS_PER_SECOND = 2_000
+# As many as the brokers of the largest size send: one a second each.
+HEARTBEATS_PER_SECOND = 3_000
 ROOT = Path(__file__).resolve().parents[1]
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
@@ -161,7 +164,7 @@ class Brokers:
             "epoch": "1" if self._offset > 1000 else "0",
             "maxOffset": str(self._offset if self._offset > 1000 else 0),
             "confirmOffset": str(self._offset if self._offset > 1000 else 0),
-            "heartbeatTimeoutMills": "60000",
+            "heartbeatTimeoutMills": "600000",
             "electionPriority": "2147483647",
         }
         command = request(RequestCode.BROKER_HEARTBEAT, ext_fields=ext_fields, oneway=True, version=513)
@@ -170,80 +173,121 @@ class Brokers:
 
 @dataclass(frozen=True)
 class WholeProcess:
-    """Heartbeats per second of the process's processor time, and how long it took to end after SIGTERM."""
+    """Heartbeats per second of the process's processor time in each round; how long it took to end after SIGTERM."""
 
-    heartbeats_per_cpu_second: float
+    rates: list[float]
     sigterm_seconds: float
     warnings: int
 
+    @property
+    def heartbeats_per_cpu_second(self) -> float:
+        """The median of the rounds."""
+        return statistics.median(self.rates)
 
-async def _measure(address: str, pid: int, groups: int) -> float:
-    """Measure the controller process at this address with the brokers in a process of their own.
 
-    What this one has measured before would slow them down, and brokers that answer too late are told again.
+async def over_sockets(*, java: bool, say: Callable[[str], None]) -> dict[str, WholeProcess]:
+    """Measure `brokergroup controller`, records in memory, at each size, and RocketMQ's controller ("java") on DLedger, one node.
+
+    They take turns of a few seconds, so that a slow minute of the machine strikes all of them alike.
     """
-    command = ["-m", "benchmarks.controller_sockets", address, str(pid), str(groups)]
-    paths = os.pathsep.join((str(ROOT), str(ROOT / "operator")))
-    program = await asyncio.create_subprocess_exec(
-        sys.executable, *command, cwd=ROOT, env=os.environ | {"PYTHONPATH": paths}, stdout=asyncio.subprocess.PIPE
-    )
-    printed, _ = await program.communicate()
-    if program.returncode != 0:
-        raise RuntimeError(f"python {' '.join(command)}: exit code {program.returncode}")
-    return float(printed)
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        started: dict[str, tuple[RealProcess, str]] = {}
+        for size in SIZES:
+            started[str(size)] = await asyncio.to_thread(_start_ours, Path(name) / f"{size}.log")
+        if java:
+            leader = await asyncio.to_thread(lambda: wait_until_leading(start_dledger(Path(name))))
+            started["java"] = leader.process, leader.address
+        for process, _ in started.values():
+            stack.callback(process.stop, grace_seconds=1.0)
+        brokers = {
+            label: await _Brokers.start(address, process.pid, JAVA_SIZE if label == "java" else int(label))
+            for label, (process, address) in started.items()
+        }
+        rounds = [{label: await one.rate() for label, one in brokers.items()} for _ in range(ROUNDS)]
+        found: dict[str, WholeProcess] = {}
+        for label, (process, _) in started.items():
+            await brokers[label].stop()
+            stopped_seconds = time.monotonic()
+            await asyncio.to_thread(process.stop, grace_seconds=30.0)
+            ended_seconds = time.monotonic() - stopped_seconds
+            found[label] = WholeProcess(
+                [one[label] for one in rounds], ended_seconds, _warnings(Path(name) / f"{label}.log")
+            )
+            say(f"over sockets, {label}: {found[label]}")
+    return found
 
 
-async def _measure_here(address: str, pid: int, groups: int) -> float:
+def _start_ours(log: Path) -> tuple[RealProcess, str]:
+    port = free_port()
+    program = Path(sys.executable).with_name("brokergroup")
+    command = [str(program), "controller", "--listen", f"127.0.0.1:{port}", "--open-admin"]
+    process = start("controller", command, log=log)
+    process.wait_until(lambda: _listens(port), what="it listens", deadline_seconds=120.0)
+    return process, f"127.0.0.1:{port}"
+
+
+def _warnings(log: Path) -> int:
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+    return sum("warning" in line for line in lines)
+
+
+class _Brokers:
+    """`Brokers` in a process of their own: what another one has measured before would slow them down, and brokers that answer too
+    late are told again. They measure once for each line on standard input.
+    """
+
+    def __init__(self, program: asyncio.subprocess.Process) -> None:
+        self._program = program
+
+    @classmethod
+    async def start(cls, address: str, pid: int, groups: int) -> _Brokers:
+        """Register, elect and warm up."""
+        paths = os.pathsep.join((str(ROOT), str(ROOT / "operator")))
+        program = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "benchmarks.controller_sockets", address, str(pid), str(groups)),
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": paths},
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        brokers = cls(program)
+        await brokers._line()
+        return brokers
+
+    async def rate(self) -> float:
+        """Return the heartbeats per second of the controller's processor time, of one round."""
+        assert self._program.stdin is not None
+        self._program.stdin.write(b"\n")
+        return float(await self._line())
+
+    async def stop(self) -> None:
+        """Close their connections."""
+        assert self._program.stdin is not None
+        self._program.stdin.close()
+        await self._program.wait()
+
+    async def _line(self) -> bytes:
+        assert self._program.stdout is not None
+        line = await self._program.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the scripted brokers ended with exit code {await self._program.wait()}")
+        return line
+
+
+async def _measure_here(address: str, pid: int, groups: int) -> None:
     brokers = Brokers(address, groups)
     await brokers.start()
     await brokers.beat_for(WARM_UP_SECONDS)
     await brokers.until_read()
-    before_seconds = processor_seconds(pid)
-    sent = await brokers.beat_for(SECONDS)
-    await brokers.until_read()
-    spent_seconds = processor_seconds(pid) - before_seconds
+    print("ready", flush=True)
+    while await asyncio.to_thread(sys.stdin.readline):
+        before_seconds = processor_seconds(pid)
+        sent = await brokers.beat_for(ROUND_SECONDS)
+        await brokers.until_read()
+        print(sent / (processor_seconds(pid) - before_seconds), flush=True)
     await brokers.stop()
-    return sent / spent_seconds
-
-
-async def ours_over_sockets(groups: int, *, say: Callable[[str], None]) -> WholeProcess:
-    """`brokergroup controller`, records in memory. It repeats its role changes, for no broker here ever confirms one."""
-    port = free_port()
-    with tempfile.TemporaryDirectory() as folder:
-        program = Path(sys.executable).with_name("brokergroup")
-        command = [str(program), "controller", "--listen", f"127.0.0.1:{port}", "--open-admin"]
-        process = start("controller", command, log=Path(folder) / "controller.log")
-        try:
-            await asyncio.to_thread(
-                process.wait_until, lambda: _listens(port), what="it listens", deadline_seconds=120.0
-            )
-            rate = await _measure(f"127.0.0.1:{port}", process.pid, groups)
-            stopped_seconds = time.monotonic()
-            await asyncio.to_thread(process.stop, grace_seconds=30.0)
-            ended_seconds = time.monotonic() - stopped_seconds
-            lines = (Path(folder) / "controller.log").read_text(encoding="utf-8", errors="replace").splitlines()
-            found = WholeProcess(rate, ended_seconds, sum("warning" in line for line in lines))
-            say(
-                f"ours over sockets, {groups} groups: {rate:,.0f}/s; ended {ended_seconds:.1f} s after SIGTERM; "
-                f"{found.warnings} warnings"
-            )
-        finally:
-            process.stop(grace_seconds=1.0)
-    return found
-
-
-async def java_over_sockets(*, say: Callable[[str], None]) -> float:
-    """RocketMQ's controller on DLedger, one node."""
-    with tempfile.TemporaryDirectory() as folder:
-        program = await asyncio.to_thread(lambda: wait_until_leading(start_dledger(Path(folder))))
-        try:
-            rate = await _measure(program.address, program.process.pid, JAVA_SIZE)
-            say(f"RocketMQ's controller over sockets: {rate:,.0f}/s")
-        finally:
-            program.process.stop(grace_seconds=5.0)
-    return rate
 
 
 if __name__ == "__main__":
     logging.disable(logging.WARNING)
-    print(asyncio.run(_measure_here(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))))
+    asyncio.run(_measure_here(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

@@ -12,6 +12,7 @@ from brokergroup_operator.controller.directory.group_directory import FixedDirec
 from brokergroup_operator.controller.group.groups import DueGroups
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.upkeep import keeper
+from brokergroup_operator.controller.upkeep.links import Links
 from tests.controller.conftest import QUICK, StartPlane, group_of
 from tests.support.waiting import eventually
 
@@ -103,12 +104,34 @@ async def test_a_slave_that_falls_silent_ends_the_rest(group: World) -> None:
     assert clock() < inner.rests_until_seconds <= deadline_seconds(2)
 
 
+async def test_a_group_rests_while_its_brokers_are_asked_and_the_end_wakes_it(
+    group: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of a thousand groups was looked at again at every tick until its repair had its answers."""
+    plane, _ = await group.serving(small_rpc_deadline_seconds=0.01)
+    inner, clock = group_of(plane), asyncio.get_running_loop().time
+    asked, answered, woken = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def look(*_: object) -> bool:
+        asked.set()
+        await answered.wait()
+        return False
+
+    monkeypatch.setattr(Links, "_look", look)
+    await asked.wait()
+    await eventually(lambda: inner.rests_until_seconds > clock(), what="the group to rest")
+    monkeypatch.setattr(inner, "look_soon", woken.set)
+    answered.set()
+    await asyncio.wait_for(woken.wait(), inner.rests_until_seconds - clock())
+
+
 async def test_groups_that_settle_at_the_same_time_take_turns(group: World) -> None:
     """Each of a thousand was repaired ten times a second, and heartbeats waited."""
     plane, _ = await group.serving()
+    inner = group_of(plane)
     begun_seconds, cares = asyncio.get_running_loop().time(), [keeper._Care() for _ in range(1000)]
     for care in cares:
-        plane._keeper._ended(care)
+        plane._keeper._ended(inner, care)
     due_after_seconds = [care.next_look_seconds - begun_seconds for care in cares]
     assert due_after_seconds[0] >= QUICK.keeper_poll_seconds
     for second in range(2):

@@ -10,6 +10,7 @@ master, restart and change of ours, and every `configuration_check_seconds`. The
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -122,16 +123,16 @@ class Keeper(Part):
             self._links.look_at(group, record)
             return
         care.task = self._tasks.start(
-            self._repair(group, record, care), f"rmq:keeper {group.key}", on_end=lambda _: self._ended(care)
+            self._repair(group, record, care), f"rmq:keeper {group.key}", on_end=lambda _: self._ended(group, care)
         )
 
     def rests_until(self, group: Group) -> float:
-        """Return until when the group is left alone, unless something in it changes; 0.0: it is being repaired, or asked for its
-        links.
-        """
+        """Return until when the group is left alone, unless something in it changes: the end of a repair wakes it."""
         care, master = group.care(_Care), group.granted_master_id
-        if care.task is not None or master is None or not group.is_live(master):
+        if master is None or not group.is_live(master):
             return 0.0
+        if care.task is not None:
+            return math.inf
         return self._links.next_look_seconds(group) if care.settled else care.next_look_seconds
 
     def _is_settled(self, group: Group, record: BrokerGroupRecord, members: list[int]) -> bool:
@@ -143,8 +144,9 @@ class Keeper(Part):
             for one in members
         )
 
-    def _ended(self, care: _Care) -> None:
+    def _ended(self, group: Group, care: _Care) -> None:
         care.task = None
+        group.look_soon()
         now_seconds, settings = self._now_seconds, self._settings
         care.unsettled_since_seconds = care.unsettled_since_seconds or now_seconds
         if now_seconds - care.unsettled_since_seconds >= settings.settling_seconds:

@@ -157,12 +157,13 @@ class Links(Part):
         """Begin a check of a settled group if it is time."""
         care = group.care(_Care)
         if not is_running(care.task) and self._now_seconds >= care.next_look_seconds:
-            care.task = self._tasks.start(self.check(group, record), f"rmq:links {group.key}")
+            work, name = self.check(group, record), f"rmq:links {group.key}"
+            care.task = self._tasks.start(work, name, on_end=lambda _: group.look_soon())
 
     def next_look_seconds(self, group: Group) -> float:
-        """Return when the master is asked again; 0.0 while it is being asked."""
+        """Return when the master is asked again; while it is being asked, the answer wakes the group."""
         care = group.care(_Care)
-        return 0.0 if is_running(care.task) else care.next_look_seconds
+        return math.inf if is_running(care.task) else care.next_look_seconds
 
     async def check(self, group: Group, record: BrokerGroupRecord) -> None:
         """Ask the master for its links; do what is next for the slaves that have none."""
