@@ -101,9 +101,9 @@ async def watchers(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Watchers]:
     made.may_end.set()
 
 
-def new_plane(cluster: EmptyCluster | None = None, *, with_lease: bool = True) -> ReconcilePlane:
+def new_plane(cluster: EmptyCluster | None = None, *, with_lease: bool = True, **more: Any) -> ReconcilePlane:
     election = LeaderElectionSettings(namespace="ops", identity="pod-0") if with_lease else None
-    settings = ReconcileSettings(controller_addresses=("127.0.0.1:9878",), leader_election=election)
+    settings = ReconcileSettings(controller_addresses=("127.0.0.1:9878",), leader_election=election, **more)
     view = SimpleNamespace(subscribe=lambda _: lambda: None)
     access = ClusterAccess(url="http://127.0.0.1:1")
     return ReconcilePlane(cast("KubernetesApi", cluster or EmptyCluster()), access, cast("Any", view), settings)
@@ -303,3 +303,22 @@ async def test_a_run_that_is_woken_in_the_moment_of_its_end_ends(watchers: Watch
     async with asyncio.timeout(10):
         await plane.stop()
     assert watchers.running == 0
+
+
+async def test_a_run_that_loses_its_lease_while_a_limit_of_its_own_expires_ends(watchers: Watchers) -> None:
+    """`asyncio.timeout` counts as a cancellation for a turn of the loop: the loss of the Lease was taken for a second one, and the
+    run went on without it.
+    """
+    plane = new_plane(resync_seconds=0.05)
+    watchers.may_end.set()
+    await plane.start()
+    lease = cast("Lease", plane._elector)
+    lease.won()
+    await until("the plane to watch", watchers.run)
+    async with asyncio.timeout(10):
+        while not (plane._run is not None and plane._run.cancelling()):
+            await asyncio.sleep(0)
+        lease.lost()
+        while watchers.running:
+            await asyncio.sleep(0)
+    await plane.stop()

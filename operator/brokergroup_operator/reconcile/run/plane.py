@@ -76,6 +76,8 @@ class ReconcilePlane:
         self._look_at_all = asyncio.Event()
         self._main: asyncio.Task[None] | None = None
         self._run: asyncio.Task[None] | None = None
+        # Whether this plane has cancelled it. Its own `cancelling()` also counts time limits that expire inside.
+        self._cancels_run = False
         # On the loop's clock; None while it waits for the Lease.
         self._serving_since: float | None = None
         # The last fault that ended the work, and whether the pause after it is not over.
@@ -140,8 +142,8 @@ class ReconcilePlane:
 
     def _cancel_run(self) -> None:
         """Once: a second cancellation would cut short what the run does at its end."""
-        if self._run is not None and not self._run.cancelling():
-            self._run.cancel()
+        if self._run is not None and not self._cancels_run:
+            self._cancels_run = self._run.cancel()
 
     async def _keep_running(self) -> None:
         """One run at a time, however often the Lease comes and goes: the next begins when the last has ended."""
@@ -167,14 +169,14 @@ class ReconcilePlane:
 
     async def _one_run(self) -> BaseException | None:
         """Wait for the Lease and serve until it is lost. Return the fault that ended the run or the election sooner."""
-        self._run = asyncio.create_task(self._serve_when_leading(), name="reconcile run")
+        self._run, self._cancels_run = asyncio.create_task(self._serve_when_leading(), name="reconcile run"), False
         supervised = [self._run, *([] if self._campaign is None else [self._campaign])]
         try:
             await asyncio.wait(supervised, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._cancel_run()
             await asyncio.wait({self._run})
-        if self._run.cancelled() and not self._run.cancelling():
+        if self._run.cancelled() and not self._cancels_run:
             return asyncio.CancelledError("a run that was not cancelled")
         faults = (one.exception() for one in supervised if one.done() and not one.cancelled())
         return next((fault for fault in faults if fault is not None), None)
@@ -241,7 +243,7 @@ class ReconcilePlane:
             circumstances=self._circumstances,
             conditions=self._conditions,
         )
-        queue = ReconcileQueue(GroupPass(reconciler, operations).run, self._settings)
+        queue = ReconcileQueue(GroupPass(reconciler, operations).run, self._settings, is_changing=self._is_changing)
         clusters = ReconcileQueue(ClusterPass(self._api, events, self._settings, self._view).run, self._settings)
         watcher = Watcher(
             self._access,
@@ -265,6 +267,10 @@ class ReconcilePlane:
             self._watcher = None
             self._conditions.clear()
             await watcher.stop()
+
+    def _is_changing(self, key: GroupKey) -> bool:
+        snapshot = self._view.snapshot(key)
+        return snapshot is not None and snapshot.in_progress is not None
 
     def _listener(
         self, cache: GroupCache, queue: ReconcileQueue, clusters: ReconcileQueue | None, *, with_nodes: bool
