@@ -315,10 +315,14 @@ async def test_a_run_that_loses_its_lease_while_a_limit_of_its_own_expires_ends(
     lease = cast("Lease", plane._elector)
     lease.won()
     await until("the plane to watch", watchers.run)
+    run = plane._run
+    assert run is not None
+    for _ in range(1_000_000):
+        if run.cancelling():
+            break
+        await asyncio.sleep(0)
+    lease.lost()
     async with asyncio.timeout(10):
-        while not (plane._run is not None and plane._run.cancelling()):
-            await asyncio.sleep(0)
-        lease.lost()
-        while watchers.running:
-            await asyncio.sleep(0)
+        await asyncio.wait({run})
+    assert watchers.running == 0
     await plane.stop()

@@ -29,8 +29,8 @@ log = structlog.get_logger(__name__)
 SIGNALS_AT_ONCE, SIGNAL_PERIOD_SECONDS = 10, 1.0
 # The first signal of a lost master comes before the change of master has begun.
 SIGNAL_DELAY_SECONDS = 0.02
-# A pass waits for a change of master at most this long, and looks so often whether it has ended.
-LONGEST_WAIT_SECONDS, WAIT_POLL_SECONDS = 0.5, 0.02
+# How often a pass looks whether a change of master has ended, and how many times: it waits half a second at most.
+WAIT_POLL_SECONDS, MOST_WAITS = 0.02, 25
 
 
 class ReconcileQueue:
@@ -109,9 +109,9 @@ class ReconcileQueue:
             del self._wake[key]
 
     async def _let_the_master_change(self, key: GroupKey) -> None:
-        clock = asyncio.get_running_loop().time
-        until_seconds = clock() + LONGEST_WAIT_SECONDS
-        while self._is_changing(key) and clock() < until_seconds:
+        for _ in range(MOST_WAITS):
+            if not self._is_changing(key):
+                return
             await asyncio.sleep(WAIT_POLL_SECONDS)
 
     async def _one_pass(self, key: GroupKey) -> tuple[float | None, bool]:
