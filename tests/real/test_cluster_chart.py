@@ -231,7 +231,7 @@ def test_the_chart_lints_strictly() -> None:
     assert done.returncode == 0, done.stdout
 
 
-def notes(folder: Path, **values: str) -> str:
+def notes(folder: Path, **values: Any) -> str:
     """What `helm install` prints: `helm template` leaves NOTES.txt out, so a template of a copied chart holds it."""
     chart = shutil.copytree(CHART, folder / "chart")
     (chart / "templates" / "NOTES.txt").rename(chart / "files" / "notes.txt")
