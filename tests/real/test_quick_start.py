@@ -108,5 +108,7 @@ def test_the_cluster_s_commands_are_taken_by_a_real_apiserver(tmp_path: Path) ->
     assert "brokergroup.brokergroup.dev/orders created" in said
     assert re.search(r"^orders +3 ", said, re.MULTILINE)
     assert "rocketmqcluster.brokergroup.dev/shop created" in said
+    assert "layout 2m-2s-sync: broker groups trade-0, trade-1, each of 2 broker(s), durability Strict" in said
+    assert re.search(r"^trade +", said, re.MULTILINE)
     assert "rocketmqcluster.brokergroup.dev/shop patched" in said
     assert 'rocketmqcluster.brokergroup.dev "shop" deleted' in said

@@ -1,4 +1,4 @@
-"""The real Helm, run on the chart of this tree."""
+"""The real Helm, run on the charts of this tree."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ def helm(*arguments: str, standard_input: str = "") -> subprocess.CompletedProce
 def template(
     namespace: str,
     *,
+    chart: Path = CHART,
     release: str = "bg",
     capabilities: tuple[str, ...] = (),
     values_file: dict[str, Any] | None = None,
@@ -36,7 +37,7 @@ def template(
     settings += [f"--api-versions={one}" for one in capabilities]
     settings += ["--values=-"] if values_file else []
     done = helm(
-        *("template", release, str(CHART), "--namespace", namespace, *settings),
+        *("template", release, str(chart), "--namespace", namespace, *settings),
         standard_input=yaml.safe_dump(values_file) if values_file else "",
     )
     if done.returncode != 0:
