@@ -36,7 +36,7 @@ def rendered(
     namespace: str = "system", *, values_file: dict[str, Any] | None = None, **values: str
 ) -> list[dict[str, Any]]:
     """Return the objects that the report adds to the release."""
-    text = helm.template(namespace, capabilities=(SPARK_OPERATOR,), values_file=values_file, **values)
+    text = helm.template(namespace, chart=helm.CHART, capabilities=(SPARK_OPERATOR,), values_file=values_file, **values)
     return [
         one
         for one in helm.objects(text)
