@@ -243,7 +243,7 @@ class ReconcilePlane:
             circumstances=self._circumstances,
             conditions=self._conditions,
         )
-        queue = ReconcileQueue(GroupPass(reconciler, operations).run, self._settings, is_changing=self._is_changing)
+        queue = ReconcileQueue(GroupPass(reconciler, operations).run, self._settings)
         clusters = ReconcileQueue(ClusterPass(self._api, events, self._settings, self._view).run, self._settings)
         watcher = Watcher(
             self._access,
@@ -267,10 +267,6 @@ class ReconcilePlane:
             self._watcher = None
             self._conditions.clear()
             await watcher.stop()
-
-    def _is_changing(self, key: GroupKey) -> bool:
-        snapshot = self._view.snapshot(key)
-        return snapshot is not None and snapshot.in_progress is not None
 
     def _listener(
         self, cache: GroupCache, queue: ReconcileQueue, clusters: ReconcileQueue | None, *, with_nodes: bool

@@ -6,8 +6,6 @@ repaired even if another part of the pass goes on failing; but not to nothing, o
 
 A change of an object is an event (`add`). What the controller plane sees of brokers is a signal (`signal`): a broker that registers
 again and again makes many of them and changes nothing, so those in a row are spaced. A change of the record is both.
-
-A change of master goes first: controller and reconcile plane share one event loop, and a pass takes it for milliseconds.
 """
 
 from __future__ import annotations
@@ -27,26 +25,14 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 # So many signals of a group are let through at once, as many as a failover has; then one in so many seconds.
 SIGNALS_AT_ONCE, SIGNAL_PERIOD_SECONDS = 10, 1.0
-# The first signal of a lost master comes before the change of master has begun.
-SIGNAL_DELAY_SECONDS = 0.02
-# How often a pass looks whether a change of master has ended, and how many times: it waits half a second at most.
-WAIT_POLL_SECONDS, MOST_WAITS = 0.02, 25
 
 
 class ReconcileQueue:
-    """`run_pass` does one pass and returns in how many seconds to look again (None: when something happens).
+    """`run_pass` does one pass and returns in how many seconds to look again (None: when something happens)."""
 
-    `is_changing` says whether a change of the group's master is under way in this process.
-    """
-
-    def __init__(
-        self,
-        run_pass: Callable[[GroupKey], Awaitable[float | None]],
-        settings: ReconcileSettings,
-        *,
-        is_changing: Callable[[GroupKey], bool] = lambda _: False,
-    ) -> None:
-        self._run_pass, self._settings, self._is_changing = run_pass, settings, is_changing
+    def __init__(self, run_pass: Callable[[GroupKey], Awaitable[float | None]], settings: ReconcileSettings) -> None:
+        self._run_pass = run_pass
+        self._settings = settings
         self._wake: dict[GroupKey, asyncio.Event] = {}
         self._workers: dict[GroupKey, asyncio.Task[None]] = {}
         self._places = asyncio.Semaphore(settings.concurrent_passes)
@@ -71,8 +57,10 @@ class ReconcileQueue:
         earliest = loop.time() - (SIGNALS_AT_ONCE - 1) * SIGNAL_PERIOD_SECONDS
         at_seconds = max(self._next_signal_seconds.get(key, earliest), earliest)
         self._next_signal_seconds[key] = at_seconds + SIGNAL_PERIOD_SECONDS
-        at_seconds = max(at_seconds, loop.time() + SIGNAL_DELAY_SECONDS)
-        self._waiting_signals[key] = loop.call_at(at_seconds, self._let_through, key)
+        if at_seconds <= loop.time():
+            self.add(key)
+        else:
+            self._waiting_signals[key] = loop.call_at(at_seconds, self._let_through, key)
 
     def _let_through(self, key: GroupKey) -> None:
         del self._waiting_signals[key]
@@ -93,7 +81,6 @@ class ReconcileQueue:
         wake, failures = self._wake[key], 0
         try:
             while True:
-                await self._let_the_master_change(key)
                 wake.clear()
                 look_again_seconds, failed = await self._one_pass(key)
                 if self._stopped:
@@ -107,12 +94,6 @@ class ReconcileQueue:
             # Nothing can have set `wake` since it was last looked at: there is no await in between.
             del self._workers[key]
             del self._wake[key]
-
-    async def _let_the_master_change(self, key: GroupKey) -> None:
-        for _ in range(MOST_WAITS):
-            if not self._is_changing(key):
-                return
-            await asyncio.sleep(WAIT_POLL_SECONDS)
 
     async def _one_pass(self, key: GroupKey) -> tuple[float | None, bool]:
         try:
