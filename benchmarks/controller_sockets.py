@@ -193,12 +193,12 @@ async def over_sockets(*, java: bool, say: Callable[[str], None]) -> dict[str, W
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         started: dict[str, tuple[RealProcess, str]] = {}
         for size in SIZES:
-            started[str(size)] = await asyncio.to_thread(_start_ours, Path(name) / f"{size}.log")
+            started[str(size)] = await asyncio.to_thread(_start_ours, Path(name) / f"{size}.log", stack)
         if java:
-            leader = await asyncio.to_thread(lambda: wait_until_leading(start_dledger(Path(name))))
+            leader = await asyncio.to_thread(start_dledger, Path(name))
+            stack.callback(leader.process.stop, grace_seconds=1.0)
+            await asyncio.to_thread(wait_until_leading, leader)
             started["java"] = leader.process, leader.address
-        for process, _ in started.values():
-            stack.callback(process.stop, grace_seconds=1.0)
         brokers = {
             label: await _Brokers.start(address, process.pid, JAVA_SIZE if label == "java" else int(label))
             for label, (process, address) in started.items()
@@ -217,11 +217,12 @@ async def over_sockets(*, java: bool, say: Callable[[str], None]) -> dict[str, W
     return found
 
 
-def _start_ours(log: Path) -> tuple[RealProcess, str]:
+def _start_ours(log: Path, stack: contextlib.ExitStack) -> tuple[RealProcess, str]:
     port = free_port()
     program = Path(sys.executable).with_name("brokergroup")
     command = [str(program), "controller", "--listen", f"127.0.0.1:{port}", "--open-admin"]
     process = start("controller", command, log=log)
+    stack.callback(process.stop, grace_seconds=1.0)
     process.wait_until(lambda: _listens(port), what="it listens", deadline_seconds=120.0)
     return process, f"127.0.0.1:{port}"
 

@@ -84,7 +84,7 @@ class ReconcileQueue:
                 wake.clear()
                 look_again_seconds, failed = await self._one_pass(key)
                 if self._stopped:
-                    return  # a pass that ended in the moment of the stop: `wait_for` has kept its cancellation to itself
+                    return  # a pass that ended in the moment of the stop, and kept its cancellation to itself
                 failures = failures + 1 if failed else 0
                 if failures:
                     await self._pause(wake, failures)
