@@ -55,6 +55,8 @@ logger = logging.getLogger(__name__)
 
 _TICK_SECONDS = 0.1
 _STOP_GRACE_SECONDS = 0.5
+_SWITCH_INTERVAL_SECONDS = 0.0005
+"""After how long a thread that computes lets the event loop run; Python's own 5 ms is a message's whole time."""
 FAST_PORT_BELOW = 2
 _MOST_UNFINISHED_BYTES = 512 << 20
 """The limit of incomplete frames: messages have up to 4 MiB, and many producers may share a host."""
@@ -324,6 +326,7 @@ def main(config_path: Path, *, async_learner: bool = False) -> int:
 def run_process(run: Callable[[], Coroutine[None, None, None]]) -> int:
     """Log to stderr and run. Return the exit code: 1 for a fault of configuration, disk or ports, 2 for a bug."""
     _log_to_stderr()
+    sys.setswitchinterval(_SWITCH_INTERVAL_SECONDS)
     try:
         uvloop.run(run())
     except (ConfigurationError, StoreFileError) as error:

@@ -73,6 +73,9 @@ class FakeGroupView:
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback)
 
+    async def wait_until_master_is_told(self, key: GroupKey, timeout_seconds: float) -> None:
+        """Return at once: no change of master takes time here."""
+
     async def reserve_broker_id(self, key: GroupKey, pod_name: str, *, broker_id: int | None = None) -> int:
         stored = await self.store.read(key)
         record = stored.record if stored else BrokerGroupRecord(cluster_name="DefaultCluster", broker_name=key.name)

@@ -34,6 +34,8 @@ _ORPHAN_SECONDS = 20.0
 # when half as many objects and this many more were left out since the last one (a closed connection is 21, and may be among them).
 WHOLE_COLLECTION_SECONDS = 600.0
 WHOLE_COLLECTION_OBJECTS = 50_000
+# After how long a thread that computes (kopf's) lets the event loop run: by Python's own 5 ms each step of a failover waited for it.
+SWITCH_INTERVAL_SECONDS = 0.0005
 
 
 def parse_endpoint(text: str, option: str) -> tuple[str, int]:
@@ -120,6 +122,7 @@ def run_until_signalled(run: Callable[[asyncio.Event], Awaitable[None]]) -> None
             loop.add_signal_handler(number, stop.set)
         await run(stop)
 
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     collections = BriefCollections()
     gc.callbacks.append(collections)
     try:

@@ -1,7 +1,8 @@
 """Kubernetes Events of a broker group, as ``kubectl describe brokergroup`` shows them.
 
-The observer turns the plane's reports into sentences and queues them; a task posts one after the other. A full queue or an
-unreachable API loses Events, never time: incident log and metrics are the record.
+The observer turns the plane's reports into sentences and queues them; a task posts one after the other, a moment later: the first
+ones come between an election and its role changes (1008). A full queue or an unreachable API loses Events, never time: incident
+log and metrics are the record.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
@@ -32,6 +33,8 @@ QUEUE_LIMIT = 500
 NAMED = 8
 REPORTER = "brokergroup-operator"
 POST_DEADLINE_SECONDS = 3.0
+# How long the API is left to a change of master before its first Event is posted.
+POST_LATER_SECONDS = 0.1
 
 log = structlog.get_logger(__name__)
 
@@ -195,7 +198,7 @@ class KubernetesEventSink:
 
     def __init__(self, api: KubernetesApi) -> None:
         self._api = api
-        self._queue: asyncio.Queue[GroupEvent | None] = asyncio.Queue(QUEUE_LIMIT)
+        self._queue: asyncio.Queue[tuple[GroupEvent, float] | None] = asyncio.Queue(QUEUE_LIMIT)
         self._poster: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -204,8 +207,10 @@ class KubernetesEventSink:
 
     def post(self, event: GroupEvent) -> None:
         """Queue an Event; a full queue drops it."""
+        if event.at_unix_seconds is None:
+            event = replace(event, at_unix_seconds=time.time())
         try:
-            self._queue.put_nowait(event)
+            self._queue.put_nowait((event, asyncio.get_running_loop().time() + POST_LATER_SECONDS))
         except asyncio.QueueFull:
             log.warning("Event dropped", group=str(event.key), reason=event.reason, message=event.message)
 
@@ -223,7 +228,9 @@ class KubernetesEventSink:
         self._poster = None
 
     async def _post_all(self) -> None:
-        while (event := await self._queue.get()) is not None:
+        while (queued := await self._queue.get()) is not None:
+            event, due_seconds = queued
+            await asyncio.sleep(due_seconds - asyncio.get_running_loop().time())
             try:
                 group = await self._api.get(
                     BROKER_GROUPS, event.key.name, namespace=event.key.namespace, timeout_seconds=POST_DEADLINE_SECONDS

@@ -212,6 +212,10 @@ class ShownGroups(Protocol):
 class GroupView(ShownGroups, Protocol):
     """The controller plane's interface inside the process."""
 
+    async def wait_until_master_is_told(self, key: GroupKey, timeout_seconds: float) -> None:
+        """Return when this plane does not doubt or change the group's master, and a new one can acknowledge; or after this time."""
+        ...
+
     async def reserve_broker_id(self, key: GroupKey, pod_name: str, *, broker_id: int | None = None) -> int:
         """Return the broker id of this pod name; reserve the next one durably if it has none.
 

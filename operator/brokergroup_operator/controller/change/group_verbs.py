@@ -44,6 +44,11 @@ class GroupVerbs(Part):
             raise view.GroupUnknownError(f"the controller plane knows no BrokerGroup {key}")
         return group
 
+    async def wait_until_master_is_told(self, key: GroupKey, timeout_seconds: float) -> None:
+        if (group := self._groups.get(key)) is not None:
+            await group.changes.wait_for_end(timeout_seconds)
+            await group.incidents.wait_until_in_sync()
+
     async def reserve_broker_id(self, key: GroupKey, pod_name: str, *, broker_id: int | None = None) -> int:
         """Return the id reserved for this pod, reserving the next one durably if it has none."""
         group = self._known(key)

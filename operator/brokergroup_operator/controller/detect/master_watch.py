@@ -23,7 +23,7 @@ import structlog
 from brokergroup_operator.api import names
 from brokergroup_operator.controller.directory.places import probe_address, process_address
 from brokergroup_operator.controller.group.election_premises import process_lost, unheard_members
-from brokergroup_operator.controller.peers.services import Part, dial
+from brokergroup_operator.controller.peers.services import Part, dial, doubled
 from brokergroup_operator.observe.timeline import NO_ANSWER_WORDS, Trigger
 from rocketmq_remoting.address import host_of
 
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from controller_core.model import BrokerGroupRecord
 
 POLL_SECONDS = 0.01
-BETWEEN_PROBES_SECONDS = 0.1
+# The pauses between probes double: a dead process's connections may close a moment before its listener does.
+FIRST_BETWEEN_PROBES_SECONDS, BETWEEN_PROBES_SECONDS = 0.002, 0.1
 PROBE_DEADLINE_SECONDS = 1.0
 
 log = structlog.get_logger(__name__)
@@ -113,6 +114,8 @@ class _Case:
     deadline_seconds: float
     listening_deadline_seconds: float
     evidence: list[str] = field(default_factory=list)
+    # How many probes have ended without proof.
+    probes: int = 0
     question: asyncio.Task[HeardElsewhere] | None = None
 
     def forget_question(self) -> None:
@@ -186,7 +189,9 @@ class MasterWatch(Part):
                     if probe.result() is Probe.LISTENS and case.deadline_seconds < case.listening_deadline_seconds:
                         case.deadline_seconds = case.listening_deadline_seconds
                         case.forget_question()  # what the other planes said is old by then
-                    again = _probe(case.probed, after_seconds=BETWEEN_PROBES_SECONDS)
+                    pause_seconds = doubled(FIRST_BETWEEN_PROBES_SECONDS, case.probes, BETWEEN_PROBES_SECONDS)
+                    case.probes += 1
+                    again = _probe(case.probed, after_seconds=pause_seconds)
                     probe = asyncio.create_task(again, name=f"rmq:probe {group.key}")
                 await asyncio.wait([probe], timeout=POLL_SECONDS)
             if await self._is_heard_elsewhere(case) or self._is_settled(case):

@@ -8,6 +8,7 @@ logs merge by id.
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import time
 from contextlib import suppress
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from controller_core.model import BrokerGroupRecord
     from controller_core.plan import Change
 
+# For how long others leave the event loop to a new master's report of its set (1000): without it nothing is acknowledged.
+IN_SYNC_SECONDS = 0.1
 # Outcomes that a late confirmation by the new master turns into COMPLETED.
 _OPEN_OUTCOMES = frozenset({Outcome.RUNNING, Outcome.INCOMPLETE})
 
@@ -44,6 +47,9 @@ class Incidents:
         self._told_of: int | None = None
         # Changes that this plane has superseded after all were told: their own planes may report them (takeover.py).
         self.superseded: list[Change] = []
+        # Until when the end of the open incident's change is a moment ago; and whether enough members are in sync since.
+        self._is_new_until_seconds = 0.0
+        self._is_in_sync = asyncio.Event()
 
     @property
     def recovering(self) -> tuple[FailoverTimeline, frozenset[Step]] | None:
@@ -82,6 +88,8 @@ class Incidents:
         self.last[timeline.kind] = timeline
         self.close()
         self._open, self._awaited = timeline, awaited
+        self._is_new_until_seconds = asyncio.get_running_loop().time() + IN_SYNC_SECONDS
+        self._is_in_sync.clear()
         if timeline.outcome is Outcome.CANCELLED:
             self.close()
 
@@ -144,7 +152,16 @@ class Incidents:
             timeline.outcome = Outcome.COMPLETED
             self._observer.master_changed(timeline)
 
+    async def wait_until_in_sync(self) -> None:
+        """Return when enough members are in sync after a change that has just ended here, or that is a moment ago."""
+        left_seconds = self._is_new_until_seconds - asyncio.get_running_loop().time()
+        if self._open is not None and left_seconds > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_seconds):
+                    await self._is_in_sync.wait()
+
     def in_sync(self) -> None:
+        self._is_in_sync.set()
         if self._open is not None and Step.ROLE_CHANGED in self._open.steps:
             self._open.reach(Step.IN_SYNC, time.monotonic())
             self._close_if_recovered()

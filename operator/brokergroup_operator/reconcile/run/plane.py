@@ -243,7 +243,8 @@ class ReconcilePlane:
             circumstances=self._circumstances,
             conditions=self._conditions,
         )
-        queue = ReconcileQueue(GroupPass(reconciler, operations).run, self._settings)
+        until_told = self._view.wait_until_master_is_told
+        queue = ReconcileQueue(GroupPass(reconciler, operations).run, self._settings, until_master_is_told=until_told)
         clusters = ReconcileQueue(ClusterPass(self._api, events, self._settings, self._view).run, self._settings)
         watcher = Watcher(
             self._access,

@@ -6,6 +6,8 @@ repaired even if another part of the pass goes on failing; but not to nothing, o
 
 A change of an object is an event (`add`). What the controller plane sees of brokers is a signal (`signal`): a broker that registers
 again and again makes many of them and changes nothing, so those in a row are spaced. A change of the record is both.
+
+A change of master goes first: the controller plane shares the event loop, and a pass takes it for milliseconds.
 """
 
 from __future__ import annotations
@@ -25,14 +27,24 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 # So many signals of a group are let through at once, as many as a failover has; then one in so many seconds.
 SIGNALS_AT_ONCE, SIGNAL_PERIOD_SECONDS = 10, 1.0
+# A pass waits no longer for the end of a change of master: a silent master's may take minutes.
+LONGEST_WAIT_SECONDS = 0.5
 
 
 class ReconcileQueue:
-    """`run_pass` does one pass and returns in how many seconds to look again (None: when something happens)."""
+    """`run_pass` does one pass and returns in how many seconds to look again (None: when something happens).
 
-    def __init__(self, run_pass: Callable[[GroupKey], Awaitable[float | None]], settings: ReconcileSettings) -> None:
-        self._run_pass = run_pass
-        self._settings = settings
+    `until_master_is_told` waits for the end of a change of the group's master in this process, at most so many seconds.
+    """
+
+    def __init__(
+        self,
+        run_pass: Callable[[GroupKey], Awaitable[float | None]],
+        settings: ReconcileSettings,
+        *,
+        until_master_is_told: Callable[[GroupKey, float], Awaitable[None]] | None = None,
+    ) -> None:
+        self._run_pass, self._settings, self._until_master_is_told = run_pass, settings, until_master_is_told
         self._wake: dict[GroupKey, asyncio.Event] = {}
         self._workers: dict[GroupKey, asyncio.Task[None]] = {}
         self._places = asyncio.Semaphore(settings.concurrent_passes)
@@ -81,6 +93,8 @@ class ReconcileQueue:
         wake, failures = self._wake[key], 0
         try:
             while True:
+                if self._until_master_is_told is not None:
+                    await self._until_master_is_told(key, LONGEST_WAIT_SECONDS)
                 wake.clear()
                 look_again_seconds, failed = await self._one_pass(key)
                 if self._stopped:
