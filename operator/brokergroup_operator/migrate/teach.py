@@ -98,7 +98,7 @@ class Teacher:
             else:
                 if lesson.waits_without_election:
                     await self._elect(lesson, lesson.stand_in, ResponseCode.SUCCESS)
-                async with self._set(UNCLEAN, "true", afterwards="false"):
+                async with self._set(UNCLEAN, "true", by_default="false"):
                     await self._elect(lesson, lesson.master, ResponseCode.SUCCESS, designate=True)
             await self._raise_set_epoch(lesson)
         await self._clean(lesson)
@@ -107,8 +107,7 @@ class Teacher:
     @contextlib.asynccontextmanager
     async def silent(self) -> AsyncIterator[None]:
         """Switch off the controller's role notifications meanwhile."""
-        before = (await self._calls.controller_configuration(self._leader)).get(NOTIFY, "true")
-        async with self._set(NOTIFY, "false", afterwards=before):
+        async with self._set(NOTIFY, "false", by_default="true"):
             yield
 
     async def forget(self, lesson: Lesson) -> None:
@@ -258,16 +257,20 @@ class Teacher:
         return request(RequestCode.CLEAN_BROKER_DATA, ext_fields=header.encode())
 
     @contextlib.asynccontextmanager
-    async def _set(self, key: str, value: str, *, afterwards: str) -> AsyncIterator[None]:
-        """Set an option at every member of the controller group: members do not share their configuration."""
+    async def _set(self, key: str, value: str, *, by_default: str) -> AsyncIterator[None]:
+        """Set an option at every member of the controller group meanwhile; afterwards each member has its own value again.
+
+        Members do not share their configuration. `by_default`: Java's value where the configuration does not show the option.
+        """
+        before = {peer: (await self._calls.controller_configuration(peer)).get(key, by_default) for peer in self._peers}
         try:
-            for peer in self._peers:
+            for peer in before:
                 await self._calls.configure_controller(peer, {key: value})
             yield
         finally:
-            for peer in self._peers:
+            for peer, own in before.items():
                 with contextlib.suppress(MigrationCallError):
-                    await self._calls.configure_controller(peer, {key: afterwards})
+                    await self._calls.configure_controller(peer, {key: own})
 
 
 NOWHERE = "127.0.0.1:1"
