@@ -248,7 +248,7 @@ def _about_versions(group: JavaGroup) -> Iterator[Doubt]:
             yield Doubt(
                 kind=Kind.UNKNOWN_VERSION,
                 what=f"broker {broker_id} does not say its version ({said.version!r})",
-                remedy="it must be 5.1.1 or later, but not 5.1.2",
+                remedy="it must be 5.1.1 or later",
                 blocks=False,
             )
         elif tuple(map(int, match.groups())) < OLDEST_VERSION:
