@@ -184,8 +184,9 @@ class DisruptionBudgetSpec(Struct, frozen=True, rename="camel", kw_only=True):
         bool,
         Meta(
             description="True: PodDisruptionBudgets allow the eviction of one slave while FailoverSafe is True; the master's"
-            " pod is evicted after another member has become master. False: no PodDisruptionBudget, any eviction"
-            " is allowed."
+            " pod is evicted after another member has become master. To move the master off a node that is drained,"
+            " the operator needs the right to read nodes (chart: rbac.readNodes, on by default). False: no"
+            " PodDisruptionBudget, any eviction is allowed."
         ),
     ] = True
 

@@ -62,7 +62,7 @@ class SourceOptions:
     ] = None
 
     def of(self, controller: str) -> "Source":
-        """Raise typer.BadParameter for an address or a file that cannot be used."""
+        """Return the source with this controller. Raise typer.BadParameter for an address or a file that cannot be used."""
         from brokergroup_operator.migrate.run import Source
         from rocketmq_remoting.signature import Credentials
 
@@ -156,7 +156,7 @@ def shadow(
     listen: Listen,
     given: SourceOptions,
 ) -> None:
-    """Stand beside the Java controller until SIGTERM and judge each of its decisions. Add --listen to controllerAddr by hand."""
+    """Compare each decision of the Java controller with ours until SIGTERM. Add --listen to the brokers' controllerAddr by hand."""
     from brokergroup_operator.migrate import run
 
     source = given.of(controller)
@@ -178,8 +178,8 @@ def cut_over(  # noqa: PLR0913 - one argument a flag
         bool,
         typer.Option(
             "--java-stays-stopped",
-            help="My word that no Java controller starts again: lead as soon as every broker is heard here, without "
-            "waiting two minutes for brokers that list ours already",
+            help="You promise that no Java controller starts again. So ours leads as soon as every broker's heartbeats "
+            "arrive here, and does not wait two minutes where brokers list ours already",
         ),
     ] = False,
     stop_deadline_seconds: Annotated[

@@ -1,4 +1,4 @@
-"""Brings a Java controller, which has no import, into the state of a record, by its own requests (docs/reference/controller.md).
+"""Brings a Java controller into the state of a record, by its own requests: it has no import (docs/reference/controller.md).
 
 ``prepare`` may run before or while brokers list the controller: afterwards the group has every id, no master, and an epoch one
 below the brokers'. ``finish`` needs the master's heartbeats at the controller: it elects the present master into exactly its
@@ -8,9 +8,10 @@ that decide the order:
 
 * ``nextAssignBrokerId`` counts applications, so every id below the next one is applied for, in order; unused ones are cleaned at
   the end;
-* only the first election needs no live winner, and an election without one raises the master epoch by one: so a *stand-in* that
-  never sends a heartbeat is elected first, and loses as often as needed. It is an id without a broker: a hole, or else the next
-  one, used up by it. It also takes turns in the SyncStateSet, since each change raises the set's epoch by one;
+* only the first election needs no live winner, and an election without one raises the master epoch by one: so a *stand-in*
+  without heartbeats is elected first, and loses as often as needed. It is an id without a broker: a hole, or else the next id,
+  which it uses up. ``finish`` sends heartbeats in its name and lets it enter and leave the SyncStateSet: each change raises the
+  set's epoch by one;
 * a broker ignores an epoch below its own, so everything before the master's election may happen while brokers are connected.
 
 Nothing here may send a heartbeat in a broker's name: Java binds a broker to the first connection that it hears it on, for ever
