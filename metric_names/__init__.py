@@ -69,6 +69,7 @@ METADATA_DIFFERENCES: Final = "brokergroup_metadata_differences"
 UNLINKED_MEMBERS: Final = "brokergroup_unlinked_members"
 UNHEARD_MEMBERS: Final = "brokergroup_unheard_members"
 CONDITION: Final = "brokergroup_condition"
+VOTING_REPLICAS: Final = "brokergroup_voting_replicas"
 CREATED_TIMESTAMP_SECONDS: Final = "brokergroup_created_timestamp_seconds"
 EPOCH_CURES_TOTAL: Final = "brokergroup_epoch_cures_total"
 BUILD_INFO: Final = "brokergroup_build_info"
@@ -224,7 +225,9 @@ _DESCRIPTIONS: Final = (
     ),
     _describe(ELIGIBLE_SIZE, "gauge", GROUP_LABELS, "Replicas outside the SyncStateSet that may be elected cleanly."),
     _describe(EPOCH_JUMP_WAITING, "gauge", GROUP_LABELS, "1 while a reported epoch waits for a human, else 0."),
-    _describe(UNFENCED, "gauge", GROUP_LABELS, "1 while the death of the last silent master is not confirmed, else 0."),
+    _describe(
+        UNFENCED, "gauge", GROUP_LABELS, "1 while the death of a replaced silent master is not confirmed, else 0."
+    ),
     _describe(
         METADATA_DIFFERENCES, "gauge", GROUP_LABELS, "Topics, groups and offsets that members lack of their master's."
     ),
@@ -241,6 +244,7 @@ _DESCRIPTIONS: Final = (
         (*GROUP_LABELS, LABEL_CONDITION),
         "1 for a condition of the status that holds, 0 for one that does not.",
     ),
+    _describe(VOTING_REPLICAS, "gauge", GROUP_LABELS, "Members that the spec wants in the SyncStateSet: no learners."),
     _describe(CREATED_TIMESTAMP_SECONDS, "gauge", GROUP_LABELS, "When the BrokerGroup was created, as Unix time."),
     _describe(EPOCH_CURES_TOTAL, "counter", GROUP_LABELS, "Epochs raised to bring an unlinked member back."),
     _describe(

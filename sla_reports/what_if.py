@@ -278,8 +278,8 @@ def _notes(observed: Outcome, others: Sequence[Outcome], measured_ms: int) -> It
     yield f"observed down time: {duration(measured_ms)}; the same setup replayed: {duration(observed.down_ms)}"
     if left_out_ms > 0:
         yield (
-            f"The model leaves out {duration(left_out_ms)}: planned switchovers, outages without a log, and waiting that"
-            " another setup might not have. It is added to every line as it is, for what it would be elsewhere is not known."
+            f"The model leaves out {duration(left_out_ms)}: planned switchovers, and waiting that another setup might not"
+            " have. It is added to every line as it is, for what it would be elsewhere is not known."
         )
     elif left_out_ms:
         yield f"The model has {duration(-left_out_ms)} more than was observed. That is taken off every line."

@@ -1,10 +1,11 @@
 """Which series are about the same thing: a group's gauge has one series per operator pod and per Prometheus server.
 
-    group      namespace, cluster, broker_group                    the identity
-    own        the other labels that the operator writes (cause)   another figure of the group
-    process    instance, pod                                       an operator pod: its counters are its own
-    replica    prometheus_replica and `--replica-label`            copies of one series, as the option says
-    way        all others: job, region, receive_replica            compared by values (`counters.contradiction`)
+    group        namespace, cluster, broker_group                    the identity
+    own          the other labels that the operator writes (cause)   another figure of the group
+    process      instance, pod                                       an operator pod: its counters are its own
+    replica      prometheus_replica and `--replica-label`            copies of one series, as the option says
+    of_the_pod   node, pod_ip, uid, zone: `_OF_THE_POD`              a part of the scrape target; changes when `pod` does
+    way          all others: job, region, receive_replica            compared by values (`counters.contradiction`)
 
 Series of one process are copies: a gauge's fill each other's gaps, a counter's count once. Of several processes, gauges that
 contradict each other are disputed (`spans.agreed`), counters are added. `identity.py` finds what can be no copy by its values.

@@ -9,10 +9,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 import metric_names
+from brokergroup_operator.api.brokergroup import BrokerGroupSpec
+from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.directory.places import level_members, links_by_host, speeds_of_links, unlinked
 from brokergroup_operator.observe.member_view import member_view
 from brokergroup_operator.observe.metrics import GroupCollector, MetricsObserver
+from brokergroup_operator.reconcile.decide.failover_safe import why_not_writable
 from brokergroup_operator.records.memory import MemoryRecordStore
 from controller_core.decision import ControllerCode
 from rocketmq_remoting.broker_protocol import HAConnectionRuntimeInfo, HARuntimeInfoBody
@@ -446,3 +449,24 @@ def is_found_out(plane: ControllerPlane, broker_ids: set[int], *, heard_by: str)
     snapshot = plane.snapshot(KEY)
     silences = snapshot.silences if snapshot is not None else {}
     return silences.keys() == broker_ids and all(one.runs and one.heard_by == (heard_by,) for one in silences.values())
+
+
+# ---- A snapshot that is not writable shows what is missing.
+
+
+async def test_a_master_whose_slaves_died_lacks_members_in_sync(group: World) -> None:
+    """The set stays at its floor of two, so the record does not show it; the status said that the master had not confirmed."""
+    plane, (_, *slaves) = await group.serving()
+    for slave in slaves:
+        await slave.kill()
+    await eventually(lambda: not snapshot_of(plane).writable, what="the plane to miss both slaves")
+    verdict = why_not_writable(BrokerGroupSpec(), record_of(plane), snapshot_of(plane))
+    assert verdict.reason is Reason.NOT_ENOUGH_IN_SYNC_REPLICAS
+
+
+async def test_a_master_that_denies_its_role_has_not_confirmed_it(group: World) -> None:
+    plane, (first, *_) = await group.serving(link_check_seconds=0.05)
+    first.is_master = False
+    await eventually(lambda: not snapshot_of(plane).writable, what="the plane to believe the master's own word")
+    verdict = why_not_writable(BrokerGroupSpec(), record_of(plane), snapshot_of(plane))
+    assert verdict.reason is Reason.MASTER_NOT_READY

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DEADLINE_SECONDS = 20.0
+TOO_FEW = (
+    "Beside master 2, 2 live members in sync are needed, one of them to take over; there is 1;"
+    " broker 3: linked, not in the SyncStateSet"
+)
 STATUS: dict[str, Any] = {
     "observedGeneration": 1,
     "replicas": 3,
@@ -44,11 +48,12 @@ STATUS: dict[str, Any] = {
     }],
     "conditions": [
         {
-            "type": "Ready", "status": "False", "reason": "MembersOutOfSync", "message": "Not in the SyncStateSet: orders-3",
+            "type": "Ready", "status": "False", "reason": "MembersOutOfSync",
+            "message": "broker 3: linked, not in the SyncStateSet",
             "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1,
         },
         {
-            "type": "FailoverSafe", "status": "False", "reason": "NotEnoughCandidates", "message": "1 candidate, 2 are needed",
+            "type": "FailoverSafe", "status": "False", "reason": "NotEnoughCandidates", "message": TOO_FEW,
             "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1,
         },
     ],

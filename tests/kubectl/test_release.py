@@ -79,7 +79,7 @@ def test_nothing_is_released_while_an_operator_is_alive(bench: Bench) -> None:
     for more in ((), ("--operator-is-gone",)):
         said = bench.run("release", "orders", "--confirm", "orders", *more)
         assert said.code == 1
-        assert "renewed its Lease 0s ago (operator-0); it takes the group apart itself" in said.err
+        assert "renewed its Lease 0s ago (operator-0); the operator itself stops the brokers" in said.err
     assert groups(bench) == ["orders"]
     assert names.FINALIZER_FENCE in bench.get(Pod, "orders-2")["metadata"]["finalizers"]
 

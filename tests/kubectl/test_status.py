@@ -17,7 +17,7 @@ from brokergroup_operator.kubectl.explain import STALLED_ADVICE, explanation
 from brokergroup_operator.kubectl.its_operator import Heartbeat, Presence
 from brokergroup_operator.kubectl.printing import in_units, show
 from brokergroup_operator.kubectl.status import page, status_written
-from tests.kubectl.bench import DEADLINE_SECONDS, STATUS, Bench
+from tests.kubectl.bench import DEADLINE_SECONDS, STATUS, TOO_FEW, Bench
 
 SWITCHOVER = {"brokerGroupRef": {"name": "orders"}, "type": "Switchover", "switchover": {}}
 
@@ -143,7 +143,7 @@ def test_explain_says_who_is_in_the_way_and_what_helps(bench: Bench) -> None:
     bench.create_group(replicas=4, maintenance={"paused": True})
     said = bench.run("explain", "orders")
     assert said.code == 1
-    assert said.out.splitlines()[1] == "orders is NOT FailoverSafe: NotEnoughCandidates: 1 candidate, 2 are needed"
+    assert said.out.splitlines()[1] == f"orders is NOT FailoverSafe: NotEnoughCandidates: {TOO_FEW}"
     assert "broker 3 is CatchingUp: it copies what it lacks: kubectl brokergroup lag orders -w" in said.out
     assert "1 of 4 members do not exist yet" in said.out
     assert "Ready=False, MembersOutOfSync" in said.out
@@ -151,19 +151,19 @@ def test_explain_says_who_is_in_the_way_and_what_helps(bench: Bench) -> None:
 
 def test_explain_of_a_safe_group_and_of_one_that_nobody_has_judged() -> None:
     metadata = {"name": "orders", "generation": 2}
-    safe = {"type": "FailoverSafe", "status": "True", "reason": "CandidatesReady", "message": "2 candidates"}
-    paused = {"type": "Paused", "status": "True", "reason": "Paused", "message": "by the spec"}
+    safe = {"type": "FailoverSafe", "status": "True", "reason": "EnoughCandidates", "message": "2 needed"}
+    paused = {"type": "Paused", "status": "True", "reason": "BySpec", "message": "spec.maintenance.paused"}
     master = {"brokerId": 1, "epoch": 1}
     status = {"observedGeneration": 1, "master": master, "conditions": [safe, paused]}
     judged = {"metadata": metadata, "spec": {"replicas": 0}, "status": status}
     assert list(explanation(judged, doubt="its Lease is gone"))[:2] == [
         "orders: its Lease is gone",
-        "orders WAS FailoverSafe: 2 candidates",
+        "orders WAS FailoverSafe: 2 needed",
     ]
     assert list(explanation(judged)) == [
-        "orders is FailoverSafe: 2 candidates",
+        "orders is FailoverSafe: 2 needed",
         "  the status is about generation 1 of the spec, which is at 2: the operator is behind",
-        "  Paused=True, Paused: by the spec",
+        "  Paused=True, BySpec: spec.maintenance.paused",
         "    -> kubectl brokergroup resume orders",
     ]
     unknown = list(explanation({"metadata": metadata, "spec": {"replicas": 1}}))

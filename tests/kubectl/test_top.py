@@ -11,7 +11,7 @@ from brokergroup_operator.kubectl.cluster import BrokerGroup, Cluster
 from brokergroup_operator.kubectl.command_line import PluginError
 from brokergroup_operator.kubectl.printing import show_all
 from brokergroup_operator.kubectl.top import standing_of, top_page
-from tests.kubectl.bench import DEADLINE_SECONDS, STATUS, Bench
+from tests.kubectl.bench import DEADLINE_SECONDS, STATUS, TOO_FEW, Bench
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +77,7 @@ def test_top_shows_the_groups_of_the_namespace_once(bench: Bench) -> None:
     summary, _, first, second = bench.must("top", "--once").splitlines()
     assert summary == "2 groups, 1 not looked at, 1 not safe to lose a member"
     assert first.split()[:4] == ["?", "second", "not", "looked"]
-    assert "NotEnoughCandidates: 1 candidate, 2 are needed" in second
+    assert f"NotEnoughCandidates: {TOO_FEW}" in second
     assert f"{bench.namespace}/orders" in bench.must("top", "--once", "-A")
     assert bench.run("top", "--once", "--context", "nowhere").code != 0
 

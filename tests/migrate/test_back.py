@@ -71,6 +71,27 @@ async def test_a_group_goes_back_as_it_is(house: House, fresh: FakeJavaControlle
     assert fresh.configuration == {"notifyBrokerRoleChanged": "true", "enableElectUncleanMaster": "false"}
 
 
+async def test_the_java_controllers_own_options_are_kept(house: House, fresh: FakeJavaController) -> None:
+    own = {"notifyBrokerRoleChanged": "false", "enableElectUncleanMaster": "true"}
+    fresh.configuration |= own
+    await way(house, fresh, await ours(house)).run()
+    assert fresh.configuration == own
+
+
+async def test_each_java_controller_gets_its_own_option_back(house: House, fresh: FakeJavaController) -> None:
+    """Members of a controller group do not share their configuration."""
+    other = FakeJavaController()
+    await other.start()
+    try:
+        other.configuration["notifyBrokerRoleChanged"] = "false"
+        async with teach.Teacher(house.calls, leader=fresh.address, peers=(fresh.address, other.address)).silent():
+            assert fresh.configuration["notifyBrokerRoleChanged"] == "false"
+        assert fresh.configuration["notifyBrokerRoleChanged"] == "true"
+        assert other.configuration["notifyBrokerRoleChanged"] == "false"
+    finally:
+        await other.stop()
+
+
 async def test_a_java_controller_that_was_elected_just_now_is_waited_for(
     house: House, fresh: FakeJavaController
 ) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 from tests.migrate import conftest
 from tests.support.fake_broker import NAME
+from tests.support.places import free_port
 
 
 class Running:
@@ -114,6 +115,24 @@ def test_nobody_there_is_exit_code_2_for_nothing_began(verb: list[str]) -> None:
     result = CliRunner().invoke(app, ["migrate", *verb, "--controller", "127.0.0.1:1", "--broker-name", NAME])
     assert result.exit_code == 2
     assert "127.0.0.1:1" in result.stderr
+
+
+@pytest.mark.parametrize("verb", ["cut-over", "back"])
+def test_a_move_that_was_refused_before_its_first_step_is_exit_code_2(verb: str, tmp_path: Path) -> None:
+    home = ("--store", f"file:{tmp_path / 'records'}", "--listen", f"127.0.0.1:{free_port()}", "--yes")
+    result = migrate(verb, "--controller", "127.0.0.1:1", "--broker-name", NAME, *home)
+    assert result.exit_code == 2, result.output
+
+
+def test_a_move_that_ended_after_its_first_step_is_exit_code_3(running: Running, tmp_path: Path) -> None:
+    result = migrate(
+        *("cut-over", "--controller", running.java, "--name-server", running.name_server, "--yes"),
+        *("--store", f"file:{tmp_path / 'records'}", "--listen", f"127.0.0.1:{free_port()}"),
+        *("--stop-deadline-seconds", "0.2"),
+    )
+    assert result.exit_code == 3, result.output
+    assert '"step": "follow"' in result.output
+    assert "were not stopped in time" in result.output
 
 
 @pytest.mark.parametrize("text", [";;;", "nonsense", "127.0.0.1:99999", ""])

@@ -122,9 +122,7 @@ def group(*, safe: bool | None = True, **spec: Any) -> dict[str, Any]:
     """Return a group of durability Available: two of its members suffice for FailoverSafe."""
     conditions = []
     if safe is not None:
-        said = (
-            ("True", "CandidatesReady", "2 candidates") if safe else ("False", "NotEnoughCandidates", "broker 2 lags")
-        )
+        said = ("True", "EnoughCandidates", "2 needed") if safe else ("False", "NotEnoughCandidates", "broker 2 lags")
         condition = {"type": "FailoverSafe", "status": said[0], "reason": said[1], "message": said[2]}
         conditions = [condition | {"lastTransitionTime": rfc3339(LONG_AGO)}]
     return {

@@ -464,6 +464,27 @@ def test_decommission_waits(changes: dict[str, Any], why: str) -> None:
     assert judged(running("Decommission"), **changes) == GoOn(message=why)
 
 
+@pytest.mark.parametrize(
+    ("when_scaled", "of_the_claim"),
+    [("Delete", "delete claim orders-1"), ("Retain", "keep claim orders-1")],
+)
+def test_decommission_names_its_steps_in_the_order_in_which_they_are_done(when_scaled: str, of_the_claim: str) -> None:
+    """`reconcile/decide/scale_in.py` stops the member before its id leaves the record, and `claims.py` then discards the claim."""
+    verdict = begun(
+        "Decommission", section={"brokerId": 1}, group=group(storage={"retention": {"whenScaled": when_scaled}})
+    )
+    assert isinstance(verdict, Start)
+    done = (
+        "switch the master over",
+        "delete pod orders-1",
+        "remove broker 1 from",
+        of_the_claim,
+        "create a new member",
+    )
+    assert len(verdict.steps) == len(done)
+    assert all(step.startswith(start) for step, start in zip(verdict.steps, done, strict=True)), verdict.steps
+
+
 def test_decommission_is_done_when_the_record_has_forgotten_the_member() -> None:
     verdict = judged(running("Decommission"), record=record(members=(1, 2), in_sync=(1, 2)), pods={})
     assert isinstance(verdict, Done)

@@ -266,7 +266,7 @@ class World:
         condition = {
             "type": "FailoverSafe",
             "status": "True" if safe else "False",
-            "reason": "CandidatesReady" if safe else "NotEnoughCandidates",
+            "reason": "EnoughCandidates" if safe else "NotEnoughCandidates",
             "message": "as the test says",
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }

@@ -26,10 +26,12 @@ from brokergroup_operator.page.access import (
 from brokergroup_operator.page.board import ROWS_AT_ONCE, Board
 from brokergroup_operator.page.feed import Feed, SetChanges
 from brokergroup_operator.page.live_page import PageSettings
+from brokergroup_operator.page.rows import Severity, row_of
 from brokergroup_operator.page.server import MOST_VIEWERS
 from brokergroup_operator.page.sighting import sighting_of
 from brokergroup_operator.page.what_if import wishes_of, without_members
 from brokergroup_operator.records.store import GroupKey
+from controller_core.model import LiveReplica
 from tests.page.scripted_plane import ScriptedPlane, manifest, snapshot
 from tests.page.served import served
 
@@ -76,6 +78,31 @@ def test_what_if_asks_the_election_itself(spec: dict[str, Any], lost: set[int], 
 def test_an_unlinked_slave_does_not_count_as_one_that_acknowledges() -> None:
     answer = without_members(wishes(), shown(unlinked=frozenset({3})), {1})
     assert not answer.holds, answer
+
+
+# ---- the row
+
+
+@pytest.mark.parametrize(
+    ("changes", "known", "severity", "text"),
+    [
+        ({}, True, Severity.WELL, "All in sync; any one member may be lost"),
+        ({"writable": False}, True, Severity.DOWN, "Broker 1 has not confirmed that it is master in its epoch"),
+        (
+            {"writable": False, "live": {1: LiveReplica(1, epoch=7)}},
+            True,
+            Severity.REFUSING,
+            "In sync and alive: 1; by the spec a write needs 2",
+        ),
+        ({"writable": False}, False, Severity.DOWN, "Broker 1 can acknowledge no write"),
+    ],
+)
+def test_a_row_says_why_no_write_is_acknowledged(
+    changes: dict[str, Any], known: bool, severity: Severity, text: str
+) -> None:
+    """Without the BrokerGroup (`known` is False) it is not known how many members a write needs."""
+    row = row_of(shown(**changes), manifest(KEY) if known else None, wishes() if known else None)
+    assert (row.severity, row.text) == (severity, text)
 
 
 # ---- the feed and the board

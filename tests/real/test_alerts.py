@@ -169,6 +169,25 @@ def test_a_member_that_was_unheard_for_a_moment_is_not_told_of(tmp_path: Path) -
         judge(tmp_path, series("brokergroup_unheard_members", values), "BrokerGroupMembersUnheard", raised)
 
 
+@pytest.mark.parametrize("alert", ["BrokerGroupSyncStateSetShrunk", "BrokerGroupNotFailoverSafe"])
+def test_a_group_with_one_voting_replica_is_as_its_spec_wants_it(tmp_path: Path, alert: str) -> None:
+    """It has no member to fail over to, and both alerts fired for as long as it lived. `voters` None: no pod reconciles."""
+    for voters, raised in ((1, []), (2, [ORDERS]), (None, [ORDERS])):
+        wanted = series("brokergroup_voting_replicas", f"{voters}+0x70")[:1] if voters is not None else []
+        judge(tmp_path, [*CASES[alert].ill, *wanted], alert, raised)
+
+
+@pytest.mark.parametrize(
+    "alert",
+    ["BrokerGroupNoMaster", "BrokerGroupBudgetBurn", "BrokerGroupSyncStateSetShrunk", "BrokerGroupNotFailoverSafe"],
+)
+def test_a_hibernated_group_is_as_its_spec_wants_it(tmp_path: Path, alert: str) -> None:
+    hibernated = series('brokergroup_condition{condition="Hibernated"}', "1+0x70")[:1]
+    judge(tmp_path, [*CASES[alert].ill, *hibernated], alert, [])
+    woken = series('brokergroup_condition{condition="Hibernated"}', "1+0x10 _x60")[:1]
+    judge(tmp_path, [*CASES[alert].ill, *woken], alert, [ORDERS])
+
+
 @pytest.mark.parametrize(("failovers", "is_flapping"), [(3, False), (4, True)])
 def test_more_than_three_failovers_in_a_quarter_of_an_hour_are_flapping(
     tmp_path: Path, failovers: int, is_flapping: bool

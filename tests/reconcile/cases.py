@@ -10,7 +10,7 @@ import msgspec
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
-from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Trigger
+from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Step, Trigger
 from brokergroup_operator.reconcile.decide.course import set_course
 from brokergroup_operator.records.store import GroupKey
 from tests.reconcile import builders as b
@@ -152,6 +152,12 @@ def failing_over() -> FailoverTimeline:
         epoch_before=7,
         started_at_unix_seconds=0.0,
     )
+
+
+def elected(*, epoch: int, confirmed: bool = False) -> FailoverTimeline:
+    """Return the timeline of a failover that has elected a master of this epoch; `confirmed`: the master has said so itself."""
+    steps = {Step.DETECTED: 0.0} | ({Step.ROLE_CHANGED: 0.5} if confirmed else {})
+    return replace(failing_over(), epoch_before=epoch - 1, epoch_after=epoch, to_broker_id=1, steps=steps)
 
 
 def barred(*broker_ids: int, **spec: Any) -> Observed:

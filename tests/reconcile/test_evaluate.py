@@ -313,7 +313,27 @@ CASES: list[tuple[str, Observed, tuple[str, str], tuple[str, str]]] = [
     ),
     (
         "only the master is in sync, Strict",
-        b.changed(b.settled(), record=b.record(in_sync=(1,))),
+        c.seen_with(b.settled(), b.record(in_sync=(1,)), writable=False),
+        ("False", "NotEnoughInSyncReplicas"),
+        ("False", "NotEnoughInSyncReplicas"),
+    ),
+    (
+        "the master lives alone in a SyncStateSet of three, Strict",
+        c.live(b.settled(), 1, writable=False),
+        ("False", "NotEnoughInSyncReplicas"),
+        ("False", "NotEnoughInSyncReplicas"),
+    ),
+    (
+        "the new master, alone in the SyncStateSet, has not confirmed its role, Strict",
+        c.seen_with(b.settled(), b.record(in_sync=(1,)), writable=False, last_failover=c.elected(epoch=7)),
+        ("False", "MasterNotReady"),
+        ("False", "MasterNotReady"),
+    ),
+    (
+        "the new master has confirmed its role, and is alone in the SyncStateSet, Strict",
+        c.seen_with(
+            b.settled(), b.record(in_sync=(1,)), writable=False, last_failover=c.elected(epoch=7, confirmed=True)
+        ),
         ("False", "NotEnoughInSyncReplicas"),
         ("False", "NotEnoughInSyncReplicas"),
     ),

@@ -34,6 +34,11 @@ CASES: list[tuple[str, Observed, tuple[str, str]]] = [
     ("no master", c.seen_with(c.settled(), b.record(master=None)), ("False", "NoMaster")),
     ("failing over", c.live(c.settled(), 1, 2, 3, in_progress=c.failing_over()), ("False", "FailingOver")),
     ("not confirmed", c.live(c.settled(), 1, 2, 3, writable=False), ("False", "MasterNotReady")),
+    (
+        "too few members acknowledge",
+        c.live(c.settled(), 1, writable=False),
+        ("False", "NotEnoughInSyncReplicas"),
+    ),
     ("an epoch jump", c.live(c.settled(), 1, 2, 3, epoch_jump=99999), ("False", "EpochFarAboveRecord")),
     ("a slave is silent", c.live(c.settled(), 1, 2), ("False", "NotEnoughCandidates")),
     ("a slave lags", c.seen_with(c.settled(), b.record(in_sync=(1, 2))), ("False", "NotEnoughCandidates")),

@@ -288,6 +288,7 @@ async def test_the_conditions_are_metrics_while_it_reconciles(world: World, star
         return measured == written and measured["Ready"] == 1
 
     await until("the metric says what the status says", is_as_written)
+    assert [one.value for family in conditions.voting.collect() for one in family.samples] == [3]
     await plane.stop()
     assert [one for family in conditions.collect() for one in family.samples] == []
 

@@ -6,8 +6,11 @@ beside what it explains, or has the number of an upstream issue.
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
+
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (
@@ -42,3 +45,14 @@ def test_no_text_names_a_document_that_is_not_here() -> None:
 def test_no_text_counts_the_sections_of_one() -> None:
     """A section sign leads into a document; ours have headings."""
     assert [str(path.relative_to(ROOT)) for path in texts() if SECTION.search(path.read_text(encoding="utf-8"))] == []
+
+
+def test_each_chart_value_that_a_field_names_is_one() -> None:
+    """`kubectl explain` said of spec.version that its default is rocketmq.version."""
+    file = ROOT / "charts" / "brokergroup-operator" / "values.yaml"
+    values = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
+    fields = (ROOT / "docs" / "reference" / "brokergroup.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"\(chart: ([\w.]+\w)", fields))
+    assert named
+    for name in named:
+        functools.reduce(lambda part, key: part[key], name.split("."), values)

@@ -104,7 +104,7 @@ def test_a_replay_of_the_files_is_that_of_the_figures(folder: Path, report: Writ
 
 
 def test_the_same_setup_is_predicted_as_it_was_observed(folder: Path, report: WrittenReport) -> None:
-    """Every line includes the cases outside the model (outages without a log, switchovers), and states them."""
+    """Every line includes the cases outside the model (switchovers, waiting), and states them."""
     fleet = read_fleet(folder)
     observed, rest = table.outcomes_of(report, fleet, Setup(3), [Setup(3), Setup(5)])
     measured_ms = sum(figures.availability.down_ms for figures in one_day.summary().groups)

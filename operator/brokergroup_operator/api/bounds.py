@@ -35,7 +35,7 @@ LONGEST_OBJECT_NAME = 253
 
 
 def judged_by_the_api(pattern: str, longest: int, shortest: int = 0) -> Meta:
-    """What the API server alone holds a new text to: a stored one may be older than the rule, and its group is served on."""
+    """Return a pattern and lengths that only the CRD checks, not the operator: a stored text may be older than the rule."""
     shape: JsonObject = {"minLength": shortest} if shortest else {}
     return Meta(extra_json_schema=shape | {"maxLength": longest, "pattern": pattern})
 

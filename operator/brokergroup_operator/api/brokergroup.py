@@ -31,7 +31,7 @@ from brokergroup_operator.api.pod_fields import (
 )
 from brokergroup_operator.api.rules import (
     CONFIG_RULES,
-    HAS_BROKER_IDS,
+    RUNS_WITH_A_CONTROLLER,
     Rule,
     immutable,
     immutable_optional,
@@ -163,8 +163,9 @@ class MaintenanceSpec(Struct, frozen=True, rename="camel", kw_only=True):
     paused: Annotated[
         bool,
         Meta(
-            description="True: the operator changes nothing of the group but its status: no repair, no rollout, no scaling."
-            " Failovers go on."
+            description="True: the operator leaves the group's pods, claims and configuration alone: a lost pod is not made"
+            " again, a changed spec is not rolled out, and operations that stop pods are refused. Failovers,"
+            " switchovers and the group's deletion go on. False: what was left undone is done."
         ),
     ] = False
     hibernated: Annotated[
@@ -183,8 +184,9 @@ class DisruptionBudgetSpec(Struct, frozen=True, rename="camel", kw_only=True):
         bool,
         Meta(
             description="True: PodDisruptionBudgets allow the eviction of one slave while FailoverSafe is True; the master's"
-            " pod is evicted after another member has become master. False: no PodDisruptionBudget, any eviction"
-            " is allowed."
+            " pod is evicted after another member has become master. To move the master off a node that is drained,"
+            " the operator needs the right to read nodes (chart: rbac.readNodes, on by default). False: no"
+            " PodDisruptionBudget, any eviction is allowed."
         ),
     ] = True
 
@@ -274,9 +276,13 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
         bounds.VersionText | None,
         Meta(
             description="RocketMQ version, such as 5.3.2; a change is a rolling update. Excludes image. Absent: the"
-            " operator's default (chart: rocketmq.version).",
+            " operator's default (chart: brokers.version).",
             extra_json_schema=validations(
-                Rule(HAS_BROKER_IDS, "version must be 5.1.1 or later: earlier brokers have no persistent broker id")
+                Rule(
+                    RUNS_WITH_A_CONTROLLER,
+                    "version must be 5.1.1 or later, and not 5.1.2: earlier brokers have no persistent broker id, and 5.1.2"
+                    " does not start in controller mode",
+                )
             ),
         ),
     ] = None

@@ -296,13 +296,13 @@ class MemberStatus(Struct, frozen=True, rename="camel", kw_only=True):
     replacements: Annotated[
         Annotated[int, Meta(ge=0, le=bounds.JAVA_INT_MAX)] | None,
         Meta(
-            description="How often the operator replaced its process because no heartbeat arrived; it starts again at 0 after"
-            " more than an hour without."
+            description="How often the operator has replaced the member's pod, on the same claim, because no operator pod"
+            " received its heartbeats or because it did not stay linked to the master. Each replacement doubles the"
+            " pause before the next, up to an hour. Absent: none, or the member is in sync and the last replacement"
+            " was over an hour ago."
         ),
     ] = None
-    replaced_at: Annotated[bounds.TimeText | None, Meta(description="When the operator last replaced its process.")] = (
-        None
-    )
+    replaced_at: Annotated[bounds.TimeText | None, Meta(description="When the last of these replacements was.")] = None
     seat: Annotated[
         MemberSeat | None,
         Meta(
@@ -479,8 +479,9 @@ class BrokerGroupStatus(Struct, frozen=True, rename="camel", kw_only=True):
     unfenced: Annotated[
         bool | None,
         Meta(
-            description="True: in the last failover the old master's death could not be confirmed, so messages that it"
-            " acknowledged afterwards may be lost."
+            description="True: a silent master was replaced, and nothing has confirmed that its process is dead: messages"
+            " that it has acknowledged since may be lost. True until that broker is in sync again, or no longer a"
+            " member; the condition Unfenced names it."
         ),
     ] = None
     conditions: (

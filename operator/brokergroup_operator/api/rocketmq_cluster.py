@@ -23,7 +23,7 @@ from brokergroup_operator.api.pod_fields import (
 )
 from brokergroup_operator.api.rules import (
     CONFIG_RULES,
-    HAS_BROKER_IDS,
+    RUNS_WITH_A_CONTROLLER,
     Rule,
     label_keys,
     validations,
@@ -208,7 +208,7 @@ class ClusterSpec(Struct, frozen=True, rename="camel", kw_only=True):
         bounds.VersionText | None,
         Meta(
             description="RocketMQ version of NameServers and proxies, such as 5.3.2, and of groups whose template names"
-            " neither version nor image. Absent: the operator's default (chart: rocketmq.version)."
+            " neither version nor image. Absent: the operator's default (chart: brokers.version)."
         ),
     ] = None
     image: Annotated[
@@ -260,8 +260,9 @@ class ClusterSpec(Struct, frozen=True, rename="camel", kw_only=True):
         Rule(
             "!has(self.version) || self.brokerGroups.template.implementation != 'Java'"
             " || has(self.brokerGroups.template.version) || has(self.brokerGroups.template.image)"
-            f" || {HAS_BROKER_IDS.replace('self.', 'self.version.')}",
-            "version must be 5.1.1 or later where the groups take it: earlier brokers have no persistent broker id",
+            f" || {RUNS_WITH_A_CONTROLLER.replace('self.', 'self.version.')}",
+            "version must be 5.1.1 or later, and not 5.1.2, where the groups take it: earlier brokers have no persistent"
+            " broker id, and 5.1.2 does not start in controller mode",
             field_path=".version",
         ),
         # A broker makes these itself (TopicConfigManager of RocketMQ 5.5.0), and refuses to make them when it is asked.

@@ -108,8 +108,11 @@ RESERVED_CONFIG_KEYS: Final = {
     "storePathRootDir": "the operator sets the paths",
     "totalReplicas": "use spec.replicas",
 }
-# For a version: 5.1.0 and earlier have no persistent broker ids, so a restarted pod would be another broker.
-HAS_BROKER_IDS: Final = "!self.matches('^0*([0-4][.]|5[.]0+[.]|5[.]0*1[.]0+([^0-9]|$))')"
+# For a version: 5.1.0 and earlier have no persistent broker ids, so a restarted pod would be another broker; a broker of 5.1.2 does
+# not start in controller mode (apache/rocketmq #6926), though one's own build of it may.
+RUNS_WITH_A_CONTROLLER: Final = (
+    "!self.matches('^0*([0-4][.]|5[.]0+[.]|5[.]0*1[.]0+([^0-9]|$))') && !self.matches('^0*5[.]0*1[.]0*2$')"
+)
 # For config of a BrokerGroup, of a template and of an override.
 CONFIG_RULES: Final = (
     # A key is a Java property name; a line break in it would smuggle in another key.

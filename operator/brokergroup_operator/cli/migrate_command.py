@@ -62,7 +62,7 @@ class SourceOptions:
     ] = None
 
     def of(self, controller: str) -> "Source":
-        """Raise typer.BadParameter for an address or a file that cannot be used."""
+        """Return the source with this controller. Raise typer.BadParameter for an address or a file that cannot be used."""
         from brokergroup_operator.migrate.run import Source
         from rocketmq_remoting.signature import Credentials
 
@@ -95,7 +95,7 @@ def plan(
     if output not in ("table", "json"):
         raise typer.BadParameter(f"{output!r}: expected table or json", param_hint="--output")
     source = given.of(controller)
-    reading, plans = _run(run.plan(source), failed=REFUSED)
+    reading, plans = _run(run.plan(source), Steps())
     if output == "json":
         document = {
             "leader": reading.leader,
@@ -133,7 +133,7 @@ def apply(
 
     check_store(store)
     source = given.of(controller)
-    reading, plans = _run(run.plan(source), failed=REFUSED)
+    reading, plans = _run(run.plan(source), Steps())
     blocking = [f"{name}: not known to this controller" for name in run.unknown_names(source, reading)]
     blocking += [
         f"{one.record.broker_name}: {doubt.what}: {doubt.remedy}"
@@ -144,7 +144,8 @@ def apply(
     if blocking or not plans:
         typer.echo(f"migrate: {'; '.join(blocking) or 'the controller knows none of the groups'}", err=True)
         raise typer.Exit(REFUSED)
-    written = _run(run.apply(plans, store=store, kubeconfig=kubeconfig, replace_older=replace_older))
+    applied = run.apply(plans, store=store, kubeconfig=kubeconfig, replace_older=replace_older)
+    written = _run(applied, Steps(failed=FAILED))
     typer.echo(json.dumps({key: standing.value for key, standing in written.items()}))
 
 
@@ -155,12 +156,12 @@ def shadow(
     listen: Listen,
     given: SourceOptions,
 ) -> None:
-    """Stand beside the Java controller until SIGTERM and judge each of its decisions. Add --listen to controllerAddr by hand."""
+    """Compare each decision of the Java controller with ours until SIGTERM. Add --listen to the brokers' controllerAddr by hand."""
     from brokergroup_operator.migrate import run
 
     source = given.of(controller)
     endpoint = parse_endpoint(listen, "--listen")
-    _run_until_signalled(lambda stop: run.shadow(source, listen=endpoint, stop=stop, report=report_line))
+    _run_until_signalled(lambda stop, steps: run.shadow(source, listen=endpoint, stop=stop, report=steps))
 
 
 @app.command("cut-over")
@@ -177,8 +178,8 @@ def cut_over(  # noqa: PLR0913 - one argument a flag
         bool,
         typer.Option(
             "--java-stays-stopped",
-            help="My word that no Java controller starts again: lead as soon as every broker is heard here, without "
-            "waiting two minutes for brokers that list ours already",
+            help="You promise that no Java controller starts again. So ours leads as soon as every broker's heartbeats "
+            "arrive here, and does not wait two minutes where brokers list ours already",
         ),
     ] = False,
     stop_deadline_seconds: Annotated[
@@ -200,7 +201,7 @@ def cut_over(  # noqa: PLR0913 - one argument a flag
     home = _home(store, listen, advertise, kubeconfig)
     controller_list = _controller_list(controller_list)
     if not yes:
-        reading, plans = _run(run.plan(source), failed=REFUSED)
+        reading, plans = _run(run.plan(source), Steps())
         would = controller_list or home.address
         typer.echo(
             f"would follow {', '.join(reading.peers)} until stopped, then give every broker controllerAddr={would}"
@@ -217,7 +218,7 @@ def cut_over(  # noqa: PLR0913 - one argument a flag
         gone=_gone(gone),
         stop_deadline_seconds=stop_deadline_seconds,
     )
-    _run_until_signalled(lambda stop: run.cut_over(source, home, settings, stop=stop, report=report_line))
+    _run_until_signalled(lambda stop, steps: run.cut_over(source, home, settings, stop=stop, report=steps))
 
 
 @app.command("back")
@@ -246,13 +247,12 @@ def back(  # noqa: PLR0913 - one argument a flag
         controller_list=_controller_list(controller_list),
         gone=_gone(gone),
     )
-    states = _run(
-        run.back(source, home, settings, dry_run=not yes, report=report_line), failed=FAILED if yes else REFUSED
-    )
+    steps = Steps()
+    states = _run(run.back(source, home, settings, dry_run=not yes, report=steps), steps)
     if not yes:
         typer.echo("nothing was done: say --yes to do it")
     for state in states:
-        report_line("done", group=state.broker_name, state=state.describe())
+        steps("done", group=state.broker_name, state=state.describe())
 
 
 def _home(store: str, listen: str, advertise: str, kubeconfig: Path | None) -> "Home":
@@ -277,31 +277,38 @@ def _gone(addresses: list[str] | None) -> frozenset[str]:
     return frozenset(parse_address(one, "--gone") for one in addresses or ())
 
 
-def report_line(step: str, **facts: object) -> None:
-    """Print one JSON line on standard output, and flush it."""
-    line = {"at": round(time.time(), 3), "step": step, **facts}
-    sys.stdout.write(json.dumps(line, default=_plain) + "\n")
-    sys.stdout.flush()
+class Steps:
+    """Prints each step as one JSON line on standard output. `failed`: the exit code of a failure now."""
+
+    def __init__(self, *, failed: int = REFUSED) -> None:
+        self.failed = failed
+
+    def __call__(self, step: str, **facts: object) -> None:
+        self.failed = FAILED
+        line = {"at": round(time.time(), 3), "step": step, **facts}
+        sys.stdout.write(json.dumps(line, default=_plain) + "\n")
+        sys.stdout.flush()
 
 
 def _plain(value: object) -> object:
     return sorted(value) if isinstance(value, frozenset | set) else str(value)
 
 
-def _run(work: Coroutine[Any, Any, Any], *, failed: int = FAILED) -> Any:
-    """Run it. `failed`: the exit code of a failure; REFUSED if nothing can have been done by then, else FAILED."""
-    return asyncio.run(_with_exit_code(work, failed))
+def _run(work: Coroutine[Any, Any, Any], steps: Steps) -> Any:
+    return asyncio.run(_with_exit_code(work, steps))
 
 
-def _run_until_signalled(work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+def _run_until_signalled(work: Callable[[asyncio.Event, Steps], Awaitable[None]]) -> None:
+    steps = Steps()
+
     async def run(stop: asyncio.Event) -> None:
-        await _with_exit_code(work(stop), FAILED)
+        await _with_exit_code(work(stop, steps), steps)
 
     run_until_signalled(run)
 
 
-async def _with_exit_code(work: Awaitable[Any], failed: int) -> Any:
-    """Print why a verb failed, and exit with the code that says whether it had begun."""
+async def _with_exit_code(work: Awaitable[Any], steps: Steps) -> Any:
+    """Print why a verb failed, and exit with REFUSED if it had not begun its first step, else with FAILED."""
     from brokergroup_operator.kube import ApiError
     from brokergroup_operator.migrate.back import BackError
     from brokergroup_operator.migrate.cut_over import CutOverError
@@ -326,4 +333,4 @@ async def _with_exit_code(work: Awaitable[Any], failed: int) -> Any:
         ValueError,
     ) as error:
         typer.echo(f"migrate: {error}", err=True)
-        raise typer.Exit(failed) from error
+        raise typer.Exit(steps.failed) from error

@@ -38,7 +38,7 @@ WITHOUT_GROUP = frozenset({"version", "completion", "generate", "migrate"})
 
 app = typer.Typer(
     name="kubectl brokergroup",
-    help="Look at RocketMQ broker groups, and ask for what is done to them.",
+    help="Show RocketMQ broker groups, and request operations on them.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -87,7 +87,7 @@ def every_verb(
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print the plugin's version, and end"),
     ] = False,
 ) -> None:
-    """Look at RocketMQ broker groups, and ask for what is done to them."""
+    """Show RocketMQ broker groups, and request operations on them."""
     del version  # its callback has answered
 
 

@@ -75,7 +75,10 @@ class Switchover(Verb):
     ] = None
     until: Annotated[
         str | None,
-        typer.Option("--until", help="Not begun after: as --at. Default: as long after --at as --deadline says"),
+        typer.Option(
+            "--until",
+            help="Not begun after this time, written as for --at. Default: --at plus --deadline; none without --at",
+        ),
     ] = None
     deadline: Annotated[
         int,
@@ -165,8 +168,12 @@ class Elect(Verb):
 
     confirmation = ConfirmedByName
     to: Annotated[int, typer.Option("--to", help="Broker id of the next master", min=1)]
-    unclean: Annotated[bool, typer.Option("--unclean", help="It may lack acknowledged messages")] = False
-    yes_lose_data: Annotated[bool, typer.Option("--yes-lose-data", help="They may be lost for good")] = False
+    unclean: Annotated[bool, typer.Option("--unclean", help="Accept a replica that may lack acknowledged messages")] = (
+        False
+    )
+    yes_lose_data: Annotated[
+        bool, typer.Option("--yes-lose-data", help="Accept that those messages are lost for good")
+    ] = False
 
     @property
     def danger(self) -> str:

@@ -69,7 +69,9 @@ def _is_ready(pod: dict[str, Any]) -> bool:
 
 def version(
     *,
-    client: Annotated[bool, typer.Option("--client", help="Only the plugin's: ask no cluster")] = False,
+    client: Annotated[
+        bool, typer.Option("--client", help="Print only the plugin's version, without asking a cluster")
+    ] = False,
     output: Output = Format.TABLE,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
@@ -111,7 +113,9 @@ def dashboard(
         int, typer.Option("--port", help="Port on this machine; default: the page's own", min=0, max=65535)
     ] = 0,
     *,
-    no_browser: Annotated[bool, typer.Option("--no-browser", help="Only forward and say the address")] = False,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Forward the port and print the address, and open no browser")
+    ] = False,
     context: Context = None,
     kubeconfig: Kubeconfig = None,
 ) -> None:

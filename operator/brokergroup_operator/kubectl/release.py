@@ -33,7 +33,10 @@ def release(
     group: GroupName,
     *,
     operator_is_gone: Annotated[
-        bool, typer.Option("--operator-is-gone", help="Confirm it, where no Lease that you may read proves it")
+        bool,
+        typer.Option(
+            "--operator-is-gone", help="Confirm that no operator runs, if no Lease that you may read proves it"
+        ),
     ] = False,
     confirmation: Confirmed,
     dry_run: DryRun = False,
@@ -71,7 +74,9 @@ def _refuse_what_need_not_be(cluster: "Cluster", group: JsonObject, *, operator_
     heard = heartbeat(cluster, group)
     if heard.presence is Presence.HERE:
         explain = f"kubectl brokergroup explain -n {metadata['namespace']} {metadata['name']}"
-        raise OperationFailedError(f"{place}: {heard.message}; it takes the group apart itself: {explain}")
+        raise OperationFailedError(
+            f"{place}: {heard.message}; the operator itself stops the brokers and lets the group go: {explain}"
+        )
     if heard.presence is Presence.UNKNOWN and not operator_is_gone:
         raise NotProvedError(f"{place}: {heard.message}; sure that none runs? Say --operator-is-gone")
 

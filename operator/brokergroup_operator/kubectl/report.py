@@ -1,4 +1,4 @@
-"""`kubectl brokergroup report`: what a helper needs, in one redacted archive.
+"""`kubectl brokergroup report`: a group's objects, Events and logs in one archive, without secrets.
 
 Secrets are never read. Redaction takes secrets out of everything else: environment values, broker configuration, JVM arguments,
 annotations, log lines. Names are kept. A broker proves its id by its register check code, so that is a secret too.
@@ -78,7 +78,7 @@ def report(
     ] = False,
     place: Place,
 ) -> None:
-    """Pack what helps a helper, without secrets, into a tar.gz. Look at it before you send it."""
+    """Pack objects, Events and logs of a group, or of all, without secrets, into a tar.gz. Look at it before you send it."""
     cluster = place.cluster()
     target = file or Path(time.strftime("brokergroup-report-%Y%m%d-%H%M%S.tar.gz"))
     collected = list(_everything(cluster, group, everywhere=all_namespaces, broker_logs=broker_logs))

@@ -99,7 +99,7 @@ def operations_of(cluster: "Cluster", group: str) -> list[JsonObject]:
 
 @with_option_groups
 def lag(group: GroupName, *, watch: Watch = False, output: Output = Format.TABLE, place: Place) -> None:
-    """Bytes that each member is behind the master, as the operator last wrote it down (coarsely)."""
+    """Bytes that each member is behind the master, by the group's status, which follows in coarse steps."""
     cluster = place.cluster()
     if output.is_whole:
         print_objects(lags(cluster.group(group)), output)

@@ -1,1 +1,1 @@
-"""MIGRATES. From a running Java controller to ours and back; roles, ids and epochs remain (docs/tasks/migration.md)."""
+"""Moves groups from a running Java controller to ours and back; roles, ids and epochs stay (docs/tasks/migration.md)."""

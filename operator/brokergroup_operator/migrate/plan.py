@@ -1,4 +1,6 @@
-"""The records to write, from what was read, with every doubt named; and the write, which replaces no record that knows more.
+"""Plans the record of each group from what was read, names every doubt about it, and writes it.
+
+The write replaces a stored record only if that is an older state of the same group.
 
 A doubt that *blocks* means that the record could grant something wrongly, or that the cut-over could not be verified; its remedy
 stands beside it. The others are for information.
@@ -248,7 +250,7 @@ def _about_versions(group: JavaGroup) -> Iterator[Doubt]:
             yield Doubt(
                 kind=Kind.UNKNOWN_VERSION,
                 what=f"broker {broker_id} does not say its version ({said.version!r})",
-                remedy="it must be 5.1.1 or later, but not 5.1.2",
+                remedy="it must be 5.1.1 or later",
                 blocks=False,
             )
         elif tuple(map(int, match.groups())) < OLDEST_VERSION:
@@ -263,8 +265,8 @@ def _to_know(group: JavaGroup, record: BrokerGroupRecord) -> Iterator[Doubt]:
     if record.replicas:
         yield Doubt(
             kind=Kind.UNKNOWN_CHECK_CODE,
-            what="the register check codes are not to be had: '<address>;migrated' stands for them",
-            remedy="nothing: a broker that has stored its id never shows its code again",
+            what="the controller shows no register check codes: the record has '<address>;migrated' in their place",
+            remedy="nothing: a broker that has stored its id does not send its code again",
             blocks=False,
         )
     holes = [one for one in range(1, group.next_broker_id) if one not in record.replicas]

@@ -1,4 +1,4 @@
-"""Brings a Java controller, which has no import, into the state of a record, by its own requests (docs/reference/controller.md).
+"""Brings a Java controller into the state of a record, by its own requests: it has no import (docs/reference/controller.md).
 
 ``prepare`` may run before or while brokers list the controller: afterwards the group has every id, no master, and an epoch one
 below the brokers'. ``finish`` needs the master's heartbeats at the controller: it elects the present master into exactly its
@@ -8,9 +8,10 @@ that decide the order:
 
 * ``nextAssignBrokerId`` counts applications, so every id below the next one is applied for, in order; unused ones are cleaned at
   the end;
-* only the first election needs no live winner, and an election without one raises the master epoch by one: so a *stand-in* that
-  never sends a heartbeat is elected first, and loses as often as needed. It is an id without a broker: a hole, or else the next
-  one, used up by it. It also takes turns in the SyncStateSet, since each change raises the set's epoch by one;
+* only the first election needs no live winner, and an election without one raises the master epoch by one: so a *stand-in*
+  without heartbeats is elected first, and loses as often as needed. It is an id without a broker: a hole, or else the next id,
+  which it uses up. ``finish`` sends heartbeats in its name and lets it enter and leave the SyncStateSet: each change raises the
+  set's epoch by one;
 * a broker ignores an epoch below its own, so everything before the master's election may happen while brokers are connected.
 
 Nothing here may send a heartbeat in a broker's name: Java binds a broker to the first connection that it hears it on, for ever
@@ -98,7 +99,7 @@ class Teacher:
             else:
                 if lesson.waits_without_election:
                     await self._elect(lesson, lesson.stand_in, ResponseCode.SUCCESS)
-                async with self._set(UNCLEAN, "true", afterwards="false"):
+                async with self._set(UNCLEAN, "true", by_default="false"):
                     await self._elect(lesson, lesson.master, ResponseCode.SUCCESS, designate=True)
             await self._raise_set_epoch(lesson)
         await self._clean(lesson)
@@ -107,8 +108,7 @@ class Teacher:
     @contextlib.asynccontextmanager
     async def silent(self) -> AsyncIterator[None]:
         """Switch off the controller's role notifications meanwhile."""
-        before = (await self._calls.controller_configuration(self._leader)).get(NOTIFY, "true")
-        async with self._set(NOTIFY, "false", afterwards=before):
+        async with self._set(NOTIFY, "false", by_default="true"):
             yield
 
     async def forget(self, lesson: Lesson) -> None:
@@ -258,16 +258,20 @@ class Teacher:
         return request(RequestCode.CLEAN_BROKER_DATA, ext_fields=header.encode())
 
     @contextlib.asynccontextmanager
-    async def _set(self, key: str, value: str, *, afterwards: str) -> AsyncIterator[None]:
-        """Set an option at every member of the controller group: members do not share their configuration."""
+    async def _set(self, key: str, value: str, *, by_default: str) -> AsyncIterator[None]:
+        """Set an option at every member of the controller group meanwhile; afterwards each member has its own value again.
+
+        Members do not share their configuration. `by_default`: Java's value where the configuration does not show the option.
+        """
+        before = {peer: (await self._calls.controller_configuration(peer)).get(key, by_default) for peer in self._peers}
         try:
-            for peer in self._peers:
+            for peer in before:
                 await self._calls.configure_controller(peer, {key: value})
             yield
         finally:
-            for peer in self._peers:
+            for peer, own in before.items():
                 with contextlib.suppress(MigrationCallError):
-                    await self._calls.configure_controller(peer, {key: afterwards})
+                    await self._calls.configure_controller(peer, {key: own})
 
 
 NOWHERE = "127.0.0.1:1"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
-from brokergroup_operator.observe.timeline import Cause
+from brokergroup_operator.observe.timeline import Cause, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -143,7 +143,8 @@ class GroupSnapshot:
     key: GroupKey
     record: BrokerGroupRecord | None
     live: Mapping[int, LiveReplica]
-    # The master has confirmed its role at this epoch, and is heard or answers (907): it takes writes.
+    # A write can be acknowledged: the master has confirmed its role at this epoch, and with it enough members of the SyncStateSet
+    # are heard, or are linked and answer (907). `reconcile.decide.failover_safe.why_not_writable` says which of these is missing.
     writable: bool
     in_progress: FailoverTimeline | None = None
     # The record has an unfinished change of master, of any plane.
@@ -169,13 +170,21 @@ class GroupSnapshot:
     metadata_diverged: tuple[MetadataDifference, ...] = ()
     # Each member's facts, by names of ``metric_names.MEMBER_FACTS``.
     member_facts: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
-    # The configuration that living brokers last reported (26), of the keys in ``api.meaning.broker_keys.watched_keys``.
+    # The configuration that living brokers last reported (26), of the keys in ``api.broker_keys.watched_keys``.
     member_configuration: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def hears_master(self) -> bool:
         """Whether it is writable, and this plane itself hears the master: nothing voluntary is decided on less."""
         return self.writable and self.record is not None and self.record.granted_master_id in self.live
+
+    @property
+    def awaits_confirmation(self) -> bool:
+        """Whether this plane elected the present master, and the master has not confirmed its role yet."""
+        changes = (self.in_progress, self.last_failover, self.last_switchover)
+        epoch = self.record.master_epoch if self.record is not None else 0
+        elections = (one for one in changes if one is not None and one.epoch_after == epoch)
+        return any(Step.ROLE_CHANGED not in one.steps for one in elections)
 
     def stands_as(self, other: GroupSnapshot) -> bool:
         """Return whether record, master, changes and the members that live and are linked are as there; ages and speeds aside."""

@@ -49,6 +49,11 @@ class MemberView:
         return self.counts or (self.in_set and self.silence is not None and self.silence.acknowledges)
 
     @property
+    def may_acknowledge(self) -> bool:
+        """Whether ``GroupSnapshot.writable`` counts it: in the set, and heard, or linked and answering."""
+        return self.in_set and (self.heard or (self.silence is not None and self.silence.acknowledges))
+
+    @property
     def runs_unheard(self) -> bool:
         """Whether its process runs, and this plane receives no heartbeat of it."""
         return not self.heard and self.silence is not None and self.silence.runs

@@ -214,6 +214,7 @@ class Metrics:
         self.conditions = ConditionGauges()
         self.registry.register(self.conditions)
         self.registry.register(self.conditions.created)
+        self.registry.register(self.conditions.voting)
         self._counts = MetricsObserver(self.registry)
         self._upstream = UpstreamMetrics(self.registry, controller_address) if upstream_names else None
         self.observer: Observer = ObserverGroup([self._counts, *([self._upstream] if self._upstream else [])])
@@ -323,14 +324,17 @@ def _version() -> str:
 
 
 class ConditionGauges:
-    """The conditions of each group's status, so that alerts need no kube-state-metrics; `created`: when each group was created.
+    """The conditions of each group's status, so that alerts need no kube-state-metrics.
 
+    `created`: when each BrokerGroup was created, so that an SLA report can distinguish a new group from one that was not scraped.
+    `voting`: how many of its members vote, so that an alert can leave out a group that has none to fail over to.
     Only the operator pod that reconciles knows them: it notes them at each pass, and forgets all when it loses the Lease.
     """
 
     def __init__(self) -> None:
         self._noted: dict[GroupKey, tuple[list[str], dict[str, bool]]] = {}
-        self.created = CreatedGauges()
+        self.created = NotedGauge(metric_names.CREATED_TIMESTAMP_SECONDS)
+        self.voting = NotedGauge(metric_names.VOTING_REPLICAS)
 
     def note(
         self,
@@ -340,23 +344,28 @@ class ConditionGauges:
         broker_name: str,
         conditions: Iterable[Mapping[str, Any]],
         created: str | None = None,
+        voting_replicas: int | None = None,
     ) -> None:
-        """Keep the conditions of a status, in the form they have there, without those of status Unknown, and its creation time."""
+        """Keep the conditions of a status, in the form they have there, without those of status Unknown, and the other facts."""
         states = {one["type"]: one["status"] == "True" for one in conditions if one["status"] in ("True", "False")}
         labels = [key.namespace, cluster_name, broker_name]
         self._noted[key] = (labels, states)
         if created is not None:
             self.created.noted[key] = (labels, dt.datetime.fromisoformat(created).timestamp())
+        if voting_replicas is not None:
+            self.voting.noted[key] = (labels, voting_replicas)
 
     def forget(self, key: GroupKey) -> None:
         """Drop a group that is gone, or another operator's."""
         self._noted.pop(key, None)
         self.created.noted.pop(key, None)
+        self.voting.noted.pop(key, None)
 
     def clear(self) -> None:
         """Drop all groups: this pod does not reconcile any more."""
         self._noted.clear()
         self.created.noted.clear()
+        self.voting.noted.clear()
 
     def collect(self) -> Iterable[Metric]:
         """Called by prometheus-client for each scrape."""
@@ -367,17 +376,18 @@ class ConditionGauges:
         return [family]
 
 
-class CreatedGauges:
-    """When each noted BrokerGroup was created: so an SLA report can distinguish a new group from one that was not scraped."""
+class NotedGauge:
+    """One value for each noted group."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name
         self.noted: dict[GroupKey, tuple[list[str], float]] = {}
 
     def collect(self) -> Iterable[Metric]:
         """Called by prometheus-client for each scrape."""
-        family = gauge(metric_names.CREATED_TIMESTAMP_SECONDS)
-        for labels, created_seconds in self.noted.values():
-            family.add_metric(labels, created_seconds)
+        family = gauge(self._name)
+        for labels, value in self.noted.values():
+            family.add_metric(labels, value)
         return [family]
 
 

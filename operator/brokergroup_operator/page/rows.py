@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final
 
+from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.page.what_if import may_lose_its_master
+from brokergroup_operator.reconcile.decide.failover_safe import why_not_writable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -122,9 +124,8 @@ def _judge(
     down = _down(snapshot, record)
     if down:
         return Severity.DOWN, down
-    in_sync = len(record.sync_state_set)
-    if wishes is not None and in_sync < wishes.minimum_in_sync:
-        return Severity.REFUSING, f"Writes are refused: {in_sync} in sync, {wishes.minimum_in_sync} needed"
+    if not snapshot.writable:
+        return _without_writes(snapshot, record, wishes)
     if waiting := _first_true(conditions, _FOR_A_PERSON):
         return Severity.WAITS_FOR_PERSON, waiting
     safe = may_lose_its_master(wishes, snapshot)[0] if wishes is not None else None
@@ -149,9 +150,15 @@ def _down(snapshot: GroupSnapshot, record: BrokerGroupRecord) -> str:
         return "No broker is master"
     if running is not None:
         return f"Switching over from broker {running.from_broker_id}"
-    if not snapshot.writable:
-        return f"Broker {record.granted_master_id} has not confirmed that it is master"
     return ""
+
+
+def _without_writes(snapshot: GroupSnapshot, record: BrokerGroupRecord, wishes: Wishes | None) -> tuple[Severity, str]:
+    if wishes is None:
+        return Severity.DOWN, f"Broker {record.granted_master_id} can acknowledge no write"
+    why = why_not_writable(wishes.group.spec, record, snapshot)
+    too_few = why.reason is Reason.NOT_ENOUGH_IN_SYNC_REPLICAS
+    return Severity.REFUSING if too_few else Severity.DOWN, why.message
 
 
 def _busy_or_well(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from brokergroup_operator.api.durability import voting_replicas
 from brokergroup_operator.api.names import operator_of
 from brokergroup_operator.api.times import rfc3339
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, OutcomeUnknownError
@@ -172,6 +173,7 @@ class Reconciler:
             broker_name=broker_name(key.name, seen.group.spec),
             conditions=status.get("conditions") or (),
             created=(seen.group_object.get("metadata") or {}).get("creationTimestamp"),
+            voting_replicas=voting_replicas(seen.group.spec),
         )
 
     async def _fetch_ours(self, key: GroupKey) -> Observed | None:

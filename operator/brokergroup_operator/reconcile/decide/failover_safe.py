@@ -67,7 +67,7 @@ def judge(  # noqa: PLR0911 (one return per reason)
     if snapshot.epoch_jump is not None:
         return no(Reason.EPOCH_FAR_ABOVE_RECORD, "No replica is elected until the epoch jump is settled")
     if not snapshot.writable:
-        return no(Reason.MASTER_NOT_READY, f"Broker {master} has not confirmed that it is master")
+        return why_not_writable(spec, record, snapshot)
     if not snapshot.hears_master:
         return no(Reason.MEMBERS_NOT_HEARD, f"broker {master}: {member_view(record, snapshot, master).fact()}")
     if voting_replicas(spec) == 1 and (spec.replicas == 1 or master not in away):
@@ -76,6 +76,16 @@ def judge(  # noqa: PLR0911 (one return per reason)
     if facts is None:
         facts = {one: member_view(record, snapshot, one).fact() for one in record.sync_state_set}
     return _count(spec, record, snapshot, _linked_in_sync(record, snapshot, away), facts)
+
+
+def why_not_writable(spec: BrokerGroupSpec, record: BrokerGroupRecord, snapshot: GroupSnapshot) -> Verdict:
+    """Why a group with a master can acknowledge no write: too few members in sync, or a master that has not confirmed its role."""
+    master, needed = record.granted_master_id, acknowledgement_rule(spec).minimum_in_sync
+    able = [one for one in record.sync_state_set if member_view(record, snapshot, one).may_acknowledge]
+    if master in able and len(able) < needed and not snapshot.awaits_confirmation:
+        told = f"In sync and alive: {_ids(able)}; by the spec a write needs {needed}"
+        return no(Reason.NOT_ENOUGH_IN_SYNC_REPLICAS, told)
+    return no(Reason.MASTER_NOT_READY, f"Broker {master} has not confirmed that it is master in its epoch")
 
 
 def _count(

@@ -14,7 +14,7 @@ from brokergroup_operator.api.brokergroup_status import Condition, ConditionType
 from brokergroup_operator.observe.timeline import Kind
 from brokergroup_operator.reconcile.decide.configuration_drift import told
 from brokergroup_operator.reconcile.decide.course import LEFT_TO_A_PERSON
-from brokergroup_operator.reconcile.decide.failover_safe import is_barred
+from brokergroup_operator.reconcile.decide.failover_safe import is_barred, why_not_writable
 from brokergroup_operator.reconcile.other_groups import NO_FREE_PORTS, Turn
 from brokergroup_operator.reconcile.plan import Step, Verb, no, yes
 from brokergroup_operator.reconcile.render.addressing import place_of
@@ -82,8 +82,10 @@ def available(seen: Observed) -> Verdict:
         reason = Reason.FAILING_OVER if _failing_over(seen) else Reason.NO_MASTER
         return no(reason, "No broker is master")
     pod = membership(seen).pod_of(master)
-    if seen.snapshot is None or not seen.snapshot.writable:
-        return no(Reason.MASTER_NOT_READY, f"Broker {master} has not confirmed that it is master in its epoch")
+    if seen.snapshot is None:
+        return no(Reason.MASTER_NOT_READY, "The controller plane does not know the group yet")
+    if not seen.snapshot.writable:
+        return why_not_writable(seen.group.spec, seen.record, seen.snapshot)
     if pod and not observed.pod_is_ready(seen.pods.get(pod)):
         return no(Reason.MASTER_NOT_READY, f"Pod {pod} of the master is not ready")
     in_sync, needed = len(seen.record.sync_state_set), minimum_in_force(seen, seen.pods.get(pod))

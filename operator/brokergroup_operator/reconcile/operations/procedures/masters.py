@@ -158,7 +158,7 @@ def judge_election(case: Case) -> plans.Judgement:
 
 
 def _serves(case: Case) -> bool:
-    """Whether the master has said that it is master in its epoch."""
+    """Whether a write can be acknowledged: the master has confirmed its role, and enough members are in sync."""
     return case.seen.master is not None and case.seen.snapshot is not None and case.seen.snapshot.writable
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from brokergroup_operator.api.storage_fields import RetentionPolicy
 from brokergroup_operator.reconcile.operations import plan as plans
 from brokergroup_operator.reconcile.operations.procedures.premises import asked, first
 from brokergroup_operator.reconcile.see.observed import pod_is_ready
@@ -139,12 +140,20 @@ def begin_decommission(case: Case) -> plans.Beginning:
         message=f"removes broker {broker_id}",
         steps=(
             *_hand_over(case, broker_id),
-            f"take broker {broker_id} out of the SyncStateSet",
-            f"delete pod {case.pod_name(broker_id)}, and its claim if spec.storage.retention.whenScaled says so",
-            f"clean broker {broker_id} from the record: its id is never used again",
+            f"delete pod {case.pod_name(broker_id)}",
+            f"remove broker {broker_id} from the SyncStateSet and the record: its id is never used again",
+            *_retention(case, broker_id),
             *([f"create a new member: spec.replicas is {replicas}"] if len(case.members) <= replicas else []),
         ),
     )
+
+
+def _retention(case: Case, broker_id: int) -> list[str]:
+    storage, claim = case.seen.group.spec.storage, case.pod_name(broker_id)
+    if storage.ephemeral is not None:
+        return []
+    verb = "delete" if storage.retention.when_scaled is RetentionPolicy.DELETE else "keep"
+    return [f"{verb} claim {claim}: spec.storage.retention.whenScaled is {storage.retention.when_scaled}"]
 
 
 def judge_decommission(case: Case) -> plans.Judgement:
