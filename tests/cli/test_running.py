@@ -14,7 +14,13 @@ import structlog
 from typer.testing import CliRunner
 
 from brokergroup_operator.cli.main import app
-from brokergroup_operator.cli.running import LogFormat, LogLevel, LogOptions, configure_logging
+from brokergroup_operator.cli.running import (
+    SWITCH_INTERVAL_SECONDS,
+    LogFormat,
+    LogLevel,
+    LogOptions,
+    configure_logging,
+)
 
 WAITING = """
 import asyncio, signal, sys, time
@@ -50,6 +56,12 @@ def test_a_command_under_nohup_outlives_its_terminal() -> None:
         process.wait(1)
     process.terminate()
     assert process.communicate(timeout=60)[0] == "in good order\n"
+
+
+def test_a_thread_that_computes_lets_the_event_loop_run_soon() -> None:
+    process = started("running.run_until_signalled(run); print(sys.getswitchinterval())")
+    process.terminate()
+    assert float(process.communicate(timeout=60)[0].split()[-1]) == pytest.approx(SWITCH_INTERVAL_SECONDS)
 
 
 COLLECTING = """

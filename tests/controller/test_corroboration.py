@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -11,7 +12,8 @@ from unittest.mock import AsyncMock
 import pytest
 
 from brokergroup_operator.controller.change.takeover import PROBES, Takeover
-from brokergroup_operator.controller.peers.services import HeardElsewhere, Planes, Services
+from brokergroup_operator.controller.detect import master_watch
+from brokergroup_operator.controller.peers.services import HeardElsewhere, Planes, Services, dial
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.observe.timeline import Cause, Step, Trigger
@@ -180,6 +182,24 @@ async def test_a_certain_death_asks_nobody(group: World) -> None:
     await group.master().kill()
     await eventually(lambda: record_of(planes[0]).master_epoch == 2, what="a new master")
     assert [observer.testimonies for observer in asked] == [0, 0, 0]
+
+
+async def test_a_port_that_is_closed_a_moment_after_the_connections_is_probed_again_soon(
+    group: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a killed process: the kernel closes its newest sockets first, and its listener last."""
+    plane, (first, *_) = await group.three_under()
+    dialled: list[float] = []
+
+    async def listens_twice(address: str, *, deadline_seconds: float) -> None:
+        dialled.append(asyncio.get_running_loop().time())
+        if len(dialled) > 2:
+            await dial(address, deadline_seconds=deadline_seconds)
+
+    monkeypatch.setattr(master_watch, "dial", listens_twice)
+    await first.kill()
+    await eventually(lambda: record_of(plane).master_epoch == 2, what="a new master")
+    assert [later - earlier for earlier, later in itertools.pairwise(dialled)] == pytest.approx([0.002, 0.004])
 
 
 async def test_who_hears_asks_the_others_and_not_itself() -> None:

@@ -26,6 +26,7 @@ from tests.controller.conftest import QUICK, group_of, record_of, snapshot_of
 from tests.controller.world import KEY, LOOSE, STRICT, Notes, World, look_up
 from tests.support.fake_broker import NAME, FakeBroker, FakeGroup, eventually
 from tests.support.pods_directory import PodsDirectory
+from tests.support.virtual_loop import TRAVEL_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -175,6 +176,37 @@ async def test_topics_are_left_alone_while_a_master_is_moved(group: World) -> No
     async with a_switchover(plane, first):
         with pytest.raises(GroupViewError, match="topics are left alone"):
             await plane.put_topic(KEY, TopicConfig(topic_name="orders"))
+
+
+async def test_others_wait_until_a_new_master_can_acknowledge(group: World) -> None:
+    plane, (first, second, _) = await group.three_under()
+    loop = asyncio.get_running_loop()
+    await asyncio.sleep(1.0)
+    began = loop.time()
+    for key in (KEY, GroupKey("no", "such")):
+        await plane.wait_until_master_is_told(key, 5.0)
+    assert loop.time() == began, "nothing changes"
+    await first.kill()
+    await asyncio.sleep(2 * TRAVEL_SECONDS)
+    assert group_of(plane).master_change is not None, "the plane doubts its master"
+    await plane.wait_until_master_is_told(KEY, 5.0)
+    assert record_of(plane).master_broker_id == second.broker_id
+    assert second.is_master
+    assert len(record_of(plane).sync_state_set) == 2
+
+
+async def test_others_wait_only_a_moment_for_members_that_do_not_come(group: World) -> None:
+    plane, (first, second, third) = await group.three_under()
+    second.ignored_ha_pushes = third.ignored_ha_pushes = 1000
+    await asyncio.sleep(1.0)
+    await first.kill()
+    await asyncio.sleep(2 * TRAVEL_SECONDS)
+    assert group_of(plane).master_change is not None, "the plane doubts its master"
+    await plane.wait_until_master_is_told(KEY, 5.0)
+    told = asyncio.get_running_loop().time()
+    assert len(record_of(plane).sync_state_set) == 1
+    await plane.wait_until_master_is_told(KEY, 5.0)
+    assert asyncio.get_running_loop().time() == told, "the moment is over"
 
 
 async def test_configuration_is_left_alone_while_a_master_is_moved(group: World) -> None:

@@ -2,9 +2,14 @@
 
 import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from brokergroup_operator.api.times import rfc3339
 from brokergroup_operator.kube.errors import ApiUnavailableError
+from brokergroup_operator.observe import events
 from brokergroup_operator.observe.events import EventObserver, GroupEvent, KubernetesEventSink, event_object
 from brokergroup_operator.observe.group_view import MetadataDifference, MetadataKind
 from brokergroup_operator.observe.observer import ObserverGroup
@@ -179,6 +184,28 @@ async def test_an_api_that_is_away_costs_one_event(monkeypatch: Any) -> None:
     await asyncio.sleep(0)
     await sink.stop()
     assert [event["reason"] for event in api.created] == ["FailoverStarted", "FailoverCompleted"]
+
+
+async def test_the_first_event_of_a_change_leaves_it_a_moment_and_says_when_it_happened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[float] = []
+
+    class Api(FlakyApi):
+        async def get(self, resource: object, name: str, **more: object) -> dict[str, Any]:
+            asked.append(asyncio.get_running_loop().time())
+            return {"metadata": {"name": name, "uid": "u1"}}
+
+    api, loop = Api(), asyncio.get_running_loop()
+    sink = KubernetesEventSink(api)  # type: ignore[arg-type]
+    sink.start()
+    monkeypatch.setattr(events, "time", SimpleNamespace(time=lambda: 1000.0 + loop.time()))
+    began = loop.time()
+    for reason in ("MasterLost", "FailoverStarted"):
+        sink.post(GroupEvent(KEY, reason, "m"))
+    await sink.stop()
+    assert asked[0] - began >= events.POST_LATER_SECONDS
+    assert [event["firstTimestamp"] for event in api.created] == [rfc3339(1000.0 + began)] * 2
 
 
 def test_an_event_is_about_its_group() -> None:

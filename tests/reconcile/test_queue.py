@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import looptime
 import pytest
 
-from brokergroup_operator.reconcile.run.queue import ReconcileQueue
+from brokergroup_operator.reconcile.run.queue import LONGEST_WAIT_SECONDS, ReconcileQueue
 from brokergroup_operator.reconcile.settings import ReconcileSettings
 from brokergroup_operator.records.store import GroupKey
 
@@ -35,6 +36,14 @@ class Passes:
         self.failures_left = 0
         self.duration_seconds = 0.0
         self.look_again_seconds: float | None = None
+        # The groups whose master changes.
+        self.changing: dict[GroupKey, asyncio.Event] = {}
+
+    async def until_master_is_told(self, key: GroupKey, timeout_seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_seconds):
+                if key in self.changing:
+                    await self.changing[key].wait()
 
     async def run(self, key: GroupKey) -> float | None:
         assert key not in self.running, "two passes of one group at a time"
@@ -55,7 +64,7 @@ def in_virtual_time(test: Callable[[ReconcileQueue, Passes], Coroutine[Any, Any,
 
     async def run() -> None:
         passes = Passes()
-        queue = ReconcileQueue(passes.run, SETTINGS)
+        queue = ReconcileQueue(passes.run, SETTINGS, until_master_is_told=passes.until_master_is_told)
         try:
             await test(queue, passes)
         finally:
@@ -202,6 +211,28 @@ async def test_a_signal_begins_a_pass_at_once(queue: ReconcileQueue, passes: Pas
     await asyncio.sleep(1)
 
     assert [when for _, when in passes.started] == pytest.approx([*(0.05 * number for number in range(8)), 100.4])
+
+
+@in_virtual_time
+async def test_a_change_of_master_goes_first(queue: ReconcileQueue, passes: Passes) -> None:
+    passes.changing[ONE] = asyncio.Event()
+    for key in (ONE, TWO):
+        queue.signal(key)
+    await asyncio.sleep(0.1)
+    queue.add(ONE)
+    await asyncio.sleep(0.1)
+    assert passes.started == [("two", 0)]
+    passes.changing[ONE].set()
+    await asyncio.sleep(0.1)
+    assert passes.started == [("two", 0), ("one", pytest.approx(0.2))], "one pass for what happened meanwhile"
+
+
+@in_virtual_time
+async def test_a_change_of_master_that_lasts_holds_up_no_pass_for_long(queue: ReconcileQueue, passes: Passes) -> None:
+    passes.changing[ONE] = asyncio.Event()
+    queue.add(ONE)
+    await asyncio.sleep(5)
+    assert passes.started == [("one", LONGEST_WAIT_SECONDS)]
 
 
 @in_virtual_time

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 
+from brokergroup_operator.kube.resources import PODS
 from tests.sieve.crossroads import AS_IT_SHOULD, BROKEN, DIVERGED, places, walk
 from tests.sieve.perturbed_api import Fault, Perturbation
 from tests.sieve.workloads import WORKLOADS
-from tests.sieve.world import Outcome, told
+from tests.sieve.world import Outcome, World, told
 from tests.support.draws import sample
 
 if TYPE_CHECKING:
@@ -54,6 +56,28 @@ def test_a_fork_lives_the_same_life_as_a_run_from_the_beginning(
     ended = walk(judged, forked, at_once=2, heading=str)
     assert set(ended) == forked
     assert set(ended.values()) == {AS_IT_SHOULD}, capfd.readouterr().out
+
+
+def test_what_is_asked_while_a_run_is_taken_down_does_not_count() -> None:
+    """Its tasks are cancelled in no certain order: two runs of one life asked different things then."""
+
+    async def story(world: World) -> None:
+        client = world._client
+        assert client is not None
+
+        async def asks_at_its_end() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await client.list(PODS, namespace="the-end")
+
+        world.loop.spawn("test", asks_at_its_end())
+        world.mark()
+        await asyncio.sleep(1.0)
+
+    outcome = told(story)
+    assert not [path for _, path, _ in outcome.asked if "the-end" in path]
+    assert not [what for what in outcome.counts.read if "the-end" in what]
 
 
 def test_what_goes_wrong_in_a_fork_is_told(capfd: pytest.CaptureFixture[str]) -> None:

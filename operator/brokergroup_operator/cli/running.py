@@ -34,7 +34,7 @@ _ORPHAN_SECONDS = 20.0
 # when half as many objects and this many more were left out since the last one (a closed connection is 21, and may be among them).
 WHOLE_COLLECTION_SECONDS = 600.0
 WHOLE_COLLECTION_OBJECTS = 50_000
-# After how long a thread that computes (kopf's) lets the event loop run: by Python's own 5 ms each step of a failover waited for it.
+# After how long a thread that computes (kopf's) lets the event loop run: Python's own 5 ms delayed the steps of a failover.
 SWITCH_INTERVAL_SECONDS = 0.0005
 
 
