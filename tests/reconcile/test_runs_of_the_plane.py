@@ -104,7 +104,7 @@ async def watchers(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Watchers]:
 def new_plane(cluster: EmptyCluster | None = None, *, with_lease: bool = True, **more: Any) -> ReconcilePlane:
     election = LeaderElectionSettings(namespace="ops", identity="pod-0") if with_lease else None
     settings = ReconcileSettings(controller_addresses=("127.0.0.1:9878",), leader_election=election, **more)
-    view = SimpleNamespace(subscribe=lambda _: lambda: None)
+    view = SimpleNamespace(subscribe=lambda _: lambda: None, wait_until_master_is_told=None)
     access = ClusterAccess(url="http://127.0.0.1:1")
     return ReconcilePlane(cast("KubernetesApi", cluster or EmptyCluster()), access, cast("Any", view), settings)
 
