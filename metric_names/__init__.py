@@ -244,7 +244,12 @@ _DESCRIPTIONS: Final = (
         (*GROUP_LABELS, LABEL_CONDITION),
         "1 for a condition of the status that holds, 0 for one that does not.",
     ),
-    _describe(VOTING_REPLICAS, "gauge", GROUP_LABELS, "Members that the spec wants in the SyncStateSet: no learners."),
+    _describe(
+        VOTING_REPLICAS,
+        "gauge",
+        GROUP_LABELS,
+        "Members that the spec wants in the SyncStateSet: no learners; 0 while it hibernates.",
+    ),
     _describe(CREATED_TIMESTAMP_SECONDS, "gauge", GROUP_LABELS, "When the BrokerGroup was created, as Unix time."),
     _describe(EPOCH_CURES_TOTAL, "counter", GROUP_LABELS, "Epochs raised to bring an unlinked member back."),
     _describe(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
+from brokergroup_operator.controller.group.incidents import IN_SYNC_SECONDS
 from brokergroup_operator.controller.upkeep.keeper import pause_after
 from brokergroup_operator.observe.group_view import (
     BrokerUnreachableError,
@@ -23,7 +24,7 @@ from brokergroup_operator.records.store import GroupKey
 from rocketmq_remoting.broker_protocol import TopicConfig
 from rocketmq_remoting.codes import RequestCode
 from tests.controller.conftest import QUICK, group_of, record_of, snapshot_of
-from tests.controller.world import KEY, LOOSE, STRICT, Notes, World, look_up
+from tests.controller.world import KEY, LOOSE, STRICT, Fencer, Notes, World, look_up
 from tests.support.fake_broker import NAME, FakeBroker, FakeGroup, eventually
 from tests.support.pods_directory import PodsDirectory
 from tests.support.virtual_loop import TRAVEL_SECONDS
@@ -201,12 +202,27 @@ async def test_others_wait_only_a_moment_for_members_that_do_not_come(group: Wor
     await asyncio.sleep(1.0)
     await first.kill()
     await asyncio.sleep(2 * TRAVEL_SECONDS)
-    assert group_of(plane).master_change is not None, "the plane doubts its master"
+    change, loop = group_of(plane).master_change, asyncio.get_running_loop()
+    assert change is not None, "the plane doubts its master"
+    await asyncio.wait([change])
+    ended = loop.time()
     await plane.wait_until_master_is_told(KEY, 5.0)
-    told = asyncio.get_running_loop().time()
+    told = loop.time()
+    assert told - ended == pytest.approx(IN_SYNC_SECONDS, abs=0.01)
     assert len(record_of(plane).sync_state_set) == 1
     await plane.wait_until_master_is_told(KEY, 5.0)
-    assert asyncio.get_running_loop().time() == told, "the moment is over"
+    assert loop.time() == told, "the moment is over"
+
+
+async def test_others_wait_no_longer_than_they_said(group: World) -> None:
+    plane, (first, _, _) = await group.three_under(fencer=Fencer(group, confirms=False))
+    await asyncio.sleep(1.0)
+    first.freeze()
+    await eventually(lambda: group_of(plane).changes.has_begun, what="the fence")
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await plane.wait_until_master_is_told(KEY, 0.2)
+    assert loop.time() - began == pytest.approx(0.2)
 
 
 async def test_configuration_is_left_alone_while_a_master_is_moved(group: World) -> None:

@@ -47,7 +47,8 @@ async def passes_of(plane: ControllerPlane, work: Callable[[], Awaitable[None]])
         await work()
         return UNSETTLED_SECONDS
 
-    queue = ReconcileQueue(run, ReconcileSettings(controller_addresses=("c:1",)))
+    settings = ReconcileSettings(controller_addresses=("c:1",))
+    queue = ReconcileQueue(run, settings, until_master_is_told=plane.wait_until_master_is_told)
     unsubscribe = plane.subscribe(queue.signal)
     queue.add(KEY)
     yield begun

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from structlog.testing import capture_logs
 
 from brokergroup_operator.migrate import teach
 from brokergroup_operator.migrate.back import Back, BackError, BackSettings
@@ -90,6 +91,15 @@ async def test_each_java_controller_gets_its_own_option_back(house: House, fresh
         assert other.configuration["notifyBrokerRoleChanged"] == "false"
     finally:
         await other.stop()
+
+
+async def test_an_option_that_cannot_be_given_back_is_named(house: House, fresh: FakeJavaController) -> None:
+    with capture_logs() as logs:
+        async with teach.Teacher(house.calls, leader=fresh.address, peers=(fresh.address,)).silent():
+            await fresh.stop()
+    assert [(one["peer"], one["option"], one["value"]) for one in logs if "by hand" in one["event"]] == [
+        (fresh.address, "notifyBrokerRoleChanged", "true")
+    ]
 
 
 async def test_a_java_controller_that_was_elected_just_now_is_waited_for(

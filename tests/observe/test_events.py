@@ -199,13 +199,14 @@ async def test_the_first_event_of_a_change_leaves_it_a_moment_and_says_when_it_h
     api, loop = Api(), asyncio.get_running_loop()
     sink = KubernetesEventSink(api)  # type: ignore[arg-type]
     sink.start()
-    monkeypatch.setattr(events, "time", SimpleNamespace(time=lambda: 1000.0 + loop.time()))
     began = loop.time()
+    # A second ends between the moment in which it happens and the one in which it is posted.
+    monkeypatch.setattr(events, "time", SimpleNamespace(time=lambda: 1000.95 + loop.time() - began))
     for reason in ("MasterLost", "FailoverStarted"):
         sink.post(GroupEvent(KEY, reason, "m"))
     await sink.stop()
     assert asked[0] - began >= events.POST_LATER_SECONDS
-    assert [event["firstTimestamp"] for event in api.created] == [rfc3339(1000.0 + began)] * 2
+    assert [event["firstTimestamp"] for event in api.created] == [rfc3339(1000.95)] * 2
 
 
 def test_an_event_is_about_its_group() -> None:

@@ -182,10 +182,17 @@ def test_a_group_with_one_voting_replica_is_as_its_spec_wants_it(tmp_path: Path,
     ["BrokerGroupNoMaster", "BrokerGroupBudgetBurn", "BrokerGroupSyncStateSetShrunk", "BrokerGroupNotFailoverSafe"],
 )
 def test_a_hibernated_group_is_as_its_spec_wants_it(tmp_path: Path, alert: str) -> None:
-    hibernated = series('brokergroup_condition{condition="Hibernated"}', "1+0x70")[:1]
-    judge(tmp_path, [*CASES[alert].ill, *hibernated], alert, [])
-    woken = series('brokergroup_condition{condition="Hibernated"}', "1+0x10 _x60")[:1]
-    judge(tmp_path, [*CASES[alert].ill, *woken], alert, [ORDERS])
+    """From the moment in which the spec says so, also while its pods still end, and until it was woken and has started."""
+    for voters, raised in (("0+0x70", []), ("0+0x68 3", []), ("0+0x10 3+0x60", [ORDERS]), ("3+0x70", [ORDERS])):
+        wanted = series("brokergroup_voting_replicas", voters)[:1]
+        judge(tmp_path, [*CASES[alert].ill, *wanted], alert, raised)
+
+
+def test_a_budget_that_burned_in_hibernation_alone_is_told_by_nothing(tmp_path: Path) -> None:
+    """The alert looks back for an hour: for 40 minutes after a group was woken it does not count what was before."""
+    for minutes, raised in ((20, []), (45, [ORDERS])):
+        woken = series("brokergroup_voting_replicas", f"0+0x{70 - minutes} 3+0x{minutes}")[:1]
+        judge(tmp_path, [*CASES["BrokerGroupBudgetBurn"].ill, *woken], "BrokerGroupBudgetBurn", raised)
 
 
 @pytest.mark.parametrize(("failovers", "is_flapping"), [(3, False), (4, True)])

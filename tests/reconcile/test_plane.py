@@ -26,6 +26,7 @@ from brokergroup_operator.kube.resources import (
 )
 from brokergroup_operator.observe.metrics import ConditionGauges
 from brokergroup_operator.reconcile.run import plane as plane_module
+from brokergroup_operator.reconcile.run.queue import LONGEST_WAIT_SECONDS
 from brokergroup_operator.reconcile.settings import LeaderElectionSettings
 from kube_sandbox.api_server.errors import StatusError
 from tests.reconcile.world import SANDBOX, World, all_ready, is_gone, make_ready, named, replaced, uids_of, until
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     import pytest
 
     from brokergroup_operator.reconcile.run.plane import ReconcilePlane
+    from brokergroup_operator.records.store import GroupKey
     from kube_sandbox.api_server.server import SandboxApiServer
 
 
@@ -289,8 +291,35 @@ async def test_the_conditions_are_metrics_while_it_reconciles(world: World, star
 
     await until("the metric says what the status says", is_as_written)
     assert [one.value for family in conditions.voting.collect() for one in family.samples] == [3]
+    await world.patch_group({"spec": {"maintenance": {"hibernated": True}}})
+
+    async def wants_no_member() -> bool:
+        return [one.value for family in conditions.voting.collect() for one in family.samples] == [0]
+
+    await until("no member that votes is wanted", wants_no_member)
     await plane.stop()
     assert [one for family in conditions.collect() for one in family.samples] == []
+
+
+async def test_no_pass_begins_while_the_groups_master_changes(world: World, start_plane: Callable[..., Any]) -> None:
+    waits, told = asyncio.Event(), asyncio.Event()
+
+    async def until_told(key: GroupKey, timeout_seconds: float) -> None:
+        assert (key, timeout_seconds) == (world.key, LONGEST_WAIT_SECONDS)
+        waits.set()
+        await told.wait()
+
+    world.view.wait_until_master_is_told = until_told  # type: ignore[method-assign]
+    await start_plane()
+    await world.create_group()
+    await asyncio.wait_for(waits.wait(), 60)
+    assert await named(world, SERVICES) == {}
+    told.set()
+
+    async def has_begun() -> bool:
+        return bool(await named(world, SERVICES))
+
+    await until("the group's Services", has_begun)
 
 
 async def cluster_status(world: World) -> Any:

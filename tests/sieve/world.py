@@ -214,7 +214,7 @@ async def _story(loop: VirtualLoop, story: Callable[[World], Awaitable[None]], p
     await story(world)
     end = await world.everything()
     # As of now: the tasks that `finish` cancels may ask some more, in an order of their own.
-    return copy.deepcopy(Outcome(end, world.counts, world.laws_broken, world.asked))
+    return Outcome(end, copy.deepcopy(world.counts), world.laws_broken, list(world.asked))
 
 
 def told(story: Callable[[World], Awaitable[None]], plan: Plan | None = None) -> Outcome:

@@ -1,4 +1,4 @@
-"""The console script `brokergroup`. A pod's replica starts without the libraries of the command line: they were a third of its
+"""The console script `brokergroup`. A pod's replica starts without the libraries of the command line: they were two fifths of its
 memory, which the kernel frees before it closes a killed replica's connections.
 """
 

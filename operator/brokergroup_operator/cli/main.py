@@ -52,7 +52,7 @@ def every_command(
 
 
 def main() -> None:
-    """Entry point of the console script `brokergroup`."""
+    """Run the command line, as `python -m brokergroup_operator.cli.main` does."""
     app()
 
 

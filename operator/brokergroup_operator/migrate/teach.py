@@ -25,6 +25,8 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import structlog
+
 from brokergroup_operator.migrate.java import JavaCalls, MigrationCallError
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
@@ -52,6 +54,7 @@ NOTIFY = "notifyBrokerRoleChanged"
 UNCLEAN = "enableElectUncleanMaster"
 STAND_IN_HEARTBEAT_TIMEOUT_MS = 60_000
 CLEAN_DEADLINE_SECONDS = 20.0
+log = structlog.get_logger(__name__)
 # A Java controller reports itself leader once it has the votes, but answers 2007 until its log has an entry of the new term.
 LEADS_DEADLINE_SECONDS = 10.0
 POLL_SECONDS = 0.1
@@ -270,8 +273,10 @@ class Teacher:
             yield
         finally:
             for peer, own in before.items():
-                with contextlib.suppress(MigrationCallError):
+                try:
                     await self._calls.configure_controller(peer, {key: own})
+                except MigrationCallError as error:
+                    log.warning("give this option back by hand", peer=peer, option=key, value=own, error=str(error))
 
 
 NOWHERE = "127.0.0.1:1"

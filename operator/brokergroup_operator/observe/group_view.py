@@ -222,7 +222,9 @@ class GroupView(ShownGroups, Protocol):
     """The controller plane's interface inside the process."""
 
     async def wait_until_master_is_told(self, key: GroupKey, timeout_seconds: float) -> None:
-        """Return when this plane does not doubt or change the group's master, and a new one can acknowledge; or after this time."""
+        """Return when this plane does not doubt or change the group's master, and a new one was given a moment (0.1 s) in which its
+        set can grow; after this time at the latest.
+        """
         ...
 
     async def reserve_broker_id(self, key: GroupKey, pod_name: str, *, broker_id: int | None = None) -> int:

@@ -327,7 +327,7 @@ class ConditionGauges:
     """The conditions of each group's status, so that alerts need no kube-state-metrics.
 
     `created`: when each BrokerGroup was created, so that an SLA report can distinguish a new group from one that was not scraped.
-    `voting`: how many of its members vote, so that an alert can leave out a group that has none to fail over to.
+    `voting`: how many of its members vote, so that an alert can leave out a group that has none to fail over to, or hibernates (0).
     Only the operator pod that reconciles knows them: it notes them at each pass, and forgets all when it loses the Lease.
     """
 

@@ -173,7 +173,7 @@ class Reconciler:
             broker_name=broker_name(key.name, seen.group.spec),
             conditions=status.get("conditions") or (),
             created=(seen.group_object.get("metadata") or {}).get("creationTimestamp"),
-            voting_replicas=voting_replicas(seen.group.spec),
+            voting_replicas=0 if seen.group.spec.maintenance.hibernated else voting_replicas(seen.group.spec),
         )
 
     async def _fetch_ours(self, key: GroupKey) -> Observed | None:

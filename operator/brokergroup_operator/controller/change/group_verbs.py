@@ -46,8 +46,9 @@ class GroupVerbs(Part):
 
     async def wait_until_master_is_told(self, key: GroupKey, timeout_seconds: float) -> None:
         if (group := self._groups.get(key)) is not None:
+            deadline_seconds = self._now_seconds + timeout_seconds
             await group.changes.wait_for_end(timeout_seconds)
-            await group.incidents.wait_until_in_sync()
+            await group.incidents.wait_until_in_sync(deadline_seconds)
 
     async def reserve_broker_id(self, key: GroupKey, pod_name: str, *, broker_id: int | None = None) -> int:
         """Return the id reserved for this pod, reserving the next one durably if it has none."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.01
 # The pauses between probes double: a dead process's connections may close a moment before its listener does.
-FIRST_BETWEEN_PROBES_SECONDS, BETWEEN_PROBES_SECONDS = 0.002, 0.1
+FIRST_BETWEEN_PROBES_SECONDS, LONGEST_BETWEEN_PROBES_SECONDS = 0.002, 0.1
 PROBE_DEADLINE_SECONDS = 1.0
 
 log = structlog.get_logger(__name__)
@@ -189,7 +189,7 @@ class MasterWatch(Part):
                     if probe.result() is Probe.LISTENS and case.deadline_seconds < case.listening_deadline_seconds:
                         case.deadline_seconds = case.listening_deadline_seconds
                         case.forget_question()  # what the other planes said is old by then
-                    pause_seconds = doubled(FIRST_BETWEEN_PROBES_SECONDS, case.probes, BETWEEN_PROBES_SECONDS)
+                    pause_seconds = doubled(FIRST_BETWEEN_PROBES_SECONDS, case.probes, LONGEST_BETWEEN_PROBES_SECONDS)
                     case.probes += 1
                     again = _probe(case.probed, after_seconds=pause_seconds)
                     probe = asyncio.create_task(again, name=f"rmq:probe {group.key}")

@@ -152,9 +152,9 @@ class Incidents:
             timeline.outcome = Outcome.COMPLETED
             self._observer.master_changed(timeline)
 
-    async def wait_until_in_sync(self) -> None:
-        """Return when enough members are in sync after a change that has just ended here, or that is a moment ago."""
-        left_seconds = self._is_new_until_seconds - asyncio.get_running_loop().time()
+    async def wait_until_in_sync(self, deadline_seconds: float) -> None:
+        """Return when enough members are in sync after a change that has just ended here, when that is a moment ago, or then."""
+        left_seconds = min(self._is_new_until_seconds, deadline_seconds) - asyncio.get_running_loop().time()
         if self._open is not None and left_seconds > 0:
             with suppress(TimeoutError):
                 async with asyncio.timeout(left_seconds):

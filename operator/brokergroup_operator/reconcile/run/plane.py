@@ -245,7 +245,8 @@ class ReconcilePlane:
         )
         until_told = self._view.wait_until_master_is_told
         queue = ReconcileQueue(GroupPass(reconciler, operations).run, self._settings, until_master_is_told=until_told)
-        clusters = ReconcileQueue(ClusterPass(self._api, events, self._settings, self._view).run, self._settings)
+        cluster_pass = ClusterPass(self._api, events, self._settings, self._view)
+        clusters = ReconcileQueue(cluster_pass.run, self._settings, until_master_is_told=None)
         watcher = Watcher(
             self._access,
             namespace=namespace,

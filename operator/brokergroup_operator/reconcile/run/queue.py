@@ -34,7 +34,8 @@ LONGEST_WAIT_SECONDS = 0.5
 class ReconcileQueue:
     """`run_pass` does one pass and returns in how many seconds to look again (None: when something happens).
 
-    `until_master_is_told` waits for the end of a change of the group's master in this process, at most so many seconds.
+    `until_master_is_told` waits for the end of a change of the group's master in this process, at most so many seconds; None: a
+    pass is over nothing that has a master.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class ReconcileQueue:
         run_pass: Callable[[GroupKey], Awaitable[float | None]],
         settings: ReconcileSettings,
         *,
-        until_master_is_told: Callable[[GroupKey, float], Awaitable[None]] | None = None,
+        until_master_is_told: Callable[[GroupKey, float], Awaitable[None]] | None,
     ) -> None:
         self._run_pass, self._settings, self._until_master_is_told = run_pass, settings, until_master_is_told
         self._wake: dict[GroupKey, asyncio.Event] = {}
@@ -93,10 +94,7 @@ class ReconcileQueue:
         wake, failures = self._wake[key], 0
         try:
             while True:
-                if self._until_master_is_told is not None:
-                    await self._until_master_is_told(key, LONGEST_WAIT_SECONDS)
-                wake.clear()
-                look_again_seconds, failed = await self._one_pass(key)
+                look_again_seconds, failed = await self._one_pass(key, wake)
                 if self._stopped:
                     return  # a pass that ended in the moment of the stop, and kept its cancellation to itself
                 failures = failures + 1 if failed else 0
@@ -109,8 +107,11 @@ class ReconcileQueue:
             del self._workers[key]
             del self._wake[key]
 
-    async def _one_pass(self, key: GroupKey) -> tuple[float | None, bool]:
+    async def _one_pass(self, key: GroupKey, wake: asyncio.Event) -> tuple[float | None, bool]:
         try:
+            if self._until_master_is_told is not None:
+                await self._until_master_is_told(key, LONGEST_WAIT_SECONDS)
+            wake.clear()
             async with self._places, asyncio.timeout(self._settings.pass_timeout_seconds):
                 return await self._run_pass(key), False
         except Exception as error:  # noqa: BLE001 - one of the two supervision points: the pass is repeated, whatever it was
