@@ -173,9 +173,13 @@ class Brokers:
 
 @dataclass(frozen=True)
 class WholeProcess:
-    """Heartbeats per second of the process's processor time in each round; how long it took to end after SIGTERM."""
+    """Heartbeats per second of the process's processor time in each round; how long it took to end after SIGTERM.
+
+    `alone`: of the time that they add to what it uses in a round without any.
+    """
 
     rates: list[float]
+    alone: list[float]
     sigterm_seconds: float
     warnings: int
 
@@ -203,7 +207,7 @@ async def over_sockets(*, java: bool, say: Callable[[str], None]) -> dict[str, W
             label: await _Brokers.start(address, process.pid, JAVA_SIZE if label == "java" else int(label))
             for label, (process, address) in started.items()
         }
-        rounds = [{label: await one.rate() for label, one in brokers.items()} for _ in range(ROUNDS)]
+        rounds = [{label: await one.rates() for label, one in brokers.items()} for _ in range(ROUNDS)]
         found: dict[str, WholeProcess] = {}
         for label, (process, _) in started.items():
             await brokers[label].stop()
@@ -211,7 +215,10 @@ async def over_sockets(*, java: bool, say: Callable[[str], None]) -> dict[str, W
             await asyncio.to_thread(process.stop, grace_seconds=30.0)
             ended_seconds = time.monotonic() - stopped_seconds
             found[label] = WholeProcess(
-                [one[label] for one in rounds], ended_seconds, _warnings(Path(name) / f"{label}.log")
+                rates=[one[label][0] for one in rounds],
+                alone=[one[label][1] for one in rounds],
+                sigterm_seconds=ended_seconds,
+                warnings=_warnings(Path(name) / f"{label}.log"),
             )
             say(f"over sockets, {label}: {found[label]}")
     return found
@@ -255,11 +262,12 @@ class _Brokers:
         await brokers._line()
         return brokers
 
-    async def rate(self) -> float:
-        """Return the heartbeats per second of the controller's processor time, of one round."""
+    async def rates(self) -> tuple[float, float]:
+        """Return the heartbeats per second of the controller's processor time, of one round; and of what it uses for them alone."""
         assert self._program.stdin is not None
         self._program.stdin.write(b"\n")
-        return float(await self._line())
+        whole, alone = (await self._line()).split()
+        return float(whole), float(alone)
 
     async def stop(self) -> None:
         """Close their connections."""
@@ -282,10 +290,17 @@ async def _measure_here(address: str, pid: int, groups: int) -> None:
     await brokers.until_read()
     print("ready", flush=True)
     while await asyncio.to_thread(sys.stdin.readline):
-        before_seconds = processor_seconds(pid)
+        begun_seconds = processor_seconds(pid)
+        await asyncio.sleep(ROUND_SECONDS)
+        quiet_seconds = processor_seconds(pid)
         sent = await brokers.beat_for(ROUND_SECONDS)
         await brokers.until_read()
-        print(sent / (processor_seconds(pid) - before_seconds), flush=True)
+        read_seconds = processor_seconds(pid)
+        # The same questions without heartbeats before them: three thousand at the largest size, thirty at the smallest.
+        await brokers.until_read()
+        whole_seconds = 2 * read_seconds - quiet_seconds - processor_seconds(pid)
+        alone_seconds = whole_seconds - (quiet_seconds - begun_seconds)
+        print(sent / whole_seconds, sent / alone_seconds, flush=True)
     await brokers.stop()
 
 
