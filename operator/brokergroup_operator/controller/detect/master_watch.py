@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.01
 # The pauses between probes double: a dead process's connections may close a moment before its listener does.
-FIRST_BETWEEN_PROBES_SECONDS, LONGEST_BETWEEN_PROBES_SECONDS = 0.002, 0.1
+FIRST_BETWEEN_PROBES_SECONDS, LONGEST_BETWEEN_PROBES_SECONDS = 0.0005, 0.1
 PROBE_DEADLINE_SECONDS = 1.0
 
 log = structlog.get_logger(__name__)
