@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from controller_core.model import BrokerGroupRecord
     from controller_core.plan import Change
 
-# For how long others leave the event loop to a new master's report of its set (1000): without it nothing is acknowledged.
+# For how long others leave the event loop to a new master's report of its set (1001): without it nothing is acknowledged.
 IN_SYNC_SECONDS = 0.1
 # Outcomes that a late confirmation by the new master turns into COMPLETED.
 _OPEN_OUTCOMES = frozenset({Outcome.RUNNING, Outcome.INCOMPLETE})
