@@ -139,6 +139,9 @@ def _wait_ended(pidfds: list[int], deadline_seconds: float) -> None:
 
 log = structlog.get_logger(__name__)
 
+# A kubelet sees that a container has ended at its next look (once a second), when clients have long seen its connections close.
+# A look in that very moment would take the processor from those who act on it: the failover of the demo.
+RELIST_SECONDS = 0.05
 BURY_FIRST_SECONDS = 0.1
 BURY_LAST_SECONDS = 2.0
 
@@ -235,6 +238,7 @@ class ContainerProcess:
 
     async def _bury(self, exit_: Exit) -> None:
         """Report the exit only after all processes of the container are dead; retry on EPERM and EMFILE."""
+        await asyncio.sleep(RELIST_SECONDS)
         delay_seconds = BURY_FIRST_SECONDS
         while True:
             try:

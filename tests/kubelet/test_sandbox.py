@@ -173,6 +173,23 @@ async def test_the_end_of_a_container_is_told_when_its_rest_could_be_killed_afte
     assert not refusals
 
 
+async def test_the_end_of_a_container_is_seen_at_the_next_look_not_in_the_same_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at: list[float] = []
+
+    def look(_: str) -> list[int]:
+        looked_at.append(time.monotonic())
+        return []
+
+    monkeypatch.setattr(process, "kill_strays", look)
+    container = ContainerProcess.start(spec(tmp_path, "exec sleep 1000"))
+    killed_at = time.monotonic()
+    container.kill()
+    await asyncio.wait_for(container.wait(), 20)
+    assert looked_at[0] - killed_at >= process.RELIST_SECONDS
+
+
 def test_one_process_that_may_not_be_killed_saves_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mark = {**os.environ, CONTAINER_MARK: str(tmp_path)}
     strays = [subprocess.Popen(["sleep", "1000"], env=mark) for _ in range(3)]

@@ -1,6 +1,7 @@
 """The Kubernetes store against the embedded API: compare-and-set, fields it must not touch, and writes with lost answers."""
 
 import asyncio
+import copy
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -118,6 +119,15 @@ async def test_everything_else_in_the_object_stays(api: LossyApi) -> None:
     assert obj["metadata"]["finalizers"] == ["example.org/keep"]
     assert obj["metadata"]["labels"] == {"a": "b"}
     assert obj["record"]["masterEpoch"] == 5
+
+
+async def test_a_commit_leaves_the_copy_that_it_was_decided_on_as_it_was(api: LossyApi) -> None:
+    store = KubernetesRecordStore(api)
+    first = await store.commit(KEY, RECORD, None)
+    assert first is not None
+    before = copy.deepcopy(first.backing)
+    assert await store.commit(KEY, NEXT, first) is not None
+    assert first.backing == before
 
 
 async def test_the_api_itself_refuses_a_record_that_goes_back_in_time(api: LossyApi) -> None:

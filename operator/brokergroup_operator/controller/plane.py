@@ -231,9 +231,9 @@ class ControllerPlane(GroupVerbs):
         self._guard.distrusts(self._now_seconds)  # the first thing after a pause may be a closed connection, not a tick
         for group in groups:
             for broker_id in group.table.connection_closed(self._now_seconds, connection_id):
+                self._failover.look_at(group)
                 log.info("connection closed", group=str(group.key), broker_id=broker_id)
                 group.changed()
-                self._failover.look_at(group)
 
     def _look_for_master(self, group: Group) -> None:
         if not self._stopping:

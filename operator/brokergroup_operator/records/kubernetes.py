@@ -11,7 +11,6 @@ A write without an answer is looked up: ``_until_known`` says how. At the deadli
 from __future__ import annotations
 
 import asyncio
-import copy
 import uuid
 from typing import TYPE_CHECKING, Any, cast
 
@@ -279,11 +278,12 @@ def _object_to_write(
         }
         unknown_members: dict[str, Any] = {}
     else:
-        obj = copy.deepcopy(cast("JsonObject", expected.backing))
-        obj["metadata"].pop("managedFields", None)
-        obj["metadata"] |= {"resourceVersion": expected.version, "uid": expected.uid}
+        backing = cast("JsonObject", expected.backing)
+        metadata = {name: value for name, value in backing["metadata"].items() if name != "managedFields"}
+        metadata |= {"resourceVersion": expected.version, "uid": expected.uid}
+        obj = {**backing, "metadata": metadata}
         unknown_members = {name: value for name, value in obj["record"].items() if name not in KNOWN_MEMBERS}
-    obj["metadata"].setdefault("annotations", {})[WRITE_ANNOTATION] = write_id
+    obj["metadata"]["annotations"] = {**(obj["metadata"].get("annotations") or {}), WRITE_ANNOTATION: write_id}
     obj["record"] = unknown_members | record_to_json(record)
     return obj
 
