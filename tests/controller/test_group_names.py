@@ -13,7 +13,7 @@ from brokergroup_operator.controller.directory.group_directory import FixedDirec
 from brokergroup_operator.controller.directory.pods import Peer
 from brokergroup_operator.controller.group.group import Group
 from brokergroup_operator.controller.settings import SecuritySettings
-from brokergroup_operator.controller.wire.heartbeats import UnknownPolls
+from brokergroup_operator.controller.wire.request_handler import UnknownPolls
 from brokergroup_operator.kube.resources import BROKER_GROUPS, NAMESPACES
 from brokergroup_operator.records.file import FileRecordStore
 from brokergroup_operator.records.memory import MemoryRecordStore

@@ -75,7 +75,6 @@ def is_running(task: asyncio.Task[Any] | None) -> bool:
 
 
 def doubled(first_seconds: float, times: int, longest_seconds: float) -> float:
-    """Return a pause that was doubled so many times, and is no longer than the longest."""
     return min(first_seconds * 2.0 ** min(times, 10), longest_seconds)
 
 
@@ -152,9 +151,7 @@ class Planes:
         self.own_address = settings.advertise_address
 
     def rank(self, key: GroupKey) -> int:
-        """Return this plane's place for one group, 0 for the first: by rendezvous hashing, each plane is first for its share.
-        Safety does not rest on it: the compare-and-set decides.
-        """
+        """Return this plane's place for one group, 0 for the first. Safety does not rest on it: the compare-and-set decides."""
         return rank_of(self.own_address, self._settings.peer_addresses, str(key))
 
     @property
@@ -184,7 +181,7 @@ class Planes:
 
 
 def rank_of(own_address: str, addresses: tuple[str, ...], group: str) -> int:
-    """Return the place of this address among all for one group; 0 if it is not among them."""
+    """Return the place of this address among all for one group, by rendezvous hashing; 0 if it is not among them."""
     ranked = sorted(addresses, key=lambda one: hashlib.blake2b(f"{one}|{group}".encode(), digest_size=8).digest())
     return ranked.index(own_address) if own_address in addresses else 0
 
