@@ -7,17 +7,13 @@ group's pods, by the group's key or certificate, and by any caller if the group 
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
-
-import structlog
 
 from brokergroup_operator.api.brokergroup import Signature
 from controller_core.step import step
 from rocketmq_remoting.address import host_of
 from rocketmq_remoting.codes import RequestCode
-from rocketmq_remoting.limits import LineLimit
 from rocketmq_remoting.signature import ACCESS_KEY, SIGNATURE, SignatureState, verify
 
 if TYPE_CHECKING:
@@ -45,8 +41,6 @@ GUARDED: Final = frozenset(
 MOST_REMEMBERED: Final = 50_000
 # How long a name that no broker registers under keeps its place (`NewNames`).
 KEPT_SECONDS = 3600.0
-
-log = structlog.get_logger(__name__)
 
 _READING = frozenset(
     {
@@ -298,18 +292,3 @@ class NewNames:
             self._count[host] -= 1
             if not self._count[host]:
                 del self._count[host]
-
-
-class RefusalLog:
-    """Logs refused requests: at most 10 lines a minute, then one line with how many were left out."""
-
-    def __init__(self) -> None:
-        self._limit = LineLimit(10)
-
-    def note(self, request: RemotingCommand, connection: RemotingConnection, reason: str) -> None:
-        left_out = self._limit.take(asyncio.get_running_loop().time())
-        if left_out is None:
-            return
-        if left_out:
-            log.warning("more requests were refused", left_out=left_out)
-        log.warning("request refused", code=request.code, peer=connection.peer_host, reason=reason)

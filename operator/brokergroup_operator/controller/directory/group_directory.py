@@ -232,15 +232,12 @@ class GroupDirectory(ABC):
     async def start(self) -> None:  # noqa: B027 - there may be nothing to learn
         """Begin to learn; return when the first picture is complete."""
 
-    async def stop(self) -> None:  # noqa: B027
-        """Stop learning."""
+    async def stop(self) -> None: ...  # noqa: B027
 
     def bindings(self) -> list[GroupBinding]:
-        """Return every group known now."""
         return list(self._bindings.values())
 
     def binding(self, key: GroupKey) -> GroupBinding | None:
-        """Return the group of this key."""
         return self._bindings.get(key)
 
     @abstractmethod

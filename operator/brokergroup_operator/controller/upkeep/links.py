@@ -50,17 +50,6 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
-class _Denial:
-    """Under which epoch, and since when, a group's master has denied its role."""
-
-    epoch: int = 0
-    since_seconds: float = 0.0
-    # The master for which the epoch was raised, and how often, until it says that it is master.
-    raised_for: int | None = None
-    raises: int = 0
-
-
-@dataclass(slots=True)
 class _Doubt:
     """What is counted against a slave until a link of it has stood for a while. New epochs, and links that end at once, keep it."""
 
@@ -97,6 +86,12 @@ class _Care:
     # How often in a row the master did not answer 907: logged once, and asked with backoff.
     unanswered: int = 0
     task: asyncio.Task[None] | None = None
+    # Under which epoch, and since when, the master has denied its role.
+    denied_epoch: int = 0
+    denied_since_seconds: float = 0.0
+    # The master for which the epoch was raised, and how often, until it says that it is master.
+    raised_for: int | None = None
+    raises: int = 0
 
 
 class Links(Part):
@@ -107,7 +102,6 @@ class Links(Part):
         self._executor, self._failover = executor, failover
 
     def look_at(self, group: Group, record: BrokerGroupRecord) -> None:
-        """Begin a check of a settled group if it is time."""
         care = group.care(_Care)
         if not is_running(care.task) and self._now_seconds >= care.next_look_seconds:
             work, name = self.check(group, record), f"rmq:links {group.key}"
@@ -148,7 +142,7 @@ class Links(Part):
                 hosts = group.binding.hosts_of_links(record, slaves)
                 status = await self._calls.ha_status(master_address)
                 missing, speeds = unlinked(hosts, status), speeds_of_links(hosts, status)
-                await self._master_said(group, record, is_master=status.master)
+                await self._master_said(group, record, care, is_master=status.master)
             except BrokerCallError as error:
                 complain = log.debug if care.unanswered else log.warning
                 complain("links unknown", group=str(group.key), error=str(error))
@@ -268,7 +262,7 @@ class Links(Part):
 
     # ---- a master that denies its role
 
-    async def _master_said(self, group: Group, record: BrokerGroupRecord, *, is_master: bool) -> None:
+    async def _master_said(self, group: Group, record: BrokerGroupRecord, care: _Care, *, is_master: bool) -> None:
         """Take the recorded master's own word; raise the epoch if it goes on denying its role.
 
         It does so because a foreign 1008 gave it another role under a far higher epoch: a Java broker ignores every epoch that is
@@ -280,22 +274,22 @@ class Links(Part):
         if master is None or group.changes.told.get(master) != epoch:
             return  # it has not answered this plane's 1008: a change of roles is under way
         group.master_said(epoch, is_master=is_master)
-        denial, now_seconds = group.care(_Denial), self._now_seconds
+        now_seconds = self._now_seconds
         if is_master:
-            denial.epoch, denial.raised_for = 0, None
+            care.denied_epoch, care.raised_for = 0, None
             return
-        if denial.epoch != epoch:
-            denial.epoch, denial.since_seconds = epoch, now_seconds
+        if care.denied_epoch != epoch:
+            care.denied_epoch, care.denied_since_seconds = epoch, now_seconds
             return
-        raises = denial.raises if denial.raised_for == master else 0
+        raises = care.raises if care.raised_for == master else 0
         # The plane of rank 0 has raised it, and judged that it did not help, before another one raises it.
         first_seconds = self._settings.denied_master_seconds * (1 + 2 * self._planes.rank(group.key))
         patience_seconds = doubled(first_seconds, max(raises - 1, 0), LONGEST_DENIAL_SECONDS)
-        if now_seconds - denial.since_seconds < patience_seconds or group.master_change is not None:
+        if now_seconds - care.denied_since_seconds < patience_seconds or group.master_change is not None:
             return
-        if denial.raised_for == master and self._failover.replace_deaf(group, record, master):
+        if care.raised_for == master and self._failover.replace_deaf(group, record, master):
             return
-        denial.raised_for, denial.raises = master, raises + 1
+        care.raised_for, care.raises = master, raises + 1
         wanted = RenewMaster(broker_id=master, master_epoch=epoch, epochs=group.binding.settings.max_epoch_jump)
         try:
             decision = await group.decide(wanted)

@@ -91,7 +91,6 @@ class MetadataGuard(Part):
         self._turns = asyncio.Semaphore(2)  # a metadata body may have megabytes
 
     def differences(self, group: Group) -> tuple[MetadataDifference, ...]:
-        """Return what the last comparison found."""
         return group.care(_Care).differences
 
     def look_at(self, group: Group) -> None:
@@ -182,7 +181,6 @@ class MetadataGuard(Part):
     async def _copy_again(
         self, group: Group, record: BrokerGroupRecord, care: _Care, lasting: Collection[MetadataDifference]
     ) -> None:
-        """Make slaves that lacked the same twice copy all of that kind again."""
         asked: list[MetadataDifference] = []
         # Offsets are copied whatever their version is.
         wanted = {(one.broker_id, one.kind) for one in lasting if one.kind is not MetadataKind.CONSUMER_OFFSET}

@@ -238,7 +238,7 @@ class Canary(Part):
         self._observer.canary_refused(key, what)
 
     async def _send(self, group: Group) -> str:
-        """Send one message; return the address that acknowledged it."""
+        """Return the address that acknowledged it."""
         broker = await self._route(group)
         message = _message(group.binding.broker_name)
         # Signed as this group, not by address: a broker that came back elsewhere is routed to before the record has its address.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
@@ -32,6 +32,7 @@ from rocketmq_remoting import controller_protocol as protocol
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.errors import BodyError
 from rocketmq_remoting.handler import not_supported
+from rocketmq_remoting.limits import LineLimit
 from rocketmq_remoting.serialization import encode_properties
 from rocketmq_remoting.signature import ACCESS_KEY, SIGNATURE
 
@@ -87,15 +88,12 @@ class RequestHandler(Part):
         self._groups, self._directory, self._holdings = groups, directory, holdings
         self._failover, self._switchover, self._silent_members = failover, switchover, silent_members
         self._on_connection_closed = on_connection_closed
-        self._refusals = access.RefusalLog()
+        # At most 10 lines a minute, then one line with how many were left out.
+        self._refusals = LineLimit(10)
         self._replays = access.ReplayGuard()
-        self._polls = UnknownPolls()
         self._new_names = access.NewNames(self._settings.security.max_new_names_per_host)
         self._disputed, self._adoption = DisputedSets(services), AdoptionDesk(services)
-        # The groups whose members each connection carries. Weakly: a connection may speak for any number of names.
-        self._carried: defaultdict[int, WeakSet[Group]] = defaultdict(WeakSet)
-        # What each connection's last unsigned heartbeat was allowed by.
-        self._allowed: dict[int, tuple[int, Peer | None, GroupBinding, BrokerGroupRecord | None]] = {}
+        self._connections: defaultdict[int, ConnectionNotes] = defaultdict(ConnectionNotes)
         self._draining = False
         self._routes: dict[int, Route] = {
             RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: self._alter_sync_state_set,
@@ -118,10 +116,8 @@ class RequestHandler(Part):
             connection.peer_is_known()
 
     def connection_closed(self, connection: RemotingConnection) -> None:
-        """Its brokers may be dead."""
-        self._polls.connection_closed(connection.id)
-        self._allowed.pop(connection.id, None)
-        self._on_connection_closed(connection.id, self._carried.pop(connection.id, ()))
+        notes = self._connections.pop(connection.id, None)
+        self._on_connection_closed(connection.id, notes.groups if notes is not None else ())
 
     def handle(
         self, request: RemotingCommand, connection: RemotingConnection
@@ -174,7 +170,11 @@ class RequestHandler(Part):
         return answer
 
     def _refused(self, request: RemotingCommand, connection: RemotingConnection, error: Exception) -> RemotingCommand:
-        self._refusals.note(request, connection, str(error))
+        left_out = self._refusals.take(self._now_seconds)
+        if left_out:
+            log.warning("more requests were refused", left_out=left_out)
+        if left_out is not None:
+            log.warning("request refused", code=request.code, peer=connection.peer_host, reason=str(error))
         return request.answer(ResponseCode.NO_PERMISSION, remark=str(error))
 
     def _heartbeat(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
@@ -187,11 +187,11 @@ class RequestHandler(Part):
         if group is not None:
             # An unsigned one is checked only if anything that the last check went by has changed.
             ext_fields, judged_by = request.ext_fields or {}, (header.broker_id, peer, group.binding, group.record)
-            if ACCESS_KEY in ext_fields or SIGNATURE in ext_fields:
+            notes, is_signed = self._connections[connection.id], ACCESS_KEY in ext_fields or SIGNATURE in ext_fields
+            if is_signed or notes.allowed_by != judged_by:
                 self._check(request, connection, peer, group, header.broker_id)
-            elif self._allowed.get(connection.id) != judged_by:
-                self._check(request, connection, peer, group, header.broker_id)
-                self._allowed[connection.id] = judged_by
+                if not is_signed:
+                    notes.allowed_by = judged_by
             self._take_heartbeat(header, header.broker_id, group, connection, peer)
         return request.answer(ResponseCode.SUCCESS, remark="Heart beat success")
 
@@ -203,7 +203,6 @@ class RequestHandler(Part):
         connection: RemotingConnection,
         peer: Peer | None,
     ) -> None:
-        """Take a 904 from a caller that may speak for this broker of the group."""
         if not _may_exist(group, broker_id):
             return
         _, address, host = group.addresses.spelled(broker_id, header.broker_addr or "")
@@ -228,7 +227,7 @@ class RequestHandler(Part):
 
     def _table_for(self, group: Group, connection: RemotingConnection) -> HeartbeatTable:
         """Return the group's heartbeat table for an entry of this connection, whose end then reaches this group too."""
-        self._carried[connection.id].add(group)
+        self._connections[connection.id].groups.add(group)
         return group.table
 
     def _configuration(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
@@ -281,13 +280,14 @@ class RequestHandler(Part):
             told = None if is_unknown else group.changes.record_to_tell(group.record)
             decision = step(told, wanted, group.live(), group.binding.settings)
         if decision.code == ControllerCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
-            self._polls.told_unknown(connection.id, wanted.broker_name or "")
+            self._connections[connection.id].told_unknown(wanted.broker_name or "")
         return decision
 
     async def _register(self, request: RemotingCommand, connection: RemotingConnection) -> Decision:
         """1003: a new process of a replica."""
         wanted = codec.decode_register_broker(request)
-        follows_a_poll = self._polls.registers_because_of_one(connection.id, wanted.broker_name)
+        notes = self._connections.get(connection.id)
+        follows_a_poll = notes is not None and notes.registers_because_of_poll(wanted.broker_name)
         group, caller = await self._admit(request, connection, broker_id=wanted.broker_id)
         if group is None:
             return _of_unknown_group(wanted)
@@ -470,28 +470,27 @@ def _may_exist(group: Group, broker_id: int) -> bool:
     return 0 <= broker_id <= (record.next_broker_id if record is not None else 1) + MAX_IDS_AHEAD
 
 
-class UnknownPolls:
-    """Remembers which names each connection was told to be unknown by a poll (1004, code 2008), until it registers.
+@dataclass(slots=True)
+class ConnectionNotes:
+    """What is kept of a connection until it closes."""
 
-    A running broker registers on that answer alone, on the same connection. If the group became known in between, its 1003
-    would count as a new process of the recorded master and end its mastership (safety rule 6). One answer covers one 1003: a
-    broker container starts its brokers again on the old connection.
-    """
+    # The groups whose members it carries. Weakly: a connection may speak for any number of names.
+    groups: WeakSet[Group] = field(default_factory=WeakSet)
+    # What its last unsigned heartbeat was allowed by.
+    allowed_by: tuple[int, Peer | None, GroupBinding, BrokerGroupRecord | None] | None = None
+    # The names that a poll (1004) was told to be unknown (2008), until the broker registers.
+    unknown: set[str] = field(default_factory=set)
 
-    def __init__(self) -> None:
-        self._names: dict[int, set[str]] = {}
+    def told_unknown(self, broker_name: str) -> None:
+        if len(self.unknown) < _MAX_NAMES_PER_CONNECTION:
+            self.unknown.add(broker_name)
 
-    def told_unknown(self, connection_id: int, broker_name: str) -> None:
-        names = self._names.setdefault(connection_id, set())
-        if len(names) < _MAX_NAMES_PER_CONNECTION:
-            names.add(broker_name)
+    def registers_because_of_poll(self, broker_name: str) -> bool:
+        """Whether a registration follows such a poll. Each counts once: a container starts its brokers again on its connection.
 
-    def registers_because_of_one(self, connection_id: int, broker_name: str) -> bool:
-        """Whether a registration follows such a poll. Each poll counts once."""
-        names = self._names.get(connection_id, set())
-        is_one = broker_name in names
-        names.discard(broker_name)
-        return is_one
-
-    def connection_closed(self, connection_id: int) -> None:
-        self._names.pop(connection_id, None)
+        A running broker registers on that answer alone. If the group became known in between, its 1003 would count as a new process
+        of the recorded master and end its mastership (safety rule 6).
+        """
+        follows = broker_name in self.unknown
+        self.unknown.discard(broker_name)
+        return follows
