@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.controller.directory.kubernetes_binding import binding_of
+from brokergroup_operator.controller.directory.group_directory import binding_of
 from brokergroup_operator.kube.client import KubernetesApi
 from brokergroup_operator.kube.errors import InvalidError, NotFoundError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, CUSTOM_RESOURCE_DEFINITIONS

@@ -14,7 +14,7 @@ import pytest
 
 from brokergroup_operator.api.brokergroup import BrokerGroup
 from brokergroup_operator.api.definitions.schema import structural_schema
-from brokergroup_operator.controller.directory import kubernetes_binding
+from brokergroup_operator.controller.directory.group_directory import binding_of
 from brokergroup_operator.reconcile.render import broker_config, children
 from brokergroup_operator.reconcile.render.addressing import build_member_service
 from brokergroup_operator.reconcile.render.children import build_disruption_budgets
@@ -146,7 +146,7 @@ def seen_in(spec: Spec) -> dict[str, str]:
         "claim": children.build_claim(of, member),
         "log claim": children.build_commit_log_claim(of, member) if of.spec.storage.commit_log else None,
         "budgets": build_disruption_budgets(of, open_for_one=True),
-        "controller": str(kubernetes_binding.binding_of(b.group_object(**spec))),
+        "controller": str(binding_of(b.group_object(**spec))),
         "member service": build_member_service(of, member, slot=0) if of.spec.network.first_node_port else None,
     }
     return {place: json.dumps(value, sort_keys=True) for place, value in values.items()}

@@ -12,23 +12,15 @@ import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.controller.directory import pods
-from brokergroup_operator.controller.directory.group_directory import GroupBinding
-from brokergroup_operator.controller.directory.kubernetes_binding import binding_of
+from brokergroup_operator.controller.directory.group_directory import GroupBinding, binding_of
 from brokergroup_operator.controller.directory.kubernetes_directory import KubernetesDirectory
-from brokergroup_operator.controller.directory.places import (
-    advertises,
-    ha_address_of,
-    hosts_of_links,
-    probe_address,
-    process_address,
-    respelled,
-)
 from brokergroup_operator.controller.directory.pods import Peer, PodIndex, PodPlace, has_ip_of, is_at, place_of, pod_ip
 from brokergroup_operator.controller.group.groups import PROOF_SECONDS, ReceiverCheck
 from brokergroup_operator.controller.group.notes import AddressNotes
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
 from brokergroup_operator.controller.peers.services import dial
 from brokergroup_operator.controller.settings import PlaneSettings, effective_configuration
+from brokergroup_operator.controller.upkeep.links import respelled
 from brokergroup_operator.fence.watchman import told_by
 from brokergroup_operator.kube.client import KubernetesApi, WatchEvent
 from brokergroup_operator.kube.pods import pod_ips
@@ -283,25 +275,25 @@ def test_links_are_known_by_the_hosts_of_pods() -> None:
         2: Replica(2, "b", "10.1.0.9:10911", reserved_for="orders-2", registered=True),
     }
     record = BrokerGroupRecord("c", "orders", 3, replicas, 1, 1, frozenset({1, 2}), 1)
-    assert hosts_of_links(translated(), record, [1, 2]) == {1: "10.1.0.7", 2: "10.1.0.9"}
-    assert hosts_of_links(binding(), record, [1]) == {1: "10.96.0.1"}
+    assert translated().hosts_of_links(record, [1, 2]) == {1: "10.1.0.7", 2: "10.1.0.9"}
+    assert binding().hosts_of_links(record, [1]) == {1: "10.96.0.1"}
 
 
 def test_a_refusal_counts_only_where_the_process_itself_listened() -> None:
     """A Service without an endpoint refuses connections even while the broker lives."""
-    assert probe_address(binding(), "10.1.0.7:10911", None) == "10.1.0.7:10911"
-    assert probe_address(translated(), KNOWN, "10.1.0.7") == "10.1.0.7:10911"
-    assert probe_address(translated(), KNOWN, "10.1.0.5") is None, "that process was in another pod"
-    assert probe_address(translated(), KNOWN, "192.168.0.3") is None, (
+    assert binding().probe_address("10.1.0.7:10911", None) == "10.1.0.7:10911"
+    assert translated().probe_address(KNOWN, "10.1.0.7") == "10.1.0.7:10911"
+    assert translated().probe_address(KNOWN, "10.1.0.5") is None, "that process was in another pod"
+    assert translated().probe_address(KNOWN, "192.168.0.3") is None, (
         "a node that translates addresses refuses the connection"
     )
-    assert probe_address(translated(), KNOWN, None) is None
+    assert translated().probe_address(KNOWN, None) is None
 
 
 def test_a_process_is_looked_for_at_the_pod_that_it_was_heard_from() -> None:
-    assert process_address(binding(), "10.1.0.7:10911", "10.1.0.9") == "10.1.0.7:10911"
-    assert process_address(translated(), KNOWN, "10.1.0.5") == "10.1.0.5:10911"
-    assert process_address(translated(), KNOWN, None) is None
+    assert binding().process_address("10.1.0.7:10911", "10.1.0.9") == "10.1.0.7:10911"
+    assert translated().process_address(KNOWN, "10.1.0.5") == "10.1.0.5:10911"
+    assert translated().process_address(KNOWN, None) is None
 
 
 SIX = "[fd01::3]:30102"
@@ -321,11 +313,11 @@ DUAL = {"bn-1": PodPlace(ip="fd00::5", address=SIX)}
     ids=range(6),
 )
 def test_where_the_log_is_served(of: GroupBinding, address: str, expected: str) -> None:
-    assert ha_address_of(of, address) == expected
+    assert of.ha_address_of(address) == expected
 
 
 def test_addresses_of_a_broker_are_made_with_brackets() -> None:
-    assert process_address(binding(translated=True, places=DUAL), SIX, "fd00::5") == "[fd00::5]:30102"
+    assert binding(translated=True, places=DUAL).process_address(SIX, "fd00::5") == "[fd00::5]:30102"
     assert respelled("[fd00::5]:10911") == "[fd00::5]:010911"
     shown = effective_configuration(PlaneSettings(listen_host="::"), advertise_address="[fd00::1]:9878")
     assert (shown["listenPort"], shown["controllerDLegerPeers"]) == ("9878", "n0-[fd00::1]:9878")
@@ -333,7 +325,7 @@ def test_addresses_of_a_broker_are_made_with_brackets() -> None:
 
 def test_an_address_that_is_none_links_nobody() -> None:
     with pytest.raises(BrokerCallError, match="expected host:port"):
-        ha_address_of(binding(), "somewhere")
+        binding().ha_address_of("somewhere")
 
 
 @pytest.mark.parametrize(
@@ -359,9 +351,9 @@ def test_what_the_group_says(addressing: dict[str, Any], expected: tuple[bool, b
 
 
 def test_a_pod_registers_the_address_that_it_carries_and_no_other() -> None:
-    assert advertises(translated(), "orders-1", KNOWN)
-    assert not advertises(translated(), "orders-1", "10.96.0.2:10911")
-    assert not advertises(translated(), "orders-2", KNOWN)
+    assert translated().advertises("orders-1", KNOWN)
+    assert not translated().advertises("orders-1", "10.96.0.2:10911")
+    assert not translated().advertises("orders-2", KNOWN)
 
 
 # ---- Both address families: which pod a connection comes from, and one text for each spelling of an address.

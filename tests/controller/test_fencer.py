@@ -15,7 +15,6 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.pod_fence import FenceKeys
 from brokergroup_operator.controller.change import fencing
 from brokergroup_operator.controller.change.fencing import FenceOutcome, KubernetesFencer
-from brokergroup_operator.controller.directory.places import process_address
 from brokergroup_operator.controller.directory.pods import PodPlace
 from brokergroup_operator.fence.datagrams import CONFIRMATION, ORDER, KeyFile, KillOrders, Message, open_sealed, seal
 from brokergroup_operator.kube.errors import ApiError, NotFoundError
@@ -62,14 +61,14 @@ async def test_the_next_pod_at_the_same_service_is_not_killed_for_the_one_before
     known = "10.96.0.1:10911"
     await create_pod(api, "orders-1", address="127.64.1.9", known_by=known)
     there = replace(BINDING, translated=True, places={"orders-1": PodPlace(ip="127.64.1.9", address=known)})
-    before = process_address(there, known, "127.64.1.1")
+    before = there.process_address(known, "127.64.1.1")
     assert before is not None
     for address in (before, known):
         outcome = await KubernetesFencer(api).fence(there, 1, address, deadline_seconds=5.0)
         assert outcome.untouched
         assert not outcome.confirmed
     assert not await is_dying(api, "orders-1")
-    own = process_address(there, known, "127.64.1.9")
+    own = there.process_address(known, "127.64.1.9")
     assert own is not None
     fencing = asyncio.create_task(KubernetesFencer(api).fence(there, 1, own, deadline_seconds=20.0))
     await eventually(lambda: is_dying(api, "orders-1"), what="the pod of that process to be deleted")

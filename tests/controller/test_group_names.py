@@ -13,7 +13,7 @@ from brokergroup_operator.controller.directory.group_directory import FixedDirec
 from brokergroup_operator.controller.directory.pods import Peer
 from brokergroup_operator.controller.group.group import Group
 from brokergroup_operator.controller.settings import SecuritySettings
-from brokergroup_operator.controller.wire.heartbeats import UnknownPolls
+from brokergroup_operator.controller.wire.request_handler import ConnectionNotes
 from brokergroup_operator.kube.resources import BROKER_GROUPS, NAMESPACES
 from brokergroup_operator.records.file import FileRecordStore
 from brokergroup_operator.records.memory import MemoryRecordStore
@@ -222,14 +222,18 @@ async def test_the_registration_after_a_poll_is_of_the_process_that_runs(
     assert await granted() is None
 
 
-def test_what_is_kept_of_a_connection_is_bounded_and_ends_with_it() -> None:
-    polls = UnknownPolls()
+async def test_what_is_kept_of_a_connection_is_bounded_and_ends_with_it(
+    client: RemotingClient, start_plane: StartPlane
+) -> None:
+    notes = ConnectionNotes()
     for number in range(10_000):
-        polls.told_unknown(1, f"made-up-{number}")
-    assert sum(polls.registers_because_of_one(1, f"made-up-{number}") for number in range(10_000)) == 100
-    polls.told_unknown(1, "first")
-    polls.connection_closed(1)
-    assert not polls.registers_because_of_one(1, "first")
+        notes.told_unknown(f"made-up-{number}")
+    assert sum(notes.registers_because_of_poll(f"made-up-{number}") for number in range(10_000)) == 100
+    plane = await start_plane()
+    await poll(client, plane.address)
+    assert [one.unknown for one in plane.handler._connections.values()] == [{"first"}]
+    await client.close()
+    await eventually(lambda: not plane.handler._connections, what="the connection to be forgotten")
 
 
 # ---- The controller alone takes any brokerName: names that no broker registers under fill no table, no disk and no log (issue 20).

@@ -11,8 +11,8 @@ import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Signature
-from brokergroup_operator.controller.directory.kubernetes_binding import NodePlace, binding_of, member_facts
-from brokergroup_operator.controller.directory.kubernetes_directory import KubernetesDirectory
+from brokergroup_operator.controller.directory.group_directory import binding_of
+from brokergroup_operator.controller.directory.kubernetes_directory import KubernetesDirectory, member_facts
 from brokergroup_operator.controller.directory.pods import Peer, PodIndex, PodPlace, termination
 from brokergroup_operator.kube.client import KubernetesApi, WatchEvent
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError
@@ -471,7 +471,7 @@ def test_a_member_has_the_facts_that_labels_tell() -> None:
     assert binding_of(group).tenant == ""
     group["metadata"]["labels"] = {names.LABEL_TENANT: "shop"}
     assert binding_of(group).tenant == "shop"
-    place = NodePlace("a", "r7")
+    place = {"zone": "a", "rack": "r7"}
     pods = [pod(1, "n1", **{names.LABEL_APP_VERSION: "5.5.0"}), pod(2, "n2"), pod(3)]
     assert member_facts({}, pods, {"n1": place, "n2": None}, "shop") == {
         1: {"node": "n1", "zone": "a", "rack": "r7", "version": "5.5.0", "tenant": "shop"},
@@ -480,7 +480,7 @@ def test_a_member_has_the_facts_that_labels_tell() -> None:
 
 
 def test_what_was_known_of_a_member_outlives_its_pod_and_not_its_move() -> None:
-    before = member_facts({}, [pod(1, "n1"), pod(2, "n2")], {"n1": NodePlace("a")}, "")
+    before = member_facts({}, [pod(1, "n1"), pod(2, "n2")], {"n1": {"zone": "a"}}, "")
     after = member_facts(before, [pod(2, "n3")], {}, "")
     assert after == {1: {"node": "n1", "zone": "a"}, 2: {"node": "n3"}}
 

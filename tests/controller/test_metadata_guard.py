@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokergroup_operator.controller.peers.metadata import MOST_DIFFERENCES, Metadata, lacking, read_metadata, settled
+from brokergroup_operator.controller.peers.broker_calls import Metadata, read_metadata
 from brokergroup_operator.controller.plane import ControllerPlane
+from brokergroup_operator.controller.upkeep.metadata_guard import MOST_DIFFERENCES, lacking, settled
 from brokergroup_operator.observe.group_view import MetadataKind, SwitchoverRefusedError
 from brokergroup_operator.observe.observer import Observer
 from rocketmq_remoting.errors import BodyError

@@ -90,7 +90,7 @@ async def test_a_member_that_became_known_meanwhile_is_not_moved_by_one_heartbea
     """The copy lacks the id, so it is proposed; by the record it is known by now, at another address."""
     store = Store()
     plane, before = await known_group(store)
-    group, desk = group_of(plane), plane.handler.heartbeats._adoption
+    group, desk = group_of(plane), plane.handler._adoption
     known = Replica(2, "127.0.0.1:2;1", "127.0.0.1:2", reserved_for="bn-2", registered=True)
     after = replace(RECORD, next_broker_id=3, replicas={**RECORD.replicas, 2: known})
     await store.commit(KEY, after, before)
@@ -106,7 +106,7 @@ async def test_the_granted_master_is_not_registered_by_a_heartbeat_also_if_the_r
     """Its registration would mean that the process with the epoch is gone, and the next election would not wait for it."""
     store = Store()
     plane, before = await known_group(store)
-    group, desk = group_of(plane), plane.handler.heartbeats._adoption
+    group, desk = group_of(plane), plane.handler._adoption
     promised = {**RECORD.replicas, 2: Replica(2, reserved_for="bn-2")}
     after = replace(RECORD, next_broker_id=3, replicas=promised, master_broker_id=2, sync_state_set=frozenset({1, 2}))
     await store.commit(KEY, after, before)

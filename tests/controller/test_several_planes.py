@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.controller.peers.services import rank_of
+from brokergroup_operator.controller.peers.services import Planes
+from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.observe.group_view import BrokerUnreachableError
 from brokergroup_operator.records.memory import MemoryRecordStore
-from brokergroup_operator.records.store import RecordUnavailableError
+from brokergroup_operator.records.store import GroupKey, RecordUnavailableError
+from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
 from tests.controller.conftest import record_of, snapshot_of
 from tests.controller.world import KEY, LOOSE, Fencer, Notes, Store, World, Write, knows, look_up, raises_epoch
@@ -143,14 +145,19 @@ async def test_a_plane_that_brokers_do_not_know_gives_them_its_address(group: Wo
         await unknown.set_broker_config(KEY, 2, {"controllerAddr": both})
 
 
+def _rank(plane: str, planes: tuple[str, ...], group: str) -> int:
+    settings = PlaneSettings(peer_addresses=planes, advertise_address=plane)
+    return Planes(RemotingClient(), settings).rank(GroupKey("default", group))
+
+
 def test_every_plane_is_first_for_some_groups_and_all_agree_on_the_order() -> None:
     planes = ("a:1", "b:1", "c:1")
     for number in range(50):
-        ranks = [rank_of(plane, planes, f"default/group-{number}") for plane in planes]
+        ranks = [_rank(plane, planes, f"group-{number}") for plane in planes]
         assert sorted(ranks) == [0, 1, 2]
-    firsts = {plane: sum(rank_of(plane, planes, f"g{n}") == 0 for n in range(300)) for plane in planes}
+    firsts = {plane: sum(_rank(plane, planes, f"g{n}") == 0 for n in range(300)) for plane in planes}
     assert min(firsts.values()) > 50
-    assert rank_of("not in the list", planes, "g") == 0
+    assert _rank("not in the list", planes, "g") == 0
 
 
 async def _life(group: World, store: CheckedStore) -> None:

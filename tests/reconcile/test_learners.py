@@ -11,7 +11,7 @@ import pytest
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import ConditionStatus, Durability, MemberState
 from brokergroup_operator.api.durability import beyond_voters, effective_durability
-from brokergroup_operator.controller.directory.kubernetes_binding import binding_of
+from brokergroup_operator.controller.directory.group_directory import binding_of
 from brokergroup_operator.reconcile.decide.failover_safe import candidates_needed, failover_safe, unsafe_now
 from brokergroup_operator.reconcile.decide.rollout import wanted_pod
 from brokergroup_operator.reconcile.plan import ApplyObject, SetRole

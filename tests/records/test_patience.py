@@ -14,7 +14,7 @@ import pytest
 
 from brokergroup_operator.controller.detect.record_watch import HoldingsWatch
 from brokergroup_operator.controller.directory.group_directory import GroupBinding
-from brokergroup_operator.controller.directory.look_ups import LookUps
+from brokergroup_operator.controller.directory.kubernetes_directory import LookUps
 from brokergroup_operator.controller.group.group import Group
 from brokergroup_operator.controller.peers.services import Services
 from brokergroup_operator.controller.settings import PlaneSettings

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -14,7 +14,6 @@ from brokergroup_operator.controller.access.authorization import (
     MOST_REMEMBERED,
     Caller,
     NotPermittedError,
-    RefusalLog,
     ReplayGuard,
     Subject,
     authorize,
@@ -29,13 +28,16 @@ from brokergroup_operator.controller.settings import (
     read_credentials,
 )
 from brokergroup_operator.records.store import GroupKey
+from rocketmq_remoting.codes import ResponseCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.signature import ACCESS_KEY, SIGNATURE, Credentials, sign, sign_command
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rocketmq_remoting.client import RemotingClient
     from rocketmq_remoting.connection import RemotingConnection
+    from tests.controller.conftest import StartPlane
 
 GROUP_KEY = Credentials(access_key="group-a", secret_key="group-a-secret-0123456789")
 OTHER_KEY = Credentials(access_key="group-b", secret_key="group-b-secret-0123456789")
@@ -338,22 +340,20 @@ def test_a_secret_is_in_no_text_of_its_credentials() -> None:
 # ---- Refusals are logged at most ten times a minute.
 
 
-def test_refusals_are_told_ten_times_a_minute_and_then_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_seconds = 1000.0
-    clock = SimpleNamespace(time=lambda: now_seconds)
-    monkeypatch.setattr("brokergroup_operator.controller.access.authorization.asyncio.get_running_loop", lambda: clock)
-    stranger = cast("RemotingConnection", SimpleNamespace(peer_host="10.0.0.66"))
-    refusals = RefusalLog()
-    with capture_logs() as lines:
-        for _ in range(17):
-            refusals.note(request(1003), stranger, "nobody knows it")
-        now_seconds += 59.9
-        refusals.note(request(1003), stranger, "nobody knows it")
-    assert [line["event"] for line in lines] == ["request refused"] * 10
-    now_seconds += 0.1
-    with capture_logs() as lines:
-        refusals.note(request(1003), stranger, "nobody knows it")
-    assert [(line["event"], line.get("left_out")) for line in lines] == [
-        ("more requests were refused", 8),
-        ("request refused", None),
-    ]
+async def test_refusals_are_told_ten_times_a_minute_and_then_counted(
+    start_plane: StartPlane, client: RemotingClient
+) -> None:
+    plane = await start_plane()
+
+    async def told_of(refused: int) -> list[tuple[str, int | None]]:
+        with capture_logs() as lines:
+            for _ in range(refused):
+                answer = await client.invoke(plane.address, request(1009), timeout_seconds=5)
+                assert answer.code == ResponseCode.NO_PERMISSION
+        return [(line["event"], line.get("left_out")) for line in lines if "refused" in line["event"]]
+
+    assert await told_of(17) == [("request refused", None)] * 10
+    await asyncio.sleep(59.0)
+    assert await told_of(1) == []
+    await asyncio.sleep(1.0)
+    assert await told_of(1) == [("more requests were refused", 8), ("request refused", None)]

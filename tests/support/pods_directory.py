@@ -47,8 +47,7 @@ class PodsDirectory(FixedDirectory):
     def wish(self, **changes: Any) -> None:
         """Change the spec of all groups: fields of every binding."""
         self.template = replace(self.template, **changes)
-        for names in (self._bindings, self._unregistered):
-            names.update({key: replace(one, **changes) for key, one in names.items()})
+        self._bindings.update({key: replace(one, **changes) for key, one in self._bindings.items()})
         self.revision += 1
 
     def introduce(self, host: str, peer: Peer) -> None:

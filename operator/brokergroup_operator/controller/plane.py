@@ -1,10 +1,7 @@
 """The controller plane: RocketMQ's controller on a TCP port, with the record store as its consensus.
 
 Every plane answers every request and says of itself that it leads (1005). Two that decide at once are kept apart by the record
-store's compare-and-set. A request is decoded, decided in its group's turn, committed and answered; 1004 and 1006 are answered
-from the copy of the record.
-
-The way from a dead master to the next is in docs/concepts/architecture.md.
+store's compare-and-set. A request's way, and that from a dead master to the next, are in docs/concepts/architecture.md.
 """
 
 from __future__ import annotations
@@ -21,23 +18,23 @@ from brokergroup_operator.controller.change.switchover import Drain, Switchover
 from brokergroup_operator.controller.change.takeover import Takeover
 from brokergroup_operator.controller.detect.fresh_reports import FreshReports
 from brokergroup_operator.controller.detect.master_watch import MasterWatch, PauseGuard
-from brokergroup_operator.controller.detect.record_watch import AdoptionDesk, HoldingsWatch, Recovery
+from brokergroup_operator.controller.detect.record_watch import HoldingsWatch, Recovery
 from brokergroup_operator.controller.group.groups import Groups, ReceiverCheck
 from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
 from brokergroup_operator.controller.peers.services import Planes, Services, is_running
-from brokergroup_operator.controller.settings import PlaneSettings, open_client, open_server
+from brokergroup_operator.controller.settings import PlaneSettings, open_client
 from brokergroup_operator.controller.upkeep.keeper import Keeper
-from brokergroup_operator.controller.upkeep.links import DeniedMasters, Links
+from brokergroup_operator.controller.upkeep.links import Links
 from brokergroup_operator.controller.upkeep.metadata_guard import MetadataGuard
 from brokergroup_operator.controller.upkeep.recovery_watch import Canary, RecoveryWatch
 from brokergroup_operator.controller.upkeep.silent_members import SilentMembers
-from brokergroup_operator.controller.wire.heartbeats import Heartbeats
 from brokergroup_operator.controller.wire.request_handler import RequestHandler
 from brokergroup_operator.observe.group_view import GroupSnapshot
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.observe.timeline import Kind
 from brokergroup_operator.records.store import RecordStoreError
 from rocketmq_remoting.address import WILDCARDS
+from rocketmq_remoting.server import RemotingServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -47,7 +44,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.records.store import GroupKey, RecordStore
 
-STOP_GRACE_SECONDS = 1.0
 # After so long a tick lets requests pass, then goes on: a thousand masters that are lost at once are a second of looks.
 LONGEST_TURN_SECONDS = 0.02
 
@@ -55,9 +51,8 @@ log = structlog.get_logger(__name__)
 
 
 class ControllerPlane(GroupVerbs):
-    """One controller plane. Store, directory and fencer belong to the caller; planes may share a store.
-
-    Outside Kubernetes there is no fencer: a silent master is replaced unfenced, and the incident says so.
+    """Store, directory and fencer belong to the caller; planes may share a store. Without a fencer (outside Kubernetes) a silent
+    master is replaced unfenced, and the incident says so.
     """
 
     def __init__(
@@ -70,6 +65,7 @@ class ControllerPlane(GroupVerbs):
         observer: Observer | None = None,
     ) -> None:
         settings, observer = settings or PlaneSettings(), observer or Observer()
+        security = settings.security
         self._store, self._directory = store, directory
         self._callbacks: list[Callable[[GroupKey], None]] = []
         self._loads: dict[GroupKey, asyncio.Task[None]] = {}
@@ -80,7 +76,7 @@ class ControllerPlane(GroupVerbs):
             threshold_seconds=settings.pause_threshold_seconds, distrust_seconds=settings.heartbeat_timeout_seconds
         )
         groups = Groups(store=store, directory=directory, settings=settings, observer=observer, on_change=self._changed)
-        self._client = open_client(settings.security, settings.peer_addresses, directory.is_name_server)
+        self._client = open_client(security, settings.peer_addresses, directory.is_name_server)
         calls = BrokerCalls(
             self._client,
             settings,
@@ -101,7 +97,7 @@ class ControllerPlane(GroupVerbs):
         super().__init__(services, groups=groups, failover=failover, switchover=switchover)
         self._drain = Drain(services, switchover)
         self._takeover = Takeover(services, executor)
-        links = Links(services, executor=executor, denied_masters=DeniedMasters(services, failover))
+        links = Links(services, executor=executor, failover=failover)
         self._keeper = Keeper(services, executor=executor, links=links)
         self._silent_members = SilentMembers(services)
         self._canary = Canary(services)
@@ -110,17 +106,19 @@ class ControllerPlane(GroupVerbs):
             services,
             groups=groups,
             directory=directory,
-            heartbeats=Heartbeats(
-                services,
-                holdings=HoldingsWatch(services, recovery=recovery, on_news=self._look_for_master),
-                adoption=AdoptionDesk(services),
-            ),
+            holdings=HoldingsWatch(services, recovery=recovery, on_news=self._look_for_master),
             silent_members=self._silent_members,
             failover=failover,
             switchover=switchover,
             on_connection_closed=self._connection_closed,
         )
-        self._server = open_server(self.handler, settings.security)
+        self._server = RemotingServer(
+            self.handler,
+            limits=security.frame_limits,
+            max_unknown_connections=security.max_unknown_connections,
+            max_unknown_connections_per_host=security.max_unknown_connections_per_host,
+            tls=security.tls,
+        )
 
     @property
     def address(self) -> str:
@@ -162,7 +160,7 @@ class ControllerPlane(GroupVerbs):
         await self._tasks.stop()
         await self._executor.stop()
         await asyncio.sleep(self._settings.drain_seconds)
-        await self._server.stop(grace_seconds=STOP_GRACE_SECONDS)
+        await self._server.stop(grace_seconds=1.0)
         await asyncio.gather(*(group.stop() for group in self._groups))
         await self._client.close()
         await self._directory.stop()

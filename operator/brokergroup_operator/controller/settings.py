@@ -1,4 +1,4 @@
-"""The controller plane's settings, with the reason of each default, and how 1010 shows them. Settings of one group are in its spec.
+"""The controller plane's settings, and how 1010 shows them. Settings of one group are in its spec.
 
 All times are monotonic seconds. A broker's RPC gives up after 3 s and closes its connection, which would count as a death here. So
 every answer leaves before `answer_deadline_seconds`, and what an answer waits for (the record store) has less.
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from rocketmq_remoting.address import heard_address
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codec import FrameLimits
-from rocketmq_remoting.server import RemotingServer
 from rocketmq_remoting.signature import Credentials
 from rocketmq_remoting.tls import ClientCertificates, ClientTls, TlsMode
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
     from pathlib import Path
 
-    from rocketmq_remoting.handler import RemotingHandler
     from rocketmq_remoting.tls import TlsFiles, TlsServerSettings
 
 # The longest frame of an unknown caller, and of a known one.
@@ -45,9 +43,9 @@ class SecuritySettings:
     until one is named, the configuration is not readable. `brokergroup controller` opens some of it.
     """
 
-    # TLS on the controller's own port; None: plain frames only.
+    # On the controller's own port; None: plain frames only.
     tls: TlsServerSettings | None = None
-    # How we dial brokers, NameServers and the other planes; None: plainly. Our certificate is what they may ask of us.
+    # How we dial; None: plainly.
     broker_tls: TlsFiles | None = None
     name_server_tls: TlsFiles | None = None
 
@@ -65,8 +63,7 @@ class SecuritySettings:
     frame_limits: FrameLimits = field(
         default_factory=lambda: FrameLimits(max_frame_bytes=KNOWN_BYTES, max_frame_bytes_until_known=UNTIL_KNOWN_BYTES)
     )
-    # The share of unknown callers in all connections; brokers' connections do not count towards it. All of them with a frame begun
-    # and a TLS handshake done hold about 130 MiB. None: no such share, where no caller is known by its address.
+    # All of them with a frame begun and a TLS handshake done hold about 130 MiB. None: where no caller is known by its address.
     max_unknown_connections: int | None = 1024
     max_unknown_connections_per_host: int | None = 128
     # How many names without a registered broker an address may begin in an hour (`NewNames`). None: names are declared.
@@ -107,7 +104,7 @@ class PlaneSettings:
     probe_seconds: float = 0.2
     # Before a silent master is fenced the other planes have this long to say that they hear it; one that is down costs as much.
     other_planes_deadline_seconds: float = 0.25
-    # A minority of the planes is believed for this long of one silence, then the master counts as stuck; a majority always is.
+    # A minority of the planes is believed for this long of one silence; a majority always is.
     other_planes_patience_seconds: float = 30.0
     # A master left alone on their word is looked at again after this.
     other_planes_pause_seconds: float = 0.05
@@ -126,11 +123,9 @@ class PlaneSettings:
     adoption_pause_seconds: float = 10.0
     # A 1001 that knows more than the record is believed if its sender repeats it after this long (`DisputedSets`).
     believed_again_seconds: float = 0.5
-    # A master that proposes from another set than the record's for this long has not learnt it by its own poll (2 s), and is
-    # answered it again (`DisputedSets`).
+    # A master that proposes from another set than the record's for this long has not learnt it by its own poll (2 s).
     set_apart_seconds: float = 2.5
-    # A master that has answered its role change, and by its own 907 denies it, is told again under an epoch far above,
-    # after this long.
+    # A master that has answered its role change and denies it (907) for this long gets an epoch far above.
     denied_master_seconds: float = 1.0
     # An election that a broker asks for waits this long for its first heartbeat, which its request may overtake.
     first_heartbeat_seconds: float = 1.0
@@ -153,11 +148,11 @@ class PlaneSettings:
     small_rpc_deadline_seconds: float = 1.0
     # 1004 keeps telling the old state for this long at most while a change is told.
     hold_back_seconds: float = 7.0
-    # A change of another plane that has not moved for this long is taken over; one that is still being quieted, longer than a
-    # switchover waits for its slaves. By this plane's own clock since it saw the change so.
+    # A change of another plane that has not moved for this long, by this plane's clock, is taken over; one that is still being
+    # quieted, longer than a switchover waits for its slaves.
     takeover_seconds: float = 3.0
     takeover_quieting_seconds: float = 8.0
-    # If the plane that carries it out still listens, it may wait for a broker that sleeps over its role change.
+    # If the plane that carries it out still listens: it may wait for a broker that sleeps over its role change.
     takeover_from_living_seconds: float = 15.0
     # The end of a change is written by itself if nothing else is written for this long.
     end_of_change_seconds: float = 1.0
@@ -177,8 +172,7 @@ class PlaneSettings:
     new_links_check_seconds: float = 0.25
     new_links_seconds: float = 10.0
     unlinked_alarm_seconds: float = 5.0
-    # A slave that was told again and again and is not linked after this is cured by new epochs (links.py); once more after the
-    # pause, then after twice that, and so on.
+    # A slave without a link is cured by new epochs after this (links.py); once more after the pause, then after twice that.
     cure_after_seconds: float = 20.0
     cure_pause_seconds: float = 600.0
     # A slave without a link for this long, although it was told, is given up: the reconcile plane replaces its process.
@@ -198,13 +192,11 @@ class PlaneSettings:
     configuration_check_seconds: float = 10.0
     # Nothing is settled while the SyncStateSet lacks a live member; after this long it is looked at less often.
     settling_seconds: float = 10.0
-    # An incident is closed as it stands when its members are not in sync after this long. Until then the outage goes on, and the
-    # long ones are those that a report is about: the log and the counter must hold them whole.
+    # An incident is closed as it stands when its members are not in sync after this long: a report is about the long ones.
     incident_deadline_seconds: float = 600.0
-    # After a change of master the new master's consume queues and the NameServers' routes are watched for this long; 0: never. A
-    # Java broker registers at once, and again every 30 s where that failed.
+    # How long a new master's consume queues and routes are watched; 0: never. A Java broker registers again every 30 s.
     recovery_watch_seconds: float = 35.0
-    # How often the canary sends; and after a failure or while the master changes, which is how exactly the first write is known.
+    # How often the canary sends; and after a failure or while the master changes.
     canary_period_seconds: float = 1.0
     canary_retry_seconds: float = 0.1
 
@@ -220,7 +212,6 @@ class PlaneSettings:
     last_change_seconds: float = 5.0
     # A master whose pod is about to go is moved at once by the plane of rank 0, by the one of rank k after k times this.
     drain_rank_delay_seconds: float = 1.0
-    # A move that failed is tried again after this.
     drain_again_seconds: float = 1.0
 
     def peers_and_own_index(self, own_address: str) -> tuple[tuple[str, ...], int]:
@@ -320,17 +311,6 @@ def _credentials(pair: dict[str, str]) -> Credentials:
     return Credentials(access_key=pair["accessKey"], secret_key=pair["secretKey"])
 
 
-def open_server(handler: RemotingHandler, security: SecuritySettings) -> RemotingServer:
-    """Return the plane's server, not listening yet. Raise `TlsConfigurationError` if its TLS files cannot be used."""
-    return RemotingServer(
-        handler,
-        limits=security.frame_limits,
-        max_unknown_connections=security.max_unknown_connections,
-        max_unknown_connections_per_host=security.max_unknown_connections_per_host,
-        tls=security.tls,
-    )
-
-
 def open_client(
     security: SecuritySettings, planes: Collection[str], is_name_server: Callable[[str], bool]
 ) -> RemotingClient:
@@ -339,8 +319,11 @@ def open_client(
     TLS is chosen by address: brokers may enforce it while NameServers have none; the other planes speak what this one demands.
     """
     served = security.tls
-    to_planes = _client_tls(served.files if served is not None and served.mode is TlsMode.ENFORCING else None)
-    to_brokers, to_name_servers = _client_tls(security.broker_tls), _client_tls(security.name_server_tls)
+    demanded = served.files if served is not None and served.mode is TlsMode.ENFORCING else None
+    to_planes, to_brokers, to_name_servers = (
+        ClientTls(files) if files is not None else None
+        for files in (demanded, security.broker_tls, security.name_server_tls)
+    )
 
     def tls_for(address: str) -> ClientTls | None:
         if address in planes:
@@ -350,7 +333,3 @@ def open_client(
         return to_brokers
 
     return RemotingClient(tls=tls_for)
-
-
-def _client_tls(files: TlsFiles | None) -> ClientTls | None:
-    return ClientTls(files) if files is not None else None

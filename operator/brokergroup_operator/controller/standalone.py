@@ -37,7 +37,6 @@ class StandaloneSettings:
     store: str = "memory"
     name_servers: tuple[str, ...] = ()
     controller: ControllerSettings = field(default_factory=ControllerSettings)
-    heartbeat_timeout_seconds: float | None = None
     metrics_listen: tuple[str, int] | None = None
     incident_log: Path | None = None
     signature: Signature = Signature.ACCEPTED
@@ -62,7 +61,6 @@ async def run_standalone(settings: StandaloneSettings, stop: asyncio.Event) -> N
             namespace=namespace_of(settings.store),
             settings=settings.controller,
             name_servers=settings.name_servers,
-            heartbeat_timeout_seconds=settings.heartbeat_timeout_seconds,
             signature=settings.signature,
             credentials=settings.broker_credentials,
         )

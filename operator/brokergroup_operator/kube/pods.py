@@ -1,4 +1,4 @@
-"""What a pod's object says of its addresses, for both planes."""
+"""What a pod's object says, for both planes."""
 
 from __future__ import annotations
 
@@ -18,6 +18,21 @@ def pod_ips(pod: JsonObject) -> tuple[str, ...]:
 def host_ips(pod: JsonObject) -> tuple[str, ...]:
     """Return all addresses of its node, likewise."""
     return _ips(pod, "hostIP")
+
+
+def label_of(obj: JsonObject, name: str) -> str:
+    """Return the label, or the empty text."""
+    return str((obj["metadata"].get("labels") or {}).get(name, ""))
+
+
+def node_of(pod: JsonObject | None) -> str:
+    """Return the name of its node, or the empty text."""
+    return "" if pod is None else str((pod.get("spec") or {}).get("nodeName") or "")
+
+
+def is_over(pod: JsonObject) -> bool:
+    """Whether nothing of it will run again."""
+    return (pod.get("status") or {}).get("phase") in {"Failed", "Succeeded"}
 
 
 def _ips(pod: JsonObject, field: str) -> tuple[str, ...]:

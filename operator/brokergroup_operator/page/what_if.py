@@ -19,7 +19,7 @@ from brokergroup_operator.api.durability import (
     effective_durability,
     with_durability,
 )
-from brokergroup_operator.controller.directory.kubernetes_binding import binding_of
+from brokergroup_operator.controller.directory.group_directory import binding_of
 from brokergroup_operator.observe.member_view import member_view
 from brokergroup_operator.reconcile.decide.failover_safe import judge
 from controller_core.decision import ControllerCode

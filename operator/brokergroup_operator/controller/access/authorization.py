@@ -1,28 +1,19 @@
-"""Which caller may send which request about which group (docs/concepts/security.md). The rules, most particular first:
+"""Which caller may send which request about which group: the table is in docs/concepts/security.md.
 
-* No caller configures the controller over the wire (1009): the two worst RocketMQ vulnerabilities came that way. Reading its
-  configuration (1010) is opened by a setting.
-* Replacing a living master (1002 with designateElect) and cleaning (1011) need an administrator.
-* A broker speaks for itself. If the record keeps a member's id for a pod, only that pod may speak for the member; where no pod has
-  the caller's address (NAT, host network), the group's own key or certificate counts. A member without a pod is spoken for by the
-  group's pods, by the group's key or certificate, and by any caller if the group or the settings are open.
-* Reading the master (1004, 1005, 1006) is open.
+A broker speaks for itself. If the record keeps a member's id for a pod, only that pod may speak for the member; where no pod has
+the caller's address (NAT, host network), the group's own key or certificate counts. A member without a pod is spoken for by the
+group's pods, by the group's key or certificate, and by any caller if the group or the settings are open.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import structlog
-
 from brokergroup_operator.api.brokergroup import Signature
-from brokergroup_operator.controller.directory.places import advertises
 from controller_core.step import step
 from rocketmq_remoting.address import host_of
 from rocketmq_remoting.codes import RequestCode
-from rocketmq_remoting.limits import LineLimit
 from rocketmq_remoting.signature import ACCESS_KEY, SIGNATURE, SignatureState, verify
 
 if TYPE_CHECKING:
@@ -37,9 +28,6 @@ if TYPE_CHECKING:
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.connection import RemotingConnection
 
-# Of a name that a caller chose, this much is logged.
-_LONGEST_NAME = 64
-# The field of RocketMQ's requests that makes two signatures of one sender differ.
 INVOKE_TIME: Final = "invokeTime"
 # The requests that `ReplayGuard` lets pass once, and how many signatures it remembers.
 GUARDED: Final = frozenset(
@@ -53,9 +41,6 @@ GUARDED: Final = frozenset(
 MOST_REMEMBERED: Final = 50_000
 # How long a name that no broker registers under keeps its place (`NewNames`).
 KEPT_SECONDS = 3600.0
-REFUSALS_PER_MINUTE: Final = 10
-
-log = structlog.get_logger(__name__)
 
 _READING = frozenset(
     {
@@ -135,7 +120,6 @@ def _check_signed(caller: Caller, code: int, binding: GroupBinding | None) -> No
 
 
 def _check_speaks_for(binding: GroupBinding, caller: Caller, subject: Subject, settings: SecuritySettings) -> None:
-    """Raise `NotPermittedError` if the caller may not speak for this broker of the group."""
     peer = caller.peer
     is_of_group = peer is not None and peer.group == binding.key
     if peer is not None and peer.group is not None and not is_of_group:
@@ -169,7 +153,7 @@ def refuse_elsewhere(caller: Caller, group: Group, wanted: RegisterBroker) -> No
     address = wanted.broker_address
     if caller.peer is None or not address or not pod_of(group, wanted.broker_id):
         return
-    if host_of(address) != caller.host and not advertises(group.binding, caller.peer.pod_name, address):
+    if host_of(address) != caller.host and not group.binding.advertises(caller.peer.pod_name, address):
         raise NotPermittedError(f"{caller} is at {caller.host}, not at {address}")
 
 
@@ -250,14 +234,13 @@ def _proven_key(
 
 def _short(text: str) -> str:
     """Return a name that a caller chose, cut to fit a log line."""
-    return repr(text if len(text) <= _LONGEST_NAME else text[:_LONGEST_NAME] + "...")
+    return repr(text if len(text) <= 64 else text[:64] + "...")
 
 
 class ReplayGuard:
-    """Remembers signatures of requests that change something, and refuses the same one again.
+    """Remembers signatures of requests that change something: two requests of an honest sender differ in `invokeTime`.
 
-    RocketMQ signs no nonce, but such requests carry `invokeTime` in milliseconds, so two requests of an honest sender have two
-    signatures. The memory is this process's own, so a replay to another plane passes: TLS closes that (docs/concepts/security.md).
+    The memory is this process's own, so a replay to another plane passes: TLS closes that (docs/concepts/security.md).
     """
 
     def __init__(self) -> None:
@@ -309,18 +292,3 @@ class NewNames:
             self._count[host] -= 1
             if not self._count[host]:
                 del self._count[host]
-
-
-class RefusalLog:
-    """Logs refused requests: at most 10 lines a minute, then one line with how many were left out."""
-
-    def __init__(self) -> None:
-        self._limit = LineLimit(REFUSALS_PER_MINUTE)
-
-    def note(self, request: RemotingCommand, connection: RemotingConnection, reason: str) -> None:
-        left_out = self._limit.take(asyncio.get_running_loop().time())
-        if left_out is None:
-            return
-        if left_out:
-            log.warning("more requests were refused", left_out=left_out)
-        log.warning("request refused", code=request.code, peer=connection.peer_host, reason=reason)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
-from brokergroup_operator.controller.directory.places import ha_address_of
 from brokergroup_operator.controller.group.commits import decided_at_last
 from brokergroup_operator.controller.group.election_premises import is_outdated, live_members, unheard_members
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
@@ -331,7 +330,7 @@ class Executor(Part):
         master_address = record.address_of(record.master_broker_id)
         if record.address_of(broker_id) is None or master_address is None or is_outdated(group, record):
             return False
-        target = ha_address or ha_address_of(group.binding, master_address)
+        target = ha_address or group.binding.ha_address_of(master_address)
         return await self._said(group, record, broker_id, "HA address", self._calls.push_ha_address, target)
 
     @staticmethod

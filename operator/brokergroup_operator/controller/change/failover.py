@@ -17,7 +17,6 @@ import structlog
 
 from brokergroup_operator.controller.change.fencing import FenceOutcome
 from brokergroup_operator.controller.detect.master_watch import Suspicion
-from brokergroup_operator.controller.directory.places import process_address
 from brokergroup_operator.controller.group import election_premises as premises
 from brokergroup_operator.controller.group import timelines
 from brokergroup_operator.controller.group.commits import decided_at_last
@@ -366,7 +365,7 @@ class Failover(Part):
         return group.last_heard_seconds(master) + binding.pod_fence_seconds
 
     async def _kill(self, group: Group, master: int, address: str) -> FenceOutcome:
-        own = process_address(group.binding, address, group.addresses.channel_hosts.get(master))
+        own = group.binding.process_address(address, group.addresses.channel_hosts.get(master))
         if own is None:
             how = f"nothing was heard from broker {master} here, so it is not known which pod at {address} was its"
             return FenceOutcome(confirmed=False, how=how, untouched=True)

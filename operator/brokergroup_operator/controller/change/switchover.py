@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
-from brokergroup_operator.controller.directory.places import hosts_of_links, level_members
 from brokergroup_operator.controller.group import election_premises as premises
 from brokergroup_operator.controller.group.commits import decided_at_last
 from brokergroup_operator.controller.group.group import PremiseGoneError
@@ -31,6 +30,7 @@ from brokergroup_operator.controller.peers.broker_calls import (
     FENCING_MIN_IN_SYNC_REPLICAS,
     REFUSES_SENDS_SECONDS,
     BrokerCallError,
+    level_members,
     live_minimum,
     refuses_sends_seconds,
 )
@@ -293,7 +293,7 @@ class Switchover(Part):
             status = await self._calls.ha_status(run.address)
             in_sync = [link for link in status.ha_connection_info if link.in_sync]
             if in_sync and all(link.diff == 0 for link in in_sync):
-                hosts = hosts_of_links(group.binding, record, record.replicas)
+                hosts = group.binding.hosts_of_links(record, record.replicas)
                 level = level_members(hosts, premises.live_members(group, record), status)
                 # A requested target must have caught up itself, if it is in the SyncStateSet.
                 if level is None or election.designated not in record.sync_state_set - level:

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.api import names
-from brokergroup_operator.controller.directory.places import probe_address, process_address
 from brokergroup_operator.controller.group.election_premises import process_lost, unheard_members
 from brokergroup_operator.controller.peers.services import Part, dial, doubled
 from brokergroup_operator.observe.timeline import NO_ANSWER_WORDS, Trigger
@@ -252,7 +251,7 @@ class MasterWatch(Part):
             record=record,
             master=master,
             address=address,
-            probed=probe_address(group.binding, address, group.addresses.channel_hosts.get(master)),
+            probed=group.binding.probe_address(address, group.addresses.channel_hosts.get(master)),
             suspicion=suspicion,
             deadline_seconds=now_seconds + grace_seconds,
             listening_deadline_seconds=max(now_seconds + grace_seconds, listening_deadline_seconds),
@@ -283,7 +282,7 @@ class MasterWatch(Part):
 
     def _is_terminated(self, group: Group, master: int, address: str) -> str | None:
         """Return how its container ended, if that was reported; of a master not heard here, at the known address."""
-        own = process_address(group.binding, address, group.addresses.channel_hosts.get(master))
+        own = group.binding.process_address(address, group.addresses.channel_hosts.get(master))
         return self._directory.pods.termination_at(group.key, own or address)
 
     def _ask_the_silent(self, group: Group, record: BrokerGroupRecord, master: int, entry: HeartbeatEntry) -> None:

@@ -10,23 +10,36 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from brokergroup_operator.api.brokergroup import Signature
-from brokergroup_operator.api.failover_fields import FailoverSpec
+import msgspec
+import structlog
+
+from brokergroup_operator.api.broker_keys import watched_keys
+from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec, Signature
+from brokergroup_operator.api.durability import acknowledgement_rule, masters_shrink_first, with_durability
+from brokergroup_operator.api.failover_fields import FailoverSpec, UncleanElection
+from brokergroup_operator.api.names import LABEL_TENANT, AnnotationError, accepted_epoch
+from brokergroup_operator.api.network_fields import Addressing
+from brokergroup_operator.api.pod_fence import trust_without_confirmation
 from brokergroup_operator.controller.directory.pods import Peer, PodIndex, PodPlace, Table
+from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
+from brokergroup_operator.kube.pods import label_of
+from brokergroup_operator.kube.reflector import key_of
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
+from rocketmq_remoting.address import EXPECTED, heard_address, host_of, is_ip, join_address, one_spelling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
+    from brokergroup_operator.kube.client import JsonObject
+    from controller_core.model import BrokerGroupRecord
     from rocketmq_remoting.signature import Credentials
 
-# As of a BrokerGroup that does not say it.
-DEFAULT_FENCE_TIMEOUT_SECONDS = FailoverSpec().times.fence_milliseconds / 1000
-LONGEST_NAME = 255
 MOST_GROUPS = 10_000
 # Of names that no broker has registered under: there is nothing to lose of the one that was not heard for longest.
 MOST_UNREGISTERED = 1_000
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,13 +53,12 @@ class GroupBinding:
     name_servers: tuple[str, ...] = ()
     # None: the timeout of the broker's own heartbeat.
     heartbeat_timeout_seconds: float | None = None
-    fence_timeout_seconds: float = DEFAULT_FENCE_TIMEOUT_SECONDS
+    fence_timeout_seconds: float = FailoverSpec().times.fence_milliseconds / 1000
     # The longest silence after which a fence in one of the group's pods has killed its broker, by the times with which that pod was
     # made; 0 where no pod has such a fence.
     told_fence_seconds: float = 0.0
     # Why an election may be trusted where the fence confirmed nothing; empty: it may not.
     unconfirmed_trust: str = ""
-    # How long a lost master is waited for before another one is elected.
     failover_delay_seconds: float = 0.0
     # It is being deleted or hibernated: members go one by one on purpose, and no master is elected.
     deleting: bool = False
@@ -61,12 +73,13 @@ class GroupBinding:
     open: bool = False
     # Where brokers serve their log; None: at the port above their own.
     ha_port: int | None = None
-    # Brokers are known by addresses that are not their pods' own (``places.py``); and whether they serve the log at the pods' own.
+    # Brokers are known by addresses that are not their pods' own (spec.network.addressing); and whether they serve the log at the
+    # pods' own.
     translated: bool = False
     log_at_pods: bool = False
-    # The pods that are known by such addresses, by their names.
+    # These pods by their names.
     places: Mapping[str, PodPlace] = field(default_factory=dict)
-    # Of these, the ones that were removed by force: their brokers may run on (`places.own_address`).
+    # Of these, the ones that were removed by force: their brokers may run on (`own_address`).
     removed_places: Mapping[str, PodPlace] = field(default_factory=dict)
     # Where pods are that are being deleted and whose processes still have time: a host; or host and port, where a pod is known by
     # an address that is not its own. And of these, the own addresses of pods that were removed by force: a second or two.
@@ -87,12 +100,126 @@ class GroupBinding:
         """After this silence the fence in a master's pod has killed it: by the spec, or by longer times of an older pod."""
         return max((self.heartbeat_timeout_seconds or 0.0) + self.fence_timeout_seconds, self.told_fence_seconds)
 
+    # ---- which pod is behind an address (spec.network.addressing)
+
+    # The record knows a member by the address that it advertises, which the pod carries as an annotation. Its connections come
+    # from the pod, and only the pod's own port shows whether the process is dead: a Service without an endpoint refuses also
+    # while the broker lives.
+
+    def advertises(self, pod_name: str, address: str) -> bool:
+        """Whether this pod of the group is known by this address, although the address is not its own."""
+        place = self.places.get(pod_name)
+        return place is not None and place.address == address
+
+    def pod_ip_behind(self, address: str) -> str | None:
+        """Return the pod behind this address, if there is exactly one."""
+        found = {place.ip for place in self.places.values() if place.address == address}
+        return found.pop() if len(found) == 1 else None
+
+    def hosts_of_links(self, record: BrokerGroupRecord, broker_ids: Iterable[int]) -> dict[int, str]:
+        """Return the host from which each member's connections come: a master's links (907) carry no broker id."""
+        addresses = {broker_id: record.address_of(broker_id) or "" for broker_id in broker_ids}
+        return {one: self.pod_ip_behind(address) or host_of(address) for one, address in addresses.items()}
+
+    def probe_address(self, address: str, channel_host: str | None) -> str | None:
+        """Return where a refused connection proves that this process does not listen any more; None if nothing can be asked.
+
+        A new pod has the address of the one before it. Another host is perhaps a node that translates addresses: it refuses also
+        while the broker lives.
+        """
+        if self.translated and channel_host and channel_host != self.pod_ip_behind(address):
+            return self.own_address(address, channel_host)
+        return self.process_address(address, channel_host)
+
+    def own_address(self, address: str, channel_host: str) -> str | None:
+        """Return the pod's own address of the process that was heard from this host; None unless its pod was removed by force: it
+        is the old process's as long as the API gives it to no other pod.
+        """
+        removed = (place.ip for place in self.removed_places.values() if place.address == address)
+        return self.process_address(address, channel_host) if channel_host in removed else None
+
+    def process_address(self, address: str, channel_host: str | None) -> str | None:
+        """Return the address that tells this process from its successor behind the same address; None if it was not heard."""
+        if not self.translated:
+            return address
+        return join_address(channel_host, address.rpartition(":")[2]) if channel_host else None
+
+    def ha_address_of(self, address: str) -> str:
+        """Return where the broker at this address serves its log; raise `BrokerCallError` for an invalid address."""
+        found = heard_address(address)
+        if found is None:
+            raise BrokerCallError(f"address {address!r}: expected {EXPECTED}")
+        host = (self.pod_ip_behind(address) if self.log_at_pods else None) or found.host
+        return join_address(host, self.ha_port or found.port + 1)
+
+
+def binding_of(obj: JsonObject) -> GroupBinding:
+    """Reduce a BrokerGroup to its binding, without what its pods, nodes and Secret add. `msgspec.ValidationError` if invalid."""
+    group = with_durability(msgspec.convert(obj, BrokerGroup))
+    namespace, name = key_of(obj)
+    spec = group.spec
+    times = spec.failover.times
+    return GroupBinding(
+        key=GroupKey(namespace, name),
+        cluster_name=spec.broker_cluster_name,
+        broker_name=spec.broker_name or name,
+        settings=_settings_of(spec, up_to_epoch=_accepted_epoch(obj)),
+        name_servers=tuple(_as_brokers_mean(address, namespace) for address in spec.name_servers),
+        heartbeat_timeout_seconds=times.heartbeat_timeout_milliseconds / 1000,
+        fence_timeout_seconds=times.fence_milliseconds / 1000,
+        unconfirmed_trust=trust_without_confirmation(spec),
+        failover_delay_seconds=float(spec.failover.delay_seconds),
+        deleting="deletionTimestamp" in obj["metadata"] or spec.maintenance.hibernated,
+        hibernated=spec.maintenance.hibernated,
+        signature=spec.security.signature,
+        credentials_secret=spec.security.credentials_secret_name,
+        ha_port=spec.network.ha_port,
+        translated=spec.network.addressing.has_member_services,
+        ephemeral=spec.storage.ephemeral is not None,
+        canary=spec.monitoring.canary.enabled,
+        watched_keys=watched_keys(spec),
+        tenant=label_of(obj, LABEL_TENANT),
+        log_at_pods=spec.network.addressing in {Addressing.NODE_PORT, Addressing.LOAD_BALANCER},
+    )
+
+
+def _as_brokers_mean(address: str, namespace: str) -> str:
+    """A name without a dot is a Service in the brokers' namespace; from the operator's pod it would be one in its own."""
+    found = heard_address(address)
+    if found is None or is_ip(found.host) or "." in found.host or found.host == "localhost":
+        return one_spelling(address)
+    return join_address(f"{found.host}.{namespace}", found.port)
+
+
+def _accepted_epoch(obj: JsonObject) -> int:
+    try:
+        return accepted_epoch(obj) or 0
+    except AnnotationError as error:
+        log.warning("annotation ignored", group="/".join(key_of(obj)), error=str(error))
+        return 0
+
+
+def _settings_of(spec: BrokerGroupSpec, *, up_to_epoch: int) -> ControllerSettings:
+    rule = acknowledgement_rule(spec)
+    return ControllerSettings(
+        unclean_election_allowed=spec.failover.unclean_election is UncleanElection.ALLOWED,
+        shrink_floor=rule.shrink_floor,
+        masters_shrink_first=masters_shrink_first(spec),
+        min_in_sync_replicas=rule.minimum_in_sync,
+        election_priorities={item.broker_id: item.priority for item in spec.failover.priorities},
+        preferred_zones=tuple(spec.failover.preferred_zones),
+        election_policy=spec.failover.election_policy,
+        expected_replicas=spec.replicas,
+        accepted_epoch=up_to_epoch,
+    )
+
 
 class GroupDirectory(ABC):
     """Which group a name means, and which pod an address. `revision` counts the changes of `bindings`."""
 
     def __init__(self) -> None:
         self.revision = 0
+        self._bindings: dict[GroupKey, GroupBinding] = {}
         # Empty where brokers are no pods.
         self.pods = PodIndex()
         self._known_by: Table[str, tuple[GroupKey, str], None] = Table()
@@ -105,16 +232,13 @@ class GroupDirectory(ABC):
     async def start(self) -> None:  # noqa: B027 - there may be nothing to learn
         """Begin to learn; return when the first picture is complete."""
 
-    async def stop(self) -> None:  # noqa: B027
-        """Stop learning."""
+    async def stop(self) -> None: ...  # noqa: B027
 
-    @abstractmethod
     def bindings(self) -> list[GroupBinding]:
-        """Return every group known now."""
+        return list(self._bindings.values())
 
-    @abstractmethod
     def binding(self, key: GroupKey) -> GroupBinding | None:
-        """Return the group of this key."""
+        return self._bindings.get(key)
 
     @abstractmethod
     def find(self, broker_name: str, *, cluster_name: str = "", peer: Peer | None = None) -> GroupBinding | None:
@@ -147,37 +271,32 @@ class FixedDirectory(GroupDirectory):
     def __init__(self, *, namespace: str = "standalone", open_groups: bool = True, **wishes: Any) -> None:
         """`wishes` are fields of every group's binding."""
         super().__init__()
-        key = GroupKey(namespace, "")
         # The group of each brokerName is this one under its name.
-        self.template = GroupBinding(key=key, cluster_name="", broker_name="", open=open_groups, **wishes)
-        self._bindings: dict[GroupKey, GroupBinding] = {}
-        # The one that was asked about last stands last.
-        self._unregistered: dict[GroupKey, GroupBinding] = {}
-
-    def bindings(self) -> list[GroupBinding]:
-        return [*self._bindings.values(), *self._unregistered.values()]
-
-    def binding(self, key: GroupKey) -> GroupBinding | None:
-        return self._bindings.get(key) or self._unregistered.get(key)
+        self.template = GroupBinding(
+            key=GroupKey(namespace, ""), cluster_name="", broker_name="", open=open_groups, **wishes
+        )
+        # The groups without a registered broker; the one that was asked about last stands last.
+        self._unregistered: dict[GroupKey, None] = {}
 
     def find(self, broker_name: str, *, cluster_name: str = "", peer: Peer | None = None) -> GroupBinding | None:  # noqa: ARG002
         """Return the group of this name; its cluster is what the first caller says. The number of names is bounded."""
-        if not broker_name or len(broker_name) > LONGEST_NAME:
+        if not broker_name or len(broker_name) > 255:
             return None
         key = GroupKey(self.template.key.namespace, broker_name)
-        names = self._bindings if key in self._bindings else self._unregistered
-        binding = names.get(key)
-        if binding is None and len(self._bindings) >= MOST_GROUPS:
-            return None
+        binding = self._bindings.get(key)
+        if binding is None:
+            if len(self._bindings) - len(self._unregistered) >= MOST_GROUPS:
+                return None
+            self._unregistered[key] = None
         if binding is None or (cluster_name and not binding.cluster_name):
             binding = replace(self.template, key=key, cluster_name=cluster_name, broker_name=broker_name)
-            names[key] = binding
+            self._bindings[key] = binding
             self.revision += 1
-        if names is self._unregistered:
-            names[key] = names.pop(key)  # the last to be dropped from now on
-            if len(names) > MOST_UNREGISTERED:
-                gone = next(iter(names))
-                del names[gone]
+        if key in self._unregistered:
+            self._unregistered[key] = self._unregistered.pop(key)  # the last to be dropped from now on
+            if len(self._unregistered) > MOST_UNREGISTERED:
+                gone = next(iter(self._unregistered))
+                del self._unregistered[gone], self._bindings[gone]
                 self.revision += 1
                 for callback in self.on_given_way:
                     callback(gone)
@@ -185,8 +304,9 @@ class FixedDirectory(GroupDirectory):
 
     def registered(self, binding: GroupBinding) -> None:
         """Keep it from now on, also if it was dropped while its record was read."""
-        if binding.key not in self._bindings:
-            self._bindings[binding.key] = self._unregistered.pop(binding.key, binding)
+        if binding.key not in self._bindings or binding.key in self._unregistered:
+            self._unregistered.pop(binding.key, None)
+            self._bindings.setdefault(binding.key, binding)
             self.revision += 1
 
     def is_name_server(self, address: str) -> bool:

@@ -1,60 +1,62 @@
 """The directory in Kubernetes: BrokerGroups say what is wanted, pods which process is at an address and which is dead.
 
 Both are copies kept by watches, so they may be old: an address that no known pod has is looked up at the API before a new broker
-is refused a reservation. The Secrets of credentials and the zones of nodes are read by name (`look_ups.py`).
+is refused a reservation. The Secrets of credentials and the zones of nodes are read by name (`LookUps`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
-from typing import TYPE_CHECKING
+import contextlib
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 import structlog
 
+import metric_names
 from brokergroup_operator.api import names
 from brokergroup_operator.api.broker_names import NameClaim, claim_of, holder_before
 from brokergroup_operator.api.credentials import CredentialsError, credentials_in, secret_not_found, secret_not_readable
 from brokergroup_operator.api.durability import runs_as_learner
 from brokergroup_operator.api.pod_fence import kills_after_seconds
 from brokergroup_operator.controller.directory import pods
-from brokergroup_operator.controller.directory.group_directory import GroupBinding, GroupDirectory
-from brokergroup_operator.controller.directory.kubernetes_binding import NodePlace, binding_of, member_facts
-from brokergroup_operator.controller.directory.look_ups import LookUps
-from brokergroup_operator.controller.peers.services import BackgroundTasks
-from brokergroup_operator.kube.errors import ApiError, Backoff, NotFoundError
-from brokergroup_operator.kube.pods import pod_ips
+from brokergroup_operator.controller.directory.group_directory import GroupBinding, GroupDirectory, binding_of
+from brokergroup_operator.controller.peers.services import BackgroundTasks, Patience
+from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, Backoff, NotFoundError
+from brokergroup_operator.kube.pods import is_over, label_of, node_of, pod_ips
 from brokergroup_operator.kube.reflector import EVENTS_PER_TURN, ObjectKey, Reflector, key_of
 from brokergroup_operator.kube.resources import BROKER_GROUPS, NODES, PODS, SECRETS
 from brokergroup_operator.records.store import GroupKey
 from rocketmq_remoting.signature import Credentials
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
     from brokergroup_operator.kube.client import JsonObject, KubernetesApi, WatchEvent
 
+Value = TypeVar("Value")
 SYNC_DEADLINE_SECONDS = 30.0
 LOOK_UP_DEADLINE_SECONDS = 1.0
 # A peer that is no pod of ours (mqadmin, say) is not looked up again at every request.
 UNKNOWN_PEER_SECONDS = 2.0
 # After a look-up that the API did not answer the same address is not looked up before this, then twice this, and so on.
 FIRST_LOOK_UP_PAUSE_SECONDS, LONGEST_LOOK_UP_PAUSE_SECONDS = 0.1, 2.0
+# The same for an object that is read by name.
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 5.0
 UNKNOWN_PEERS_LIMIT = 10_000
-CREDENTIALS_REFRESH_SECONDS = 60.0
-ZONES_REFRESH_SECONDS = 600.0
-# What a group names and is not there yet is looked for this often.
-MISSING_SECONDS = 5.0
 FORBIDDEN = 403
+# The answer about one object; 429, 503 and 504 are the server's about itself.
+CANNOT_GIVE = 500
 
 log = structlog.get_logger(__name__)
 
 
 class KubernetesDirectory(GroupDirectory):
-    """BrokerGroups and pods, as the API last reported. `namespace=None` watches all of them."""
+    """`namespace=None` watches all of them. What a group names and is not there is looked for each `missing_seconds`."""
 
-    def __init__(
-        self, api: KubernetesApi, *, namespace: str | None = None, missing_seconds: float = MISSING_SECONDS
-    ) -> None:
+    def __init__(self, api: KubernetesApi, *, namespace: str | None = None, missing_seconds: float = 5.0) -> None:
         super().__init__()
         self._api = api
         self._namespace = namespace
@@ -66,23 +68,22 @@ class KubernetesDirectory(GroupDirectory):
             wanted=lambda: {secret for one in self._declared.values() if (secret := _secret_of(one)) is not None},
             read=self._read_credentials,
             on_change=self._credentials_changed,
-            refresh_seconds=CREDENTIALS_REFRESH_SECONDS,
+            refresh_seconds=60.0,
             missing_seconds=missing_seconds,
         )
-        self._zones: LookUps[NodePlace] = LookUps(
-            wanted=lambda: {("", node) for pod in self.pods.all() if (node := pods.node_of(pod))},
+        self._zones: LookUps[dict[str, str]] = LookUps(
+            wanted=lambda: {("", node) for pod in self.pods.all() if (node := node_of(pod))},
             read=self._read_zone,
             on_change=self._zone_changed,
-            refresh_seconds=ZONES_REFRESH_SECONDS,
+            refresh_seconds=600.0,
             missing_seconds=missing_seconds,
         )
         self._nodes_are_readable = True
         # Between the start and the first lists no binding is composed: each pod of a group would compose it once more.
         self._is_listing = False
         self._complaints: dict[ObjectKey, str] = {}
-        # As declared; and with credentials and zones, which is what others see: by key, and by brokerName.
+        # As declared; `_bindings` adds credentials and zones, which is what others see. And those by brokerName.
         self._declared: dict[GroupKey, GroupBinding] = {}
-        self._bindings: dict[GroupKey, GroupBinding] = {}
         self._by_name: pods.Table[str, GroupKey, GroupBinding] = pods.Table()
         self._claims: dict[GroupKey, NameClaim] = {}
         # The groups that name each NameServer.
@@ -115,12 +116,6 @@ class KubernetesDirectory(GroupDirectory):
             await asyncio.gather(self._all_listed, return_exceptions=True)
         await self._tasks.stop()
 
-    def bindings(self) -> list[GroupBinding]:
-        return list(self._bindings.values())
-
-    def binding(self, key: GroupKey) -> GroupBinding | None:
-        return self._bindings.get(key)
-
     def find(self, broker_name: str, *, cluster_name: str = "", peer: pods.Peer | None = None) -> GroupBinding | None:
         """Return the group of that name. If several share it: the peer's own, if its brokers have registered; else the holder's."""
         named = self._by_name.get(broker_name, {}).values()
@@ -128,7 +123,7 @@ class KubernetesDirectory(GroupDirectory):
         return found[0] if len(found) == 1 else self._of_several(found, peer)
 
     def _of_several(self, found: list[GroupBinding], peer: pods.Peer | None) -> GroupBinding | None:
-        """Compare the few groups that share a name. A caller whose group has to wait gets the holder's."""
+        """A caller whose group has to wait gets the holder's."""
         claims = {one.key: self._claims[one.key] for one in found}
         keeping = {key for key, own in claims.items() if own.lives or holder_before(own, claims.values()) is None}
         if peer is not None and peer.group in keeping:
@@ -177,7 +172,7 @@ class KubernetesDirectory(GroupDirectory):
         )
         peers: dict[str, set[pods.Peer]] = {}
         for pod in listed.items:
-            for host in pod_ips(pod) if not pods.is_over(pod) else ():
+            for host in pod_ips(pod) if not is_over(pod) else ():
                 peers.setdefault(host, set()).add(pods.peer_of(pod))
         return peers
 
@@ -229,21 +224,18 @@ class KubernetesDirectory(GroupDirectory):
         self.revision += 1
 
     def _compose(self, key: GroupKey) -> None:
-        """Compose the binding of the spec, the Secret and the pods' places."""
         declared = self._declared.get(key)
         if declared is None or self._is_listing:
             return
         own = self.pods.of_group(key)
         # One that was removed by force may run on, so it counts until another takes its place; but nothing is reached through it.
         there = [*self.pods.removed(key).values(), *own.values()]
-        places = {
-            name: at for name, pod in own.items() if (at := pods.place_of(pod)) and at.ip and not pods.is_over(pod)
-        }
-        nodes = {name: self._zones.get(("", name)) for name in map(pods.node_of, there)}
+        places = {name: at for name, pod in own.items() if (at := pods.place_of(pod)) and at.ip and not is_over(pod)}
+        nodes = {name: self._zones.get(("", name)) for name in map(node_of, there)}
         zones = {
-            one: node.zone
+            one: zone
             for pod in there
-            if (one := pods.broker_id_of(pod)) and (node := nodes[pods.node_of(pod)]) and node.zone
+            if (one := pods.broker_id_of(pod)) and (zone := (nodes[node_of(pod)] or {}).get(metric_names.LABEL_ZONE))
         }
         learners = frozenset(one for pod in there if (one := pods.broker_id_of(pod)) and runs_as_learner(pod))
         secret, before, settings = _secret_of(declared), self._bindings.get(key, declared), declared.settings
@@ -295,7 +287,7 @@ class KubernetesDirectory(GroupDirectory):
                 self._compose(key)
                 log.info("credentials read", group=str(key), secret=secret[1], usable=is_usable)
 
-    async def _read_zone(self, node: ObjectKey) -> NodePlace | None:
+    async def _read_zone(self, node: ObjectKey) -> dict[str, str] | None:
         try:
             found = await self._api.get(NODES, node[1], timeout_seconds=LOOK_UP_DEADLINE_SECONDS)
         except NotFoundError:
@@ -306,18 +298,19 @@ class KubernetesDirectory(GroupDirectory):
             if self._nodes_are_readable:
                 log.info("nodes may not be read, so nothing is known of zones: the role lacks the verb get on nodes")
             self._nodes_are_readable = False
-            return NodePlace()
-        return NodePlace(pods.label_of(found, names.LABEL_ZONE), pods.label_of(found, names.LABEL_RACK))
+            return {}
+        labels = {metric_names.LABEL_ZONE: names.LABEL_ZONE, metric_names.LABEL_RACK: names.LABEL_RACK}
+        return {fact: label_of(found, label) for fact, label in labels.items()}
 
     def _zone_changed(self, node: ObjectKey) -> None:
-        for key in {pods.peer_of(pod).group for pod in self.pods.all() if pods.node_of(pod) == node[1]}:
+        for key in {pods.peer_of(pod).group for pod in self.pods.all() if node_of(pod) == node[1]}:
             if key is not None:
                 self._compose(key)
 
     def _on_pod(self, event: WatchEvent) -> None:
         pod = event.object
         previous, concerned = self.pods.take(event)
-        group, node = pods.peer_of(pod).group, ("", pods.node_of(pod))
+        group, node = pods.peer_of(pod).group, ("", node_of(pod))
         if node[1] and not self._zones.is_known(node):
             self._zones.look_again(node)
         if group is not None:
@@ -345,4 +338,134 @@ def _secret_of(binding: GroupBinding) -> ObjectKey | None:
 
 def _composed_of(pod: JsonObject) -> tuple[object, ...]:
     """Return what a group's binding has of this pod, as far as it may change."""
-    return pods.broker_id_of(pod), pods.node_of(pod), pods.pod_ip(pod), pods.place_of(pod), pods.is_leaving(pod)
+    return pods.broker_id_of(pod), node_of(pod), pods.pod_ip(pod), pods.place_of(pod), pods.is_leaving(pod)
+
+
+def member_facts(
+    before: Mapping[int, Mapping[str, str]],
+    there: Iterable[JsonObject],
+    nodes: Mapping[str, Mapping[str, str] | None],
+    tenant: str,
+) -> dict[int, Mapping[str, str]]:
+    """Return the known facts of each member by its id; of a member whose pod is gone those from `before`, for its incident."""
+    found = dict(before)
+    for pod in there:
+        broker_id, node = pods.broker_id_of(pod), node_of(pod)
+        if broker_id is None or not node:
+            continue
+        facts = {
+            metric_names.LABEL_NODE: node,
+            **(nodes.get(node) or {}),
+            metric_names.LABEL_VERSION: label_of(pod, names.LABEL_APP_VERSION),
+            metric_names.LABEL_TENANT: tenant,
+        }
+        found[broker_id] = {name: value for name, value in facts.items() if value}
+    return found
+
+
+@dataclass(kw_only=True, eq=False)
+class LookUps(Generic[Value]):
+    """Objects that are read by name: a watch needs the right to list every Secret, and brings every heartbeat of every node.
+
+    Values are by `(namespace, name)`. `read` returns None for what is missing and raises `ApiError` if it cannot tell. Names are
+    read when they first come up, every few seconds while they are missing, and from time to time. The last value stays in force.
+
+    An API that is away is tried with one name, with backoff. An API that answers 500 may be unable to give that one object (a
+    Secret that it cannot decrypt): such names are retried one at a time, and no other name, and no failover, waits for them
+    (`tests/simulate/test_look_ups.py`).
+    """
+
+    wanted: Callable[[], Iterable[ObjectKey]]
+    read: Callable[[ObjectKey], Awaitable[Value | None]]
+    on_change: Callable[[ObjectKey], None]
+    refresh_seconds: float
+    missing_seconds: float
+
+    def __post_init__(self) -> None:
+        self._values: dict[ObjectKey, Value | None] = {}
+        # In the order in which they are read.
+        self._asked: dict[ObjectKey, None] = {}
+        # Those that the API could not give, the longest waiting first, and when the next of them is tried.
+        self._failed: dict[ObjectKey, None] = {}
+        self._patience = Patience(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+        self._wake = asyncio.Event()
+
+    def get(self, key: ObjectKey) -> Value | None:
+        return self._values.get(key)
+
+    def look_again(self, key: ObjectKey) -> None:
+        self._asked[key] = None
+        self._wake.set()
+
+    def is_known(self, key: ObjectKey) -> bool:
+        """Whether an answer about it was ever received."""
+        return key in self._values
+
+    async def refresh(self) -> ApiUnavailableError | None:
+        """Read every wanted one now, and forget the others. Return the error of an API that is away."""
+        wanted = set(self.wanted())
+        for known in (self._values, self._failed):
+            for key in known.keys() - wanted:
+                del known[key]
+        self._ask(wanted)
+        return await self._read_due()
+
+    async def run(self) -> None:
+        """Read what is due, for ever; cancel the task to stop."""
+        clock = asyncio.get_running_loop().time
+        refresh_at_seconds, missing_at_seconds = clock() + self.refresh_seconds, clock() + self.missing_seconds
+        backoff = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+        while True:
+            if clock() >= missing_at_seconds:
+                missing_at_seconds = clock() + self.missing_seconds
+                self._ask({key for key in self.wanted() if self._values.get(key) is None})
+            if clock() >= refresh_at_seconds:
+                refresh_at_seconds = clock() + self.refresh_seconds
+                away = await self.refresh()
+            else:
+                away = await self._read_due()
+            if away is not None:
+                await asyncio.sleep(backoff.next_seconds(away.retry_after_seconds))
+                continue
+            backoff.reset()
+            next_seconds = min(missing_at_seconds, self._patience.until_seconds if self._failed else math.inf)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, next_seconds - clock())):
+                    await self._wake.wait()
+            self._wake.clear()
+
+    def _ask(self, keys: set[ObjectKey]) -> None:
+        self._asked |= dict.fromkeys(sorted(keys - self._failed.keys()))
+
+    async def _read_due(self) -> ApiUnavailableError | None:
+        """Read all that are asked for, then those that failed, if their time has come. Return the error of an API that is away."""
+        while self._asked or (self._failed and self._patience.is_over):
+            queue = self._asked or self._failed
+            key = next(iter(queue))
+            del queue[key]
+            error = await self._try(key)
+            if error is None:
+                self._failed.pop(key, None)
+                if queue is self._failed:
+                    self._patience.answered()
+            elif error.status == CANNOT_GIVE:
+                if queue is self._failed or not self._failed:
+                    self._patience.failed()
+                self._failed[key] = None
+            else:
+                queue[key] = None  # the others first, the next time
+                return error
+        return None
+
+    async def _try(self, key: ObjectKey) -> ApiUnavailableError | None:
+        """Read one; return the error of an API that is away or cannot give it."""
+        try:
+            value = await self.read(key)
+        except ApiError as error:
+            log.warning("not read, what was known of it stays in force", what="/".join(key), error=str(error))
+            return error if isinstance(error, ApiUnavailableError) else None
+        changed = key not in self._values or self._values[key] != value
+        self._values[key] = value
+        if changed:
+            self.on_change(key)
+        return None

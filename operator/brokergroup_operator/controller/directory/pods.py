@@ -1,8 +1,5 @@
 """The pods of all groups as the watch last reported: whose address is which, which process is dead, which broker is leaving.
 
-A broker id belongs to a pod by the record's reservation, not by the pod's name: a pod whose disk was wiped comes back under a
-new id. The reconcile plane writes the id on the pod's label.
-
 A container reported terminated stays evidence of that process's death after its pod went, until a pod has the address again.
 """
 
@@ -12,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from brokergroup_operator.api import names
-from brokergroup_operator.kube.pods import host_ips, pod_ips
+from brokergroup_operator.kube.pods import host_ips, is_over, label_of, pod_ips
 from brokergroup_operator.kube.reflector import ObjectKey, key_of
 from brokergroup_operator.observe.timeline import OUT_OF_MEMORY_WORD
 from brokergroup_operator.records.store import GroupKey
@@ -50,10 +47,6 @@ def only(peers: Collection[Peer]) -> Peer | None:
     return next(iter(peers)) if len(peers) == 1 else None
 
 
-def label_of(obj: JsonObject, name: str) -> str:
-    return str((obj["metadata"].get("labels") or {}).get(name, ""))
-
-
 def peer_of(pod: JsonObject) -> Peer:
     namespace, name = key_of(pod)
     group = label_of(pod, names.LABEL_BROKER_GROUP)
@@ -61,7 +54,10 @@ def peer_of(pod: JsonObject) -> Peer:
 
 
 def broker_id_of(pod: JsonObject) -> int | None:
-    """Return the broker id by the pod's label, else by its name; None for a pod that is no member of a group."""
+    """Return the broker id by the pod's label, else by its name: a pod whose disk was wiped comes back under a new id.
+
+    None for a pod that is no member of a group.
+    """
     label, group = label_of(pod, names.LABEL_BROKER_ID), label_of(pod, names.LABEL_BROKER_GROUP)
     if label.isascii() and label.isdecimal() and label != "0":
         return int(label)
@@ -93,15 +89,6 @@ def is_at(pod: JsonObject, address: str) -> bool:
 def has_ip_of(pod: JsonObject, address: str) -> bool:
     """Whether this is the pod's own address (host:port), which tells it from its successor behind the same Service."""
     return host_of(address) in pod_ips(pod)
-
-
-def node_of(pod: JsonObject) -> str:
-    return str((pod.get("spec") or {}).get("nodeName") or "")
-
-
-def is_over(pod: JsonObject) -> bool:
-    """Whether nothing of it will run again."""
-    return pod.get("status", {}).get("phase") in ("Failed", "Succeeded")
 
 
 def restarts(pod: JsonObject) -> int:
@@ -150,7 +137,6 @@ class Table(dict[Row, dict[Column, Value]]):
         self.setdefault(row, {})[column] = value
 
     def drop(self, row: Row, column: Column) -> None:
-        """Take the value out, if there is one."""
         there = self.get(row, {})
         there.pop(column, None)
         if not there:
@@ -179,8 +165,6 @@ class _Gone(Generic[Value]):
 
     def forget(self, tokens: Iterable[Hashable]) -> set[GroupKey]:
         """Forget what was kept until now, when a pod has these tokens; return the groups concerned."""
-        if not self._until:  # as for each pod of the first list
-            return set()
         forgotten = {one for token in tokens for one in self._until.get(token, {})}
         for key, name in forgotten:
             self._drop(key, name)

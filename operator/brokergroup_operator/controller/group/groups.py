@@ -8,7 +8,6 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from brokergroup_operator.controller.directory.places import own_address, pod_ip_behind
 from brokergroup_operator.controller.directory.pods import Table
 from brokergroup_operator.controller.group.group import Group
 from brokergroup_operator.controller.group.notes import Proof
@@ -199,7 +198,7 @@ class ReceiverCheck:
         if group.addresses.channel_hosts.get(broker_id) == host:
             return None
         now_seconds = asyncio.get_running_loop().time()
-        proof = Proof(address, connection_id, pod_ip_behind(group.binding, address))
+        proof = Proof(address, connection_id, group.binding.pod_ip_behind(address))
         before, proven_seconds = group.addresses.proven.get(broker_id, (None, 0.0))
         if before == proof and now_seconds - proven_seconds < PROOF_SECONDS:
             return None
@@ -229,7 +228,7 @@ def _own_address_of_living(group: Group, broker_id: int, address: str) -> str | 
     entry = group.table.entry(broker_id)
     if not group.binding.removed_places or entry is None or entry.connection_id is None or not group.is_live(broker_id):
         return None
-    return own_address(group.binding, address, group.addresses.channel_hosts.get(broker_id, ""))
+    return group.binding.own_address(address, group.addresses.channel_hosts.get(broker_id, ""))
 
 
 def _other_than(group: Group, broker_id: int, address: str, said: Mapping[str, str]) -> str | None:

@@ -8,8 +8,7 @@ Measured on Java brokers 5.5.0:
 * 104 must reach every NameServer before a slave is told, or the slave is sent back to the old master.
 * 25 with `minInSyncReplicas=99` stops a master from acknowledging within milliseconds, and persists in the broker's file.
 * It does so only while the broker is master: a send that is between the two checks of the role when it becomes a slave is
-  acknowledged alone. So producers' sends are refused before (`startAcceptSendRequestTimeStamp`, which consumers' retries and
-  ends of transactions pass by).
+  acknowledged alone. So producers' sends are refused before (`startAcceptSendRequestTimeStamp`).
 
 Requests are signed with the group's credentials: a broker with `authenticationEnabled` refuses an unsigned 1008.
 """
@@ -19,25 +18,26 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import Counter
 from copy import copy
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
-from brokergroup_operator.controller.peers.metadata import read_metadata
 from rocketmq_remoting import broker_protocol as protocol
+from rocketmq_remoting.address import host_of
 from rocketmq_remoting.client_protocol import CreateTopicRequestHeader
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import MQ_VERSION_5_5_0, request
 from rocketmq_remoting.controller_protocol import NotifyBrokerRoleChangedRequestHeader, SyncStateSetBody
 from rocketmq_remoting.errors import BodyError, RemotingError
-from rocketmq_remoting.serialization import decode_properties, encode_properties
+from rocketmq_remoting.serialization import decode_properties, encode_properties, load_json
 from rocketmq_remoting.signature import sign_command
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from brokergroup_operator.controller.peers.metadata import Metadata
     from brokergroup_operator.controller.settings import PlaneSettings
     from controller_core.model import BrokerGroupRecord
     from rocketmq_remoting.client import RemotingClient
@@ -49,15 +49,17 @@ FENCING_MIN_IN_SYNC_REPLICAS = 99
 MIN_IN_SYNC_REPLICAS = "minInSyncReplicas"
 # A Java broker refuses producers' sends until its clock shows this time (milliseconds since 1970).
 ACCEPTS_SENDS_FROM = "startAcceptSendRequestTimeStamp"
-# Longer than most changes take (`Switchover` prolongs it), and short enough for a broker that nothing restores.
+# `Switchover` prolongs it; short enough for a broker that nothing restores.
 REFUSES_SENDS_SECONDS = 30.0
 # Comes and goes at a slave, whose tables are then of another version than the master's. No client may write, read or consume with
 # it, if ever it stays: a slave that is made master right then may keep the group, and its own slaves copy it.
 PASSING_NAME = "BROKERGROUP_OPERATOR_PASSING"
-# Reading this much would hold up heartbeats: it is done in a thread.
-LARGE_BODY_BYTES = 256 * 1024
+
+_TOPIC_FIELDS = ("readQueueNums", "writeQueueNums", "perm")
+_GROUP_FIELDS = ("consumeEnable", "consumeFromMinEnable", "consumeBroadcastEnable", "retryQueueNums", "retryMaxTimes")
 
 Body = TypeVar("Body")
+Entry = tuple[object, ...]
 
 log = structlog.get_logger(__name__)
 
@@ -89,7 +91,7 @@ class NoSuchTopicError(BrokerCallError):
 
 
 class BrokerCalls:
-    """The client side of the controller plane. Brokers are named by the addresses in the record.
+    """Brokers are named by the addresses in the record.
 
     `credentials_of` returns the key for an address, `dialled_at` where its process listens now, `receiver_check` why a broker
     there must not be changed.
@@ -209,9 +211,7 @@ class BrokerCalls:
     ) -> None:
         """25: change minInSyncReplicas. With 99 a Java broker also refuses sends, until its clock is 30 s beyond this plane's.
 
-        A send that is under way while the broker becomes a slave may be acknowledged without a slave (hole B): a Java broker checks
-        the minimum only as long as it is master. `shown` is its configuration (26), if that was just read: a Python replica, which
-        refuses keys that it does not know, does not show this one.
+        `shown` is its configuration (26), if that was just read: a Python replica refuses keys that it does not show.
         """
         values = {MIN_IN_SYNC_REPLICAS: str(value)}
         if ACCEPTS_SENDS_FROM in (await self.broker_config(address) if shown is None else shown):
@@ -229,8 +229,9 @@ class BrokerCalls:
         )
         bodies = [(await self._ask(address, request(code), deadline_seconds)).body for code in codes]
         try:
-            if sum(len(body or b"") for body in bodies) < LARGE_BODY_BYTES:
+            if sum(len(body or b"") for body in bodies) < 256 * 1024:
                 return read_metadata(*bodies)
+            # Here it would hold up heartbeats.
             return await asyncio.to_thread(read_metadata, *bodies)
         except BodyError as error:
             raise BrokerCallError(f"{address}: {error}") from error
@@ -253,7 +254,18 @@ class BrokerCalls:
 
     async def put_topic(self, address: str, topic: protocol.TopicConfig) -> None:
         """17: make a topic, or change one; attributes that `topic` does not name stay."""
-        await self._tell(address, _creation_of(topic))
+        header = CreateTopicRequestHeader(
+            topic=topic.topic_name,
+            default_topic=topic.topic_name,
+            read_queue_nums=topic.read_queue_nums,
+            write_queue_nums=topic.write_queue_nums,
+            perm=topic.perm,
+            topic_filter_type=topic.topic_filter_type,
+            topic_sys_flag=topic.topic_sys_flag,
+            order=topic.order,
+            attributes=",".join(f"+{name}={value}" for name, value in sorted(topic.attributes.items())) or None,
+        )
+        await self._tell(address, request(RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=header.encode()))
 
     async def copy_topics_again(self, address: str) -> None:
         """17 and 215: create and delete a topic at this slave only, so that its next copy finds another version and replaces all.
@@ -265,7 +277,7 @@ class BrokerCalls:
                 f"{address}: 17 not sent: with enableSingleTopicRegister the topic would have a route"
             )
         passing = protocol.TopicConfig(topic_name=PASSING_NAME, read_queue_nums=1, write_queue_nums=1, perm=0)
-        await self._tell(address, _creation_of(passing))
+        await self.put_topic(address, passing)
         deletion = request(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": PASSING_NAME})
         try:
             await self._tell(address, deletion)
@@ -325,21 +337,6 @@ class BrokerCalls:
         return answer
 
 
-def _creation_of(topic: protocol.TopicConfig) -> RemotingCommand:
-    header = CreateTopicRequestHeader(
-        topic=topic.topic_name,
-        default_topic=topic.topic_name,
-        read_queue_nums=topic.read_queue_nums,
-        write_queue_nums=topic.write_queue_nums,
-        perm=topic.perm,
-        topic_filter_type=topic.topic_filter_type,
-        topic_sys_flag=topic.topic_sys_flag,
-        order=topic.order,
-        attributes=",".join(f"+{name}={value}" for name, value in sorted(topic.attributes.items())) or None,
-    )
-    return request(RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=header.encode())
-
-
 def live_minimum(properties: Mapping[str, str]) -> int | None:
     """Return minInSyncReplicas of a broker's answer; None if it is no number (`int` raises for thousands of digits)."""
     return _number(properties.get(MIN_IN_SYNC_REPLICAS, ""), _DIGITS_OF_INT)
@@ -353,3 +350,85 @@ def refuses_sends_seconds(properties: Mapping[str, str]) -> float | None:
 
 def _number(text: str, most_digits: int) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= most_digits else None
+
+
+# ---- what a master's 907 says of its links: it names no broker ids, only the host from which each link comes
+
+
+def unlinked(hosts: dict[int, str], status: protocol.HARuntimeInfoBody) -> list[int]:
+    """Return the slaves without a link at this master; if slaves share a host: all, while any link is missing."""
+    linked = [host_of(link.addr) for link in status.ha_connection_info]
+    if len(set(hosts.values())) == len(hosts):
+        return [broker_id for broker_id, host in hosts.items() if host not in linked]
+    return list(hosts) if len(linked) < len(hosts) else []
+
+
+def links_by_host(hosts: dict[int, str], status: protocol.HARuntimeInfoBody) -> dict[int, bool | None]:
+    """Return whether this master has a link to each slave; None for slaves that share a host."""
+    linked = {host_of(link.addr) for link in status.ha_connection_info}
+    several = Counter(hosts.values())
+    return {one: host in linked if several[host] == 1 else None for one, host in hosts.items()}
+
+
+def speeds_of_links(hosts: dict[int, str], status: protocol.HARuntimeInfoBody) -> dict[int, int]:
+    """Return the bytes that each slave's link carried in the last second; none without a link, or if slaves share a host."""
+    speeds: Counter[str] = Counter()
+    for link in status.ha_connection_info:
+        speeds[host_of(link.addr)] += link.transferred_byte_in_second
+    several = Counter(hosts.values())
+    return {one: speeds[host] for one, host in hosts.items() if host in speeds and several[host] == 1}
+
+
+def level_members(hosts: dict[int, str], live: list[int], status: protocol.HARuntimeInfoBody) -> frozenset[int] | None:
+    """Return the members that have caught up with this master; None if hosts do not tell whose a link is."""
+    # A dead member may have had an address that a living one has now.
+    by_host = {hosts[broker_id]: broker_id for broker_id in (*hosts, *live)}
+    level: set[int] = set()
+    for link in status.ha_connection_info:
+        broker_id = by_host.get(host_of(link.addr))
+        if broker_id is None:
+            return None
+        level |= {broker_id} if link.diff == 0 else set()
+    return frozenset(level) if all(by_host[hosts[one]] == one for one in live) else None
+
+
+# ---- what a broker knows besides its log
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    """One broker's, at one moment. Offsets are by `topic@group`, then by queue."""
+
+    topics: Mapping[str, Entry] = field(default_factory=dict)
+    groups: Mapping[str, Entry] = field(default_factory=dict)
+    offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    topics_version: str = ""
+    groups_version: str = ""
+
+
+def read_metadata(topics: bytes | None, groups: bytes | None, offsets: bytes | None) -> Metadata:
+    """Read the bodies of 21, 201 and 43. Raise `BodyError` for an invalid one."""
+    try:
+        topic_table, groups_table = load_json(topics or b""), load_json(groups or b"")
+        offset_table = load_json(offsets or b"")
+        return Metadata(
+            topics=_entries(topic_table["topicConfigTable"], _TOPIC_FIELDS),
+            groups=_entries(groups_table["subscriptionGroupTable"], _GROUP_FIELDS),
+            offsets={
+                name: {int(queue): int(offset) for queue, offset in queues.items()}
+                for name, queues in offset_table["offsetTable"].items()
+            },
+            topics_version=_version(topic_table),
+            groups_version=_version(groups_table),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BodyError(f"metadata of a broker: unreadable: {error!r}") from error
+
+
+def _entries(table: Mapping[str, Mapping[str, object]], fields: tuple[str, ...]) -> dict[str, Entry]:
+    return {name: tuple(entry.get(one) for one in fields) for name, entry in table.items()}
+
+
+def _version(document: Mapping[str, Any]) -> str:
+    version = document.get("dataVersion") or {}
+    return f"{version.get('stateVersion', 0)}/{version.get('counter', 0)}"

@@ -75,7 +75,6 @@ def is_running(task: asyncio.Task[Any] | None) -> bool:
 
 
 def doubled(first_seconds: float, times: int, longest_seconds: float) -> float:
-    """Return a pause that was doubled so many times, and is no longer than the longest."""
     return min(first_seconds * 2.0 ** min(times, 10), longest_seconds)
 
 
@@ -152,10 +151,12 @@ class Planes:
         self.own_address = settings.advertise_address
 
     def rank(self, key: GroupKey) -> int:
-        """Return this plane's place for one group, 0 for the first: by rendezvous hashing, each plane is first for its share.
+        """Return this plane's place for one group by rendezvous hashing, 0 for the first and for a plane that is not listed.
         Safety does not rest on it: the compare-and-set decides.
         """
-        return rank_of(self.own_address, self._settings.peer_addresses, str(key))
+        planes = self._settings.peer_addresses
+        ranked = sorted(planes, key=lambda one: hashlib.blake2b(f"{one}|{key}".encode(), digest_size=8).digest())
+        return ranked.index(self.own_address) if self.own_address in planes else 0
 
     @property
     def others(self) -> list[str]:
@@ -181,12 +182,6 @@ class Planes:
             return False
         members = (*seen.in_sync_replicas, *seen.not_in_sync_replicas) if seen is not None else ()
         return any(member.broker_id == broker_id and member.alive for member in members)
-
-
-def rank_of(own_address: str, addresses: tuple[str, ...], group: str) -> int:
-    """Return the place of this address among all for one group; 0 if it is not among them."""
-    ranked = sorted(addresses, key=lambda one: hashlib.blake2b(f"{one}|{group}".encode(), digest_size=8).digest())
-    return ranked.index(own_address) if own_address in addresses else 0
 
 
 async def dial(address: str, *, deadline_seconds: float) -> None:

@@ -1,11 +1,8 @@
-"""Makes the brokers agree with the record, for as long as it takes: the level-triggered half of every role change.
+"""Makes the brokers agree with the record, for as long as it takes: a change of master tells each member once.
 
-A change of master tells each member once. The keeper repeats what does not hold: 1008, the links of live slaves (`links.py`),
-`minInSyncReplicas` at a broker that a dead switchover left at 99.
-
-In a settled group the master is asked for its links now and then, and every member for its configuration: after each change of
-master, restart and change of ours, and every `configuration_check_seconds`. The reconcile plane decides what it must be
-(`configuration_drift.py`).
+The keeper repeats what does not hold: 1008, the links of live slaves (`links.py`), `minInSyncReplicas` at a broker that a dead
+switchover left at 99. In a settled group the master is asked for its links now and then, and every member for its configuration:
+after each change of master, restart and change of ours, and every `configuration_check_seconds`.
 """
 
 from __future__ import annotations
@@ -69,8 +66,8 @@ class _Care:
     next_look_seconds: float = 0.0
     # When a leftover of a switchover was first seen at a broker.
     leftover_since_seconds: dict[int, float] = field(default_factory=dict)
-    # Members that could not be told, and those that did not answer 26.
     untold: _Tries = field(default_factory=_Tries)
+    # Those that did not answer 26.
     unread: _Tries = field(default_factory=_Tries)
     look_at_configuration_seconds: float = 0.0
     unsettled_since_seconds: float = 0.0
@@ -112,7 +109,6 @@ class Keeper(Part):
         if now_seconds < care.next_look_seconds:
             return
         care.settled = self._is_settled(group, record, members)
-        # Request 25 changes a broker's configuration, and a plane that dies during a switchover leaves minInSyncReplicas at 99.
         if now_seconds >= care.look_at_configuration_seconds:
             # Each group has a period of its own: those that were met together are not all asked together.
             pause_seconds = self._settings.configuration_check_seconds * (0.75 + 0.5 * group.stagger)
@@ -176,8 +172,6 @@ class Keeper(Part):
         # Last: a broker that does not answer 26 must not hold up what it is told.
         if not is_outdated(group, record):
             await self._check_configuration(group, record, asked, care)
-
-    # ---- what a dead switchover left behind
 
     async def _check_configuration(
         self, group: Group, record: BrokerGroupRecord, members: list[int], care: _Care

@@ -1,17 +1,16 @@
 """Living slaves without a link to the master: the alarm, and repairs that escalate.
 
-A slave's own 907 may show the right address while it is chained behind another slave; the *master's* 907 names its links, and
-is the proof (measured). The master is asked after every change of roles until every living slave is linked, then every few
-seconds. A slave without a link:
+A slave's own 907 may show the right address while it is chained behind another slave: the *master's* 907, which names its links,
+is the proof (measured). A slave without a link:
 
 1. is told again, with backoff: 1008, and 906 with another spelling of the same address first, because a Java HA client that
    sleeps in its retry wakes up only for a changed address;
 2. is an alarm after a while (`GroupSnapshot.unlinked`, Event, metric), and does not count for voluntary work;
 3. is cured if it was told and still is not linked: the master's epoch is raised twice (`RenewMaster`), the slave alone is told
-   of another master under the first new epoch, and all of the real one under the second (linked 11 ms later, measured). Rarely
-   repeated: if the network separates the two, no epoch helps;
-4. is given up if that helped nothing either: its process is replaced (`reconcile/decide/silent_members.py`). A Java HA client
-   that misread a frame wrote the frame's header into its log, and each new link ended at once by "offset is not align".
+   of another master under the first new epoch, and all of the real one under the second. Rarely repeated: if the network
+   separates the two, no epoch helps;
+4. is given up if that helped nothing either: its process is replaced (`reconcile/decide/silent_members.py`). A Java HA client may
+   have written a frame's header into its log.
 """
 
 from __future__ import annotations
@@ -23,9 +22,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.controller.directory import places
 from brokergroup_operator.controller.group.election_premises import live_members
-from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
+from brokergroup_operator.controller.peers.broker_calls import BrokerCallError, speeds_of_links, unlinked
 from brokergroup_operator.controller.peers.services import Part, doubled, is_running
 from brokergroup_operator.observe.group_view import LostLink
 from brokergroup_operator.records.store import RecordStoreError
@@ -49,62 +47,6 @@ TOLD_BEFORE_CURE = 3
 LONGEST_DENIAL_SECONDS = 600.0
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(slots=True)
-class _Denial:
-    """Under which epoch, and since when, a group's master has denied its role."""
-
-    epoch: int = 0
-    since_seconds: float = 0.0
-    # The master for which the epoch was raised, and how often, until it says that it is master.
-    raised_for: int | None = None
-    raises: int = 0
-
-
-class DeniedMasters(Part):
-    """A master that denies it by its own 907, because a foreign 1008 gave it another role under a far higher epoch.
-
-    A Java broker ignores every epoch that is not above its own, and answers 0 all the same; its heartbeats do not show it.
-    After `denied_master_seconds` its epoch is raised as far as one may jump (safety rule 3). If it denies its role under that
-    epoch too, another member is elected; if no other can lead, it is raised again, and from then on each time after twice the
-    time.
-    """
-
-    def __init__(self, services: Services, failover: Failover) -> None:
-        super().__init__(services)
-        self._failover = failover
-
-    async def said(self, group: Group, record: BrokerGroupRecord, *, is_master: bool) -> None:
-        """Take the recorded master's own word; raise the epoch if it goes on denying."""
-        master, epoch = record.granted_master_id, record.master_epoch
-        if master is None or group.changes.told.get(master) != epoch:
-            return  # it has not answered this plane's 1008: a change of roles is under way
-        group.master_said(epoch, is_master=is_master)
-        denial, now_seconds = group.care(_Denial), self._now_seconds
-        if is_master:
-            denial.epoch, denial.raised_for = 0, None
-            return
-        if denial.epoch != epoch:
-            denial.epoch, denial.since_seconds = epoch, now_seconds
-            return
-        raises = denial.raises if denial.raised_for == master else 0
-        # The plane of rank 0 has raised it, and judged that it did not help, before another one raises it.
-        first_seconds = self._settings.denied_master_seconds * (1 + 2 * self._planes.rank(group.key))
-        patience_seconds = doubled(first_seconds, max(raises - 1, 0), LONGEST_DENIAL_SECONDS)
-        if now_seconds - denial.since_seconds < patience_seconds or group.master_change is not None:
-            return
-        if denial.raised_for == master and self._failover.replace_deaf(group, record, master):
-            return
-        denial.raised_for, denial.raises = master, raises + 1
-        wanted = RenewMaster(broker_id=master, master_epoch=epoch, epochs=group.binding.settings.max_epoch_jump)
-        try:
-            decision = await group.decide(wanted)
-        except RecordStoreError as error:
-            log.warning("epoch not raised yet", group=str(group.key), broker_id=master, error=str(error))
-            return
-        what = "the master denies its role, it was told an epoch that no controller committed: the epoch is raised"
-        log.error(what, group=str(group.key), broker_id=master, why=decision.why)
 
 
 @dataclass(slots=True)
@@ -144,17 +86,22 @@ class _Care:
     # How often in a row the master did not answer 907: logged once, and asked with backoff.
     unanswered: int = 0
     task: asyncio.Task[None] | None = None
+    # Under which epoch, and since when, the master has denied its role.
+    denied_epoch: int = 0
+    denied_since_seconds: float = 0.0
+    # The master for which the epoch was raised, and how often, until it says that it is master.
+    raised_for: int | None = None
+    raises: int = 0
 
 
 class Links(Part):
-    """Watches and repairs the links of all groups."""
+    """Watches and repairs the links of all groups, and hears by the way whether each master knows its role."""
 
-    def __init__(self, services: Services, *, executor: Executor, denied_masters: DeniedMasters) -> None:
+    def __init__(self, services: Services, *, executor: Executor, failover: Failover) -> None:
         super().__init__(services)
-        self._executor, self._denied_masters = executor, denied_masters
+        self._executor, self._failover = executor, failover
 
     def look_at(self, group: Group, record: BrokerGroupRecord) -> None:
-        """Begin a check of a settled group if it is time."""
         care = group.care(_Care)
         if not is_running(care.task) and self._now_seconds >= care.next_look_seconds:
             work, name = self.check(group, record), f"rmq:links {group.key}"
@@ -192,10 +139,10 @@ class Links(Part):
         missing, speeds = list[int](), dict[int, int]()
         if master_address is not None:  # also without slaves: it says whether it is master
             try:
-                hosts = places.hosts_of_links(group.binding, record, slaves)
+                hosts = group.binding.hosts_of_links(record, slaves)
                 status = await self._calls.ha_status(master_address)
-                missing, speeds = places.unlinked(hosts, status), places.speeds_of_links(hosts, status)
-                await self._denied_masters.said(group, record, is_master=status.master)
+                missing, speeds = unlinked(hosts, status), speeds_of_links(hosts, status)
+                await self._master_said(group, record, care, is_master=status.master)
             except BrokerCallError as error:
                 complain = log.debug if care.unanswered else log.warning
                 complain("links unknown", group=str(group.key), error=str(error))
@@ -271,8 +218,8 @@ class Links(Part):
         if await self._executor.tell(group, record, Tell(broker_id, record.master_epoch)):
             state.told += 1
             state.doubt.told += 1
-        ha_address = places.ha_address_of(group.binding, record.address_of(record.master_broker_id) or "")
-        await self._executor.point(group, record, broker_id, places.respelled(ha_address))
+        ha_address = group.binding.ha_address_of(record.address_of(record.master_broker_id) or "")
+        await self._executor.point(group, record, broker_id, respelled(ha_address))
         await self._executor.point(group, record, broker_id)
         state.tries, settings = state.tries + 1, self._settings
         pause_seconds = doubled(settings.link_missing_seconds, state.tries, settings.link_missing_longest_seconds)
@@ -312,3 +259,48 @@ class Links(Part):
         await self._executor.run(self._executor.course_of(group, renewed.change))
         if group.changes.told.get(broker_id) == renewed.master_epoch:
             self._observer.member_relinked(group.key, broker_id, renewed.master_epoch)
+
+    # ---- a master that denies its role
+
+    async def _master_said(self, group: Group, record: BrokerGroupRecord, care: _Care, *, is_master: bool) -> None:
+        """Take the recorded master's own word; raise the epoch if it goes on denying its role.
+
+        It does so because a foreign 1008 gave it another role under a far higher epoch: a Java broker ignores every epoch that is
+        not above its own, and answers 0 all the same; its heartbeats do not show it. After `denied_master_seconds` its epoch is
+        raised as far as one may jump (safety rule 3). If it denies its role under that epoch too, another member is elected; if no
+        other can lead, it is raised again, and from then on each time after twice the time.
+        """
+        master, epoch = record.granted_master_id, record.master_epoch
+        if master is None or group.changes.told.get(master) != epoch:
+            return  # it has not answered this plane's 1008: a change of roles is under way
+        group.master_said(epoch, is_master=is_master)
+        now_seconds = self._now_seconds
+        if is_master:
+            care.denied_epoch, care.raised_for = 0, None
+            return
+        if care.denied_epoch != epoch:
+            care.denied_epoch, care.denied_since_seconds = epoch, now_seconds
+            return
+        raises = care.raises if care.raised_for == master else 0
+        # The plane of rank 0 has raised it, and judged that it did not help, before another one raises it.
+        first_seconds = self._settings.denied_master_seconds * (1 + 2 * self._planes.rank(group.key))
+        patience_seconds = doubled(first_seconds, max(raises - 1, 0), LONGEST_DENIAL_SECONDS)
+        if now_seconds - care.denied_since_seconds < patience_seconds or group.master_change is not None:
+            return
+        if care.raised_for == master and self._failover.replace_deaf(group, record, master):
+            return
+        care.raised_for, care.raises = master, raises + 1
+        wanted = RenewMaster(broker_id=master, master_epoch=epoch, epochs=group.binding.settings.max_epoch_jump)
+        try:
+            decision = await group.decide(wanted)
+        except RecordStoreError as error:
+            log.warning("epoch not raised yet", group=str(group.key), broker_id=master, error=str(error))
+            return
+        what = "the master denies its role, it was told an epoch that no controller committed: the epoch is raised"
+        log.error(what, group=str(group.key), broker_id=master, why=decision.why)
+
+
+def respelled(address: str) -> str:
+    """Return the same address in other characters: a leading zero before the port."""
+    host, _, port = address.rpartition(":")
+    return f"{host}:0{port}"

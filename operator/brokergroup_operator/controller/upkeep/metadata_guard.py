@@ -1,14 +1,14 @@
-"""Compares what masters and slaves know besides their logs (`peers/metadata.py`).
+"""Compares what masters and slaves know besides their logs: topics, subscription groups, consumer offsets.
 
-* *Before a switchover* the target must have every topic and subscription group of the master. One that copies them within
-  seconds is waited for; else it is passed over (upstream #9804 lost topics this way). If no target is left, the differences are
-  reported at once.
+A slave copies these by asking its master (Java: at most every 10 s), not through the log. So a slave that is in sync may lack a
+topic, and a switchover to it loses the topic (upstream #9804).
+
+* *Before a switchover* the target must have every topic and subscription group of the master; it is waited for a few seconds.
 * *After a change of master* what the new master lacks of the old one's last picture is lost, and reported for an hour or until
   it is back.
 * *Now and then* each slave is compared with what the master had a while ago and has still. A slave that lacks the same twice
-  running will not get it (upstream #11041: Java 5.5.0 copies by pages unless its master has `enableSplitMetadata=false`; a page
-  cut while a topic was created has the new data version without the last name, and nothing is copied any more). So the slave's
-  own version is raised by a name that comes and goes (17 and 215, 200), and its next copy replaces the whole table.
+  running will not get it (upstream #11041: it has the data version already). So the slave's own version is raised by a name that
+  comes and goes (17 and 215, 200), and its next copy replaces the whole table.
 
 A broker that does not answer is not compared.
 """
@@ -22,27 +22,25 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.controller.group.election_premises import is_outdated, live_members
-from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
-from brokergroup_operator.controller.peers.metadata import Metadata, lacking, settled
+from brokergroup_operator.controller.peers.broker_calls import BrokerCallError, Metadata
 from brokergroup_operator.controller.peers.services import Part
-from brokergroup_operator.observe.group_view import MetadataKind
+from brokergroup_operator.observe.group_view import MetadataDifference, MetadataKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.peers.services import Services
-    from brokergroup_operator.observe.group_view import MetadataDifference
     from controller_core.model import BrokerGroupRecord
 
-# So many comparisons at one time: a metadata body may have megabytes.
-AT_ONE_TIME = 2
 POLL_SECONDS = 0.25
 LOST_REMEMBERED_SECONDS = 3600.0
 # The longest pause between two requests to copy again has so many periods.
 MOST_PERIODS = 64
-# Offsets are copied whatever their version is.
-_COPIED_BY_VERSION = (MetadataKind.TOPIC, MetadataKind.SUBSCRIPTION_GROUP)
+# Of a member that lacks thousands of topics, this many are named.
+MOST_DIFFERENCES = 50
+# A subscription group of default settings, by the fields that `read_metadata` reads.
+_DEFAULT_GROUP = (True, True, True, 1, 16)
 
 log = structlog.get_logger(__name__)
 
@@ -86,14 +84,13 @@ class _Care:
 
 
 class MetadataGuard(Part):
-    """Compares the members of all groups; woken by the plane's tick, and before switchovers."""
+    """Woken by the plane's tick, and before switchovers."""
 
     def __init__(self, services: Services) -> None:
         super().__init__(services)
-        self._turns = asyncio.Semaphore(AT_ONE_TIME)
+        self._turns = asyncio.Semaphore(2)  # a metadata body may have megabytes
 
     def differences(self, group: Group) -> tuple[MetadataDifference, ...]:
-        """Return what the last comparison found."""
         return group.care(_Care).differences
 
     def look_at(self, group: Group) -> None:
@@ -184,9 +181,9 @@ class MetadataGuard(Part):
     async def _copy_again(
         self, group: Group, record: BrokerGroupRecord, care: _Care, lasting: Collection[MetadataDifference]
     ) -> None:
-        """Make slaves that lacked the same twice copy all of that kind again."""
         asked: list[MetadataDifference] = []
-        wanted = {(one.broker_id, one.kind) for one in lasting if one.kind in _COPIED_BY_VERSION}
+        # Offsets are copied whatever their version is.
+        wanted = {(one.broker_id, one.kind) for one in lasting if one.kind is not MetadataKind.CONSUMER_OFFSET}
         for helped in care.copied_again.keys() - {(one.broker_id, one.kind) for one in care.differences}:
             care.copied_again[helped].periods = 1
         for broker_id, kind in sorted(wanted):
@@ -296,3 +293,43 @@ def _expected_of(
         if broker_id != record.master_broker_id and (before is not None or of_it):
             expected[broker_id] = settled(old, now, of_it) if of_it else of_all
     return expected
+
+
+def settled(before: Metadata, now: Metadata, named: Collection[str] = ()) -> Metadata:
+    """Return what the master had before and has still, and its topics and groups of these names: slaves must have it by now."""
+    has = now.offsets
+    return replace(
+        now,
+        topics={name: one for name, one in now.topics.items() if name in named or before.topics.get(name) == one},
+        groups={name: one for name, one in now.groups.items() if name in named or before.groups.get(name) == one},
+        offsets={
+            name: {queue: min(offset, has[name][queue]) for queue, offset in queues.items() if queue in has[name]}
+            for name, queues in before.offsets.items()
+            if name in has
+        },
+    )
+
+
+def lacking(
+    broker_id: int, expected: Metadata, found: Metadata, *, makes_groups: bool
+) -> tuple[MetadataDifference, ...]:
+    """Return what this broker lacks of what is expected, or has otherwise; of offsets it must have as much or more.
+
+    A default subscription group is no difference where brokers create such groups for the first consumer.
+    """
+    entries, offsets = list[MetadataDifference](), list[MetadataDifference]()
+    if_absent = _DEFAULT_GROUP if makes_groups else None
+    for name, entry in expected.topics.items():
+        if found.topics.get(name) != entry:
+            entries.append(MetadataDifference(broker_id, MetadataKind.TOPIC, name, expected.topics_version))
+    for name, entry in expected.groups.items():
+        if found.groups.get(name, if_absent) != entry:
+            entries.append(
+                MetadataDifference(broker_id, MetadataKind.SUBSCRIPTION_GROUP, name, expected.groups_version)
+            )
+    for name, queues in expected.offsets.items():
+        has = found.offsets.get(name, {})
+        if any(has.get(queue, 0) < offset for queue, offset in queues.items()):
+            offsets.append(MetadataDifference(broker_id, MetadataKind.CONSUMER_OFFSET, name))
+    # Offsets last: fifty that are late must not hide a topic that is not there.
+    return tuple(sorted([*sorted(entries), *sorted(offsets)][:MOST_DIFFERENCES]))

@@ -1,10 +1,8 @@
 """Watches what heartbeats do not show of a recovery: the new master's index has caught up, clients are routed to it and served.
 
 A Java broker that becomes master serves as one only when its consume queues hold all of its log (28). A producer finds the new
-master by its NameServer (901). With a `Canary`, its first acknowledged message shows that clients are served; a master that
-refuses the canary serves them all the same, and that step is given up.
-
-A step is stamped when it was seen; without an answer it stays open. No failover waits for any of this.
+master by its NameServer (901). With a `Canary`, its first acknowledged message shows that clients are served. A step without an
+answer stays open. No failover waits for any of this.
 """
 
 from __future__ import annotations
@@ -36,8 +34,8 @@ if TYPE_CHECKING:
     from brokergroup_operator.records.store import GroupKey
     from rocketmq_remoting.command import RemotingCommand
 
-# The pause between two looks grows with the time that has passed, so that a step is seen at most a tenth too late.
 FIRST_PAUSE_SECONDS = 0.02
+# Of the time that has passed: a step is seen at most a tenth too late.
 PAUSE_SHARE = 0.1
 TOPIC = "BROKERGROUP_CANARY"
 QUEUES = 1
@@ -240,7 +238,7 @@ class Canary(Part):
         self._observer.canary_refused(key, what)
 
     async def _send(self, group: Group) -> str:
-        """Send one message; return the address that acknowledged it."""
+        """Return the address that acknowledged it."""
         broker = await self._route(group)
         message = _message(group.binding.broker_name)
         # Signed as this group, not by address: a broker that came back elsewhere is routed to before the record has its address.

@@ -2,10 +2,8 @@
 
 A process can be linked to its master and acknowledge without heartbeats: then it is no failover candidate, and nothing ends
 that by itself. So the master (907), the member itself (907) and the other planes (1006) are asked. A member that runs and that
-no plane hears gets 2008 to its next poll (1004): brokers register again (1003) on that answer only.
-
-A master that is not heard is asked as well, for the status alone: after `replicaCount` 2 to 3 no broker knows the third plane for
-up to two minutes.
+no plane hears gets 2008 to its next poll (1004): brokers register again (1003) on that answer only. A master that is not heard is
+asked as well, for the status alone.
 """
 
 from __future__ import annotations
@@ -17,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.controller.directory.places import hosts_of_links, links_by_host
 from brokergroup_operator.controller.group import election_premises as premises
+from brokergroup_operator.controller.peers.broker_calls import links_by_host
 from brokergroup_operator.controller.peers.services import Part, doubled, is_running
 from brokergroup_operator.observe.group_view import Silence
 
@@ -69,7 +67,7 @@ class SilentMembers(Part):
         care, record = group.care(_GroupCare), group.record
         if record is None or not care.members:
             return False
-        hosts = hosts_of_links(group.binding, record, record.replicas)
+        hosts = group.binding.hosts_of_links(record, record.replicas)
         behind = [broker_id for broker_id, its_host in hosts.items() if its_host == host]
         slaves = group.unheard.silences.keys() - {record.granted_master_id} - premises.members_leaving(group)
         if len(behind) != 1 or behind[0] not in slaves:
@@ -143,7 +141,7 @@ class SilentMembers(Part):
         if status is None or not status.master:
             return {}
         slaves = [one for one in record.replicas if one != master and record.address_of(one) is not None]
-        return links_by_host(hosts_of_links(group.binding, record, slaves), status)
+        return links_by_host(group.binding.hosts_of_links(record, slaves), status)
 
     async def _about(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> tuple[bool, tuple[str, ...]]:
         """Return whether the member answers in the role that the record gives it, and which other planes hear it."""

@@ -81,6 +81,7 @@ def encode_decision(command: RemotingCommand, decision: answers.Decision) -> Rem
     return command.answer(int(decision.code), remark=decision.remark, ext_fields=ext_fields, body=body)
 
 
+# 1011 has no header; 1006 is written for many groups at once; the operator's own requests do not come over the wire.
 _HEADERS: Mapping[type[object], type[ExtFieldsHeader]] = {
     answers.AlterSyncStateSetAnswer: protocol.AlterSyncStateSetResponseHeader,
     answers.ElectMasterAnswer: protocol.ElectMasterResponseHeader,
@@ -89,7 +90,6 @@ _HEADERS: Mapping[type[object], type[ExtFieldsHeader]] = {
     answers.GetNextBrokerIdAnswer: protocol.GetNextBrokerIdResponseHeader,
     answers.ApplyBrokerIdAnswer: protocol.ApplyBrokerIdResponseHeader,
 }
-"""1011 has no header; 1006 is written for many groups at once; the operator's own requests do not come over the wire."""
 
 
 def _filled(kind: type[Part], answer: object, **more: object) -> Part:

@@ -1,31 +1,38 @@
-"""Answers the wire: each controller request is admitted and answered in time, as docs/reference/controller.md says."""
+"""Answers the wire: each controller request is admitted and answered in time, as docs/reference/controller.md says.
+
+Heartbeats (904) and other signs of life go into the groups' tables; the end of a connection reaches the groups that it carried.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 import structlog
 
 from brokergroup_operator.controller.access import authorization as access
-from brokergroup_operator.controller.detect.record_watch import DisputedSets
-from brokergroup_operator.controller.group.group import PremiseGoneError
+from brokergroup_operator.controller.detect.record_watch import AdoptionDesk, DisputedSets
+from brokergroup_operator.controller.group.group import Group, PremiseGoneError
 from brokergroup_operator.controller.peers.services import ASKED_NAME, ASKED_NAMESPACE, Part
 from brokergroup_operator.controller.settings import effective_configuration
 from brokergroup_operator.controller.wire import codec
-from brokergroup_operator.controller.wire.heartbeats import UnknownPolls
 from brokergroup_operator.fence.watchman import CONTROLLERS, STOPPING_GROUPS
 from brokergroup_operator.observe.group_view import GroupViewError
 from brokergroup_operator.records.store import GroupKey, RecordStoreError
 from controller_core import requests
 from controller_core.decision import ControllerCode, Decision, ElectMasterAnswer, GetSyncStateDataAnswer, refused
+from controller_core.membership import MAX_IDS_AHEAD
+from controller_core.model import LiveReplica
 from controller_core.settings import ControllerSettings
 from controller_core.step import step
 from rocketmq_remoting import controller_protocol as protocol
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.errors import BodyError
 from rocketmq_remoting.handler import not_supported
+from rocketmq_remoting.limits import LineLimit
 from rocketmq_remoting.serialization import encode_properties
 from rocketmq_remoting.signature import ACCESS_KEY, SIGNATURE
 
@@ -34,13 +41,13 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.controller.change.failover import Failover
     from brokergroup_operator.controller.change.switchover import Switchover
+    from brokergroup_operator.controller.detect.record_watch import HoldingsWatch
     from brokergroup_operator.controller.directory.group_directory import GroupBinding, GroupDirectory
     from brokergroup_operator.controller.directory.pods import Peer
-    from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.group.groups import Groups
     from brokergroup_operator.controller.peers.services import Services
     from brokergroup_operator.controller.upkeep.silent_members import SilentMembers
-    from brokergroup_operator.controller.wire.heartbeats import Heartbeats
+    from controller_core.liveness import HeartbeatTable
     from controller_core.model import BrokerGroupRecord
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.connection import RemotingConnection
@@ -56,6 +63,10 @@ _LAST_VERSION_WITHOUT_GO_AWAY = 475
 _HAVE_A_MASTER = frozenset({ControllerCode.SUCCESS, ControllerCode.CONTROLLER_MASTER_STILL_EXIST})
 # A request that waits for a failover leaves this much of its deadline for the decision afterwards.
 _DECISION_SHARE_SECONDS = 0.5
+# While the record was not read, ids up to this are listened to.
+_MOST_IDS_BEFORE_THE_RECORD = 10_000
+# A broker polls for one name, a container for a few dozen.
+_MAX_NAMES_PER_CONNECTION = 100
 
 
 class RequestHandler(Part):
@@ -67,23 +78,22 @@ class RequestHandler(Part):
         *,
         groups: Groups,
         directory: GroupDirectory,
-        heartbeats: Heartbeats,
+        holdings: HoldingsWatch,
         silent_members: SilentMembers,
         failover: Failover,
         switchover: Switchover,
         on_connection_closed: Callable[[int, Iterable[Group]], None],
     ) -> None:
         super().__init__(services)
-        self._groups, self._directory, self.heartbeats = groups, directory, heartbeats
+        self._groups, self._directory, self._holdings = groups, directory, holdings
         self._failover, self._switchover, self._silent_members = failover, switchover, silent_members
         self._on_connection_closed = on_connection_closed
-        self._refusals = access.RefusalLog()
+        # At most 10 lines a minute, then one line with how many were left out.
+        self._refusals = LineLimit(10)
         self._replays = access.ReplayGuard()
-        self._polls = UnknownPolls()
         self._new_names = access.NewNames(self._settings.security.max_new_names_per_host)
-        self._disputed = DisputedSets(services)
-        # What each connection's last unsigned heartbeat was allowed by.
-        self._allowed: dict[int, tuple[int, Peer | None, GroupBinding, BrokerGroupRecord | None]] = {}
+        self._disputed, self._adoption = DisputedSets(services), AdoptionDesk(services)
+        self._connections: defaultdict[int, ConnectionNotes] = defaultdict(ConnectionNotes)
         self._draining = False
         self._routes: dict[int, Route] = {
             RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: self._alter_sync_state_set,
@@ -106,10 +116,8 @@ class RequestHandler(Part):
             connection.peer_is_known()
 
     def connection_closed(self, connection: RemotingConnection) -> None:
-        """Its brokers may be dead."""
-        self._polls.connection_closed(connection.id)
-        self._allowed.pop(connection.id, None)
-        self._on_connection_closed(connection.id, self.heartbeats.connection_closed(connection))
+        notes = self._connections.pop(connection.id, None)
+        self._on_connection_closed(connection.id, notes.groups if notes is not None else ())
 
     def handle(
         self, request: RemotingCommand, connection: RemotingConnection
@@ -117,7 +125,7 @@ class RequestHandler(Part):
         """Answer heartbeats, metadata and configuration at once, everything else in a task of its own."""
         if request.code in self._routes and not self._sends_away(request):
             return self._answer_in_time(request, connection)
-        begun_seconds = asyncio.get_running_loop().time()
+        begun_seconds = self._now_seconds
         try:
             answer = self._answer_at_once(request, connection)
         except access.NotPermittedError as error:
@@ -140,7 +148,7 @@ class RequestHandler(Part):
 
     async def _answer_in_time(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         """Supervision point: whatever one request raises, its caller is answered and the plane goes on."""
-        begun_seconds = asyncio.get_running_loop().time()
+        begun_seconds = self._now_seconds
         try:
             async with asyncio.timeout(self._settings.answer_deadline_seconds):
                 found = await self._routes[request.code](request, connection)
@@ -158,12 +166,15 @@ class RequestHandler(Part):
         return self._noted(request, answer, begun_seconds)
 
     def _noted(self, request: RemotingCommand, answer: RemotingCommand, begun_seconds: float) -> RemotingCommand:
-        took_seconds = asyncio.get_running_loop().time() - begun_seconds
-        self._observer.request_answered(request.code, answer.code, took_seconds)
+        self._observer.request_answered(request.code, answer.code, self._now_seconds - begun_seconds)
         return answer
 
     def _refused(self, request: RemotingCommand, connection: RemotingConnection, error: Exception) -> RemotingCommand:
-        self._refusals.note(request, connection, str(error))
+        left_out = self._refusals.take(self._now_seconds)
+        if left_out:
+            log.warning("more requests were refused", left_out=left_out)
+        if left_out is not None:
+            log.warning("request refused", code=request.code, peer=connection.peer_host, reason=str(error))
         return request.answer(ResponseCode.NO_PERMISSION, remark=str(error))
 
     def _heartbeat(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
@@ -176,13 +187,48 @@ class RequestHandler(Part):
         if group is not None:
             # An unsigned one is checked only if anything that the last check went by has changed.
             ext_fields, judged_by = request.ext_fields or {}, (header.broker_id, peer, group.binding, group.record)
-            if ACCESS_KEY in ext_fields or SIGNATURE in ext_fields:
+            notes, is_signed = self._connections[connection.id], ACCESS_KEY in ext_fields or SIGNATURE in ext_fields
+            if is_signed or notes.allowed_by != judged_by:
                 self._check(request, connection, peer, group, header.broker_id)
-            elif self._allowed.get(connection.id) != judged_by:
-                self._check(request, connection, peer, group, header.broker_id)
-                self._allowed[connection.id] = judged_by
-            self.heartbeats.take(header, header.broker_id, group, connection, peer)
+                if not is_signed:
+                    notes.allowed_by = judged_by
+            self._take_heartbeat(header, header.broker_id, group, connection, peer)
         return request.answer(ResponseCode.SUCCESS, remark="Heart beat success")
+
+    def _take_heartbeat(
+        self,
+        header: protocol.BrokerHeartbeatRequestHeader,
+        broker_id: int,
+        group: Group,
+        connection: RemotingConnection,
+        peer: Peer | None,
+    ) -> None:
+        if not _may_exist(group, broker_id):
+            return
+        _, address, host = group.addresses.spelled(broker_id, header.broker_addr or "")
+        now_seconds = self._now_seconds
+        wished_seconds = group.binding.heartbeat_timeout_seconds or header.heartbeat_timeout_ms / 1000
+        if not group.members.beats_regularly(broker_id, now_seconds):
+            wished_seconds = max(wished_seconds, self._settings.startup_timeout_seconds)
+        told = LiveReplica(
+            broker_id, header.epoch, header.max_offset, header.confirm_offset, header.election_priority, address
+        )
+        known = group.table.entry(broker_id)
+        is_carried = known is not None and known.connection_id == connection.id
+        table = group.table if is_carried else self._table_for(group, connection)
+        came_back = table.heartbeat(now_seconds, told, connection.id, timeout_seconds=wished_seconds)
+        group.addresses.heard_from(broker_id, connection.peer_host)
+        group.heard(broker_id, header.epoch, came_back=came_back)
+        self._holdings.heard(group, broker_id)
+        requester = peer.pod_name if peer is not None and peer.group == group.key else None
+        if requester is not None and (host == connection.peer_host or group.binding.advertises(requester, address)):
+            group.members.whereabouts[broker_id] = address
+        self._adoption.heard(group, broker_id, address, requester)
+
+    def _table_for(self, group: Group, connection: RemotingConnection) -> HeartbeatTable:
+        """Return the group's heartbeat table for an entry of this connection, whose end then reaches this group too."""
+        self._connections[connection.id].groups.add(group)
+        return group.table
 
     def _configuration(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         """1009, 1010."""
@@ -234,13 +280,14 @@ class RequestHandler(Part):
             told = None if is_unknown else group.changes.record_to_tell(group.record)
             decision = step(told, wanted, group.live(), group.binding.settings)
         if decision.code == ControllerCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
-            self._polls.told_unknown(connection.id, wanted.broker_name or "")
+            self._connections[connection.id].told_unknown(wanted.broker_name or "")
         return decision
 
     async def _register(self, request: RemotingCommand, connection: RemotingConnection) -> Decision:
-        """1003: a new process of a replica. Reports of an earlier one do not count any more."""
+        """1003: a new process of a replica."""
         wanted = codec.decode_register_broker(request)
-        follows_a_poll = self._polls.registers_because_of_one(connection.id, wanted.broker_name)
+        notes = self._connections.get(connection.id)
+        follows_a_poll = notes is not None and notes.registers_because_of_poll(wanted.broker_name)
         group, caller = await self._admit(request, connection, broker_id=wanted.broker_id)
         if group is None:
             return _of_unknown_group(wanted)
@@ -262,9 +309,13 @@ class RequestHandler(Part):
         return decision
 
     def _new_process(self, group: Group, wanted: requests.RegisterBroker, connection: RemotingConnection) -> None:
-        """Note the new process, unless its connection has closed meanwhile."""
-        if wanted.broker_id and wanted.broker_address and connection.is_open:
-            self.heartbeats.registered(group, wanted.broker_id, wanted.broker_address, connection)
+        """Note the new process, unless its connection has closed meanwhile: reports of the one before it do not count any more."""
+        if not (wanted.broker_id and wanted.broker_address and connection.is_open):
+            return
+        table = self._table_for(group, connection)
+        table.registered(self._now_seconds, wanted.broker_id, connection.id, address=wanted.broker_address)
+        group.addresses.heard_from(wanted.broker_id, connection.peer_host)
+        group.new_process(wanted.broker_id)
 
     async def _elect(self, request: RemotingCommand, connection: RemotingConnection) -> Decision:
         """1002: a broker asks for the master, or an administrator designates one."""
@@ -275,7 +326,8 @@ class RequestHandler(Part):
             return _of_unknown_group(wanted)
         record = await group.load()
         if by is not None and record is not None and record.claimed_replica(by) and connection.is_open:
-            self.heartbeats.sign_of_life(group, by, connection)
+            # It lives, and its request may have overtaken its heartbeat.
+            self._table_for(group, connection).sign_of_life(self._now_seconds, by, connection.id)
         decision = await self._elect_safely(group, wanted)
         if decision.code in _HAVE_A_MASTER and by is not None:
             # The caller takes its role from this answer: leave it the time before it is told by 1008.
@@ -323,7 +375,7 @@ class RequestHandler(Part):
         """Decide; the first id of a name takes a place of the address's share. Raise `NotPermittedError` if none is left."""
         if not isinstance(wanted, requests.ApplyBrokerId) or await group.load() is not None:
             return await group.decide(wanted)
-        if not self._new_names.begin(group.key, host, asyncio.get_running_loop().time()):
+        if not self._new_names.begin(group.key, host, self._now_seconds):
             raise access.NotPermittedError(
                 f"{host} has begun as many new names as it may; a broker must register under one first"
             )
@@ -406,3 +458,39 @@ def _pod_name(caller: access.Caller, group: Group | None) -> str | None:
 def _of_unknown_group(wanted: requests.Request) -> Decision:
     """Return the core's answer without a record."""
     return step(None, wanted, {}, ControllerSettings())
+
+
+def _may_exist(group: Group, broker_id: int) -> bool:
+    """Whether the group can have such a member, known or to be adopted. Invented ids must not fill the tables."""
+    record = group.record
+    if record is not None and broker_id in record.replicas:
+        return True
+    if not group.loaded:
+        return 0 <= broker_id <= _MOST_IDS_BEFORE_THE_RECORD
+    return 0 <= broker_id <= (record.next_broker_id if record is not None else 1) + MAX_IDS_AHEAD
+
+
+@dataclass(slots=True)
+class ConnectionNotes:
+    """What is kept of a connection until it closes."""
+
+    # The groups whose members it carries. Weakly: a connection may speak for any number of names.
+    groups: WeakSet[Group] = field(default_factory=WeakSet)
+    # What its last unsigned heartbeat was allowed by.
+    allowed_by: tuple[int, Peer | None, GroupBinding, BrokerGroupRecord | None] | None = None
+    # The names that a poll (1004) was told to be unknown (2008), until the broker registers.
+    unknown: set[str] = field(default_factory=set)
+
+    def told_unknown(self, broker_name: str) -> None:
+        if len(self.unknown) < _MAX_NAMES_PER_CONNECTION:
+            self.unknown.add(broker_name)
+
+    def registers_because_of_poll(self, broker_name: str) -> bool:
+        """Whether a registration follows such a poll. Each counts once: a container starts its brokers again on its connection.
+
+        A running broker registers on that answer alone. If the group became known in between, its 1003 would count as a new process
+        of the recorded master and end its mastership (safety rule 6).
+        """
+        follows = broker_name in self.unknown
+        self.unknown.discard(broker_name)
+        return follows

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.api.durability import acknowledgement_rule, voting_replicas
+from brokergroup_operator.kube.pods import node_of
 from brokergroup_operator.observe.member_view import member_view
 from brokergroup_operator.observe.timeline import Cause, Kind
 from brokergroup_operator.reconcile.decide.configuration_drift import told
@@ -211,5 +212,5 @@ def _move(master: Standing, to_broker_id: int | None, why: str) -> Step:
 
 def _on_draining_node(seen: Observed, standing: Standing) -> bool:
     """False for all where nodes can't be read: then only the pod's preStop hook hands the role over."""
-    name = observed.node_of(seen.pods.get(standing.member.pod))
+    name = node_of(seen.pods.get(standing.member.pod))
     return name in seen.nodes and observed.is_draining(seen.nodes[name])

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import metric_names
 from brokergroup_operator.api import names
+from brokergroup_operator.kube.pods import node_of
 from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.observe.incidents import Circumstance
 from brokergroup_operator.observe.timeline import OUT_OF_MEMORY_WORD
@@ -47,7 +48,7 @@ _Fact = tuple[str, str, dt.datetime, dt.datetime, str]
 
 def circumstances_of(seen: Observed) -> Iterator[Circumstance]:
     for name, pod in seen.pods.items():
-        node = seen.nodes.get(observed.node_of(pod), {})
+        node = seen.nodes.get(node_of(pod), {})
         for fact in (*_of_container(pod), *_of_disruption(pod, node), *_of_node(node, observed.moment(seen.now))):
             yield from _about(seen, name, fact)
 
@@ -71,7 +72,7 @@ class CircumstanceWatch:
     def look(self, seen: Observed) -> list[Circumstance]:
         found = list(circumstances_of(seen))
         for name, pod in seen.pods.items():
-            node = observed.node_of(pod)
+            node = node_of(pod)
             if node in seen.nodes and (fact := self._partition(node, seen.nodes[node])) is not None:
                 found += _about(seen, name, fact)
         return found
@@ -110,7 +111,7 @@ def _about(seen: Observed, pod: str, fact: _Fact) -> Iterator[Circumstance]:
         started_at=started_at,
         ended_at=ended_at,
         pod=pod,
-        node=observed.node_of(seen.pods.get(pod)),
+        node=node_of(seen.pods.get(pod)),
         message=message,
     )
 

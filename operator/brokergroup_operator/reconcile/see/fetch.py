@@ -19,10 +19,11 @@ from brokergroup_operator.api.durability import with_durability
 from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
 from brokergroup_operator.kube import resources
 from brokergroup_operator.kube.errors import ApiError, NotFoundError
+from brokergroup_operator.kube.pods import node_of
 from brokergroup_operator.reconcile.identity import claim_names
 from brokergroup_operator.reconcile.see import foreign, observed
 from brokergroup_operator.reconcile.see.members import carried
-from brokergroup_operator.reconcile.see.observed import Observed, Operation, node_of
+from brokergroup_operator.reconcile.see.observed import Observed, Operation
 from brokergroup_operator.records.group_cache import GroupCache
 from brokergroup_operator.records.kubernetes import GroupObjects
 from brokergroup_operator.records.serialize import record_of_state

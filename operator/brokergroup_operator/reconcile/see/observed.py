@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_operation import DryRun, OperationPhase, OperationResult, OperationStatus
 from brokergroup_operator.api.brokergroup_status import Reason
+from brokergroup_operator.kube.pods import is_over, node_of
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.records.store import GroupKey
 
@@ -312,13 +313,9 @@ def pod_ip(pod: JsonObject | None) -> str:
     return "" if pod is None else str(pod_status(pod).get("podIP") or "")
 
 
-def node_of(pod: JsonObject | None) -> str:
-    return "" if pod is None else str((pod.get("spec") or {}).get("nodeName") or "")
-
-
 def pod_has_ended(pod: JsonObject) -> bool:
     """Nothing of the pod runs, nor will run again: only then is a fenced master known to be dead."""
-    if pod_phase(pod) in {"Failed", "Succeeded"} or not (pod.get("spec") or {}).get("nodeName"):
+    if is_over(pod) or not node_of(pod):
         return True
     statuses: list[dict[str, Any]] = pod_status(pod).get("containerStatuses") or []
     return bool(statuses) and all("terminated" in (status.get("state") or {}) for status in statuses)
@@ -420,7 +417,7 @@ def is_stuck_terminating(pod: JsonObject, *, now: str) -> bool:
 
 def _stuck(pod: JsonObject, name: str) -> Trouble:
     """Nothing is done about it: only a look at the node shows whether the process behind it is dead."""
-    node = str((pod.get("spec") or {}).get("nodeName") or "?")
+    node = node_of(pod) or "?"
     member = labels_of(pod).get(names.LABEL_BROKER_ID, "?")
     return Trouble(
         Reason.POD_STUCK_TERMINATING,

@@ -14,6 +14,7 @@ from brokergroup_operator.api import brokergroup_status as api
 from brokergroup_operator.api import names
 from brokergroup_operator.api.definitions.schema import without_nulls
 from brokergroup_operator.api.durability import effective_durability
+from brokergroup_operator.kube.pods import node_of
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.decide.rollout import outdated_members
 from brokergroup_operator.reconcile.decide.silent_members import replacements_after
@@ -197,7 +198,7 @@ def member_status(seen: Observed, course: Course, member: identity.Member, *, re
     replaced = replacements_after(seen, course, member)
     master = record.granted_master_id if record else None
     pod = seen.pods.get(member.pod)
-    node = observed.node_of(pod)
+    node = node_of(pod)
     return api.MemberStatus(
         broker_id=member.broker_id,
         pod=member.pod,
