@@ -19,9 +19,8 @@ from brokergroup_operator.controller.change.failover import Failover
 from brokergroup_operator.controller.change.group_verbs import GroupVerbs
 from brokergroup_operator.controller.change.switchover import Drain, Switchover
 from brokergroup_operator.controller.change.takeover import Takeover
-from brokergroup_operator.controller.detect.fresh_reports import FreshReports
 from brokergroup_operator.controller.detect.master_watch import MasterWatch, PauseGuard
-from brokergroup_operator.controller.detect.record_watch import AdoptionDesk, HoldingsWatch, Recovery
+from brokergroup_operator.controller.detect.record_watch import AdoptionDesk, FreshReports, HoldingsWatch, Recovery
 from brokergroup_operator.controller.group.groups import Groups, ReceiverCheck
 from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
 from brokergroup_operator.controller.peers.services import Planes, Services, is_running
@@ -242,7 +241,7 @@ class ControllerPlane(GroupVerbs):
     def _member_gone(self, key: GroupKey, broker_id: int) -> None:
         group = self._groups.get(key)
         if group is not None and not self._stopping:
-            group.members.died(broker_id)
+            group.members.reported_dead.add(broker_id)
             self._failover.look_at(group)
 
     def _members_leaving(self, key: GroupKey) -> None:

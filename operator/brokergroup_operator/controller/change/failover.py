@@ -15,36 +15,29 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.controller.change.fencing import FenceOutcome
-from brokergroup_operator.controller.detect.master_watch import Suspicion
+from brokergroup_operator.controller.change.executor import Course, Executor, decided_at_last
+from brokergroup_operator.controller.change.fencing import FenceOutcome, Fencer
+from brokergroup_operator.controller.detect.master_watch import MasterWatch, Suspicion
 from brokergroup_operator.controller.directory.places import process_address
 from brokergroup_operator.controller.group import election_premises as premises
 from brokergroup_operator.controller.group import timelines
-from brokergroup_operator.controller.group.commits import decided_at_last
-from brokergroup_operator.controller.group.group import PremiseGoneError
-from brokergroup_operator.controller.peers.services import Part
+from brokergroup_operator.controller.group.group import Group, PremiseGoneError
+from brokergroup_operator.controller.peers.services import Part, Services
 from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step, Trigger
 from brokergroup_operator.records.store import RecordCorruptError, RecordRefusedError, RecordStoreError
 from controller_core.change import Commit, Fence
-from controller_core.decision import ControllerCode
+from controller_core.decision import ControllerCode, Decision
 from controller_core.holdings import epoch_seen_above
-from controller_core.plan import ChangeKind, Phase
+from controller_core.plan import Change, ChangeKind, Phase
 from controller_core.requests import BeginChange, ElectMaster, TakeOverChange
 from controller_core.step import step
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from brokergroup_operator.controller.change.executor import Course, Executor
-    from brokergroup_operator.controller.change.fencing import Fencer
-    from brokergroup_operator.controller.detect.fresh_reports import FreshReports
-    from brokergroup_operator.controller.detect.master_watch import MasterWatch
-    from brokergroup_operator.controller.detect.record_watch import Recovery
-    from brokergroup_operator.controller.group.group import Group, Premise
-    from brokergroup_operator.controller.peers.services import Services
-    from controller_core.decision import Decision
+    from brokergroup_operator.controller.detect.record_watch import FreshReports, Recovery
+    from brokergroup_operator.controller.group.group import Premise
     from controller_core.model import BrokerGroupRecord
-    from controller_core.plan import Change
 
 POLL_SECONDS = 0.01
 
@@ -253,9 +246,8 @@ class Failover(Part):
 
     async def _replace(self, group: Group, record: BrokerGroupRecord, master: int, suspicion: Suspicion) -> None:
         """Find out whether the master is dead; if it may be and another can lead, fence a silent one, and elect."""
-        was_silent = suspicion is not Suspicion.CLOSED or (
-            group.silent_for_seconds(master) > premises.silence_seconds(group, self._settings) / 2
-        )
+        half_seconds = premises.silence_seconds(group, self._settings) / 2
+        was_silent = suspicion is not Suspicion.CLOSED or group.silent_for_seconds(master) > half_seconds
         verdict = await self._watch.corroborate(group, record, master, suspicion)
         if verdict is None or group.is_leaving:
             return
@@ -371,8 +363,9 @@ class Failover(Part):
             how = f"nothing was heard from broker {master} here, so it is not known which pod at {address} was its"
             return FenceOutcome(confirmed=False, how=how, untouched=True)
         assert self._fencer is not None
-        timeout_seconds = group.binding.fence_timeout_seconds
-        return await self._fencer.fence(group.binding, master, own, deadline_seconds=timeout_seconds)
+        return await self._fencer.fence(
+            group.binding, master, own, deadline_seconds=group.binding.fence_timeout_seconds
+        )
 
     async def _elected_and_told(self, attempt: _Attempt) -> Course | None:
         """Return the course; None if no member was elected, or the kind in the cluster is older: the keeper tells then."""

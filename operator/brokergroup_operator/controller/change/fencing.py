@@ -23,7 +23,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.controller.directory.pods import has_ip_of, pod_ip
 from brokergroup_operator.controller.peers.services import BackgroundTasks
 from brokergroup_operator.fence import datagrams
-from brokergroup_operator.kube.client import PatchType
+from brokergroup_operator.kube.client import JsonObject, KubernetesApi, PatchType
 from brokergroup_operator.kube.errors import ApiError, Backoff, ConflictError, InvalidError, NotFoundError
 from brokergroup_operator.kube.recipes import delete_held
 from brokergroup_operator.kube.resources import PODS
@@ -32,7 +32,6 @@ from brokergroup_operator.observe.timeline import RAN_ON_WORDS
 if TYPE_CHECKING:
     from brokergroup_operator.api.pod_fence import FenceKeys
     from brokergroup_operator.controller.directory.group_directory import GroupBinding
-    from brokergroup_operator.kube.client import JsonObject, KubernetesApi
     from brokergroup_operator.records.store import GroupKey
 
 POLL_SECONDS = 0.05
@@ -69,7 +68,6 @@ class Fencer(Protocol):
 
         A failed fence is an outcome and never raises (`test_a_fence_that_the_api_refuses_ends_at_its_deadline`).
         """
-        ...
 
 
 class KubernetesFencer:
@@ -83,7 +81,6 @@ class KubernetesFencer:
     async def fence(
         self, binding: GroupBinding, broker_id: int, address: str, *, deadline_seconds: float
     ) -> FenceOutcome:
-        """Kill the pod of this member, if it is the one at this address."""
         name = names.pod_name(binding.key.name, broker_id)
         try:
             async with asyncio.timeout(deadline_seconds):
@@ -291,9 +288,6 @@ class _Order(asyncio.DatagramProtocol):
             self.send()
         elif tags == (datagrams.ORDER, datagrams.CONFIRMATION) and answer.challenge == asked.challenge:
             self.confirmed.set()
-
-    def error_received(self, exc: Exception) -> None:
-        """No process listens there yet, or any more: asked again, until the caller ends it."""
 
     def send(self) -> None:
         """Send the question or the order again; an old order begins anew with a question."""

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.controller.group.election_premises import unheard_members
-from brokergroup_operator.controller.group.group import PremiseGoneError
+from brokergroup_operator.controller.group.group import Group, PremiseGoneError
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
-from brokergroup_operator.controller.peers.services import Part
+from brokergroup_operator.controller.peers.services import Part, Services
 from brokergroup_operator.observe import group_view as view
 from brokergroup_operator.observe.timeline import Cause, Step
-from brokergroup_operator.records.store import RecordStoreError
+from brokergroup_operator.records.store import GroupKey, RecordStoreError
 from controller_core.decision import ControllerCode, ReserveBrokerIdAnswer
 from controller_core.requests import ElectMaster, RemoveMember, ReserveBrokerId
 
@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.controller.change.failover import Failover
     from brokergroup_operator.controller.change.switchover import Switchover
-    from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.group.groups import Groups
-    from brokergroup_operator.controller.peers.services import Services
-    from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord
     from rocketmq_remoting.broker_protocol import TopicConfig
 
@@ -159,23 +156,20 @@ class GroupVerbs(Part):
         """351, of the master."""
         group = self._known(key)
         with _in_words(f"group {key}: topic {name}"):
-            return await self._calls.topic(self._masters_address(group), name)
+            return await self._calls.topic(self._address(group, group.granted_master_id), name)
 
     async def put_topic(self, key: GroupKey, topic: TopicConfig) -> None:
         """17, of the master. Not during a change of master: the next one might not copy it."""
         group = self._known(key)
         _must_be_at_rest(group, "topics are left alone")
         with _in_words(f"group {key}: topic {topic.topic_name}"):
-            await self._calls.put_topic(self._masters_address(group), topic)
-
-    def _masters_address(self, group: Group) -> str:
-        if group.granted_master_id is None:
-            raise view.BrokerUnreachableError(f"group {group.key} has no master")
-        return self._address(group, group.granted_master_id)
+            await self._calls.put_topic(self._address(group, group.granted_master_id), topic)
 
     @staticmethod
-    def _address(group: Group, broker_id: int) -> str:
+    def _address(group: Group, broker_id: int | None) -> str:
         """Also of a broker that is not heard here: it may not know this plane yet. What changes it goes to no other (rule 8)."""
+        if broker_id is None:
+            raise view.BrokerUnreachableError(f"group {group.key} has no master")
         address = group.record.address_of(broker_id) if group.record is not None else None
         if address is None:
             raise view.BrokerUnreachableError(f"group {group.key}: the address of broker {broker_id} is not known")

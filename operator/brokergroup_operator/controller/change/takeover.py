@@ -18,10 +18,10 @@ import structlog
 from brokergroup_operator.controller.group.election_premises import unheard_members
 from brokergroup_operator.controller.group.incidents import has_incident, timeline_of
 from brokergroup_operator.controller.group.timelines import finish, withdraw
-from brokergroup_operator.controller.peers.services import Part, dial
-from brokergroup_operator.records.store import RecordStoreError
+from brokergroup_operator.controller.peers.services import Part, Services, dial
+from brokergroup_operator.records.store import GroupKey, RecordStoreError
 from controller_core.decision import ControllerCode
-from controller_core.plan import Phase
+from controller_core.plan import Change, Phase
 from controller_core.requests import TakeOverChange
 
 if TYPE_CHECKING:
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.controller.change.executor import Executor
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.peers.services import Services
-    from brokergroup_operator.records.store import GroupKey
-    from controller_core.plan import Change
 
 LOOK_AGAIN_SECONDS = 0.5
 # A plane whose host refuses the connection is dead. On a busy node a living plane may answer a probe too late.

@@ -14,6 +14,7 @@ Else:
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 from typing import TYPE_CHECKING
@@ -23,21 +24,17 @@ import structlog
 from brokergroup_operator.api import names
 from brokergroup_operator.controller.directory.places import probe_address, process_address
 from brokergroup_operator.controller.group.election_premises import process_lost, unheard_members
-from brokergroup_operator.controller.peers.services import Part, dial, doubled
+from brokergroup_operator.controller.peers.services import HeardElsewhere, Part, Services, dial, doubled
 from brokergroup_operator.observe.timeline import NO_ANSWER_WORDS, Trigger
 from rocketmq_remoting.address import host_of
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.directory.group_directory import GroupDirectory
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.peers.services import HeardElsewhere, Services
     from controller_core.liveness import HeartbeatEntry
     from controller_core.model import BrokerGroupRecord
 
 POLL_SECONDS = 0.01
-# The pauses between probes double: a dead process's connections may close a moment before its listener does.
-FIRST_BETWEEN_PROBES_SECONDS, LONGEST_BETWEEN_PROBES_SECONDS = 0.0005, 0.1
-PROBE_DEADLINE_SECONDS = 1.0
 
 log = structlog.get_logger(__name__)
 
@@ -52,7 +49,7 @@ class PauseGuard:
 
     threshold_seconds: float
     distrust_seconds: float
-    _last_tick_seconds: float | None = None
+    _last_tick_seconds: float = math.inf
     _distrust_until_seconds: float = 0.0
 
     def tick(self, now_seconds: float) -> bool:
@@ -67,11 +64,10 @@ class PauseGuard:
         return now_seconds < self._distrust_until_seconds
 
     def _note(self, now_seconds: float) -> bool:
-        last = self._last_tick_seconds
-        if last is None or now_seconds - last <= self.threshold_seconds:
-            return False
-        self._distrust_until_seconds = now_seconds + self.distrust_seconds
-        return True
+        paused = now_seconds - self._last_tick_seconds > self.threshold_seconds
+        if paused:
+            self._distrust_until_seconds = now_seconds + self.distrust_seconds
+        return paused
 
 
 class Suspicion(StrEnum):
@@ -114,9 +110,14 @@ class _Case:
     deadline_seconds: float
     listening_deadline_seconds: float
     evidence: list[str] = field(default_factory=list)
-    # How many probes have ended without proof.
     probes: int = 0
     question: asyncio.Task[HeardElsewhere] | None = None
+
+    def probe_again(self) -> asyncio.Task[Probe]:
+        """Probe at once, then after pauses that double: a dead process's connections may close before its listener does."""
+        pause_seconds = doubled(0.0005, self.probes - 1, 0.1) if self.probes else 0.0
+        self.probes += 1
+        return asyncio.create_task(_probe(self.probed, after_seconds=pause_seconds), name=f"rmq:probe {self.group.key}")
 
     def forget_question(self) -> None:
         """Drop the question to the other planes, answered or not."""
@@ -174,7 +175,7 @@ class MasterWatch(Part):
     ) -> Verdict | None:
         """Look for certainty while the master may still come back; None if it did, or is not master any more."""
         case = self._open(group, record, master, suspicion)
-        probe = asyncio.create_task(_probe(case.probed, after_seconds=0.0), name=f"rmq:probe {group.key}")
+        probe = case.probe_again()
         try:
             while self._now_seconds < case.deadline_seconds:
                 if self._is_settled(case):
@@ -189,10 +190,7 @@ class MasterWatch(Part):
                     if probe.result() is Probe.LISTENS and case.deadline_seconds < case.listening_deadline_seconds:
                         case.deadline_seconds = case.listening_deadline_seconds
                         case.forget_question()  # what the other planes said is old by then
-                    pause_seconds = doubled(FIRST_BETWEEN_PROBES_SECONDS, case.probes, LONGEST_BETWEEN_PROBES_SECONDS)
-                    case.probes += 1
-                    again = _probe(case.probed, after_seconds=pause_seconds)
-                    probe = asyncio.create_task(again, name=f"rmq:probe {group.key}")
+                    probe = case.probe_again()
                 await asyncio.wait([probe], timeout=POLL_SECONDS)
             if await self._is_heard_elsewhere(case) or self._is_settled(case):
                 return None
@@ -339,7 +337,7 @@ async def _probe(address: str | None, *, after_seconds: float) -> Probe:
     if address is None:
         return Probe.NO_ANSWER
     try:
-        await dial(address, deadline_seconds=PROBE_DEADLINE_SECONDS)
+        await dial(address, deadline_seconds=1.0)
     except ConnectionRefusedError:
         return Probe.REFUSED
     except (OSError, ValueError):

@@ -114,8 +114,5 @@ def is_outdated(group: Group, record: BrokerGroupRecord) -> bool:
 
 def live_members(group: Group, record: BrokerGroupRecord) -> list[int]:
     """Return the members that are alive and where the record says they are (safety rule 8)."""
-    return [
-        broker_id
-        for broker_id, heard in group.live().items()
-        if (address := record.address_of(broker_id)) is not None and heard.address in ("", address)
-    ]
+    live = group.live().items()
+    return [one for one, heard in live if (at := record.address_of(one)) is not None and heard.address in ("", at)]

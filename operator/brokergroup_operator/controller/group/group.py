@@ -1,8 +1,7 @@
 """One broker group inside the controller plane: decisions one after the other, each durable before its answer leaves.
 
-`decide` is the only way a record changes (`test_a_record_changes_by_one_method`). It reads the record (the copy where that is
-enough, the store where an answer grants something), lets the core decide, commits, and begins again if another plane was faster.
-A decision runs to its end even if its caller has left: a commit that is cut off would be a write with an unknown outcome.
+`decide` is the only way a record changes (`test_a_record_changes_by_one_method`): read, let the core decide, commit, and begin
+again if another plane was faster.
 """
 
 from __future__ import annotations
@@ -16,15 +15,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import structlog
 
 from brokergroup_operator.controller.group import notes
-from brokergroup_operator.controller.group.commits import UnansweredWrite, UnansweredWrites
 from brokergroup_operator.controller.group.incidents import Incidents, awaited_steps
 from brokergroup_operator.controller.group.own_changes import OwnChanges
 from brokergroup_operator.controller.peers.services import Patience
-from brokergroup_operator.observe.timeline import Step
+from brokergroup_operator.observe.timeline import FailoverTimeline, Step
 from brokergroup_operator.records.store import RecordConflictError, RecordStoreError, RecordUnavailableError
 from controller_core import events
 from controller_core.liveness import HeartbeatTable
-from controller_core.requests import ElectMaster
+from controller_core.requests import ElectMaster, Request
 from controller_core.step import step
 
 if TYPE_CHECKING:
@@ -33,21 +31,16 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.directory.group_directory import GroupBinding
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.observe.observer import Observer
-    from brokergroup_operator.observe.timeline import FailoverTimeline
     from brokergroup_operator.records.store import RecordStore, StoredRecord
     from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord, LiveReplica
     from controller_core.plan import Change
-    from controller_core.requests import Request
     from controller_core.settings import ControllerSettings
 
     Premise = Callable[[BrokerGroupRecord | None], bool]
     Wanted = Request | Callable[[], Request]
 
 log = structlog.get_logger(__name__)
-
-# The pauses between reads that can wait, while the store does not answer.
-FIRST_STORE_PAUSE_SECONDS, LONGEST_STORE_PAUSE_SECONDS = 0.2, 1.0
 
 Care = TypeVar("Care")
 
@@ -82,7 +75,7 @@ class Group:
         self.met_seconds = asyncio.get_running_loop().time()
         # Groups are looked at spread over time, not all in one turn of the loop.
         self.stagger = zlib.crc32(str(binding.key).encode()) / 2**32
-        # Each part has one owner, which its class names; parts that only methods change have none.
+        # Most parts have one owner, which their classes name.
         self.changes = OwnChanges(settings, look_soon=self.look_soon, changed=self.changed)
         self.incidents = Incidents(observer)
         self.crash_loops = notes.CrashLoops()
@@ -98,7 +91,7 @@ class Group:
         # The epoch under which the master answered 1008 or was heard as such; the one under which it said itself (907, a heartbeat)
         # that it is master; and the one under which it denied that by 907, although it had answered 1008.
         self.confirmed_epoch = self._vouched_epoch = self._denied_epoch = 0
-        # Until when nothing can happen in this group that a look would find; 0.0: a look is due.
+        # Until when a look would find nothing new; 0.0: a look is due.
         self.rests_until_seconds = 0.0
         self._lock = asyncio.Lock()
         self._stored: StoredRecord | None = None
@@ -106,11 +99,10 @@ class Group:
         self.master_known_seconds = self.met_seconds
         # Whether the record was read, and is not known to have moved since; and whether it ever was.
         self.loaded = self._was_read = False
-        self._unanswered = UnansweredWrites()
+        self._unanswered = notes.UnansweredWrites()
         self._decisions: set[asyncio.Task[Decision]] = set()
-        # With the store, for requests that can wait: elections do not ask it.
-        self.patience = Patience(FIRST_STORE_PAUSE_SECONDS, LONGEST_STORE_PAUSE_SECONDS)
-        # Of the last read, if it failed.
+        # With the store; elections do not ask it.
+        self.patience = Patience(first_seconds=0.2, longest_seconds=1.0)
         self._read_error: RecordUnavailableError | None = None
 
     def care(self, kind: type[Care]) -> Care:
@@ -204,7 +196,7 @@ class Group:
             self._vouch(record.master_epoch)
             self.confirm_master(record.master_epoch)
         if came_back:
-            self.members.came_back(broker_id)
+            self.members.reported_dead.discard(broker_id)
             self.changed()
 
     def bind(self, binding: GroupBinding) -> None:
@@ -222,9 +214,9 @@ class Group:
         return self.binding.deleting or self.gone
 
     def new_process(self, broker_id: int) -> None:
-        """A member registered: nothing that its former process was told or had configured holds for this one."""
+        """Forget what a member's former process was told or had configured."""
         self.members.new_process(broker_id)
-        self.changes.new_process(broker_id)
+        self.changes.told.pop(broker_id, None)
         self.configuration.changed(broker_id)
         self.recovery.new_process(broker_id)
         self.changed()
@@ -385,7 +377,7 @@ class Group:
                 self.observer.record_conflict(self.key, before)
                 return False
             if isinstance(error, RecordUnavailableError):
-                self._unanswered.note(UnansweredWrite(request, before, decision, error.write_id))
+                self._unanswered.note(notes.UnansweredWrite(request, before, decision, error.write_id))
             raise
         self.loaded = True
         self._note_record(before)
@@ -454,7 +446,7 @@ class Group:
             match event:
                 case events.SeatsLost():
                     if was_master in event.broker_ids:
-                        self.recovery.deposed()
+                        self.recovery.deposed_in_office = True
                     for broker_id in sorted(event.broker_ids):
                         self.observer.seat_lost(self.key, broker_id, decision.why)
                 case events.EpochFloorRaised():

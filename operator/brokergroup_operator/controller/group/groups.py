@@ -9,16 +9,14 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.controller.directory.places import own_address, pod_ip_behind
-from brokergroup_operator.controller.directory.pods import Table
+from brokergroup_operator.controller.directory.pods import Peer, Table
 from brokergroup_operator.controller.group.group import Group
-from brokergroup_operator.controller.group.notes import Proof
 from rocketmq_remoting.address import host_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from brokergroup_operator.controller.directory.group_directory import GroupBinding, GroupDirectory
-    from brokergroup_operator.controller.directory.pods import Peer
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.observe.observer import Observer
     from brokergroup_operator.records.store import GroupKey, RecordStore
@@ -199,7 +197,7 @@ class ReceiverCheck:
         if group.addresses.channel_hosts.get(broker_id) == host:
             return None
         now_seconds = asyncio.get_running_loop().time()
-        proof = Proof(address, connection_id, pod_ip_behind(group.binding, address))
+        proof = (address, connection_id, pod_ip_behind(group.binding, address))
         before, proven_seconds = group.addresses.proven.get(broker_id, (None, 0.0))
         if before == proof and now_seconds - proven_seconds < PROOF_SECONDS:
             return None

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
 from controller_core.change import MOVES_A_LIVING_MASTER
 from controller_core.events import ChangeWritten, MasterElected
-from controller_core.plan import ChangeKind
+from controller_core.plan import Change, ChangeKind
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.directory.group_directory import GroupBinding
@@ -25,12 +25,9 @@ if TYPE_CHECKING:
     from brokergroup_operator.observe.observer import Observer
     from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord
-    from controller_core.plan import Change
 
 # For how long others leave the event loop to a new master's report of its set (1001): without it nothing is acknowledged.
 IN_SYNC_SECONDS = 0.1
-# Outcomes that a late confirmation by the new master turns into COMPLETED.
-_OPEN_OUTCOMES = frozenset({Outcome.RUNNING, Outcome.INCOMPLETE})
 
 
 class Incidents:
@@ -146,8 +143,10 @@ class Incidents:
 
     def role_changed(self, epoch: int) -> None:
         timeline = self._open
+        if timeline is None or timeline.epoch_after != epoch:
+            return
         # A master that says so late was given up on by then: its incident counted as incomplete until now.
-        if timeline is not None and timeline.outcome in _OPEN_OUTCOMES and timeline.epoch_after == epoch:
+        if timeline.outcome in (Outcome.RUNNING, Outcome.INCOMPLETE):
             timeline.reach(Step.ROLE_CHANGED, time.monotonic())
             timeline.outcome = Outcome.COMPLETED
             self._observer.master_changed(timeline)

@@ -1,34 +1,30 @@
 """This plane's part in the changes of master of one group: the task that runs, what it carries out, and what 1004 may answer.
 
-The change itself is in the record; this is what the process knows besides, and may lose. `change/` begins and ends changes
-through these methods; the group reports each record read or committed.
+The change itself is in the record; this is what the process knows besides, and may lose.
 """
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import structlog
 
 from brokergroup_operator.controller.peers.services import Patience
 from controller_core.events import ChangeWritten, apply_events
-from controller_core.plan import Phase
+from controller_core.plan import Change, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine
 
     from brokergroup_operator.controller.settings import PlaneSettings
     from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord
-    from controller_core.plan import Change
 
 log = structlog.get_logger(__name__)
 
 ChangeKey = tuple[int, str]
-FIRST_REFUSAL_PAUSE_SECONDS, LONGEST_REFUSAL_PAUSE_SECONDS = 0.5, 30.0
 # No change has this key: ids begin with 1.
 _NO_CHANGE: ChangeKey = (0, "")
 
@@ -43,10 +39,9 @@ class OwnChanges:
         self._only_tells = self._only_looks = False
         # With a store that refuses a change, or cannot read the record. A refused record is a mistake of ours, a corrupt one needs
         # a person; another plane, or a member's next report, may mend it.
-        self.refusals = Patience(FIRST_REFUSAL_PAUSE_SECONDS, LONGEST_REFUSAL_PAUSE_SECONDS)
-        self._told: dict[int, int] = {}
+        self.refusals = Patience(first_seconds=0.5, longest_seconds=30.0)
         # Under which epoch each member has answered 1008 in this process's life.
-        self.told: Mapping[int, int] = MappingProxyType(self._told)
+        self.told: dict[int, int] = {}
         # The changes that this process carries out, or has.
         self.carried_out: set[ChangeKey] = set()
         # The one that a commit of this process brought into the record last, or its election; the one whose new state 1004 may
@@ -58,8 +53,6 @@ class OwnChanges:
     @property
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
-
-    # ---- the task
 
     @property
     def has_begun(self) -> bool:
@@ -107,7 +100,7 @@ class OwnChanges:
         return self.task is None and self.refusals.is_over
 
     async def wait_for_end(self, timeout_seconds: float) -> None:
-        """Wait until the change that runs here has ended, at most this long; at once if none runs."""
+        """Wait until the change that runs here has ended, at most this long."""
         if self.task is not None:
             await asyncio.wait([self.task], timeout=max(0.0, timeout_seconds))
 
@@ -118,16 +111,6 @@ class OwnChanges:
             await asyncio.wait([self.task])
             await asyncio.sleep(0)  # its callback clears `task`
 
-    # ---- which members were told
-
-    def has_answered(self, broker_id: int, epoch: int) -> None:
-        """Note that this member has answered 1008 under this epoch."""
-        self._told[broker_id] = epoch
-
-    def new_process(self, broker_id: int) -> None:
-        """A member's process is another one: it was told nothing."""
-        self._told.pop(broker_id, None)
-
     def leave_alone(self, seconds: float) -> None:
         """Another plane, or a broker that was just answered, is about to do what this plane would do."""
         self._left_alone_until_seconds = self._now + seconds
@@ -135,8 +118,6 @@ class OwnChanges:
     @property
     def is_left_alone(self) -> bool:
         return self._now < self._left_alone_until_seconds
-
-    # ---- the change in the record
 
     def wrote(self, change: Change) -> None:
         """Note that a commit of this process brought this change, or its election, into the record."""

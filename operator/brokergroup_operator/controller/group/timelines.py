@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord
 
-
 log = structlog.get_logger(__name__)
 
 
@@ -80,7 +79,7 @@ def withdraw(group: Group, timeline: FailoverTimeline, why: str) -> None:
 
 def finish(group: Group, timeline: FailoverTimeline, outcome: Outcome | None = None) -> None:
     """End a change of master of this plane. Without `outcome`, by whether the new master has confirmed its role."""
-    timeline.outcome = timeline.told_outcome if outcome is None else outcome
+    timeline.outcome = outcome or timeline.told_outcome
     group.open_incident(timeline)
     log.info(
         f"{timeline.kind.value} ended",
