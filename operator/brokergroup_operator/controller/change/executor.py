@@ -2,8 +2,7 @@
 (`test_one_module_tells_brokers_of_roles`).
 
 A *course* is one change of master while this plane carries it out, or one attempt to make the brokers agree with the record.
-Callers wait until it is *settled*: the new master was told, and what must be restored was. Slow members (a Java slave may take
-5 s) are told to the end beside. Nothing of a course is needed after a crash: every effect may be repeated.
+Callers wait until it is *settled*: the new master was told, and what must be restored was. The rest goes on beside.
 """
 
 from __future__ import annotations
@@ -104,17 +103,12 @@ class Executor(Part):
         return Course(group, change.key, **more)
 
     def may_take_over(self, group: Group, change: Change) -> bool:
-        """Whether no plane seems to carry this change out: by this plane's clock it has not moved for longer than it takes.
-
-        A change that names this plane but is unknown to this process was begun before a restart. If no other plane can have the
-        same name, this process goes on with it at once.
-        """
+        """Whether no plane seems to carry this change out: by this plane's clock it has not moved for longer than it takes."""
         own = change.carried_out_by == self._planes.own_address
         if own and change.key in group.changes.carried_out:
             return False
-        if own and group.changes.wrote_it(change):
-            return True  # a broker asked for the election, and was answered
-        if own and not self._planes.others:
+        # A broker asked for the election, and was answered; or this process was started again, and no other plane has its name.
+        if own and (group.changes.wrote_it(change) or not self._planes.others):
             return True
         patience_seconds = self._settings.takeover_seconds
         if change.phase is Phase.QUIETING:
@@ -146,8 +140,6 @@ class Executor(Part):
         await self.courses.stop()
         await self.tails.stop()
 
-    # ---- the loop
-
     async def _run(self, course: Course) -> None:
         try:
             await self._go_on(course)
@@ -162,7 +154,7 @@ class Executor(Part):
                 course.group.changes.carried_out.discard(course.key)
 
     async def _go_on(self, course: Course) -> None:
-        """Observe, begin what is next, wait for an end; until nothing is left, or the record has moved on."""
+        """Observe, begin what is next, wait; until nothing is left, or the record has moved on."""
         group = course.group
         while course.is_of(group.record, self._planes.own_address):
             record = group.record
@@ -237,8 +229,6 @@ class Executor(Part):
         course.heard = old is not None and group.is_live(old)
         course.dead_by_pod_fence = bool(group.binding.unconfirmed_trust)
 
-    # ---- the effects
-
     def _begin(self, course: Course, record: BrokerGroupRecord, effect: effects.Effect) -> None:
         course.begun[effect] = self._now_seconds
         self._stamp(course, record, effect, Step.NOTIFIED)
@@ -247,7 +237,6 @@ class Executor(Part):
 
     @staticmethod
     def _stamp(course: Course, record: BrokerGroupRecord, effect: effects.Effect, step: Step) -> None:
-        """Note in the timeline when the new master was told, or confirmed its role."""
         is_masters = isinstance(effect, effects.Tell) and effect.broker_id == record.master_broker_id
         if course.timeline is not None and is_masters:
             course.timeline.reach(step, time.monotonic())
@@ -288,8 +277,8 @@ class Executor(Part):
         return await hand() if hand is not None else False
 
     async def _may_grant(self, course: Course, record: BrokerGroupRecord, effect: effects.Tell) -> bool:
-        """A broker that is no master by its own word becomes one by a record that was read now, not by a watch's copy: its process
-        may be another one by now (`test_a_plane_that_is_behind_grants_no_role`). A change of this plane is its own commit.
+        """Whether a broker that is no master by its own word may become one: by a record that was read now, not by a watch's copy
+        (`test_a_plane_that_is_behind_grants_no_role`). A change of this plane is its own commit.
         """
         group, granted = course.group, record.granted_master_id
         if course.key is not None or effect.broker_id != granted or granted in (course.acting or ()):
@@ -323,7 +312,7 @@ class Executor(Part):
     async def point(
         self, group: Group, record: BrokerGroupRecord, broker_id: int, ha_address: str | None = None
     ) -> bool:
-        """Send 906 to one slave: the master's HA address, or another one; return whether it answered."""
+        """Send 906 to one slave: the master's HA address, or another one."""
         master_address = record.address_of(record.master_broker_id)
         if record.address_of(broker_id) is None or master_address is None or is_outdated(group, record):
             return False
@@ -378,14 +367,11 @@ class Executor(Part):
         return not failed
 
     async def _prove(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> bool:
-        """Ask the new master (907) whether it says that it is master, and note its word."""
         status = await self._calls.ha_status_if_any(record.address_of(broker_id))
         if status is None or is_outdated(group, record):
             return False  # its next heartbeat, or the next look at the links, tells
         group.master_said(record.master_epoch, is_master=status.master)
         return status.master
-
-    # ---- the end of a change
 
     async def _forget(self, group: Group, key: tuple[int, str]) -> bool:
         """End the change: with the next commit, by a write of its own after `end_of_change_seconds`, or at once when its incident
@@ -423,10 +409,8 @@ class Executor(Part):
                 await self._stopping.wait()
 
     async def _write_end(self, group: Group, key: tuple[int, str], how: Ending) -> bool:
-        """Retry until the store takes it.
-
-        Nothing is restored before a change is durably given up: a late election would depose a master that acknowledges again.
-        A change that was told and is not ended would be taken over by another plane, and reported again.
+        """Retry until the store takes it: a late election of a change that was not durably given up would depose a master that
+        acknowledges again.
         """
         request = EndChange(change_id=key[0], carried_out_by=self._planes.own_address, how=how)
         waits = f"the end of change {key[0]}"
@@ -437,9 +421,9 @@ class Executor(Part):
 async def decided_at_last(
     decide: Callable[[], Awaitable[Decision]], *, key: GroupKey, waits: str, longest_pause_seconds: float = 0.5
 ) -> Decision:
-    """Return the decision, retried with backoff while the store is away, or others were faster until the deadline.
+    """Return the decision, retried with backoff while the store is away. `waits` names it in the log.
 
-    `waits` names it in the log. A refused or corrupt record and a premise that is gone are raised: no later attempt mends them.
+    A refused or corrupt record and a premise that is gone are raised: no later attempt mends them.
     """
     backoff = Backoff(0.05, longest_pause_seconds)
     while True:
@@ -452,7 +436,7 @@ async def decided_at_last(
 
 
 def _of_another_master(record: BrokerGroupRecord, told: int) -> BrokerGroupRecord:
-    """Return the record with another member as master; in a group of two an unused id makes the same address another master."""
+    """Return the record with another member as master; in a group of two an unused id at the same address."""
     others = [one for one in record.replicas if one not in (told, record.master_broker_id) and record.address_of(one)]
     if others:
         return replace(record, master_broker_id=others[0])

@@ -1,9 +1,8 @@
 """From the loss of a master to the next one: fence if need be, decide, commit, tell.
 
 `detect/master_watch.py` says whether the master is dead, and how certain that is. A master that is certainly dead is replaced
-at once. A silent one is fenced first; if the fence does not confirm its death in time, the failover goes on and says so
-(`unfenced`). A master that is heard again before it was fenced cancels the failover. Nothing of it is needed after a crash: the
-record has the plan, and the tick asks again.
+at once. A silent one is fenced first; if nothing confirms its death in time, the failover goes on and says so (`unfenced`). The
+way through all files is in docs/concepts/architecture.md, "From a dead master to the next".
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ class Failover(Part):
         self._reports = reports
 
     def look_at(self, group: Group) -> None:
-        """Begin a failover if this group needs one and none is under way. Cheap: called at every tick and event."""
+        """Begin a failover if this group needs one. Cheap: called at every tick and event."""
         record = group.record
         if record is None or not group.changes.may_begin() or group.is_leaving or group.holdings.epoch_jump is not None:
             return
@@ -111,10 +110,8 @@ class Failover(Part):
         group.changes.run(work, f"rmq:failover {group.key}", looks_first=looks_first)
 
     def _is_awake(self, group: Group, record: BrokerGroupRecord, master: int) -> bool:
-        """Whether another member of a waking group can lead: before a member has reported its log an election would fail.
-
-        A master that was not stopped after all counts as lost like any other once it was heard for a heartbeat timeout; for less
-        it may be the woken process, whose registration another plane took.
+        """Whether another member of a waking group can lead, or its master was heard for a heartbeat timeout; for less it may be
+        the woken process, whose registration another plane took.
         """
         waking = group.waking
         if not group.is_live(master):
@@ -154,8 +151,6 @@ class Failover(Part):
             return False
         self._start(group, self._elect_for_deaf(group, record, master))
         return True
-
-    # ---- the ways in
 
     async def _elect_for_masterless(self, group: Group, record: BrokerGroupRecord) -> None:
         def premise(now: BrokerGroupRecord | None) -> bool:
@@ -198,7 +193,6 @@ class Failover(Part):
         return decision
 
     async def _until_reported(self, group: Group, broker_id: int) -> None:
-        """Wait for the first heartbeat that says what this member holds, but not for long."""
         deadline_seconds = self._now_seconds + self._settings.first_heartbeat_seconds
         while self._now_seconds < deadline_seconds:
             if (entry := group.table.entry(broker_id)) is not None and entry.replica.has_reported:
@@ -286,8 +280,6 @@ class Failover(Part):
             timeline.unfenced = True
         await self._fail_over(attempt)
 
-    # ---- step by step
-
     async def _is_our_turn(self, group: Group, record: BrokerGroupRecord, master: int) -> bool:
         """Let the planes of better rank act first, a moment each. Return False if one of them did."""
         rank = self._planes.rank(group.key)
@@ -301,7 +293,6 @@ class Failover(Part):
         return _still_master(record, master)(now)
 
     def _note_dead(self, group: Group, record: BrokerGroupRecord, master: int) -> None:
-        """Drop the line of a master that is certainly dead from the heartbeat table, and count the loss."""
         if not premises.process_lost(group, master):
             group.table.forget(master)
             group.crash_loops.master_lost(master, record.master_epoch, self._now_seconds)
@@ -334,7 +325,7 @@ class Failover(Part):
         return await self._executor.run(course)
 
     async def _begin_fencing(self, attempt: _Attempt, record: BrokerGroupRecord) -> Change:
-        """Write the plan, or take over one that has not moved. Waits for the store."""
+        """Write the plan, or take over one that has not moved."""
         group, timeline, found = attempt.group, attempt.timeline, attempt.group.change
         plan = self._executor.plan(ChangeKind.FAILOVER, timeline.trigger, started_at=timeline.started_at)
         wanted = replace(plan, phase=Phase.FENCING, from_broker_id=timeline.from_broker_id)
@@ -347,11 +338,7 @@ class Failover(Part):
         return decision.record.change
 
     def _pod_fence_is_over(self, group: Group, master: int) -> float:
-        """Return when the fence inside the master's pod has killed it; 0 if another confirmation counts.
-
-        `fence.decide.FenceRules` counts heartbeat and fence timeout from the last heartbeat, also if a closed connection showed
-        the loss earlier.
-        """
+        """Return when the fence inside the master's pod has killed it, by `fence.decide.FenceRules`; 0 if it does not count."""
         binding = group.binding
         if not binding.unconfirmed_trust or binding.heartbeat_timeout_seconds is None:
             return 0.0
@@ -381,7 +368,7 @@ class Failover(Part):
         return await self._executor.run(course)
 
     async def _elected(self, attempt: _Attempt) -> bool:
-        """Commit the election; while the store is away this waits for it, because nothing else can help the group.
+        """Commit the election; wait while the store is away.
 
         Raise `PremiseGoneError`, `RecordRefusedError` or `RecordCorruptError`: a retry mends none of them.
         """
@@ -410,10 +397,8 @@ class Failover(Part):
         timelines.note_election(group, timeline, decision)
         return True
 
-    # ---- how it ended
-
     async def _fail_over(self, attempt: _Attempt, work: Coroutine[None, None, Course | None] | None = None) -> None:
-        """Do this, or else elect, commit and tell, and end its incident by how it went; `attempt.decision` is the election's."""
+        """Do this, or else elect, commit and tell, and end its incident by how it went."""
         group, timeline = attempt.group, attempt.timeline
         group.incidents.begins(timeline)
         try:
@@ -440,7 +425,6 @@ class Failover(Part):
             timelines.finish(group, timeline, Outcome.INCOMPLETE if course is None else None)
 
     def _nobody(self, attempt: _Attempt, decision: Decision) -> None:
-        """End the incident of an election that made no member master."""
         group, timeline = attempt.group, attempt.timeline
         # A group that is being deleted loses its members one by one: no incident.
         if attempt.wanted.designate_elect:
@@ -456,7 +440,6 @@ class Failover(Part):
 
     @staticmethod
     def _refused(group: Group, timeline: FailoverTimeline, error: RecordStoreError) -> None:
-        """End a change that the store refuses, and begin no other one for a while."""
         what, pause_seconds = (
             "the record store refuses the election: tried again later",
             group.changes.refusals.failed(),

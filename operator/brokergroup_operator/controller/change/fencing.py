@@ -1,11 +1,9 @@
-"""Killing a silent master before another one is elected (safety rule 7).
-
-A frozen Java broker that thaws acknowledges what waits in its buffers, although no replica has it, whatever its epoch: 7 of 12
-freezes lost acknowledged messages without a fence, 0 of 8 with one (measured).
+"""Killing a silent master before another one is elected (safety rule 7, ADR 8): a frozen Java broker that thaws acknowledges
+what waits in its buffers, whatever its epoch.
 
 Two ways begin together, and the first that confirms the death counts: the pod is deleted without grace, under a finalizer that
 keeps the pod object until its containers are reported terminated (`kube/recipes.py`); and the fence inside the pod is
-ordered to kill the broker (`PodFence`). A fence that is not confirmed in time does not stop the failover: the incident says so.
+ordered to kill the broker (`PodFence`).
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FenceOutcome:
-    """Whether the process is known to be dead, and the evidence for or against it."""
+    """Whether the process is known to be dead, and the evidence."""
 
     confirmed: bool
     how: str
@@ -127,12 +125,12 @@ class KubernetesFencer:
         return FenceOutcome(confirmed=True, how=how)
 
     async def _order(self, found: asyncio.Future[JsonObject]) -> str | None:
-        """Order the fence of the pod that was found to kill its broker; return how the kill was confirmed, None if it was not."""
+        """Order the fence of the pod that was found; return how the kill was confirmed, None if it was not."""
         fence = PodFence.of(await found, self._keys)
         return None if fence is None else await confirmed_kill(fence)
 
     async def _finish(self, deletion: asyncio.Task[FenceOutcome], seconds: float) -> None:
-        """Let the deletion go on beside the failover; what is left after that time is the reconcile plane's."""
+        """Let the deletion go on; what is left after that time is the reconcile plane's."""
         await asyncio.wait((deletion,), timeout=seconds)
         deletion.cancel()
 
@@ -151,7 +149,6 @@ class KubernetesFencer:
                     # The address changed hands (safety rule 8): killing this pod would prove nothing about the silent one.
                     return FenceOutcome(confirmed=False, how=f"pod {name} is not the one at {address}", untouched=True)
                 if containers_are_terminated(pod):
-                    # Beside the failover; the reconcile plane does the same for what is left behind.
                     self._releases.start(self._release(pod), "rmq:fence-release")
                     ran_on = deleted_uid is not None and _ended_by_its_deletion(pod)
                     how = f"pod {name} {RAN_ON_WORDS}" if ran_on else f"containers of pod {name} terminated"
@@ -175,7 +172,6 @@ class KubernetesFencer:
             await asyncio.sleep(POLL_SECONDS)
 
     async def _release(self, pod: JsonObject) -> None:
-        """Take our finalizer away."""
         metadata = pod["metadata"]
         finalizers = metadata.get("finalizers", [])
         if names.FINALIZER_FENCE not in finalizers:
@@ -201,7 +197,7 @@ class KubernetesFencer:
 
 
 def _confirmation(order: asyncio.Task[str | None], pod: str) -> str | None:
-    """Return how the fence confirmed the kill; None if it did not: whatever an order fails by, the kubelet's way remains."""
+    """Return how the fence confirmed the kill; None if it did not: the kubelet's way remains."""
     if (error := order.exception()) is not None:
         log.warning("fence not ordered", pod=pod, error=repr(error))
         return None

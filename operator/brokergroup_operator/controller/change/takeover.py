@@ -1,9 +1,8 @@
 """Going on with a change of master that no plane carries out any more: its plane died, or this one did and was started again.
 
-A plane that has seen the change unmoved for a while takes it over by compare-and-set, and goes on from what it observes. A
-plane that is only slow finds that its change is another's, and stops. A change that still waited for its election is given up:
-a switchover was voluntary, and a silent master that is heard again needs no other one. If the master is silent here too, the
-failover takes over and fences again, for the fence's whole time.
+A plane that has seen the change unmoved for a while takes it over by compare-and-set. A change that still waited for its election
+is given up: a switchover was voluntary, and a silent master that is heard again needs no other one. If the master is silent here
+too, the failover takes over and fences again, for the fence's whole time.
 """
 
 from __future__ import annotations
@@ -72,12 +71,11 @@ class Takeover(Part):
         return change.phase is Phase.TELLING and group.changes.is_left_alone
 
     def _look_at_incident(self, group: Group, work: Coroutine[None, None, None]) -> None:
-        """Report an incident beside; nothing waits for it."""
         self._telling[group.key] += 1
         self._tasks.start(work, f"rmq:incident {group.key}", on_end=lambda _: self._telling.subtract([group.key]))
 
     async def _tell_of(self, group: Group, change: Change) -> None:
-        """Report a change that this plane superseded. All were told, so its own plane reports it better, if it lives."""
+        """Report a change that this plane superseded, unless its own plane lives and reports it better."""
         if not await self._is_carried_out(group, change):
             group.incidents.report_superseded(change, group.binding, confirmed_epoch=group.confirmed_epoch)
 

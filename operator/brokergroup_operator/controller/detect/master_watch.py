@@ -3,10 +3,8 @@
 It is certain if its address refuses connections, its container was reported terminated, or a new process registered in its place.
 Else:
 
-* only its connection closed: it gets 400 ms to come back, and the whole heartbeat timeout while something listens at its
-  address, because a healthy broker reconnects with its next heartbeat;
-* silent: one that other planes hear (`peers/services.py`) is left alone, and one that answers (907): it is cut off in one
-  direction only;
+* only its connection closed: it gets 400 ms to come back, and the whole heartbeat timeout while something listens at its address;
+* silent: one that other planes hear (`peers/services.py`) is left alone, and one that answers (907);
 * not yet heard by this plane: it may have registered with another plane and not opened its port. It gets the time of a start,
   and a closed port proves its death only if no other plane hears it.
 """
@@ -41,10 +39,8 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class PauseGuard:
-    """Notices that this process itself stood still (SIGSTOP, a paused machine, a starved loop). Monotonic seconds.
-
-    Then every broker looks silent at once: all silences restart, and a closed connection alone proves nothing for a while,
-    because brokers close connections that do not answer.
+    """Notices that this process itself stood still (SIGSTOP, a paused machine, a starved loop): every broker looks silent then,
+    and brokers close connections that do not answer.
     """
 
     threshold_seconds: float
@@ -59,7 +55,7 @@ class PauseGuard:
         return paused
 
     def distrusts(self, now_seconds: float) -> bool:
-        """Whether this process's own view is not to be believed now. May be called between ticks, also first after a pause."""
+        """Whether this process's own view is not to be believed now."""
         self._note(now_seconds)
         return now_seconds < self._distrust_until_seconds
 
@@ -71,7 +67,7 @@ class PauseGuard:
 
 
 class Suspicion(StrEnum):
-    """Why a master is believed lost, before it was verified."""
+    """Why a master may be lost."""
 
     CLOSED = "its connection closed"
     SILENT = "it is silent"
@@ -120,7 +116,6 @@ class _Case:
         return asyncio.create_task(_probe(self.probed, after_seconds=pause_seconds), name=f"rmq:probe {self.group.key}")
 
     def forget_question(self) -> None:
-        """Drop the question to the other planes, answered or not."""
         if self.question is not None:
             self.question.cancel()
             self.question = None
@@ -134,10 +129,8 @@ class MasterWatch(Part):
         self._directory, self._guard = directory, guard
 
     def suspect(self, group: Group, record: BrokerGroupRecord, master: int) -> Suspicion | None:
-        """Return why the heartbeat table gives reason to doubt this master, or None. Cheap.
-
-        Not before its possible successors could have been heard: a member that is missing from a cold table may live.
-        """
+        """Return why the heartbeat table gives reason to doubt this master, or None. Cheap."""
+        # Not before its possible successors could have been heard: a member that is missing from a cold table may live.
         if not unheard_members(group, self._settings) <= {master}:
             return None
         entry, now_seconds = group.table.entry(master), self._now_seconds
@@ -161,10 +154,7 @@ class MasterWatch(Part):
         return not self._guard.distrusts(self._now_seconds) and not unheard_members(group, self._settings)
 
     def _may_be_starting(self, group: Group) -> bool:
-        """Whether the master's process may be so new that it has not called this plane yet.
-
-        Not one that the record named before this plane knew the group.
-        """
+        """Whether the master's process may be so new that it has not called this plane yet."""
         if group.master_known_seconds <= group.met_seconds:
             return False
         known_for_seconds = self._now_seconds - group.master_known_seconds
@@ -205,7 +195,6 @@ class MasterWatch(Part):
         return Verdict(trigger, tuple(case.evidence), certain=False)
 
     def _ask_others_near_the_end(self, case: _Case) -> None:
-        """Ask beside the other waits, so that it costs no time of its own."""
         left_seconds = case.deadline_seconds - self._now_seconds
         is_near = left_seconds <= self._settings.other_planes_deadline_seconds or case.suspicion is not Suspicion.CLOSED
         if case.question is None and is_near:
@@ -259,7 +248,6 @@ class MasterWatch(Part):
 
     @staticmethod
     def _is_settled(case: _Case) -> bool:
-        """Whether the doubt is over: the master was heard again, or is not master any more."""
         now = case.group.record
         if now is None or (now.master_broker_id, now.master_epoch) != (case.master, case.record.master_epoch):
             return True
@@ -280,12 +268,10 @@ class MasterWatch(Part):
         return Verdict(trigger, (*case.evidence, how), certain=True)
 
     def _is_terminated(self, group: Group, master: int, address: str) -> str | None:
-        """Return how its container ended, if that was reported; of a master not heard here, at the known address."""
         own = process_address(group.binding, address, group.addresses.channel_hosts.get(master))
         return self._directory.pods.termination_at(group.key, own or address)
 
     def _ask_the_silent(self, group: Group, record: BrokerGroupRecord, master: int, entry: HeartbeatEntry) -> None:
-        """Ask a silent master shortly before its deadline, once for each silence."""
         address = record.address_of(master)
         if group.silence.asked_seconds >= entry.last_seen_seconds or address is None:
             return
@@ -317,22 +303,18 @@ class MasterWatch(Part):
 
 
 async def _is_answered(probe: asyncio.Task[Probe]) -> bool:
-    """Whether the probe has been answered by now."""
     await asyncio.wait([probe], timeout=POLL_SECONDS)
     return probe.done() and probe.result() is not Probe.NO_ANSWER
 
 
 def _silent_from(group: Group, entry: HeartbeatEntry) -> float:
-    """Return from when on a master that was last heard then counts as silent.
-
-    A heartbeat timeout after its last heartbeat, but also after this plane learned that it is master: a plane that was cut off
-    learns of an election by another plane when the cut ends, and has not heard any broker meanwhile.
+    """Return from when on this master counts as silent: a heartbeat timeout after its last heartbeat, but also after this plane
+    learned that it is master: a plane that was cut off has not heard any broker meanwhile.
     """
     return max(entry.last_seen_seconds, group.master_known_seconds) + entry.timeout_seconds
 
 
 async def _probe(address: str | None, *, after_seconds: float) -> Probe:
-    """Dial the address; return what its port shows."""
     await asyncio.sleep(after_seconds)
     if address is None:
         return Probe.NO_ANSWER

@@ -1,9 +1,8 @@
-"""Whether the record has gone back in time: what brokers report against it, and which of them act as master (safety rules 2 and
-3).
+"""Whether the record has gone back in time: what brokers report against it, which of them act as master, and what they hold
+(safety rules 2 and 3).
 
 A record that was lost, or restored from an older copy, knows less than the brokers: their heartbeats tell of disks and epochs,
-of unknown ids and addresses, and their 1001 requests of sets. An epoch too far above the record stops the group's elections until
-its owner accepts it or no living broker reports it any more.
+of unknown ids and addresses, and their 1001 requests of sets.
 """
 
 from __future__ import annotations
@@ -44,8 +43,7 @@ class HoldingsWatch(Part):
     """Compares every heartbeat of every group; `on_news` is called after a report has changed a record.
 
     News are committed as `ReportHoldings`, built after the record was read, so that the table knows which seats that record has:
-    marks of all members together, every `mark_pause_seconds`, other news at once. A failed commit is retried by the next
-    heartbeat after the store's pause.
+    marks of all members together, every `mark_pause_seconds`, other news at once.
     """
 
     def __init__(self, services: Services, *, recovery: Recovery, on_news: Callable[[Group], None]) -> None:
@@ -53,7 +51,7 @@ class HoldingsWatch(Part):
         self._recovery, self._on_news = recovery, on_news
 
     def heard(self, group: Group, broker_id: int) -> None:
-        """Compare the heartbeat of this member that was just taken. Cheap."""
+        """Compare the heartbeat that was just taken. Cheap."""
         record, entry, settings = group.record, group.table.entry(broker_id), group.binding.settings
         if record is None or entry is None:
             return
@@ -120,17 +118,16 @@ class _Disputes:
 class DisputedSets(Part):
     """Changes the record if a master's 1001 shows again and again that the two disagree (`controller_core/sync_state.py`).
 
-    Java refuses each such request, and so does the core: one proves nothing, it may have been queued, or be a stray frame. If
-    the same master repeats it for a while:
+    One such request may have been queued, and is refused. If the same master repeats it for a while:
 
-    * it knows a commit that the record has forgotten (a record restored from an older copy): the epoch is raised above it;
+    * it knows a commit that the record has forgotten: the epoch is raised above it;
     * it proposes from another set than the record's, because an earlier 1001 was lost or refused (Java 5.5.0 shrinks its own
       set first): it is answered the record's set under the next set epoch, because it takes a set from nothing else;
     * only dead members of the set keep others out: the set grows around them.
     """
 
     async def answered(self, group: Group, wanted: AlterSyncStateSet, decision: Decision) -> Decision:
-        """Return the final decision on a 1001, whose first decision on the record as the store has it was this one."""
+        """Return the final decision on a 1001; the first one was this."""
         await self._raise_if_ahead(group, wanted, refused=decision.code != ControllerCode.SUCCESS)
         record, disputes = group.record, group.care(_Disputes)
         if decision.code == ControllerCode.SUCCESS or record is None:
@@ -175,11 +172,10 @@ class DisputedSets(Part):
 
 
 class AdoptionDesk(Part):
-    """Proposes to the core brokers whose id or address the record does not know, for all groups.
+    """Proposes to the core brokers whose id or address the record does not know: a Java broker registers only when it starts.
 
-    A Java broker with an identity file does not apply for an id again, and registers (1003) only when it starts. So a
-    `RegisterBroker` is proposed for it: for an unknown id (the core adopts it), and for another address, if the pod that the id
-    is kept for reports it twice and it is not the granted master, whose registration would mean a new process.
+    A `RegisterBroker` is proposed for an unknown id (the core adopts it), and for another address, if the pod that the id is
+    kept for reports it twice and it is not the granted master, whose registration would mean a new process.
     """
 
     def heard(self, group: Group, broker_id: int, address: str, requester: str | None) -> None:
@@ -247,9 +243,8 @@ class Recovery(Part):
     """Asks (907) which brokers act as master while the record names none (hole C).
 
     The acknowledgements of the acting master count, so it is preferred unless another member has a higher epoch
-    (`ElectMaster.incumbent`). Other acting masters are told first: a third replica must not stay linked to one of them while
-    another is elected. `find_incumbent` asks before the record loses its master: a Python master whose poll (1004) is answered
-    without one stops acknowledging. If none acts as master, an election waits for reports younger than that answer.
+    (`ElectMaster.incumbent`). `find_incumbent` asks before the record loses its master: a Python master whose poll (1004) is
+    answered without one stops acknowledging.
     """
 
     def __init__(self, services: Services, reports: FreshReports) -> None:
@@ -291,11 +286,10 @@ class Recovery(Part):
         return noted
 
     async def _ask(self, group: Group) -> tuple[int, ...]:
-        """907 to every living member, side by side; one that does not answer by its deadline does not act as master."""
         live, found = group.live(), await self._calls.masters(_addresses(group))
 
         def weight(broker_id: int) -> tuple[int, int, int]:
-            """Sort the highest epoch first, then the one with more slaves."""
+            # The highest epoch first, then the one with more slaves.
             epoch = live[broker_id].epoch if broker_id in live else -1
             return (-epoch, -len(found[broker_id].ha_connection_info), broker_id)
 
@@ -331,8 +325,7 @@ class FreshReports(Part):
     """What the living members hold now: asked of them (1007) after a loss, because a heartbeat may be a second old.
 
     Where the SyncStateSet is in doubt, the core elects only by reports that were made after the master's loss
-    (`controller_core/election.py`). Two heartbeats would bring them too; the answer to a question does so in milliseconds. A
-    member that gives neither is waited for as long as a silent one, and not for ever.
+    (`controller_core/election.py`).
     """
 
     _under_way = 0

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def silence_seconds(group: Group, settings: PlaneSettings) -> float:
-    """Return how long a member of this group may be silent."""
     return group.binding.heartbeat_timeout_seconds or settings.heartbeat_timeout_seconds
 
 
@@ -30,7 +29,7 @@ def could_have_been_heard(group: Group, settings: PlaneSettings) -> bool:
 
 
 def unheard_members(group: Group, settings: PlaneSettings) -> frozenset[int]:
-    """Return the registered members that this plane has not heard, if it has not known the group for long enough to hear them."""
+    """Return the registered members that this plane has not heard yet, while it may be too new to have heard them."""
     record, heard = group.record, group.table.entries()
     if record is None or could_have_been_heard(group, settings):
         return frozenset()
@@ -49,10 +48,7 @@ def members_leaving(group: Group) -> frozenset[int]:
 
 
 def members_removed(group: Group) -> frozenset[int]:
-    """Return those whose pods were removed by force: their processes end within seconds.
-
-    Where a Service is the address, the host of the heartbeats tells the two processes apart.
-    """
+    """Return those whose pods were removed by force. Where a Service is the address, the host of the heartbeats tells."""
     record, hosts, heard_from = group.record, group.binding.removed_hosts, group.addresses.channel_hosts
     if record is None or not group.binding.translated:
         return _members_at(group, hosts)

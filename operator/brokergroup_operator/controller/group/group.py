@@ -54,9 +54,9 @@ class Group:
 
     binding: GroupBinding
     # Whether this process saw the record change to this master and epoch, rather than found it so.
-    saw_master_begin: bool = False
+    saw_master_begin = False
     # The BrokerGroup is declared no more.
-    gone: bool = False
+    gone = False
 
     def __init__(
         self,
@@ -88,14 +88,14 @@ class Group:
         self.registrations = notes.RegistrationNotes()
         self._cares: dict[type, Any] = {}
         self.bind(binding)
-        # The epoch under which the master answered 1008 or was heard as such; the one under which it said itself (907, a heartbeat)
-        # that it is master; and the one under which it denied that by 907, although it had answered 1008.
+        # Under which epoch the master answered 1008 or was heard as such; said itself (907, a heartbeat) that it is master; and
+        # denied that by 907.
         self.confirmed_epoch = self._vouched_epoch = self._denied_epoch = 0
         # Until when a look would find nothing new; 0.0: a look is due.
         self.rests_until_seconds = 0.0
         self._lock = asyncio.Lock()
         self._stored: StoredRecord | None = None
-        # Since when the record has named its present master in its present epoch, as far as this plane saw it.
+        # Since when the record has named its master in its epoch, as far as this plane saw it.
         self.master_known_seconds = self.met_seconds
         # Whether the record was read, and is not known to have moved since; and whether it ever was.
         self.loaded = self._was_read = False
@@ -106,7 +106,7 @@ class Group:
         self._read_error: RecordUnavailableError | None = None
 
     def care(self, kind: type[Care]) -> Care:
-        """Return what a part of the plane remembers of this group, in a type of its own: it ends with the group."""
+        """Return what a part of the plane remembers of this group, in a type of its own."""
         if kind not in self._cares:
             self._cares[kind] = kind()
         found: Care = self._cares[kind]
@@ -163,7 +163,7 @@ class Group:
         self.rests_until_seconds = min(now_seconds + rest_seconds, look_again_seconds, until_seconds, *silent_from)
 
     def distrust_copy(self, version: str | None = None) -> None:
-        """Let the record be read again, because it may have been written; not if this version is the one held."""
+        """Let the record be read again; not if this version is the one held."""
         if version is None or self._stored is None or self._stored.version != version:
             self.loaded = False
             self.look_soon()
@@ -190,7 +190,7 @@ class Group:
         return self.change is not None and self.change.key != self.changes.over and not self.change.is_told
 
     def heard(self, broker_id: int, epoch: int, *, came_back: bool) -> None:
-        """A heartbeat came. If its epoch file has the record's epoch, the master is master in deed."""
+        """Take a heartbeat. If its epoch file has the record's epoch, the master is master in deed."""
         record = self.record
         if record is not None and broker_id == record.granted_master_id and epoch >= record.master_epoch > 0:
             self._vouch(record.master_epoch)
@@ -200,7 +200,6 @@ class Group:
             self.changed()
 
     def bind(self, binding: GroupBinding) -> None:
-        """The spec, or what is known of its pods, has changed."""
         self.waking.declared(hibernated=binding.hibernated)
         self.binding = binding
         self.gone = False
@@ -225,14 +224,14 @@ class Group:
         return asyncio.get_running_loop().time() - self.last_heard_seconds(broker_id)
 
     def last_heard_seconds(self, broker_id: int) -> float:
-        """Return when this member was heard last; if it was not: since when this plane could have heard it."""
+        """Return when this member was heard last, or since when this plane could have heard it."""
         entry = self.table.entry(broker_id)
         if entry is not None:
             return entry.last_seen_seconds
         return self.master_known_seconds if broker_id == self.granted_master_id else self.met_seconds
 
     def open_incident(self, timeline: FailoverTimeline) -> None:
-        """Keep a timeline open until enough members are in sync again, and what is watched of the recovery was seen."""
+        """Keep a timeline open until the group has recovered."""
         self.incidents.open(timeline, awaited=awaited_steps(self.binding, self._settings))
         self._note_in_sync()
 
@@ -266,8 +265,7 @@ class Group:
     def writable(self) -> bool:
         """Whether a write can be acknowledged: a live master that says so itself, and enough live members in sync.
 
-        An answer to 1008 is not enough: a broker that ignores it answers as well. A dead member may stay in the set, which is
-        not made smaller than the minimum; it acknowledges nothing.
+        An answer to 1008 is not enough: a broker that ignores it answers as well. A dead member may stay in the set.
         """
         record = self.record
         if record is None or record.granted_master_id is None:
@@ -320,6 +318,7 @@ class Group:
     ) -> Decision:
         """Decide, commit, and return the decision once it is durable. Raise `RecordStoreError`: then nothing is granted.
 
+        It runs to its end even if its caller has left: a commit that is cut off would be a write with an unknown outcome.
         A request that is built of members' reports is a function, called after each read of the record: a report counts under
         the record that was known by then (`HeartbeatTable.note_seats`). A `premise` must hold for the record that is decided
         on, also after others moved it; else `PremiseGoneError` is raised.
@@ -397,7 +396,7 @@ class Group:
         self._take(stored)
 
     def _take(self, stored: StoredRecord | None) -> None:
-        """Make this the copy, and note what is new in it."""
+        """Make this the copy, and note what is new."""
         before, was = self._stored, self.record
         self._stored, self.loaded = stored, True
         self._note_record(was)
@@ -410,7 +409,7 @@ class Group:
             self.changed()
 
     def _note_record(self, was: BrokerGroupRecord | None) -> None:
-        """Another master, or the same one in a new epoch, is another process or was told something new: it begins to be known."""
+        """Note what the copy changes: another master, or the same one in a new epoch, begins to be known."""
         now, first_read, self._was_read = self.record, not self._was_read, True
         self.changes.saw(self.change)
         self.table.note_seats(now, asyncio.get_running_loop().time())
@@ -435,7 +434,6 @@ class Group:
             self._note_commit(before, self.record, decision)
 
     def _note_commit(self, before: BrokerGroupRecord | None, after: BrokerGroupRecord, decision: Decision) -> None:
-        """Note what a durable decision of this plane means beside the record."""
         was_master = before.granted_master_id if before is not None else None
         if after.granted_master_id is not None:
             self.incidents.masterless(None)
@@ -457,7 +455,7 @@ class Group:
                     self.recovery.elected()
 
     async def stop(self) -> None:
-        """Wait for the decisions under way: none is cut off."""
+        """Wait for the decisions under way."""
         await asyncio.gather(*self._decisions, return_exceptions=True)
 
     def _decided(self, task: asyncio.Task[Decision]) -> None:

@@ -110,9 +110,7 @@ class Groups:
         return next((key for key in keys if key is not None), None)
 
     def dialled_at(self, address: str) -> str:
-        """Return where to dial the broker that is known by this address. If its pod was removed by force, the Service leads
-        elsewhere: at the pod's own address, while the member is alive on its heartbeats' connection from there (safety rule 8).
-        """
+        """Return where to dial the broker that is known by this address: at the pod's own, if it lives and was removed by force."""
         found = self.members_at(address)
         return (_own_address_of_living(*found[0], address) if found else None) or address
 
@@ -141,10 +139,7 @@ class Groups:
 
 
 class DueGroups:
-    """Which groups the next tick looks at. A tick costs what is due in it, not what groups there are.
-
-    A group that does not rest stays due. One that rests comes back when its rest is over, or when something in it changes.
-    """
+    """Which groups the next tick looks at: those that do not rest. A tick costs what is due in it, not what groups there are."""
 
     def __init__(self) -> None:
         # In the order in which they became due.
@@ -175,8 +170,7 @@ class ReceiverCheck:
 
     The member's own heartbeats, on an open connection from the host of that address, prove that it is the one meant. If the
     host cannot be the same (a Service, a translated address), `ask` brings its configuration (26), which counts for
-    `PROOF_SECONDS` on that connection while the same pod is behind the address. An address that belongs to another pod proves
-    the contrary, whatever the record says.
+    `PROOF_SECONDS` on that connection while the same pod is behind the address.
     """
 
     def __init__(self, groups: Groups, directory: GroupDirectory) -> None:

@@ -1,9 +1,8 @@
 """Changes of master as incidents: when one begins, what ends it, and which plane reports it.
 
-An incident stays open until enough members are in sync to acknowledge a write and what is watched of the recovery
-(`upkeep/recovery_watch.py`) was seen or given up, or until its age limit. Its change stays in the record until then: the plane
-that goes on with the change, or supersedes it, reports the incident under the same id. It may be reported twice; readers of the
-logs merge by id.
+An incident stays open until enough members are in sync and what is watched of the recovery (`upkeep/recovery_watch.py`) was seen
+or given up, or until its age limit. Its change stays in the record until then: the plane that goes on with the change, or
+supersedes it, reports the incident under the same id. It may be reported twice; readers of the logs merge by id.
 """
 
 from __future__ import annotations
@@ -69,7 +68,6 @@ class Incidents:
         return change_id in (self._told_of, self._open.change_id if self._open is not None else None)
 
     def begins(self, timeline: FailoverTimeline | None) -> None:
-        """A change is under way here, with this timeline; None: another plane reports it."""
         self.in_progress = timeline
 
     def ends(self, timeline: FailoverTimeline | None) -> None:
@@ -80,7 +78,7 @@ class Incidents:
         self.masterless_since_seconds = since_seconds
 
     def open(self, timeline: FailoverTimeline, *, awaited: frozenset[Step] = frozenset()) -> None:
-        """Keep the timeline of a change that has ended until enough members are in sync again and the awaited steps were seen."""
+        """Keep the timeline of a change that has ended until the group has recovered."""
         self.ends(timeline)
         self.last[timeline.kind] = timeline
         self.close()
@@ -103,7 +101,7 @@ class Incidents:
     def moved_by_another(self, was: BrokerGroupRecord | None, now: BrokerGroupRecord | None) -> None:
         """Another plane wrote the record: one that took the change over reports the incident, and this plane does not.
 
-        One that superseded the change may die before it reports, or leave that to this plane. So this plane reports as well.
+        One that superseded the change may die before it reports: this plane reports as well.
         """
         timeline, before = self._open, was.change if was is not None else None
         if timeline is None or now is None:
@@ -152,7 +150,7 @@ class Incidents:
             self._observer.master_changed(timeline)
 
     async def wait_until_in_sync(self, deadline_seconds: float) -> None:
-        """Return when enough members are in sync after a change that has just ended here, when that is a moment ago, or then."""
+        """Wait until enough members are in sync after a change that ended here a moment ago, until then, or until the deadline."""
         left_seconds = min(self._is_new_until_seconds, deadline_seconds) - asyncio.get_running_loop().time()
         if self._open is not None and left_seconds > 0:
             with suppress(TimeoutError):
@@ -172,7 +170,6 @@ class Incidents:
             self.await_no_longer(timeline, step)
 
     def await_no_longer(self, timeline: FailoverTimeline, *steps: Step) -> None:
-        """Do not wait for these steps any more, seen or not."""
         if self._open is timeline:
             self._awaited -= frozenset(steps)
             self._close_if_recovered()

@@ -1,7 +1,7 @@
 """What a plane notes of one group beside its record and its heartbeats, in parts. None of it outlives the process.
 
-Each part names the module that writes it; all others read. A field that two modules change is changed by a method of its part
-(`tests/controller/test_record_watch.py` holds both).
+Each part names the module that writes it; a field that two modules change is changed by a method of its part
+(`tests/controller/test_record_watch.py`).
 """
 
 from __future__ import annotations
@@ -111,9 +111,8 @@ class ActingNotes:
 
 
 class RegistrationNotes:
-    """New processes whose registration is decided here: they must not be told what held for the processes before them.
-
-    A master that is told its old epoch goes on in it, although another process wrote under it (rule 6).
+    """New processes whose registration is decided here: a master that is told its old epoch goes on in it, although another
+    process wrote under it (rule 6).
     """
 
     def __init__(self) -> None:
@@ -148,8 +147,7 @@ class MemberNotes:
     """What is noted of each member's heartbeats, registrations and pod."""
 
     def __init__(self, *, regular_heartbeat_seconds: float) -> None:
-        # For `AdoptionDesk`: where each member's own pod says it is, how many heartbeats in a row differed from the record, and
-        # when the member may be proposed again.
+        # For `AdoptionDesk`: where each member's own pod says it is, and how many heartbeats in a row differed from the record.
         self.whereabouts: dict[int, str] = {}
         self.moved_beats: Counter[int] = Counter()
         self.not_proposed_until_seconds: dict[int, float] = {}
@@ -160,9 +158,7 @@ class MemberNotes:
         self._regular: set[int] = set()
 
     def beats_regularly(self, broker_id: int, now_seconds: float) -> bool:
-        """Whether this heartbeat belongs to a regular row of them; until then silence means little: a Java broker heartbeats every
-        5 s until its start is complete, although it may have been elected meanwhile.
-        """
+        """Whether this heartbeat belongs to a regular row: a Java broker heartbeats every 5 s until its start is complete."""
         last_seconds = self._last_beat_seconds.get(broker_id)
         self._last_beat_seconds[broker_id] = now_seconds
         if last_seconds is not None and now_seconds - last_seconds <= self._regular_heartbeat_seconds:
@@ -203,12 +199,12 @@ class ConfigurationNotes:
         return is_news
 
     def changed(self, broker_id: int) -> None:
-        """It was changed, or is another process: its answer is void, and it is asked again."""
+        """Forget the answer: the configuration was changed, or it is another process."""
         self.may_have_changed(broker_id)
         self.said.pop(broker_id, None)
 
     def may_have_changed(self, broker_id: int) -> None:
-        """It refused a change, or its answer was lost: its last answer stays, and it is asked again."""
+        """Ask again, and keep the last answer: a change was refused, or its answer lost."""
         self._changes[broker_id] += 1
         self.checked.discard(broker_id)
 
@@ -221,7 +217,7 @@ class AddressNotes:
         self.channel_hosts: dict[int, str] = {}
         # By which address, connection and pod IP each member's broker last proved to be the member, and when.
         self.proven: dict[int, tuple[tuple[str, int, str | None], float]] = {}
-        # What each member sent last: a heartbeat brings the same address every second, and reading one costs more than the rest.
+        # What each member sent last: reading an address costs more than the rest of a heartbeat.
         self._spelled: dict[int, tuple[str, str, str]] = {}
 
     def spelled(self, broker_id: int, sent: str) -> tuple[str, str, str]:
@@ -238,7 +234,7 @@ class AddressNotes:
 
 @dataclass(frozen=True, slots=True)
 class UnansweredWrite:
-    """A write that the store did not answer: the request, the record it was decided on, the decision, the id of the write."""
+    """A write that the store did not answer, and the record it was decided on."""
 
     request: Request
     before: BrokerGroupRecord | None
@@ -247,10 +243,9 @@ class UnansweredWrite:
 
 
 class UnansweredWrites:
-    """The last unanswered write of one group: unknown until the next read shows whether it has arrived.
+    """The last unanswered write of one group: unknown until the next read shows whether it has arrived. Its caller asks again.
 
-    Its caller was answered with an error and asks again: a failover must not count as cancelled by another plane if its master was
-    elected. The id of the write shows whose it is; its content does not, because planes that see one death decide alike.
+    The id of the write shows whose it is; its content does not, because planes that see one death decide alike.
     """
 
     def __init__(self) -> None:
@@ -289,10 +284,8 @@ class _Losses:
 
 
 class CrashLoops:
-    """The masters that were lost, of one group. One that was lost twice is passed over for a while, if another member can lead.
-
-    Among equals an election prefers the old master, which is wrong for a container that is killed for its memory use every half
-    minute. The least penalty bounds such a replica to one election a minute (`test_a_loop_costs_at_most_one_election_a_minute`).
+    """The lost masters of one group. One that was lost twice is passed over for a while, if another member can lead: among equals
+    an election prefers the old master (`test_a_loop_costs_at_most_one_election_a_minute`).
     """
 
     def __init__(self) -> None:

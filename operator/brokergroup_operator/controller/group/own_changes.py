@@ -37,8 +37,7 @@ class OwnChanges:
         # The failover, switchover or takeover that runs here.
         self.task: asyncio.Task[None] | None = None
         self._only_tells = self._only_looks = False
-        # With a store that refuses a change, or cannot read the record. A refused record is a mistake of ours, a corrupt one needs
-        # a person; another plane, or a member's next report, may mend it.
+        # With a store that refuses a change, or holds a record that is corrupt.
         self.refusals = Patience(first_seconds=0.5, longest_seconds=30.0)
         # Under which epoch each member has answered 1008 in this process's life.
         self.told: dict[int, int] = {}
@@ -92,7 +91,7 @@ class OwnChanges:
         self.task.add_done_callback(ended)
 
     def begins(self) -> None:
-        """What was only a look begins a change."""
+        """Note that what was only a look begins a change."""
         self._only_looks = False
 
     def may_begin(self) -> bool:
@@ -112,7 +111,7 @@ class OwnChanges:
             await asyncio.sleep(0)  # its callback clears `task`
 
     def leave_alone(self, seconds: float) -> None:
-        """Another plane, or a broker that was just answered, is about to do what this plane would do."""
+        """Begin nothing for this long: another plane, or a broker that was just answered, is about to do it."""
         self._left_alone_until_seconds = self._now + seconds
 
     @property
@@ -135,7 +134,7 @@ class OwnChanges:
         self._released = key
 
     def is_over(self, key: ChangeKey) -> None:
-        """Nothing is left to do for this change: its end goes with the next commit."""
+        """Let the end of this change go with the next commit: nothing else is left to do."""
         self.over = key
 
     def with_the_end(self, decision: Decision, *, is_reported: bool) -> Decision:
@@ -150,7 +149,6 @@ class OwnChanges:
         return replace(decision, events=(*decision.events, end), record=apply_events(after, (end,)))
 
     def saw(self, change: Change | None) -> None:
-        """Note the change that the record has now; `unmoved_seconds` counts from the last difference."""
         if change != self._seen[0]:
             self._seen = (change, self._now)
 
@@ -160,10 +158,7 @@ class OwnChanges:
         return self._now - self._seen[1]
 
     def record_to_tell(self, record: BrokerGroupRecord | None) -> BrokerGroupRecord | None:
-        """Return what 1004 may answer: the state of before, until the brokers were told in order.
-
-        Another plane sees that only by the end of the change, and waits for it for `hold_back_seconds` at most.
-        """
+        """Return what 1004 may answer: the state of before, until the brokers were told in order, or `hold_back_seconds`."""
         change = record.change if record is not None else None
         if record is None or change is None or change.phase is not Phase.TELLING or change.key == self._released:
             return record
