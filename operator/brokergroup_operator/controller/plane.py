@@ -20,7 +20,7 @@ from brokergroup_operator.controller.change.group_verbs import GroupVerbs
 from brokergroup_operator.controller.change.switchover import Drain, Switchover
 from brokergroup_operator.controller.change.takeover import Takeover
 from brokergroup_operator.controller.detect.master_watch import MasterWatch, PauseGuard
-from brokergroup_operator.controller.detect.record_watch import AdoptionDesk, FreshReports, HoldingsWatch, Recovery
+from brokergroup_operator.controller.detect.record_watch import AdoptionDesk, HoldingsWatch, Recovery
 from brokergroup_operator.controller.group.groups import Groups, ReceiverCheck
 from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
 from brokergroup_operator.controller.peers.services import Planes, Services, is_running
@@ -90,11 +90,8 @@ class ControllerPlane(GroupVerbs):
         services = Services(settings=settings, observer=observer, calls=calls, planes=Planes(self._client, settings))
         self._executor = executor = Executor(services)
         self._watch = MasterWatch(services, directory=directory, guard=self._guard)
-        reports = FreshReports(services)
-        recovery = Recovery(services, reports)
-        failover = Failover(
-            services, watch=self._watch, fencer=fencer, executor=executor, recovery=recovery, reports=reports
-        )
+        recovery = Recovery(services)
+        failover = Failover(services, watch=self._watch, fencer=fencer, executor=executor, recovery=recovery)
         self._metadata = MetadataGuard(services)
         switchover = Switchover(services, executor=executor, metadata=self._metadata)
         super().__init__(services, groups=groups, failover=failover, switchover=switchover)

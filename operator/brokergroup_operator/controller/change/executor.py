@@ -81,8 +81,6 @@ class Course(effects.Observed):
 
 
 class Executor(Part):
-    """Runs the courses of all groups."""
-
     def __init__(self, services: Services) -> None:
         super().__init__(services)
         # Courses, and what brokers were asked by one that the record has moved on from.
@@ -122,7 +120,7 @@ class Executor(Part):
         await self.run(Course(group, None, epoch=record.master_epoch, due=due))
 
     async def run(self, course: Course) -> Course:
-        """Carry a course out until it is settled, and return it; raise the error of a hand. The rest goes on beside the caller."""
+        """Carry a course out until it is settled, and return it; raise the error of a hand."""
         name = f"rmq:change {course.group.key}"
         task = self.courses.start(self._run(course), name, on_end=lambda _: course.settled.set())
         await course.settled.wait()

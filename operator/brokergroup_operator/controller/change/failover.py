@@ -34,7 +34,7 @@ from controller_core.step import step
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from brokergroup_operator.controller.detect.record_watch import FreshReports, Recovery
+    from brokergroup_operator.controller.detect.record_watch import Recovery
     from brokergroup_operator.controller.group.group import Premise
     from controller_core.model import BrokerGroupRecord
 
@@ -58,21 +58,12 @@ class _Attempt:
 
 
 class Failover(Part):
-    """Starts and runs the failovers of all groups."""
-
     def __init__(
-        self,
-        services: Services,
-        *,
-        watch: MasterWatch,
-        fencer: Fencer | None,
-        executor: Executor,
-        recovery: Recovery,
-        reports: FreshReports,
+        self, services: Services, *, watch: MasterWatch, fencer: Fencer | None, executor: Executor, recovery: Recovery
     ) -> None:
         super().__init__(services)
-        self._watch, self._recovery, self._fencer, self._executor = watch, recovery, fencer, executor
-        self._reports = reports
+        self._watch, self._fencer, self._executor = watch, fencer, executor
+        self._recovery, self._reports = recovery, recovery.reports
 
     def look_at(self, group: Group) -> None:
         """Begin a failover if this group needs one. Cheap: called at every tick and event."""
@@ -113,14 +104,13 @@ class Failover(Part):
         """Whether another member of a waking group can lead, or its master was heard for a heartbeat timeout; for less it may be
         the woken process, whose registration another plane took.
         """
-        waking = group.waking
         if not group.is_live(master):
             group.waking.heard_seconds = None
-        elif waking.heard_seconds is None:
+        elif group.waking.heard_seconds is None:
             group.waking.heard_seconds = self._now_seconds
-        elif self._now_seconds - waking.heard_seconds > premises.silence_seconds(group, self._settings):
+        elif self._now_seconds - group.waking.heard_seconds > premises.silence_seconds(group, self._settings):
             group.waking.wakes = False
-        return not waking.wakes or self._someone_can_lead(group, record, besides=master)
+        return not group.waking.wakes or self._someone_can_lead(group, record, besides=master)
 
     def _someone_can_lead(self, group: Group, record: BrokerGroupRecord, *, besides: int | None = None) -> bool:
         """Whether an election without this member would succeed now. A group's first election waits for a broker to ask."""
@@ -137,10 +127,8 @@ class Failover(Part):
         On an ephemeral disk it never is too long, because the fence would delete the last copy with the pod
         (`test_a_silent_master_whose_disk_goes_with_its_pod_is_never_fenced_without_a_successor`).
         """
-        if self._someone_can_lead(group, record, besides=master):
-            return False
-        patience_seconds = self._settings.no_successor_patience_seconds
-        return group.binding.ephemeral or group.silent_for_seconds(master) < patience_seconds
+        is_early = group.silent_for_seconds(master) < self._settings.no_successor_patience_seconds
+        return (group.binding.ephemeral or is_early) and not self._someone_can_lead(group, record, besides=master)
 
     def replace_deaf(self, group: Group, record: BrokerGroupRecord, master: int) -> bool:
         """Begin to elect another member for a master that denies its role and ignores 1008; return False if no other can lead.
@@ -186,10 +174,9 @@ class Failover(Part):
             # The master was lost between the caller's look and the decision: a failover comes first.
             await self.settle(group, self._settings.first_heartbeat_seconds)
             decision = await self._decide_for_caller(group, wanted)
-        change = decision.record.change if decision.changed and decision.record is not None else None
-        if change is not None:
+        if decision.changed and decision.record is not None and decision.record.change is not None:
             # The caller has its role by this answer: 1004 answers the same from now on, as a Java controller's does.
-            group.changes.release(change.key)
+            group.changes.release(decision.record.change.key)
         return decision
 
     async def _until_reported(self, group: Group, broker_id: int) -> None:
@@ -202,9 +189,10 @@ class Failover(Part):
     async def _decide_for_caller(self, group: Group, wanted: ElectMaster) -> Decision:
         """Decide; if the group had lost its master, the answer ends an incident."""
         record, timeline = group.record, None
-        # For the incident, if the store does not answer this write and only the plan shows what it was.
-        cause = timelines.trigger_now(group, Trigger.MASTERLESS)
-        wanted = replace(wanted, plan=self._executor.plan(_kind(group), cause))
+        # The cause is for the incident, if the store does not answer this write and only the plan shows what it was.
+        wanted = replace(
+            wanted, plan=self._executor.plan(_kind(group), timelines.trigger_now(group, Trigger.MASTERLESS))
+        )
 
         def premise(now: BrokerGroupRecord | None) -> bool:
             return premises.replaces_no_master(group, wanted, now)
@@ -282,8 +270,7 @@ class Failover(Part):
 
     async def _is_our_turn(self, group: Group, record: BrokerGroupRecord, master: int) -> bool:
         """Let the planes of better rank act first, a moment each. Return False if one of them did."""
-        rank = self._planes.rank(group.key)
-        if rank == 0:
+        if (rank := self._planes.rank(group.key)) == 0:
             return True
         await asyncio.sleep(rank * self._settings.rank_delay_seconds)
         try:

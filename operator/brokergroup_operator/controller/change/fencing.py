@@ -105,8 +105,7 @@ class KubernetesFencer:
         except ApiError as error:
             log.warning("pod to fence not found yet", group=str(key), address=address, error=str(error))
             return None
-        found = (pod["metadata"]["name"] for pod in pods.items if has_ip_of(pod, address))
-        return next(found, None)
+        return next((pod["metadata"]["name"] for pod in pods.items if has_ip_of(pod, address)), None)
 
     async def _fence(self, name: str, namespace: str, address: str, seconds: float) -> FenceOutcome:
         found: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
@@ -274,8 +273,7 @@ class _Order(asyncio.DatagramProtocol):
         self.confirmed = asyncio.Event()
 
     def datagram_received(self, data: bytes, addr: object) -> None:  # noqa: ARG002 (asyncio's own form)
-        answer = datagrams.open_sealed(data, self._fence.key, self._fence.pod_uid)
-        asked = self._said
+        answer, asked = datagrams.open_sealed(data, self._fence.key, self._fence.pod_uid), self._said
         if answer is None or answer.nonce != asked.nonce:
             return
         tags = (asked.tag, answer.tag)

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 
 class GroupVerbs(Part):
-    """The part of the plane that the rest of the operator calls."""
-
     def __init__(self, services: Services, *, groups: Groups, failover: Failover, switchover: Switchover) -> None:
         super().__init__(services)
         self._groups, self._failover, self._switchover = groups, failover, switchover

@@ -22,8 +22,8 @@ import structlog
 from brokergroup_operator.controller.change.executor import Executor, decided_at_last
 from brokergroup_operator.controller.directory.places import hosts_of_links, level_members
 from brokergroup_operator.controller.group import election_premises as premises
+from brokergroup_operator.controller.group.changes import is_unclean
 from brokergroup_operator.controller.group.group import Group, PremiseGoneError
-from brokergroup_operator.controller.group.incidents import is_unclean
 from brokergroup_operator.controller.group.timelines import finish, new_timeline, note_election, withdraw
 from brokergroup_operator.controller.peers import broker_calls
 from brokergroup_operator.controller.peers.broker_calls import REFUSES_SENDS_SECONDS
@@ -87,8 +87,6 @@ class _Run:
 
 
 class Switchover(Part):
-    """Runs switchovers, one for each group at a time."""
-
     def __init__(self, services: Services, *, executor: Executor, metadata: MetadataCheck) -> None:
         super().__init__(services)
         self._executor, self._metadata = executor, metadata
@@ -115,10 +113,9 @@ class Switchover(Part):
             raise view.SwitchoverRefusedError(f"group {group.key} has no master that could be moved")
         if from_broker_id not in (None, master) or to_broker_id == master:
             return view.SwitchoverResult(from_broker_id=master, to_broker_id=master, epoch=record.master_epoch)
+        leaving = premises.members_leaving(group) if only_staying else frozenset[int]()
         election = ElectMaster(
-            broker_id=to_broker_id,
-            designate_elect=to_broker_id is not None,
-            passed_over=frozenset({master}) | (premises.members_leaving(group) if only_staying else frozenset()),
+            broker_id=to_broker_id, designate_elect=to_broker_id is not None, passed_over=leaving | {master}
         )
         election = premises.but_the_unsteady(group, election)
         if waits_for_metadata:

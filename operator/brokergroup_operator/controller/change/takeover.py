@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from brokergroup_operator.controller.group.changes import has_incident, timeline_of
 from brokergroup_operator.controller.group.election_premises import unheard_members
-from brokergroup_operator.controller.group.incidents import has_incident, timeline_of
 from brokergroup_operator.controller.group.timelines import finish, withdraw
 from brokergroup_operator.controller.peers.services import Part, Services, dial
 from brokergroup_operator.records.store import GroupKey, RecordStoreError
@@ -119,11 +119,10 @@ class Takeover(Part):
 
     async def _taken_over(self, group: Group, change: Change) -> Change | None:
         """Return the change as this plane's own, by compare-and-set; None if it has moved, or the store did not take it."""
-        own = self._planes.own_address
-        if change.carried_out_by == own:
+        if change.carried_out_by == self._planes.own_address:
             return change
         try:
-            decision = await group.decide(TakeOverChange(change=change, carried_out_by=own))
+            decision = await group.decide(TakeOverChange(change=change, carried_out_by=self._planes.own_address))
         except RecordStoreError as error:
             log.warning("change not taken over yet", group=str(group.key), change=change.id, error=str(error))
             await asyncio.sleep(group.patience.failed(error.retry_after_seconds))

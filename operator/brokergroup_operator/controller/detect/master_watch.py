@@ -122,8 +122,6 @@ class _Case:
 
 
 class MasterWatch(Part):
-    """Watches the masters of all groups."""
-
     def __init__(self, services: Services, *, directory: GroupDirectory, guard: PauseGuard) -> None:
         super().__init__(services)
         self._directory, self._guard = directory, guard
@@ -155,10 +153,9 @@ class MasterWatch(Part):
 
     def _may_be_starting(self, group: Group) -> bool:
         """Whether the master's process may be so new that it has not called this plane yet."""
-        if group.master_known_seconds <= group.met_seconds:
-            return False
-        known_for_seconds = self._now_seconds - group.master_known_seconds
-        return known_for_seconds < self._settings.startup_timeout_seconds + self._settings.broker_rescan_seconds
+        start_seconds = self._settings.startup_timeout_seconds + self._settings.broker_rescan_seconds
+        is_new = self._now_seconds - group.master_known_seconds < start_seconds
+        return is_new and group.master_known_seconds > group.met_seconds
 
     async def corroborate(
         self, group: Group, record: BrokerGroupRecord, master: int, suspicion: Suspicion

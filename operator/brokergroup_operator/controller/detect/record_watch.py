@@ -247,9 +247,9 @@ class Recovery(Part):
     answered without one stops acknowledging.
     """
 
-    def __init__(self, services: Services, reports: FreshReports) -> None:
+    def __init__(self, services: Services) -> None:
         super().__init__(services)
-        self._reports = reports
+        self.reports = FreshReports(services)
 
     async def find_incumbent(self, group: Group) -> None:
         """Note which members act as master, until one of the highest epoch is found, or all were or could have been heard."""
@@ -282,7 +282,7 @@ class Recovery(Part):
         if not noted:
             # None acts as master now: reports from now on are complete, and members that stay silent time out.
             group.table.ask_anew(self._now_seconds)
-            await self._reports.gather(group, silence_seconds(group, self._settings))
+            await self.reports.gather(group, silence_seconds(group, self._settings))
         return noted
 
     async def _ask(self, group: Group) -> tuple[int, ...]:

@@ -59,17 +59,15 @@ def _members_at(group: Group, hosts: frozenset[str]) -> frozenset[int]:
     record = group.record
     if record is None or not hosts:
         return frozenset()
-    return frozenset(
-        one for one in record.replicas if {address := record.address_of(one) or "", host_of(address)} & hosts
-    )
+    found = {one: record.address_of(one) or "" for one in record.replicas}
+    return frozenset(one for one, address in found.items() if {address, host_of(address)} & hosts)
 
 
 def but_the_unsteady(group: Group, wanted: ElectMaster) -> ElectMaster:
     """Return the request, passing over members that crash again and again or are about to go, if another can lead."""
-    penalised = group.crash_loops.penalised(asyncio.get_running_loop().time())
-    leaving = members_leaving(group)
     if wanted.designate_elect:
         return wanted
+    penalised, leaving = group.crash_loops.penalised(asyncio.get_running_loop().time()), members_leaving(group)
     for unsteady in (penalised | leaving, leaving, penalised):
         others = replace(wanted, passed_over=wanted.passed_over | unsteady)
         if unsteady and step(group.record, others, group.live(), group.binding.settings).code == ControllerCode.SUCCESS:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import structlog
 
 from brokergroup_operator.controller.group import notes
-from brokergroup_operator.controller.group.incidents import Incidents, awaited_steps
-from brokergroup_operator.controller.group.own_changes import OwnChanges
+from brokergroup_operator.controller.group.changes import Incidents, OwnChanges, awaited_steps
 from brokergroup_operator.controller.peers.services import Patience
 from brokergroup_operator.observe.timeline import FailoverTimeline, Step
 from brokergroup_operator.records.store import RecordConflictError, RecordStoreError, RecordUnavailableError
@@ -225,8 +224,7 @@ class Group:
 
     def last_heard_seconds(self, broker_id: int) -> float:
         """Return when this member was heard last, or since when this plane could have heard it."""
-        entry = self.table.entry(broker_id)
-        if entry is not None:
+        if (entry := self.table.entry(broker_id)) is not None:
             return entry.last_seen_seconds
         return self.master_known_seconds if broker_id == self.granted_master_id else self.met_seconds
 
@@ -283,9 +281,8 @@ class Group:
         A master without heartbeats does if it answers as master: it may not know this plane yet.
         """
         silence = self.unheard.silences.get(broker_id)
-        return self.is_live(broker_id) or (
-            silence is not None and silence.acknowledges and broker_id not in self.members.reported_dead
-        )
+        answers = silence is not None and silence.acknowledges and broker_id not in self.members.reported_dead
+        return answers or self.is_live(broker_id)
 
     async def load_again(self) -> BrokerGroupRecord | None:
         """Return the record, read from the store whatever the copy says: voluntary changes begin with the truth."""

@@ -41,12 +41,7 @@ class Groups:
         self._directory, self._on_change = directory, on_change
         self._due = DueGroups()
         self._new_group = partial(
-            Group,
-            store=store,
-            settings=settings,
-            observer=observer,
-            on_change=self._changed,
-            on_wake=self._due.add,
+            Group, store=store, settings=settings, observer=observer, on_change=self._changed, on_wake=self._due.add
         )
         # The members that the records have at each address; and the record by which each group's stand there.
         self._members_at: Table[str, tuple[Group, int], None] = Table()
@@ -70,8 +65,7 @@ class Groups:
     def meet(self, binding: GroupBinding) -> Group:
         group = self._groups.get(binding.key)
         if group is None:
-            group = self._new_group(binding)
-            self._groups[binding.key] = group
+            group = self._groups[binding.key] = self._new_group(binding)
             self._due.add(group)
         elif group.binding is not binding:
             group.bind(binding)
@@ -87,9 +81,8 @@ class Groups:
 
     def meet_all(self) -> None:
         """Meet every group of the directory, and forget those that are declared no more; a no-op unless the directory changed."""
-        if self._directory.revision == self._met_revision:
+        if (revision := self._directory.revision) == self._met_revision:
             return
-        revision = self._directory.revision
         for binding in self._directory.bindings():
             self.meet(binding)
         undeclared = [group for key, group in self._groups.items() if self._directory.binding(key) is None]
@@ -229,8 +222,7 @@ def _other_than(group: Group, broker_id: int, address: str, said: Mapping[str, s
     if (name := said.get("brokerName")) != group.binding.broker_name:
         return f"{address} says that it is {name!r}, not broker {broker_id} of {group.binding.broker_name!r}"
     record = group.record
-    replica = record.replicas.get(broker_id) if record is not None else None
-    if record is None or replica is None or not replica.reserved_for:
+    if record is None or broker_id not in record.replicas or not record.replicas[broker_id].reserved_for:
         return None
     if (cluster := said.get("brokerClusterName", record.cluster_name)) != record.cluster_name:
         return f"{address} says that it is of cluster {cluster!r}, not of {record.cluster_name!r}"
