@@ -26,7 +26,7 @@ from brokergroup_operator.controller.group.changes import is_unclean
 from brokergroup_operator.controller.group.group import Group, PremiseGoneError
 from brokergroup_operator.controller.group.timelines import finish, new_timeline, note_election, withdraw
 from brokergroup_operator.controller.peers import broker_calls
-from brokergroup_operator.controller.peers.broker_calls import REFUSES_SENDS_SECONDS
+from brokergroup_operator.controller.peers.broker_calls import FENCING_MIN_IN_SYNC_REPLICAS, REFUSES_SENDS_SECONDS
 from brokergroup_operator.controller.peers.services import Part, Services, is_running
 from brokergroup_operator.observe import group_view as view
 from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
@@ -216,7 +216,7 @@ class Switchover(Part):
         """Step 1: write the plan with the old master's minimum."""
         run.shown = await self._calls.broker_config(run.address)
         previous = broker_calls.live_minimum(run.shown)
-        if previous is None or previous == broker_calls.FENCING_MIN_IN_SYNC_REPLICAS:
+        if previous is None or previous == FENCING_MIN_IN_SYNC_REPLICAS:
             previous = run.group.binding.settings.min_in_sync_replicas
         kind = ChangeKind.DRAIN if run.cause is Cause.DRAIN else ChangeKind.SWITCHOVER
         plan = self._executor.plan(kind, run.cause, started_at=run.timeline.started_at)
@@ -232,9 +232,7 @@ class Switchover(Part):
         """Run the course; return whether another plane took the change over."""
 
         async def quiet() -> bool:
-            await self._calls.set_min_in_sync_replicas(
-                run.address, broker_calls.FENCING_MIN_IN_SYNC_REPLICAS, shown=run.shown
-            )
+            await self._calls.set_min_in_sync_replicas(run.address, FENCING_MIN_IN_SYNC_REPLICAS, shown=run.shown)
             return True
 
         async def level() -> bool:
@@ -255,11 +253,11 @@ class Switchover(Part):
     async def _still_quiet(self, address: str) -> None:
         """Raise if the old master may acknowledge again. Let it refuse sends for longer if it soon would not."""
         shown = await self._calls.broker_config(address)
-        if (found := broker_calls.live_minimum(shown)) not in (None, broker_calls.FENCING_MIN_IN_SYNC_REPLICAS):
+        if (found := broker_calls.live_minimum(shown)) not in (None, FENCING_MIN_IN_SYNC_REPLICAS):
             raise view.SwitchoverFailedError(f"{address} acknowledges again: its minInSyncReplicas was set to {found}")
         left_seconds = broker_calls.refuses_sends_seconds(shown)
         if left_seconds is not None and left_seconds < REFUSES_SENDS_SECONDS / 2:  # the store was away for that long
-            await self._calls.set_min_in_sync_replicas(address, broker_calls.FENCING_MIN_IN_SYNC_REPLICAS, shown=shown)
+            await self._calls.set_min_in_sync_replicas(address, FENCING_MIN_IN_SYNC_REPLICAS, shown=shown)
 
     async def _drained(self, run: _Run) -> ElectMaster:
         """Step 3: return the election with only members left to win that have caught up."""
@@ -271,7 +269,8 @@ class Switchover(Part):
             if in_sync and all(link.diff == 0 for link in in_sync):
                 hosts = hosts_of_links(group.binding, record, record.replicas)
                 level = level_members(hosts, premises.live_members(group, record), status)
-                # A requested target must have caught up itself, if it is in the SyncStateSet.
+                # A member without a link has not: a Java master whose link to it broke acknowledges without it at once. A
+                # requested target must have caught up itself, if it is in the SyncStateSet.
                 if level is None or election.designated not in record.sync_state_set - level:
                     is_open = run.planned and not election.designate_elect
                     behind = record.replicas.keys() - level if level is not None and is_open else frozenset[int]()
