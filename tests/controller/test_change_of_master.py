@@ -14,7 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from brokergroup_operator.controller.change.fencing import FenceOutcome
-from brokergroup_operator.controller.group.commits import UnansweredWrite, UnansweredWrites
+from brokergroup_operator.controller.group.notes import UnansweredWrite, UnansweredWrites
 from brokergroup_operator.controller.upkeep.keeper import pause_after
 from brokergroup_operator.observe.timeline import Outcome
 from brokergroup_operator.records.memory import MemoryRecordStore

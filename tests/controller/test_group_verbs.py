@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
-from brokergroup_operator.controller.group.incidents import IN_SYNC_SECONDS
+from brokergroup_operator.controller.group.changes import IN_SYNC_SECONDS
 from brokergroup_operator.controller.upkeep.keeper import pause_after
 from brokergroup_operator.observe.group_view import (
     BrokerUnreachableError,

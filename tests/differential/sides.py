@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from brokergroup_operator.controller.detect import fresh_reports
+from brokergroup_operator.controller.detect import record_watch
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.group.election_premises import may_have_acting_masters
 from brokergroup_operator.controller.plane import ControllerPlane
@@ -51,7 +51,7 @@ OUR_SETTINGS = PlaneSettings(
     no_successor_patience_seconds=0.0,
     first_heartbeat_seconds=0.0,
     # Also on a slow machine longer than the pause between two questions (1007) to one member.
-    fresh_report_seconds=fresh_reports.LONGEST_PAUSE_SECONDS + 0.5,
+    fresh_report_seconds=record_watch.LONGEST_PAUSE_SECONDS + 0.5,
     set_apart_seconds=3600.0,
     security=SecuritySettings(
         open_admin=True,
@@ -215,7 +215,7 @@ class OurSide:
         deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
         group = self.plane._groups.get(GroupKey(NAMESPACE, wire_name))
         while group is not None and group.record is not None and group.record.granted_master_id is None:
-            asked = [address for address in fresh_reports._stale(group).values() if answers(address)]
+            asked = [address for address in record_watch._stale(group).values() if answers(address)]
             if not asked or group.record.is_first_election:
                 return
             if asyncio.get_running_loop().time() > deadline:
@@ -243,7 +243,7 @@ class OurSide:
 
 def _waits_for_the_mute(group: Group, answers: Callable[[str], bool]) -> bool:
     """Whether only members are unheard that do not answer, in a group whose record went back in time."""
-    record, mute = group.record, fresh_reports._stale(group).values()
+    record, mute = group.record, record_watch._stale(group).values()
     recovers = record is not None and record.granted_master_id is None and may_have_acting_masters(group, record)
     return recovers and bool(mute) and not any(map(answers, mute))
 

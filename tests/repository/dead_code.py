@@ -39,7 +39,6 @@ CALLED_BY_OTHERS: Final[dict[tuple[str, str], str]] = {
     ("operator/brokergroup_operator/option_groups.py", "__signature__"): "typer",
     ("operator/brokergroup_operator/cli/written_report_command.py", "whatif"): "typer",
     ("operator/brokergroup_operator/controller/change/fencing.py", "datagram_received"): "asyncio",
-    ("operator/brokergroup_operator/controller/change/fencing.py", "error_received"): "asyncio",
     ("operator/brokergroup_operator/kube/client.py", "_retry_connection"): "aiohttp",
     ("operator/brokergroup_operator/kube/client.py", "trace"): "the interpreter, when a context manager ends",
     ("operator/brokergroup_operator/kubectl/main.py", "every_verb"): "typer",

@@ -16,7 +16,6 @@ from brokergroup_operator.controller.change.failover import Failover
 from brokergroup_operator.controller.change.group_verbs import GroupVerbs
 from brokergroup_operator.controller.change.switchover import Drain, Switchover
 from brokergroup_operator.controller.change.takeover import Takeover
-from brokergroup_operator.controller.detect.fresh_reports import FreshReports
 from brokergroup_operator.controller.detect.master_watch import MasterWatch, PauseGuard
 from brokergroup_operator.controller.detect.record_watch import HoldingsWatch, Recovery
 from brokergroup_operator.controller.group.groups import Groups, ReceiverCheck
@@ -87,11 +86,8 @@ class ControllerPlane(GroupVerbs):
         services = Services(settings=settings, observer=observer, calls=calls, planes=Planes(self._client, settings))
         self._executor = executor = Executor(services)
         self._watch = MasterWatch(services, directory=directory, guard=self._guard)
-        reports = FreshReports(services)
-        recovery = Recovery(services, reports)
-        failover = Failover(
-            services, watch=self._watch, fencer=fencer, executor=executor, recovery=recovery, reports=reports
-        )
+        recovery = Recovery(services)
+        failover = Failover(services, watch=self._watch, fencer=fencer, executor=executor, recovery=recovery)
         self._metadata = MetadataGuard(services)
         switchover = Switchover(services, executor=executor, metadata=self._metadata)
         super().__init__(services, groups=groups, failover=failover, switchover=switchover)
@@ -240,7 +236,7 @@ class ControllerPlane(GroupVerbs):
     def _member_gone(self, key: GroupKey, broker_id: int) -> None:
         group = self._groups.get(key)
         if group is not None and not self._stopping:
-            group.members.died(broker_id)
+            group.members.reported_dead.add(broker_id)
             self._failover.look_at(group)
 
     def _members_leaving(self, key: GroupKey) -> None:

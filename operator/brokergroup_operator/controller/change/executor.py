@@ -2,8 +2,7 @@
 (`test_one_module_tells_brokers_of_roles`).
 
 A *course* is one change of master while this plane carries it out, or one attempt to make the brokers agree with the record.
-Callers wait until it is *settled*: the new master was told, and what must be restored was. Slow members (a Java slave may take
-5 s) are told to the end beside. Nothing of a course is needed after a crash: every effect may be repeated.
+Callers wait until it is *settled*: the new master was told, and what must be restored was. The rest goes on beside.
 """
 
 from __future__ import annotations
@@ -14,16 +13,16 @@ import datetime as dt
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from brokergroup_operator.controller.group.commits import decided_at_last
 from brokergroup_operator.controller.group.election_premises import is_outdated, live_members, unheard_members
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
-from brokergroup_operator.controller.peers.services import BackgroundTasks, Part
+from brokergroup_operator.controller.peers.services import BackgroundTasks, Part, Services
+from brokergroup_operator.kube.errors import Backoff
 from brokergroup_operator.observe.timeline import FailoverTimeline, Step
-from brokergroup_operator.records.store import RecordStoreError
+from brokergroup_operator.records.store import GroupKey, RecordStoreError, RecordUnavailableError
 from controller_core import change as effects
 from controller_core.model import BrokerGroupRecord, Replica
 from controller_core.plan import Change, ChangeKind, Phase, Restore
@@ -31,20 +30,18 @@ from controller_core.requests import EndChange, Ending
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.peers.services import Services
+    from controller_core.decision import Decision
 
 # The discard port of the broker's own host, which refuses without a way through any network.
 NOWHERE = "127.0.0.1:9"
 # While a silent master is fenced it may be heard again at any moment.
 POLL_SECONDS = 0.02
-CATCH_UP_POLL_SECONDS = 0.005
-STOP_SECONDS = 0.5
 # How often the end of a change that was told waits for its incident's end.
 INCIDENT_POLL_SECONDS = 0.1
-LONGEST_RETRY_SECONDS = 1.0
+# The longest pause between the retries of a decision, whatever Retry-After the server sends.
+LONGEST_RETRY_AFTER_SECONDS = 5.0
 
 Hand = Callable[[], Awaitable[bool]]
-Said = TypeVar("Said")
 
 log = structlog.get_logger(__name__)
 
@@ -83,8 +80,6 @@ class Course(effects.Observed):
 
 
 class Executor(Part):
-    """Runs the courses of all groups."""
-
     def __init__(self, services: Services) -> None:
         super().__init__(services)
         # Courses, and what brokers were asked by one that the record has moved on from.
@@ -105,17 +100,12 @@ class Executor(Part):
         return Course(group, change.key, **more)
 
     def may_take_over(self, group: Group, change: Change) -> bool:
-        """Whether no plane seems to carry this change out: by this plane's clock it has not moved for longer than it takes.
-
-        A change that names this plane but is unknown to this process was begun before a restart. If no other plane can have the
-        same name, this process goes on with it at once.
-        """
+        """Whether no plane seems to carry this change out: by this plane's clock it has not moved for longer than it takes."""
         own = change.carried_out_by == self._planes.own_address
         if own and change.key in group.changes.carried_out:
             return False
-        if own and group.changes.wrote_it(change):
-            return True  # a broker asked for the election, and was answered
-        if own and not self._planes.others:
+        # A broker asked for the election, and was answered; or this process was started again, and no other plane has its name.
+        if own and (group.changes.wrote_it(change) or not self._planes.others):
             return True
         patience_seconds = self._settings.takeover_seconds
         if change.phase is Phase.QUIETING:
@@ -129,10 +119,10 @@ class Executor(Part):
         await self.run(Course(group, None, epoch=record.master_epoch, due=due))
 
     async def run(self, course: Course) -> Course:
-        """Carry a course out until it is settled, and return it; raise the error of a hand. The rest goes on beside the caller."""
-        ends = course.settled
-        task = self.courses.start(self._run(course), f"rmq:change {course.group.key}", on_end=lambda _: ends.set())
-        await ends.wait()
+        """Carry a course out until it is settled, and return it; raise the error of a hand."""
+        name = f"rmq:change {course.group.key}"
+        task = self.courses.start(self._run(course), name, on_end=lambda _: course.settled.set())
+        await course.settled.wait()
         if course.error is not None:
             raise course.error
         if task.done():
@@ -143,11 +133,9 @@ class Executor(Part):
         """Write the ends that are due; leave the changes under way to the next process."""
         self._stopping.set()
         if self.courses.running:
-            await asyncio.wait(self.courses.running, timeout=STOP_SECONDS)
+            await asyncio.wait(self.courses.running, timeout=0.5)
         await self.courses.stop()
         await self.tails.stop()
-
-    # ---- the loop
 
     async def _run(self, course: Course) -> None:
         try:
@@ -163,7 +151,7 @@ class Executor(Part):
                 course.group.changes.carried_out.discard(course.key)
 
     async def _go_on(self, course: Course) -> None:
-        """Observe, begin what is next, wait for an end; until nothing is left, or the record has moved on."""
+        """Observe, begin what is next, wait; until nothing is left, or the record has moved on."""
         group = course.group
         while course.is_of(group.record, self._planes.own_address):
             record = group.record
@@ -202,11 +190,10 @@ class Executor(Part):
             self.tails.keep(task)
 
     async def _wait(self, course: Course, until_seconds: float | None) -> None:
-        timeout_seconds = None
-        if until_seconds is not None:
-            timeout_seconds = max(0.0, until_seconds - self._now_seconds)
+        timeouts_seconds = [until_seconds - self._now_seconds] if until_seconds is not None else []
         if course.phase is Phase.FENCING:
-            timeout_seconds = min(POLL_SECONDS, timeout_seconds) if timeout_seconds is not None else POLL_SECONDS
+            timeouts_seconds.append(POLL_SECONDS)
+        timeout_seconds = max(0.0, min(timeouts_seconds)) if timeouts_seconds else None
         if course.tasks:
             await asyncio.wait(course.tasks, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
         else:
@@ -230,17 +217,14 @@ class Executor(Part):
         if phase is not course.phase or not course.since_seconds:
             course.phase, course.since_seconds = phase, self._now_seconds
         course.epoch = record.master_epoch
-        course.alive = frozenset(
-            one for one in live_members(group, record) if not group.registrations.is_open(one, group.record)
-        )
+        members, registrations = live_members(group, record), group.registrations
+        course.alive = frozenset(one for one in members if not registrations.is_open(one, group.record))
         course.told = frozenset(one for one, epoch in group.changes.told.items() if epoch == record.master_epoch)
         # After a restart members are heard one after the other; later no course waits for an address that changed hands.
         course.unheard = unheard_members(group, self._settings)
         course.fenced = old is not None and course.is_confirmed(effects.Fence(old))
         course.heard = old is not None and group.is_live(old)
         course.dead_by_pod_fence = bool(group.binding.unconfirmed_trust)
-
-    # ---- the effects
 
     def _begin(self, course: Course, record: BrokerGroupRecord, effect: effects.Effect) -> None:
         course.begun[effect] = self._now_seconds
@@ -250,12 +234,8 @@ class Executor(Part):
 
     @staticmethod
     def _stamp(course: Course, record: BrokerGroupRecord, effect: effects.Effect, step: Step) -> None:
-        """Note in the timeline when the new master was told, or confirmed its role."""
-        if (
-            course.timeline is not None
-            and isinstance(effect, effects.Tell)
-            and effect.broker_id == record.master_broker_id
-        ):
+        is_masters = isinstance(effect, effects.Tell) and effect.broker_id == record.master_broker_id
+        if course.timeline is not None and is_masters:
             course.timeline.reach(step, time.monotonic())
 
     async def _do(  # noqa: PLR0911, C901 - one return per kind of effect is the plainest table there is
@@ -283,7 +263,9 @@ class Executor(Part):
             case Restore():
                 say, minimum = self._calls.set_min_in_sync_replicas, effect.min_in_sync_replicas
                 # What is left behind is found by the keeper.
-                return await self._said(group, record, effect.broker_id, "minInSyncReplicas", say, minimum)
+                return await self._said(
+                    group, record, effect.broker_id, "minInSyncReplicas", lambda at: say(at, minimum)
+                )
             case effects.GiveUp():
                 return await self._write_end(group, course.key or (0, ""), Ending.GIVEN_UP)
             case effects.Forget():
@@ -292,8 +274,8 @@ class Executor(Part):
         return await hand() if hand is not None else False
 
     async def _may_grant(self, course: Course, record: BrokerGroupRecord, effect: effects.Tell) -> bool:
-        """A broker that is no master by its own word becomes one by a record that was read now, not by a watch's copy: its process
-        may be another one by now (`test_a_plane_that_is_behind_grants_no_role`). A change of this plane is its own commit.
+        """Whether a broker that is no master by its own word may become one: by a record that was read now, not by a watch's copy
+        (`test_a_plane_that_is_behind_grants_no_role`). A change of this plane is its own commit.
         """
         group, granted = course.group, record.granted_master_id
         if course.key is not None or effect.broker_id != granted or granted in (course.acting or ()):
@@ -313,11 +295,12 @@ class Executor(Part):
             return False
         if effect.of_another:
             content = _of_another_master(replace(record, master_epoch=effect.epoch), broker_id)
-        answered = await self._said(group, record, broker_id, "role change", self._calls.change_role, content)
+        say = self._calls.change_role
+        answered = await self._said(group, record, broker_id, "role change", lambda at: say(at, content))
         if not answered or is_outdated(group, record):
             return False
         if not effect.of_another:
-            group.changes.has_answered(broker_id, record.master_epoch)
+            group.changes.told[broker_id] = record.master_epoch
             if broker_id == record.master_broker_id:
                 group.confirm_master(record.master_epoch)
             group.changed()
@@ -326,28 +309,25 @@ class Executor(Part):
     async def point(
         self, group: Group, record: BrokerGroupRecord, broker_id: int, ha_address: str | None = None
     ) -> bool:
-        """Send 906 to one slave: the master's HA address, or another one; return whether it answered."""
+        """Send 906 to one slave: the master's HA address, or another one."""
         master_address = record.address_of(record.master_broker_id)
         if record.address_of(broker_id) is None or master_address is None or is_outdated(group, record):
             return False
         target = ha_address or group.binding.ha_address_of(master_address)
-        return await self._said(group, record, broker_id, "HA address", self._calls.push_ha_address, target)
+        return await self._said(
+            group, record, broker_id, "HA address", lambda at: self._calls.push_ha_address(at, target)
+        )
 
     @staticmethod
     async def _said(
-        group: Group,
-        record: BrokerGroupRecord,
-        broker_id: int,
-        what: str,
-        say: Callable[[str, Said], Awaitable[None]],
-        said: Said,
+        group: Group, record: BrokerGroupRecord, broker_id: int, what: str, say: Callable[[str], Awaitable[None]]
     ) -> bool:
-        """Say this to a member, if its address is known; log a warning once, and a line when it is taken after all."""
+        """Call `say` with a member's address, if it is known; log a warning once, and a line when it is taken after all."""
         complaints, subject, address = group.care(_Complaints), (broker_id, what), record.address_of(broker_id)
         if address is None:
             return False
         try:
-            await say(address, said)
+            await say(address)
         except BrokerCallError as error:
             tell = log.debug if subject in complaints else log.warning
             tell("not taken", what=what, group=str(group.key), broker_id=broker_id, error=str(error))
@@ -369,11 +349,9 @@ class Executor(Part):
             if behind_bytes <= 0:
                 return True
             if not is_late:
-                log.info(
-                    "late message waited for", group=str(group.key), broker_id=broker_id, behind_bytes=behind_bytes
-                )
-            is_late = True
-            await asyncio.sleep(CATCH_UP_POLL_SECONDS)
+                what, is_late = "late message waited for", True
+                log.info(what, group=str(group.key), broker_id=broker_id, behind_bytes=behind_bytes)
+            await asyncio.sleep(0.005)
         return False
 
     async def _unregister(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> bool:
@@ -386,14 +364,11 @@ class Executor(Part):
         return not failed
 
     async def _prove(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> bool:
-        """Ask the new master (907) whether it says that it is master, and note its word."""
         status = await self._calls.ha_status_if_any(record.address_of(broker_id))
         if status is None or is_outdated(group, record):
             return False  # its next heartbeat, or the next look at the links, tells
         group.master_said(record.master_epoch, is_master=status.master)
         return status.master
-
-    # ---- the end of a change
 
     async def _forget(self, group: Group, key: tuple[int, str]) -> bool:
         """End the change: with the next commit, by a write of its own after `end_of_change_seconds`, or at once when its incident
@@ -431,23 +406,34 @@ class Executor(Part):
                 await self._stopping.wait()
 
     async def _write_end(self, group: Group, key: tuple[int, str], how: Ending) -> bool:
-        """Retry until the store takes it.
-
-        Nothing is restored before a change is durably given up: a late election would depose a master that acknowledges again.
-        A change that was told and is not ended would be taken over by another plane, and reported again.
+        """Retry until the store takes it: a late election of a change that was not durably given up would depose a master that
+        acknowledges again.
         """
         request = EndChange(change_id=key[0], carried_out_by=self._planes.own_address, how=how)
-        await decided_at_last(
-            lambda: group.decide(request),
-            key=group.key,
-            waits=f"the end of change {key[0]}",
-            longest_pause_seconds=LONGEST_RETRY_SECONDS,
-        )
+        waits = f"the end of change {key[0]}"
+        await decided_at_last(lambda: group.decide(request), key=group.key, waits=waits, longest_pause_seconds=1.0)
         return True
 
 
+async def decided_at_last(
+    decide: Callable[[], Awaitable[Decision]], *, key: GroupKey, waits: str, longest_pause_seconds: float = 0.5
+) -> Decision:
+    """Return the decision, retried with backoff while the store is away. `waits` names it in the log.
+
+    A refused or corrupt record and a premise that is gone are raised: no later attempt mends them.
+    """
+    backoff = Backoff(0.05, longest_pause_seconds)
+    while True:
+        try:
+            return await decide()
+        except RecordUnavailableError as error:
+            log.warning(f"{waits} waits for the record store", group=str(key), error=str(error))
+            retry_after_seconds = min(error.retry_after_seconds, LONGEST_RETRY_AFTER_SECONDS)
+        await asyncio.sleep(backoff.next_seconds(retry_after_seconds))
+
+
 def _of_another_master(record: BrokerGroupRecord, told: int) -> BrokerGroupRecord:
-    """Return the record with another member as master; in a group of two an unused id makes the same address another master."""
+    """Return the record with another member as master; in a group of two an unused id at the same address."""
     others = [one for one in record.replicas if one not in (told, record.master_broker_id) and record.address_of(one)]
     if others:
         return replace(record, master_broker_id=others[0])

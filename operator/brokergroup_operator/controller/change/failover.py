@@ -1,9 +1,8 @@
 """From the loss of a master to the next one: fence if need be, decide, commit, tell.
 
 `detect/master_watch.py` says whether the master is dead, and how certain that is. A master that is certainly dead is replaced
-at once. A silent one is fenced first; if the fence does not confirm its death in time, the failover goes on and says so
-(`unfenced`). A master that is heard again before it was fenced cancels the failover. Nothing of it is needed after a crash: the
-record has the plan, and the tick asks again.
+at once. A silent one is fenced first; if nothing confirms its death in time, the failover goes on and says so (`unfenced`). The
+way through all files is in docs/concepts/architecture.md, "From a dead master to the next".
 """
 
 from __future__ import annotations
@@ -15,35 +14,28 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.controller.change.fencing import FenceOutcome
-from brokergroup_operator.controller.detect.master_watch import Suspicion
+from brokergroup_operator.controller.change.executor import Course, Executor, decided_at_last
+from brokergroup_operator.controller.change.fencing import FenceOutcome, Fencer
+from brokergroup_operator.controller.detect.master_watch import MasterWatch, Suspicion
 from brokergroup_operator.controller.group import election_premises as premises
 from brokergroup_operator.controller.group import timelines
-from brokergroup_operator.controller.group.commits import decided_at_last
-from brokergroup_operator.controller.group.group import PremiseGoneError
-from brokergroup_operator.controller.peers.services import Part
+from brokergroup_operator.controller.group.group import Group, PremiseGoneError
+from brokergroup_operator.controller.peers.services import Part, Services
 from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step, Trigger
 from brokergroup_operator.records.store import RecordCorruptError, RecordRefusedError, RecordStoreError
 from controller_core.change import Commit, Fence
-from controller_core.decision import ControllerCode
+from controller_core.decision import ControllerCode, Decision
 from controller_core.holdings import epoch_seen_above
-from controller_core.plan import ChangeKind, Phase
+from controller_core.plan import Change, ChangeKind, Phase
 from controller_core.requests import BeginChange, ElectMaster, TakeOverChange
 from controller_core.step import step
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from brokergroup_operator.controller.change.executor import Course, Executor
-    from brokergroup_operator.controller.change.fencing import Fencer
-    from brokergroup_operator.controller.detect.fresh_reports import FreshReports
-    from brokergroup_operator.controller.detect.master_watch import MasterWatch
     from brokergroup_operator.controller.detect.record_watch import Recovery
-    from brokergroup_operator.controller.group.group import Group, Premise
-    from brokergroup_operator.controller.peers.services import Services
-    from controller_core.decision import Decision
+    from brokergroup_operator.controller.group.group import Premise
     from controller_core.model import BrokerGroupRecord
-    from controller_core.plan import Change
 
 POLL_SECONDS = 0.01
 
@@ -65,24 +57,15 @@ class _Attempt:
 
 
 class Failover(Part):
-    """Starts and runs the failovers of all groups."""
-
     def __init__(
-        self,
-        services: Services,
-        *,
-        watch: MasterWatch,
-        fencer: Fencer | None,
-        executor: Executor,
-        recovery: Recovery,
-        reports: FreshReports,
+        self, services: Services, *, watch: MasterWatch, fencer: Fencer | None, executor: Executor, recovery: Recovery
     ) -> None:
         super().__init__(services)
-        self._watch, self._recovery, self._fencer, self._executor = watch, recovery, fencer, executor
-        self._reports = reports
+        self._watch, self._fencer, self._executor = watch, fencer, executor
+        self._recovery, self._reports = recovery, recovery.reports
 
     def look_at(self, group: Group) -> None:
-        """Begin a failover if this group needs one and none is under way. Cheap: called at every tick and event."""
+        """Begin a failover if this group needs one. Cheap: called at every tick and event."""
         record = group.record
         if record is None or not group.changes.may_begin() or group.is_leaving or group.holdings.epoch_jump is not None:
             return
@@ -117,19 +100,16 @@ class Failover(Part):
         group.changes.run(work, f"rmq:failover {group.key}", looks_first=looks_first)
 
     def _is_awake(self, group: Group, record: BrokerGroupRecord, master: int) -> bool:
-        """Whether another member of a waking group can lead: before a member has reported its log an election would fail.
-
-        A master that was not stopped after all counts as lost like any other once it was heard for a heartbeat timeout; for less
-        it may be the woken process, whose registration another plane took.
+        """Whether another member of a waking group can lead, or its master was heard for a heartbeat timeout; for less it may be
+        the woken process, whose registration another plane took.
         """
-        waking = group.waking
         if not group.is_live(master):
             group.waking.heard_seconds = None
-        elif waking.heard_seconds is None:
+        elif group.waking.heard_seconds is None:
             group.waking.heard_seconds = self._now_seconds
-        elif self._now_seconds - waking.heard_seconds > premises.silence_seconds(group, self._settings):
+        elif self._now_seconds - group.waking.heard_seconds > premises.silence_seconds(group, self._settings):
             group.waking.wakes = False
-        return not waking.wakes or self._someone_can_lead(group, record, besides=master)
+        return not group.waking.wakes or self._someone_can_lead(group, record, besides=master)
 
     def _someone_can_lead(self, group: Group, record: BrokerGroupRecord, *, besides: int | None = None) -> bool:
         """Whether an election without this member would succeed now. A group's first election waits for a broker to ask."""
@@ -146,10 +126,8 @@ class Failover(Part):
         On an ephemeral disk it never is too long, because the fence would delete the last copy with the pod
         (`test_a_silent_master_whose_disk_goes_with_its_pod_is_never_fenced_without_a_successor`).
         """
-        if self._someone_can_lead(group, record, besides=master):
-            return False
-        patience_seconds = self._settings.no_successor_patience_seconds
-        return group.binding.ephemeral or group.silent_for_seconds(master) < patience_seconds
+        is_early = group.silent_for_seconds(master) < self._settings.no_successor_patience_seconds
+        return (group.binding.ephemeral or is_early) and not self._someone_can_lead(group, record, besides=master)
 
     def replace_deaf(self, group: Group, record: BrokerGroupRecord, master: int) -> bool:
         """Begin to elect another member for a master that denies its role and ignores 1008; return False if no other can lead.
@@ -160,8 +138,6 @@ class Failover(Part):
             return False
         self._start(group, self._elect_for_deaf(group, record, master))
         return True
-
-    # ---- the ways in
 
     async def _elect_for_masterless(self, group: Group, record: BrokerGroupRecord) -> None:
         def premise(now: BrokerGroupRecord | None) -> bool:
@@ -197,14 +173,12 @@ class Failover(Part):
             # The master was lost between the caller's look and the decision: a failover comes first.
             await self.settle(group, self._settings.first_heartbeat_seconds)
             decision = await self._decide_for_caller(group, wanted)
-        change = decision.record.change if decision.changed and decision.record is not None else None
-        if change is not None:
+        if decision.changed and decision.record is not None and decision.record.change is not None:
             # The caller has its role by this answer: 1004 answers the same from now on, as a Java controller's does.
-            group.changes.release(change.key)
+            group.changes.release(decision.record.change.key)
         return decision
 
     async def _until_reported(self, group: Group, broker_id: int) -> None:
-        """Wait for the first heartbeat that says what this member holds, but not for long."""
         deadline_seconds = self._now_seconds + self._settings.first_heartbeat_seconds
         while self._now_seconds < deadline_seconds:
             if (entry := group.table.entry(broker_id)) is not None and entry.replica.has_reported:
@@ -214,9 +188,10 @@ class Failover(Part):
     async def _decide_for_caller(self, group: Group, wanted: ElectMaster) -> Decision:
         """Decide; if the group had lost its master, the answer ends an incident."""
         record, timeline = group.record, None
-        # For the incident, if the store does not answer this write and only the plan shows what it was.
-        cause = timelines.trigger_now(group, Trigger.MASTERLESS)
-        wanted = replace(wanted, plan=self._executor.plan(_kind(group), cause))
+        # The cause is for the incident, if the store does not answer this write and only the plan shows what it was.
+        wanted = replace(
+            wanted, plan=self._executor.plan(_kind(group), timelines.trigger_now(group, Trigger.MASTERLESS))
+        )
 
         def premise(now: BrokerGroupRecord | None) -> bool:
             return premises.replaces_no_master(group, wanted, now)
@@ -252,9 +227,8 @@ class Failover(Part):
 
     async def _replace(self, group: Group, record: BrokerGroupRecord, master: int, suspicion: Suspicion) -> None:
         """Find out whether the master is dead; if it may be and another can lead, fence a silent one, and elect."""
-        was_silent = suspicion is not Suspicion.CLOSED or (
-            group.silent_for_seconds(master) > premises.silence_seconds(group, self._settings) / 2
-        )
+        half_seconds = premises.silence_seconds(group, self._settings) / 2
+        was_silent = suspicion is not Suspicion.CLOSED or group.silent_for_seconds(master) > half_seconds
         verdict = await self._watch.corroborate(group, record, master, suspicion)
         if verdict is None or group.is_leaving:
             return
@@ -293,12 +267,9 @@ class Failover(Part):
             timeline.unfenced = True
         await self._fail_over(attempt)
 
-    # ---- step by step
-
     async def _is_our_turn(self, group: Group, record: BrokerGroupRecord, master: int) -> bool:
         """Let the planes of better rank act first, a moment each. Return False if one of them did."""
-        rank = self._planes.rank(group.key)
-        if rank == 0:
+        if (rank := self._planes.rank(group.key)) == 0:
             return True
         await asyncio.sleep(rank * self._settings.rank_delay_seconds)
         try:
@@ -308,7 +279,6 @@ class Failover(Part):
         return _still_master(record, master)(now)
 
     def _note_dead(self, group: Group, record: BrokerGroupRecord, master: int) -> None:
-        """Drop the line of a master that is certainly dead from the heartbeat table, and count the loss."""
         if not premises.process_lost(group, master):
             group.table.forget(master)
             group.crash_loops.master_lost(master, record.master_epoch, self._now_seconds)
@@ -341,7 +311,7 @@ class Failover(Part):
         return await self._executor.run(course)
 
     async def _begin_fencing(self, attempt: _Attempt, record: BrokerGroupRecord) -> Change:
-        """Write the plan, or take over one that has not moved. Waits for the store."""
+        """Write the plan, or take over one that has not moved."""
         group, timeline, found = attempt.group, attempt.timeline, attempt.group.change
         plan = self._executor.plan(ChangeKind.FAILOVER, timeline.trigger, started_at=timeline.started_at)
         wanted = replace(plan, phase=Phase.FENCING, from_broker_id=timeline.from_broker_id)
@@ -354,11 +324,7 @@ class Failover(Part):
         return decision.record.change
 
     def _pod_fence_is_over(self, group: Group, master: int) -> float:
-        """Return when the fence inside the master's pod has killed it; 0 if another confirmation counts.
-
-        `fence.decide.FenceRules` counts heartbeat and fence timeout from the last heartbeat, also if a closed connection showed
-        the loss earlier.
-        """
+        """Return when the fence inside the master's pod has killed it, by `fence.decide.FenceRules`; 0 if it does not count."""
         binding = group.binding
         if not binding.unconfirmed_trust or binding.heartbeat_timeout_seconds is None:
             return 0.0
@@ -370,8 +336,9 @@ class Failover(Part):
             how = f"nothing was heard from broker {master} here, so it is not known which pod at {address} was its"
             return FenceOutcome(confirmed=False, how=how, untouched=True)
         assert self._fencer is not None
-        timeout_seconds = group.binding.fence_timeout_seconds
-        return await self._fencer.fence(group.binding, master, own, deadline_seconds=timeout_seconds)
+        return await self._fencer.fence(
+            group.binding, master, own, deadline_seconds=group.binding.fence_timeout_seconds
+        )
 
     async def _elected_and_told(self, attempt: _Attempt) -> Course | None:
         """Return the course; None if no member was elected, or the kind in the cluster is older: the keeper tells then."""
@@ -387,7 +354,7 @@ class Failover(Part):
         return await self._executor.run(course)
 
     async def _elected(self, attempt: _Attempt) -> bool:
-        """Commit the election; while the store is away this waits for it, because nothing else can help the group.
+        """Commit the election; wait while the store is away.
 
         Raise `PremiseGoneError`, `RecordRefusedError` or `RecordCorruptError`: a retry mends none of them.
         """
@@ -416,10 +383,8 @@ class Failover(Part):
         timelines.note_election(group, timeline, decision)
         return True
 
-    # ---- how it ended
-
     async def _fail_over(self, attempt: _Attempt, work: Coroutine[None, None, Course | None] | None = None) -> None:
-        """Do this, or else elect, commit and tell, and end its incident by how it went; `attempt.decision` is the election's."""
+        """Do this, or else elect, commit and tell, and end its incident by how it went."""
         group, timeline = attempt.group, attempt.timeline
         group.incidents.begins(timeline)
         try:
@@ -446,7 +411,6 @@ class Failover(Part):
             timelines.finish(group, timeline, Outcome.INCOMPLETE if course is None else None)
 
     def _nobody(self, attempt: _Attempt, decision: Decision) -> None:
-        """End the incident of an election that made no member master."""
         group, timeline = attempt.group, attempt.timeline
         # A group that is being deleted loses its members one by one: no incident.
         if attempt.wanted.designate_elect:
@@ -462,7 +426,6 @@ class Failover(Part):
 
     @staticmethod
     def _refused(group: Group, timeline: FailoverTimeline, error: RecordStoreError) -> None:
-        """End a change that the store refuses, and begin no other one for a while."""
         what, pause_seconds = (
             "the record store refuses the election: tried again later",
             group.changes.refusals.failed(),

@@ -1,11 +1,9 @@
-"""Killing a silent master before another one is elected (safety rule 7).
-
-A frozen Java broker that thaws acknowledges what waits in its buffers, although no replica has it, whatever its epoch: 7 of 12
-freezes lost acknowledged messages without a fence, 0 of 8 with one (measured).
+"""Killing a silent master before another one is elected (safety rule 7, ADR 8): a frozen Java broker that thaws acknowledges
+what waits in its buffers, whatever its epoch.
 
 Two ways begin together, and the first that confirms the death counts: the pod is deleted without grace, under a finalizer that
 keeps the pod object until its containers are reported terminated (`kube/recipes.py`); and the fence inside the pod is
-ordered to kill the broker (`PodFence`). A fence that is not confirmed in time does not stop the failover: the incident says so.
+ordered to kill the broker (`PodFence`).
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.controller.directory.pods import has_ip_of, pod_ip
 from brokergroup_operator.controller.peers.services import BackgroundTasks
 from brokergroup_operator.fence import datagrams
-from brokergroup_operator.kube.client import PatchType
+from brokergroup_operator.kube.client import JsonObject, KubernetesApi, PatchType
 from brokergroup_operator.kube.errors import ApiError, Backoff, ConflictError, InvalidError, NotFoundError
 from brokergroup_operator.kube.recipes import delete_held
 from brokergroup_operator.kube.resources import PODS
@@ -32,7 +30,6 @@ from brokergroup_operator.observe.timeline import RAN_ON_WORDS
 if TYPE_CHECKING:
     from brokergroup_operator.api.pod_fence import FenceKeys
     from brokergroup_operator.controller.directory.group_directory import GroupBinding
-    from brokergroup_operator.kube.client import JsonObject, KubernetesApi
     from brokergroup_operator.records.store import GroupKey
 
 POLL_SECONDS = 0.05
@@ -51,7 +48,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FenceOutcome:
-    """Whether the process is known to be dead, and the evidence for or against it."""
+    """Whether the process is known to be dead, and the evidence."""
 
     confirmed: bool
     how: str
@@ -69,7 +66,6 @@ class Fencer(Protocol):
 
         A failed fence is an outcome and never raises (`test_a_fence_that_the_api_refuses_ends_at_its_deadline`).
         """
-        ...
 
 
 class KubernetesFencer:
@@ -83,7 +79,6 @@ class KubernetesFencer:
     async def fence(
         self, binding: GroupBinding, broker_id: int, address: str, *, deadline_seconds: float
     ) -> FenceOutcome:
-        """Kill the pod of this member, if it is the one at this address."""
         name = names.pod_name(binding.key.name, broker_id)
         try:
             async with asyncio.timeout(deadline_seconds):
@@ -110,8 +105,7 @@ class KubernetesFencer:
         except ApiError as error:
             log.warning("pod to fence not found yet", group=str(key), address=address, error=str(error))
             return None
-        found = (pod["metadata"]["name"] for pod in pods.items if has_ip_of(pod, address))
-        return next(found, None)
+        return next((pod["metadata"]["name"] for pod in pods.items if has_ip_of(pod, address)), None)
 
     async def _fence(self, name: str, namespace: str, address: str, seconds: float) -> FenceOutcome:
         found: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
@@ -130,12 +124,12 @@ class KubernetesFencer:
         return FenceOutcome(confirmed=True, how=how)
 
     async def _order(self, found: asyncio.Future[JsonObject]) -> str | None:
-        """Order the fence of the pod that was found to kill its broker; return how the kill was confirmed, None if it was not."""
+        """Order the fence of the pod that was found; return how the kill was confirmed, None if it was not."""
         fence = PodFence.of(await found, self._keys)
         return None if fence is None else await confirmed_kill(fence)
 
     async def _finish(self, deletion: asyncio.Task[FenceOutcome], seconds: float) -> None:
-        """Let the deletion go on beside the failover; what is left after that time is the reconcile plane's."""
+        """Let the deletion go on; what is left after that time is the reconcile plane's."""
         await asyncio.wait((deletion,), timeout=seconds)
         deletion.cancel()
 
@@ -154,7 +148,6 @@ class KubernetesFencer:
                     # The address changed hands (safety rule 8): killing this pod would prove nothing about the silent one.
                     return FenceOutcome(confirmed=False, how=f"pod {name} is not the one at {address}", untouched=True)
                 if containers_are_terminated(pod):
-                    # Beside the failover; the reconcile plane does the same for what is left behind.
                     self._releases.start(self._release(pod), "rmq:fence-release")
                     ran_on = deleted_uid is not None and _ended_by_its_deletion(pod)
                     how = f"pod {name} {RAN_ON_WORDS}" if ran_on else f"containers of pod {name} terminated"
@@ -178,7 +171,6 @@ class KubernetesFencer:
             await asyncio.sleep(POLL_SECONDS)
 
     async def _release(self, pod: JsonObject) -> None:
-        """Take our finalizer away."""
         metadata = pod["metadata"]
         finalizers = metadata.get("finalizers", [])
         if names.FINALIZER_FENCE not in finalizers:
@@ -204,7 +196,7 @@ class KubernetesFencer:
 
 
 def _confirmation(order: asyncio.Task[str | None], pod: str) -> str | None:
-    """Return how the fence confirmed the kill; None if it did not: whatever an order fails by, the kubelet's way remains."""
+    """Return how the fence confirmed the kill; None if it did not: the kubelet's way remains."""
     if (error := order.exception()) is not None:
         log.warning("fence not ordered", pod=pod, error=repr(error))
         return None
@@ -281,8 +273,7 @@ class _Order(asyncio.DatagramProtocol):
         self.confirmed = asyncio.Event()
 
     def datagram_received(self, data: bytes, addr: object) -> None:  # noqa: ARG002 (asyncio's own form)
-        answer = datagrams.open_sealed(data, self._fence.key, self._fence.pod_uid)
-        asked = self._said
+        answer, asked = datagrams.open_sealed(data, self._fence.key, self._fence.pod_uid), self._said
         if answer is None or answer.nonce != asked.nonce:
             return
         tags = (asked.tag, answer.tag)
@@ -291,9 +282,6 @@ class _Order(asyncio.DatagramProtocol):
             self.send()
         elif tags == (datagrams.ORDER, datagrams.CONFIRMATION) and answer.challenge == asked.challenge:
             self.confirmed.set()
-
-    def error_received(self, exc: Exception) -> None:
-        """No process listens there yet, or any more: asked again, until the caller ends it."""
 
     def send(self) -> None:
         """Send the question or the order again; an old order begins anew with a question."""

@@ -1,6 +1,6 @@
 """The verbs of `GroupView`: ids, a switchover, an election, a member's removal, a broker's configuration and topics.
 
-Each checks its precondition, does it in the one way there is, and raises `GroupViewError` with the reason if it did not.
+Each raises `GroupViewError` with the reason if it did not do it.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.controller.group.election_premises import unheard_members
-from brokergroup_operator.controller.group.group import PremiseGoneError
+from brokergroup_operator.controller.group.group import Group, PremiseGoneError
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
-from brokergroup_operator.controller.peers.services import Part
+from brokergroup_operator.controller.peers.services import Part, Services
 from brokergroup_operator.observe import group_view as view
 from brokergroup_operator.observe.timeline import Cause, Step
-from brokergroup_operator.records.store import RecordStoreError
+from brokergroup_operator.records.store import GroupKey, RecordStoreError
 from controller_core.decision import ControllerCode, ReserveBrokerIdAnswer
 from controller_core.requests import ElectMaster, RemoveMember, ReserveBrokerId
 
@@ -23,26 +23,15 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.controller.change.failover import Failover
     from brokergroup_operator.controller.change.switchover import Switchover
-    from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.group.groups import Groups
-    from brokergroup_operator.controller.peers.services import Services
-    from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord
     from rocketmq_remoting.broker_protocol import TopicConfig
 
 
 class GroupVerbs(Part):
-    """The part of the plane that the rest of the operator calls."""
-
     def __init__(self, services: Services, *, groups: Groups, failover: Failover, switchover: Switchover) -> None:
         super().__init__(services)
         self._groups, self._failover, self._switchover = groups, failover, switchover
-
-    def _known(self, key: GroupKey) -> Group:
-        group = self._groups.get(key)
-        if group is None:
-            raise view.GroupUnknownError(f"the controller plane knows no BrokerGroup {key}")
-        return group
 
     async def wait_until_master_is_told(self, key: GroupKey, timeout_seconds: float) -> None:
         if (group := self._groups.get(key)) is not None:
@@ -52,14 +41,13 @@ class GroupVerbs(Part):
 
     async def reserve_broker_id(self, key: GroupKey, pod_name: str, *, broker_id: int | None = None) -> int:
         """Return the id reserved for this pod, reserving the next one durably if it has none."""
-        group = self._known(key)
-        request = ReserveBrokerId(
-            cluster_name=group.binding.cluster_name,
-            broker_name=group.binding.broker_name,
-            reserved_for=pod_name,
-            broker_id=broker_id,
-        )
-        with _in_words(f"group {key}: no broker id reserved for {pod_name}"):
+        with self._known(key, f": no broker id reserved for {pod_name}") as group:
+            request = ReserveBrokerId(
+                cluster_name=group.binding.cluster_name,
+                broker_name=group.binding.broker_name,
+                reserved_for=pod_name,
+                broker_id=broker_id,
+            )
             decision = await group.decide(request)
         assert isinstance(decision.answer, ReserveBrokerIdAnswer)
         if decision.answer.broker_id is None:
@@ -75,9 +63,9 @@ class GroupVerbs(Part):
         deadline_seconds: float = view.SWITCHOVER_DEADLINE_SECONDS,
         cause: Cause = Cause.PLANNED_SWITCHOVER,
     ) -> view.SwitchoverResult:
-        with _in_words(f"group {key}"):
+        with self._known(key) as group:
             return await self._switchover.move(
-                self._known(key),
+                group,
                 from_broker_id=from_broker_id,
                 to_broker_id=to_broker_id,
                 deadline_seconds=deadline_seconds,
@@ -86,8 +74,7 @@ class GroupVerbs(Part):
 
     async def elect(self, key: GroupKey, *, to_broker_id: int, unclean: bool) -> view.ElectionResult:
         """Make this member master if no master lives. A silent one is first established to be dead, and fenced."""
-        group = self._known(key)
-        with _in_words(f"group {key}"):
+        with self._known(key) as group:
             await group.load()
             await self._failover.settle(group, self._settings.switchover_deadline_seconds)
             record = self._electable(group, to_broker_id)
@@ -116,8 +103,7 @@ class GroupVerbs(Part):
 
     async def remove_member(self, key: GroupKey, broker_id: int) -> None:
         """Forget a dead member that nothing acknowledged can depend on."""
-        group = self._known(key)
-        with _in_words(f"group {key}: broker {broker_id} not removed"):
+        with self._known(key, f": broker {broker_id} not removed") as group:
             await group.load()
             if broker_id in unheard_members(group, self._settings):
                 raise view.MemberNeededError(
@@ -132,9 +118,8 @@ class GroupVerbs(Part):
 
     async def broker_config(self, key: GroupKey, broker_id: int) -> dict[str, str]:
         """26. The answer is kept as the latest known configuration."""
-        group = self._known(key)
-        asked = group.configuration.asking(broker_id)
-        with _in_words(f"group {key}: broker {broker_id}"):
+        with self._known(key, f": broker {broker_id}") as group:
+            asked = group.configuration.asking(broker_id)
             values = await self._calls.broker_config(self._address(group, broker_id))
         if group.configuration.heard(broker_id, values, group.binding.watched_keys, asked=asked):
             group.changed()
@@ -142,8 +127,7 @@ class GroupVerbs(Part):
 
     async def set_broker_config(self, key: GroupKey, broker_id: int, values: Mapping[str, str]) -> None:
         """25. Not during a change of master: it would undo what keeps the old one from acknowledging."""
-        group = self._known(key)
-        with _in_words(f"group {key}: configuration is left alone"):
+        with self._known(key, ": configuration is left alone") as group:
             # Not by the copy of the record: another plane may have begun a change of master a moment ago.
             await group.load_again()
         _must_be_at_rest(group, "configuration is left alone")
@@ -157,40 +141,36 @@ class GroupVerbs(Part):
 
     async def topic(self, key: GroupKey, name: str) -> TopicConfig | None:
         """351, of the master."""
-        group = self._known(key)
-        with _in_words(f"group {key}: topic {name}"):
-            return await self._calls.topic(self._masters_address(group), name)
+        with self._known(key, f": topic {name}") as group:
+            return await self._calls.topic(self._address(group, group.granted_master_id), name)
 
     async def put_topic(self, key: GroupKey, topic: TopicConfig) -> None:
         """17, of the master. Not during a change of master: the next one might not copy it."""
-        group = self._known(key)
-        _must_be_at_rest(group, "topics are left alone")
-        with _in_words(f"group {key}: topic {topic.topic_name}"):
-            await self._calls.put_topic(self._masters_address(group), topic)
+        with self._known(key, f": topic {topic.topic_name}") as group:
+            _must_be_at_rest(group, "topics are left alone")
+            await self._calls.put_topic(self._address(group, group.granted_master_id), topic)
 
-    def _masters_address(self, group: Group) -> str:
-        if group.granted_master_id is None:
-            raise view.BrokerUnreachableError(f"group {group.key} has no master")
-        return self._address(group, group.granted_master_id)
+    @contextmanager
+    def _known(self, key: GroupKey, what: str = "") -> Iterator[Group]:
+        """Yield the group; raise the errors of the store and of brokers as those of `GroupView`, with `what` was wanted."""
+        if (group := self._groups.get(key)) is None:
+            raise view.GroupUnknownError(f"the controller plane knows no BrokerGroup {key}")
+        try:
+            yield group
+        except BrokerCallError as error:
+            raise view.BrokerUnreachableError(f"group {key}{what}: {error}") from error
+        except (RecordStoreError, PremiseGoneError) as error:
+            raise view.GroupViewError(f"group {key}{what}: {error}") from error
 
     @staticmethod
-    def _address(group: Group, broker_id: int) -> str:
+    def _address(group: Group, broker_id: int | None) -> str:
         """Also of a broker that is not heard here: it may not know this plane yet. What changes it goes to no other (rule 8)."""
+        if broker_id is None:
+            raise view.BrokerUnreachableError(f"group {group.key} has no master")
         address = group.record.address_of(broker_id) if group.record is not None else None
         if address is None:
             raise view.BrokerUnreachableError(f"group {group.key}: the address of broker {broker_id} is not known")
         return address
-
-
-@contextmanager
-def _in_words(what: str) -> Iterator[None]:
-    """Raise the errors of the store and of brokers as those of `GroupView`."""
-    try:
-        yield
-    except BrokerCallError as error:
-        raise view.BrokerUnreachableError(f"{what}: {error}") from error
-    except (RecordStoreError, PremiseGoneError) as error:
-        raise view.GroupViewError(f"{what}: {error}") from error
 
 
 def _must_be_at_rest(group: Group, so: str) -> None:

@@ -4,12 +4,10 @@ The order is in `controller_core/change.py`:
 
 1. The plan is written (`Quieting`, with the minimum to be restored) before the old master hears anything.
 2. `minInSyncReplicas=99` on the old master (25): it acknowledges nothing from now on.
-3. Wait until its slaves have caught up (907: no link behind). A member without a link is not elected: a Java master whose link
-   to a slave broke acknowledges without it at once, and its 1001 may come late.
-4. Commit the election. Nothing is restored while its fate is unknown: the record is read until it is known.
+3. Wait until its slaves have caught up (907: no link behind).
+4. Commit the election. Nothing is restored while its fate is unknown.
 
-Until the election is durable everything is undone if a step fails. If this process dies in between, another plane finds the
-plan (`takeover.py`).
+Until the election is durable everything is undone if a step fails, by another plane if this one dies (`takeover.py`).
 """
 
 from __future__ import annotations
@@ -21,47 +19,27 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
+from brokergroup_operator.controller.change.executor import Executor, decided_at_last
 from brokergroup_operator.controller.group import election_premises as premises
-from brokergroup_operator.controller.group.commits import decided_at_last
-from brokergroup_operator.controller.group.group import PremiseGoneError
-from brokergroup_operator.controller.group.incidents import is_unclean
+from brokergroup_operator.controller.group.changes import is_unclean
+from brokergroup_operator.controller.group.group import Group, PremiseGoneError
 from brokergroup_operator.controller.group.timelines import finish, new_timeline, note_election, withdraw
-from brokergroup_operator.controller.peers.broker_calls import (
-    FENCING_MIN_IN_SYNC_REPLICAS,
-    REFUSES_SENDS_SECONDS,
-    BrokerCallError,
-    level_members,
-    live_minimum,
-    refuses_sends_seconds,
-)
-from brokergroup_operator.controller.peers.services import Part, is_running
-from brokergroup_operator.observe.group_view import (
-    GroupViewError,
-    SwitchoverFailedError,
-    SwitchoverRefusedError,
-    SwitchoverResult,
-)
+from brokergroup_operator.controller.peers import broker_calls
+from brokergroup_operator.controller.peers.broker_calls import FENCING_MIN_IN_SYNC_REPLICAS, REFUSES_SENDS_SECONDS
+from brokergroup_operator.controller.peers.services import Part, Services, is_running
+from brokergroup_operator.observe import group_view as view
 from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
-from brokergroup_operator.records.store import RecordStoreError
+from brokergroup_operator.records.store import GroupKey, RecordStoreError
 from controller_core.change import Commit, Level, Quiet
-from controller_core.decision import ControllerCode
-from controller_core.plan import ChangeKind, Phase, Restore
+from controller_core.decision import ControllerCode, Decision
+from controller_core.plan import Change, ChangeKind, Phase, Restore
 from controller_core.requests import BeginChange, ElectMaster
 from controller_core.step import step
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from brokergroup_operator.controller.change.executor import Executor
-    from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.peers.services import Services
-    from brokergroup_operator.observe.group_view import MetadataDifference
-    from brokergroup_operator.records.store import GroupKey
-    from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord
-    from controller_core.plan import Change
-
-DRAIN_POLL_SECONDS = 0.005
 
 log = structlog.get_logger(__name__)
 
@@ -71,13 +49,13 @@ class MetadataCheck(Protocol):
 
     async def lacking_now(
         self, group: Group, record: BrokerGroupRecord, broker_id: int, *, within_seconds: float
-    ) -> tuple[MetadataDifference, ...]:
+    ) -> tuple[view.MetadataDifference, ...]:
         """Return what this member lacks, after waiting at most this long for its next copy."""
-        ...
 
-    def refused(self, group: Group, record: BrokerGroupRecord, differences: Collection[MetadataDifference]) -> None:
+    def refused(
+        self, group: Group, record: BrokerGroupRecord, differences: Collection[view.MetadataDifference]
+    ) -> None:
         """A switchover was refused for these."""
-        ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -108,8 +86,6 @@ class _Run:
 
 
 class Switchover(Part):
-    """Runs switchovers, one for each group at a time."""
-
     def __init__(self, services: Services, *, executor: Executor, metadata: MetadataCheck) -> None:
         super().__init__(services)
         self._executor, self._metadata = executor, metadata
@@ -124,7 +100,7 @@ class Switchover(Part):
         only_staying: bool = False,
         waits_for_metadata: bool = True,
         cause: Cause = Cause.PLANNED_SWITCHOVER,
-    ) -> SwitchoverResult:
+    ) -> view.SwitchoverResult:
         """Move the mastership as `GroupView.switch_master` says; return when all were told, or at the deadline.
 
         With `only_staying`, not to a member whose pod is about to go as well. Without `waits_for_metadata` also to one that
@@ -133,20 +109,19 @@ class Switchover(Part):
         deadline_at_seconds = self._now_seconds + deadline_seconds
         record = await group.load_again()
         if record is None or (master := record.granted_master_id) is None:
-            raise SwitchoverRefusedError(f"group {group.key} has no master that could be moved")
+            raise view.SwitchoverRefusedError(f"group {group.key} has no master that could be moved")
         if from_broker_id not in (None, master) or to_broker_id == master:
-            return SwitchoverResult(from_broker_id=master, to_broker_id=master, epoch=record.master_epoch)
+            return view.SwitchoverResult(from_broker_id=master, to_broker_id=master, epoch=record.master_epoch)
+        leaving = premises.members_leaving(group) if only_staying else frozenset[int]()
         election = ElectMaster(
-            broker_id=to_broker_id,
-            designate_elect=to_broker_id is not None,
-            passed_over=frozenset({master}) | (premises.members_leaving(group) if only_staying else frozenset()),
+            broker_id=to_broker_id, designate_elect=to_broker_id is not None, passed_over=leaving | {master}
         )
         election = premises.but_the_unsteady(group, election)
         if waits_for_metadata:
             election = await self._with_metadata(group, record, election, deadline_seconds / 2)
         now = group.record
         if now is None or (now.master_epoch, now.granted_master_id) != (record.master_epoch, master):
-            raise SwitchoverRefusedError(f"group {group.key}: the master was changed by others meanwhile")
+            raise view.SwitchoverRefusedError(f"group {group.key}: the master was changed by others meanwhile")
         drain_seconds = deadline_at_seconds - self._now_seconds
         run = _Run(group=group, record=now, old=master, election=election, drain_seconds=drain_seconds, cause=cause)
         self._begin(run)
@@ -154,7 +129,7 @@ class Switchover(Part):
         await group.changes.wait_for_end(deadline_at_seconds - self._now_seconds)
         assert elected is not None
         assert elected.master_broker_id is not None
-        return SwitchoverResult(
+        return view.SwitchoverResult(
             from_broker_id=master,
             to_broker_id=elected.master_broker_id,
             epoch=elected.master_epoch,
@@ -168,7 +143,7 @@ class Switchover(Part):
     ) -> ElectMaster:
         """Return the election, passing over members that lack topics or groups of the master; raise if none is left."""
         deadline_seconds = self._now_seconds + min(within_seconds, self._settings.metadata_copy_seconds)
-        found: list[MetadataDifference] = []
+        found: list[view.MetadataDifference] = []
         while True:
             trial = step(record, election, group.live(), group.binding.settings)
             target = trial.record.master_broker_id if trial.record is not None else None
@@ -183,7 +158,7 @@ class Switchover(Part):
             if step(record, others, group.live(), group.binding.settings).code != ControllerCode.SUCCESS:
                 self._metadata.refused(group, record, found)
                 first = missing[0]
-                raise SwitchoverRefusedError(
+                raise view.SwitchoverRefusedError(
                     f"group {group.key}: broker {target} lacks {len(missing)} of the master's metadata, as "
                     f"{first.kind.value} {first.name!r}: it would be lost (upstream #9804)"
                 )
@@ -197,7 +172,7 @@ class Switchover(Part):
             await group.changes.wait_for_end(left_seconds)
         record = await group.load_again()
         if record is None:
-            raise SwitchoverRefusedError(f"group {group.key} has no record")
+            raise view.SwitchoverRefusedError(f"group {group.key} has no record")
         await group.changes.leave_off_telling()  # right before it begins: the next tick would take the telling up again
         run = _Run(group=group, record=record, old=from_broker_id, election=election, planned=False)
         self._begin(run)
@@ -207,7 +182,7 @@ class Switchover(Part):
         """Start the task of a switchover that may begin; raise `SwitchoverRefusedError` with the reason if it may not."""
         run.drain_seconds = min(run.drain_seconds, self._settings.drain_deadline_seconds)
         if (refusal := _refusal(run)) is not None:
-            raise SwitchoverRefusedError(f"group {run.group.key}: {refusal}")
+            raise view.SwitchoverRefusedError(f"group {run.group.key}: {refusal}")
         run.group.changes.run(self._run(run), f"rmq:switchover {run.group.key}", decided=run.decided)
 
     async def _run(self, run: _Run) -> None:
@@ -219,10 +194,10 @@ class Switchover(Part):
         try:
             change = await self._begin_quieting(run)
             lost = await self._carry_out(run, change)
-        except (BrokerCallError, SwitchoverFailedError, RecordStoreError, PremiseGoneError) as error:
+        except (broker_calls.BrokerCallError, view.SwitchoverFailedError, RecordStoreError, PremiseGoneError) as error:
             # No incident: a drain that has not quieted the master yet (it is retried, or a failover comes first), or whose master
             # does not answer any more (the failover reports it); and a change that another plane made or has taken over.
-            is_over = change is None or isinstance(error, BrokerCallError) or not group.is_live(run.old)
+            is_over = change is None or isinstance(error, broker_calls.BrokerCallError) or not group.is_live(run.old)
             is_nothing = is_over and run.cause is Cause.DRAIN
             is_moved = group.record is not None and group.record.master_epoch > timeline.epoch_before
             is_anothers = group.change is not None and group.change.carried_out_by != self._planes.own_address
@@ -230,7 +205,7 @@ class Switchover(Part):
                 withdraw(group, timeline, str(error))
             else:
                 finish(group, timeline, Outcome.CANCELLED)
-            raise SwitchoverFailedError(f"group {group.key}: switchover given up: {error}") from error
+            raise view.SwitchoverFailedError(f"group {group.key}: switchover given up: {error}") from error
         if lost:
             withdraw(group, timeline, "another plane took the change over")
         else:
@@ -239,7 +214,7 @@ class Switchover(Part):
     async def _begin_quieting(self, run: _Run) -> Change:
         """Step 1: write the plan with the old master's minimum."""
         run.shown = await self._calls.broker_config(run.address)
-        previous = live_minimum(run.shown)
+        previous = broker_calls.live_minimum(run.shown)
         if previous is None or previous == FENCING_MIN_IN_SYNC_REPLICAS:
             previous = run.group.binding.settings.min_in_sync_replicas
         kind = ChangeKind.DRAIN if run.cause is Cause.DRAIN else ChangeKind.SWITCHOVER
@@ -248,7 +223,7 @@ class Switchover(Part):
         wanted = replace(plan, phase=Phase.QUIETING, from_broker_id=run.old, restore=restore)
         decision = await run.group.decide(BeginChange(change=wanted, master_epoch=run.record.master_epoch))
         if decision.code != ControllerCode.SUCCESS or decision.record is None or decision.record.change is None:
-            raise SwitchoverFailedError(decision.why)
+            raise view.SwitchoverFailedError(decision.why)
         run.timeline.change_id = decision.record.change_id
         return decision.record.change
 
@@ -271,17 +246,15 @@ class Switchover(Part):
         course = self._executor.course_of(run.group, change, acting=frozenset(), hands=hands, timeline=timeline)
         await self._executor.run(course)
         if not run.decided.done():
-            raise SwitchoverFailedError("the change was taken over by another plane, or the master was lost")
+            raise view.SwitchoverFailedError("the change was taken over by another plane, or the master was lost")
         return course.lost
 
     async def _still_quiet(self, address: str) -> None:
-        """Raise if the old master may acknowledge again: then the members may not have caught up any more. Let it refuse sends
-        for longer if it soon would not.
-        """
+        """Raise if the old master may acknowledge again. Let it refuse sends for longer if it soon would not."""
         shown = await self._calls.broker_config(address)
-        if (found := live_minimum(shown)) not in (None, FENCING_MIN_IN_SYNC_REPLICAS):
-            raise SwitchoverFailedError(f"{address} acknowledges again: its minInSyncReplicas was set to {found}")
-        left_seconds = refuses_sends_seconds(shown)
+        if (found := broker_calls.live_minimum(shown)) not in (None, FENCING_MIN_IN_SYNC_REPLICAS):
+            raise view.SwitchoverFailedError(f"{address} acknowledges again: its minInSyncReplicas was set to {found}")
+        left_seconds = broker_calls.refuses_sends_seconds(shown)
         if left_seconds is not None and left_seconds < REFUSES_SENDS_SECONDS / 2:  # the store was away for that long
             await self._calls.set_min_in_sync_replicas(address, FENCING_MIN_IN_SYNC_REPLICAS, shown=shown)
 
@@ -294,14 +267,15 @@ class Switchover(Part):
             in_sync = [link for link in status.ha_connection_info if link.in_sync]
             if in_sync and all(link.diff == 0 for link in in_sync):
                 hosts = group.binding.hosts_of_links(record, record.replicas)
-                level = level_members(hosts, premises.live_members(group, record), status)
-                # A requested target must have caught up itself, if it is in the SyncStateSet.
+                level = broker_calls.level_members(hosts, premises.live_members(group, record), status)
+                # A member without a link has not: a Java master whose link to it broke acknowledges without it at once. A
+                # requested target must have caught up itself, if it is in the SyncStateSet.
                 if level is None or election.designated not in record.sync_state_set - level:
                     is_open = run.planned and not election.designate_elect
                     behind = record.replicas.keys() - level if level is not None and is_open else frozenset[int]()
                     return replace(election, passed_over=election.passed_over | behind)
-            await asyncio.sleep(DRAIN_POLL_SECONDS)
-        raise SwitchoverFailedError(f"slaves of {run.address} not level within {run.drain_seconds:g} s")
+            await asyncio.sleep(0.005)
+        raise view.SwitchoverFailedError(f"slaves of {run.address} not level within {run.drain_seconds:g} s")
 
     async def _commit(self, run: _Run, change: Change) -> Decision:
         """Step 4: commit, if master and target are as they were; retried until the store says whether the write has arrived."""
@@ -309,13 +283,12 @@ class Switchover(Part):
         election = replace(run.election, plan=self._executor.plan(change.kind, change.cause))
 
         def premise(now: BrokerGroupRecord | None) -> bool:
-            return (
-                now is not None
-                and now.change is not None
-                and (now.change.id, now.change.carried_out_by) == (change.id, change.carried_out_by)
-                and (now.master_epoch, now.granted_master_id) == (run.record.master_epoch, run.record.granted_master_id)
-                and not (run.planned and is_unclean(step(now, election, group.live(), group.settings)))
-            )
+            if now is None or now.change is None:
+                return False
+            expected = (change.id, change.carried_out_by, run.record.master_epoch, run.record.granted_master_id)
+            found = (now.change.id, now.change.carried_out_by, now.master_epoch, now.granted_master_id)
+            is_clean = not run.planned or not is_unclean(step(now, election, group.live(), group.settings))
+            return found == expected and is_clean
 
         async def while_quiet() -> Decision:
             await self._still_quiet(run.address)
@@ -323,7 +296,7 @@ class Switchover(Part):
 
         decision = await decided_at_last(while_quiet, key=group.key, waits="election")
         if decision.code != ControllerCode.SUCCESS or decision.record is None:
-            raise SwitchoverFailedError(decision.why)
+            raise view.SwitchoverFailedError(decision.why)
         note_election(group, timeline, decision)
         return decision
 
@@ -351,13 +324,11 @@ def _refusal(run: _Run) -> str | None:
 class Drain(Part):
     """Moves a master off a pod that is about to go. Woken by the plane's tick and by the pod watch.
 
-    A Java master that gets a SIGTERM leaves its group without a master for some 9 s (issue 6.3); a switchover takes a quarter
-    of a second. The preStop hook holds the SIGTERM back meanwhile (`fence/`). The plane of rank 0 acts at once, the others
-    later. A fence's deletion is a kill, and not handled here.
+    A Java master that gets a SIGTERM leaves its group without a master for some 9 s; a switchover takes a quarter of a second.
+    The preStop hook holds the SIGTERM back meanwhile (`fence/`). The plane of rank 0 acts at once, the others later.
 
     A pod that was removed by force is gone from the API at once, and its broker runs for one to three seconds. It is called at
-    the pod's own address as long as it is heard from there (`dialled_at`); the registration of the next process ends its
-    mastership in the record, so that the commit's premise is gone.
+    the pod's own address as long as it is heard from there (`dialled_at`).
     """
 
     def __init__(self, services: Services, switchover: Switchover) -> None:
@@ -393,7 +364,7 @@ class Drain(Part):
                 waits_for_metadata=master not in premises.members_removed(group),
                 cause=Cause.DRAIN,
             )
-        except (GroupViewError, RecordStoreError) as error:
+        except (view.GroupViewError, RecordStoreError) as error:
             log.warning("master about to go and not moved yet", group=str(group.key), error=str(error))
             self._not_before_seconds[group.key] = self._now_seconds + self._settings.drain_again_seconds
             return

@@ -1,9 +1,8 @@
 """Going on with a change of master that no plane carries out any more: its plane died, or this one did and was started again.
 
-A plane that has seen the change unmoved for a while takes it over by compare-and-set, and goes on from what it observes. A
-plane that is only slow finds that its change is another's, and stops. A change that still waited for its election is given up:
-a switchover was voluntary, and a silent master that is heard again needs no other one. If the master is silent here too, the
-failover takes over and fences again, for the fence's whole time.
+A plane that has seen the change unmoved for a while takes it over by compare-and-set. A change that still waited for its election
+is given up: a switchover was voluntary, and a silent master that is heard again needs no other one. If the master is silent here
+too, the failover takes over and fences again, for the fence's whole time.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from brokergroup_operator.controller.group.changes import has_incident, timeline_of
 from brokergroup_operator.controller.group.election_premises import unheard_members
-from brokergroup_operator.controller.group.incidents import has_incident, timeline_of
 from brokergroup_operator.controller.group.timelines import finish, withdraw
-from brokergroup_operator.controller.peers.services import Part, dial
-from brokergroup_operator.records.store import RecordStoreError
+from brokergroup_operator.controller.peers.services import Part, Services, dial
+from brokergroup_operator.records.store import GroupKey, RecordStoreError
 from controller_core.decision import ControllerCode
-from controller_core.plan import Phase
+from controller_core.plan import Change, Phase
 from controller_core.requests import TakeOverChange
 
 if TYPE_CHECKING:
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.controller.change.executor import Executor
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.peers.services import Services
-    from brokergroup_operator.records.store import GroupKey
-    from controller_core.plan import Change
 
 LOOK_AGAIN_SECONDS = 0.5
 # A plane whose host refuses the connection is dead. On a busy node a living plane may answer a probe too late.
@@ -75,12 +71,11 @@ class Takeover(Part):
         return change.phase is Phase.TELLING and group.changes.is_left_alone
 
     def _look_at_incident(self, group: Group, work: Coroutine[None, None, None]) -> None:
-        """Report an incident beside; nothing waits for it."""
         self._telling[group.key] += 1
         self._tasks.start(work, f"rmq:incident {group.key}", on_end=lambda _: self._telling.subtract([group.key]))
 
     async def _tell_of(self, group: Group, change: Change) -> None:
-        """Report a change that this plane superseded. All were told, so its own plane reports it better, if it lives."""
+        """Report a change that this plane superseded, unless its own plane lives and reports it better."""
         if not await self._is_carried_out(group, change):
             group.incidents.report_superseded(change, group.binding, confirmed_epoch=group.confirmed_epoch)
 
@@ -124,11 +119,10 @@ class Takeover(Part):
 
     async def _taken_over(self, group: Group, change: Change) -> Change | None:
         """Return the change as this plane's own, by compare-and-set; None if it has moved, or the store did not take it."""
-        own = self._planes.own_address
-        if change.carried_out_by == own:
+        if change.carried_out_by == self._planes.own_address:
             return change
         try:
-            decision = await group.decide(TakeOverChange(change=change, carried_out_by=own))
+            decision = await group.decide(TakeOverChange(change=change, carried_out_by=self._planes.own_address))
         except RecordStoreError as error:
             log.warning("change not taken over yet", group=str(group.key), change=change.id, error=str(error))
             await asyncio.sleep(group.patience.failed(error.retry_after_seconds))

@@ -3,10 +3,8 @@
 It is certain if its address refuses connections, its container was reported terminated, or a new process registered in its place.
 Else:
 
-* only its connection closed: it gets 400 ms to come back, and the whole heartbeat timeout while something listens at its
-  address, because a healthy broker reconnects with its next heartbeat;
-* silent: one that other planes hear (`peers/services.py`) is left alone, and one that answers (907): it is cut off in one
-  direction only;
+* only its connection closed: it gets 400 ms to come back, and the whole heartbeat timeout while something listens at its address;
+* silent: one that other planes hear (`peers/services.py`) is left alone, and one that answers (907);
 * not yet heard by this plane: it may have registered with another plane and not opened its port. It gets the time of a start,
   and a closed port proves its death only if no other plane hears it.
 """
@@ -14,6 +12,7 @@ Else:
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 from typing import TYPE_CHECKING
@@ -22,36 +21,30 @@ import structlog
 
 from brokergroup_operator.api import names
 from brokergroup_operator.controller.group.election_premises import process_lost, unheard_members
-from brokergroup_operator.controller.peers.services import Part, dial, doubled
+from brokergroup_operator.controller.peers.services import HeardElsewhere, Part, Services, dial, doubled
 from brokergroup_operator.observe.timeline import NO_ANSWER_WORDS, Trigger
 from rocketmq_remoting.address import host_of
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.directory.group_directory import GroupDirectory
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.peers.services import HeardElsewhere, Services
     from controller_core.liveness import HeartbeatEntry
     from controller_core.model import BrokerGroupRecord
 
 POLL_SECONDS = 0.01
-# The pauses between probes double: a dead process's connections may close a moment before its listener does.
-FIRST_BETWEEN_PROBES_SECONDS, LONGEST_BETWEEN_PROBES_SECONDS = 0.0005, 0.1
-PROBE_DEADLINE_SECONDS = 1.0
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
 class PauseGuard:
-    """Notices that this process itself stood still (SIGSTOP, a paused machine, a starved loop). Monotonic seconds.
-
-    Then every broker looks silent at once: all silences restart, and a closed connection alone proves nothing for a while,
-    because brokers close connections that do not answer.
+    """Notices that this process itself stood still (SIGSTOP, a paused machine, a starved loop): every broker looks silent then,
+    and brokers close connections that do not answer.
     """
 
     threshold_seconds: float
     distrust_seconds: float
-    _last_tick_seconds: float | None = None
+    _last_tick_seconds: float = math.inf
     _distrust_until_seconds: float = 0.0
 
     def tick(self, now_seconds: float) -> bool:
@@ -61,20 +54,19 @@ class PauseGuard:
         return paused
 
     def distrusts(self, now_seconds: float) -> bool:
-        """Whether this process's own view is not to be believed now. May be called between ticks, also first after a pause."""
+        """Whether this process's own view is not to be believed now."""
         self._note(now_seconds)
         return now_seconds < self._distrust_until_seconds
 
     def _note(self, now_seconds: float) -> bool:
-        last = self._last_tick_seconds
-        if last is None or now_seconds - last <= self.threshold_seconds:
-            return False
-        self._distrust_until_seconds = now_seconds + self.distrust_seconds
-        return True
+        paused = now_seconds - self._last_tick_seconds > self.threshold_seconds
+        if paused:
+            self._distrust_until_seconds = now_seconds + self.distrust_seconds
+        return paused
 
 
 class Suspicion(StrEnum):
-    """Why a master is believed lost, before it was verified."""
+    """Why a master may be lost."""
 
     CLOSED = "its connection closed"
     SILENT = "it is silent"
@@ -113,29 +105,29 @@ class _Case:
     deadline_seconds: float
     listening_deadline_seconds: float
     evidence: list[str] = field(default_factory=list)
-    # How many probes have ended without proof.
     probes: int = 0
     question: asyncio.Task[HeardElsewhere] | None = None
 
+    def probe_again(self) -> asyncio.Task[Probe]:
+        """Probe at once, then after pauses that double: a dead process's connections may close before its listener does."""
+        pause_seconds = doubled(0.0005, self.probes - 1, 0.1) if self.probes else 0.0
+        self.probes += 1
+        return asyncio.create_task(_probe(self.probed, after_seconds=pause_seconds), name=f"rmq:probe {self.group.key}")
+
     def forget_question(self) -> None:
-        """Drop the question to the other planes, answered or not."""
         if self.question is not None:
             self.question.cancel()
             self.question = None
 
 
 class MasterWatch(Part):
-    """Watches the masters of all groups."""
-
     def __init__(self, services: Services, *, directory: GroupDirectory, guard: PauseGuard) -> None:
         super().__init__(services)
         self._directory, self._guard = directory, guard
 
     def suspect(self, group: Group, record: BrokerGroupRecord, master: int) -> Suspicion | None:
-        """Return why the heartbeat table gives reason to doubt this master, or None. Cheap.
-
-        Not before its possible successors could have been heard: a member that is missing from a cold table may live.
-        """
+        """Return why the heartbeat table gives reason to doubt this master, or None. Cheap."""
+        # Not before its possible successors could have been heard: a member that is missing from a cold table may live.
         if not unheard_members(group, self._settings) <= {master}:
             return None
         entry, now_seconds = group.table.entry(master), self._now_seconds
@@ -159,21 +151,17 @@ class MasterWatch(Part):
         return not self._guard.distrusts(self._now_seconds) and not unheard_members(group, self._settings)
 
     def _may_be_starting(self, group: Group) -> bool:
-        """Whether the master's process may be so new that it has not called this plane yet.
-
-        Not one that the record named before this plane knew the group.
-        """
-        if group.master_known_seconds <= group.met_seconds:
-            return False
-        known_for_seconds = self._now_seconds - group.master_known_seconds
-        return known_for_seconds < self._settings.startup_timeout_seconds + self._settings.broker_rescan_seconds
+        """Whether the master's process may be so new that it has not called this plane yet."""
+        start_seconds = self._settings.startup_timeout_seconds + self._settings.broker_rescan_seconds
+        is_new = self._now_seconds - group.master_known_seconds < start_seconds
+        return is_new and group.master_known_seconds > group.met_seconds
 
     async def corroborate(
         self, group: Group, record: BrokerGroupRecord, master: int, suspicion: Suspicion
     ) -> Verdict | None:
         """Look for certainty while the master may still come back; None if it did, or is not master any more."""
         case = self._open(group, record, master, suspicion)
-        probe = asyncio.create_task(_probe(case.probed, after_seconds=0.0), name=f"rmq:probe {group.key}")
+        probe = case.probe_again()
         try:
             while self._now_seconds < case.deadline_seconds:
                 if self._is_settled(case):
@@ -188,10 +176,7 @@ class MasterWatch(Part):
                     if probe.result() is Probe.LISTENS and case.deadline_seconds < case.listening_deadline_seconds:
                         case.deadline_seconds = case.listening_deadline_seconds
                         case.forget_question()  # what the other planes said is old by then
-                    pause_seconds = doubled(FIRST_BETWEEN_PROBES_SECONDS, case.probes, LONGEST_BETWEEN_PROBES_SECONDS)
-                    case.probes += 1
-                    again = _probe(case.probed, after_seconds=pause_seconds)
-                    probe = asyncio.create_task(again, name=f"rmq:probe {group.key}")
+                    probe = case.probe_again()
                 await asyncio.wait([probe], timeout=POLL_SECONDS)
             if await self._is_heard_elsewhere(case) or self._is_settled(case):
                 return None
@@ -206,7 +191,6 @@ class MasterWatch(Part):
         return Verdict(trigger, tuple(case.evidence), certain=False)
 
     def _ask_others_near_the_end(self, case: _Case) -> None:
-        """Ask beside the other waits, so that it costs no time of its own."""
         left_seconds = case.deadline_seconds - self._now_seconds
         is_near = left_seconds <= self._settings.other_planes_deadline_seconds or case.suspicion is not Suspicion.CLOSED
         if case.question is None and is_near:
@@ -260,7 +244,6 @@ class MasterWatch(Part):
 
     @staticmethod
     def _is_settled(case: _Case) -> bool:
-        """Whether the doubt is over: the master was heard again, or is not master any more."""
         now = case.group.record
         if now is None or (now.master_broker_id, now.master_epoch) != (case.master, case.record.master_epoch):
             return True
@@ -281,12 +264,10 @@ class MasterWatch(Part):
         return Verdict(trigger, (*case.evidence, how), certain=True)
 
     def _is_terminated(self, group: Group, master: int, address: str) -> str | None:
-        """Return how its container ended, if that was reported; of a master not heard here, at the known address."""
         own = group.binding.process_address(address, group.addresses.channel_hosts.get(master))
         return self._directory.pods.termination_at(group.key, own or address)
 
     def _ask_the_silent(self, group: Group, record: BrokerGroupRecord, master: int, entry: HeartbeatEntry) -> None:
-        """Ask a silent master shortly before its deadline, once for each silence."""
         address = record.address_of(master)
         if group.silence.asked_seconds >= entry.last_seen_seconds or address is None:
             return
@@ -318,27 +299,23 @@ class MasterWatch(Part):
 
 
 async def _is_answered(probe: asyncio.Task[Probe]) -> bool:
-    """Whether the probe has been answered by now."""
     await asyncio.wait([probe], timeout=POLL_SECONDS)
     return probe.done() and probe.result() is not Probe.NO_ANSWER
 
 
 def _silent_from(group: Group, entry: HeartbeatEntry) -> float:
-    """Return from when on a master that was last heard then counts as silent.
-
-    A heartbeat timeout after its last heartbeat, but also after this plane learned that it is master: a plane that was cut off
-    learns of an election by another plane when the cut ends, and has not heard any broker meanwhile.
+    """Return from when on this master counts as silent: a heartbeat timeout after its last heartbeat, but also after this plane
+    learned that it is master: a plane that was cut off has not heard any broker meanwhile.
     """
     return max(entry.last_seen_seconds, group.master_known_seconds) + entry.timeout_seconds
 
 
 async def _probe(address: str | None, *, after_seconds: float) -> Probe:
-    """Dial the address; return what its port shows."""
     await asyncio.sleep(after_seconds)
     if address is None:
         return Probe.NO_ANSWER
     try:
-        await dial(address, deadline_seconds=PROBE_DEADLINE_SECONDS)
+        await dial(address, deadline_seconds=1.0)
     except ConnectionRefusedError:
         return Probe.REFUSED
     except (OSError, ValueError):

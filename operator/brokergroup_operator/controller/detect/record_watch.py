@@ -1,9 +1,8 @@
-"""Whether the record has gone back in time: what brokers report against it, and which of them act as master (safety rules 2 and
-3).
+"""Whether the record has gone back in time: what brokers report against it, which of them act as master, and what they hold
+(safety rules 2 and 3).
 
 A record that was lost, or restored from an older copy, knows less than the brokers: their heartbeats tell of disks and epochs,
-of unknown ids and addresses, and their 1001 requests of sets. An epoch too far above the record stops the group's elections until
-its owner accepts it or no living broker reports it any more.
+of unknown ids and addresses, and their 1001 requests of sets.
 """
 
 from __future__ import annotations
@@ -15,27 +14,27 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.controller.group.election_premises import could_have_been_heard, silence_seconds
-from brokergroup_operator.controller.group.group import PremiseGoneError
-from brokergroup_operator.controller.peers.services import Part, is_running
+from brokergroup_operator.controller.group.group import Group, PremiseGoneError
+from brokergroup_operator.controller.peers.services import Part, Services, doubled, is_running
 from brokergroup_operator.records.store import RecordStoreError
-from controller_core.decision import ControllerCode
+from controller_core.decision import ControllerCode, Decision
 from controller_core.holdings import News, quiet_after, report_is_news, waiting_jump
-from controller_core.requests import RegisterBroker, ReportHoldings
+from controller_core.requests import AlterSyncStateSet, RegisterBroker, ReportAhead, ReportHoldings
 from controller_core.sync_state import believes_in_more, counts_on_another_set, only_the_dead_stop_it
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from brokergroup_operator.controller.detect.fresh_reports import FreshReports
-    from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.peers.services import Services
-    from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord, Replica
-    from controller_core.requests import AlterSyncStateSet, ReportAhead
 
 # A heartbeat of the last process may come after the registration of the next; two may not.
 BEATS_TO_MOVE = 2
 POLL_SECONDS = 0.05
+REPORT_POLL_SECONDS = 0.02
+# A member that did not answer is asked again for its report after pauses that double.
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.25, 2.0
+# Of all groups. When a whole cluster has no masters, the others wait for their turn.
+MOST_QUESTIONS = 64
 
 log = structlog.get_logger(__name__)
 
@@ -44,8 +43,7 @@ class HoldingsWatch(Part):
     """Compares every heartbeat of every group; `on_news` is called after a report has changed a record.
 
     News are committed as `ReportHoldings`, built after the record was read, so that the table knows which seats that record has:
-    marks of all members together, every `mark_pause_seconds`, other news at once. A failed commit is retried by the next
-    heartbeat after the store's pause.
+    marks of all members together, every `mark_pause_seconds`, other news at once.
     """
 
     def __init__(self, services: Services, *, recovery: Recovery, on_news: Callable[[Group], None]) -> None:
@@ -53,7 +51,7 @@ class HoldingsWatch(Part):
         self._recovery, self._on_news = recovery, on_news
 
     def heard(self, group: Group, broker_id: int) -> None:
-        """Compare the heartbeat of this member that was just taken. Cheap."""
+        """Compare the heartbeat that was just taken. Cheap."""
         record, entry, settings = group.record, group.table.entry(broker_id), group.binding.settings
         if record is None or entry is None:
             return
@@ -120,17 +118,16 @@ class _Disputes:
 class DisputedSets(Part):
     """Changes the record if a master's 1001 shows again and again that the two disagree (`controller_core/sync_state.py`).
 
-    Java refuses each such request, and so does the core: one proves nothing, it may have been queued, or be a stray frame. If
-    the same master repeats it for a while:
+    One such request may have been queued, and is refused. If the same master repeats it for a while:
 
-    * it knows a commit that the record has forgotten (a record restored from an older copy): the epoch is raised above it;
+    * it knows a commit that the record has forgotten: the epoch is raised above it;
     * it proposes from another set than the record's, because an earlier 1001 was lost or refused (Java 5.5.0 shrinks its own
       set first): it is answered the record's set under the next set epoch, because it takes a set from nothing else;
     * only dead members of the set keep others out: the set grows around them.
     """
 
     async def answered(self, group: Group, wanted: AlterSyncStateSet, decision: Decision) -> Decision:
-        """Return the final decision on a 1001, whose first decision on the record as the store has it was this one."""
+        """Return the final decision on a 1001; the first one was this."""
         await self._raise_if_ahead(group, wanted, refused=decision.code != ControllerCode.SUCCESS)
         record, disputes = group.record, group.care(_Disputes)
         if decision.code == ControllerCode.SUCCESS or record is None:
@@ -175,11 +172,10 @@ class DisputedSets(Part):
 
 
 class AdoptionDesk(Part):
-    """Proposes to the core brokers whose id or address the record does not know, for all groups.
+    """Proposes to the core brokers whose id or address the record does not know: a Java broker registers only when it starts.
 
-    A Java broker with an identity file does not apply for an id again, and registers (1003) only when it starts. So a
-    `RegisterBroker` is proposed for it: for an unknown id (the core adopts it), and for another address, if the pod that the id
-    is kept for reports it twice and it is not the granted master, whose registration would mean a new process.
+    A `RegisterBroker` is proposed for an unknown id (the core adopts it), and for another address, if the pod that the id is
+    kept for reports it twice and it is not the granted master, whose registration would mean a new process.
     """
 
     def heard(self, group: Group, broker_id: int, address: str, requester: str | None) -> None:
@@ -188,7 +184,7 @@ class AdoptionDesk(Part):
             return
         members, replica = group.members, _known(group, broker_id)
         if replica is not None and _moved(group, replica) is not None and broker_id != group.granted_master_id:
-            members.moved_beats[broker_id] = members.moved_beats.get(broker_id, 0) + 1
+            members.moved_beats[broker_id] += 1
             if members.moved_beats[broker_id] < BEATS_TO_MOVE:
                 return
         elif replica is not None:
@@ -247,14 +243,13 @@ class Recovery(Part):
     """Asks (907) which brokers act as master while the record names none (hole C).
 
     The acknowledgements of the acting master count, so it is preferred unless another member has a higher epoch
-    (`ElectMaster.incumbent`). Other acting masters are told first: a third replica must not stay linked to one of them while
-    another is elected. `find_incumbent` asks before the record loses its master: a Python master whose poll (1004) is answered
-    without one stops acknowledging. If none acts as master, an election waits for reports younger than that answer.
+    (`ElectMaster.incumbent`). `find_incumbent` asks before the record loses its master: a Python master whose poll (1004) is
+    answered without one stops acknowledging.
     """
 
-    def __init__(self, services: Services, reports: FreshReports) -> None:
+    def __init__(self, services: Services) -> None:
         super().__init__(services)
-        self._reports = reports
+        self.reports = FreshReports(services)
 
     async def find_incumbent(self, group: Group) -> None:
         """Note which members act as master, until one of the highest epoch is found, or all were or could have been heard."""
@@ -287,15 +282,14 @@ class Recovery(Part):
         if not noted:
             # None acts as master now: reports from now on are complete, and members that stay silent time out.
             group.table.ask_anew(self._now_seconds)
-            await self._reports.gather(group, silence_seconds(group, self._settings))
+            await self.reports.gather(group, silence_seconds(group, self._settings))
         return noted
 
     async def _ask(self, group: Group) -> tuple[int, ...]:
-        """907 to every living member, side by side; one that does not answer by its deadline does not act as master."""
         live, found = group.live(), await self._calls.masters(_addresses(group))
 
         def weight(broker_id: int) -> tuple[int, int, int]:
-            """Sort the highest epoch first, then the one with more slaves."""
+            # The highest epoch first, then the one with more slaves.
             epoch = live[broker_id].epoch if broker_id in live else -1
             return (-epoch, -len(found[broker_id].ha_connection_info), broker_id)
 
@@ -311,3 +305,87 @@ def _addresses(group: Group) -> dict[int, str]:
         if address and heard.address in ("", address):
             found[broker_id] = address
     return found
+
+
+@dataclass(slots=True)
+class _Question:
+    """Of one member: after which loss, the one under way, and when it may be asked again."""
+
+    lost_seconds: float | None
+    task: asyncio.Task[None] | None = None
+    times: int = 0
+    not_before_seconds: float = 0.0
+
+
+class _Questions(dict[int, _Question]):
+    """Those of one group, by broker id."""
+
+
+class FreshReports(Part):
+    """What the living members hold now: asked of them (1007) after a loss, because a heartbeat may be a second old.
+
+    Where the SyncStateSet is in doubt, the core elects only by reports that were made after the master's loss
+    (`controller_core/election.py`).
+    """
+
+    _under_way = 0
+
+    def ask(self, group: Group) -> list[asyncio.Task[None]]:
+        """Begin to ask those whose reports are older than the master's loss; return the questions under way."""
+        stale, now_seconds, asking = _stale(group), self._now_seconds, group.care(_Questions)
+        for broker_id, address in stale.items():
+            question = asking.get(broker_id)
+            if question is None or question.lost_seconds != group.table.lost_seconds:
+                question = asking[broker_id] = _Question(group.table.lost_seconds)
+            may_ask = now_seconds >= question.not_before_seconds and self._under_way < MOST_QUESTIONS
+            if may_ask and not is_running(question.task):
+                self._under_way += 1
+                work = self._ask(group, broker_id, address, question)
+                question.task = self._tasks.start(work, f"rmq:report {group.key}", on_end=self._ended)
+        tasks = (asking[broker_id].task for broker_id in stale)
+        return [task for task in tasks if task is not None and not task.done()]
+
+    def _ended(self, _: asyncio.Task[None]) -> None:
+        self._under_way -= 1
+
+    async def gather(self, group: Group, timeout_seconds: float) -> None:
+        """Return when every living member was heard after the master's loss, or after this long."""
+        deadline_seconds = self._now_seconds + timeout_seconds
+        while _stale(group) and self._now_seconds < deadline_seconds:
+            if questions := self.ask(group):
+                await asyncio.wait(questions, timeout=REPORT_POLL_SECONDS)
+            else:
+                await asyncio.sleep(REPORT_POLL_SECONDS)
+
+    def are_heard_out(self, group: Group) -> bool:
+        """Whether the members have had the time of a silent one to report since the master's loss."""
+        lost_seconds = group.table.lost_seconds
+        return lost_seconds is not None and self._now_seconds - lost_seconds >= silence_seconds(group, self._settings)
+
+    async def _ask(self, group: Group, broker_id: int, address: str, question: _Question) -> None:
+        before, record, binding = group.table.entry(broker_id), group.record, group.binding
+        report = await self._calls.end_of_log(address, binding.cluster_name, binding.broker_name, broker_id)
+        if report is None:
+            pause_seconds = doubled(FIRST_PAUSE_SECONDS, question.times, LONGEST_PAUSE_SECONDS)
+            question.not_before_seconds = self._now_seconds + pause_seconds
+            question.times += 1
+            return
+        question.times = 0
+        # Not if the member was heard meanwhile, the master was lost again, or another one elected: it may be older than that.
+        if group.table.entry(broker_id) is before and group.record is record:
+            group.table.reported(broker_id, epoch=report[0], max_offset=report[1])
+            group.changed()
+
+
+def _stale(group: Group) -> dict[int, str]:
+    """Return the living members that may lead and whose reports are older than the master's loss, and where they are."""
+    record, settings = group.record, group.binding.settings
+    if record is None:
+        return {}
+    return {
+        broker_id: address
+        for broker_id, replica in group.live().items()
+        if not (replica.fresh and replica.has_reported)
+        and settings.may_be_master(broker_id)
+        and (address := record.address_of(broker_id)) is not None
+    }

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def silence_seconds(group: Group, settings: PlaneSettings) -> float:
-    """Return how long a member of this group may be silent."""
     return group.binding.heartbeat_timeout_seconds or settings.heartbeat_timeout_seconds
 
 
@@ -30,7 +29,7 @@ def could_have_been_heard(group: Group, settings: PlaneSettings) -> bool:
 
 
 def unheard_members(group: Group, settings: PlaneSettings) -> frozenset[int]:
-    """Return the registered members that this plane has not heard, if it has not known the group for long enough to hear them."""
+    """Return the registered members that this plane has not heard yet, while it may be too new to have heard them."""
     record, heard = group.record, group.table.entries()
     if record is None or could_have_been_heard(group, settings):
         return frozenset()
@@ -49,10 +48,7 @@ def members_leaving(group: Group) -> frozenset[int]:
 
 
 def members_removed(group: Group) -> frozenset[int]:
-    """Return those whose pods were removed by force: their processes end within seconds.
-
-    Where a Service is the address, the host of the heartbeats tells the two processes apart.
-    """
+    """Return those whose pods were removed by force. Where a Service is the address, the host of the heartbeats tells."""
     record, hosts, heard_from = group.record, group.binding.removed_hosts, group.addresses.channel_hosts
     if record is None or not group.binding.translated:
         return _members_at(group, hosts)
@@ -63,17 +59,15 @@ def _members_at(group: Group, hosts: frozenset[str]) -> frozenset[int]:
     record = group.record
     if record is None or not hosts:
         return frozenset()
-    return frozenset(
-        one for one in record.replicas if {address := record.address_of(one) or "", host_of(address)} & hosts
-    )
+    found = {one: record.address_of(one) or "" for one in record.replicas}
+    return frozenset(one for one, address in found.items() if {address, host_of(address)} & hosts)
 
 
 def but_the_unsteady(group: Group, wanted: ElectMaster) -> ElectMaster:
     """Return the request, passing over members that crash again and again or are about to go, if another can lead."""
-    penalised = group.crash_loops.penalised(asyncio.get_running_loop().time())
-    leaving = members_leaving(group)
     if wanted.designate_elect:
         return wanted
+    penalised, leaving = group.crash_loops.penalised(asyncio.get_running_loop().time()), members_leaving(group)
     for unsteady in (penalised | leaving, leaving, penalised):
         others = replace(wanted, passed_over=wanted.passed_over | unsteady)
         if unsteady and step(group.record, others, group.live(), group.binding.settings).code == ControllerCode.SUCCESS:
@@ -114,8 +108,5 @@ def is_outdated(group: Group, record: BrokerGroupRecord) -> bool:
 
 def live_members(group: Group, record: BrokerGroupRecord) -> list[int]:
     """Return the members that are alive and where the record says they are (safety rule 8)."""
-    return [
-        broker_id
-        for broker_id, heard in group.live().items()
-        if (address := record.address_of(broker_id)) is not None and heard.address in ("", address)
-    ]
+    live = group.live().items()
+    return [one for one, heard in live if (at := record.address_of(one)) is not None and heard.address in ("", at)]

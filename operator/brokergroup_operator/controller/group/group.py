@@ -1,8 +1,7 @@
 """One broker group inside the controller plane: decisions one after the other, each durable before its answer leaves.
 
-`decide` is the only way a record changes (`test_a_record_changes_by_one_method`). It reads the record (the copy where that is
-enough, the store where an answer grants something), lets the core decide, commits, and begins again if another plane was faster.
-A decision runs to its end even if its caller has left: a commit that is cut off would be a write with an unknown outcome.
+`decide` is the only way a record changes (`test_a_record_changes_by_one_method`): read, let the core decide, commit, and begin
+again if another plane was faster.
 """
 
 from __future__ import annotations
@@ -16,15 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import structlog
 
 from brokergroup_operator.controller.group import notes
-from brokergroup_operator.controller.group.commits import UnansweredWrite, UnansweredWrites
-from brokergroup_operator.controller.group.incidents import Incidents, awaited_steps
-from brokergroup_operator.controller.group.own_changes import OwnChanges
+from brokergroup_operator.controller.group.changes import Incidents, OwnChanges, awaited_steps
 from brokergroup_operator.controller.peers.services import Patience
-from brokergroup_operator.observe.timeline import Step
+from brokergroup_operator.observe.timeline import FailoverTimeline, Step
 from brokergroup_operator.records.store import RecordConflictError, RecordStoreError, RecordUnavailableError
 from controller_core import events
 from controller_core.liveness import HeartbeatTable
-from controller_core.requests import ElectMaster
+from controller_core.requests import ElectMaster, Request
 from controller_core.step import step
 
 if TYPE_CHECKING:
@@ -33,21 +30,16 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.directory.group_directory import GroupBinding
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.observe.observer import Observer
-    from brokergroup_operator.observe.timeline import FailoverTimeline
     from brokergroup_operator.records.store import RecordStore, StoredRecord
     from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord, LiveReplica
     from controller_core.plan import Change
-    from controller_core.requests import Request
     from controller_core.settings import ControllerSettings
 
     Premise = Callable[[BrokerGroupRecord | None], bool]
     Wanted = Request | Callable[[], Request]
 
 log = structlog.get_logger(__name__)
-
-# The pauses between reads that can wait, while the store does not answer.
-FIRST_STORE_PAUSE_SECONDS, LONGEST_STORE_PAUSE_SECONDS = 0.2, 1.0
 
 Care = TypeVar("Care")
 
@@ -61,9 +53,9 @@ class Group:
 
     binding: GroupBinding
     # Whether this process saw the record change to this master and epoch, rather than found it so.
-    saw_master_begin: bool = False
+    saw_master_begin = False
     # The BrokerGroup is declared no more.
-    gone: bool = False
+    gone = False
 
     def __init__(
         self,
@@ -82,7 +74,7 @@ class Group:
         self.met_seconds = asyncio.get_running_loop().time()
         # Groups are looked at spread over time, not all in one turn of the loop.
         self.stagger = zlib.crc32(str(binding.key).encode()) / 2**32
-        # Each part has one owner, which its class names; parts that only methods change have none.
+        # Most parts have one owner, which their classes name.
         self.changes = OwnChanges(settings, look_soon=self.look_soon, changed=self.changed)
         self.incidents = Incidents(observer)
         self.crash_loops = notes.CrashLoops()
@@ -95,26 +87,25 @@ class Group:
         self.registrations = notes.RegistrationNotes()
         self._cares: dict[type, Any] = {}
         self.bind(binding)
-        # The epoch under which the master answered 1008 or was heard as such; the one under which it said itself (907, a heartbeat)
-        # that it is master; and the one under which it denied that by 907, although it had answered 1008.
+        # Under which epoch the master answered 1008 or was heard as such; said itself (907, a heartbeat) that it is master; and
+        # denied that by 907.
         self.confirmed_epoch = self._vouched_epoch = self._denied_epoch = 0
-        # Until when nothing can happen in this group that a look would find; 0.0: a look is due.
+        # Until when a look would find nothing new; 0.0: a look is due.
         self.rests_until_seconds = 0.0
         self._lock = asyncio.Lock()
         self._stored: StoredRecord | None = None
-        # Since when the record has named its present master in its present epoch, as far as this plane saw it.
+        # Since when the record has named its master in its epoch, as far as this plane saw it.
         self.master_known_seconds = self.met_seconds
         # Whether the record was read, and is not known to have moved since; and whether it ever was.
         self.loaded = self._was_read = False
-        self._unanswered = UnansweredWrites()
+        self._unanswered = notes.UnansweredWrites()
         self._decisions: set[asyncio.Task[Decision]] = set()
-        # With the store, for requests that can wait: elections do not ask it.
-        self.patience = Patience(FIRST_STORE_PAUSE_SECONDS, LONGEST_STORE_PAUSE_SECONDS)
-        # Of the last read, if it failed.
+        # With the store; elections do not ask it.
+        self.patience = Patience(first_seconds=0.2, longest_seconds=1.0)
         self._read_error: RecordUnavailableError | None = None
 
     def care(self, kind: type[Care]) -> Care:
-        """Return what a part of the plane remembers of this group, in a type of its own: it ends with the group."""
+        """Return what a part of the plane remembers of this group, in a type of its own."""
         if kind not in self._cares:
             self._cares[kind] = kind()
         found: Care = self._cares[kind]
@@ -171,7 +162,7 @@ class Group:
         self.rests_until_seconds = min(now_seconds + rest_seconds, look_again_seconds, until_seconds, *silent_from)
 
     def distrust_copy(self, version: str | None = None) -> None:
-        """Let the record be read again, because it may have been written; not if this version is the one held."""
+        """Let the record be read again; not if this version is the one held."""
         if version is None or self._stored is None or self._stored.version != version:
             self.loaded = False
             self.look_soon()
@@ -198,17 +189,16 @@ class Group:
         return self.change is not None and self.change.key != self.changes.over and not self.change.is_told
 
     def heard(self, broker_id: int, epoch: int, *, came_back: bool) -> None:
-        """A heartbeat came. If its epoch file has the record's epoch, the master is master in deed."""
+        """Take a heartbeat. If its epoch file has the record's epoch, the master is master in deed."""
         record = self.record
         if record is not None and broker_id == record.granted_master_id and epoch >= record.master_epoch > 0:
             self._vouch(record.master_epoch)
             self.confirm_master(record.master_epoch)
         if came_back:
-            self.members.came_back(broker_id)
+            self.members.reported_dead.discard(broker_id)
             self.changed()
 
     def bind(self, binding: GroupBinding) -> None:
-        """The spec, or what is known of its pods, has changed."""
         self.waking.declared(hibernated=binding.hibernated)
         self.binding = binding
         self.gone = False
@@ -222,9 +212,9 @@ class Group:
         return self.binding.deleting or self.gone
 
     def new_process(self, broker_id: int) -> None:
-        """A member registered: nothing that its former process was told or had configured holds for this one."""
+        """Forget what a member's former process was told or had configured."""
         self.members.new_process(broker_id)
-        self.changes.new_process(broker_id)
+        self.changes.told.pop(broker_id, None)
         self.configuration.changed(broker_id)
         self.recovery.new_process(broker_id)
         self.changed()
@@ -233,14 +223,13 @@ class Group:
         return asyncio.get_running_loop().time() - self.last_heard_seconds(broker_id)
 
     def last_heard_seconds(self, broker_id: int) -> float:
-        """Return when this member was heard last; if it was not: since when this plane could have heard it."""
-        entry = self.table.entry(broker_id)
-        if entry is not None:
+        """Return when this member was heard last, or since when this plane could have heard it."""
+        if (entry := self.table.entry(broker_id)) is not None:
             return entry.last_seen_seconds
         return self.master_known_seconds if broker_id == self.granted_master_id else self.met_seconds
 
     def open_incident(self, timeline: FailoverTimeline) -> None:
-        """Keep a timeline open until enough members are in sync again, and what is watched of the recovery was seen."""
+        """Keep a timeline open until the group has recovered."""
         self.incidents.open(timeline, awaited=awaited_steps(self.binding, self._settings))
         self._note_in_sync()
 
@@ -274,8 +263,7 @@ class Group:
     def writable(self) -> bool:
         """Whether a write can be acknowledged: a live master that says so itself, and enough live members in sync.
 
-        An answer to 1008 is not enough: a broker that ignores it answers as well. A dead member may stay in the set, which is
-        not made smaller than the minimum; it acknowledges nothing.
+        An answer to 1008 is not enough: a broker that ignores it answers as well. A dead member may stay in the set.
         """
         record = self.record
         if record is None or record.granted_master_id is None:
@@ -293,9 +281,8 @@ class Group:
         A master without heartbeats does if it answers as master: it may not know this plane yet.
         """
         silence = self.unheard.silences.get(broker_id)
-        return self.is_live(broker_id) or (
-            silence is not None and silence.acknowledges and broker_id not in self.members.reported_dead
-        )
+        answers = silence is not None and silence.acknowledges and broker_id not in self.members.reported_dead
+        return answers or self.is_live(broker_id)
 
     async def load_again(self) -> BrokerGroupRecord | None:
         """Return the record, read from the store whatever the copy says: voluntary changes begin with the truth."""
@@ -328,6 +315,7 @@ class Group:
     ) -> Decision:
         """Decide, commit, and return the decision once it is durable. Raise `RecordStoreError`: then nothing is granted.
 
+        It runs to its end even if its caller has left: a commit that is cut off would be a write with an unknown outcome.
         A request that is built of members' reports is a function, called after each read of the record: a report counts under
         the record that was known by then (`HeartbeatTable.note_seats`). A `premise` must hold for the record that is decided
         on, also after others moved it; else `PremiseGoneError` is raised.
@@ -385,7 +373,7 @@ class Group:
                 self.observer.record_conflict(self.key, before)
                 return False
             if isinstance(error, RecordUnavailableError):
-                self._unanswered.note(UnansweredWrite(request, before, decision, error.write_id))
+                self._unanswered.note(notes.UnansweredWrite(request, before, decision, error.write_id))
             raise
         self.loaded = True
         self._note_record(before)
@@ -405,7 +393,7 @@ class Group:
         self._take(stored)
 
     def _take(self, stored: StoredRecord | None) -> None:
-        """Make this the copy, and note what is new in it."""
+        """Make this the copy, and note what is new."""
         before, was = self._stored, self.record
         self._stored, self.loaded = stored, True
         self._note_record(was)
@@ -418,7 +406,7 @@ class Group:
             self.changed()
 
     def _note_record(self, was: BrokerGroupRecord | None) -> None:
-        """Another master, or the same one in a new epoch, is another process or was told something new: it begins to be known."""
+        """Note what the copy changes: another master, or the same one in a new epoch, begins to be known."""
         now, first_read, self._was_read = self.record, not self._was_read, True
         self.changes.saw(self.change)
         self.table.note_seats(now, asyncio.get_running_loop().time())
@@ -443,7 +431,6 @@ class Group:
             self._note_commit(before, self.record, decision)
 
     def _note_commit(self, before: BrokerGroupRecord | None, after: BrokerGroupRecord, decision: Decision) -> None:
-        """Note what a durable decision of this plane means beside the record."""
         was_master = before.granted_master_id if before is not None else None
         if after.granted_master_id is not None:
             self.incidents.masterless(None)
@@ -454,7 +441,7 @@ class Group:
             match event:
                 case events.SeatsLost():
                     if was_master in event.broker_ids:
-                        self.recovery.deposed()
+                        self.recovery.deposed_in_office = True
                     for broker_id in sorted(event.broker_ids):
                         self.observer.seat_lost(self.key, broker_id, decision.why)
                 case events.EpochFloorRaised():
@@ -465,7 +452,7 @@ class Group:
                     self.recovery.elected()
 
     async def stop(self) -> None:
-        """Wait for the decisions under way: none is cut off."""
+        """Wait for the decisions under way."""
         await asyncio.gather(*self._decisions, return_exceptions=True)
 
     def _decided(self, task: asyncio.Task[Decision]) -> None:

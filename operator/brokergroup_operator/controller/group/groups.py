@@ -8,16 +8,14 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from brokergroup_operator.controller.directory.pods import Table
+from brokergroup_operator.controller.directory.pods import Peer, Table
 from brokergroup_operator.controller.group.group import Group
-from brokergroup_operator.controller.group.notes import Proof
 from rocketmq_remoting.address import host_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from brokergroup_operator.controller.directory.group_directory import GroupBinding, GroupDirectory
-    from brokergroup_operator.controller.directory.pods import Peer
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.observe.observer import Observer
     from brokergroup_operator.records.store import GroupKey, RecordStore
@@ -42,12 +40,7 @@ class Groups:
         self._directory, self._on_change = directory, on_change
         self._due = DueGroups()
         self._new_group = partial(
-            Group,
-            store=store,
-            settings=settings,
-            observer=observer,
-            on_change=self._changed,
-            on_wake=self._due.add,
+            Group, store=store, settings=settings, observer=observer, on_change=self._changed, on_wake=self._due.add
         )
         # The members that the records have at each address; and the record by which each group's stand there.
         self._members_at: Table[str, tuple[Group, int], None] = Table()
@@ -71,8 +64,7 @@ class Groups:
     def meet(self, binding: GroupBinding) -> Group:
         group = self._groups.get(binding.key)
         if group is None:
-            group = self._new_group(binding)
-            self._groups[binding.key] = group
+            group = self._groups[binding.key] = self._new_group(binding)
             self._due.add(group)
         elif group.binding is not binding:
             group.bind(binding)
@@ -88,9 +80,8 @@ class Groups:
 
     def meet_all(self) -> None:
         """Meet every group of the directory, and forget those that are declared no more; a no-op unless the directory changed."""
-        if self._directory.revision == self._met_revision:
+        if (revision := self._directory.revision) == self._met_revision:
             return
-        revision = self._directory.revision
         for binding in self._directory.bindings():
             self.meet(binding)
         undeclared = [group for key, group in self._groups.items() if self._directory.binding(key) is None]
@@ -111,9 +102,7 @@ class Groups:
         return next((key for key in keys if key is not None), None)
 
     def dialled_at(self, address: str) -> str:
-        """Return where to dial the broker that is known by this address. If its pod was removed by force, the Service leads
-        elsewhere: at the pod's own address, while the member is alive on its heartbeats' connection from there (safety rule 8).
-        """
+        """Return where to dial the broker that is known by this address: at the pod's own, if it lives and was removed by force."""
         found = self.members_at(address)
         return (_own_address_of_living(*found[0], address) if found else None) or address
 
@@ -142,10 +131,7 @@ class Groups:
 
 
 class DueGroups:
-    """Which groups the next tick looks at. A tick costs what is due in it, not what groups there are.
-
-    A group that does not rest stays due. One that rests comes back when its rest is over, or when something in it changes.
-    """
+    """Which groups the next tick looks at: those that do not rest. A tick costs what is due in it, not what groups there are."""
 
     def __init__(self) -> None:
         # In the order in which they became due.
@@ -176,8 +162,7 @@ class ReceiverCheck:
 
     The member's own heartbeats, on an open connection from the host of that address, prove that it is the one meant. If the
     host cannot be the same (a Service, a translated address), `ask` brings its configuration (26), which counts for
-    `PROOF_SECONDS` on that connection while the same pod is behind the address. An address that belongs to another pod proves
-    the contrary, whatever the record says.
+    `PROOF_SECONDS` on that connection while the same pod is behind the address.
     """
 
     def __init__(self, groups: Groups, directory: GroupDirectory) -> None:
@@ -198,7 +183,7 @@ class ReceiverCheck:
         if group.addresses.channel_hosts.get(broker_id) == host:
             return None
         now_seconds = asyncio.get_running_loop().time()
-        proof = Proof(address, connection_id, group.binding.pod_ip_behind(address))
+        proof = (address, connection_id, group.binding.pod_ip_behind(address))
         before, proven_seconds = group.addresses.proven.get(broker_id, (None, 0.0))
         if before == proof and now_seconds - proven_seconds < PROOF_SECONDS:
             return None
@@ -236,8 +221,7 @@ def _other_than(group: Group, broker_id: int, address: str, said: Mapping[str, s
     if (name := said.get("brokerName")) != group.binding.broker_name:
         return f"{address} says that it is {name!r}, not broker {broker_id} of {group.binding.broker_name!r}"
     record = group.record
-    replica = record.replicas.get(broker_id) if record is not None else None
-    if record is None or replica is None or not replica.reserved_for:
+    if record is None or broker_id not in record.replicas or not record.replicas[broker_id].reserved_for:
         return None
     if (cluster := said.get("brokerClusterName", record.cluster_name)) != record.cluster_name:
         return f"{address} says that it is of cluster {cluster!r}, not of {record.cluster_name!r}"

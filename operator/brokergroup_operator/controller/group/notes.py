@@ -1,7 +1,7 @@
 """What a plane notes of one group beside its record and its heartbeats, in parts. None of it outlives the process.
 
-Each part names the module that writes it; all others read. A field that two modules change is changed by a method of its part
-(`tests/controller/test_record_watch.py` holds both).
+Each part names the module that writes it; a field that two modules change is changed by a method of its part
+(`tests/controller/test_record_watch.py`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from brokergroup_operator.controller.peers.services import doubled
 from rocketmq_remoting.address import host_of, one_spelling
 
 if TYPE_CHECKING:
@@ -19,8 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
     from brokergroup_operator.observe.group_view import LostLink, Silence
+    from brokergroup_operator.records.store import StoredRecord
+    from controller_core.decision import Decision
     from controller_core.holdings import Quiet
     from controller_core.model import BrokerGroupRecord
+    from controller_core.requests import Request
 
 FIRST_PENALTY_SECONDS = 60.0
 LONGEST_PENALTY_SECONDS = 960.0
@@ -101,19 +105,14 @@ class ActingNotes:
     def elected(self) -> None:
         self.acting, self.deposed_in_office = (), False
 
-    def deposed(self) -> None:
-        """The master's seat was withdrawn while its process lives."""
-        self.deposed_in_office = True
-
     def new_process(self, broker_id: int) -> None:
         """A process that has just registered acts as no master."""
         self.acting = tuple(one for one in self.acting if one != broker_id)
 
 
 class RegistrationNotes:
-    """New processes whose registration is decided here: they must not be told what held for the processes before them.
-
-    A master that is told its old epoch goes on in it, although another process wrote under it (rule 6).
+    """New processes whose registration is decided here: a master that is told its old epoch goes on in it, although another
+    process wrote under it (rule 6).
     """
 
     def __init__(self) -> None:
@@ -148,10 +147,9 @@ class MemberNotes:
     """What is noted of each member's heartbeats, registrations and pod."""
 
     def __init__(self, *, regular_heartbeat_seconds: float) -> None:
-        # For `AdoptionDesk`: where each member's own pod says it is, how many heartbeats in a row differed from the record, and
-        # when the member may be proposed again.
+        # For `AdoptionDesk`: where each member's own pod says it is, and how many heartbeats in a row differed from the record.
         self.whereabouts: dict[int, str] = {}
-        self.moved_beats: dict[int, int] = {}
+        self.moved_beats: Counter[int] = Counter()
         self.not_proposed_until_seconds: dict[int, float] = {}
         # Members whose container was reported terminated while their connection still stood.
         self.reported_dead: set[int] = set()
@@ -160,24 +158,16 @@ class MemberNotes:
         self._regular: set[int] = set()
 
     def beats_regularly(self, broker_id: int, now_seconds: float) -> bool:
-        """Whether this heartbeat belongs to a regular row of them; until then silence means little: a Java broker heartbeats every
-        5 s until its start is complete, although it may have been elected meanwhile.
-        """
+        """Whether this heartbeat belongs to a regular row: a Java broker heartbeats every 5 s until its start is complete."""
         last_seconds = self._last_beat_seconds.get(broker_id)
         self._last_beat_seconds[broker_id] = now_seconds
         if last_seconds is not None and now_seconds - last_seconds <= self._regular_heartbeat_seconds:
             self._regular.add(broker_id)
         return broker_id in self._regular
 
-    def died(self, broker_id: int) -> None:
-        self.reported_dead.add(broker_id)
-
-    def came_back(self, broker_id: int) -> None:
-        self.reported_dead.discard(broker_id)
-
     def new_process(self, broker_id: int) -> None:
-        """Forget what was noted of a member's former process: another one has registered."""
-        self.came_back(broker_id)
+        """Forget what was noted of a member's former process."""
+        self.reported_dead.discard(broker_id)
         self._last_beat_seconds.pop(broker_id, None)
         self._regular.discard(broker_id)
         self.whereabouts.pop(broker_id, None)
@@ -209,23 +199,14 @@ class ConfigurationNotes:
         return is_news
 
     def changed(self, broker_id: int) -> None:
-        """It was changed, or is another process: its answer is void, and it is asked again."""
+        """Forget the answer: the configuration was changed, or it is another process."""
         self.may_have_changed(broker_id)
         self.said.pop(broker_id, None)
 
     def may_have_changed(self, broker_id: int) -> None:
-        """It refused a change, or its answer was lost: its last answer stays, and it is asked again."""
+        """Ask again, and keep the last answer: a change was refused, or its answer lost."""
         self._changes[broker_id] += 1
         self.checked.discard(broker_id)
-
-
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """What was so when the broker at an address proved to be the member."""
-
-    address: str
-    connection_id: int
-    pod_ip: str | None
 
 
 class AddressNotes:
@@ -234,9 +215,9 @@ class AddressNotes:
     def __init__(self) -> None:
         # The host that each member's heartbeats come from.
         self.channel_hosts: dict[int, str] = {}
-        # How each member's broker last proved to be the member, and when.
-        self.proven: dict[int, tuple[Proof, float]] = {}
-        # What each member sent last: a heartbeat brings the same address every second, and reading one costs more than the rest.
+        # By which address, connection and pod IP each member's broker last proved to be the member, and when.
+        self.proven: dict[int, tuple[tuple[str, int, str | None], float]] = {}
+        # What each member sent last: reading an address costs more than the rest of a heartbeat.
         self._spelled: dict[int, tuple[str, str, str]] = {}
 
     def spelled(self, broker_id: int, sent: str) -> tuple[str, str, str]:
@@ -252,44 +233,72 @@ class AddressNotes:
 
 
 @dataclass(frozen=True, slots=True)
-class Losses:
-    """How often one replica was lost as a master, and when and under which epoch the last time."""
+class UnansweredWrite:
+    """A write that the store did not answer, and the record it was decided on."""
 
-    count: int
-    last_seconds: float
-    last_epoch: int
-
-    def penalty_seconds(self) -> float:
-        """How long after its last loss it is passed over."""
-        if self.count <= 1:
-            return 0.0
-        return min(FIRST_PENALTY_SECONDS * 2.0 ** (self.count - 2), LONGEST_PENALTY_SECONDS)
-
-    def again(self, now_seconds: float, epoch: int) -> Losses:
-        """Return the losses with one more; an epoch counts once, however often its loss is noticed."""
-        if epoch == self.last_epoch:
-            return self
-        quiet_seconds = now_seconds - self.last_seconds - self.penalty_seconds()
-        return Losses(1 if quiet_seconds > FORGIVEN_AFTER_SECONDS else self.count + 1, now_seconds, epoch)
+    request: Request
+    before: BrokerGroupRecord | None
+    decision: Decision
+    write_id: str
 
 
-NO_LOSSES = Losses(0, -math.inf, -1)
+class UnansweredWrites:
+    """The last unanswered write of one group: unknown until the next read shows whether it has arrived. Its caller asks again.
 
-
-@dataclass(slots=True)
-class CrashLoops:
-    """The masters that were lost, of one group. One that was lost twice is passed over for a while, if another member can lead.
-
-    Among equals an election prefers the old master, which is wrong for a container that is killed for its memory use every half
-    minute. The least penalty bounds such a replica to one election a minute (`test_a_loop_costs_at_most_one_election_a_minute`).
+    The id of the write shows whose it is; its content does not, because planes that see one death decide alike.
     """
 
-    _losses: dict[int, Losses] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._unknown: UnansweredWrite | None = None
+        self._arrived: UnansweredWrite | None = None
+
+    def note(self, write: UnansweredWrite) -> None:
+        self._unknown, self._arrived = write, None
+
+    def find(self, stored: StoredRecord | None) -> UnansweredWrite | None:
+        """Return the write if this read of the store is the first to show that it has arrived."""
+        unknown, self._unknown = self._unknown, None
+        if unknown is None or stored is None:
+            return None
+        if (unknown.write_id, unknown.decision.record) != (stored.write_id, stored.record):
+            return None
+        self._arrived = unknown
+        return unknown
+
+    def take(self, request: Request, record: BrokerGroupRecord | None) -> Decision | None:
+        """Return the decision for this very request, once, if its write arrived and the record has not moved since."""
+        arrived = self._arrived
+        if arrived is None or arrived.request != request or arrived.decision.record != record:
+            return None
+        self._arrived = None
+        return arrived.decision
+
+
+@dataclass(frozen=True, slots=True)
+class _Losses:
+    """How often one replica was lost as a master, under which epoch last, and until when it is passed over."""
+
+    count: int
+    last_epoch: int
+    until_seconds: float
+
+
+class CrashLoops:
+    """The lost masters of one group. One that was lost twice is passed over for a while, if another member can lead: among equals
+    an election prefers the old master (`test_a_loop_costs_at_most_one_election_a_minute`).
+    """
+
+    def __init__(self) -> None:
+        self._losses: dict[int, _Losses] = {}
 
     def master_lost(self, broker_id: int, epoch: int, now_seconds: float) -> None:
-        """The process that was master of this epoch has ended, and no one asked it to."""
-        self._losses[broker_id] = self._losses.get(broker_id, NO_LOSSES).again(now_seconds, epoch)
+        """Count the unwanted end of a master's process: once for each epoch, however often it is noticed."""
+        before = self._losses.get(broker_id, _Losses(0, -1, -math.inf))
+        if epoch == before.last_epoch:
+            return
+        count = 1 if now_seconds - before.until_seconds > FORGIVEN_AFTER_SECONDS else before.count + 1
+        penalty_seconds = doubled(FIRST_PENALTY_SECONDS, count - 2, LONGEST_PENALTY_SECONDS) if count > 1 else 0.0
+        self._losses[broker_id] = _Losses(count, epoch, now_seconds + penalty_seconds)
 
     def penalised(self, now_seconds: float) -> frozenset[int]:
-        losses = self._losses.items()
-        return frozenset(one for one, its in losses if now_seconds - its.last_seconds < its.penalty_seconds())
+        return frozenset(one for one, losses in self._losses.items() if now_seconds < losses.until_seconds)

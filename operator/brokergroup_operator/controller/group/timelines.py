@@ -1,4 +1,4 @@
-"""The timelines of changes of master: begun and ended. Then `incidents.py` keeps them."""
+"""The timelines of changes of master: begun and ended. Then `Incidents` keeps them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.controller.group.incidents import is_unclean
+from brokergroup_operator.controller.group.changes import is_unclean
 from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step, Trigger
 
 if TYPE_CHECKING:
@@ -16,14 +16,12 @@ if TYPE_CHECKING:
     from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord
 
-
 log = structlog.get_logger(__name__)
 
 
 def new_timeline(
     group: Group, record: BrokerGroupRecord, master: int | None, trigger: Trigger, *evidence: str
 ) -> FailoverTimeline:
-    """Return an incident that begins now."""
     trigger = trigger_now(group, trigger)
     # Of a waking group's master the last sign of life does not count: it ended on purpose.
     entry = group.table.entry(master) if master is not None and trigger is not Trigger.WOKEN else None
@@ -80,7 +78,7 @@ def withdraw(group: Group, timeline: FailoverTimeline, why: str) -> None:
 
 def finish(group: Group, timeline: FailoverTimeline, outcome: Outcome | None = None) -> None:
     """End a change of master of this plane. Without `outcome`, by whether the new master has confirmed its role."""
-    timeline.outcome = timeline.told_outcome if outcome is None else outcome
+    timeline.outcome = outcome or timeline.told_outcome
     group.open_incident(timeline)
     log.info(
         f"{timeline.kind.value} ended",

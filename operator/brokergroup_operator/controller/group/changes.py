@@ -1,9 +1,8 @@
-"""Changes of master as incidents: when one begins, what ends it, and which plane reports it.
+"""The changes of master of one group as this plane knows them: its own part, which it may lose, and the incidents.
 
-An incident stays open until enough members are in sync to acknowledge a write and what is watched of the recovery
-(`upkeep/recovery_watch.py`) was seen or given up, or until its age limit. Its change stays in the record until then: the plane
-that goes on with the change, or supersedes it, reports the incident under the same id. It may be reported twice; readers of the
-logs merge by id.
+An incident stays open until enough members are in sync and what is watched of the recovery (`upkeep/recovery_watch.py`) was seen
+or given up, or until its age limit. Its change stays in the record until then: the plane that goes on with the change, or
+supersedes it, reports the incident under the same id. It may be reported twice; readers of the logs merge by id.
 """
 
 from __future__ import annotations
@@ -12,25 +11,169 @@ import asyncio
 import datetime as dt
 import time
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import structlog
+
+from brokergroup_operator.controller.peers.services import Patience
 from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
 from controller_core.change import MOVES_A_LIVING_MASTER
-from controller_core.events import ChangeWritten, MasterElected
-from controller_core.plan import ChangeKind
+from controller_core.events import ChangeWritten, MasterElected, apply_events
+from controller_core.plan import Change, ChangeKind, Phase
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from brokergroup_operator.controller.directory.group_directory import GroupBinding
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.observe.observer import Observer
     from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord
-    from controller_core.plan import Change
 
 # For how long others leave the event loop to a new master's report of its set (1001): without it nothing is acknowledged.
 IN_SYNC_SECONDS = 0.1
-# Outcomes that a late confirmation by the new master turns into COMPLETED.
-_OPEN_OUTCOMES = frozenset({Outcome.RUNNING, Outcome.INCOMPLETE})
+ChangeKey = tuple[int, str]
+# No change has this key: ids begin with 1.
+_NO_CHANGE: ChangeKey = (0, "")
+
+log = structlog.get_logger(__name__)
+
+
+class OwnChanges:
+    """This plane's part in the changes of one group. Times are those of the event loop."""
+
+    def __init__(self, settings: PlaneSettings, *, look_soon: Callable[[], None], changed: Callable[[], None]) -> None:
+        self._settings, self._look_soon, self._changed = settings, look_soon, changed
+        # The failover, switchover or takeover that runs here.
+        self.task: asyncio.Task[None] | None = None
+        self._only_tells = self._only_looks = False
+        # With a store that refuses a change, or holds a record that is corrupt.
+        self.refusals = Patience(first_seconds=0.5, longest_seconds=30.0)
+        # Under which epoch each member has answered 1008 in this process's life.
+        self.told: dict[int, int] = {}
+        # The changes that this process carries out, or has.
+        self.carried_out: set[ChangeKey] = set()
+        # The one that a commit of this process brought into the record last, or its election; the one whose new state 1004 may
+        # tell; and the one of which all is done but its end in the record.
+        self._written_here = self._released = self.over = _NO_CHANGE
+        self._seen: tuple[Change | None, float] = (None, self._now)
+        self._left_alone_until_seconds = 0.0
+
+    @property
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a change is under way here: a doubt of the master alone is none."""
+        return self.task is not None and not self._only_looks
+
+    def run(
+        self,
+        work: Coroutine[None, None, None],
+        name: str,
+        *,
+        decided: asyncio.Future[Decision] | None = None,
+        only_tells: bool = False,
+        looks_first: bool = False,
+    ) -> None:
+        """Run this failover, switchover or takeover. What `looks_first` may begin no change at all.
+
+        An error before the election is `decided` goes to that future's caller.
+        """
+
+        def ended(done: asyncio.Task[None]) -> None:
+            self.task, self._only_tells = None, False
+            error = None if done.cancelled() else done.exception()
+            if decided is not None and not decided.done():
+                if error is None:
+                    decided.cancel()
+                else:
+                    decided.set_exception(error)
+            elif error is not None:
+                log.error("change of master not finished, the next look goes on", task=name, error=repr(error))
+            if self._only_looks:
+                self._look_soon()  # a plane that never hears the master doubts it ten times a second
+            else:
+                self._changed()
+
+        self.task, self._only_tells, self._only_looks = asyncio.create_task(work, name=name), only_tells, looks_first
+        self.task.add_done_callback(ended)
+
+    def begins(self) -> None:
+        """Note that what was only a look begins a change."""
+        self._only_looks = False
+
+    def may_begin(self) -> bool:
+        """Whether a change of master may be begun: none runs here, and the store has not just refused one."""
+        return self.task is None and self.refusals.is_over
+
+    async def wait_for_end(self, timeout_seconds: float) -> None:
+        """Wait until the change that runs here has ended, at most this long."""
+        if self.task is not None:
+            await asyncio.wait([self.task], timeout=max(0.0, timeout_seconds))
+
+    async def leave_off_telling(self) -> None:
+        """Stop telling an election that this plane wrote for a broker: a person's election supersedes it."""
+        if self.task is not None and self._only_tells:
+            self.task.cancel()
+            await asyncio.wait([self.task])
+            await asyncio.sleep(0)  # its callback clears `task`
+
+    def leave_alone(self, seconds: float) -> None:
+        """Begin nothing for this long: another plane, or a broker that was just answered, is about to do it."""
+        self._left_alone_until_seconds = self._now + seconds
+
+    @property
+    def is_left_alone(self) -> bool:
+        return self._now < self._left_alone_until_seconds
+
+    def wrote(self, change: Change) -> None:
+        """Note that a commit of this process brought this change, or its election, into the record."""
+        self._written_here = change.key
+
+    def wrote_it(self, change: Change) -> bool:
+        return change.key == self._written_here
+
+    def elected(self, change: Change | None) -> bool:
+        """Whether this plane wrote that election: what is left is telling, which a person's election supersedes."""
+        return change is not None and change.is_decided and self.wrote_it(change)
+
+    def release(self, key: ChangeKey) -> None:
+        """1004 may answer the new state of this change."""
+        self._released = key
+
+    def is_over(self, key: ChangeKey) -> None:
+        """Let the end of this change go with the next commit: nothing else is left to do."""
+        self.over = key
+
+    def with_the_end(self, decision: Decision, *, is_reported: bool) -> Decision:
+        """Add the end of that change to a decision: it then costs no write of its own."""
+        after = decision.record
+        change = after.change if after is not None else None
+        if not decision.changed or after is None or change is None or change.key != self.over:
+            return decision
+        end = ChangeWritten(change=None if is_reported else change.told)
+        if end.change == change:
+            return decision
+        return replace(decision, events=(*decision.events, end), record=apply_events(after, (end,)))
+
+    def saw(self, change: Change | None) -> None:
+        if change != self._seen[0]:
+            self._seen = (change, self._now)
+
+    @property
+    def unmoved_seconds(self) -> float:
+        """How long the change under way has not moved, by this plane's own clock."""
+        return self._now - self._seen[1]
+
+    def record_to_tell(self, record: BrokerGroupRecord | None) -> BrokerGroupRecord | None:
+        """Return what 1004 may answer: the state of before, until the brokers were told in order, or `hold_back_seconds`."""
+        change = record.change if record is not None else None
+        if record is None or change is None or change.phase is not Phase.TELLING or change.key == self._released:
+            return record
+        return record if self.unmoved_seconds >= self._settings.hold_back_seconds else record.as_told_before
 
 
 class Incidents:
@@ -72,7 +215,6 @@ class Incidents:
         return change_id in (self._told_of, self._open.change_id if self._open is not None else None)
 
     def begins(self, timeline: FailoverTimeline | None) -> None:
-        """A change is under way here, with this timeline; None: another plane reports it."""
         self.in_progress = timeline
 
     def ends(self, timeline: FailoverTimeline | None) -> None:
@@ -83,7 +225,7 @@ class Incidents:
         self.masterless_since_seconds = since_seconds
 
     def open(self, timeline: FailoverTimeline, *, awaited: frozenset[Step] = frozenset()) -> None:
-        """Keep the timeline of a change that has ended until enough members are in sync again and the awaited steps were seen."""
+        """Keep the timeline of a change that has ended until the group has recovered."""
         self.ends(timeline)
         self.last[timeline.kind] = timeline
         self.close()
@@ -106,7 +248,7 @@ class Incidents:
     def moved_by_another(self, was: BrokerGroupRecord | None, now: BrokerGroupRecord | None) -> None:
         """Another plane wrote the record: one that took the change over reports the incident, and this plane does not.
 
-        One that superseded the change may die before it reports, or leave that to this plane. So this plane reports as well.
+        One that superseded the change may die before it reports: this plane reports as well.
         """
         timeline, before = self._open, was.change if was is not None else None
         if timeline is None or now is None:
@@ -146,14 +288,16 @@ class Incidents:
 
     def role_changed(self, epoch: int) -> None:
         timeline = self._open
+        if timeline is None or timeline.epoch_after != epoch:
+            return
         # A master that says so late was given up on by then: its incident counted as incomplete until now.
-        if timeline is not None and timeline.outcome in _OPEN_OUTCOMES and timeline.epoch_after == epoch:
+        if timeline.outcome in (Outcome.RUNNING, Outcome.INCOMPLETE):
             timeline.reach(Step.ROLE_CHANGED, time.monotonic())
             timeline.outcome = Outcome.COMPLETED
             self._observer.master_changed(timeline)
 
     async def wait_until_in_sync(self, deadline_seconds: float) -> None:
-        """Return when enough members are in sync after a change that has just ended here, when that is a moment ago, or then."""
+        """Wait until enough members are in sync after a change that ended here a moment ago, until then, or until the deadline."""
         left_seconds = min(self._is_new_until_seconds, deadline_seconds) - asyncio.get_running_loop().time()
         if self._open is not None and left_seconds > 0:
             with suppress(TimeoutError):
@@ -173,7 +317,6 @@ class Incidents:
             self.await_no_longer(timeline, step)
 
     def await_no_longer(self, timeline: FailoverTimeline, *steps: Step) -> None:
-        """Do not wait for these steps any more, seen or not."""
         if self._open is timeline:
             self._awaited -= frozenset(steps)
             self._close_if_recovered()
