@@ -1,11 +1,7 @@
-"""What the state machine returns: an answer, the events that must be durable before the answer may leave, and the reason.
-
-The answer to a request has its name, and the fields of Java's response header and body; `None`: Java leaves the field out. On
-errors it has what Java has filled by then (docs/reference/controller.md).
-"""
+"""What the state machine returns: an answer, the events that must be durable before the answer may leave, and the reason."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 
 from controller_core.events import Event, apply_events
@@ -13,7 +9,7 @@ from controller_core.model import BrokerGroupRecord
 
 
 class ControllerCode(IntEnum):
-    """The response codes that a decision can have, with Java's numbers. `rocketmq_remoting` has all codes of the wire."""
+    """The response codes that a decision can have, with Java's numbers."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -45,25 +41,32 @@ class SyncStateSetBody:
         return cls(sync_state_set=record.sync_state_set, sync_state_set_epoch=record.sync_state_set_epoch)
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The fields of Java's response header and body; `None`: Java leaves the field out. On errors it has what Java has filled by
+    then (docs/reference/controller.md).
+    """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GetNextBrokerIdAnswer:
+class _NamingTheGroup(Answer):
     cluster_name: str
     broker_name: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetNextBrokerIdAnswer(_NamingTheGroup):
     next_broker_id: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApplyBrokerIdAnswer:
-    cluster_name: str
-    broker_name: str
+class ApplyBrokerIdAnswer(_NamingTheGroup):
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RegisterBrokerAnswer:
+class RegisterBrokerAnswer(_NamingTheGroup):
     """1003. The four master fields are all given or all left out."""
 
-    cluster_name: str
-    broker_name: str
     master_broker_id: int | None = None
     master_address: str | None = None
     master_epoch: int | None = None
@@ -72,7 +75,7 @@ class RegisterBrokerAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ElectMasterAnswer:
+class ElectMasterAnswer(Answer):
     """1002. The set is given with codes 0 and 2011; the members (id to address) with code 0 only."""
 
     master_broker_id: int | None = None
@@ -86,7 +89,7 @@ class ElectMasterAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlterSyncStateSetAnswer:
+class AlterSyncStateSetAnswer(Answer):
     """1001. Java's header has 0 as the new epoch on every error."""
 
     new_sync_state_set_epoch: int = 0
@@ -94,7 +97,7 @@ class AlterSyncStateSetAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GetReplicaInfoAnswer:
+class GetReplicaInfoAnswer(Answer):
     """1004. Nothing is filled for an unknown group."""
 
     master_broker_id: int | None = None
@@ -113,43 +116,29 @@ class ReplicaStanding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GetSyncStateDataAnswer:
-    """1006, the entry of one group. `known` False: the group is left out of the table, without an error."""
+class GetSyncStateDataAnswer(Answer):
+    """1006, the entry of one group; None: the group is left out of the table, without an error."""
 
-    known: bool
-    master_broker_id: int | None = None
-    master_address: str | None = None
-    master_epoch: int = 0
-    sync_state_set_epoch: int = 0
-    in_sync_replicas: tuple[ReplicaStanding, ...] = ()
-    not_in_sync_replicas: tuple[ReplicaStanding, ...] = ()
+    master_broker_id: int | None
+    master_address: str | None
+    master_epoch: int
+    sync_state_set_epoch: int
+    in_sync_replicas: tuple[ReplicaStanding, ...]
+    not_in_sync_replicas: tuple[ReplicaStanding, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReserveBrokerIdAnswer:
+class ReserveBrokerIdAnswer(Answer):
     """The promised id; None if refused."""
 
     broker_id: int | None = None
-
-
-Answer = (
-    GetNextBrokerIdAnswer
-    | ApplyBrokerIdAnswer
-    | RegisterBrokerAnswer
-    | ElectMasterAnswer
-    | AlterSyncStateSetAnswer
-    | GetReplicaInfoAnswer
-    | GetSyncStateDataAnswer
-    | ReserveBrokerIdAnswer
-)
-"""The requests that have none of these are answered with None: code, reason and record say all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """The outcome of one step. `record` is the record after `events`; `why` is for people.
 
-    If `changed`, commit the record before the answer is sent or a broker is notified (`step.py`).
+    `record` is None if the group has none and gets none. If `changed`, commit it before the answer is sent or a broker is notified.
     """
 
     code: ControllerCode
@@ -157,27 +146,24 @@ class Decision:
     record: BrokerGroupRecord | None
     why: str
     remark: str | None = None
-    events: tuple[Event, ...] = field(default=())
+    events: tuple[Event, ...] = ()
 
     @property
     def changed(self) -> bool:
         return bool(self.events)
 
 
-def decided(record: BrokerGroupRecord | None, answer: Answer | None, why: str, *events: Event) -> Decision:
-    """Return the decision that these events happen to the record; without any, the answer is as the record is."""
-    assert record is not None or not events, "there is no record that an event could change"
-    after = apply_events(record, events) if record is not None else None
+def decided(record: BrokerGroupRecord, answer: Answer | None, why: str, *events: Event) -> Decision:
+    after = apply_events(record, events)
     return Decision(code=ControllerCode.SUCCESS, answer=answer, events=events, record=after, why=why)
 
 
 def refused(
     record: BrokerGroupRecord | None, code: ControllerCode, answer: Answer | None, why: str, remark: str | None = None
 ) -> Decision:
-    """Return a refusal with Java's code and remark; the record stays as it is."""
     return Decision(code=code, remark=remark, answer=answer, record=record, why=why)
 
 
-def without_a_name(record: BrokerGroupRecord | None, answer: Answer) -> Decision:
+def without_a_name(record: BrokerGroupRecord, answer: Answer) -> Decision:
     remark = "brokerName is missing, expected the name of a broker group"
     return refused(record, ControllerCode.SYSTEM_ERROR, answer, "without a broker name no group is named", remark)

@@ -1,16 +1,14 @@
 """What a decision changes: `decision.record` is the old record with `decision.events` applied.
 
-The events are Java's (docs/reference/controller.md) except where a safety rule demands more. An event carries all that applying
-it needs.
+The events are Java's (docs/reference/controller.md) except where a safety rule demands more.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from controller_core.model import MAX_EPOCH, BrokerGroupRecord, Replica
-from controller_core.plan import Change, Phase
+from controller_core.model import MAX_EPOCH, BrokerGroupRecord, Change, Phase, Replica
 
 
 class Mark(NamedTuple):
@@ -22,7 +20,7 @@ class Mark(NamedTuple):
 
 
 class Event(ABC):
-    """Something that changes a record. `applied` returns the record after it, and does not touch the one before."""
+    """Something that changes a record. It carries all that applying it needs."""
 
     __slots__ = ()
 
@@ -32,39 +30,23 @@ class Event(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerIdHeld(Event):
-    """An id has a holder: it was promised to a pod, or taken by a broker (Java's event 2)."""
+    """An id was promised to a pod, or taken by a broker (Java's event 2), or its process registered (event 6)."""
 
     replica: Replica
 
     def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
-        replicas, broker_id = dict(record.replicas), self.replica.broker_id
-        if self.replica.address:
-            replicas = _without_address(replicas, self.replica.address, keep=broker_id)
-        replicas[broker_id] = self.replica
+        broker_id, address = self.replica.broker_id, self.replica.address
+        # An address belongs to its latest holder alone (rule 8).
+        others = {one: replace(it, address="") if it.address == address else it for one, it in record.replicas.items()}
+        replicas = {**others, broker_id: self.replica}
         # A high-water mark, not a count: no later event may ever hand out this id again (safety rule 4).
         return replace(record, replicas=replicas, next_broker_id=max(record.next_broker_id, broker_id + 1))
 
 
 class BrokerAdopted(BrokerIdHeld):
-    """A replica that the record had lost is known again, without a seat.
-
-    It comes with an identity file, so a disk knows this id: what a RegisterBroker would tell.
-    """
+    """A replica that the record had lost is known again, without a seat: a disk knows this id."""
 
     __slots__ = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerRegistered(Event):
-    """A replica's process announced itself at an address. Java's event 6, and the fact that it ever did."""
-
-    broker_id: int
-    address: str
-
-    def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
-        replicas = _without_address(record.replicas, self.address, keep=self.broker_id)
-        replicas[self.broker_id] = replace(replicas[self.broker_id], address=self.address, registered=True)
-        return replace(record, replicas=replicas)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +61,7 @@ class MasterProcessLost(Event):
 class MasterElected(Event):
     """A replica is granted the mastership under a new epoch. Java's event 3 with a winner.
 
-    `eligible` hold every acknowledged message besides (rule 1); `marks` are those of all seats afterwards. `unfenced`: the
-    master before was not seen dead.
+    `marks` are those of all seats afterwards. `unfenced`: the master before was not seen dead.
     """
 
     broker_id: int
@@ -103,7 +84,7 @@ class MasterElected(Event):
             unfenced=_unfenced_after(record, self) - {self.broker_id},
         )
         elected = _with_marks(_with_sync_state_set(elected, frozenset({self.broker_id})), self.marks)
-        return _with_plan(record, elected, self.plan, unfenced=self.unfenced)
+        return _with_plan(record, elected, self.plan)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +128,7 @@ class SyncStateSetAltered(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EligibleForgotten(Event):
-    """The rule that kept these replicas electable does not hold any more: the floor was lowered or lifted (rule 1)."""
+    """The floor was lowered or lifted, so an eligible replica may lack what is acknowledged from now on (rule 1)."""
 
     def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
         return replace(record, eligible=frozenset())
@@ -236,36 +217,27 @@ class ChangeWritten(Event):
 
 
 def apply_events(record: BrokerGroupRecord, events: Iterable[Event]) -> BrokerGroupRecord:
+    """Return the record after these events; after each a replica without a seat to lose has no mark."""
     for event in events:
-        record = apply_event(record, event)
+        after = event.applied(record)
+        held = after.seats | after.lost_seats
+        after = _with_marks(after, [Mark(broker_id) for broker_id in after.replicas if broker_id not in held])
+        record = _with_change_id(record, after)
     return record
 
 
-def apply_event(record: BrokerGroupRecord, event: Event) -> BrokerGroupRecord:
-    """Return the record after this event; a replica without a seat to lose has no mark then."""
-    after = event.applied(record)
-    held = after.seats | after.lost_seats
-    after = _with_marks(after, [Mark(broker_id) for broker_id in after.replicas if broker_id not in held])
-    return _with_change_id(record, after)
-
-
 def _with_change_id(before: BrokerGroupRecord, after: BrokerGroupRecord) -> BrokerGroupRecord:
-    """Return the record without a plan that a new epoch has made void; a new epoch without any plan counts as a change.
-
-    What a void plan set at a broker must still be restored.
-    """
+    """Return the record without a plan that a new epoch has made void; a new epoch without any plan counts as a change."""
     if after.master_epoch == before.master_epoch or after.change != before.change:
         return after
     void = after.change
-    if void is not None and void.restore is not None:
+    if void is not None and void.restore is not None:  # what it set at a broker must still be restored
         return replace(after, change=replace(void, phase=Phase.RESTORING, epoch=0, to_broker_id=None, before=None))
     return replace(after, change=None, change_id=before.change_id + (void is None))
 
 
-def _with_plan(
-    before: BrokerGroupRecord, after: BrokerGroupRecord, plan: Change | None, *, unfenced: bool = False
-) -> BrokerGroupRecord:
-    """Return the record with the change by which its new epoch is told: the one under way if it waited for this, else the next."""
+def _with_plan(before: BrokerGroupRecord, after: BrokerGroupRecord, plan: Change | None) -> BrokerGroupRecord:
+    """Return the record with the plan as its change: the one under way if it waited for this election, else the next."""
     if plan is None:
         return after
     under_way = before.change
@@ -278,14 +250,12 @@ def _with_plan(
         epoch=after.master_epoch,
         before=plan.before or before.as_before,
         restore=under_way.restore if under_way is not None else None,
-        unfenced=unfenced,
         started_at=own.started_at if own is not None else plan.started_at,
     )
     return replace(after, change=change, change_id=change.id)
 
 
 def _unfenced_after(record: BrokerGroupRecord, event: MasterElected | MasterLost) -> frozenset[int]:
-    """Return the masters that may still run, the one that the event takes away among them."""
     if not event.unfenced or record.master_broker_id is None:
         return record.unfenced
     return record.unfenced | {record.master_broker_id}
@@ -296,8 +266,7 @@ def _without_master(record: BrokerGroupRecord) -> BrokerGroupRecord:
 
 
 def _raised(epoch: int) -> int:
-    """Return the next epoch, at most `MAX_EPOCH`; decisions refuse before that."""
-    return min(epoch + 1, MAX_EPOCH)
+    return min(epoch + 1, MAX_EPOCH)  # decisions refuse before that
 
 
 def _with_sync_state_set(record: BrokerGroupRecord, sync_state_set: frozenset[int]) -> BrokerGroupRecord:
@@ -321,18 +290,10 @@ def _without_members(record: BrokerGroupRecord, broker_ids: frozenset[int]) -> B
 
 
 def _with_marks(record: BrokerGroupRecord, marks: Iterable[Mark]) -> BrokerGroupRecord:
-    """Set these marks. A mark that says nothing is written as -1."""
+    # A mark that says nothing is written as -1.
     replicas = dict(record.replicas)
     for mark in marks:
         if mark.broker_id in replicas:
             epoch, offset = (mark.epoch, mark.offset) if mark.epoch > 0 or mark.offset > 0 else (-1, -1)
             replicas[mark.broker_id] = replace(replicas[mark.broker_id], held_epoch=epoch, held_offset=offset)
     return replace(record, replicas=replicas)
-
-
-def _without_address(replicas: Mapping[int, Replica], address: str, *, keep: int) -> dict[int, Replica]:
-    """Clear an address from every replica but its new holder (rule 8)."""
-    return {
-        broker_id: replace(replica, address="") if replica.address == address and broker_id != keep else replica
-        for broker_id, replica in replicas.items()
-    }

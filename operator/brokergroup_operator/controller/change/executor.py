@@ -26,8 +26,7 @@ from brokergroup_operator.controller.peers.services import BackgroundTasks, Part
 from brokergroup_operator.observe.timeline import FailoverTimeline, Step
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core import change as effects
-from controller_core.model import BrokerGroupRecord, Replica
-from controller_core.plan import Change, ChangeKind, Phase, Restore
+from controller_core.model import BrokerGroupRecord, Change, ChangeKind, Phase, Replica, Restore
 from controller_core.requests import EndChange, Ending
 
 if TYPE_CHECKING:

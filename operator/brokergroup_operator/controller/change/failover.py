@@ -28,7 +28,7 @@ from brokergroup_operator.records.store import RecordCorruptError, RecordRefused
 from controller_core.change import Commit, Fence
 from controller_core.decision import ControllerCode
 from controller_core.holdings import epoch_seen_above
-from controller_core.plan import ChangeKind, Phase
+from controller_core.model import ChangeKind, Phase
 from controller_core.requests import BeginChange, ElectMaster, TakeOverChange
 from controller_core.step import step
 
@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.group.group import Group, Premise
     from brokergroup_operator.controller.peers.services import Services
     from controller_core.decision import Decision
-    from controller_core.model import BrokerGroupRecord
-    from controller_core.plan import Change
+    from controller_core.model import BrokerGroupRecord, Change
 
 POLL_SECONDS = 0.01
 

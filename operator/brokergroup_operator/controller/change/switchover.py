@@ -45,7 +45,7 @@ from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind,
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.change import Commit, Level, Quiet
 from controller_core.decision import ControllerCode
-from controller_core.plan import ChangeKind, Phase, Restore
+from controller_core.model import ChangeKind, Phase, Restore
 from controller_core.requests import BeginChange, ElectMaster
 from controller_core.step import step
 
@@ -58,8 +58,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.observe.group_view import MetadataDifference
     from brokergroup_operator.records.store import GroupKey
     from controller_core.decision import Decision
-    from controller_core.model import BrokerGroupRecord
-    from controller_core.plan import Change
+    from controller_core.model import BrokerGroupRecord, Change
 
 DRAIN_POLL_SECONDS = 0.005
 

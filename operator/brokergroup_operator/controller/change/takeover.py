@@ -21,7 +21,7 @@ from brokergroup_operator.controller.group.timelines import finish, withdraw
 from brokergroup_operator.controller.peers.services import Part, dial
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.decision import ControllerCode
-from controller_core.plan import Phase
+from controller_core.model import Phase
 from controller_core.requests import TakeOverChange
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.peers.services import Services
     from brokergroup_operator.records.store import GroupKey
-    from controller_core.plan import Change
+    from controller_core.model import Change
 
 LOOK_AGAIN_SECONDS = 0.5
 # A plane whose host refuses the connection is dead. On a busy node a living plane may answer a probe too late.

@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.observe.timeline import FailoverTimeline
     from brokergroup_operator.records.store import RecordStore, StoredRecord
     from controller_core.decision import Decision
-    from controller_core.model import BrokerGroupRecord, LiveReplica
-    from controller_core.plan import Change
+    from controller_core.model import BrokerGroupRecord, Change, LiveReplica
     from controller_core.requests import Request
     from controller_core.settings import ControllerSettings
 

@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING
 from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
 from controller_core.change import MOVES_A_LIVING_MASTER
 from controller_core.events import ChangeWritten, MasterElected
-from controller_core.plan import ChangeKind
+from controller_core.model import ChangeKind
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.directory.group_directory import GroupBinding
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.observe.observer import Observer
     from controller_core.decision import Decision
-    from controller_core.model import BrokerGroupRecord
-    from controller_core.plan import Change
+    from controller_core.model import BrokerGroupRecord, Change
 
 # For how long others leave the event loop to a new master's report of its set (1001): without it nothing is acknowledged.
 IN_SYNC_SECONDS = 0.1

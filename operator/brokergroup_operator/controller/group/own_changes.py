@@ -15,15 +15,14 @@ import structlog
 
 from brokergroup_operator.controller.peers.services import Patience
 from controller_core.events import ChangeWritten, apply_events
-from controller_core.plan import Phase
+from controller_core.model import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
     from brokergroup_operator.controller.settings import PlaneSettings
     from controller_core.decision import Decision
-    from controller_core.model import BrokerGroupRecord
-    from controller_core.plan import Change
+    from controller_core.model import BrokerGroupRecord, Change
 
 log = structlog.get_logger(__name__)
 
