@@ -10,8 +10,7 @@ are data in tests/core/traces/change_*.txt; docs/concepts/architecture.md says w
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from controller_core.decision import ControllerCode, Decision, decided, refused
-from controller_core.events import ChangeWritten, MasterRenewed
+from controller_core.decision import ChangeWritten, ControllerCode, Decision, MasterRenewed, decided, refused
 from controller_core.holdings import epoch_seen_above
 from controller_core.model import MAX_EPOCH, BrokerGroupRecord, Change, ChangeKind, Live, Phase, Restore
 from controller_core.requests import BeginChange, EndChange, Ending, RenewMaster, TakeOverChange

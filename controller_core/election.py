@@ -1,14 +1,9 @@
 """ElectMaster (1002): which replica becomes master, in Java's order of checks.
 
-docs/reference/controller.md has each answer beside Java's, docs/concepts/architecture.md the safety rules. `elect_master` first
-raises the epoch if a living replica reports one above the record's (rule 3). Then one of three chooses:
-
-* `choose_master` where seats say whose data counts: a living master stays, then the living members of the SyncStateSet compete,
-  then the eligible. Who has not reported, or reports less than its mark, is no candidate (rule 2).
-* `choose_first_master` where no seat does: no master yet, the last member cleaned, or the record went back in time. If there is
-  data, or was a master, all registered replicas (and as many as expected) are heard first, and the most data wins; Java elects
-  the first caller, and the others truncate to it (rule 5).
-* `choose_after_lost_seats`: the last holders of seats came back with less than they had (rule 2).
+docs/reference/controller.md has each answer beside Java's, docs/concepts/architecture.md the safety rules. Where seats say whose
+data counts, `choose_master` chooses. Where none does (no master yet, the last member cleaned, or the record went back in time), it
+is `choose_first_master`, and all registered replicas are heard first if there is data (rule 5). `choose_after_lost_seats`: the last
+holders of seats came back with less than they had (rule 2).
 
 A Java master counts members that it has only asked for (1001 under way) towards its minimum. So an eligible replica (rule 1,
 KIP-966) is elected only if all registered replicas outside the set have reported since a master was last lost
@@ -20,9 +15,8 @@ its master was silent before it was lost: a member may lack what a replica outsi
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from controller_core import holdings
-from controller_core.decision import ControllerCode, Decision, ElectMasterAnswer, decided, refused
-from controller_core.events import Event, MasterElected, MasterLost, apply_events
+from controller_core import decision, holdings
+from controller_core.decision import ControllerCode, Decision, Event, apply_events, decided, refused
 from controller_core.holdings import draw_report
 from controller_core.model import MAX_EPOCH, BrokerGroupRecord, Live, LiveReplica, Phase, draw_ids
 from controller_core.requests import ElectMaster
@@ -339,7 +333,7 @@ def _grant(
     # Without seats there is nothing to carry over, and the winner need not have been heard.
     eligible = carried_over(electorate, broker_id) if base.seats and not choice.unclean else frozenset[int]()
     winner = electorate.live.get(broker_id, LiveReplica(broker_id))
-    event = MasterElected(
+    event = decision.MasterElected(
         broker_id=broker_id,
         unclean=choice.unclean,
         eligible=eligible,
@@ -380,25 +374,25 @@ def _loss_of_master(electorate: Electorate) -> tuple[Event, ...]:
     # A living master that was only to be moved away stays.
     only_passed_over = record.granted_master_id in electorate.live.keys() & request.passed_over
     none_to_lose = record.master_broker_id is None or record.master_epoch >= MAX_EPOCH
-    return () if none_to_lose or only_passed_over else (MasterLost(unfenced=request.unfenced),)
+    return () if none_to_lose or only_passed_over else (decision.MasterLost(unfenced=request.unfenced),)
 
 
 def _no_master(record: BrokerGroupRecord, request: ElectMaster, happened: tuple[Event, ...], why: str) -> Decision:
     if request.caller is not None:
         code, remark = ControllerCode.CONTROLLER_ELECT_MASTER_FAILED, "Failed to elect a new master"
-        return refused(record, code, ElectMasterAnswer(), why, remark)
+        return refused(record, code, decision.ElectMasterAnswer(), why, remark)
     code = ControllerCode.CONTROLLER_MASTER_NOT_AVAILABLE
     remark = "Old master has down and failed to elect a new broker master"
-    return replace(decided(record, ElectMasterAnswer(), why, *happened), code=code, remark=remark)
+    return replace(decided(record, decision.ElectMasterAnswer(), why, *happened), code=code, remark=remark)
 
 
 def _not_registered(record: BrokerGroupRecord, *, why: str) -> Decision:
     code, remark = ControllerCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, "Broker hasn't been registered"
-    return refused(record, code, ElectMasterAnswer(), why, remark)
+    return refused(record, code, decision.ElectMasterAnswer(), why, remark)
 
 
-def _describe_master(record: BrokerGroupRecord) -> ElectMasterAnswer:
-    return ElectMasterAnswer(
+def _describe_master(record: BrokerGroupRecord) -> decision.ElectMasterAnswer:
+    return decision.ElectMasterAnswer(
         master_broker_id=record.master_broker_id,
         master_address=record.address_of(record.master_broker_id),
         master_epoch=record.master_epoch,

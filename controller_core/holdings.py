@@ -12,10 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from controller_core import events
+from controller_core import decision
 from controller_core.decision import Decision, decided
-from controller_core.events import Mark
-from controller_core.model import MAX_EPOCH, BrokerGroupRecord, Live, LiveReplica, Replica, draw_ids
+from controller_core.model import MAX_EPOCH, BrokerGroupRecord, Live, LiveReplica, Mark, Replica, draw_ids
 from controller_core.requests import Demand, Holding, ReportAhead, ReportHoldings
 from controller_core.settings import ControllerSettings
 
@@ -193,23 +192,21 @@ def _next_mark_offset(replica: Replica, settings: ControllerSettings) -> int:
     return held + min(settings.held_bucket_bytes, max(held, 1))
 
 
-# What members report, made durable. Every epoch that a broker reports was committed before it was granted, so a report above the
-# record's epoch proves that the record is older than the disks, and its SyncStateSet worthless. The record goes on at the highest
-# epoch seen + 1: with the very epoch seen, a polling Java master would take the empty set from it. The set epoch rises by as much
-# as an epoch may jump, because only a broker's own 1001 tells its set epoch.
+# A report above the record's epoch proves that the record is older than the disks, and its SyncStateSet worthless (rule 3). The
+# record goes on at the highest epoch seen + 1: with the very epoch seen, a polling Java master would take the empty set from it.
+# The set epoch rises by as much as an epoch may jump, because only a broker's own 1001 tells its set epoch.
 #
 # A seat lost makes the set smaller without the master, under the shrink floor too: in the set the loser would stay electable
-# without the data. If no seat is left, the losers are remembered: one that has its data again before an election gets its seat
-# back.
+# without the data (rule 2).
 
 
 def epoch_floor(
     record: BrokerGroupRecord, settings: ControllerSettings, *, seen_epoch: int, seen_set_epoch: int = 0
-) -> events.EpochFloorRaised:
+) -> decision.EpochFloorRaised:
     epoch = max(record.master_epoch, seen_epoch) + 1
     set_epoch = max(record.sync_state_set_epoch, seen_set_epoch) + settings.max_epoch_jump
     last = MAX_EPOCH - 1
-    return events.EpochFloorRaised(epoch=min(epoch, last), sync_state_set_epoch=min(set_epoch, last))
+    return decision.EpochFloorRaised(epoch=min(epoch, last), sync_state_set_epoch=min(set_epoch, last))
 
 
 def epoch_seen_above(record: BrokerGroupRecord, live: Live) -> int | None:
@@ -265,24 +262,24 @@ def report_holdings(record: BrokerGroupRecord, request: ReportHoldings, settings
 def _seats(
     record: BrokerGroupRecord, request: ReportHoldings, of_kind: dict[News, list[Holding]], settings: ControllerSettings
 ) -> Decision:
-    happened: list[events.Event] = []
+    happened: list[decision.Event] = []
     reasons: list[str] = []
     if of_kind[News.JUMP]:
         jump = max(holding.epoch for holding in of_kind[News.JUMP])
         reasons.append(f"rule 3: epoch {jump} is too far above {record.master_epoch} to be followed")
     if record.eligible and not usable_eligible(record, settings):
-        happened.append(events.EligibleForgotten())
+        happened.append(decision.EligibleForgotten())
         reasons.append(f"rule 1: {draw_ids(record.eligible)} are not eligible any more, the set is not below the floor")
     # Judged again without those: a report that was only news because of them has lost nothing.
-    known = events.apply_events(record, happened)
+    known = decision.apply_events(record, happened)
     lost = {one.broker_id: one for one in request.holdings if report_is_news(known, one, settings) is News.LOSS}
     if lost:
         bars = tuple(bar_of(known, known.replicas[one], holding) for one, holding in sorted(lost.items()))
-        happened.append(events.SeatsLost(broker_ids=frozenset(lost), marks=bars))
+        happened.append(decision.SeatsLost(broker_ids=frozenset(lost), marks=bars))
         reasons += [f"rule 2: {draw_report(lost[bar.broker_id])} is less than {_draw_mark(bar)}" for bar in bars]
     regained = frozenset(holding.broker_id for holding in of_kind[News.REGAINED])
     if regained:
-        happened.append(events.SeatsRegained(broker_ids=regained))
+        happened.append(decision.SeatsRegained(broker_ids=regained))
         reasons.append(f"rule 2: {draw_ids(regained)} have what they had")
     marks = tuple(
         highest(mark_of(known.replicas[one.broker_id]), _proven(known, one))
@@ -290,7 +287,7 @@ def _seats(
         if one.broker_id in known.seats
     )
     if marks:
-        happened.append(events.HoldingsMarked(marks=marks))
+        happened.append(decision.HoldingsMarked(marks=marks))
         reasons.append("; ".join(f"{mark.broker_id} holds {_draw_mark(mark)}" for mark in marks))
     return decided(record, None, "; ".join(reasons) or "nothing new", *happened)
 

@@ -5,10 +5,6 @@ latest connection of a replica counts (the late close of an earlier one evicts a
 offsets belong to one process: a registration forgets them, and each heartbeat replaces what the one before it said, so that a
 replica with an empty disk does not look longest. One that says less than an earlier one of its process may have been overtaken
 by it: the next one decides (`LiveReplica.doubted`).
-
-The table also keeps what safety rules 1 and 2 need: what members told while they were in the SyncStateSet (`note_seats`), which
-marks this process knew when an earlier heartbeat came (`HeartbeatEntry.seen`), and which reports may be older than the last
-loss of a master (`LiveReplica.fresh`).
 """
 
 import math
@@ -16,9 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from controller_core.events import Mark
 from controller_core.holdings import demand_of, falls_short, highest, told_mark
-from controller_core.model import BrokerGroupRecord, LiveReplica
+from controller_core.model import BrokerGroupRecord, LiveReplica, Mark
 from controller_core.requests import Demand, Holding
 
 NOTHING_DEMANDED = Demand()
@@ -236,7 +231,11 @@ class HeartbeatTable:
             return
         if record is self._record:
             return
-        if _is_master_lost(self._record, record):
+        last, is_lost = self._record, record.granted_master_id is None
+        if last is not None:
+            master = last.granted_master_id
+            is_lost = master is not None and not record.is_granted(master, last.master_epoch)
+        if is_lost:  # this process may be cut off from the brokers and have noticed none
             self.ask_anew(now_seconds)
         self._record = record
         self._demands = {broker_id: demand_of(record, broker_id) for broker_id in record.replicas}
@@ -285,11 +284,3 @@ class HeartbeatTable:
             return before.demanded, before.demanded_seconds, before.seen
         seen = NOTHING_DEMANDED if before is None else before.demanded
         return self._demands.get(broker_id, NOTHING_DEMANDED), now_seconds, seen
-
-
-def _is_master_lost(before: BrokerGroupRecord | None, now: BrokerGroupRecord) -> bool:
-    """Whether the record shows a loss. This process may be cut off from the brokers and have noticed none."""
-    if before is None:
-        return now.granted_master_id is None
-    master = before.granted_master_id
-    return master is not None and not now.is_granted(master, before.master_epoch)

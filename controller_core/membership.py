@@ -6,7 +6,7 @@ An id is the name of a disk; an id given twice makes two disks one replica (safe
 from dataclasses import replace
 from typing import TypeGuard
 
-from controller_core import decision, events, requests
+from controller_core import decision, requests
 from controller_core.decision import ControllerCode, Decision, decided, refused, without_a_name
 from controller_core.holdings import usable_eligible
 from controller_core.model import ADOPTED, BrokerGroupRecord, Live, Replica, draw_id, draw_ids
@@ -52,13 +52,13 @@ def apply_broker_id(record: BrokerGroupRecord, request: requests.ApplyBrokerId) 
             remark += f"but broker try to apply brokerId: {draw_id(broker_id)}"
         return refused(record, ControllerCode.CONTROLLER_BROKER_ID_INVALID, answer, why, remark)
     address = request.address or code.split(";", maxsplit=1)[0]
-    event = events.BrokerIdHeld(replica=Replica(allowed, code, address, request.requester or ""))
+    event = decision.BrokerIdHeld(replica=Replica(allowed, code, address, request.requester or ""))
     left = record.seats.intersection(one.broker_id for one in _held_by(record, request.requester))
     why = f"{allowed} was {known_as}"
     if not left:
         return decided(record, answer, why, event)
     why += f"; rule 2: it lost the disk of {draw_ids(left)}, and the seat with it"
-    return decided(record, answer, why, event, events.SeatsLost(broker_ids=left))
+    return decided(record, answer, why, event, decision.SeatsLost(broker_ids=left))
 
 
 def reserve_broker_id(record: BrokerGroupRecord, request: requests.ReserveBrokerId) -> Decision:
@@ -76,7 +76,7 @@ def reserve_broker_id(record: BrokerGroupRecord, request: requests.ReserveBroker
         remark = f"Broker id {request.broker_id} can not be reserved for {request.reserved_for}: the next one is {next_broker_id}"
         why = "rule 4: ids are given in ascending order and never again"
         return refused(record, invalid, decision.ReserveBrokerIdAnswer(), why, remark)
-    event = events.BrokerIdHeld(replica=Replica(next_broker_id, reserved_for=request.reserved_for))
+    event = decision.BrokerIdHeld(replica=Replica(next_broker_id, reserved_for=request.reserved_for))
     why = f"{next_broker_id} was next, and is now reserved for {request.reserved_for}"
     return decided(record, decision.ReserveBrokerIdAnswer(broker_id=next_broker_id), why, event)
 
@@ -104,7 +104,7 @@ def register_broker(record: BrokerGroupRecord, request: requests.RegisterBroker,
     answer = decision.RegisterBrokerAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
     adoption, refusal = _adoption_of(record, request)
     adopted = (adoption,) if adoption is not None else ()
-    known = events.apply_events(record, adopted)
+    known = decision.apply_events(record, adopted)
     replica = known.claimed_replica(request.broker_id)
     if replica is None:
         return _refuse_unknown(record, request, answer, refusal)
@@ -113,7 +113,7 @@ def register_broker(record: BrokerGroupRecord, request: requests.RegisterBroker,
         remark = f"brokerAddress is {request.broker_address!r}, expected <host>:<port>"
         return refused(record, ControllerCode.SYSTEM_ERROR, answer, why, remark)
     happened = (*adopted, *_registration_events(known, replica, request.broker_address))
-    after = events.apply_events(record, happened)
+    after = decision.apply_events(record, happened)
     lost = after.master_process_lost and not known.master_process_lost
     why = f"{replica.broker_id} is at {request.broker_address}"
     why += ", and was adopted: the record did not know it" if adopted else ""
@@ -138,13 +138,13 @@ def _can_be_dialled(address: str | None) -> TypeGuard[str]:
     return bool(host) and not odd and port.isascii() and port.isdecimal() and 1 <= int(port[:6]) < 2**16
 
 
-def _registration_events(record: BrokerGroupRecord, replica: Replica, address: str) -> list[events.Event]:
-    happened: list[events.Event] = []
+def _registration_events(record: BrokerGroupRecord, replica: Replica, address: str) -> list[decision.Event]:
+    happened: list[decision.Event] = []
     shared = any(other.address == address for other in record.replicas.values() if other.broker_id != replica.broker_id)
     if replica.address != address or not replica.registered or shared:
-        happened.append(events.BrokerIdHeld(replica=replace(replica, address=address, registered=True)))
+        happened.append(decision.BrokerIdHeld(replica=replace(replica, address=address, registered=True)))
     if record.granted_master_id == replica.broker_id:
-        happened.append(events.MasterProcessLost())
+        happened.append(decision.MasterProcessLost())
     return happened
 
 
@@ -168,7 +168,7 @@ def _refuse_unknown(
 
 def _adoption_of(  # noqa: PLR0911 - each return is one reason
     record: BrokerGroupRecord, request: requests.RegisterBroker
-) -> tuple[events.BrokerAdopted | None, str]:
+) -> tuple[decision.BrokerAdopted | None, str]:
     """Return the adoption of an id that no replica holds; or None, and why not, for a pod of the group."""
     broker_id, requester, address = request.broker_id, request.requester, request.broker_address
     is_known = record.claimed_replica(broker_id) is not None
@@ -188,7 +188,7 @@ def _adoption_of(  # noqa: PLR0911 - each return is one reason
     if broker_id > next_broker_id + MAX_IDS_AHEAD:
         return None, f"{broker_id} is more than {MAX_IDS_AHEAD} above the next id {next_broker_id}"
     replica = Replica(broker_id, f"{address};{ADOPTED}", address, requester, registered=True)
-    return events.BrokerAdopted(replica=replica), ""
+    return decision.BrokerAdopted(replica=replica), ""
 
 
 # Cleaning (1011, an administrator's). Ids and epochs survive every clean (rule 4): the next broker would get a used id, and an
@@ -271,7 +271,7 @@ def _seat_needed_for(record: BrokerGroupRecord, broker_id: int, settings: Contro
 
 def _clean(record: BrokerGroupRecord, broker_ids: frozenset[int]) -> Decision:
     why = f"{draw_ids(broker_ids)} forgotten; the next id stays {record.next_broker_id}"
-    return decided(record, None, why, *([events.BrokersCleaned(broker_ids=broker_ids)] if broker_ids else []))
+    return decided(record, None, why, *([decision.BrokersCleaned(broker_ids=broker_ids)] if broker_ids else []))
 
 
 def _refuse_cleaning(record: BrokerGroupRecord, remark: str, *, why: str) -> Decision:

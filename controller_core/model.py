@@ -45,6 +45,14 @@ class Replica:
         return bool(self.register_check_code)
 
 
+class Mark(NamedTuple):
+    """What a later process of this replica must at least report (`holdings.py`). -1 means that nothing is known."""
+
+    broker_id: int
+    epoch: int = -1
+    offset: int = -1
+
+
 class ChangeKind(StrEnum):
     """Why the master changes."""
 

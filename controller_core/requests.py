@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from controller_core.events import Mark
-from controller_core.model import Change
+from controller_core.model import Change, Mark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

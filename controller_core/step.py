@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from controller_core import change, decision, election, holdings, membership, requests, sync_state
-from controller_core.decision import ControllerCode, Decision, decided, refused, without_a_name
-from controller_core.events import EligibleForgotten, apply_events
+from controller_core.decision import ControllerCode, Decision, decided, refused
 from controller_core.model import BrokerGroupRecord, Live
 from controller_core.settings import ControllerSettings
 
@@ -26,8 +25,8 @@ def step(
         return found if record is not None else replace(found, record=None)
     after = found.record
     if after is not None and after.eligible and not holdings.usable_eligible(after, settings):
-        forgotten = EligibleForgotten()
-        return replace(found, events=(*found.events, forgotten), record=apply_events(after, [forgotten]))
+        forgotten = decision.EligibleForgotten()
+        return replace(found, events=(*found.events, forgotten), record=decision.apply_events(after, [forgotten]))
     return found
 
 
@@ -78,13 +77,9 @@ def _decide(  # noqa: PLR0911, PLR0912, C901 - one return per kind of request is
 
 
 def get_replica_info(record: BrokerGroupRecord, request: requests.GetReplicaInfo) -> Decision:
-    """1004: return the master and the SyncStateSet as recorded, whether or not the master lives, as in Java.
-
-    A master whose process was lost is none (safety rule 6: its new process would take the old epoch from this answer), nor is
-    one whose address is unknown (rule 8: a broker that reads an id without an address fails).
-    """
+    """1004: return the master and the SyncStateSet as recorded, whether or not the master lives, as in Java."""
     if not request.broker_name:
-        return without_a_name(record, decision.GetReplicaInfoAnswer())
+        return decision.without_a_name(record, decision.GetReplicaInfoAnswer())
     if not record.is_known:
         code = ControllerCode.CONTROLLER_BROKER_METADATA_NOT_EXIST
         why = f"no broker of {request.broker_name} holds an id"
@@ -119,5 +114,6 @@ def get_sync_state_data(record: BrokerGroupRecord, request: requests.GetSyncStat
 
 
 def _named_master(record: BrokerGroupRecord) -> tuple[int | None, str | None]:
+    # A new process of a lost master would take the old epoch (rule 6). A broker that reads an id without an address fails (rule 8).
     address = record.address_of(record.granted_master_id)
     return (record.granted_master_id, address) if address is not None else (None, None)

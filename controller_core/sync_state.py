@@ -10,8 +10,7 @@ If only dead members of the set keep others out of a larger one, they stay in it
 """
 
 from controller_core import decision
-from controller_core.decision import ControllerCode, Decision, decided, refused
-from controller_core.events import SyncStateSetAltered, apply_events
+from controller_core.decision import ControllerCode, Decision, SyncStateSetAltered, apply_events, decided, refused
 from controller_core.holdings import is_ahead, joining_mark
 from controller_core.model import MAX_EPOCH, BrokerGroupRecord, Live, draw_id, draw_ids
 from controller_core.requests import AlterSyncStateSet, ReportAhead
@@ -48,10 +47,8 @@ def alter_sync_state_set(
 
 
 def _told_again(record: BrokerGroupRecord, request: AlterSyncStateSet, settings: ControllerSettings) -> Decision:
-    """Return the record's set; of masters that shrink first, only members of both sets: the master has acknowledged without the
-    others.
-    """
     before = record.sync_state_set
+    # A master that shrinks first has acknowledged without the members that it left out.
     both = before & (request.sync_state_set | {record.master_broker_id}) if settings.masters_shrink_first else before
     event = SyncStateSetAltered(sync_state_set=both, eligible=record.eligible if both == before else frozenset())
     why = f"the master {record.master_broker_id} counts on another set than {draw_ids(before)}"

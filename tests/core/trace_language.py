@@ -31,9 +31,8 @@ from pathlib import Path
 from typing import Any
 
 from controller_core.decision import Decision, ReplicaStanding, SyncStateSetBody
-from controller_core.events import Mark
 from controller_core.holdings import demand_of, told_mark
-from controller_core.model import DEFAULT_ELECTION_PRIORITY, BrokerGroupRecord, LiveReplica
+from controller_core.model import DEFAULT_ELECTION_PRIORITY, BrokerGroupRecord, LiveReplica, Mark
 from controller_core.requests import (
     AlterSyncStateSet,
     ApplyBrokerId,

@@ -22,7 +22,7 @@ from brokergroup_operator.controller.group.own_changes import OwnChanges
 from brokergroup_operator.controller.peers.services import Patience
 from brokergroup_operator.observe.timeline import Step
 from brokergroup_operator.records.store import RecordConflictError, RecordStoreError, RecordUnavailableError
-from controller_core import events
+from controller_core.decision import BrokerAdopted, EpochFloorRaised, MasterElected, SeatsLost
 from controller_core.liveness import HeartbeatTable
 from controller_core.requests import ElectMaster
 from controller_core.step import step
@@ -451,16 +451,16 @@ class Group:
         self.observer.record_changed(self.key, before, after, decision.why)
         for event in decision.events:
             match event:
-                case events.SeatsLost():
+                case SeatsLost():
                     if was_master in event.broker_ids:
                         self.recovery.deposed()
                     for broker_id in sorted(event.broker_ids):
                         self.observer.seat_lost(self.key, broker_id, decision.why)
-                case events.EpochFloorRaised():
+                case EpochFloorRaised():
                     self.observer.epoch_floor_raised(self.key, event.epoch, decision.why)
-                case events.BrokerAdopted():
+                case BrokerAdopted():
                     self.observer.broker_adopted(self.key, event.replica.broker_id)
-                case events.MasterElected():
+                case MasterElected():
                     self.recovery.elected()
 
     async def stop(self) -> None:

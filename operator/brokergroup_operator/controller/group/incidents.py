@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
 from controller_core.change import MOVES_A_LIVING_MASTER
-from controller_core.events import ChangeWritten, MasterElected
+from controller_core.decision import ChangeWritten, MasterElected
 from controller_core.model import ChangeKind
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.controller.peers.services import Patience
-from controller_core.events import ChangeWritten, apply_events
+from controller_core.decision import ChangeWritten, apply_events
 from controller_core.model import Phase
 
 if TYPE_CHECKING:
