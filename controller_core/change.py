@@ -1,22 +1,87 @@
-"""What comes next in a change of master, or to make the brokers agree with the record: a pure function.
+"""A change of master: the planes' requests about it, and what comes next in it (`next_effects`).
 
-The record says what is to be (`plan.py`), `Observed` what is so. `next_effects` returns the effects to begin now; the executor
-(`controller/change/executor.py`) asks again when one ends, or at `until_seconds`. Effects may be repeated, so a plane that
-takes a change over begins with nothing observed and comes to the same end.
+A change that waits for its election keeps out others that would begin so. It does not keep out an election: a plane that knows
+that the master is dead elects, and the plan becomes that election's. A decided change is superseded by the next one.
 
-The orders are lists of stages here, and data in tests/core/traces/change_*.txt. They were measured on Java brokers 5.5.0: in
-another order these stall for 5 s, lose acknowledged messages, or chain a replica behind another slave for ever.
+Effects may be repeated, so a plane that takes a change over begins with nothing observed and comes to the same end. The orders
+are data in tests/core/traces/change_*.txt; docs/concepts/architecture.md says why they matter to Java brokers.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from controller_core.model import BrokerGroupRecord
-from controller_core.plan import Change, ChangeKind, Phase, Restore
+from controller_core.decision import ChangeWritten, ControllerCode, Decision, MasterRenewed, decided, refused
+from controller_core.holdings import epoch_seen_above
+from controller_core.model import MAX_EPOCH, BrokerGroupRecord, Change, ChangeKind, Live, Phase, Restore
+from controller_core.requests import BeginChange, EndChange, Ending, RenewMaster, TakeOverChange
 
 # How long the old master's slaves may take for its late messages; then it is told all the same.
 CATCH_UP_SECONDS = 0.3
 MOVES_A_LIVING_MASTER = frozenset({ChangeKind.SWITCHOVER, ChangeKind.DRAIN})
+
+
+def begin_change(record: BrokerGroupRecord, request: BeginChange) -> Decision:
+    """Give the change the next id. It restores the minimum that an earlier change has still to restore."""
+    wanted = request.change
+    if not record.is_known or not record.is_granted(wanted.from_broker_id, request.master_epoch):
+        return _refused(record, f"{wanted.from_broker_id} is not master of epoch {request.master_epoch}")
+    under_way = record.change
+    if under_way is not None and under_way.waits_for_election:
+        by = under_way.carried_out_by
+        return _refused(record, f"change {under_way.id} ({under_way.kind}) is under way, carried out by {by}")
+    left = under_way.restore if under_way is not None else None
+    if left is not None and wanted.restore is not None and left.broker_id != wanted.restore.broker_id:
+        left = None  # one minimum is remembered; the keeper finds the other one
+    change = replace(wanted, id=record.change_id + 1, restore=left or wanted.restore, before=record.as_before)
+    why = f"change {change.id} ({change.kind}) begins: {change.phase}"
+    return decided(record, None, why, ChangeWritten(change=change))
+
+
+def take_over_change(record: BrokerGroupRecord, request: TakeOverChange) -> Decision:
+    """Take over a change that has not moved since it was looked at: one that has moved belongs to a living plane."""
+    if record.change != request.change:
+        return _refused(record, f"change {request.change.id} has moved on")
+    by, before = request.carried_out_by, request.change.carried_out_by
+    why = f"change {request.change.id} is carried out by {by} from now on, not by {before}"
+    return decided(record, None, why, ChangeWritten(change=replace(request.change, carried_out_by=by)))
+
+
+def end_change(record: BrokerGroupRecord, request: EndChange) -> Decision:
+    """Give the change up, note that all were told, or take it out of the record, if it is still that one and this plane's."""
+    change = record.change
+    if change is None or (change.id, change.carried_out_by) != (request.change_id, request.carried_out_by):
+        return _refused(record, f"change {request.change_id} is over, or carried out by another plane")
+    left: Change | None = None
+    if request.how is Ending.GIVEN_UP:
+        if not change.waits_for_election:
+            return _refused(record, f"change {change.id} has its election: {change.phase}")
+        left = replace(change, phase=Phase.RESTORING) if change.restore is not None else None
+    elif request.how is Ending.TOLD:
+        if not change.is_decided:
+            return _refused(record, f"change {change.id} has no election: {change.phase}")
+        left = change.told
+    return decided(record, None, f"change {change.id} ({change.kind}) {request.how}", ChangeWritten(change=left))
+
+
+def _refused(record: BrokerGroupRecord, why: str) -> Decision:
+    return refused(record, ControllerCode.CONTROLLER_INVALID_MASTER, None, why)
+
+
+def renew_master(record: BrokerGroupRecord, request: RenewMaster, live: Live) -> Decision:
+    """Raise the epoch of this master, if it is still master under that epoch, and alive; the set and the eligible stay.
+
+    By two for a cure; by as many as one may jump if it denies its role, for it was told an epoch that no controller committed.
+    """
+    if not record.is_granted(request.broker_id, request.master_epoch):
+        return _refused(record, f"{request.broker_id} is not master of epoch {request.master_epoch}")
+    if request.broker_id not in live:
+        return _refused(record, f"the master {request.broker_id} is not alive")
+    if epoch_seen_above(record, live) is not None:
+        return _refused(record, "rule 3: a replica reports a higher epoch than the record's")
+    if max(record.master_epoch, record.sync_state_set_epoch) + request.epochs - 1 >= MAX_EPOCH:
+        return _refused(record, "there is no epoch left")
+    why = f"the master {request.broker_id} goes on under epoch {record.master_epoch + request.epochs}"
+    return decided(record, None, why, MasterRenewed(epochs=request.epochs, plan=request.plan))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,27 +120,24 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class Unregister:
+class Unregister(_OfOneBroker):
     """104 at every NameServer for a member that is master no more."""
 
-    broker_id: int
     early: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class Tell(_OfOneBroker):
     """1008: the master under this epoch. `of_another`: another member as master (a cure)."""
 
-    broker_id: int
     epoch: int
     of_another: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class Point(_OfOneBroker):
     """906: the new master's HA address, or one where nothing listens."""
 
-    broker_id: int
     nowhere: bool = False
 
 
@@ -122,8 +184,7 @@ class Observed:
 
     `acting` say by 907 that they are master; None: they were not asked. `unheard` may yet be heard here for the first time.
     `fenced`: the old master's death is confirmed; `heard`: it was heard again. `dead_by_pod_fence`: the fence in its pod kills
-    it before another one is elected, without a confirmation. `since_seconds`: when this plane first saw the change in this
-    phase.
+    it before another one is elected. `since_seconds`: when this plane first saw the change in this phase.
     """
 
     alive: frozenset[int] = frozenset()
@@ -147,12 +208,10 @@ class Observed:
         return effect in self.ended and not self.ended[effect].confirmed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Next:
-    """What to begin now, and when to ask again at the latest.
-
-    `releases`: 1004 may answer the new state, until then that of before. `settled`: callers need not wait any longer; the rest
-    goes on beside them.
+    """What to begin now, and when to ask again at the latest. `releases`: 1004 may answer the new state, until then that of before.
+    `settled`: callers need not wait any longer.
     """
 
     effects: tuple[Effect, ...] = ()
@@ -162,25 +221,17 @@ class Next:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
-    """Effects that begin together.
-
-    The next stage begins when those of `waits_for` have ended, or after `at_most_seconds`; with `until_seconds`, at that time.
+class Stage(Next):
+    """Effects that begin together. The next stage begins when those of `waits_for`, or all, have ended, or after `at_most_seconds`;
+    with `until_seconds`, at that time.
     """
 
-    effects: tuple[Effect, ...] = ()
     waits_for: tuple[Effect, ...] | None = None
     at_most_seconds: float | None = None
-    until_seconds: float | None = None
-    releases: bool = False
-    settled: bool = False
 
 
 def next_effects(record: BrokerGroupRecord, seen: Observed, now_seconds: float, pace: Pace) -> Next:
-    """Return what the stages begin, up to the first one that is not over.
-
-    Their order is decided here (`tests/controller/test_change_of_master.py`).
-    """
+    """Return what the stages begin, up to the first one that is not over."""
     effects: list[Effect] = []
     releases = settled = False
     reached_seconds, until_seconds = seen.since_seconds, None
@@ -231,7 +282,6 @@ def _course(  # noqa: PLR0911 - one return per phase and kind is the plainest ta
 
 
 def _fencing(change: Change, seen: Observed, now_seconds: float, pace: Pace) -> Sequence[Stage]:
-    """Elect after the old master's death is confirmed, or after the fence's whole time since the plan was seen."""
     old = change.from_broker_id or 0
     over = max(seen.since_seconds + pace.fence_seconds, seen.may_not_elect_before_seconds)
     if (seen.heard and not seen.fenced) or seen.failed(Commit()):
@@ -251,7 +301,6 @@ def _quieting(change: Change, seen: Observed) -> Sequence[Stage]:
 
 
 def _restoring(change: Change, seen: Observed) -> Sequence[Stage]:
-    """Put back what is left to restore, if that broker is alive, and end the change."""
     left = change.restore
     restore = (left,) if left is not None and left.broker_id in seen.alive else ()
     return (Stage(restore), Stage((Forget(),), settled=True, releases=True))
@@ -308,12 +357,10 @@ def _cure(record: BrokerGroupRecord, change: Change, seen: Observed, pace: Pace)
 def _agreement(record: BrokerGroupRecord, seen: Observed) -> Sequence[Stage]:
     """No change is under way: tell the members that have not answered for this epoch, stale masters before the others."""
     master = record.master_broker_id or 0
-    if record.granted_master_id is None:
-        return (Stage(settled=True, releases=True),)
     due = _tells(record, seen.alive if seen.due is None else seen.alive & seen.due, seen)
-    asked = frozenset(tell.broker_id for tell in due)
-    if not due:
+    if record.granted_master_id is None or not due:
         return (Stage(settled=True, releases=True),)
+    asked = frozenset(tell.broker_id for tell in due)
     if seen.acting is None:
         return (Stage((Probe(asked | seen.unheard),), releases=True),)
     stale = seen.acting - {master}
@@ -348,8 +395,10 @@ def _depose(record: BrokerGroupRecord, seen: Observed, pace: Pace) -> Sequence[S
 def _ending(
     record: BrokerGroupRecord, change: Change, slaves: tuple[Tell, ...], seen: Observed, pace: Pace
 ) -> Sequence[Stage]:
-    """906 to each slave that was told, also to late ones; then what must be put back, and the end."""
-    told = _confirmed(record, slaves, seen)
+    """906 to each slave that was told, also to late ones; then what must be restored, and the end."""
+    # In this course or before it; of the latter not the master.
+    answered = {tell.broker_id for tell in slaves if seen.is_confirmed(tell)}
+    told = sorted(answered | ((seen.told & seen.alive) - {record.master_broker_id}))
     points = tuple(Point(one) for one in told)
     left = change.restore
     restore: tuple[Effect, ...] = ()
@@ -374,10 +423,7 @@ def _ending(
 
 
 def _proof(record: BrokerGroupRecord, seen: Observed) -> tuple[Prove, ...]:
-    """A broker that was told an epoch from nowhere answers 1008 as well: only its 907 shows that it is no master.
-
-    No stage waits for it.
-    """
+    """A broker that was told an epoch from nowhere answers 1008 as well: only its 907 shows that it is no master."""
     master = record.master_broker_id or 0
     return (Prove(master),) if seen.is_confirmed(Tell(master, record.master_epoch)) else ()
 
@@ -386,9 +432,3 @@ def _tells(record: BrokerGroupRecord, broker_ids: Iterable[int], seen: Observed)
     """1008 to these, except those that answered under this epoch before this course."""
     tells = (Tell(one, record.master_epoch) for one in sorted(broker_ids))
     return tuple(tell for tell in tells if tell.broker_id not in seen.told or tell in seen.begun)
-
-
-def _confirmed(record: BrokerGroupRecord, tells: tuple[Tell, ...], seen: Observed) -> list[int]:
-    """Return the members that answered under this epoch, in this course or before it; of the latter not the master."""
-    told = {tell.broker_id for tell in tells if seen.is_confirmed(tell)}
-    return sorted(told | ((seen.told & seen.alive) - {record.master_broker_id}))

@@ -1,38 +1,24 @@
 """ElectMaster (1002): which replica becomes master, in Java's order of checks.
 
-docs/reference/controller.md has each answer beside Java's, docs/concepts/architecture.md the safety rules. From top to bottom:
+docs/reference/controller.md has each answer beside Java's, docs/concepts/architecture.md the safety rules. Where seats say whose
+data counts, `choose_master` chooses. Where none does (no master yet, the last member cleaned, or the record went back in time), it
+is `choose_first_master`, and all registered replicas are heard first if there is data (rule 5). `choose_after_lost_seats`: the last
+holders of seats came back with less than they had (rule 2).
 
-1. `elect_master`: a living replica that reports an epoch above the record's shows that the record went back in time (rule 3). The
-   epoch is raised in the same decision, and it is a first election. An epoch too far above stops every election of the group
-   until a person accepts it; a master that lives stays.
-2. `choose_master` where seats say whose data counts: a living master stays, then the living members of the SyncStateSet compete
-   (`settings.py`), then the eligible. Who has not reported, or reports less than its mark, is no candidate (rule 2).
-3. `choose_first_master` where no seat does: no master yet, the last member cleaned, or the record went back in time. If there is
-   data, or was a master, all registered replicas (and as many as expected) are heard first, and the most data wins; Java elects
-   the first caller, and the others truncate to it (rule 5).
-4. `choose_after_lost_seats`: the last holders of seats came back with less than they had (rule 2).
-
-*Eligible* (rule 1, KIP-966's "eligible leader replicas"): under the shrink floor nothing is acknowledged while the set is below
-the minimum, so a replica with a seat at the election still holds every acknowledged message while that master is alone. But a
-Java master counts members that it has only asked for (1001 under way) towards its minimum. So an eligible replica is elected
-only if all registered replicas outside the set are heard by reports made after a master was last lost (`LiveReplica.fresh`),
-and if it holds as much as each of them (`tests/core/test_no_loss.py` loses a message without either). By the same conditions it
-is preferred to a member whose mark is nothing (`traces/mark_of_nothing.txt`).
-
-*In doubt* is the set of a master that was silent before it was lost: a Java master changes its own set before its 1001 arrives,
-so a member may lack what a replica outside the set has. All living replicas are heard by reports made after the loss, and the
-most data wins (`traces/set_in_doubt.txt`).
+A Java master counts members that it has only asked for (1001 under way) towards its minimum. So an eligible replica (rule 1,
+KIP-966) is elected only if all registered replicas outside the set have reported since a master was last lost
+(`LiveReplica.fresh`), and if it holds as much as each of them (`tests/core/test_no_loss.py` loses a message without either). By
+the same conditions it is preferred to a member whose mark is nothing (`traces/mark_of_nothing.txt`). The set is *in doubt* if
+its master was silent before it was lost: a member may lack what a replica outside the set has (`traces/set_in_doubt.txt`).
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from controller_core import holdings
-from controller_core.decision import ControllerCode, Decision, ElectMasterAnswer, decided, refused
-from controller_core.events import Event, MasterElected, MasterLost, apply_event, apply_events
+from controller_core import decision, holdings
+from controller_core.decision import ControllerCode, Decision, Event, apply_events, decided, refused
 from controller_core.holdings import draw_report
-from controller_core.model import MAX_EPOCH, BrokerGroupRecord, Live, LiveReplica, draw_ids
-from controller_core.plan import Phase
+from controller_core.model import MAX_EPOCH, BrokerGroupRecord, Live, LiveReplica, Phase, draw_ids
 from controller_core.requests import ElectMaster
 from controller_core.settings import POLICIES, ControllerSettings, Policy, most_data
 
@@ -48,7 +34,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Electorate:
-    """What an election decides on: `record` as it is after an epoch was raised (rule 3), and the replicas that are alive."""
+    """What an election decides on: `record` as it is after an epoch was raised (rule 3)."""
 
     record: BrokerGroupRecord
     live: Live
@@ -76,7 +62,7 @@ class Electorate:
         }
 
     def most_data(self, replicas: Live) -> LiveReplica | None:
-        """Return the replica with the most data: where data is at stake no policy decides."""
+        # Where data is at stake no policy decides.
         return most_data(list(replicas.values()), self.record, self.settings) if replicas else None
 
     @property
@@ -90,11 +76,9 @@ class Electorate:
         return [one for one in sorted(broker_ids) if one not in self.live or not self.live[one].has_reported]
 
 
-def elect_master(
-    record: BrokerGroupRecord | None, request: ElectMaster, live: Live, settings: ControllerSettings
-) -> Decision:
+def elect_master(record: BrokerGroupRecord, request: ElectMaster, live: Live, settings: ControllerSettings) -> Decision:
     """Keep the master (2011), grant a new epoch (0), or elect none (2012 to a broker, 2004 to the controller)."""
-    if record is None or not record.is_known:
+    if not record.is_known:
         return _not_registered(record, why="no broker of the group holds an id")
     jump = holdings.waiting_jump(record, live, settings)
     seen = holdings.epoch_seen_above(record, live) if jump is None else None
@@ -109,7 +93,10 @@ def elect_master(
     electorate = Electorate(record=base, live=live, settings=settings, request=request)
     choice = _choose(electorate)
     if choice.broker_id is not None and choice.broker_id == base.granted_master_id:
-        return _keep(base, choice)
+        remark = f"The old master {choice.broker_id} is still alive, "
+        remark += f"not need to elect new master for broker {record.broker_name}"
+        code = ControllerCode.CONTROLLER_MASTER_STILL_EXIST
+        return refused(base, code, _describe_master(base), choice.why, remark)
     if jump is not None:
         why = f"rule 3: a replica reports epoch {jump}, the record has {record.master_epoch}: no election until it is accepted"
         return _no_master(record, request, (), why)
@@ -135,8 +122,7 @@ def choose_master(electorate: Electorate) -> Choice:
         return _most_of_all_logs(electorate, clean)
     if clean.broker_id is not None or not electorate.settings.unclean_election_allowed:
         return clean
-    name = "group (unclean election)"
-    electable = electorate.electable(record.replicas)
+    electable, name = electorate.electable(record.replicas), "group (unclean election)"
     otherwise = f"no member of the {name} {draw_ids(record.replicas)} may be elected"
     found = _designated_or_best(electorate, electable, name=name, otherwise=otherwise)
     unclean = found.broker_id is not None and found.broker_id not in record.sync_state_set | eligible
@@ -146,7 +132,7 @@ def choose_master(electorate: Electorate) -> Choice:
 def _choose_with_seat(electorate: Electorate, eligible: frozenset[int]) -> Choice:
     """Choose a member of the SyncStateSet; else, or if the best one may be empty, by the rule for the eligible."""
     record = electorate.record
-    member = _choose_among(electorate, record.sync_state_set, name="SyncStateSet")
+    member = _choose_member(electorate)
     if not eligible:
         return member
     if member.broker_id is None:
@@ -161,26 +147,22 @@ def _choose_with_seat(electorate: Electorate, eligible: frozenset[int]) -> Choic
     return replace(left, why=f"{why}; {left.why}")
 
 
-def _choose_among(electorate: Electorate, broker_ids: Iterable[int], *, name: str) -> Choice:
-    candidates = electorate.candidates(broker_ids)
+def _choose_member(electorate: Electorate) -> Choice:
+    members, master = electorate.record.sync_state_set, electorate.record.granted_master_id
+    candidates = electorate.candidates(members)
     if not candidates:
-        return Choice(why=f"no member of the {name} {draw_ids(broker_ids)} is alive")
-    master = electorate.record.granted_master_id
+        return Choice(why=f"no member of the SyncStateSet {draw_ids(members)} is alive")
     if master in candidates and electorate.request.designated in (None, master):
-        return Choice(broker_id=master, why=f"the master {master} is alive and in the {name}")
-    electable = electorate.electable(broker_ids)
-    otherwise = f"the living members {draw_ids(candidates)} of the {name} may not be elected now"
+        return Choice(broker_id=master, why=f"the master {master} is alive and in the SyncStateSet")
+    electable = electorate.electable(members)
+    otherwise = f"the living members {draw_ids(candidates)} of the SyncStateSet may not be elected now"
     # Each of them holds every acknowledged message: only here the policy of the group chooses.
     policy = POLICIES[electorate.settings.election_policy]
-    return _designated_or_best(electorate, electable, name=name, otherwise=otherwise, policy=policy)
+    return _designated_or_best(electorate, electable, name="SyncStateSet", otherwise=otherwise, policy=policy)
 
 
 def _may_be_empty(record: BrokerGroupRecord, broker_id: int) -> bool:
-    """Whether a member may have lost its disk unnoticed: its mark is nothing, so no report falls short of it.
-
-    Not the master whose process holds the epoch. A master elected before the group's first message may have died, and its new
-    process report an empty disk.
-    """
+    """Whether a member may have lost its disk unnoticed: its mark is nothing, so no report falls short of it."""
     replica = record.claimed_replica(broker_id)
     return broker_id != record.granted_master_id and replica is not None and replica.held_offset <= 0
 
@@ -201,16 +183,15 @@ def _choose_eligible(electorate: Electorate, eligible: frozenset[int]) -> Choice
 
 
 def _most_of_all_logs(electorate: Electorate, clean: Choice) -> Choice:
-    """Choose the most data of all living replicas, also against this member: it may have been dropped by the silent master.
-
-    One that is only passed over counts too, because its data would be lost.
-    """
+    """Choose the most data of all living replicas, also against this member: it may have been dropped by the silent master."""
     record, live, request = electorate.record, electorate.live, electorate.request
     voters = [one for one, it in record.replicas.items() if it.registered and electorate.settings.may_be_master(one)]
     unheard = [one for one in voters if one in live and not (live[one].has_reported and live[one].fresh)]
     if unheard and not request.heard_out:
-        why = f"rule 1: the set is in doubt, {draw_ids(unheard)} must be heard after the loss of the master"
-        return Choice(why=why)
+        return Choice(
+            why=f"rule 1: the set is in doubt, {draw_ids(unheard)} must be heard after the loss of the master"
+        )
+    # One that is only passed over counts too, because its data would be lost.
     everyone = replace(electorate, request=replace(request, passed_over=frozenset()))
     candidates = electorate.electable(voters)
     electable = _with_most(candidates, everyone.electable(voters))
@@ -244,15 +225,14 @@ def _designated_or_best(
 
 
 def choose_first_master(electorate: Electorate) -> Choice:
-    """Choose where no seat says whose data counts."""
     record = electorate.record
     if _is_barred(electorate):
         return Choice(why=f"first election: {electorate.request.caller} may not be elected")
-    with_data = electorate.with_data()
-    if not with_data and record.master_epoch == 0:
+    reason = f"the group had masters up to epoch {record.master_epoch}"
+    if with_data := electorate.with_data():
+        reason = f"there is data on {draw_ids(with_data)}"
+    elif record.master_epoch == 0:
         return _choose_on_empty_disks(electorate)
-    had_masters = f"the group had masters up to epoch {record.master_epoch}"
-    reason = f"there is data on {draw_ids(with_data)}" if with_data else had_masters
     missing = _missing(electorate)
     if missing and not electorate.settings.unclean_election_allowed:
         return Choice(why=f"first election: {reason}, so {missing} must be heard first")
@@ -260,7 +240,7 @@ def choose_first_master(electorate: Electorate) -> Choice:
 
 
 def _missing(electorate: Electorate) -> str:
-    """Draw which replicas must still be heard, or how many; empty if none."""
+    """Return which replicas must still be heard, or how many; empty if none."""
     record, expected = electorate.record, electorate.settings.expected_replicas
     unheard = electorate.unheard(_to_be_heard(record) if expected else record.replicas.keys() - record.superseded)
     if unheard:
@@ -316,7 +296,7 @@ def _choose_by_data(electorate: Electorate, *, unclean: bool, reason: str) -> Ch
 
 
 def choose_after_lost_seats(electorate: Electorate) -> Choice:
-    """Choose after the last holders of seats lost them (rule 2): none, except on disks that are all empty, or uncleanly."""
+    """Choose none (rule 2), except on disks that are all empty, or uncleanly."""
     record, request = electorate.record, electorate.request
     lost = draw_ids(record.lost_seats)
     if _is_barred(electorate):
@@ -337,15 +317,13 @@ def choose_after_lost_seats(electorate: Electorate) -> Choice:
 
 def _is_barred(electorate: Electorate) -> bool:
     """Whether the broker that asks, or is designated, may not win this election."""
-    caller = electorate.request.caller
-    barred = electorate.request.passed_over
+    caller, barred = electorate.request.caller, electorate.request.passed_over
     return caller is not None and (caller in barred or not electorate.settings.may_be_master(caller))
 
 
 def _to_be_heard(record: BrokerGroupRecord) -> list[int]:
     """Return the replicas whose disks exist, as far as the record knows."""
-    superseded = record.superseded
-    return [one for one, replica in record.replicas.items() if replica.registered and one not in superseded]
+    return sorted({one for one, replica in record.replicas.items() if replica.registered} - record.superseded)
 
 
 def _grant(
@@ -355,82 +333,66 @@ def _grant(
     # Without seats there is nothing to carry over, and the winner need not have been heard.
     eligible = carried_over(electorate, broker_id) if base.seats and not choice.unclean else frozenset[int]()
     winner = electorate.live.get(broker_id, LiveReplica(broker_id))
-    event = MasterElected(
+    event = decision.MasterElected(
         broker_id=broker_id,
         unclean=choice.unclean,
         eligible=eligible,
         marks=holdings.election_marks(base, winner, eligible),
         unfenced=request.unfenced,
-        plan=request.plan and replace(request.plan, before=record.as_before),
+        plan=request.plan and replace(request.plan, before=record.as_before, unfenced=request.unfenced),
     )
-    after = apply_event(base, event)
+    after = apply_events(base, [event])
     why = f"{choice.why}: granted epoch {after.master_epoch}"
-    reachable = {one.broker_id: one.address for one in after.replicas.values() if one.claimed and one.address}
+    hosts = {one.broker_id: one.address for one in after.replicas.values() if one.claimed and one.address}
     answer = replace(
-        _describe_master(after),
-        cluster_name=after.cluster_name,
-        broker_name=after.broker_name,
-        broker_addresses=reachable,
+        _describe_master(after), cluster_name=after.cluster_name, broker_name=after.broker_name, broker_addresses=hosts
     )
     return decided(record, answer, why, *before, event)
 
 
 def carried_over(electorate: Electorate, winner: int) -> frozenset[int]:
-    """Return which replicas are eligible after this one's clean election (rule 1).
-
-    Out of a set at or above the minimum: all others in it, for they hold all it acknowledged. Out of a smaller one: its
-    members, and those of the eligible that hold as much as the winner now; others may lack what it acknowledged with replicas
-    it had only asked for. None if the brokers are not known to keep the minimum: the winner may acknowledge alone.
+    """Return which replicas are eligible after this one's clean election (rule 1): the set's other members, and of the eligible
+    those that hold as much as the winner; others may lack what it acknowledged with replicas it had only asked for. None if the
+    brokers are not known to keep the minimum: the winner may acknowledge alone.
     """
     record, live, settings = electorate.record, electorate.live, electorate.settings
-    if not settings.shrink_floor or not settings.floor_kept or settings.min_in_sync_replicas <= 1:
+    if not settings.floor_kept or settings.floor <= 1:
         return frozenset()
-    most = live[winner].end
-    with_as_much = {one for one, replica in live.items() if replica.end >= most}
+    with_as_much = {one for one, replica in live.items() if replica.end >= live[winner].end}
     kept = {one for one in holdings.usable_eligible(record, settings) & with_as_much if live[one].fresh}
     members = record.sync_state_set
     if winner not in members:
         # A living member that lacks data of a winner from outside lacks what a silent master acknowledged.
-        members = members - (live.keys() - with_as_much)
+        members -= live.keys() - with_as_much
         members = frozenset(one for one in members if not _may_be_empty(record, one))
     return (members | kept) - {winner}
-
-
-def _keep(record: BrokerGroupRecord, choice: Choice) -> Decision:
-    remark = (
-        f"The old master {record.master_broker_id} is still alive, "
-        f"not need to elect new master for broker {record.broker_name}"
-    )
-    code = ControllerCode.CONTROLLER_MASTER_STILL_EXIST
-    return refused(record, code, _describe_master(record), choice.why, remark)
 
 
 def _loss_of_master(electorate: Electorate) -> tuple[Event, ...]:
     """Return the event that the master is lost; none where the record names no master, so that a retry costs no epoch."""
     record, request = electorate.record, electorate.request
-    master = record.granted_master_id
     # A living master that was only to be moved away stays.
-    only_passed_over = master in electorate.live and master in request.passed_over
+    only_passed_over = record.granted_master_id in electorate.live.keys() & request.passed_over
     none_to_lose = record.master_broker_id is None or record.master_epoch >= MAX_EPOCH
-    return () if none_to_lose or only_passed_over else (MasterLost(unfenced=request.unfenced),)
+    return () if none_to_lose or only_passed_over else (decision.MasterLost(unfenced=request.unfenced),)
 
 
 def _no_master(record: BrokerGroupRecord, request: ElectMaster, happened: tuple[Event, ...], why: str) -> Decision:
     if request.caller is not None:
         code, remark = ControllerCode.CONTROLLER_ELECT_MASTER_FAILED, "Failed to elect a new master"
-        return refused(record, code, ElectMasterAnswer(), why, remark)
+        return refused(record, code, decision.ElectMasterAnswer(), why, remark)
     code = ControllerCode.CONTROLLER_MASTER_NOT_AVAILABLE
     remark = "Old master has down and failed to elect a new broker master"
-    return replace(decided(record, ElectMasterAnswer(), why, *happened), code=code, remark=remark)
+    return replace(decided(record, decision.ElectMasterAnswer(), why, *happened), code=code, remark=remark)
 
 
-def _not_registered(record: BrokerGroupRecord | None, *, why: str) -> Decision:
+def _not_registered(record: BrokerGroupRecord, *, why: str) -> Decision:
     code, remark = ControllerCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, "Broker hasn't been registered"
-    return refused(record, code, ElectMasterAnswer(), why, remark)
+    return refused(record, code, decision.ElectMasterAnswer(), why, remark)
 
 
-def _describe_master(record: BrokerGroupRecord) -> ElectMasterAnswer:
-    return ElectMasterAnswer(
+def _describe_master(record: BrokerGroupRecord) -> decision.ElectMasterAnswer:
+    return decision.ElectMasterAnswer(
         master_broker_id=record.master_broker_id,
         master_address=record.address_of(record.master_broker_id),
         master_epoch=record.master_epoch,

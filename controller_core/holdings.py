@@ -1,19 +1,10 @@
 """What replicas report against what they must hold: marks, seats, and what a report changes (safety rules 1 to 3).
 
 A replica's *mark* is the epoch and offset that its later reports must reach; a replica that falls short has lost data, and
-loses its seat (as in KIP-966). A healthy replica's report may fall too, because it truncates what was not acknowledged when it
-follows another master. So a mark says no more than what no truncation can take:
-
-* A report counts under the record's epoch: a replica has that epoch from the present master's log, after it truncated. If Java
-  did not write the epoch (it refuses two epochs that begin at one offset), what a member told since it is in the set counts.
-* The offset is the confirmed one, if told: a killed process may lose the torn end of its log.
-* The epoch counts once the process got bytes of it: a truncation to the very beginning of an epoch drops the epoch.
-* A member that joins has reached the master's mark. If its last report is older than that, it gets the lower of the two.
-* An election lowers the marks of all that keep a seat to the lowest of them: up to there all their logs agree.
-
-A report is held only to marks that this process knew before the report was made (`Holding.seen`): another controller may have
-written them since. Marks follow in steps of `held_bucket_bytes`; what this process heard from an earlier process of a member
-(`known`) is exact.
+loses its seat. A healthy replica's report may fall too, because it truncates what was not acknowledged when it follows another
+master. So a mark says no more than what no truncation can take (`_proven`, `told_mark`, `joining_mark`, `election_marks`), and a
+report is held only to marks that this process knew before the report was made (`Holding.seen`): another controller may have
+written them since. What this process heard from an earlier process of a member (`known`) is exact.
 """
 
 import math
@@ -21,10 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from controller_core import events
+from controller_core import decision
 from controller_core.decision import Decision, decided
-from controller_core.events import Mark
-from controller_core.model import MAX_EPOCH, BrokerGroupRecord, Live, LiveReplica, Replica, draw_ids
+from controller_core.model import MAX_EPOCH, BrokerGroupRecord, Live, LiveReplica, Mark, Replica, draw_ids
 from controller_core.requests import Demand, Holding, ReportAhead, ReportHoldings
 from controller_core.settings import ControllerSettings
 
@@ -58,16 +48,14 @@ def report_is_news(record: BrokerGroupRecord | None, holding: Holding, settings:
         return News.NOTHING
     if falls_short(holding, bar_of(record, replica, holding)):
         return News.LOSS
-    return News.MARK if _is_worth_a_mark(record, replica, holding, settings) else News.NOTHING
+    told = _proven(record, holding)
+    is_far = told.epoch > max(replica.held_epoch, 0) or told.offset >= _next_mark_offset(replica, settings)
+    return News.MARK if told.offset > 0 and is_far else News.NOTHING
 
 
 @dataclass(slots=True)
 class Quiet:
-    """Which further heartbeats of one process are certainly no news: `report_is_news` costs more than all else of a heartbeat.
-
-    They have the same epoch, no less than the last one, and less than is worth a mark, while record, settings and what the
-    reports are held to (`Holding.seen`) are the same.
-    """
+    """Which further heartbeats of one process are certainly no news: `report_is_news` costs more than all else of a heartbeat."""
 
     record: BrokerGroupRecord
     settings: ControllerSettings
@@ -103,15 +91,13 @@ def quiet_after(record: BrokerGroupRecord, holding: Holding, settings: Controlle
 
 def is_jump(record: BrokerGroupRecord, epoch: int, settings: ControllerSettings) -> bool:
     """Whether an epoch is too far above the record's to be followed without a person: one poisoned broker can report it."""
-    allowed = max(record.master_epoch + settings.max_epoch_jump, settings.accepted_epoch)
-    # The floor, and a grant above it, must still fit into an int.
-    return epoch > min(allowed, MAX_EPOCH - 2)
+    # The epoch that is raised above it, and a grant above that, must still fit into an int.
+    return epoch > min(max(record.master_epoch + settings.max_epoch_jump, settings.accepted_epoch), MAX_EPOCH - 2)
 
 
 def usable_eligible(record: BrokerGroupRecord, settings: ControllerSettings) -> frozenset[int]:
     """Return the eligible replicas (rule 1) while nothing can be acknowledged: the floor is on, and the set below it."""
-    below = settings.shrink_floor and len(record.sync_state_set) < settings.min_in_sync_replicas
-    return record.eligible if below else frozenset()
+    return record.eligible if len(record.sync_state_set) < settings.floor else frozenset()
 
 
 def mark_of(replica: Replica) -> Mark:
@@ -135,35 +121,34 @@ def bar_of(record: BrokerGroupRecord, replica: Replica, holding: Holding) -> Mar
 
 
 def falls_short(reported: Holding | LiveReplica, bar: Mark) -> bool:
-    """Whether a report is below what it must reach, in epoch or in offset."""
     return reported.epoch < bar.epoch or reported.max_offset < bar.offset
 
 
 def below_its_mark(record: BrokerGroupRecord, replica: LiveReplica) -> bool:
-    """Whether a holder of a seat reports less than its mark: it is no candidate, even before the loss is committed.
-
-    Not asked of the master whose process holds the epoch: its heartbeat may be older than its mark, and `report_holdings`
-    withdraws its seat if it has lost its log.
-    """
+    """Whether a holder of a seat reports less than its mark: it is no candidate, even before the loss is committed."""
     recorded = record.claimed_replica(replica.broker_id)
+    # The master's heartbeat may be older than its mark; `report_holdings` withdraws its seat if it has lost its log.
     if recorded is None or not replica.has_reported or replica.broker_id == record.granted_master_id:
         return False
     return replica.broker_id in record.seats and falls_short(replica, mark_of(recorded))
 
 
 def highest(one: Mark, other: Mark) -> Mark:
-    """Return what both demand."""
     return Mark(one.broker_id, max(one.epoch, other.epoch), max(one.offset, other.offset))
 
 
 def lowest(broker_id: int, marks: Iterable[Mark]) -> Mark:
-    """Return what all of them demand at least."""
+    """Return the least of them; -1: there is none."""
     found = list(marks) or [Mark(broker_id)]
     return Mark(broker_id, min(mark.epoch for mark in found), min(mark.offset for mark in found))
 
 
 def _proven(record: BrokerGroupRecord, holding: Holding) -> Mark:
-    """Return what the report proves: an offset below zero if nothing."""
+    """Return what the report proves: an offset below zero if nothing.
+
+    Under the record's epoch it proves all that it says: a replica has that epoch from the present master's log, after it truncated.
+    If Java did not write the epoch (it refuses two that begin at one offset), what a member told since it is in the set counts.
+    """
     told = holding.sure
     if told.epoch == told.offset == -1 and holding.epoch == record.master_epoch:
         return Mark(holding.broker_id, offset=_confirmed(holding.max_offset, holding.confirm_offset))
@@ -173,40 +158,32 @@ def _proven(record: BrokerGroupRecord, holding: Holding) -> Mark:
 def told_mark(replica: LiveReplica) -> Mark:
     """Return what the replica's reports prove that it holds, if they are no older than its last truncation."""
     offset = _confirmed(replica.max_offset, replica.confirm_offset)
+    # A truncation to the very beginning of an epoch drops the epoch.
     return Mark(replica.broker_id, replica.epoch if offset > max(replica.epoch_first_offset, 0) else -1, offset)
 
 
 def joining_mark(record: BrokerGroupRecord, replica: LiveReplica) -> Mark:
-    """Return the mark of a replica that joins the set now (module docstring)."""
     told = told_mark(replica)
     if replica.epoch >= record.master_epoch:
         return told
+    # It has reached the master's mark, but its last report is older than that.
     master = record.claimed_replica(record.master_broker_id)
     return lowest(replica.broker_id, [told, mark_of(master)] if master is not None else [])
 
 
 def election_marks(record: BrokerGroupRecord, winner: LiveReplica, eligible: frozenset[int]) -> tuple[Mark, ...]:
-    """Return the marks after an election: the winner keeps its own, all others with a seat get the lowest of all."""
-    holders = [mark_of(record.replicas[one]) for one in sorted(record.seats) if one in record.replicas]
-    seat = record.replicas.get(winner.broker_id) if winner.broker_id in record.seats else None
-    own = mark_of(seat) if seat is not None else Mark(winner.broker_id)
+    """Return the marks after an election: the winner keeps its own, all others get the lowest, up to which all their logs agree."""
+    holders = {one: mark_of(record.replicas[one]) for one in record.seats & record.replicas.keys()}
+    own = holders.get(winner.broker_id, Mark(winner.broker_id))
     if winner.epoch >= record.master_epoch:
         own = highest(own, told_mark(winner))
-    least = lowest(winner.broker_id, holders)
+    least = lowest(winner.broker_id, holders.values())
     return (own, *(Mark(one, least.epoch, least.offset) for one in sorted(eligible)))
 
 
 def _confirmed(max_offset: int, confirm_offset: int) -> int:
+    # A killed process may lose the torn end of its log.
     return min(max_offset, confirm_offset) if confirm_offset >= 0 else max_offset
-
-
-def _is_worth_a_mark(
-    record: BrokerGroupRecord, replica: Replica, holding: Holding, settings: ControllerSettings
-) -> bool:
-    """Whether the mark moves by enough to be written: another epoch, or far enough."""
-    told = _proven(record, holding)
-    is_far = told.epoch > max(replica.held_epoch, 0) or told.offset >= _next_mark_offset(replica, settings)
-    return told.offset > 0 and is_far
 
 
 def _next_mark_offset(replica: Replica, settings: ControllerSettings) -> int:
@@ -215,34 +192,27 @@ def _next_mark_offset(replica: Replica, settings: ControllerSettings) -> int:
     return held + min(settings.held_bucket_bytes, max(held, 1))
 
 
-# What members report, made durable. Every epoch that a broker reports was committed before it was granted. So a report above the
-# record's epoch proves that the record is older than the disks (etcd was restored, the object created again), and its
-# SyncStateSet is worthless. The record goes on at the highest epoch seen + 1, without master and seats: with the very epoch seen,
-# a polling Java master would take the empty set from it. The set epoch rises by as much as an epoch may jump, because only a
-# broker's own 1001 tells its set epoch. Then it is a first election on disks with data.
+# A report above the record's epoch proves that the record is older than the disks, and its SyncStateSet worthless (rule 3). The
+# record goes on at the highest epoch seen + 1: with the very epoch seen, a polling Java master would take the empty set from it.
+# The set epoch rises by as much as an epoch may jump, because only a broker's own 1001 tells its set epoch.
 #
-# A seat lost makes the set smaller without the master, under the shrink floor too. A Java master that learns of a set of one
-# acknowledges what waits; its own broken link did that already (5.5.0). To keep the loser in the set would be worse: it would
-# stay electable without the data. If no seat is left, the losers are remembered: one that has its data again before an election
-# gets its seat back.
+# A seat lost makes the set smaller without the master, under the shrink floor too: in the set the loser would stay electable
+# without the data (rule 2).
 
 
 def epoch_floor(
     record: BrokerGroupRecord, settings: ControllerSettings, *, seen_epoch: int, seen_set_epoch: int = 0
-) -> events.EpochFloorRaised:
-    """Return the event that sets the record above what was seen."""
+) -> decision.EpochFloorRaised:
+    epoch = max(record.master_epoch, seen_epoch) + 1
     set_epoch = max(record.sync_state_set_epoch, seen_set_epoch) + settings.max_epoch_jump
-    return events.EpochFloorRaised(
-        epoch=min(max(record.master_epoch, seen_epoch) + 1, MAX_EPOCH - 1),
-        sync_state_set_epoch=min(set_epoch, MAX_EPOCH - 1),
-    )
+    last = MAX_EPOCH - 1
+    return decision.EpochFloorRaised(epoch=min(epoch, last), sync_state_set_epoch=min(set_epoch, last))
 
 
 def epoch_seen_above(record: BrokerGroupRecord, live: Live) -> int | None:
     """Return the highest epoch that a living replica of the group reports above the record's."""
-    epochs = [live[one].epoch for one in record.replicas if one in live and record.claimed_replica(one) is not None]
-    highest = max(epochs, default=-1)
-    return highest if highest > record.master_epoch else None
+    epochs = (live[one].epoch for one, replica in record.replicas.items() if one in live and replica.claimed)
+    return max((epoch for epoch in epochs if epoch > record.master_epoch), default=None)
 
 
 def waiting_jump(record: BrokerGroupRecord, live: Live, settings: ControllerSettings) -> int | None:
@@ -252,7 +222,7 @@ def waiting_jump(record: BrokerGroupRecord, live: Live, settings: ControllerSett
 
 
 def is_ahead(record: BrokerGroupRecord, report: ReportAhead, settings: ControllerSettings) -> bool:
-    """Whether a replica of the group knows of a commit that the record has forgotten, within what may be followed."""
+    """Whether a replica knows of a commit that the record has forgotten, within what may be followed."""
     if record.claimed_replica(report.broker_id) is None or is_jump(record, report.master_epoch, settings):
         return False
     if report.master_epoch != record.master_epoch:
@@ -261,25 +231,22 @@ def is_ahead(record: BrokerGroupRecord, report: ReportAhead, settings: Controlle
     return report.broker_id == record.granted_master_id and 0 < ahead <= settings.max_epoch_jump
 
 
-def report_ahead(record: BrokerGroupRecord | None, request: ReportAhead, settings: ControllerSettings) -> Decision:
-    """Raise the epoch above what a replica was told by a commit that the record has forgotten."""
-    if record is None or not is_ahead(record, request, settings):
+def report_ahead(record: BrokerGroupRecord, request: ReportAhead, settings: ControllerSettings) -> Decision:
+    if not is_ahead(record, request, settings):
         return decided(record, None, f"{request.broker_id} knows no more than the record")
     near = request.sync_state_set_epoch <= record.sync_state_set_epoch + settings.max_epoch_jump
     set_epoch = request.sync_state_set_epoch if near else 0
     floor = epoch_floor(record, settings, seen_epoch=request.master_epoch, seen_set_epoch=set_epoch)
     why = (
         f"rule 3: {request.broker_id} was told epoch {request.master_epoch}, set epoch {request.sync_state_set_epoch}; "
-        f"the record has {record.master_epoch} and {record.sync_state_set_epoch}: it went back in time"
     )
+    why += f"the record has {record.master_epoch} and {record.sync_state_set_epoch}: it went back in time"
     return decided(record, None, why, floor)
 
 
-def report_holdings(
-    record: BrokerGroupRecord | None, request: ReportHoldings, settings: ControllerSettings
-) -> Decision:
+def report_holdings(record: BrokerGroupRecord, request: ReportHoldings, settings: ControllerSettings) -> Decision:
     """Take the reports into the record: an epoch above it first, then seats, then marks."""
-    if record is None or not record.is_known:
+    if not record.is_known:
         return decided(record, None, "no broker of the group holds an id")
     of_kind: dict[News, list[Holding]] = {kind: [] for kind in News}
     for holding in request.holdings:
@@ -295,24 +262,24 @@ def report_holdings(
 def _seats(
     record: BrokerGroupRecord, request: ReportHoldings, of_kind: dict[News, list[Holding]], settings: ControllerSettings
 ) -> Decision:
-    happened: list[events.Event] = []
+    happened: list[decision.Event] = []
     reasons: list[str] = []
     if of_kind[News.JUMP]:
         jump = max(holding.epoch for holding in of_kind[News.JUMP])
         reasons.append(f"rule 3: epoch {jump} is too far above {record.master_epoch} to be followed")
     if record.eligible and not usable_eligible(record, settings):
-        happened.append(events.EligibleForgotten())
+        happened.append(decision.EligibleForgotten())
         reasons.append(f"rule 1: {draw_ids(record.eligible)} are not eligible any more, the set is not below the floor")
     # Judged again without those: a report that was only news because of them has lost nothing.
-    known = events.apply_events(record, happened)
+    known = decision.apply_events(record, happened)
     lost = {one.broker_id: one for one in request.holdings if report_is_news(known, one, settings) is News.LOSS}
     if lost:
         bars = tuple(bar_of(known, known.replicas[one], holding) for one, holding in sorted(lost.items()))
-        happened.append(events.SeatsLost(broker_ids=frozenset(lost), marks=bars))
+        happened.append(decision.SeatsLost(broker_ids=frozenset(lost), marks=bars))
         reasons += [f"rule 2: {draw_report(lost[bar.broker_id])} is less than {_draw_mark(bar)}" for bar in bars]
     regained = frozenset(holding.broker_id for holding in of_kind[News.REGAINED])
     if regained:
-        happened.append(events.SeatsRegained(broker_ids=regained))
+        happened.append(decision.SeatsRegained(broker_ids=regained))
         reasons.append(f"rule 2: {draw_ids(regained)} have what they had")
     marks = tuple(
         highest(mark_of(known.replicas[one.broker_id]), _proven(known, one))
@@ -320,7 +287,7 @@ def _seats(
         if one.broker_id in known.seats
     )
     if marks:
-        happened.append(events.HoldingsMarked(marks=marks))
+        happened.append(decision.HoldingsMarked(marks=marks))
         reasons.append("; ".join(f"{mark.broker_id} holds {_draw_mark(mark)}" for mark in marks))
     return decided(record, None, "; ".join(reasons) or "nothing new", *happened)
 

@@ -5,11 +5,6 @@ latest connection of a replica counts (the late close of an earlier one evicts a
 offsets belong to one process: a registration forgets them, and each heartbeat replaces what the one before it said, so that a
 replica with an empty disk does not look longest. One that says less than an earlier one of its process may have been overtaken
 by it: the next one decides (`LiveReplica.doubted`).
-
-The table also keeps what safety rules 1 and 2 need: what members told while they were in the SyncStateSet (`note_seats`), which
-marks this process knew when an earlier heartbeat came (`HeartbeatEntry.seen`), and which reports may be older than the last
-loss of a master (`LiveReplica.fresh`). The first heartbeat after a loss may have lain in its socket since before it; one that
-comes `MADE_LATER_SECONDS` later was made after the loss.
 """
 
 import math
@@ -17,13 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from controller_core.events import Mark
 from controller_core.holdings import demand_of, falls_short, highest, told_mark
-from controller_core.model import BrokerGroupRecord, LiveReplica
+from controller_core.model import BrokerGroupRecord, LiveReplica, Mark
 from controller_core.requests import Demand, Holding
 
 NOTHING_DEMANDED = Demand()
-# Two heartbeats of one process this far apart did not wait in the same socket.
+# Two heartbeats of one process this far apart did not wait in the same socket: the second was made after the first came.
 MADE_LATER_SECONDS = 0.25
 # Longer ago than any heartbeat: what a process tells by the connection on which it registered was made afterwards.
 REGISTERED = -math.inf
@@ -37,12 +31,12 @@ class HeartbeatEntry(NamedTuple):
     last_seen_seconds: float
     timeout_seconds: float
     deadline_seconds: float
-    told_as_member: bool = True
     # `demanded` of the replica was known here at `demanded_seconds`, when a heartbeat came; `seen` is what its report must reach
     # (`_held_to`).
     demanded: Demand = NOTHING_DEMANDED
     demanded_seconds: float = 0.0
     seen: Demand = NOTHING_DEMANDED
+    told_as_member: bool = True
     # When the first heartbeat since the master's loss came; `REGISTERED`: none since the process registered; None: none came, or
     # no loss was noted.
     first_since_loss_seconds: float | None = None
@@ -52,21 +46,13 @@ class HeartbeatEntry(NamedTuple):
     ) -> "HeartbeatEntry":
         """Return the entry after a heartbeat that only goes on from the last one."""
         replica = LiveReplica(*told[:6], self.replica.epoch_first_offset)
-        demanded, demanded_seconds, told_as_member = self.demanded, self.demanded_seconds, True
+        demanded, demanded_seconds = self.demanded, self.demanded_seconds
+        deadline_seconds = now_seconds + timeout_seconds
         if now_seconds - demanded_seconds >= MADE_LATER_SECONDS:
             demanded_seconds = now_seconds
-        deadline_seconds = now_seconds + timeout_seconds
         # By position: by keyword it costs a third more.
         return HeartbeatEntry(
-            replica,
-            connection_id,
-            now_seconds,
-            timeout_seconds,
-            deadline_seconds,
-            told_as_member,
-            demanded,
-            demanded_seconds,
-            demanded,
+            replica, connection_id, now_seconds, timeout_seconds, deadline_seconds, demanded, demanded_seconds, demanded
         )
 
     def alive(self, now_seconds: float) -> bool:
@@ -75,7 +61,7 @@ class HeartbeatEntry(NamedTuple):
 
 @dataclass(slots=True)
 class HeartbeatTable:
-    """The replicas of one group that one process has heard. Perishable: it is in this process's memory alone."""
+    """The replicas of one group that this process has heard."""
 
     # The timeout of a replica that asks for none.
     timeout_seconds: float = 10.0
@@ -104,24 +90,20 @@ class HeartbeatTable:
         fresh = first_since_loss_seconds is None or waited_seconds >= MADE_LATER_SECONDS
         self._remember(entry)
         replica = self._told(entry, told, fresh=fresh)
-        demanded, demanded_seconds, seen = self._held_to(entry, told.broker_id, now_seconds)
         self._entries[told.broker_id] = HeartbeatEntry(
-            replica=replica,
-            connection_id=connection_id,
-            last_seen_seconds=now_seconds,
-            timeout_seconds=timeout_seconds,
-            deadline_seconds=now_seconds + timeout_seconds,
-            demanded=demanded,
-            demanded_seconds=demanded_seconds,
-            seen=seen,
+            replica,
+            connection_id,
+            now_seconds,
+            timeout_seconds,
+            now_seconds + timeout_seconds,
+            *self._held_to(entry, told.broker_id, now_seconds),
             first_since_loss_seconds=None if replica.fresh else first_since_loss_seconds,
         )
         return not was_alive
 
     def _goes_on(self, entry: HeartbeatEntry, told: LiveReplica) -> bool:
-        """Whether this heartbeat only goes on from the last one: nothing is in doubt, and it says no less in any field.
-
-        Nearly every heartbeat does. Then the entry's mark covers what earlier ones told, and `_remember` may wait.
+        """Whether this heartbeat only goes on from the last one, as nearly all do: nothing is in doubt, and it says no less in any
+        field. Then the entry's mark covers what earlier ones told, and `_remember` may wait.
         """
         before, held = entry.replica, self._held.get(told.broker_id)
         return (
@@ -148,8 +130,12 @@ class HeartbeatTable:
 
     def _told(self, entry: HeartbeatEntry | None, told: LiveReplica, *, fresh: bool) -> LiveReplica:
         """Return what counts after this heartbeat: what it says, or what was said before and is in doubt now."""
+        first_offset = told.max_offset
+        before = entry.replica if entry is not None else None
+        if before is not None and before.epoch == told.epoch and (before.has_reported or before.doubted):
+            first_offset = min(before.epoch_first_offset, told.max_offset)
         # Up to `address` as the heartbeat says. `_replace` costs twice as much.
-        replica = LiveReplica(*told[:6], _first_offset(entry, told), fresh)
+        replica = LiveReplica(*told[:6], first_offset, fresh)
         if entry is None or not entry.replica.has_reported or not entry.told_as_member:
             return replica  # the first report of its process, or of its membership, or the one that decides
         held = self._held.get(told.broker_id)  # what the entry says is in it: it was remembered
@@ -168,34 +154,27 @@ class HeartbeatTable:
         self._entries[broker_id] = entry._replace(replica=replica, first_since_loss_seconds=first_since_loss_seconds)
 
     def sign_of_life(self, now_seconds: float, broker_id: int, connection_id: int, *, address: str = "") -> None:
-        """Take another request of the replica itself as proof that it lives. What it told before is kept.
-
-        It is bound to this connection only if it has no other: brokers may send requests and heartbeats on different
-        connections, and only the end of the heartbeats' connection is evidence.
-        """
+        """Take another request of the replica itself as proof that it lives. What it told before is kept."""
         entry = self._entries.get(broker_id)
         if entry is None:
             replica = LiveReplica(broker_id=broker_id, address=address, fresh=self.lost_seconds is None)
             demanded = self._demands.get(broker_id, NOTHING_DEMANDED)
-            new = HeartbeatEntry(replica, connection_id, now_seconds, self.timeout_seconds, now_seconds)
-            entry = new._replace(demanded=demanded, demanded_seconds=now_seconds)
+            times = now_seconds, self.timeout_seconds, now_seconds
+            entry = HeartbeatEntry(replica, connection_id, *times, demanded, now_seconds)
+        # Brokers may send requests and heartbeats on different connections: only the end of the heartbeats' is evidence.
         bound = entry.connection_id if entry.connection_id is not None else connection_id
         self._entries[broker_id] = entry._replace(
             connection_id=bound, last_seen_seconds=now_seconds, deadline_seconds=now_seconds + entry.timeout_seconds
         )
 
     def registered(self, now_seconds: float, broker_id: int, connection_id: int, *, address: str = "") -> None:
-        """Begin a new process: what an earlier one of this replica said does not count any more.
-
-        What it held as a member is kept: the new process must have it too.
-        """
+        """Begin a new process: what an earlier one said does not count any more, but what it held as a member must be there."""
         self._remember(self._entries.pop(broker_id, None))
         if self._may_write(broker_id):
             self.ask_anew(now_seconds)
         # A registration that came this long after the loss did not wait in its socket since before it.
         is_after_loss = self.lost_seconds is not None and now_seconds - self.lost_seconds >= MADE_LATER_SECONDS
         self.sign_of_life(now_seconds, broker_id, connection_id, address=address)
-        # The new process tells whatever it tells after it registered.
         entry = self._entries[broker_id]
         self._entries[broker_id] = entry._replace(
             seen=entry.demanded,
@@ -213,7 +192,7 @@ class HeartbeatTable:
         return tuple(sorted(one for one, entry in lost.items() if entry.alive(now_seconds)))
 
     def live(self, now_seconds: float) -> dict[int, LiveReplica]:
-        """Return the living replicas in the order of their broker ids: what `step` wants to know."""
+        """Return the living replicas in the order of their broker ids."""
         return {one: entry.replica for one, entry in sorted(self._entries.items()) if entry.alive(now_seconds)}
 
     def entry(self, broker_id: int) -> HeartbeatEntry | None:
@@ -226,11 +205,9 @@ class HeartbeatTable:
         """Restart every silence: this process may have been paused. Closed connections stay closed."""
         for broker_id, entry in self._entries.items():
             if entry.connection_id is not None:
-                self._entries[broker_id] = entry._replace(
-                    deadline_seconds=now_seconds + entry.timeout_seconds,
-                    # What waited for us in a socket is older than what the others have written meanwhile.
-                    demanded=NOTHING_DEMANDED,
-                )
+                deadline_seconds = now_seconds + entry.timeout_seconds
+                # What waited for us in a socket is older than what the others have written meanwhile.
+                self._entries[broker_id] = entry._replace(deadline_seconds=deadline_seconds, demanded=NOTHING_DEMANDED)
 
     def _may_write(self, broker_id: int) -> bool:
         """Whether the others' logs may have grown by this replica until it was lost: only a master makes them grow."""
@@ -247,15 +224,18 @@ class HeartbeatTable:
     def note_seats(self, record: BrokerGroupRecord | None, now_seconds: float = math.inf) -> None:
         """Note the members of the SyncStateSet and the master epoch. Call it with each record seen, before `holding`; cheap.
 
-        What a member reports counts from here on. A report under another epoch, or from before it joined, may be older than a
-        truncation and is forgotten.
+        A report under another epoch, or from before its replica joined, may be older than a truncation and is forgotten.
         """
         if record is None:
             self._record, self._demands, self._epoch, self._held = None, {}, 0, {}
             return
         if record is self._record:
             return
-        if _is_master_lost(self._record, record):
+        last, is_lost = self._record, record.granted_master_id is None
+        if last is not None:
+            master = last.granted_master_id
+            is_lost = master is not None and not record.is_granted(master, last.master_epoch)
+        if is_lost:  # this process may be cut off from the brokers and have noticed none
             self.ask_anew(now_seconds)
         self._record = record
         self._demands = {broker_id: demand_of(record, broker_id) for broker_id in record.replicas}
@@ -270,9 +250,8 @@ class HeartbeatTable:
                 self._entries[broker_id] = self._entries[broker_id]._replace(told_as_member=False)
 
     def holding(self, broker_id: int) -> Holding | None:
-        """Return what a replica reports, against what it told before as a member.
-
-        None if it has reported nothing, or, being a member, nothing since it joined: that may be older than its membership.
+        """Return what a replica reports, against what it told before as a member. None: a member has reported nothing since it
+        joined, or another replica nothing at all.
         """
         entry = self._entries.get(broker_id)
         if entry is None or not entry.replica.has_reported:
@@ -281,15 +260,9 @@ class HeartbeatTable:
         if is_member and not entry.told_as_member:
             return None
         counts = is_member or entry.replica.epoch == self._epoch
-        return Holding(
-            broker_id=broker_id,
-            epoch=entry.replica.epoch,
-            max_offset=entry.replica.max_offset,
-            known=self._held.get(broker_id) or Mark(broker_id),
-            sure=told_mark(entry.replica) if counts else Mark(broker_id),
-            seen=entry.seen,
-            confirm_offset=entry.replica.confirm_offset,
-        )
+        replica, known = entry.replica, self._held.get(broker_id, Mark(broker_id))
+        sure = told_mark(replica) if counts else Mark(broker_id)
+        return Holding(broker_id, replica.epoch, replica.max_offset, known, sure, entry.seen, replica.confirm_offset)
 
     def forget(self, broker_id: int) -> None:
         """Drop a replica from the table. What it told as a member is kept: it may come back with less."""
@@ -304,28 +277,10 @@ class HeartbeatTable:
     def _held_to(
         self, before: HeartbeatEntry | None, broker_id: int, now_seconds: float
     ) -> tuple[Demand, float, Demand]:
-        """Return `demanded`, `demanded_seconds` and `seen` of the entry that this heartbeat makes.
-
-        A heartbeat is held to what was known here when an earlier one came. Heartbeats that lay in a socket come all at once, so
-        the earlier one must be `MADE_LATER_SECONDS` older.
+        """Return `demanded`, `demanded_seconds` and `seen` of a heartbeat's entry: it is held to what was known here when an
+        earlier one came. Heartbeats that lay in a socket come all at once, so that one must be `MADE_LATER_SECONDS` older.
         """
         if before is not None and now_seconds - before.demanded_seconds < MADE_LATER_SECONDS:
             return before.demanded, before.demanded_seconds, before.seen
         seen = NOTHING_DEMANDED if before is None else before.demanded
         return self._demands.get(broker_id, NOTHING_DEMANDED), now_seconds, seen
-
-
-def _is_master_lost(before: BrokerGroupRecord | None, now: BrokerGroupRecord) -> bool:
-    """Whether the record shows a loss. This process may be cut off from the brokers and have noticed none."""
-    if before is None:
-        return now.granted_master_id is None
-    master = before.granted_master_id
-    return master is not None and (master, before.master_epoch) != (now.granted_master_id, now.master_epoch)
-
-
-def _first_offset(entry: HeartbeatEntry | None, told: LiveReplica) -> int:
-    """Return the offset with which this process first reported its present epoch (`LiveReplica.epoch_first_offset`)."""
-    reported = entry is not None and (entry.replica.has_reported or entry.replica.doubted)
-    if entry is None or entry.replica.epoch != told.epoch or not reported:
-        return told.max_offset
-    return min(entry.replica.epoch_first_offset, told.max_offset)

@@ -6,37 +6,33 @@ An id is the name of a disk; an id given twice makes two disks one replica (safe
 from dataclasses import replace
 from typing import TypeGuard
 
-from controller_core import decision, events, requests
+from controller_core import decision, requests
 from controller_core.decision import ControllerCode, Decision, decided, refused, without_a_name
 from controller_core.holdings import usable_eligible
 from controller_core.model import ADOPTED, BrokerGroupRecord, Live, Replica, draw_id, draw_ids
 from controller_core.settings import ControllerSettings
 
-_OfAGroup = requests.GetNextBrokerId | requests.ApplyBrokerId | requests.RegisterBroker | requests.ReserveBrokerId
-
+# How far above the next id an adopted one may lie: it burns all ids between.
 MAX_IDS_AHEAD = 1000
-"""How far above the next id an adopted one may lie: it burns all ids between."""
-MAX_PORT = 2**16 - 1
+# How many ids one pod may bring: it has one disk, perhaps the wrong one before. A hostile pod would fill the record.
 MAX_ADOPTED_BY_ONE = 3
-"""How many ids one pod may bring: it has one disk, perhaps the wrong one before. A hostile pod would fill the record."""
 
 
-# Ids: promised (ours), asked for (1012), taken (1013). They may have holes: a broker whose answer to 1013 is lost takes another.
-# A caller known by its pod's name gets the id that is reserved for the pod, until a process has registered with it: no disk can
-# know that id yet. A pod that takes a new id has lost the disk of its old one, so the same commit withdraws the old id's seat
-# (safety rule 2).
+# Ids: promised (ours), asked for (1012), taken (1013). A caller known by its pod's name gets the id that is reserved for the pod,
+# until a process has registered with it: no disk can know that id yet. A pod that takes a new id has lost the disk of its old one,
+# so the same commit withdraws the old id's seat (safety rule 2).
 
 
-def get_next_broker_id(record: BrokerGroupRecord | None, request: requests.GetNextBrokerId) -> Decision:
+def get_next_broker_id(record: BrokerGroupRecord, request: requests.GetNextBrokerId) -> Decision:
     """Name the id that ApplyBrokerId would accept from this caller. Asking reserves nothing."""
     answer = decision.GetNextBrokerIdAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
     if not request.broker_name:
         return without_a_name(record, answer)
-    next_broker_id, known_as = _id_for(_base(record, request), request.requester)
+    next_broker_id, known_as = _id_for(record, request.requester)
     return decided(record, replace(answer, next_broker_id=next_broker_id), f"{next_broker_id} is {known_as}")
 
 
-def apply_broker_id(record: BrokerGroupRecord | None, request: requests.ApplyBrokerId) -> Decision:
+def apply_broker_id(record: BrokerGroupRecord, request: requests.ApplyBrokerId) -> Decision:
     """Give the id to the holder of the check code, if the id is next, promised to this caller, or its own already."""
     code, broker_id = request.register_check_code, request.applied_broker_id
     answer = decision.ApplyBrokerIdAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
@@ -44,60 +40,49 @@ def apply_broker_id(record: BrokerGroupRecord | None, request: requests.ApplyBro
         why = "an id without a check code could never be claimed again by its holder"
         remark = f"registerCheckCode is {code!r}, expected <address>;<milliseconds>"
         return refused(record, ControllerCode.SYSTEM_ERROR, answer, why, remark)
-    base = _base(record, request)
-    taken = base.claimed_replica(broker_id)
+    taken = record.claimed_replica(broker_id)
     if taken is not None and taken.register_check_code == code:
         return decided(record, answer, f"{broker_id} is already held by this check code")
-    allowed, known_as = _id_for(base, request.requester)
+    allowed, known_as = _id_for(record, request.requester)
     if broker_id != allowed:
         why = f"rule 4: only {allowed} can be taken by this caller, not {broker_id}"
         remark = f"Fail to apply brokerId: {draw_id(broker_id)} in broker-set: {request.broker_name}"
-        if not base.is_known:
-            remark = (
-                f"Broker-set: {request.broker_name} hasn't been registered in controller, "
-                f"but broker try to apply brokerId: {draw_id(broker_id)}"
-            )
+        if not record.is_known:
+            remark = f"Broker-set: {request.broker_name} hasn't been registered in controller, "
+            remark += f"but broker try to apply brokerId: {draw_id(broker_id)}"
         return refused(record, ControllerCode.CONTROLLER_BROKER_ID_INVALID, answer, why, remark)
     address = request.address or code.split(";", maxsplit=1)[0]
-    held = Replica(allowed, code, address, request.requester or "")
-    event = events.BrokerIdHeld(replica=held)
-    left = base.seats.intersection(one.broker_id for one in _held_by(base, request.requester))
+    event = decision.BrokerIdHeld(replica=Replica(allowed, code, address, request.requester or ""))
+    left = record.seats.intersection(one.broker_id for one in _held_by(record, request.requester))
     why = f"{allowed} was {known_as}"
     if not left:
-        return decided(base, answer, why, event)
+        return decided(record, answer, why, event)
     why += f"; rule 2: it lost the disk of {draw_ids(left)}, and the seat with it"
-    return decided(base, answer, why, event, events.SeatsLost(broker_ids=left))
+    return decided(record, answer, why, event, decision.SeatsLost(broker_ids=left))
 
 
-def reserve_broker_id(record: BrokerGroupRecord | None, request: requests.ReserveBrokerId) -> Decision:
+def reserve_broker_id(record: BrokerGroupRecord, request: requests.ReserveBrokerId) -> Decision:
     """Promise the next id to a pod, once: asked again, the promise is repeated."""
     invalid = ControllerCode.CONTROLLER_BROKER_ID_INVALID
     if not request.reserved_for:
         remark = "reservedFor is empty, expected a pod name"
         return refused(record, invalid, decision.ReserveBrokerIdAnswer(), "a promise needs a name", remark)
-    base = _base(record, request)
-    held = _held_by(base, request.reserved_for)
+    held = _held_by(record, request.reserved_for)
     if held and request.broker_id in (None, held[-1].broker_id):
         why = f"{held[-1].broker_id} is already reserved for {request.reserved_for}"
         return decided(record, decision.ReserveBrokerIdAnswer(broker_id=held[-1].broker_id), why)
-    next_broker_id = base.next_broker_id
+    next_broker_id = record.next_broker_id
     if request.broker_id not in (None, next_broker_id):
         remark = f"Broker id {request.broker_id} can not be reserved for {request.reserved_for}: the next one is {next_broker_id}"
         why = "rule 4: ids are given in ascending order and never again"
         return refused(record, invalid, decision.ReserveBrokerIdAnswer(), why, remark)
-    promised = Replica(next_broker_id, reserved_for=request.reserved_for)
-    event = events.BrokerIdHeld(replica=promised)
+    event = decision.BrokerIdHeld(replica=Replica(next_broker_id, reserved_for=request.reserved_for))
     why = f"{next_broker_id} was next, and is now reserved for {request.reserved_for}"
-    return decided(base, decision.ReserveBrokerIdAnswer(broker_id=next_broker_id), why, event)
-
-
-def _base(record: BrokerGroupRecord | None, request: _OfAGroup) -> BrokerGroupRecord:
-    """Return the record that an event of this request would change: an empty one where there is none."""
-    return record or BrokerGroupRecord(request.cluster_name, request.broker_name or "")
+    return decided(record, decision.ReserveBrokerIdAnswer(broker_id=next_broker_id), why, event)
 
 
 def _held_by(record: BrokerGroupRecord, pod: str | None) -> list[Replica]:
-    """Return a pod's ids in ascending order. It has several if it lost its disk and came back for a new id."""
+    """Return a pod's ids in ascending order: several if it lost its disk and came back for a new id."""
     return [replica for replica in record.replicas.values() if pod and replica.reserved_for == pod]
 
 
@@ -114,13 +99,12 @@ def _id_for(record: BrokerGroupRecord, requester: str | None) -> tuple[int, str]
 # the same (epoch, offset). The loss is recorded, and the answer names no master (safety rule 6).
 
 
-def register_broker(record: BrokerGroupRecord | None, request: requests.RegisterBroker, live: Live) -> Decision:
+def register_broker(record: BrokerGroupRecord, request: requests.RegisterBroker, live: Live) -> Decision:
     """Note where the replica is, and answer the master, if one is alive."""
     answer = decision.RegisterBrokerAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
-    base = _base(record, request)
-    adoption, refusal = _adoption_of(base, request)
+    adoption, refusal = _adoption_of(record, request)
     adopted = (adoption,) if adoption is not None else ()
-    known = events.apply_events(base, adopted)
+    known = decision.apply_events(record, adopted)
     replica = known.claimed_replica(request.broker_id)
     if replica is None:
         return _refuse_unknown(record, request, answer, refusal)
@@ -129,7 +113,7 @@ def register_broker(record: BrokerGroupRecord | None, request: requests.Register
         remark = f"brokerAddress is {request.broker_address!r}, expected <host>:<port>"
         return refused(record, ControllerCode.SYSTEM_ERROR, answer, why, remark)
     happened = (*adopted, *_registration_events(known, replica, request.broker_address))
-    after = events.apply_events(base, happened)
+    after = decision.apply_events(record, happened)
     lost = after.master_process_lost and not known.master_process_lost
     why = f"{replica.broker_id} is at {request.broker_address}"
     why += ", and was adopted: the record did not know it" if adopted else ""
@@ -144,51 +128,47 @@ def register_broker(record: BrokerGroupRecord | None, request: requests.Register
             master_epoch=after.master_epoch,
             sync_state_set_epoch=after.sync_state_set_epoch,
         )
-    return decided(base, answer, why, *happened)
+    return decided(record, answer, why, *happened)
 
 
 def _can_be_dialled(address: str | None) -> TypeGuard[str]:
     """Whether the address is `<host>:<port>`; Java's controller takes any text, and names it to every broker."""
     host, _, port = (address or "").rpartition(":")
     odd = any(character.isspace() or character in ";,=" for character in host)
-    return bool(host) and not odd and port.isascii() and port.isdecimal() and 1 <= int(port[:6]) <= MAX_PORT
+    return bool(host) and not odd and port.isascii() and port.isdecimal() and 1 <= int(port[:6]) < 2**16
 
 
-def _registration_events(record: BrokerGroupRecord, replica: Replica, address: str) -> list[events.Event]:
-    happened: list[events.Event] = []
+def _registration_events(record: BrokerGroupRecord, replica: Replica, address: str) -> list[decision.Event]:
+    happened: list[decision.Event] = []
     shared = any(other.address == address for other in record.replicas.values() if other.broker_id != replica.broker_id)
     if replica.address != address or not replica.registered or shared:
-        happened.append(events.BrokerRegistered(broker_id=replica.broker_id, address=address))
+        happened.append(decision.BrokerIdHeld(replica=replace(replica, address=address, registered=True)))
     if record.granted_master_id == replica.broker_id:
-        happened.append(events.MasterProcessLost())
+        happened.append(decision.MasterProcessLost())
     return happened
 
 
 def _refuse_unknown(
-    record: BrokerGroupRecord | None,
-    request: requests.RegisterBroker,
-    answer: decision.RegisterBrokerAnswer,
-    refusal: str,
+    record: BrokerGroupRecord, request: requests.RegisterBroker, answer: decision.RegisterBrokerAnswer, refusal: str
 ) -> Decision:
     """Refuse in Java's words; to a pod of ours with the reason, for the reader of its log."""
     because = f" ({refusal})" if refusal else ""
     shown = draw_id(request.broker_id)
     why = f"no replica holds the id {shown}{because}"
     remark = f"BrokerId: {shown} hasn't been registered in broker-set: {request.broker_name}{because}"
-    if record is None or not record.is_known:
+    if not record.is_known:
         why = f"no broker of {request.broker_name} holds an id{because}"
         remark = f"Broker-set: {request.broker_name} hasn't been registered in controller{because}"
     return refused(record, ControllerCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, answer, why, remark)
 
 
-# Adoption (ours): a disk knows an id that the record does not, for the record was lost, or is older than the id. Java
-# brokers with an identity file never apply again: refused, they loop on 2010. The id is taken back into the record without a
-# seat; what the disk holds counts in a first election on data (rules 3 and 5).
+# Adoption (ours): a disk knows an id that the record does not, for the record was lost, or is older than the id. Java brokers with
+# an identity file never apply again: refused, they loop on 2010.
 
 
 def _adoption_of(  # noqa: PLR0911 - each return is one reason
     record: BrokerGroupRecord, request: requests.RegisterBroker
-) -> tuple[events.BrokerAdopted | None, str]:
+) -> tuple[decision.BrokerAdopted | None, str]:
     """Return the adoption of an id that no replica holds; or None, and why not, for a pod of the group."""
     broker_id, requester, address = request.broker_id, request.requester, request.broker_address
     is_known = record.claimed_replica(broker_id) is not None
@@ -208,39 +188,34 @@ def _adoption_of(  # noqa: PLR0911 - each return is one reason
     if broker_id > next_broker_id + MAX_IDS_AHEAD:
         return None, f"{broker_id} is more than {MAX_IDS_AHEAD} above the next id {next_broker_id}"
     replica = Replica(broker_id, f"{address};{ADOPTED}", address, requester, registered=True)
-    return events.BrokerAdopted(replica=replica), ""
+    return decision.BrokerAdopted(replica=replica), ""
 
 
 # Cleaning (1011, an administrator's). Ids and epochs survive every clean (rule 4): the next broker would get a used id, and an
 # epoch that running brokers ignore. Promises to pods that have not started yet survive the cleaning of a whole group.
 #
 # Removal (ours), for scaling in, decommissioning and replacing a lost disk. An administrator may be wrong on purpose, the operator
-# may not: it removes only the dead, never the master, never a seat without which the set would be below the floor (rule 1), nor,
-# where masters shrink first, any other disk while the set is below it; and no member while a replica is eligible under the floor
-# or while no seat says whose data counts, for those elections wait for every replica that could hold more. A superseded replica
-# (its pod came back without the disk) can tell nothing any more, but its seat still counts.
+# may not: `_needed_for` lists what protects a member. A superseded replica (its pod came back without the disk) can tell nothing
+# any more, but its seat still counts.
 
 
-def clean_broker_data(record: BrokerGroupRecord | None, request: requests.CleanBrokerData, live: Live) -> Decision:
-    """Forget the named replicas, or all of them."""
+def clean_broker_data(record: BrokerGroupRecord, request: requests.CleanBrokerData, live: Live) -> Decision:
     named = (request.broker_controller_ids_to_clean or "").strip()
-    if not named and not request.is_clean_living_broker and record is not None and record.master_broker_id is not None:
+    if not named and not request.is_clean_living_broker and record.master_broker_id is not None:
         remark = f"Broker {request.broker_name} is still alive, clean up failure"
         return _refuse_cleaning(record, remark, why=f"{record.master_broker_id} is recorded as master")
     parts = named.rstrip(";").split(";") if named else []  # trailing separators are allowed, as in Java
     malformed = next((part for part in parts if not (part.isascii() and part.isdigit())), None)
     if malformed is not None:
-        remark = (
-            "Please set the option <brokerControllerIdsToClean> according to the format, exception: "
-            f"{malformed!r} is not a broker id"
-        )
+        remark = "Please set the option <brokerControllerIdsToClean> according to the format, exception: "
+        remark += f"{malformed!r} is not a broker id"
         return _refuse_cleaning(record, remark, why=f"expected ids separated by ';', got {named!r}")
     broker_ids = {int(part) for part in parts}
     alive = min(broker_ids & live.keys(), default=None)
     if alive is not None and not request.is_clean_living_broker:
         remark = f"Broker [{request.broker_name},  {alive}] is still alive, clean up failure"
         return _refuse_cleaning(record, remark, why=f"{alive} is alive")
-    if record is None or not (record.is_known or broker_ids & record.replicas.keys()):
+    if not record.is_known and not broker_ids & record.replicas.keys():
         remark = f"Broker {request.broker_name} is not existed,clean broker data failure."
         return _refuse_cleaning(record, remark, why=f"no broker of {request.broker_name} holds an id")
     claimed = {replica.broker_id for replica in record.replicas.values() if replica.claimed}
@@ -248,10 +223,10 @@ def clean_broker_data(record: BrokerGroupRecord | None, request: requests.CleanB
 
 
 def remove_member(
-    record: BrokerGroupRecord | None, request: requests.RemoveMember, live: Live, settings: ControllerSettings
+    record: BrokerGroupRecord, request: requests.RemoveMember, live: Live, settings: ControllerSettings
 ) -> Decision:
     """Forget a dead member, or say what it is still needed for. Asked again, it is done already."""
-    if record is None or request.broker_id not in record.replicas:
+    if request.broker_id not in record.replicas:
         return decided(record, None, f"{request.broker_id} is no member")
     needed = _needed_for(record, request.broker_id, live, settings)
     if needed is not None:
@@ -282,7 +257,7 @@ def _needed_for(  # noqa: PLR0911 - one return per reason
 def _seat_needed_for(record: BrokerGroupRecord, broker_id: int, settings: ControllerSettings) -> str | None:
     """Return why the SyncStateSet needs this member, or this disk beside it; None if it does not."""
     left = record.sync_state_set - {broker_id}
-    floor = settings.min_in_sync_replicas if settings.shrink_floor else 1
+    floor = max(settings.floor, 1)
     if broker_id not in record.sync_state_set:
         if settings.masters_shrink_first and len(left) < floor and broker_id not in record.superseded:
             return f"rule 1: the set is {draw_ids(left)}, below the least of {floor}, and more disks may be needed"
@@ -296,9 +271,8 @@ def _seat_needed_for(record: BrokerGroupRecord, broker_id: int, settings: Contro
 
 def _clean(record: BrokerGroupRecord, broker_ids: frozenset[int]) -> Decision:
     why = f"{draw_ids(broker_ids)} forgotten; the next id stays {record.next_broker_id}"
-    return decided(record, None, why, *([events.BrokersCleaned(broker_ids=broker_ids)] if broker_ids else []))
+    return decided(record, None, why, *([decision.BrokersCleaned(broker_ids=broker_ids)] if broker_ids else []))
 
 
-def _refuse_cleaning(record: BrokerGroupRecord | None, remark: str, *, why: str) -> Decision:
-    code = ControllerCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
-    return refused(record, code, None, why, remark)
+def _refuse_cleaning(record: BrokerGroupRecord, remark: str, *, why: str) -> Decision:
+    return refused(record, ControllerCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA, None, why, remark)

@@ -1,34 +1,29 @@
 """What the controller remembers of a broker group (`BrokerGroupRecord`, durable) and what it hears (`LiveReplica`, perishable).
 
-Both are values: nothing changes in place, and equal records compare equal. The record has what Java keeps and what the safety
-rules add: reservations, registered flags, lost master processes, a next broker id that does not fall. It outlives its replicas:
-a wholly cleaned group keeps its next id and its epochs (safety rule 4), and answers as an unknown one (`is_known`).
+Both are values. The record outlives its replicas: a wholly cleaned group keeps its next id and its epochs (safety rule 4), and
+answers as an unknown one (`is_known`). A change of master under way is part of it (`Change`), so that any plane can go on with
+it; what brokers have answered is not: they are asked again (`change.py`).
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from controller_core.plan import Before, Change
-
+# What a broker without `brokerElectionPriority` has (docs/reference/controller.md). Lower wins.
 DEFAULT_ELECTION_PRIORITY = 2**31 - 1
-"""What a broker without `brokerElectionPriority` has (docs/reference/controller.md). Lower wins."""
-
+# Epochs are Java ints: there is none above this one.
 MAX_EPOCH = 2**31 - 1
-"""Epochs are Java ints: there is none above this one."""
-
+# The second half of an adopted replica's check code, where a broker has the milliseconds of its application.
 ADOPTED = "adopted"
-"""The second half of an adopted replica's check code, where a broker has the milliseconds of its application."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One broker id and its holder.
-
-    *reserved*: promised to a pod, not yet claimed (empty check code). *claimed*: ApplyBrokerId (1013) was granted.
-    *registered*: the holder has also sent RegisterBroker (1003), so a disk knows this id. An empty address: unknown (safety
-    rule 8). `held_epoch` and `held_offset` are its mark (`holdings.py`); -1: nothing is known.
+    """One broker id and its holder: *reserved* for a pod, *claimed* (ApplyBrokerId was granted), or *registered*: the holder has
+    also sent RegisterBroker, so a disk knows this id. An empty address: unknown (safety rule 8). `held_epoch` and `held_offset`
+    are its mark (`holdings.py`); -1: nothing is known.
     """
 
     broker_id: int
@@ -41,13 +36,129 @@ class Replica:
 
     @property
     def was_adopted(self) -> bool:
-        """Whether the record had lost this id, and has it again from its disk (`membership.py`)."""
+        """Whether the record had lost this id, and has it again from its disk."""
         return self.register_check_code.endswith(f";{ADOPTED}")
 
     @property
     def claimed(self) -> bool:
         """Whether the id is in use by a broker: what Java calls registered."""
         return bool(self.register_check_code)
+
+
+class Mark(NamedTuple):
+    """What a later process of this replica must at least report (`holdings.py`). -1 means that nothing is known."""
+
+    broker_id: int
+    epoch: int = -1
+    offset: int = -1
+
+
+class ChangeKind(StrEnum):
+    """Why the master changes."""
+
+    FAILOVER = "Failover"  # the master is lost, or there was none
+    SWITCHOVER = "Switchover"  # a person, a rolling update or the preferred master moves it
+    DRAIN = "Drain"  # the master's pod is about to go
+    ELECT = "Elect"  # a person chose a member of a group that has no master
+    # The master stays, under new epochs: a slave hangs on a wrong link and gives it up for a change of role only.
+    CURE = "Cure"
+    # The record went back in time, and brokers may act as masters of what it has forgotten.
+    RECOVERY = "Recovery"
+
+
+class Phase(StrEnum):
+    """How far a change has come. The first two may be given up; from `TELLING` on the new master is in the record."""
+
+    # A silent master is being killed; the election waits for its confirmed death, or for the end of the fence's time.
+    FENCING = "Fencing"
+    # The old master is kept from acknowledging (`minInSyncReplicas=99`) until its slaves have all it acknowledged.
+    QUIETING = "Quieting"
+    # The election is durable, and the brokers are told in order.
+    TELLING = "Telling"
+    # The change was given up, and what a broker was told for it only is told back; or all are told, and its incident is open.
+    RESTORING = "Restoring"
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What 1004 answers until the brokers were told in order: master and SyncStateSet of before the election."""
+
+    master_broker_id: int | None
+    master_epoch: int
+    sync_state_set: frozenset[int]
+    sync_state_set_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """A `minInSyncReplicas` that a broker had before the change, and must have again (25)."""
+
+    broker_id: int
+    min_in_sync_replicas: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """The change of master under way. `epoch` is the master epoch that is told: 0 until the election.
+
+    A cure keeps its master and names the `slave`. `cause` and `started_at` are for people and reports. A request carries a change
+    with the id 0; the decision fills in what the record says.
+    """
+
+    id: int
+    kind: ChangeKind
+    phase: Phase
+    carried_out_by: str
+    from_broker_id: int | None = None
+    to_broker_id: int | None = None
+    epoch: int = 0
+    slave: int | None = None
+    before: Before | None = None
+    restore: Restore | None = None
+    cause: str = ""
+    unfenced: bool = False
+    started_at: str = ""
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """Identifies the change, also among those of a lost record, whose ids began anew."""
+        return self.id, self.started_at
+
+    @property
+    def waits_for_election(self) -> bool:
+        return self.phase in (Phase.FENCING, Phase.QUIETING)
+
+    @property
+    def is_decided(self) -> bool:
+        return self.phase in (Phase.TELLING, Phase.RESTORING) and self.epoch > 0
+
+    @property
+    def is_told(self) -> bool:
+        """Whether nothing is left to do but to report its incident when that ends."""
+        return self.phase is Phase.RESTORING and self.is_decided and self.restore is None
+
+    @property
+    def told(self) -> "Change":
+        """The same after all were told: it stays in the record for its incident, which is still open."""
+        return replace(self, phase=Phase.RESTORING, restore=None)
+
+    def goes_on_in(self, after: "Change | None") -> bool:
+        """Whether that is the same change, and its election still stands."""
+        return after is not None and after.key == self.key and after.is_decided >= self.is_decided
+
+    def describe(self) -> str:
+        before, restore = self.before, self.restore
+        shown = {
+            "from": self.from_broker_id,
+            "to": self.to_broker_id,
+            "slave": self.slave,
+            "epoch": self.epoch or None,
+            "before": before and f"({before.master_broker_id or 'none'},{before.master_epoch})",
+            "restore": restore and f"({restore.broker_id},{restore.min_in_sync_replicas})",
+        }
+        parts = [f"{name}={value}" for name, value in shown.items() if value is not None]
+        head = f"change={self.id} {self.kind} {self.phase} by={self.carried_out_by or '-'}"
+        return " ".join([head, *parts, *(["unfenced"] if self.unfenced else [])])
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +168,7 @@ class BrokerGroupRecord:
     A member of `sync_state_set` or `eligible` holds a *seat*: it has every acknowledged message. `eligible` are those an
     election left behind while nothing can be acknowledged without them (rule 1). `lost_seats` are the last holders of seats, if
     none is left (rule 2). `unfenced` are replaced masters that were not seen dead, until they follow or are removed (rule 7).
-    `change` is the change of master under way (`plan.py`), `change_id` the id of the last one that began.
+    `change` is the change of master under way, `change_id` the id of the last one that began.
     """
 
     cluster_name: str
@@ -77,14 +188,13 @@ class BrokerGroupRecord:
     change: Change | None = None
 
     def __post_init__(self) -> None:
-        """Keep a private, sorted, read-only copy of the replicas."""
         ordered = {broker_id: self.replicas[broker_id] for broker_id in sorted(self.replicas)}
         object.__setattr__(self, "replicas", MappingProxyType(ordered))
         for name in ("sync_state_set", "eligible", "lost_seats", "unfenced"):
             object.__setattr__(self, name, frozenset(getattr(self, name)))
 
     def __hash__(self) -> int:
-        """Hash as a value; written out because a read-only mapping has no hash of its own."""
+        # A read-only mapping has no hash of its own.
         seats = self.sync_state_set, self.eligible, self.lost_seats, self.unfenced
         return hash((tuple(self.replicas.values()), self.master_epoch, self.sync_state_set_epoch, seats, self.change))
 
@@ -103,6 +213,10 @@ class BrokerGroupRecord:
         """The master whose present process holds the present epoch, or None (safety rule 6)."""
         return None if self.master_process_lost else self.master_broker_id
 
+    def is_granted(self, broker_id: int | None, master_epoch: int) -> bool:
+        """Whether this replica's present process is master under this epoch; None: whether no process is."""
+        return (broker_id, master_epoch) == (self.granted_master_id, self.master_epoch)
+
     @property
     def is_first_election(self) -> bool:
         """Whether no seat says whose data an election must keep: no master yet, all cleaned, or rule 3 applies."""
@@ -115,21 +229,14 @@ class BrokerGroupRecord:
 
     @property
     def as_before(self) -> Before:
-        """What a change of master keeps of this record, for 1004 to answer until the brokers were told in order."""
-        return Before(
-            master_broker_id=self.granted_master_id,
-            master_epoch=self.master_epoch,
-            sync_state_set=self.sync_state_set,
-            sync_state_set_epoch=self.sync_state_set_epoch,
-        )
+        return Before(self.granted_master_id, self.master_epoch, self.sync_state_set, self.sync_state_set_epoch)
 
     @property
     def as_told_before(self) -> "BrokerGroupRecord":
         """This record with the master and the SyncStateSet of before the change under way, if there is one to be told."""
-        before = self.change.before if self.change is not None else None
-        if before is None:
+        if self.change is None or self.change.before is None:
             return self
-        return replace(self, **asdict(before), master_process_lost=False)
+        return replace(self, **asdict(self.change.before), master_process_lost=False)
 
     @property
     def superseded(self) -> frozenset[int]:
@@ -151,13 +258,10 @@ class BrokerGroupRecord:
         return replica.address or None if replica is not None else None
 
     def describe(self) -> str:
-        """Draw the record in a few lines, for traces and logs."""
         master = "none" if self.master_broker_id is None else str(self.master_broker_id)
         lost = " (process lost)" if self.master_process_lost else ""
-        head = (
-            f"{self.broker_name} next={self.next_broker_id} master={master}{lost} epoch={self.master_epoch} "
-            f"set={draw_ids(self.sync_state_set)} setEpoch={self.sync_state_set_epoch}"
-        )
+        head = f"{self.broker_name} next={self.next_broker_id} master={master}{lost} epoch={self.master_epoch} "
+        head += f"set={draw_ids(self.sync_state_set)} setEpoch={self.sync_state_set_epoch}"
         for name, ids in (("eligible", self.eligible), ("lostSeats", self.lost_seats), ("unfenced", self.unfenced)):
             head += f" {name}={draw_ids(ids)}" if ids else ""
         head += f" unclean={self.unclean_elections}" if self.unclean_elections else ""
@@ -166,7 +270,7 @@ class BrokerGroupRecord:
 
 
 class LiveReplica(NamedTuple):
-    """What the heartbeats of one process say, while they are fresh.
+    """What the heartbeats of one process say.
 
     `epoch_first_offset` is the offset with which this process first reported its present epoch: only what lies beyond proves
     that it holds bytes of that epoch. `fresh` is False from the loss of a master until a heartbeat or an answer that was
@@ -185,12 +289,11 @@ class LiveReplica(NamedTuple):
 
     @property
     def end(self) -> tuple[int, int]:
-        """How far its log goes: by epoch, then offset."""
         return self.epoch, self.max_offset
 
     @property
     def has_data(self) -> bool:
-        """Whether the disk behind it holds something an election could lose (safety rule 5)."""
+        """Whether its disk holds something an election could lose (safety rule 5)."""
         return self.max_offset > 0 or self.epoch > 0
 
     @property
@@ -199,8 +302,8 @@ class LiveReplica(NamedTuple):
         return not self.doubted and (self.max_offset >= 0 or self.epoch >= 0)
 
 
+# The replicas of a group whose heartbeats are fresh, by broker id.
 Live = Mapping[int, LiveReplica]
-"""The replicas of a group whose heartbeats are fresh, by broker id."""
 
 
 def draw_id(value: int | None) -> str:
@@ -209,7 +312,6 @@ def draw_id(value: int | None) -> str:
 
 
 def draw_ids(broker_ids: Iterable[int]) -> str:
-    """Draw a set of ids in ascending order."""
     return "{" + ",".join(str(broker_id) for broker_id in sorted(broker_ids)) + "}"
 
 

@@ -1,49 +1,45 @@
 """What can be asked of the state machine: one value per request.
 
 The first eight are RocketMQ's controller requests (docs/reference/controller.md), with the wire's field names in Python form;
-`None`: the broker left the field out. `requester` is the name of the pod that asks, if known. The others are the operator's
-own.
+`None`: the broker left the field out. The others are the operator's own.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from controller_core.events import Mark
-from controller_core.plan import Change
+from controller_core.model import Change, Mark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GetNextBrokerId:
-    """1012. Which id should a broker without one apply for?"""
+class OfNamedGroup:
+    """A request that may begin a group. `requester` is the name of the pod that asks, if known."""
 
     cluster_name: str
     broker_name: str | None
     requester: str | None = None
 
 
+class GetNextBrokerId(OfNamedGroup):
+    """1012. Which id should a broker without one apply for?"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApplyBrokerId:
+class ApplyBrokerId(OfNamedGroup):
     """1013. Take the id, proven later by the check code (`<address>;<millis>`)."""
 
-    cluster_name: str
-    broker_name: str
     applied_broker_id: int | None
     register_check_code: str | None
-    requester: str | None = None
     # The check code's address in the one spelling that 1003 has too; empty: as the code has it.
     address: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RegisterBroker:
+class RegisterBroker(OfNamedGroup):
     """1003. A process of the replica has started, at this address."""
 
-    cluster_name: str
-    broker_name: str
     broker_id: int | None
     broker_address: str | None
-    requester: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +47,9 @@ class ElectMaster:
     """1002. By a broker (its own id), by an administrator (`designate_elect`), or by the controller (id None or -1).
 
     The other fields are the controller's own: `passed_over` must not win now (the present master among them: a switchover);
-    `incumbent` acts as master by its 907 where the record has none (safety rule 3); `unclean`: a person accepts lost messages,
-    for this election; `unfenced`: the present master is silent and its death not confirmed (rule 7); `set_in_doubt`: it was
-    silent before it was lost, and `heard_out`: the others had their time to report since (rule 1); `plan` becomes durable with
-    the election (`plan.py`).
+    `incumbent` acts as master by its 907 where the record has none (safety rule 3); `unclean`: a person accepts lost messages;
+    `unfenced`: the present master is silent and its death not confirmed (rule 7); `set_in_doubt`: it was silent before it was
+    lost, and `heard_out`: the others had their time to report since (rule 1); `plan` becomes durable with the election.
     """
 
     broker_id: int | None = None
@@ -69,7 +64,7 @@ class ElectMaster:
 
     @property
     def caller(self) -> int | None:
-        """The broker that asks, or is designated; None: the controller asks."""
+        """The broker that asks, or is designated; None: the controller."""
         return None if self.broker_id == -1 else self.broker_id
 
     @property
@@ -80,10 +75,7 @@ class ElectMaster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterSyncStateSet:
-    """1001. The master proposes a new SyncStateSet under the epochs it believes to be current.
-
-    `said_again` is set by the plane, not on the wire: the proposal was refused before, and is repeated (`sync_state.py`).
-    """
+    """1001. The master proposes a new SyncStateSet under the epochs it believes to be current; `said_again`: `sync_state.py`."""
 
     master_broker_id: int | None
     master_epoch: int | None
@@ -124,7 +116,7 @@ class RemoveMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenewMaster:
-    """Ours. Let this master go on `epochs` higher, if it is master under this epoch (`changing.py`)."""
+    """Ours. Let this master go on `epochs` higher, if it is master under this epoch (`change.py`)."""
 
     broker_id: int
     master_epoch: int
@@ -134,11 +126,7 @@ class RenewMaster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeginChange:
-    """Ours. Write down a change of master before its first effect: a fence, or a `minInSyncReplicas=99` (`changing.py`).
-
-    Refused while another one waits for its election, or if the record does not name `from_broker_id` as master under
-    `master_epoch`.
-    """
+    """Ours. Write down a change of master before its first effect: a fence, or a `minInSyncReplicas=99`."""
 
     change: Change
     master_epoch: int
@@ -155,12 +143,9 @@ class TakeOverChange:
 class Ending(StrEnum):
     """How a change ends."""
 
-    GIVEN_UP = "is given up"
-    """Without an election; what it set at a broker is restored after that."""
-    TOLD = "is told"
-    """It stays in the record, so that another plane can report its incident, which is still open."""
-    OVER = "ends"
-    """It is taken out of the record."""
+    GIVEN_UP = "is given up"  # without an election; what it set at a broker is restored after that
+    TOLD = "is told"  # it stays in the record, so that another plane can report its incident, which is still open
+    OVER = "ends"  # it is taken out of the record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,11 +158,9 @@ class EndChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReserveBrokerId:
+class ReserveBrokerId(OfNamedGroup):
     """Ours. Promise the next id to a pod, or the same as before; with `broker_id` only if it is that one."""
 
-    cluster_name: str
-    broker_name: str
     reserved_for: str
     broker_id: int | None = None
 
@@ -193,9 +176,8 @@ class Demand(NamedTuple):
 class Holding(NamedTuple):
     """What the present process of a replica reports, and what this controller process heard before (`HeartbeatTable.holding`).
 
-    `epoch`, `max_offset`, `confirm_offset` are the last heartbeat's. `known` is what an earlier process had at least while it
-    was in the set. `sure` is what the present process proved to hold by reports no older than its last truncation. `seen` is
-    what the record was known here to demand before the replica told this.
+    `known` is what an earlier process had at least while it was in the set. `sure` is what the present process proved to hold by
+    reports no older than its last truncation. `seen` is what the record was known here to demand before the replica told this.
     """
 
     broker_id: int
@@ -241,4 +223,3 @@ Request = (
     | TakeOverChange
     | EndChange
 )
-"""Everything `controller_core.step.step` decides."""

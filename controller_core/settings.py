@@ -1,8 +1,7 @@
-"""What the owner of a group wants of the controller: the policy's knobs, passed in with every step.
+"""What the owner of a group wants of the controller, passed in with every step.
 
 `spec.failover.electionPolicy` says which candidate is best, a pure function for each. `election.py` asks a policy only in a clean
-election, where every candidate holds every acknowledged message; where data is at stake `most_data` decides. A new policy is one
-more function, and its name in `POLICIES`.
+election, where every candidate holds every acknowledged message; where data is at stake `most_data` decides.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,10 +10,9 @@ from types import MappingProxyType
 
 from controller_core.model import BrokerGroupRecord, LiveReplica
 
+# In `election_priorities`: this replica never becomes master (`test_every_way_keeps_the_invariants`). On the wire 0 is an
+# ordinary, and the best, priority.
 NEVER_ELECT_PRIORITY = 0
-"""In `election_priorities`: this replica never becomes master (`test_every_way_keeps_the_invariants`). On the wire 0 is an
-ordinary, and the best, priority.
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,11 +20,10 @@ class ControllerSettings:
     """The defaults are the Java controller's behaviour.
 
     `shrink_floor`, `masters_shrink_first`, `min_in_sync_replicas`: safety rule 1 (`sync_state.py`). `floor_kept`: the brokers
-    are known to keep that minimum; until then no replica becomes eligible. `never_elect` are the learners (issue 10013).
-    `election_priorities` overrides the heartbeats' priorities among replicas with equal data; lower wins, 0: no election. `zones`,
-    `preferred_zones` and `zone_lag_bytes` are for the policy `preferred-zone`. `expected_replicas` must have been heard before
-    a first election on data. An epoch more than `max_epoch_jump` above the record's is followed only up to `accepted_epoch`,
-    which a person sets (rule 3). Marks rise in steps of `held_bucket_bytes` (rule 2).
+    are known to keep that minimum; until then no replica becomes eligible. `never_elect` are the learners.
+    `election_priorities` overrides the heartbeats' priorities among replicas with equal data; lower wins, 0: no election.
+    `expected_replicas` must have been heard before a first election on data. An epoch more than `max_epoch_jump` above the
+    record's is followed only up to `accepted_epoch`, which a person sets (rule 3).
     """
 
     unclean_election_allowed: bool = False
@@ -51,13 +48,18 @@ class ControllerSettings:
             expected = ", ".join(POLICIES)
             raise ValueError(f"election policy is {self.election_policy!r}, expected one of {expected}")
 
+    @property
+    def floor(self) -> int:
+        """The least size of the SyncStateSet (safety rule 1); 0: there is none."""
+        return self.min_in_sync_replicas if self.shrink_floor else 0
+
     def may_be_master(self, broker_id: int) -> bool:
-        """Whether this replica may be elected at all: not a learner, and not at priority 0."""
+        """Whether this replica may be elected at all."""
         return broker_id not in self.never_elect and self.election_priorities.get(broker_id) != NEVER_ELECT_PRIORITY
 
 
+# Returns one of the candidates, of which there is at least one. Equal input, equal choice.
 Policy = Callable[[Sequence[LiveReplica], BrokerGroupRecord, ControllerSettings], LiveReplica]
-"""Returns one of the candidates, of which there is at least one. Equal input, equal choice."""
 
 
 def most_data(
@@ -89,7 +91,6 @@ POLICIES: Mapping[str, Policy] = MappingProxyType({"most-data": most_data, "pref
 
 
 def _taste(replica: LiveReplica, record: BrokerGroupRecord, settings: ControllerSettings) -> tuple[bool, int, int, int]:
-    """Return a key that sorts replicas with equal data, best first."""
     priority = settings.election_priorities.get(replica.broker_id, replica.election_priority)
     zone = _zone_rank(replica.broker_id, record, settings)
     return (replica.broker_id != record.master_broker_id, priority, zone, replica.broker_id)

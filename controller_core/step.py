@@ -1,16 +1,14 @@
 """The one entry point: a record, a request and the living replicas go in, a decision comes out.
 
-Nothing is remembered between two steps or read from outside. The caller commits `decision.record` by compare-and-set if
-`decision.changed`, and only then sends `decision.answer`; if the compare fails, it takes the step again on the new record. So
-any number of planes may decide for one group at the same time.
+The caller commits `decision.record` by compare-and-set if `decision.changed`, and only then sends `decision.answer`; if the
+compare fails, it takes the step again on the new record. So any number of planes may decide for one group at the same time.
 """
 
 from dataclasses import replace
 from typing import assert_never
 
-from controller_core import changing, decision, election, holdings, membership, requests, sync_state
-from controller_core.decision import ControllerCode, Decision, decided, refused, without_a_name
-from controller_core.events import EligibleForgotten, apply_event
+from controller_core import change, decision, election, holdings, membership, requests, sync_state
+from controller_core.decision import ControllerCode, Decision, decided, refused
 from controller_core.model import BrokerGroupRecord, Live
 from controller_core.settings import ControllerSettings
 
@@ -18,18 +16,29 @@ from controller_core.settings import ControllerSettings
 def step(
     record: BrokerGroupRecord | None, request: requests.Request, live: Live, settings: ControllerSettings
 ) -> Decision:
-    """Decide a request. `live` holds the replicas of this group whose heartbeats are fresh, by broker id."""
-    found = _decide(record, request, live, settings)
+    """Decide a request. `live` holds the replicas of this group whose heartbeats are fresh, by broker id.
+
+    A group without a record is decided as one with an empty record; it gets one by the first event.
+    """
+    found = _decide(record or _empty_record(request), request, live, settings)
+    if not found.changed:
+        return found if record is not None else replace(found, record=None)
     after = found.record
-    if found.changed and after is not None and after.eligible and not holdings.usable_eligible(after, settings):
-        # The floor was lowered or lifted: an eligible replica may lack what is acknowledged from now on (rule 1).
-        forgotten = EligibleForgotten()
-        return replace(found, events=(*found.events, forgotten), record=apply_event(after, forgotten))
+    if after is not None and after.eligible and not holdings.usable_eligible(after, settings):
+        forgotten = decision.EligibleForgotten()
+        return replace(found, events=(*found.events, forgotten), record=decision.apply_events(after, [forgotten]))
     return found
 
 
+def _empty_record(request: requests.Request) -> BrokerGroupRecord:
+    # A request that does not name its group begins none.
+    if isinstance(request, requests.OfNamedGroup):
+        return BrokerGroupRecord(request.cluster_name, request.broker_name or "")
+    return BrokerGroupRecord("", "")
+
+
 def _decide(  # noqa: PLR0911, PLR0912, C901 - one return per kind of request is the plainest table there is
-    record: BrokerGroupRecord | None, request: requests.Request, live: Live, settings: ControllerSettings
+    record: BrokerGroupRecord, request: requests.Request, live: Live, settings: ControllerSettings
 ) -> Decision:
     match request:
         case requests.GetNextBrokerId():
@@ -53,29 +62,25 @@ def _decide(  # noqa: PLR0911, PLR0912, C901 - one return per kind of request is
         case requests.RemoveMember():
             return membership.remove_member(record, request, live, settings)
         case requests.RenewMaster():
-            return changing.renew_master(record, request, live)
+            return change.renew_master(record, request, live)
         case requests.ReportHoldings():
             return holdings.report_holdings(record, request, settings)
         case requests.ReportAhead():
             return holdings.report_ahead(record, request, settings)
         case requests.BeginChange():
-            return changing.begin_change(record, request)
+            return change.begin_change(record, request)
         case requests.TakeOverChange():
-            return changing.take_over_change(record, request)
+            return change.take_over_change(record, request)
         case requests.EndChange():
-            return changing.end_change(record, request)
+            return change.end_change(record, request)
     assert_never(request)
 
 
-def get_replica_info(record: BrokerGroupRecord | None, request: requests.GetReplicaInfo) -> Decision:
-    """1004: return the master and the SyncStateSet as recorded, whether or not the master lives, as in Java.
-
-    A master whose process was lost is none (safety rule 6: its new process would take the old epoch from this answer), nor is
-    one whose address is unknown (rule 8: a broker that reads an id without an address fails).
-    """
+def get_replica_info(record: BrokerGroupRecord, request: requests.GetReplicaInfo) -> Decision:
+    """1004: return the master and the SyncStateSet as recorded, whether or not the master lives, as in Java."""
     if not request.broker_name:
-        return without_a_name(record, decision.GetReplicaInfoAnswer())
-    if record is None or not record.is_known:
+        return decision.without_a_name(record, decision.GetReplicaInfoAnswer())
+    if not record.is_known:
         code = ControllerCode.CONTROLLER_BROKER_METADATA_NOT_EXIST
         why = f"no broker of {request.broker_name} holds an id"
         return refused(record, code, decision.GetReplicaInfoAnswer(), why, "Broker metadata is not existed")
@@ -87,11 +92,10 @@ def get_replica_info(record: BrokerGroupRecord | None, request: requests.GetRepl
     return decided(record, answer, "as recorded")
 
 
-def get_sync_state_data(record: BrokerGroupRecord | None, request: requests.GetSyncStateData, live: Live) -> Decision:
+def get_sync_state_data(record: BrokerGroupRecord, request: requests.GetSyncStateData, live: Live) -> Decision:
     """1006: return which replicas are in sync and alive. An unknown group is left out of the table, without an error."""
-    if record is None or not record.is_known:
-        why = f"no broker of {request.broker_name} holds an id"
-        return decided(record, decision.GetSyncStateDataAnswer(known=False), why)
+    if not record.is_known:
+        return decided(record, None, f"no broker of {request.broker_name} holds an id")
     master, address = _named_master(record)
     standings = [
         decision.ReplicaStanding(broker_id=one, broker_address=replica.address, alive=one in live)
@@ -99,7 +103,6 @@ def get_sync_state_data(record: BrokerGroupRecord | None, request: requests.GetS
         if replica.claimed
     ]
     answer = decision.GetSyncStateDataAnswer(
-        known=True,
         master_broker_id=master,
         master_address=address,
         master_epoch=record.master_epoch,
@@ -111,6 +114,6 @@ def get_sync_state_data(record: BrokerGroupRecord | None, request: requests.GetS
 
 
 def _named_master(record: BrokerGroupRecord) -> tuple[int | None, str | None]:
-    """Return the master's id and address, or neither."""
+    # A new process of a lost master would take the old epoch (rule 6). A broker that reads an id without an address fails (rule 8).
     address = record.address_of(record.granted_master_id)
     return (record.granted_master_id, address) if address is not None else (None, None)

@@ -1,31 +1,16 @@
 """AlterSyncStateSet (1001): the master moves members in and out. docs/reference/controller.md has the checks beside Java's.
 
 The shrink floor (safety rule 1) is checked last, so that Java's refusals keep their codes. Not where `masters_shrink_first`: a
-Java 5.5.0 master drops a slave from its own set when their link breaks, answers what waited for it, and asks afterwards
-(apache/rocketmq #9897). The record follows, and the dropped slave can be elected only after it has caught up
-(`traces/shrink_floor.txt`). A set that reaches the minimum ends the eligibility of all outside it.
-
-A proposal that both adds and drops was computed from an older set: Java sends what it has queued under the set epoch of the
-moment, and the member that joins had caught up with that older set only. It is refused; the master proposes again at the
-slave's next acknowledgement.
+Java 5.5.0 master drops a slave from its own set when their link breaks, and asks afterwards (apache/rocketmq #9897). The record
+follows, and the dropped slave can be elected only after it has caught up (`traces/shrink_floor.txt`).
 
 `said_again` (set by the plane, not on the wire): the master repeats a refused proposal, so it was not queued, and the master goes
-on from a set of its own. It is answered the record's set under the next set epoch, because Java takes a set from nothing else;
-of a master that shrinks first, without the members that it left out. If only dead members of the set keep others out of a
-larger one, they stay in it.
+on from a set of its own. It is answered the record's set under the next set epoch, because Java takes a set from nothing else.
+If only dead members of the set keep others out of a larger one, they stay in it.
 """
 
-from dataclasses import replace
-
-from controller_core.decision import (
-    AlterSyncStateSetAnswer,
-    ControllerCode,
-    Decision,
-    SyncStateSetBody,
-    decided,
-    refused,
-)
-from controller_core.events import SyncStateSetAltered, apply_event
+from controller_core import decision
+from controller_core.decision import ControllerCode, Decision, SyncStateSetAltered, apply_events, decided, refused
 from controller_core.holdings import is_ahead, joining_mark
 from controller_core.model import MAX_EPOCH, BrokerGroupRecord, Live, draw_id, draw_ids
 from controller_core.requests import AlterSyncStateSet, ReportAhead
@@ -35,13 +20,10 @@ _Refusal = tuple[ControllerCode, str]
 
 
 def alter_sync_state_set(
-    record: BrokerGroupRecord | None, request: AlterSyncStateSet, live: Live, settings: ControllerSettings
+    record: BrokerGroupRecord, request: AlterSyncStateSet, live: Live, settings: ControllerSettings
 ) -> Decision:
-    """Accept the master's proposal, or refuse it with Java's reason."""
-    if record is None or not record.is_known:
-        code = ControllerCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
-        return _refuse(record, (code, "Broker metadata is not existed"))
-    if request.said_again and counts_on_another_set(record, request) and _check_epoch_is_left(record) is None:
+    is_apart = record.is_known and request.said_again and counts_on_another_set(record, request)
+    if is_apart and _check_epoch_is_left(record) is None:
         return _told_again(record, request, settings)
     refusal = (
         _check_sender(record, request)
@@ -50,36 +32,32 @@ def alter_sync_state_set(
         or _check_epoch_is_left(record)
     )
     if refusal is not None:
-        return _refuse(record, refusal)
-    before, after = draw_ids(record.sync_state_set), draw_ids(request.sync_state_set)
-    why = f"the master {record.master_broker_id} moved the set from {before} to {after}"
-    members = request.sync_state_set
-    below = settings.shrink_floor and len(members) < settings.min_in_sync_replicas
+        code, remark = refusal
+        return refused(record, code, decision.AlterSyncStateSetAnswer(), why=remark, remark=remark)
+    before, members = record.sync_state_set, request.sync_state_set
     # What a master that shrinks first answered when it dropped a member, replicas outside its set may lack.
-    answered = settings.masters_shrink_first and bool(record.sync_state_set - members)
+    answered = settings.masters_shrink_first and bool(before - members)
     event = SyncStateSetAltered(
         sync_state_set=members,
-        eligible=record.eligible - members if below and not answered else frozenset(),
-        marks=tuple(joining_mark(record, live[one]) for one in sorted(members - record.sync_state_set)),
+        eligible=record.eligible - members if len(members) < settings.floor and not answered else frozenset(),
+        marks=tuple(joining_mark(record, live[one]) for one in sorted(members - before)),
     )
+    why = f"the master {record.master_broker_id} moved the set from {draw_ids(before)} to {draw_ids(members)}"
     return _accept(record, event, why)
 
 
 def _told_again(record: BrokerGroupRecord, request: AlterSyncStateSet, settings: ControllerSettings) -> Decision:
-    """Return the record's set; of masters that shrink first, only members of both sets: the master has acknowledged without the
-    others.
-    """
-    counted = request.sync_state_set | {record.master_broker_id}
-    both = record.sync_state_set & counted if settings.masters_shrink_first else record.sync_state_set
-    eligible = record.eligible if both == record.sync_state_set else frozenset[int]()
-    event = SyncStateSetAltered(sync_state_set=both, eligible=eligible)
-    why = f"the master {record.master_broker_id} counts on another set than {draw_ids(record.sync_state_set)}"
-    return _accept(record, event, f"{why}: told {'it again' if both == record.sync_state_set else draw_ids(both)}")
+    before = record.sync_state_set
+    # A master that shrinks first has acknowledged without the members that it left out.
+    both = before & (request.sync_state_set | {record.master_broker_id}) if settings.masters_shrink_first else before
+    event = SyncStateSetAltered(sync_state_set=both, eligible=record.eligible if both == before else frozenset())
+    why = f"the master {record.master_broker_id} counts on another set than {draw_ids(before)}"
+    return _accept(record, event, f"{why}: told {'it again' if both == before else draw_ids(both)}")
 
 
 def _accept(record: BrokerGroupRecord, event: SyncStateSetAltered, why: str) -> Decision:
-    body = SyncStateSetBody.of(apply_event(record, event))
-    answer = AlterSyncStateSetAnswer(new_sync_state_set_epoch=body.sync_state_set_epoch, body=body)
+    body = decision.SyncStateSetBody.of(apply_events(record, [event]))
+    answer = decision.AlterSyncStateSetAnswer(new_sync_state_set_epoch=body.sync_state_set_epoch, body=body)
     return decided(record, answer, why, event)
 
 
@@ -94,28 +72,27 @@ def believes_in_more(
     return found if is_ahead(record, found, settings) else None
 
 
-def counts_on_another_set(record: BrokerGroupRecord | None, request: AlterSyncStateSet) -> bool:
+def counts_on_another_set(record: BrokerGroupRecord, request: AlterSyncStateSet) -> bool:
     """Whether this 1001 is the rightful master's, under the present epochs, and does not start from the record's set."""
     sent = request.master_broker_id, request.master_epoch, request.sync_state_set_epoch
-    if record is None or sent != (record.granted_master_id, record.master_epoch, record.sync_state_set_epoch):
+    if sent != (record.granted_master_id, record.master_epoch, record.sync_state_set_epoch):
         return False
-    joining = request.sync_state_set - record.sync_state_set
-    dropped = record.sync_state_set - request.sync_state_set
-    return bool(joining) == bool(dropped)
+    # It grows and shrinks the set, or does neither.
+    return (request.sync_state_set <= record.sync_state_set) == (request.sync_state_set >= record.sync_state_set)
 
 
-def only_the_dead_stop_it(record: BrokerGroupRecord | None, request: AlterSyncStateSet, live: Live) -> bool:
+def only_the_dead_stop_it(record: BrokerGroupRecord, request: AlterSyncStateSet, live: Live) -> bool:
     """Whether this refused 1001 would be accepted if all members of the present set were alive."""
-    if record is None or not request.sync_state_set > record.sync_state_set or record.sync_state_set <= live.keys():
+    if not request.sync_state_set > record.sync_state_set or record.sync_state_set <= live.keys():
         return False
-    grown = replace(request, said_again=True)
-    return (_check_sender(record, grown) or _check_members(record, grown, live, kept=record.sync_state_set)) is None
+    return (_check_sender(record, request) or _check_members(record, request, live, kept=record.sync_state_set)) is None
 
 
 def _check_sender(record: BrokerGroupRecord, request: AlterSyncStateSet) -> _Refusal | None:
     master, set_epoch = record.master_broker_id, record.sync_state_set_epoch
-    if request.sync_state_set == record.sync_state_set:
+    if not record.is_known or request.sync_state_set == record.sync_state_set:
         remark = "The newSyncStateSet is equal with oldSyncStateSet, no needed to update syncStateSet"
+        remark = remark if record.is_known else "Broker metadata is not existed"
         return ControllerCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED, remark
     if master is None or request.master_broker_id != master:
         because = f"the current leader is:{{{draw_id(master)}}}, not {{{draw_id(request.master_broker_id)}}}"
@@ -136,10 +113,9 @@ def _kept_though_dead(
     record: BrokerGroupRecord, request: AlterSyncStateSet, settings: ControllerSettings
 ) -> frozenset[int]:
     """Return the members that may stay though dead, which Java refuses: where the refusal would keep the wrong set."""
-    grows = request.sync_state_set > record.sync_state_set
-    shrinks = request.sync_state_set < record.sync_state_set
-    asked_for = (request.said_again and grows) or (settings.masters_shrink_first and shrinks)
-    return record.sync_state_set if asked_for else frozenset()
+    before, proposed = record.sync_state_set, request.sync_state_set
+    is_asked_for = (request.said_again and proposed > before) or (settings.masters_shrink_first and proposed < before)
+    return before if is_asked_for else frozenset()
 
 
 def _check_members(
@@ -168,12 +144,13 @@ def _check_size(record: BrokerGroupRecord, request: AlterSyncStateSet, settings:
     proposed = draw_ids(request.sync_state_set)
     joining = request.sync_state_set - record.sync_state_set
     dropped = record.sync_state_set - request.sync_state_set
+    # Computed from an older set: Java sends what it has queued under the set epoch of the moment, and the member that joins had
+    # caught up with that older set only. The master proposes again at the slave's next acknowledgement.
     if joining and dropped:
         because = f"the newSyncStateSet {proposed} adds {draw_ids(joining)} and drops {draw_ids(dropped)}: "
         because += f"it was not computed from the current syncStateSet {draw_ids(record.sync_state_set)}"
         return _reject(ControllerCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH, because)
-    has_floor = settings.shrink_floor and not settings.masters_shrink_first
-    if has_floor and dropped and len(request.sync_state_set) < settings.min_in_sync_replicas:
+    if dropped and len(request.sync_state_set) < settings.floor and not settings.masters_shrink_first:
         because = f"the newSyncStateSet {proposed} drops {draw_ids(dropped)} and would be smaller than "
         because += f"minInSyncReplicas {{{settings.min_in_sync_replicas}}}"
         return _reject(ControllerCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED, because)
@@ -182,8 +159,3 @@ def _check_size(record: BrokerGroupRecord, request: AlterSyncStateSet, settings:
 
 def _reject(code: ControllerCode, because: str) -> _Refusal:
     return code, f"Rejecting alter syncStateSet request because {because}"
-
-
-def _refuse(record: BrokerGroupRecord | None, refusal: _Refusal) -> Decision:
-    code, remark = refusal
-    return refused(record, code, AlterSyncStateSetAnswer(), why=remark, remark=remark)

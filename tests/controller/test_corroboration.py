@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.change.executor import Executor
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.plane import ControllerPlane
-    from controller_core.plan import Change
+    from controller_core.model import Change
     from rocketmq_remoting.command import RemotingCommand
 
 

@@ -17,7 +17,7 @@ from brokergroup_operator.observe.observer import ObserverGroup
 from brokergroup_operator.observe.timeline import Outcome
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import DEFAULT_DEADLINE_SECONDS, GroupKey, RecordUnavailableError, StoredRecord
-from controller_core.plan import Change, ChangeKind, Phase
+from controller_core.model import Change, ChangeKind, Phase
 from controller_core.requests import RegisterBroker
 from controller_core.step import step
 from rocketmq_remoting.codes import RequestCode

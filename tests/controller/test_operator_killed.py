@@ -19,7 +19,7 @@ from tests.support.fake_broker import FakeBroker, FakeGroup, eventually
 from tests.support.pods_directory import PodsDirectory
 
 if TYPE_CHECKING:
-    from controller_core.plan import Change
+    from controller_core.model import Change
 
 QUICK_TAKEOVER: dict[str, Any] = {
     "takeover_seconds": 0.3,

@@ -37,8 +37,7 @@ from controller_core.change import (
     Unregister,
     next_effects,
 )
-from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
-from controller_core.plan import Change, ChangeKind, Phase, Restore
+from controller_core.model import BrokerGroupRecord, Change, ChangeKind, LiveReplica, Phase, Replica, Restore
 from controller_core.requests import (
     BeginChange,
     ElectMaster,

@@ -26,10 +26,9 @@ Not in the model: power loss, a second disk.
 
 from collections.abc import Iterator
 
-from controller_core.decision import Decision
-from controller_core.events import Mark, SeatsLost
+from controller_core.decision import Decision, SeatsLost
 from controller_core.holdings import News, demand_of, report_is_news, told_mark
-from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
+from controller_core.model import BrokerGroupRecord, LiveReplica, Mark, Replica
 from controller_core.requests import (
     AlterSyncStateSet,
     ElectMaster,

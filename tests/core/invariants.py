@@ -7,19 +7,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from controller_core.decision import (
+    BrokerAdopted,
+    BrokersCleaned,
     ControllerCode,
     Decision,
     ElectMasterAnswer,
-    GetReplicaInfoAnswer,
-    RegisterBrokerAnswer,
-)
-from controller_core.events import (
-    BrokerAdopted,
-    BrokersCleaned,
     EpochFloorRaised,
+    GetReplicaInfoAnswer,
     MasterElected,
     MasterLost,
     MasterRenewed,
+    RegisterBrokerAnswer,
     SeatsLost,
     SyncStateSetAltered,
     apply_events,

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
-from controller_core.decision import Decision
-from controller_core.events import Mark, MasterElected
+from controller_core.decision import Decision, MasterElected
 from controller_core.holdings import demand_of
-from controller_core.model import BrokerGroupRecord, LiveReplica
+from controller_core.model import BrokerGroupRecord, LiveReplica, Mark
 from controller_core.requests import (
     AlterSyncStateSet,
     ApplyBrokerId,

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from controller_core.events import Mark, SeatsLost
+from controller_core.decision import SeatsLost
 from controller_core.holdings import News, demand_of, report_is_news
 from controller_core.liveness import HeartbeatTable
-from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, Replica
+from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, Mark, Replica
 from controller_core.requests import Holding, ReportHoldings
 from controller_core.settings import ControllerSettings
 from controller_core.step import step

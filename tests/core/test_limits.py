@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from controller_core.decision import ControllerCode
-from controller_core.events import EligibleForgotten, Mark, MasterElected
+from controller_core.decision import ControllerCode, EligibleForgotten, MasterElected
 from controller_core.holdings import News, demand_of, report_is_news, usable_eligible
-from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, Replica
+from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, Mark, Replica
 from controller_core.requests import AlterSyncStateSet, CleanBrokerData, ElectMaster, Holding, ReportHoldings
 from controller_core.settings import ControllerSettings
 from controller_core.step import step

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller_core.events import Mark
 from controller_core.holdings import News, Quiet, quiet_after, report_is_news
 from controller_core.liveness import HeartbeatTable
-from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
+from controller_core.model import BrokerGroupRecord, LiveReplica, Mark, Replica
 from controller_core.settings import ControllerSettings
 from tests.support.draws import examples
 

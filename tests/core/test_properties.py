@@ -11,10 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from controller_core.decision import ControllerCode, Decision
-from controller_core.events import (
+from controller_core.decision import (
     BrokerAdopted,
     BrokersCleaned,
+    ControllerCode,
+    Decision,
     EpochFloorRaised,
     HoldingsMarked,
     MasterElected,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from controller_core.plan import ChangeKind, Phase
+from controller_core.model import ChangeKind, Phase
 from tests.core.change_language import ChangeRunner
 from tests.core.trace_language import Block, TraceError, TraceRunner, read_trace
 

@@ -30,10 +30,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from controller_core.decision import Decision, GetSyncStateDataAnswer, ReplicaStanding, SyncStateSetBody
-from controller_core.events import Mark
+from controller_core.decision import Decision, ReplicaStanding, SyncStateSetBody
 from controller_core.holdings import demand_of, told_mark
-from controller_core.model import DEFAULT_ELECTION_PRIORITY, BrokerGroupRecord, LiveReplica
+from controller_core.model import DEFAULT_ELECTION_PRIORITY, BrokerGroupRecord, LiveReplica, Mark
 from controller_core.requests import (
     AlterSyncStateSet,
     ApplyBrokerId,
@@ -117,7 +116,8 @@ class TraceRunner:
         decision = step(self.record, request, self.live, self.settings)
         assert applied(self.record, decision) == decision.record
         self.previous = self.record
-        lines = [f"{int(decision.code)} {draw_answer(decision)}".rstrip()]
+        left_out = isinstance(request, GetSyncStateData) and decision.answer is None
+        lines = [f"{int(decision.code)} {'left out of the table' if left_out else draw_answer(decision)}".rstrip()]
         if decision.remark is not None:
             lines.append(f"remark: {decision.remark}")
         lines.append(f"why: {decision.why}")
@@ -273,12 +273,9 @@ def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR
 
 def draw_answer(decision: Decision) -> str:
     """Draw the answer's fields by their wire names, without those that Java omits."""
-    if isinstance(decision.answer, GetSyncStateDataAnswer) and not decision.answer.known:
-        return "left out of the table"
     if decision.answer is None:
         return ""
     values = [(one.name, getattr(decision.answer, one.name)) for one in dataclasses.fields(decision.answer)]
-    values = [(name, value) for name, value in values if name != "known"]
     return " ".join(f"{_camel(name)}={_draw_value(value)}" for name, value in values if value is not None)
 
 

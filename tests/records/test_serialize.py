@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from brokergroup_operator.api.brokergroup_state import GroupRecord
 from brokergroup_operator.records.serialize import KNOWN_MEMBERS, record_from_json, record_to_json
 from brokergroup_operator.records.store import RecordCorruptError
-from controller_core.model import BrokerGroupRecord, Replica
-from controller_core.plan import Before, Change, ChangeKind, Phase, Restore
+from controller_core.model import Before, BrokerGroupRecord, Change, ChangeKind, Phase, Replica, Restore
 
 IDS = st.integers(1, 5)
 REPLICAS = st.builds(

@@ -79,7 +79,7 @@ MUTANTS = {
     ),
     "same-epoch": Mutant(
         "the next master is granted the epoch of the one before it",
-        "controller_core/events.py",
+        "controller_core/decision.py",
         "        master_epoch=_raised(record.master_epoch),\n",
         "        master_epoch=max(1, record.master_epoch),\n",
     ),

@@ -15,8 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from brokergroup_operator.records.store import RecordCorruptError
-from controller_core.model import BrokerGroupRecord, Replica
-from controller_core.plan import Before, Change, ChangeKind, Phase, Restore
+from controller_core.model import Before, BrokerGroupRecord, Change, ChangeKind, Phase, Replica, Restore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

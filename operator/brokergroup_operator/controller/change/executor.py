@@ -24,8 +24,7 @@ from brokergroup_operator.kube.errors import Backoff
 from brokergroup_operator.observe.timeline import FailoverTimeline, Step
 from brokergroup_operator.records.store import GroupKey, RecordStoreError, RecordUnavailableError
 from controller_core import change as effects
-from controller_core.model import BrokerGroupRecord, Replica
-from controller_core.plan import Change, ChangeKind, Phase, Restore
+from controller_core.model import BrokerGroupRecord, Change, ChangeKind, Phase, Replica, Restore
 from controller_core.requests import EndChange, Ending
 
 if TYPE_CHECKING:

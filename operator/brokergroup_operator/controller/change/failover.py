@@ -26,7 +26,7 @@ from brokergroup_operator.records.store import RecordCorruptError, RecordRefused
 from controller_core.change import Commit, Fence
 from controller_core.decision import ControllerCode, Decision
 from controller_core.holdings import epoch_seen_above
-from controller_core.plan import Change, ChangeKind, Phase
+from controller_core.model import Change, ChangeKind, Phase
 from controller_core.requests import BeginChange, ElectMaster, TakeOverChange
 from controller_core.step import step
 

@@ -32,7 +32,7 @@ from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind,
 from brokergroup_operator.records.store import GroupKey, RecordStoreError
 from controller_core.change import Commit, Level, Quiet
 from controller_core.decision import ControllerCode, Decision
-from controller_core.plan import Change, ChangeKind, Phase, Restore
+from controller_core.model import Change, ChangeKind, Phase, Restore
 from controller_core.requests import BeginChange, ElectMaster
 from controller_core.step import step
 

@@ -20,7 +20,7 @@ from brokergroup_operator.controller.group.timelines import finish, withdraw
 from brokergroup_operator.controller.peers.services import Part, Services, dial
 from brokergroup_operator.records.store import GroupKey, RecordStoreError
 from controller_core.decision import ControllerCode
-from controller_core.plan import Change, Phase
+from controller_core.model import Change, Phase
 from controller_core.requests import TakeOverChange
 
 if TYPE_CHECKING:

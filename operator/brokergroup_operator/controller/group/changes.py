@@ -19,8 +19,8 @@ import structlog
 from brokergroup_operator.controller.peers.services import Patience
 from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
 from controller_core.change import MOVES_A_LIVING_MASTER
-from controller_core.events import ChangeWritten, MasterElected, apply_events
-from controller_core.plan import Change, ChangeKind, Phase
+from controller_core.decision import ChangeWritten, MasterElected, apply_events
+from controller_core.model import Change, ChangeKind, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -19,7 +19,7 @@ from brokergroup_operator.controller.group.changes import Incidents, OwnChanges,
 from brokergroup_operator.controller.peers.services import Patience
 from brokergroup_operator.observe.timeline import FailoverTimeline, Step
 from brokergroup_operator.records.store import RecordConflictError, RecordStoreError, RecordUnavailableError
-from controller_core import events
+from controller_core.decision import BrokerAdopted, EpochFloorRaised, MasterElected, SeatsLost
 from controller_core.liveness import HeartbeatTable
 from controller_core.requests import ElectMaster, Request
 from controller_core.step import step
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.observe.observer import Observer
     from brokergroup_operator.records.store import RecordStore, StoredRecord
     from controller_core.decision import Decision
-    from controller_core.model import BrokerGroupRecord, LiveReplica
-    from controller_core.plan import Change
+    from controller_core.model import BrokerGroupRecord, Change, LiveReplica
     from controller_core.settings import ControllerSettings
 
     Premise = Callable[[BrokerGroupRecord | None], bool]
@@ -439,16 +438,16 @@ class Group:
         self.observer.record_changed(self.key, before, after, decision.why)
         for event in decision.events:
             match event:
-                case events.SeatsLost():
+                case SeatsLost():
                     if was_master in event.broker_ids:
                         self.recovery.deposed_in_office = True
                     for broker_id in sorted(event.broker_ids):
                         self.observer.seat_lost(self.key, broker_id, decision.why)
-                case events.EpochFloorRaised():
+                case EpochFloorRaised():
                     self.observer.epoch_floor_raised(self.key, event.epoch, decision.why)
-                case events.BrokerAdopted():
+                case BrokerAdopted():
                     self.observer.broker_adopted(self.key, event.replica.broker_id)
-                case events.MasterElected():
+                case MasterElected():
                     self.recovery.elected()
 
     async def stop(self) -> None:

@@ -29,7 +29,7 @@ from brokergroup_operator.observe.group_view import LostLink
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.change import Tell
 from controller_core.decision import ControllerCode
-from controller_core.plan import ChangeKind
+from controller_core.model import ChangeKind
 from controller_core.requests import RenewMaster
 
 if TYPE_CHECKING:

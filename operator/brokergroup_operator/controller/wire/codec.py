@@ -122,7 +122,6 @@ def encode_sync_state_data(groups: Mapping[str, answers.GetSyncStateDataAnswer])
             not_in_sync_replicas=_standings(broker_name, answer.not_in_sync_replicas),
         )
         for broker_name, answer in groups.items()
-        if answer.known
     }
     return protocol.BrokerReplicasInfoBody(table).encode()
 

@@ -287,7 +287,7 @@ class RequestHandler(Part):
         """1003: a new process of a replica."""
         wanted = codec.decode_register_broker(request)
         notes = self._connections.get(connection.id)
-        follows_a_poll = notes is not None and notes.registers_because_of_poll(wanted.broker_name)
+        follows_a_poll = notes is not None and notes.registers_because_of_poll(wanted.broker_name or "")
         group, caller = await self._admit(request, connection, broker_id=wanted.broker_id)
         if group is None:
             return _of_unknown_group(wanted)
@@ -404,7 +404,7 @@ class RequestHandler(Part):
             decision = step(record, wanted, group.live(), group.binding.settings)
             if isinstance(decision.answer, GetSyncStateDataAnswer):
                 answers[broker_name] = decision.answer
-                stopping += [broker_name] if group.is_leaving else []
+            stopping += [broker_name] if group.is_leaving else []
         # For the pods' fences: groups that are being stopped, and all controllers' addresses. Java's clients ignore both.
         listed = (STOPPING_GROUPS, stopping), (CONTROLLERS, self._settings.peer_addresses)
         told = {name: ";".join(values) for name, values in listed if values}
