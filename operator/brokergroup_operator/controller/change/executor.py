@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from brokergroup_operator.controller.group.election_premises import is_outdated, live_members, unheard_members
+from brokergroup_operator.controller.group.elections import is_outdated, live_members, unheard_members
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
 from brokergroup_operator.controller.peers.services import BackgroundTasks, Part, Services
 from brokergroup_operator.kube.errors import Backoff

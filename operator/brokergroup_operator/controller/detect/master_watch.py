@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.api import names
-from brokergroup_operator.controller.group.election_premises import process_lost, unheard_members
+from brokergroup_operator.controller.group.elections import process_lost, unheard_members
 from brokergroup_operator.controller.peers.services import HeardElsewhere, Part, Services, dial, doubled
 from brokergroup_operator.observe.timeline import NO_ANSWER_WORDS, Trigger
 from rocketmq_remoting.address import host_of

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.controller.group.election_premises import could_have_been_heard, silence_seconds
+from brokergroup_operator.controller.group.elections import could_have_been_heard, silence_seconds
 from brokergroup_operator.controller.group.group import Group, PremiseGoneError
 from brokergroup_operator.controller.peers.services import Part, Services, doubled, is_running
 from brokergroup_operator.records.store import RecordStoreError

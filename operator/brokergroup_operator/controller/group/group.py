@@ -19,7 +19,7 @@ from brokergroup_operator.controller.group.changes import Incidents, OwnChanges,
 from brokergroup_operator.controller.peers.services import Patience
 from brokergroup_operator.observe.timeline import FailoverTimeline, Step
 from brokergroup_operator.records.store import RecordConflictError, RecordStoreError, RecordUnavailableError
-from controller_core.decision import BrokerAdopted, EpochFloorRaised, MasterElected, SeatsLost
+from controller_core.decision import BrokerAdopted, Decision, EpochFloorRaised, MasterElected, SeatsLost
 from controller_core.liveness import HeartbeatTable
 from controller_core.requests import ElectMaster, Request
 from controller_core.step import step
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.observe.observer import Observer
     from brokergroup_operator.records.store import RecordStore, StoredRecord
-    from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord, Change, LiveReplica
     from controller_core.settings import ControllerSettings
 
