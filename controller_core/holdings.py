@@ -105,7 +105,6 @@ def mark_of(replica: Replica) -> Mark:
 
 
 def demand_of(record: BrokerGroupRecord | None, broker_id: int) -> Demand:
-    """Return what the record holds the replica to."""
     replica = record.claimed_replica(broker_id) if record is not None else None
     if record is None or replica is None:
         return Demand()

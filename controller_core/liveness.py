@@ -61,8 +61,6 @@ class HeartbeatEntry(NamedTuple):
 
 @dataclass(slots=True)
 class HeartbeatTable:
-    """The replicas of one group that this process has heard."""
-
     # The timeout of a replica that asks for none.
     timeout_seconds: float = 10.0
     _entries: dict[int, HeartbeatEntry] = field(default_factory=dict)

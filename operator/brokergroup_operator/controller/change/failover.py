@@ -424,10 +424,8 @@ class Failover(Part):
 
     @staticmethod
     def _refused(group: Group, timeline: FailoverTimeline, error: RecordStoreError) -> None:
-        what, pause_seconds = (
-            "the record store refuses the election: tried again later",
-            group.changes.refusals.failed(),
-        )
+        pause_seconds = group.changes.refusals.failed()
+        what = "the record store refuses the election: tried again later"
         log.error(what, group=str(group.key), error=str(error), pause_seconds=pause_seconds)
         elections.withdraw(group, timeline, f"the record store refuses it: {error}")
 

@@ -1,13 +1,8 @@
 """Moving a living master elsewhere without losing an acknowledged message; at once if its pod is about to go (`Drain`).
 
-The order is in `controller_core/change.py`:
-
-1. The plan is written (`Quieting`, with the minimum to be restored) before the old master hears anything.
-2. `minInSyncReplicas=99` on the old master (25): it acknowledges nothing from now on.
-3. Wait until its slaves have caught up (907: no link behind).
-4. Commit the election. Nothing is restored while its fate is unknown.
-
-Until the election is durable everything is undone if a step fails, by another plane if this one dies (`takeover.py`).
+The order is in `controller_core/change.py`: the plan is written before the old master hears anything (1), the old master
+acknowledges nothing from then on (2), its slaves catch up (3), the election is committed (4). Nothing is restored while its fate is
+unknown. Until the election is durable everything is undone if a step fails, by another plane if this one dies (`takeover.py`).
 """
 
 from __future__ import annotations

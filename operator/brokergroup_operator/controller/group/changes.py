@@ -108,7 +108,6 @@ class OwnChanges:
         return self.task is None and self.refusals.is_over
 
     async def wait_for_end(self, timeout_seconds: float) -> None:
-        """Wait until the change that runs here has ended, at most this long."""
         if self.task is not None:
             await asyncio.wait([self.task], timeout=max(0.0, timeout_seconds))
 

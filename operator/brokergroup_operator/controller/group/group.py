@@ -227,7 +227,6 @@ class Group:
         return self.master_known_seconds if broker_id == self.granted_master_id else self.met_seconds
 
     def open_incident(self, timeline: FailoverTimeline) -> None:
-        """Keep a timeline open until the group has recovered."""
         self.incidents.open(timeline, awaited=awaited_steps(self.binding, self._settings))
         self._note_in_sync()
 
@@ -450,7 +449,6 @@ class Group:
                     self.recovery.elected()
 
     async def stop(self) -> None:
-        """Wait for the decisions under way."""
         await asyncio.gather(*self._decisions, return_exceptions=True)
 
     def _decided(self, task: asyncio.Task[Decision]) -> None:
