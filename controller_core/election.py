@@ -1,12 +1,9 @@
 """ElectMaster (1002): which replica becomes master, in Java's order of checks.
 
-docs/reference/controller.md has each answer beside Java's, docs/concepts/architecture.md the safety rules.
-
-A Java master counts members that it has only asked for (1001 under way) towards its minimum. So an eligible replica (rule 1,
-KIP-966) is elected only if all registered replicas outside the set have reported since a master was last lost
-(`LiveReplica.fresh`), and if it holds as much as each of them (`tests/core/test_no_loss.py` loses a message without either). By
-the same conditions it is preferred to a member whose mark is nothing (`traces/mark_of_nothing.txt`). The set is *in doubt* if
-its master was silent before it was lost: a member may lack what a replica outside the set has (`traces/set_in_doubt.txt`).
+docs/reference/controller.md has each answer beside Java's, docs/concepts/architecture.md the safety rules, and why an eligible
+replica (rule 1, KIP-966) must hold as much as all others. By the same conditions it is preferred to a member whose mark is nothing
+(`traces/mark_of_nothing.txt`). The set is *in doubt* if its master was silent before it was lost: a member may lack what a replica
+outside the set has (`traces/set_in_doubt.txt`).
 """
 
 from collections.abc import Iterable
@@ -165,7 +162,9 @@ def _may_be_empty(record: BrokerGroupRecord, broker_id: int) -> bool:
 
 
 def _choose_eligible(electorate: Electorate, eligible: frozenset[int]) -> Choice:
-    """Choose one of these that holds as much as every registered replica outside the set, once all of those were heard."""
+    """Choose one of these that holds as much as every registered replica outside the set, once all of those were heard: a Java
+    master counts members that it has only asked for (`tests/core/test_no_loss.py` loses a message without either condition).
+    """
     record, live = electorate.record, electorate.live
     members = record.sync_state_set - eligible
     others = [one for one, it in record.replicas.items() if it.registered and one not in members]

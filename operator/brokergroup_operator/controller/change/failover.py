@@ -1,8 +1,7 @@
 """From the loss of a master to the next one: fence if need be, decide, commit, tell.
 
-`detect/master_watch.py` says whether the master is dead, and how certain that is. A master that is certainly dead is replaced
-at once. A silent one is fenced first; if nothing confirms its death in time, the failover goes on and says so (`unfenced`). The
-way through all files is in docs/concepts/architecture.md, "From a dead master to the next".
+A master that is certainly dead is replaced at once. A silent one is fenced first; if nothing confirms its death in time, the
+failover goes on and says so (`unfenced`). The way through all files: docs/concepts/architecture.md, "From a dead master to the next".
 """
 
 from __future__ import annotations

@@ -318,9 +318,7 @@ class Drain(Part):
 
     A Java master that gets a SIGTERM leaves its group without a master for some 9 s; a switchover takes a quarter of a second.
     The preStop hook holds the SIGTERM back meanwhile (`fence/`). The plane of rank 0 acts at once, the others later.
-
-    A pod that was removed by force is gone from the API at once, and its broker runs for one to three seconds. It is called at
-    the pod's own address as long as it is heard from there (`dialled_at`).
+    A pod that was removed by force is gone from the API at once, and its broker runs for one to three seconds (`dialled_at`).
     """
 
     def __init__(self, services: Services, switchover: Switchover) -> None:

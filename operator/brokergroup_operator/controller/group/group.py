@@ -1,7 +1,6 @@
 """One broker group inside the controller plane: decisions one after the other, each durable before its answer leaves.
 
-`decide` is the only way a record changes (`test_a_record_changes_by_one_method`): read, let the core decide, commit, and begin
-again if another plane was faster.
+`decide` is the only way a record changes (`test_a_record_changes_by_one_method`).
 """
 
 from __future__ import annotations
