@@ -1,7 +1,7 @@
 """From the loss of a master to the next one: fence if need be, decide, commit, tell.
 
 A master that is certainly dead is replaced at once. A silent one is fenced first; if nothing confirms its death in time, the
-failover goes on and says so (`unfenced`). The way through all files: docs/concepts/architecture.md, "From a dead master to the next".
+failover goes on and says so (`unfenced`). The way through all files is in docs/concepts/architecture.md.
 """
 
 from __future__ import annotations
