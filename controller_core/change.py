@@ -162,8 +162,6 @@ Effect = (
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """When an effect ended, and whether it was confirmed."""
-
     at_seconds: float
     confirmed: bool
 

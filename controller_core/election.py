@@ -1,15 +1,9 @@
 """ElectMaster (1002): which replica becomes master, in Java's order of checks.
 
-docs/reference/controller.md has each answer beside Java's, docs/concepts/architecture.md the safety rules. Where seats say whose
-data counts, `choose_master` chooses. Where none does (no master yet, the last member cleaned, or the record went back in time), it
-is `choose_first_master`, and all registered replicas are heard first if there is data (rule 5). `choose_after_lost_seats`: the last
-holders of seats came back with less than they had (rule 2).
-
-A Java master counts members that it has only asked for (1001 under way) towards its minimum. So an eligible replica (rule 1,
-KIP-966) is elected only if all registered replicas outside the set have reported since a master was last lost
-(`LiveReplica.fresh`), and if it holds as much as each of them (`tests/core/test_no_loss.py` loses a message without either). By
-the same conditions it is preferred to a member whose mark is nothing (`traces/mark_of_nothing.txt`). The set is *in doubt* if
-its master was silent before it was lost: a member may lack what a replica outside the set has (`traces/set_in_doubt.txt`).
+docs/reference/controller.md has each answer beside Java's, docs/concepts/architecture.md the safety rules, and why an eligible
+replica (rule 1, KIP-966) must hold as much as all others. By the same conditions it is preferred to a member whose mark is nothing
+(`traces/mark_of_nothing.txt`). The set is *in doubt* if its master was silent before it was lost: a member may lack what a replica
+outside the set has (`traces/set_in_doubt.txt`).
 """
 
 from collections.abc import Iterable
@@ -168,7 +162,9 @@ def _may_be_empty(record: BrokerGroupRecord, broker_id: int) -> bool:
 
 
 def _choose_eligible(electorate: Electorate, eligible: frozenset[int]) -> Choice:
-    """Choose one of these that holds as much as every registered replica outside the set, once all of those were heard."""
+    """Choose one of these that holds as much as every registered replica outside the set, once all of those were heard: a Java
+    master counts members that it has only asked for (`tests/core/test_no_loss.py` loses a message without either condition).
+    """
     record, live = electorate.record, electorate.live
     members = record.sync_state_set - eligible
     others = [one for one, it in record.replicas.items() if it.registered and one not in members]
@@ -225,6 +221,7 @@ def _designated_or_best(
 
 
 def choose_first_master(electorate: Electorate) -> Choice:
+    """Choose where no seat says whose data counts; if there is data, all registered replicas are heard first (rule 5)."""
     record = electorate.record
     if _is_barred(electorate):
         return Choice(why=f"first election: {electorate.request.caller} may not be elected")
@@ -296,7 +293,7 @@ def _choose_by_data(electorate: Electorate, *, unclean: bool, reason: str) -> Ch
 
 
 def choose_after_lost_seats(electorate: Electorate) -> Choice:
-    """Choose none (rule 2), except on disks that are all empty, or uncleanly."""
+    """The last holders of seats came back with less than they had: choose none (rule 2), but on empty disks, or uncleanly."""
     record, request = electorate.record, electorate.request
     lost = draw_ids(record.lost_seats)
     if _is_barred(electorate):

@@ -1,10 +1,8 @@
 """What replicas report against what they must hold: marks, seats, and what a report changes (safety rules 1 to 3).
 
-A replica's *mark* is the epoch and offset that its later reports must reach; a replica that falls short has lost data, and
-loses its seat. A healthy replica's report may fall too, because it truncates what was not acknowledged when it follows another
-master. So a mark says no more than what no truncation can take (`_proven`, `told_mark`, `joining_mark`, `election_marks`), and a
-report is held only to marks that this process knew before the report was made (`Holding.seen`): another controller may have
-written them since. What this process heard from an earlier process of a member (`known`) is exact.
+A replica's *mark* is the epoch and offset that its later reports must reach (docs/concepts/architecture.md, "Seats and marks"). It
+says no more than what no truncation can take (`_proven`, `told_mark`, `joining_mark`, `election_marks`). A report is held only to
+marks that this process knew before the report was made (`Holding.seen`): another controller may have written them since.
 """
 
 import math
@@ -105,7 +103,6 @@ def mark_of(replica: Replica) -> Mark:
 
 
 def demand_of(record: BrokerGroupRecord | None, broker_id: int) -> Demand:
-    """Return what the record holds the replica to."""
     replica = record.claimed_replica(broker_id) if record is not None else None
     if record is None or replica is None:
         return Demand()

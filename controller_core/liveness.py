@@ -1,10 +1,9 @@
 """Which replicas of one group are alive: its heartbeat table, with the time passed in. One table for each group and process.
 
 Times are monotonic seconds of one process. docs/reference/controller.md (904) compares it with Java's table. Unlike there, the
-latest connection of a replica counts (the late close of an earlier one evicts a healthy master, issue 11045), and epoch and
-offsets belong to one process: a registration forgets them, and each heartbeat replaces what the one before it said, so that a
-replica with an empty disk does not look longest. One that says less than an earlier one of its process may have been overtaken
-by it: the next one decides (`LiveReplica.doubted`).
+latest connection of a replica counts, and epoch and offsets belong to one process, so that a replica with an empty disk does not
+look longest. A heartbeat that says less than an earlier one of its process may have been overtaken by it: the next one decides
+(`LiveReplica.doubted`).
 """
 
 import math
@@ -61,8 +60,6 @@ class HeartbeatEntry(NamedTuple):
 
 @dataclass(slots=True)
 class HeartbeatTable:
-    """The replicas of one group that this process has heard."""
-
     # The timeout of a replica that asks for none.
     timeout_seconds: float = 10.0
     _entries: dict[int, HeartbeatEntry] = field(default_factory=dict)

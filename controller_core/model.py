@@ -54,8 +54,6 @@ class Mark(NamedTuple):
 
 
 class ChangeKind(StrEnum):
-    """Why the master changes."""
-
     FAILOVER = "Failover"  # the master is lost, or there was none
     SWITCHOVER = "Switchover"  # a person, a rolling update or the preferred master moves it
     DRAIN = "Drain"  # the master's pod is about to go

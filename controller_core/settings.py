@@ -1,7 +1,5 @@
-"""What the owner of a group wants of the controller, passed in with every step.
-
-`spec.failover.electionPolicy` says which candidate is best, a pure function for each. `election.py` asks a policy only in a clean
-election, where every candidate holds every acknowledged message; where data is at stake `most_data` decides.
+"""What the owner of a group wants of the controller, passed in with every step; and the policies of `spec.failover.electionPolicy`,
+which are asked only where every candidate holds every acknowledged message. Where data is at stake `most_data` decides.
 """
 
 from collections.abc import Callable, Mapping, Sequence

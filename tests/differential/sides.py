@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.controller.detect import record_watch
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
-from brokergroup_operator.controller.group.election_premises import may_have_acting_masters
+from brokergroup_operator.controller.group.elections import may_have_acting_masters
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import PlaneSettings, SecuritySettings
 from brokergroup_operator.records.memory import MemoryRecordStore

@@ -92,7 +92,7 @@ MUTANTS = {
         "every pod that believes in a loss tells of it, and only the one that reconciles writes the status",
         (
             Edit(
-                "operator/brokergroup_operator/controller/group/timelines.py",
+                "operator/brokergroup_operator/controller/group/elections.py",
                 "    timeline.outcome = Outcome.CANCELLED\n",
                 "    return finish(group, timeline, Outcome.CANCELLED)\n",
             ),

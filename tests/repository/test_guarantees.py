@@ -279,7 +279,7 @@ def certain_without_a_test(code: str) -> list[str]:
 
 def test_a_docstring_of_the_heart_says_never_and_always_only_with_a_test() -> None:
     files = [file for folder in HEART for file in sorted(folder.rglob("*.py"))]
-    assert len(files) > 50
+    assert len(files) > 40
     bare = {
         f"{file.relative_to(ROOT)}: {one}"
         for file in files

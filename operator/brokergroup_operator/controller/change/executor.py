@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from brokergroup_operator.controller.group.election_premises import is_outdated, live_members, unheard_members
+from brokergroup_operator.controller.group.elections import is_outdated, live_members, unheard_members
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
 from brokergroup_operator.controller.peers.services import BackgroundTasks, Part, Services
 from brokergroup_operator.kube.errors import Backoff
+from brokergroup_operator.observe.incidents import iso
 from brokergroup_operator.observe.timeline import FailoverTimeline, Step
 from brokergroup_operator.records.store import GroupKey, RecordStoreError, RecordUnavailableError
 from controller_core import change as effects
@@ -87,9 +88,7 @@ class Executor(Part):
 
     def plan(self, kind: ChangeKind, cause: str, *, started_at: str = "") -> Change:
         """Return the change that an election of this plane writes. `started_at` is as the record and the log show times."""
-        if not started_at:
-            now = dt.datetime.fromtimestamp(time.time(), dt.UTC)
-            started_at = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        started_at = started_at or iso(dt.datetime.fromtimestamp(time.time(), dt.UTC))
         own = self._planes.own_address
         return Change(id=0, kind=kind, phase=Phase.TELLING, carried_out_by=own, cause=cause, started_at=started_at)
 

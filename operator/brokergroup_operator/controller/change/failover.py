@@ -1,8 +1,7 @@
 """From the loss of a master to the next one: fence if need be, decide, commit, tell.
 
-`detect/master_watch.py` says whether the master is dead, and how certain that is. A master that is certainly dead is replaced
-at once. A silent one is fenced first; if nothing confirms its death in time, the failover goes on and says so (`unfenced`). The
-way through all files is in docs/concepts/architecture.md, "From a dead master to the next".
+A master that is certainly dead is replaced at once. A silent one is fenced first; if nothing confirms its death in time, the
+failover goes on and says so (`unfenced`). The way through all files is in docs/concepts/architecture.md.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ import structlog
 from brokergroup_operator.controller.change.executor import Course, Executor, decided_at_last
 from brokergroup_operator.controller.change.fencing import FenceOutcome, Fencer
 from brokergroup_operator.controller.detect.master_watch import MasterWatch, Suspicion
-from brokergroup_operator.controller.group import election_premises as premises
-from brokergroup_operator.controller.group import timelines
+from brokergroup_operator.controller.group import elections
 from brokergroup_operator.controller.group.group import Group, PremiseGoneError
 from brokergroup_operator.controller.peers.services import Part, Services
 from brokergroup_operator.observe.timeline import FailoverTimeline, Outcome, Step, Trigger
@@ -26,7 +24,7 @@ from brokergroup_operator.records.store import RecordCorruptError, RecordRefused
 from controller_core.change import Commit, Fence
 from controller_core.decision import ControllerCode, Decision
 from controller_core.holdings import epoch_seen_above
-from controller_core.model import Change, ChangeKind, Phase
+from controller_core.model import BrokerGroupRecord, Change, ChangeKind, Phase
 from controller_core.requests import BeginChange, ElectMaster, TakeOverChange
 from controller_core.step import step
 
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.controller.detect.record_watch import Recovery
     from brokergroup_operator.controller.group.group import Premise
-    from controller_core.model import BrokerGroupRecord
 
 POLL_SECONDS = 0.01
 
@@ -107,7 +104,7 @@ class Failover(Part):
             group.waking.heard_seconds = None
         elif group.waking.heard_seconds is None:
             group.waking.heard_seconds = self._now_seconds
-        elif self._now_seconds - group.waking.heard_seconds > premises.silence_seconds(group, self._settings):
+        elif self._now_seconds - group.waking.heard_seconds > elections.silence_seconds(group, self._settings):
             group.waking.wakes = False
         return not group.waking.wakes or self._someone_can_lead(group, record, besides=master)
 
@@ -145,11 +142,11 @@ class Failover(Part):
             # without a winner would cost another epoch.
             return now is not None and now.granted_master_id is None and self._someone_can_lead(group, now)
 
-        await self._fail_over(_Attempt(group, timelines.masterless_timeline(group, record), premise))
+        await self._fail_over(_Attempt(group, elections.masterless_timeline(group, record), premise))
 
     async def _elect_for_deaf(self, group: Group, record: BrokerGroupRecord, master: int) -> None:
         evidence = f"broker {master} says that it is no master, and takes no epoch that it is told"
-        timeline = timelines.new_timeline(group, record, master, Trigger.MASTERLESS, evidence)
+        timeline = elections.new_timeline(group, record, master, Trigger.MASTERLESS, evidence)
         self._observer.master_lost(timeline)
         another = ElectMaster(passed_over=frozenset({master}))
         await self._fail_over(_Attempt(group, timeline, _still_master(record, master), another))
@@ -161,11 +158,11 @@ class Failover(Part):
         """
         record = group.record
         if record is not None and record.granted_master_id is None:
-            if premises.may_be_too_early(group, record, wanted):
+            if elections.may_be_too_early(group, record, wanted):
                 await self._until_reported(group, wanted.broker_id or 0)
                 await self._reports.gather(group, self._settings.fresh_report_seconds)
             self.look_at(group)
-            if premises.may_have_acting_masters(group, record):
+            if elections.may_have_acting_masters(group, record):
                 await group.changes.wait_for_end(self._settings.first_heartbeat_seconds)
         try:
             decision = await self._decide_for_caller(group, wanted)
@@ -190,21 +187,21 @@ class Failover(Part):
         record, timeline = group.record, None
         # The cause is for the incident, if the store does not answer this write and only the plan shows what it was.
         wanted = replace(
-            wanted, plan=self._executor.plan(_kind(group), timelines.trigger_now(group, Trigger.MASTERLESS))
+            wanted, plan=self._executor.plan(_kind(group), elections.trigger_now(group, Trigger.MASTERLESS))
         )
 
         def premise(now: BrokerGroupRecord | None) -> bool:
-            return premises.replaces_no_master(group, wanted, now)
+            return elections.replaces_no_master(group, wanted, now)
 
         if record is not None and record.master_epoch > 0 and record.granted_master_id is None:
-            timeline = timelines.masterless_timeline(group, record)
-            if premises.may_have_acting_masters(group, record):
+            timeline = elections.masterless_timeline(group, record)
+            if elections.may_have_acting_masters(group, record):
                 acting = await self._recovery.acting_masters(group)
                 wanted = replace(wanted, incumbent=next(iter(acting), None))
-            wanted = premises.but_the_unsteady(group, replace(wanted, heard_out=self._reports.are_heard_out(group)))
+            wanted = elections.but_the_unsteady(group, replace(wanted, heard_out=self._reports.are_heard_out(group)))
         decision = await group.decide(wanted, timeline=timeline, premise=premise)
         if timeline is not None and decision.changed and decision.code == ControllerCode.SUCCESS:
-            timelines.note_election(group, timeline, decision)
+            elections.note_election(group, timeline, decision)
             timeline.reach(Step.NOTIFIED, time.monotonic())
             group.open_incident(timeline)
         return decision
@@ -216,7 +213,7 @@ class Failover(Part):
         if record is None or group.master_change is not None:
             raise PremiseGoneError(f"group {group.key}: a change of master is under way")
         evidence = f"broker {wanted.broker_id} was asked for by a person"
-        timeline = timelines.new_timeline(group, record, record.master_broker_id, Trigger.REQUESTED, evidence)
+        timeline = elections.new_timeline(group, record, record.master_broker_id, Trigger.REQUESTED, evidence)
         timeline.last_sign_of_life_seconds = group.incidents.masterless_since_seconds
         attempt = _Attempt(group, timeline, lambda now: now is not None and now.granted_master_id is None, wanted)
         self._start(group, self._fail_over(attempt))
@@ -227,7 +224,7 @@ class Failover(Part):
 
     async def _replace(self, group: Group, record: BrokerGroupRecord, master: int, suspicion: Suspicion) -> None:
         """Find out whether the master is dead; if it may be and another can lead, fence a silent one, and elect."""
-        half_seconds = premises.silence_seconds(group, self._settings) / 2
+        half_seconds = elections.silence_seconds(group, self._settings) / 2
         was_silent = suspicion is not Suspicion.CLOSED or group.silent_for_seconds(master) > half_seconds
         verdict = await self._watch.corroborate(group, record, master, suspicion)
         if verdict is None or group.is_leaving:
@@ -246,7 +243,7 @@ class Failover(Part):
         if found is not None and found.phase is Phase.FENCING and not self._executor.may_take_over(group, found):
             await asyncio.sleep(self._settings.no_successor_pause_seconds)  # another plane fences the master
             return
-        timeline = timelines.new_timeline(group, record, master, verdict.trigger, *verdict.evidence)
+        timeline = elections.new_timeline(group, record, master, verdict.trigger, *verdict.evidence)
         group.changes.begins()
         group.incidents.begins(timeline)
         group.changed()
@@ -279,7 +276,7 @@ class Failover(Part):
         return _still_master(record, master)(now)
 
     def _note_dead(self, group: Group, record: BrokerGroupRecord, master: int) -> None:
-        if not premises.process_lost(group, master):
+        if not elections.process_lost(group, master):
             group.table.forget(master)
             group.crash_loops.master_lost(master, record.master_epoch, self._now_seconds)
 
@@ -343,7 +340,7 @@ class Failover(Part):
     async def _elected_and_told(self, attempt: _Attempt) -> Course | None:
         """Return the course; None if no member was elected, or the kind in the cluster is older: the keeper tells then."""
         before = attempt.group.record
-        if before is not None and premises.may_have_acting_masters(attempt.group, before):
+        if before is not None and elections.may_have_acting_masters(attempt.group, before):
             attempt.acting = await self._recovery.acting_masters(attempt.group)
         is_elected = await self._elected(attempt)
         record = attempt.decision.record if attempt.decision is not None else None
@@ -361,7 +358,7 @@ class Failover(Part):
         group, timeline, wanted = attempt.group, attempt.timeline, attempt.wanted
         patience_seconds = self._settings.fresh_report_seconds
         if wanted.set_in_doubt:
-            patience_seconds = premises.silence_seconds(group, self._settings)
+            patience_seconds = elections.silence_seconds(group, self._settings)
         await self._reports.gather(group, patience_seconds)
         kind = ChangeKind.ELECT if wanted.designate_elect else _kind(group)
         request = replace(
@@ -371,7 +368,7 @@ class Failover(Part):
             heard_out=self._reports.are_heard_out(group),
             plan=self._executor.plan(kind, timeline.trigger, started_at=timeline.started_at),
         )
-        request = premises.but_the_unsteady(group, request)
+        request = elections.but_the_unsteady(group, request)
         decision = attempt.decision = await decided_at_last(
             lambda: group.decide(request, linearizable=False, timeline=timeline, premise=attempt.premise),
             key=group.key,
@@ -380,7 +377,7 @@ class Failover(Part):
         group.changes.refusals.answered()
         if decision.code != ControllerCode.SUCCESS or decision.record is None:
             return False
-        timelines.note_election(group, timeline, decision)
+        elections.note_election(group, timeline, decision)
         return True
 
     async def _fail_over(self, attempt: _Attempt, work: Coroutine[None, None, Course | None] | None = None) -> None:
@@ -394,31 +391,31 @@ class Failover(Part):
             attempt.is_over = True
             # Another plane, or the brokers themselves, were faster; they also tell the members.
             group.changes.leave_alone(1.0)
-            timelines.withdraw(group, timeline, "another plane, or the brokers themselves, were faster")
+            elections.withdraw(group, timeline, "another plane, or the brokers themselves, were faster")
             return
         except (RecordRefusedError, RecordCorruptError) as error:
             attempt.is_over = True
             self._refused(group, timeline, error)
             return
         if course is not None and course.lost:
-            timelines.withdraw(group, timeline, "another plane took the change over")
+            elections.withdraw(group, timeline, "another plane took the change over")
         elif attempt.decision is None:
             timeline.evidence.append("the master was heard again")
-            timelines.withdraw(group, timeline, "the master was heard again, or another plane was faster")
+            elections.withdraw(group, timeline, "the master was heard again, or another plane was faster")
         elif attempt.decision.code != ControllerCode.SUCCESS or attempt.decision.record is None:
             self._nobody(attempt, attempt.decision)
         else:
-            timelines.finish(group, timeline, Outcome.INCOMPLETE if course is None else None)
+            elections.finish(group, timeline, Outcome.INCOMPLETE if course is None else None)
 
     def _nobody(self, attempt: _Attempt, decision: Decision) -> None:
         group, timeline = attempt.group, attempt.timeline
         # A group that is being deleted loses its members one by one: no incident.
         if attempt.wanted.designate_elect:
-            timelines.finish(group, timeline, Outcome.CANCELLED)
+            elections.finish(group, timeline, Outcome.CANCELLED)
         elif decision.code == ControllerCode.CONTROLLER_MASTER_STILL_EXIST or group.is_leaving:
-            timelines.withdraw(group, timeline, decision.why)
+            elections.withdraw(group, timeline, decision.why)
         else:
-            timelines.finish(group, timeline, Outcome.NO_ELIGIBLE_REPLICA)
+            elections.finish(group, timeline, Outcome.NO_ELIGIBLE_REPLICA)
             # This incident ends here; the time without a master goes on, and belongs to the failover that finds the next one.
             group.incidents.close()
             group.incidents.masterless(max(timeline.steps.values()))
@@ -426,12 +423,10 @@ class Failover(Part):
 
     @staticmethod
     def _refused(group: Group, timeline: FailoverTimeline, error: RecordStoreError) -> None:
-        what, pause_seconds = (
-            "the record store refuses the election: tried again later",
-            group.changes.refusals.failed(),
-        )
+        pause_seconds = group.changes.refusals.failed()
+        what = "the record store refuses the election: tried again later"
         log.error(what, group=str(group.key), error=str(error), pause_seconds=pause_seconds)
-        timelines.withdraw(group, timeline, f"the record store refuses it: {error}")
+        elections.withdraw(group, timeline, f"the record store refuses it: {error}")
 
 
 def _still_master(record: BrokerGroupRecord, master: int) -> Premise:
@@ -442,5 +437,5 @@ def _still_master(record: BrokerGroupRecord, master: int) -> Premise:
 def _kind(group: Group) -> ChangeKind:
     """Return the kind of an election now: a recovery if brokers may act as masters although the record names none."""
     record = group.record
-    recovers = record is not None and premises.may_have_acting_masters(group, record)
+    recovers = record is not None and elections.may_have_acting_masters(group, record)
     return ChangeKind.RECOVERY if recovers else ChangeKind.FAILOVER

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import structlog
 
 from brokergroup_operator.api import names
-from brokergroup_operator.controller.directory.pods import has_ip_of, pod_ip
+from brokergroup_operator.controller.directory.pods import broker_status, has_ip_of, pod_ip
 from brokergroup_operator.controller.peers.services import BackgroundTasks
 from brokergroup_operator.fence import datagrams
 from brokergroup_operator.kube.client import JsonObject, KubernetesApi, PatchType
@@ -212,11 +212,10 @@ def containers_are_terminated(pod: JsonObject) -> bool:
 def _ended_by_its_deletion(pod: JsonObject) -> bool:
     """Whether the broker's container still ran when the pod was deleted, as its kubelet tells it."""
     deleted_at = pod["metadata"].get("deletionTimestamp")
-    for status in pod.get("status", {}).get("containerStatuses") or []:
-        ended_at = ((status.get("state") or {}).get("terminated") or {}).get("finishedAt")
-        if status.get("name") == names.CONTAINER_BROKER and deleted_at and ended_at:
-            return dt.datetime.fromisoformat(ended_at) >= dt.datetime.fromisoformat(deleted_at) - _CLOCKS
-    return False
+    ended_at = ((broker_status(pod).get("state") or {}).get("terminated") or {}).get("finishedAt")
+    if not deleted_at or not ended_at:
+        return False
+    return dt.datetime.fromisoformat(ended_at) >= dt.datetime.fromisoformat(deleted_at) - _CLOCKS
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.controller.group.election_premises import unheard_members
+from brokergroup_operator.controller.group.elections import unheard_members
 from brokergroup_operator.controller.group.group import Group, PremiseGoneError
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
 from brokergroup_operator.controller.peers.services import Part, Services

@@ -1,13 +1,8 @@
 """Moving a living master elsewhere without losing an acknowledged message; at once if its pod is about to go (`Drain`).
 
-The order is in `controller_core/change.py`:
-
-1. The plan is written (`Quieting`, with the minimum to be restored) before the old master hears anything.
-2. `minInSyncReplicas=99` on the old master (25): it acknowledges nothing from now on.
-3. Wait until its slaves have caught up (907: no link behind).
-4. Commit the election. Nothing is restored while its fate is unknown.
-
-Until the election is durable everything is undone if a step fails, by another plane if this one dies (`takeover.py`).
+The order is in `controller_core/change.py`: the plan is written before the old master hears anything (1), the old master
+acknowledges nothing from then on (2), its slaves catch up (3), the election is committed (4). Nothing is restored while its fate is
+unknown. Until the election is durable everything is undone if a step fails, by another plane if this one dies (`takeover.py`).
 """
 
 from __future__ import annotations
@@ -20,10 +15,9 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from brokergroup_operator.controller.change.executor import Executor, decided_at_last
-from brokergroup_operator.controller.group import election_premises as premises
+from brokergroup_operator.controller.group import elections
 from brokergroup_operator.controller.group.changes import is_unclean
 from brokergroup_operator.controller.group.group import Group, PremiseGoneError
-from brokergroup_operator.controller.group.timelines import finish, new_timeline, note_election, withdraw
 from brokergroup_operator.controller.peers import broker_calls
 from brokergroup_operator.controller.peers.broker_calls import FENCING_MIN_IN_SYNC_REPLICAS, REFUSES_SENDS_SECONDS
 from brokergroup_operator.controller.peers.services import Part, Services, is_running
@@ -32,14 +26,12 @@ from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind,
 from brokergroup_operator.records.store import GroupKey, RecordStoreError
 from controller_core.change import Commit, Level, Quiet
 from controller_core.decision import ControllerCode, Decision
-from controller_core.model import Change, ChangeKind, Phase, Restore
+from controller_core.model import BrokerGroupRecord, Change, ChangeKind, Phase, Restore
 from controller_core.requests import BeginChange, ElectMaster
 from controller_core.step import step
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
-
-    from controller_core.model import BrokerGroupRecord
 
 log = structlog.get_logger(__name__)
 
@@ -76,7 +68,7 @@ class _Run:
     decided: asyncio.Future[Decision] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def __post_init__(self) -> None:
-        self.timeline = timeline = new_timeline(self.group, self.record, self.old, Trigger.REQUESTED)
+        self.timeline = timeline = elections.new_timeline(self.group, self.record, self.old, Trigger.REQUESTED)
         timeline.kind, timeline.planned_cause, timeline.last_sign_of_life_seconds = Kind.SWITCHOVER, self.cause, None
 
     @property
@@ -112,11 +104,11 @@ class Switchover(Part):
             raise view.SwitchoverRefusedError(f"group {group.key} has no master that could be moved")
         if from_broker_id not in (None, master) or to_broker_id == master:
             return view.SwitchoverResult(from_broker_id=master, to_broker_id=master, epoch=record.master_epoch)
-        leaving = premises.members_leaving(group) if only_staying else frozenset[int]()
+        leaving = elections.members_leaving(group) if only_staying else frozenset[int]()
         election = ElectMaster(
             broker_id=to_broker_id, designate_elect=to_broker_id is not None, passed_over=leaving | {master}
         )
-        election = premises.but_the_unsteady(group, election)
+        election = elections.but_the_unsteady(group, election)
         if waits_for_metadata:
             election = await self._with_metadata(group, record, election, deadline_seconds / 2)
         now = group.record
@@ -202,14 +194,14 @@ class Switchover(Part):
             is_moved = group.record is not None and group.record.master_epoch > timeline.epoch_before
             is_anothers = group.change is not None and group.change.carried_out_by != self._planes.own_address
             if is_nothing or is_moved or is_anothers:
-                withdraw(group, timeline, str(error))
+                elections.withdraw(group, timeline, str(error))
             else:
-                finish(group, timeline, Outcome.CANCELLED)
+                elections.finish(group, timeline, Outcome.CANCELLED)
             raise view.SwitchoverFailedError(f"group {group.key}: switchover given up: {error}") from error
         if lost:
-            withdraw(group, timeline, "another plane took the change over")
+            elections.withdraw(group, timeline, "another plane took the change over")
         else:
-            finish(group, timeline)
+            elections.finish(group, timeline)
 
     async def _begin_quieting(self, run: _Run) -> Change:
         """Step 1: write the plan with the old master's minimum."""
@@ -267,7 +259,7 @@ class Switchover(Part):
             in_sync = [link for link in status.ha_connection_info if link.in_sync]
             if in_sync and all(link.diff == 0 for link in in_sync):
                 hosts = group.binding.hosts_of_links(record, record.replicas)
-                level = broker_calls.level_members(hosts, premises.live_members(group, record), status)
+                level = broker_calls.level_members(hosts, elections.live_members(group, record), status)
                 # A member without a link has not: a Java master whose link to it broke acknowledges without it at once. A
                 # requested target must have caught up itself, if it is in the SyncStateSet.
                 if level is None or election.designated not in record.sync_state_set - level:
@@ -297,7 +289,7 @@ class Switchover(Part):
         decision = await decided_at_last(while_quiet, key=group.key, waits="election")
         if decision.code != ControllerCode.SUCCESS or decision.record is None:
             raise view.SwitchoverFailedError(decision.why)
-        note_election(group, timeline, decision)
+        elections.note_election(group, timeline, decision)
         return decision
 
 
@@ -326,9 +318,7 @@ class Drain(Part):
 
     A Java master that gets a SIGTERM leaves its group without a master for some 9 s; a switchover takes a quarter of a second.
     The preStop hook holds the SIGTERM back meanwhile (`fence/`). The plane of rank 0 acts at once, the others later.
-
-    A pod that was removed by force is gone from the API at once, and its broker runs for one to three seconds. It is called at
-    the pod's own address as long as it is heard from there (`dialled_at`).
+    A pod that was removed by force is gone from the API at once, and its broker runs for one to three seconds (`dialled_at`).
     """
 
     def __init__(self, services: Services, switchover: Switchover) -> None:
@@ -340,7 +330,7 @@ class Drain(Part):
     def look_at(self, group: Group) -> None:
         """Begin to move the master if its pod is about to go and no change is under way. Cheap."""
         master = group.granted_master_id
-        if master is None or master not in premises.members_leaving(group) or group.is_leaving:
+        if master is None or master not in elections.members_leaving(group) or group.is_leaving:
             self._not_before_seconds.pop(group.key, None)
             return
         if group.master_change is not None or is_running(self._moves.get(group.key)) or not group.is_live(master):
@@ -361,7 +351,7 @@ class Drain(Part):
                 deadline_seconds=self._settings.switchover_deadline_seconds,
                 only_staying=True,
                 # A failover a moment later would lose what the next master lacks all the same.
-                waits_for_metadata=master not in premises.members_removed(group),
+                waits_for_metadata=master not in elections.members_removed(group),
                 cause=Cause.DRAIN,
             )
         except (view.GroupViewError, RecordStoreError) as error:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.controller.group.changes import has_incident, timeline_of
-from brokergroup_operator.controller.group.election_premises import unheard_members
-from brokergroup_operator.controller.group.timelines import finish, withdraw
+from brokergroup_operator.controller.group.elections import finish, unheard_members, withdraw
 from brokergroup_operator.controller.peers.services import Part, Services, dial
 from brokergroup_operator.records.store import GroupKey, RecordStoreError
 from controller_core.decision import ControllerCode

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.api import names
-from brokergroup_operator.controller.group.election_premises import process_lost, unheard_members
+from brokergroup_operator.controller.group.elections import process_lost, unheard_members
 from brokergroup_operator.controller.peers.services import HeardElsewhere, Part, Services, dial, doubled
 from brokergroup_operator.observe.timeline import NO_ANSWER_WORDS, Trigger
 from rocketmq_remoting.address import host_of
@@ -66,8 +66,6 @@ class PauseGuard:
 
 
 class Suspicion(StrEnum):
-    """Why a master may be lost."""
-
     CLOSED = "its connection closed"
     SILENT = "it is silent"
     UNHEARD = "it was never heard since this controller started"
@@ -93,8 +91,6 @@ class Verdict:
 
 @dataclass(slots=True)
 class _Case:
-    """One suspicion while it is examined."""
-
     group: Group
     record: BrokerGroupRecord
     master: int
@@ -251,7 +247,6 @@ class MasterWatch(Part):
         return is_heard and case.suspicion is not Suspicion.REPORTED
 
     def _look(self, case: _Case, probe: asyncio.Task[Probe]) -> Verdict | None:
-        """Return a verdict if anything is certain now."""
         terminated = self._is_terminated(case.group, case.master, case.address)
         if process_lost(case.group, case.master):
             trigger, how = Trigger.CONNECTION_CLOSED, "a new process registered in its place"

@@ -1,8 +1,5 @@
 """Whether the record has gone back in time: what brokers report against it, which of them act as master, and what they hold
-(safety rules 2 and 3).
-
-A record that was lost, or restored from an older copy, knows less than the brokers: their heartbeats tell of disks and epochs,
-of unknown ids and addresses, and their 1001 requests of sets.
+(safety rules 2 and 3; docs/concepts/architecture.md, "Recovery of the record").
 """
 
 from __future__ import annotations
@@ -13,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.controller.group.election_premises import could_have_been_heard, silence_seconds
+from brokergroup_operator.controller.group.elections import could_have_been_heard, silence_seconds
 from brokergroup_operator.controller.group.group import Group, PremiseGoneError
 from brokergroup_operator.controller.peers.services import Part, Services, doubled, is_running
 from brokergroup_operator.records.store import RecordStoreError
@@ -118,12 +115,9 @@ class _Disputes:
 class DisputedSets(Part):
     """Changes the record if a master's 1001 shows again and again that the two disagree (`controller_core/sync_state.py`).
 
-    One such request may have been queued, and is refused. If the same master repeats it for a while:
-
-    * it knows a commit that the record has forgotten: the epoch is raised above it;
-    * it proposes from another set than the record's, because an earlier 1001 was lost or refused (Java 5.5.0 shrinks its own
-      set first): it is answered the record's set under the next set epoch, because it takes a set from nothing else;
-    * only dead members of the set keep others out: the set grows around them.
+    One such request may have been queued, and is refused. A master that repeats it for a while knows a commit that the record has
+    forgotten (the epoch is raised above it), proposes from another set because an earlier 1001 was lost or refused, or is kept from
+    a larger set by dead members only.
     """
 
     async def answered(self, group: Group, wanted: AlterSyncStateSet, decision: Decision) -> Decision:
@@ -322,10 +316,8 @@ class _Questions(dict[int, _Question]):
 
 
 class FreshReports(Part):
-    """What the living members hold now: asked of them (1007) after a loss, because a heartbeat may be a second old.
-
-    Where the SyncStateSet is in doubt, the core elects only by reports that were made after the master's loss
-    (`controller_core/election.py`).
+    """What the living members hold now: asked of them (1007) after a loss, because a heartbeat may be a second old. Where the
+    SyncStateSet is in doubt, the core elects only by such reports (`controller_core/election.py`).
     """
 
     _under_way = 0

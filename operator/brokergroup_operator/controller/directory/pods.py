@@ -92,12 +92,12 @@ def has_ip_of(pod: JsonObject, address: str) -> bool:
 
 
 def restarts(pod: JsonObject) -> int:
-    return int(_broker_status(pod).get("restartCount", 0))
+    return int(broker_status(pod).get("restartCount", 0))
 
 
 def termination(pod: JsonObject) -> str | None:
     """Return how the broker's last process ended, or None while one may run."""
-    status = _broker_status(pod)
+    status = broker_status(pod)
     state = status.get("state") or {}
     terminated = state.get("terminated")
     if "waiting" in state:  # between two processes (CrashLoopBackOff): the last one has ended, the next has not begun
@@ -125,7 +125,7 @@ def _family_of(pod: JsonObject) -> str:
     return next((str(one.get("value") or "") for one in entries if one.get("name") == names.ENVIRONMENT_IP_FAMILY), "")
 
 
-def _broker_status(pod: JsonObject) -> dict[str, Any]:
+def broker_status(pod: JsonObject) -> dict[str, Any]:
     statuses: list[dict[str, Any]] = pod.get("status", {}).get("containerStatuses") or []
     return next((one for one in statuses if one.get("name") == names.CONTAINER_BROKER), {})
 

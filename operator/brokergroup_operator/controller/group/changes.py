@@ -19,8 +19,8 @@ import structlog
 from brokergroup_operator.controller.peers.services import Patience
 from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
 from controller_core.change import MOVES_A_LIVING_MASTER
-from controller_core.decision import ChangeWritten, MasterElected, apply_events
-from controller_core.model import Change, ChangeKind, Phase
+from controller_core.decision import ChangeWritten, Decision, MasterElected, apply_events
+from controller_core.model import BrokerGroupRecord, Change, ChangeKind, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.directory.group_directory import GroupBinding
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.observe.observer import Observer
-    from controller_core.decision import Decision
-    from controller_core.model import BrokerGroupRecord
 
 # For how long others leave the event loop to a new master's report of its set (1001): without it nothing is acknowledged.
 IN_SYNC_SECONDS = 0.1
@@ -110,7 +108,6 @@ class OwnChanges:
         return self.task is None and self.refusals.is_over
 
     async def wait_for_end(self, timeout_seconds: float) -> None:
-        """Wait until the change that runs here has ended, at most this long."""
         if self.task is not None:
             await asyncio.wait([self.task], timeout=max(0.0, timeout_seconds))
 

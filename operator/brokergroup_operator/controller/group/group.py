@@ -1,7 +1,6 @@
 """One broker group inside the controller plane: decisions one after the other, each durable before its answer leaves.
 
-`decide` is the only way a record changes (`test_a_record_changes_by_one_method`): read, let the core decide, commit, and begin
-again if another plane was faster.
+`decide` is the only way a record changes (`test_a_record_changes_by_one_method`).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from brokergroup_operator.controller.group.changes import Incidents, OwnChanges,
 from brokergroup_operator.controller.peers.services import Patience
 from brokergroup_operator.observe.timeline import FailoverTimeline, Step
 from brokergroup_operator.records.store import RecordConflictError, RecordStoreError, RecordUnavailableError
-from controller_core.decision import BrokerAdopted, EpochFloorRaised, MasterElected, SeatsLost
+from controller_core.decision import BrokerAdopted, Decision, EpochFloorRaised, MasterElected, SeatsLost
 from controller_core.liveness import HeartbeatTable
 from controller_core.requests import ElectMaster, Request
 from controller_core.step import step
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.observe.observer import Observer
     from brokergroup_operator.records.store import RecordStore, StoredRecord
-    from controller_core.decision import Decision
     from controller_core.model import BrokerGroupRecord, Change, LiveReplica
     from controller_core.settings import ControllerSettings
 
@@ -228,7 +226,6 @@ class Group:
         return self.master_known_seconds if broker_id == self.granted_master_id else self.met_seconds
 
     def open_incident(self, timeline: FailoverTimeline) -> None:
-        """Keep a timeline open until the group has recovered."""
         self.incidents.open(timeline, awaited=awaited_steps(self.binding, self._settings))
         self._note_in_sync()
 
@@ -451,7 +448,6 @@ class Group:
                     self.recovery.elected()
 
     async def stop(self) -> None:
-        """Wait for the decisions under way."""
         await asyncio.gather(*self._decisions, return_exceptions=True)
 
     def _decided(self, task: asyncio.Task[Decision]) -> None:

@@ -166,7 +166,6 @@ class MemberNotes:
         return broker_id in self._regular
 
     def new_process(self, broker_id: int) -> None:
-        """Forget what was noted of a member's former process."""
         self.reported_dead.discard(broker_id)
         self._last_beat_seconds.pop(broker_id, None)
         self._regular.discard(broker_id)

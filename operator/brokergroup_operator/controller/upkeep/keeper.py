@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.controller.group.election_premises import is_outdated, live_members
+from brokergroup_operator.controller.group.elections import is_outdated, live_members
 from brokergroup_operator.controller.peers import broker_calls
 from brokergroup_operator.controller.peers.services import Part, doubled
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.controller.group.election_premises import live_members
+from brokergroup_operator.controller.group.elections import live_members
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError, speeds_of_links, unlinked
 from brokergroup_operator.controller.peers.services import Part, doubled, is_running
 from brokergroup_operator.observe.group_view import LostLink

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.controller.group.election_premises import is_outdated, live_members
+from brokergroup_operator.controller.group.elections import is_outdated, live_members
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError, Metadata
 from brokergroup_operator.controller.peers.services import Part
 from brokergroup_operator.observe.group_view import MetadataDifference, MetadataKind

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.controller.group import election_premises as premises
+from brokergroup_operator.controller.group import elections
 from brokergroup_operator.controller.peers.broker_calls import links_by_host
 from brokergroup_operator.controller.peers.services import Part, doubled, is_running
 from brokergroup_operator.observe.group_view import Silence
@@ -69,7 +69,7 @@ class SilentMembers(Part):
             return False
         hosts = group.binding.hosts_of_links(record, record.replicas)
         behind = [broker_id for broker_id, its_host in hosts.items() if its_host == host]
-        slaves = group.unheard.silences.keys() - {record.granted_master_id} - premises.members_leaving(group)
+        slaves = group.unheard.silences.keys() - {record.granted_master_id} - elections.members_leaving(group)
         if len(behind) != 1 or behind[0] not in slaves:
             return False  # a registration of the master means another process, and costs an epoch
         member = care.members[behind[0]]
@@ -91,7 +91,7 @@ class SilentMembers(Part):
         for broker_id in silent:
             if broker_id not in care.members:
                 silent_seconds = group.silent_for_seconds(broker_id)
-                longer_seconds = settings.register_after_timeouts * premises.silence_seconds(group, settings)
+                longer_seconds = settings.register_after_timeouts * elections.silence_seconds(group, settings)
                 care.members[broker_id] = _MemberCare(
                     Silence(since_unix_seconds=time.time() - silent_seconds),
                     self._now_seconds + longer_seconds - silent_seconds,
@@ -120,7 +120,7 @@ class SilentMembers(Part):
         links, answers = await asyncio.gather(
             self._links(group, record), asyncio.gather(*(self._about(group, record, one) for one in asked))
         )
-        if premises.is_outdated(group, record):
+        if elections.is_outdated(group, record):
             return
         for broker_id, (answers_itself, hearing) in zip(asked, answers, strict=True):
             member = care.members.get(broker_id)
@@ -157,7 +157,7 @@ def _silent(group: Group, record: BrokerGroupRecord, settings: PlaneSettings) ->
     """Return the registered members that are not live; none while this plane could not have heard them yet."""
     if record.granted_master_id is None or group.is_leaving:
         return []
-    unheard = premises.unheard_members(group, settings)
+    unheard = elections.unheard_members(group, settings)
     return [
         broker_id
         for broker_id, replica in record.replicas.items()
