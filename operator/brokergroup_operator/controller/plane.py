@@ -31,7 +31,7 @@ from brokergroup_operator.controller.wire.request_handler import RequestHandler
 from brokergroup_operator.observe.group_view import GroupSnapshot
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.observe.timeline import Kind
-from brokergroup_operator.records.store import RecordStoreError
+from brokergroup_operator.records.store import GroupKey, RecordStore, RecordStoreError
 from rocketmq_remoting.address import WILDCARDS
 from rocketmq_remoting.server import RemotingServer
 
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.change.fencing import Fencer
     from brokergroup_operator.controller.directory.group_directory import GroupDirectory
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.records.store import GroupKey, RecordStore
 
 # After so long a tick lets requests pass, then goes on: a thousand masters that are lost at once are a second of looks.
 LONGEST_TURN_SECONDS = 0.02

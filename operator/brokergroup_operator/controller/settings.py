@@ -16,13 +16,12 @@ from rocketmq_remoting.address import heard_address
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codec import FrameLimits
 from rocketmq_remoting.signature import Credentials
-from rocketmq_remoting.tls import ClientCertificates, ClientTls, TlsMode
+from rocketmq_remoting.tls import ClientCertificates, ClientTls, TlsFiles, TlsMode, TlsServerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
     from pathlib import Path
 
-    from rocketmq_remoting.tls import TlsFiles, TlsServerSettings
 
 # The longest frame of an unknown caller, and of a known one.
 UNTIL_KNOWN_BYTES = 64 * 1024

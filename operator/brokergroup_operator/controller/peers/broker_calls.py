@@ -29,11 +29,11 @@ from rocketmq_remoting import broker_protocol as protocol
 from rocketmq_remoting.address import host_of
 from rocketmq_remoting.client_protocol import CreateTopicRequestHeader
 from rocketmq_remoting.codes import RequestCode, ResponseCode
-from rocketmq_remoting.command import MQ_VERSION_5_5_0, request
+from rocketmq_remoting.command import MQ_VERSION_5_5_0, RemotingCommand, request
 from rocketmq_remoting.controller_protocol import NotifyBrokerRoleChangedRequestHeader, SyncStateSetBody
 from rocketmq_remoting.errors import BodyError, RemotingError
 from rocketmq_remoting.serialization import decode_properties, encode_properties, load_json
-from rocketmq_remoting.signature import sign_command
+from rocketmq_remoting.signature import Credentials, sign_command
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.settings import PlaneSettings
     from controller_core.model import BrokerGroupRecord
     from rocketmq_remoting.client import RemotingClient
-    from rocketmq_remoting.command import RemotingCommand
-    from rocketmq_remoting.signature import Credentials
 
 # More in-sync replicas than any group has: a master with this setting acknowledges nothing (measured: within 5 ms).
 FENCING_MIN_IN_SYNC_REPLICAS = 99

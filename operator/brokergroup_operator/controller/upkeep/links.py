@@ -24,12 +24,12 @@ import structlog
 
 from brokergroup_operator.controller.group.election_premises import live_members
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError, speeds_of_links, unlinked
-from brokergroup_operator.controller.peers.services import Part, doubled, is_running
+from brokergroup_operator.controller.peers.services import Part, Services, doubled, is_running
 from brokergroup_operator.observe.group_view import LostLink
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.change import Tell
 from controller_core.decision import ControllerCode
-from controller_core.model import ChangeKind
+from controller_core.model import BrokerGroupRecord, ChangeKind
 from controller_core.requests import RenewMaster
 
 if TYPE_CHECKING:
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.change.executor import Executor
     from brokergroup_operator.controller.change.failover import Failover
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.peers.services import Services
-    from controller_core.model import BrokerGroupRecord
 
 # A slave that was told this often, answered, and is not linked, is not told once more: its link is at the wrong place.
 TOLD_BEFORE_CURE = 3

@@ -23,14 +23,13 @@ import structlog
 
 from brokergroup_operator.controller.group.election_premises import is_outdated, live_members
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError, Metadata
-from brokergroup_operator.controller.peers.services import Part
+from brokergroup_operator.controller.peers.services import Part, Services
 from brokergroup_operator.observe.group_view import MetadataDifference, MetadataKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.peers.services import Services
     from controller_core.model import BrokerGroupRecord
 
 POLL_SECONDS = 0.25

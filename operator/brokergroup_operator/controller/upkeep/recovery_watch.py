@@ -17,22 +17,19 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.controller.peers.broker_calls import WRITE_AND_READ, BrokerCallError, NotPermittedError
-from brokergroup_operator.controller.peers.services import Part
-from brokergroup_operator.observe.timeline import Step
+from brokergroup_operator.controller.peers.services import Part, Services
+from brokergroup_operator.observe.timeline import FailoverTimeline, Step
 from rocketmq_remoting.broker_protocol import TopicConfig
 from rocketmq_remoting.client_protocol import SendMessageRequestHeaderV2
 from rocketmq_remoting.codes import RequestCode
-from rocketmq_remoting.command import request
+from rocketmq_remoting.command import RemotingCommand, request
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from brokergroup_operator.controller.directory.group_directory import GroupBinding
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.peers.services import Services
-    from brokergroup_operator.observe.timeline import FailoverTimeline
     from brokergroup_operator.records.store import GroupKey
-    from rocketmq_remoting.command import RemotingCommand
 
 FIRST_PAUSE_SECONDS = 0.02
 # Of the time that has passed: a step is seen at most a tenth too late.

@@ -14,9 +14,9 @@ from weakref import WeakSet
 import structlog
 
 from brokergroup_operator.controller.access import authorization as access
-from brokergroup_operator.controller.detect.record_watch import AdoptionDesk, DisputedSets
+from brokergroup_operator.controller.detect.record_watch import AdoptionDesk, DisputedSets, HoldingsWatch
 from brokergroup_operator.controller.group.group import Group, PremiseGoneError
-from brokergroup_operator.controller.peers.services import ASKED_NAME, ASKED_NAMESPACE, Part
+from brokergroup_operator.controller.peers.services import ASKED_NAME, ASKED_NAMESPACE, Part, Services
 from brokergroup_operator.controller.settings import effective_configuration
 from brokergroup_operator.controller.wire import codec
 from brokergroup_operator.fence.watchman import CONTROLLERS, STOPPING_GROUPS
@@ -25,7 +25,7 @@ from brokergroup_operator.records.store import GroupKey, RecordStoreError
 from controller_core import requests
 from controller_core.decision import ControllerCode, Decision, ElectMasterAnswer, GetSyncStateDataAnswer, refused
 from controller_core.membership import MAX_IDS_AHEAD
-from controller_core.model import LiveReplica
+from controller_core.model import BrokerGroupRecord, LiveReplica
 from controller_core.settings import ControllerSettings
 from controller_core.step import step
 from rocketmq_remoting import controller_protocol as protocol
@@ -41,14 +41,11 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.controller.change.failover import Failover
     from brokergroup_operator.controller.change.switchover import Switchover
-    from brokergroup_operator.controller.detect.record_watch import HoldingsWatch
     from brokergroup_operator.controller.directory.group_directory import GroupBinding, GroupDirectory
     from brokergroup_operator.controller.directory.pods import Peer
     from brokergroup_operator.controller.group.groups import Groups
-    from brokergroup_operator.controller.peers.services import Services
     from brokergroup_operator.controller.upkeep.silent_members import SilentMembers
     from controller_core.liveness import HeartbeatTable
-    from controller_core.model import BrokerGroupRecord
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.connection import RemotingConnection
 
