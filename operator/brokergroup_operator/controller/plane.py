@@ -197,8 +197,6 @@ class ControllerPlane(GroupVerbs):
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback)
 
-    # ---- what wakes it
-
     def record_moved(self, key: GroupKey, version: str | None) -> None:
         """The store reports this version of the group's record: take it, or read it again later."""
         group = self._groups.get(key)

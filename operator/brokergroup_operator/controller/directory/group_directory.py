@@ -100,11 +100,9 @@ class GroupBinding:
         """After this silence the fence in a master's pod has killed it: by the spec, or by longer times of an older pod."""
         return max((self.heartbeat_timeout_seconds or 0.0) + self.fence_timeout_seconds, self.told_fence_seconds)
 
-    # ---- which pod is behind an address (spec.network.addressing)
-
-    # The record knows a member by the address that it advertises, which the pod carries as an annotation. Its connections come
-    # from the pod, and only the pod's own port shows whether the process is dead: a Service without an endpoint refuses also
-    # while the broker lives.
+    # With spec.network.addressing the record knows a member by the address that it advertises, which the pod carries as an
+    # annotation. Its connections come from the pod, and only the pod's own port shows whether the process is dead: a Service
+    # without an endpoint refuses also while the broker lives.
 
     def advertises(self, pod_name: str, address: str) -> bool:
         """Whether this pod of the group is known by this address, although the address is not its own."""

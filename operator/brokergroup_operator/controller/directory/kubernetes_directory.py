@@ -7,7 +7,6 @@ is refused a reservation. The Secrets of credentials and the zones of nodes are 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -23,7 +22,7 @@ from brokergroup_operator.api.durability import runs_as_learner
 from brokergroup_operator.api.pod_fence import kills_after_seconds
 from brokergroup_operator.controller.directory import pods
 from brokergroup_operator.controller.directory.group_directory import GroupBinding, GroupDirectory, binding_of
-from brokergroup_operator.controller.peers.services import BackgroundTasks, Patience
+from brokergroup_operator.controller.peers.services import BackgroundTasks, Patience, wait_at_most
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, Backoff, NotFoundError
 from brokergroup_operator.kube.pods import is_over, label_of, node_of, pod_ips
 from brokergroup_operator.kube.reflector import EVENTS_PER_TURN, ObjectKey, Reflector, key_of
@@ -429,9 +428,7 @@ class LookUps(Generic[Value]):
                 continue
             backoff.reset()
             next_seconds = min(missing_at_seconds, self._patience.until_seconds if self._failed else math.inf)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, next_seconds - clock())):
-                    await self._wake.wait()
+            await wait_at_most(self._wake, max(0.0, next_seconds - clock()))
             self._wake.clear()
 
     def _ask(self, keys: set[ObjectKey]) -> None:

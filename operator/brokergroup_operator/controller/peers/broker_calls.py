@@ -6,9 +6,6 @@ Measured on Java brokers 5.5.0:
   only the master's 907 or a heartbeat says "done".
 * 906 before the 1008 answer is wiped, and does not close a link that lives.
 * 104 must reach every NameServer before a slave is told, or the slave is sent back to the old master.
-* 25 with `minInSyncReplicas=99` stops a master from acknowledging within milliseconds, and persists in the broker's file.
-* It does so only while the broker is master: a send that is between the two checks of the role when it becomes a slave is
-  acknowledged alone. So producers' sends are refused before (`startAcceptSendRequestTimeStamp`).
 
 Requests are signed with the group's credentials: a broker with `authenticationEnabled` refuses an unsigned 1008.
 """
@@ -42,10 +39,12 @@ if TYPE_CHECKING:
     from controller_core.model import BrokerGroupRecord
     from rocketmq_remoting.client import RemotingClient
 
-# More in-sync replicas than any group has: a master with this setting acknowledges nothing (measured: within 5 ms).
+# More in-sync replicas than any group has: a master with this setting acknowledges nothing (measured: within 5 ms), also after a
+# restart.
 FENCING_MIN_IN_SYNC_REPLICAS = 99
 MIN_IN_SYNC_REPLICAS = "minInSyncReplicas"
-# A Java broker refuses producers' sends until its clock shows this time (milliseconds since 1970).
+# A Java broker refuses producers' sends until its clock shows this time (milliseconds since 1970). 99 counts only while it is
+# master: a send that is between the two checks of the role when it becomes a slave is acknowledged alone.
 ACCEPTS_SENDS_FROM = "startAcceptSendRequestTimeStamp"
 # `Switchover` prolongs it; short enough for a broker that nothing restores.
 REFUSES_SENDS_SECONDS = 30.0
@@ -388,9 +387,6 @@ def level_members(hosts: dict[int, str], live: list[int], status: protocol.HARun
             return None
         level |= {broker_id} if link.diff == 0 else set()
     return frozenset(level) if all(by_host[hosts[one]] == one for one in live) else None
-
-
-# ---- what a broker knows besides its log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

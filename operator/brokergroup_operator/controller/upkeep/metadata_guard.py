@@ -119,8 +119,6 @@ class MetadataGuard(Part):
             pause_seconds = min(pause_seconds, self._settings.metadata_copy_seconds)
         care.next_seconds = self._now_seconds + pause_seconds
 
-    # ---- before a switchover
-
     async def lacking_now(
         self, group: Group, record: BrokerGroupRecord, broker_id: int, *, within_seconds: float
     ) -> tuple[MetadataDifference, ...]:
@@ -144,8 +142,6 @@ class MetadataGuard(Part):
         care.refusal = _Refusal(record.master_epoch, tuple(sorted(differences)))
         care.next_seconds = min(care.next_seconds, self._now_seconds + self._settings.metadata_copy_seconds)
         self._tell(group, care, _together(care.differences, differences))
-
-    # ---- now and then
 
     async def _compare(self, group: Group, record: BrokerGroupRecord, care: _Care) -> float:
         """Compare once; return how long the next comparison may wait."""

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.directory.pods import Peer
     from brokergroup_operator.controller.group.groups import Groups
     from brokergroup_operator.controller.upkeep.silent_members import SilentMembers
-    from controller_core.liveness import HeartbeatTable
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.connection import RemotingConnection
 
@@ -53,11 +52,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_CONFIGURATION = frozenset({RequestCode.UPDATE_CONTROLLER_CONFIG, RequestCode.GET_CONTROLLER_CONFIG})
 # Clients that are newer than 5.3.1 understand 1500.
 _LAST_VERSION_WITHOUT_GO_AWAY = 475
-# Codes of 1002 after which the group has a master.
-_HAVE_A_MASTER = frozenset({ControllerCode.SUCCESS, ControllerCode.CONTROLLER_MASTER_STILL_EXIST})
 # A request that waits for a failover leaves this much of its deadline for the decision afterwards.
 _DECISION_SHARE_SECONDS = 0.5
 # While the record was not read, ids up to this are listened to.
@@ -136,7 +132,7 @@ class RequestHandler(Part):
             return self._heartbeat(request, connection)
         if request.code == RequestCode.CONTROLLER_GET_METADATA_INFO:
             return self._metadata(request)
-        if request.code in _CONFIGURATION:
+        if request.code in (RequestCode.UPDATE_CONTROLLER_CONFIG, RequestCode.GET_CONTROLLER_CONFIG):
             return self._configuration(request, connection)
         return not_supported(request)
 
@@ -211,21 +207,20 @@ class RequestHandler(Part):
             broker_id, header.epoch, header.max_offset, header.confirm_offset, header.election_priority, address
         )
         known = group.table.entry(broker_id)
-        is_carried = known is not None and known.connection_id == connection.id
-        table = group.table if is_carried else self._table_for(group, connection)
-        came_back = table.heartbeat(now_seconds, told, connection.id, timeout_seconds=wished_seconds)
+        if known is None or known.connection_id != connection.id:
+            self._carries(connection, group)
+        came_back = group.table.heartbeat(now_seconds, told, connection.id, timeout_seconds=wished_seconds)
         group.addresses.heard_from(broker_id, connection.peer_host)
         group.heard(broker_id, header.epoch, came_back=came_back)
         self._holdings.heard(group, broker_id)
-        requester = peer.pod_name if peer is not None and peer.group == group.key else None
+        requester = _pod_name(peer, group)
         if requester is not None and (host == connection.peer_host or group.binding.advertises(requester, address)):
             group.members.whereabouts[broker_id] = address
         self._adoption.heard(group, broker_id, address, requester)
 
-    def _table_for(self, group: Group, connection: RemotingConnection) -> HeartbeatTable:
-        """Return the group's heartbeat table for an entry of this connection, whose end then reaches this group too."""
+    def _carries(self, connection: RemotingConnection, group: Group) -> None:
+        """Note that an entry of the group's heartbeat table is of this connection: its end reaches the group."""
         self._connections[connection.id].groups.add(group)
-        return group.table
 
     def _configuration(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         """1009, 1010."""
@@ -298,7 +293,7 @@ class RequestHandler(Part):
             if known:
                 # Before the decision: an election that begins right after it must not find what the lost process reported.
                 self._new_process(group, wanted, connection)
-            decision = await group.decide(replace(wanted, requester=_pod_name(caller, group)))
+            decision = await group.decide(replace(wanted, requester=_pod_name(caller.peer, group)))
         if decision.code == ControllerCode.SUCCESS:
             self._new_names.give_back(group.key)
             if not known:
@@ -309,8 +304,8 @@ class RequestHandler(Part):
         """Note the new process, unless its connection has closed meanwhile: reports of the one before it do not count any more."""
         if not (wanted.broker_id and wanted.broker_address and connection.is_open):
             return
-        table = self._table_for(group, connection)
-        table.registered(self._now_seconds, wanted.broker_id, connection.id, address=wanted.broker_address)
+        self._carries(connection, group)
+        group.table.registered(self._now_seconds, wanted.broker_id, connection.id, address=wanted.broker_address)
         group.addresses.heard_from(wanted.broker_id, connection.peer_host)
         group.new_process(wanted.broker_id)
 
@@ -324,9 +319,11 @@ class RequestHandler(Part):
         record = await group.load()
         if by is not None and record is not None and record.claimed_replica(by) and connection.is_open:
             # It lives, and its request may have overtaken its heartbeat.
-            self._table_for(group, connection).sign_of_life(self._now_seconds, by, connection.id)
+            self._carries(connection, group)
+            group.table.sign_of_life(self._now_seconds, by, connection.id)
         decision = await self._elect_safely(group, wanted)
-        if decision.code in _HAVE_A_MASTER and by is not None:
+        has_master = decision.code in (ControllerCode.SUCCESS, ControllerCode.CONTROLLER_MASTER_STILL_EXIST)
+        if has_master and by is not None:
             # The caller takes its role from this answer: leave it the time before it is told by 1008.
             group.changes.leave_alone(self._settings.link_missing_seconds)
         return decision
@@ -354,7 +351,7 @@ class RequestHandler(Part):
     async def _broker_id(self, request: RemotingCommand, connection: RemotingConnection) -> Decision | RemotingCommand:
         """1012, 1013: the next id, and its grant; a pod gets the id that was reserved for it."""
         group, caller = await self._admit(request, connection)
-        requester = _pod_name(caller, group)
+        requester = _pod_name(caller.peer, group)
         wanted: requests.Request
         if request.code == RequestCode.CONTROLLER_GET_NEXT_BROKER_ID:
             wanted = codec.decode(requests.GetNextBrokerId, request, requester=requester)
@@ -446,9 +443,8 @@ class RequestHandler(Part):
         return caller
 
 
-def _pod_name(caller: access.Caller, group: Group | None) -> str | None:
+def _pod_name(peer: Peer | None, group: Group | None) -> str | None:
     """Return the pod of this very group that asks, if it is one."""
-    peer = caller.peer
     return peer.pod_name if peer is not None and group is not None and peer.group == group.key else None
 
 
