@@ -22,11 +22,7 @@ from brokergroup_operator.controller.group.groups import Groups, ReceiverCheck
 from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
 from brokergroup_operator.controller.peers.services import Planes, Services, is_running
 from brokergroup_operator.controller.settings import PlaneSettings, open_client
-from brokergroup_operator.controller.upkeep.keeper import Keeper
-from brokergroup_operator.controller.upkeep.links import Links
-from brokergroup_operator.controller.upkeep.metadata_guard import MetadataGuard
-from brokergroup_operator.controller.upkeep.recovery_watch import Canary, RecoveryWatch
-from brokergroup_operator.controller.upkeep.silent_members import SilentMembers
+from brokergroup_operator.controller.upkeep import keeper, links, metadata_guard, recovery_watch, silent_members
 from brokergroup_operator.controller.wire.request_handler import RequestHandler
 from brokergroup_operator.observe.group_view import GroupSnapshot
 from brokergroup_operator.observe.observer import Observer
@@ -87,16 +83,16 @@ class ControllerPlane(GroupVerbs):
         self._watch = MasterWatch(services, directory=directory, guard=self._guard)
         recovery = Recovery(services)
         failover = Failover(services, watch=self._watch, fencer=fencer, executor=executor, recovery=recovery)
-        self._metadata = MetadataGuard(services)
+        self._metadata = metadata_guard.MetadataGuard(services)
         switchover = Switchover(services, executor=executor, metadata=self._metadata)
         super().__init__(services, groups=groups, failover=failover, switchover=switchover)
         self._drain = Drain(services, switchover)
         self._takeover = Takeover(services, executor)
-        links = Links(services, executor=executor, failover=failover)
-        self._keeper = Keeper(services, executor=executor, links=links)
-        self._silent_members = SilentMembers(services)
-        self._canary = Canary(services)
-        self._recovery_watch = RecoveryWatch(services, self._canary)
+        link_watch = links.Links(services, executor=executor, failover=failover)
+        self._keeper = keeper.Keeper(services, executor=executor, links=link_watch)
+        self._silent_members = silent_members.SilentMembers(services)
+        self._canary = recovery_watch.Canary(services)
+        self._recovery_watch = recovery_watch.RecoveryWatch(services, self._canary)
         self.handler = RequestHandler(
             services,
             groups=groups,

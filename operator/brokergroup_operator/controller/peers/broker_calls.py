@@ -169,10 +169,9 @@ class BrokerCalls:
         self, address: str, cluster_name: str, broker_name: str, broker_id: int
     ) -> tuple[int, int] | None:
         """1007: the last epoch and the end of this member's log, as in its heartbeats; None unless this very member answers."""
+        command = request(RequestCode.GET_BROKER_EPOCH_CACHE)
         try:
-            found = await self._read(
-                address, request(RequestCode.GET_BROKER_EPOCH_CACHE), protocol.EpochCacheBody.decode
-            )
+            found = await self._read(address, command, protocol.EpochCacheBody.decode)
         except BrokerCallError:
             return None
         # As a NameServer knows it: a master has no id, nor has a broker without a role.
@@ -275,9 +274,8 @@ class BrokerCalls:
             )
         passing = protocol.TopicConfig(topic_name=PASSING_NAME, read_queue_nums=1, write_queue_nums=1, perm=0)
         await self.put_topic(address, passing)
-        deletion = request(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": PASSING_NAME})
         try:
-            await self._tell(address, deletion)
+            await self._tell(address, request(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": PASSING_NAME}))
         except BrokerCallError as error:  # the next copy takes the topic away as well
             log.info("passing topic not deleted", address=address, error=str(error))
 

@@ -9,8 +9,6 @@ topic, and a switchover to it loses the topic (upstream #9804).
 * *Now and then* each slave is compared with what the master had a while ago and has still. A slave that lacks the same twice
   running will not get it (upstream #11041: it has the data version already). So the slave's own version is raised by a name that
   comes and goes (17 and 215, 200), and its next copy replaces the whole table.
-
-A broker that does not answer is not compared.
 """
 
 from __future__ import annotations
@@ -170,8 +168,7 @@ class MetadataGuard(Part):
             found += care.refusal.differences
         self._tell(group, care, _together(found))
         await self._copy_again(group, record, care, set(found_before) & set(found))
-        is_soon = before is None or found
-        return self._settings.metadata_copy_seconds if is_soon else self._settings.metadata_period_seconds
+        return self._settings.metadata_copy_seconds if before is None or found else self._settings.metadata_period_seconds
 
     async def _copy_again(
         self, group: Group, record: BrokerGroupRecord, care: _Care, lasting: Collection[MetadataDifference]

@@ -26,7 +26,6 @@ from rocketmq_remoting.command import RemotingCommand, request
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from brokergroup_operator.controller.directory.group_directory import GroupBinding
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.records.store import GroupKey
 
@@ -97,15 +96,16 @@ class RecoveryWatch(Part):
         to_ask, seen = set(group.binding.name_servers), False
         async for _ in self._looks():
             asked = sorted(to_ask)
-            told = await asyncio.gather(*(self._master_by(server, group.binding) for server in asked))
+            told = await asyncio.gather(*(self._master_by(server, group) for server in asked))
             seen = seen or address in told
             to_ask = {server for server, master in zip(asked, told, strict=True) if master not in (None, address)}
             if not to_ask:
                 return time.monotonic() if seen else None
         return None
 
-    async def _master_by(self, name_server: str, binding: GroupBinding) -> str | None:
+    async def _master_by(self, name_server: str, group: Group) -> str | None:
         """Return the master that a NameServer routes to, empty while it knows none; None if it does not answer."""
+        binding = group.binding
         try:
             return await self._calls.routed_master(name_server, binding.cluster_name, binding.broker_name) or ""
         except BrokerCallError as error:

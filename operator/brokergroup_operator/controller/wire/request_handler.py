@@ -1,7 +1,4 @@
-"""Answers the wire: each controller request is admitted and answered in time, as docs/reference/controller.md says.
-
-Heartbeats (904) and other signs of life go into the groups' tables; the end of a connection reaches the groups that it carried.
-"""
+"""Answers the wire: each controller request is admitted and answered in time, as docs/reference/controller.md says."""
 
 from __future__ import annotations
 
@@ -109,8 +106,8 @@ class RequestHandler(Part):
             connection.peer_is_known()
 
     def connection_closed(self, connection: RemotingConnection) -> None:
-        notes = self._connections.pop(connection.id, None)
-        self._on_connection_closed(connection.id, notes.groups if notes is not None else ())
+        notes = self._connections.pop(connection.id, ConnectionNotes())
+        self._on_connection_closed(connection.id, notes.groups)
 
     def handle(
         self, request: RemotingCommand, connection: RemotingConnection
@@ -151,10 +148,9 @@ class RequestHandler(Part):
             answer = request.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
         except access.NotPermittedError as error:
             answer = self._refused(request, connection, error)
-        except (RecordStoreError, PremiseGoneError, GroupViewError, BodyError) as error:
-            answer = request.answer(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
         except Exception as error:
-            log.exception("request failed", code=request.code, peer=connection.peer_host)
+            if not isinstance(error, RecordStoreError | PremiseGoneError | GroupViewError | BodyError):
+                log.exception("request failed", code=request.code, peer=connection.peer_host)
             answer = request.answer(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
         return self._noted(request, answer, begun_seconds)
 
