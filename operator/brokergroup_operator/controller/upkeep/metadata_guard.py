@@ -168,7 +168,9 @@ class MetadataGuard(Part):
             found += care.refusal.differences
         self._tell(group, care, _together(found))
         await self._copy_again(group, record, care, set(found_before) & set(found))
-        return self._settings.metadata_copy_seconds if before is None or found else self._settings.metadata_period_seconds
+        return (
+            self._settings.metadata_copy_seconds if before is None or found else self._settings.metadata_period_seconds
+        )
 
     async def _copy_again(
         self, group: Group, record: BrokerGroupRecord, care: _Care, lasting: Collection[MetadataDifference]
