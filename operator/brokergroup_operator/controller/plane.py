@@ -16,8 +16,7 @@ from brokergroup_operator.controller.change.failover import Failover
 from brokergroup_operator.controller.change.group_verbs import GroupVerbs
 from brokergroup_operator.controller.change.switchover import Drain, Switchover
 from brokergroup_operator.controller.change.takeover import Takeover
-from brokergroup_operator.controller.detect.master_watch import MasterWatch, PauseGuard
-from brokergroup_operator.controller.detect.record_watch import HoldingsWatch, Recovery
+from brokergroup_operator.controller.detect import master_watch, record_watch
 from brokergroup_operator.controller.group.groups import Groups, ReceiverCheck
 from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
 from brokergroup_operator.controller.peers.services import Planes, Services, is_running
@@ -66,7 +65,7 @@ class ControllerPlane(GroupVerbs):
         self._unsubscribe: Callable[[], None] | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._stopping = False
-        self._guard = PauseGuard(
+        self._guard = master_watch.PauseGuard(
             threshold_seconds=settings.pause_threshold_seconds, distrust_seconds=settings.heartbeat_timeout_seconds
         )
         groups = Groups(store=store, directory=directory, settings=settings, observer=observer, on_change=self._changed)
@@ -80,8 +79,8 @@ class ControllerPlane(GroupVerbs):
         )
         services = Services(settings=settings, observer=observer, calls=calls, planes=Planes(self._client, settings))
         self._executor = executor = Executor(services)
-        self._watch = MasterWatch(services, directory=directory, guard=self._guard)
-        recovery = Recovery(services)
+        self._watch = master_watch.MasterWatch(services, directory=directory, guard=self._guard)
+        recovery = record_watch.Recovery(services)
         failover = Failover(services, watch=self._watch, fencer=fencer, executor=executor, recovery=recovery)
         self._metadata = metadata_guard.MetadataGuard(services)
         switchover = Switchover(services, executor=executor, metadata=self._metadata)
@@ -97,7 +96,7 @@ class ControllerPlane(GroupVerbs):
             services,
             groups=groups,
             directory=directory,
-            holdings=HoldingsWatch(services, recovery=recovery, on_news=self._look_for_master),
+            holdings=record_watch.HoldingsWatch(services, recovery=recovery, on_news=self._look_for_master),
             silent_members=self._silent_members,
             failover=failover,
             switchover=switchover,

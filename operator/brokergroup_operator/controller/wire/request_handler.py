@@ -113,28 +113,23 @@ class RequestHandler(Part):
         self, request: RemotingCommand, connection: RemotingConnection
     ) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
         """Answer heartbeats, metadata and configuration at once, everything else in a task of its own."""
-        if request.code in self._routes and not self._sends_away(request):
-            return self._answer_in_time(request, connection)
         begun_seconds = self._now_seconds
         try:
-            answer = self._answer_at_once(request, connection)
+            if self._draining and not request.is_oneway and request.version > _LAST_VERSION_WITHOUT_GO_AWAY:
+                answer = request.answer(ResponseCode.GO_AWAY, remark="this controller is stopping")
+            elif request.code in self._routes:
+                return self._answer_in_time(request, connection)
+            elif request.code == RequestCode.BROKER_HEARTBEAT:
+                answer = self._heartbeat(request, connection)
+            elif request.code == RequestCode.CONTROLLER_GET_METADATA_INFO:
+                answer = self._metadata(request)
+            elif request.code in (RequestCode.UPDATE_CONTROLLER_CONFIG, RequestCode.GET_CONTROLLER_CONFIG):
+                answer = self._configuration(request, connection)
+            else:
+                answer = not_supported(request)
         except access.NotPermittedError as error:
             answer = self._refused(request, connection, error)
         return self._noted(request, answer, begun_seconds)
-
-    def _answer_at_once(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
-        if self._sends_away(request):
-            return request.answer(ResponseCode.GO_AWAY, remark="this controller is stopping")
-        if request.code == RequestCode.BROKER_HEARTBEAT:
-            return self._heartbeat(request, connection)
-        if request.code == RequestCode.CONTROLLER_GET_METADATA_INFO:
-            return self._metadata(request)
-        if request.code in (RequestCode.UPDATE_CONTROLLER_CONFIG, RequestCode.GET_CONTROLLER_CONFIG):
-            return self._configuration(request, connection)
-        return not_supported(request)
-
-    def _sends_away(self, request: RemotingCommand) -> bool:
-        return self._draining and not request.is_oneway and request.version > _LAST_VERSION_WITHOUT_GO_AWAY
 
     async def _answer_in_time(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         """Supervision point: whatever one request raises, its caller is answered and the plane goes on."""
