@@ -199,7 +199,7 @@ class RequestHandler(Part):
         )
         known = group.table.entry(broker_id)
         if known is None or known.connection_id != connection.id:
-            self._carries(connection, group)
+            self._connections[connection.id].groups.add(group)
         came_back = group.table.heartbeat(now_seconds, told, connection.id, timeout_seconds=wished_seconds)
         group.addresses.heard_from(broker_id, connection.peer_host)
         group.heard(broker_id, header.epoch, came_back=came_back)
@@ -208,10 +208,6 @@ class RequestHandler(Part):
         if requester is not None and (host == connection.peer_host or group.binding.advertises(requester, address)):
             group.members.whereabouts[broker_id] = address
         self._adoption.heard(group, broker_id, address, requester)
-
-    def _carries(self, connection: RemotingConnection, group: Group) -> None:
-        """Note that an entry of the group's heartbeat table is of this connection: its end reaches the group."""
-        self._connections[connection.id].groups.add(group)
 
     def _configuration(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         """1009, 1010."""
@@ -295,7 +291,7 @@ class RequestHandler(Part):
         """Note the new process, unless its connection has closed meanwhile: reports of the one before it do not count any more."""
         if not (wanted.broker_id and wanted.broker_address and connection.is_open):
             return
-        self._carries(connection, group)
+        self._connections[connection.id].groups.add(group)
         group.table.registered(self._now_seconds, wanted.broker_id, connection.id, address=wanted.broker_address)
         group.addresses.heard_from(wanted.broker_id, connection.peer_host)
         group.new_process(wanted.broker_id)
@@ -310,7 +306,7 @@ class RequestHandler(Part):
         record = await group.load()
         if by is not None and record is not None and record.claimed_replica(by) and connection.is_open:
             # It lives, and its request may have overtaken its heartbeat.
-            self._carries(connection, group)
+            self._connections[connection.id].groups.add(group)
             group.table.sign_of_life(self._now_seconds, by, connection.id)
         decision = await self._elect_safely(group, wanted)
         has_master = decision.code in (ControllerCode.SUCCESS, ControllerCode.CONTROLLER_MASTER_STILL_EXIST)
@@ -458,7 +454,7 @@ def _may_exist(group: Group, broker_id: int) -> bool:
 class ConnectionNotes:
     """What is kept of a connection until it closes."""
 
-    # The groups whose members it carries. Weakly: a connection may speak for any number of names.
+    # The groups whose members it carries, which its end reaches. Weakly: a connection may speak for any number of names.
     groups: WeakSet[Group] = field(default_factory=WeakSet)
     # What its last unsigned heartbeat was allowed by.
     allowed_by: tuple[int, Peer | None, GroupBinding, BrokerGroupRecord | None] | None = None
