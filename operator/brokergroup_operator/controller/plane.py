@@ -16,22 +16,17 @@ from brokergroup_operator.controller.change.failover import Failover
 from brokergroup_operator.controller.change.group_verbs import GroupVerbs
 from brokergroup_operator.controller.change.switchover import Drain, Switchover
 from brokergroup_operator.controller.change.takeover import Takeover
-from brokergroup_operator.controller.detect.master_watch import MasterWatch, PauseGuard
-from brokergroup_operator.controller.detect.record_watch import HoldingsWatch, Recovery
+from brokergroup_operator.controller.detect import master_watch, record_watch
 from brokergroup_operator.controller.group.groups import Groups, ReceiverCheck
 from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
 from brokergroup_operator.controller.peers.services import Planes, Services, is_running
 from brokergroup_operator.controller.settings import PlaneSettings, open_client
-from brokergroup_operator.controller.upkeep.keeper import Keeper
-from brokergroup_operator.controller.upkeep.links import Links
-from brokergroup_operator.controller.upkeep.metadata_guard import MetadataGuard
-from brokergroup_operator.controller.upkeep.recovery_watch import Canary, RecoveryWatch
-from brokergroup_operator.controller.upkeep.silent_members import SilentMembers
+from brokergroup_operator.controller.upkeep import keeper, links, metadata_guard, recovery_watch, silent_members
 from brokergroup_operator.controller.wire.request_handler import RequestHandler
 from brokergroup_operator.observe.group_view import GroupSnapshot
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.observe.timeline import Kind
-from brokergroup_operator.records.store import RecordStoreError
+from brokergroup_operator.records.store import GroupKey, RecordStore, RecordStoreError
 from rocketmq_remoting.address import WILDCARDS
 from rocketmq_remoting.server import RemotingServer
 
@@ -41,7 +36,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.change.fencing import Fencer
     from brokergroup_operator.controller.directory.group_directory import GroupDirectory
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.records.store import GroupKey, RecordStore
 
 # After so long a tick lets requests pass, then goes on: a thousand masters that are lost at once are a second of looks.
 LONGEST_TURN_SECONDS = 0.02
@@ -71,7 +65,7 @@ class ControllerPlane(GroupVerbs):
         self._unsubscribe: Callable[[], None] | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._stopping = False
-        self._guard = PauseGuard(
+        self._guard = master_watch.PauseGuard(
             threshold_seconds=settings.pause_threshold_seconds, distrust_seconds=settings.heartbeat_timeout_seconds
         )
         groups = Groups(store=store, directory=directory, settings=settings, observer=observer, on_change=self._changed)
@@ -85,24 +79,24 @@ class ControllerPlane(GroupVerbs):
         )
         services = Services(settings=settings, observer=observer, calls=calls, planes=Planes(self._client, settings))
         self._executor = executor = Executor(services)
-        self._watch = MasterWatch(services, directory=directory, guard=self._guard)
-        recovery = Recovery(services)
+        self._watch = master_watch.MasterWatch(services, directory=directory, guard=self._guard)
+        recovery = record_watch.Recovery(services)
         failover = Failover(services, watch=self._watch, fencer=fencer, executor=executor, recovery=recovery)
-        self._metadata = MetadataGuard(services)
+        self._metadata = metadata_guard.MetadataGuard(services)
         switchover = Switchover(services, executor=executor, metadata=self._metadata)
         super().__init__(services, groups=groups, failover=failover, switchover=switchover)
         self._drain = Drain(services, switchover)
         self._takeover = Takeover(services, executor)
-        links = Links(services, executor=executor, failover=failover)
-        self._keeper = Keeper(services, executor=executor, links=links)
-        self._silent_members = SilentMembers(services)
-        self._canary = Canary(services)
-        self._recovery_watch = RecoveryWatch(services, self._canary)
+        link_watch = links.Links(services, executor=executor, failover=failover)
+        self._keeper = keeper.Keeper(services, executor=executor, links=link_watch)
+        self._silent_members = silent_members.SilentMembers(services)
+        self._canary = recovery_watch.Canary(services)
+        self._recovery_watch = recovery_watch.RecoveryWatch(services, self._canary)
         self.handler = RequestHandler(
             services,
             groups=groups,
             directory=directory,
-            holdings=HoldingsWatch(services, recovery=recovery, on_news=self._look_for_master),
+            holdings=record_watch.HoldingsWatch(services, recovery=recovery, on_news=self._look_for_master),
             silent_members=self._silent_members,
             failover=failover,
             switchover=switchover,
@@ -197,8 +191,6 @@ class ControllerPlane(GroupVerbs):
     def subscribe(self, callback: Callable[[GroupKey], None]) -> Callable[[], None]:
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback)
-
-    # ---- what wakes it
 
     def record_moved(self, key: GroupKey, version: str | None) -> None:
         """The store reports this version of the group's record: take it, or read it again later."""

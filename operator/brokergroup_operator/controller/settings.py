@@ -16,13 +16,12 @@ from rocketmq_remoting.address import heard_address
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codec import FrameLimits
 from rocketmq_remoting.signature import Credentials
-from rocketmq_remoting.tls import ClientCertificates, ClientTls, TlsMode
+from rocketmq_remoting.tls import ClientCertificates, ClientTls, TlsFiles, TlsMode, TlsServerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
     from pathlib import Path
 
-    from rocketmq_remoting.tls import TlsFiles, TlsServerSettings
 
 # The longest frame of an unknown caller, and of a known one.
 UNTIL_KNOWN_BYTES = 64 * 1024
@@ -295,20 +294,17 @@ def read_credentials(path: Path) -> tuple[Credentials, ...]:
     """Return the credentials in the file; raise `AdminCredentialsError` if there are none."""
     try:
         if path.is_dir():
-            pair = {name: (path / name).read_text(encoding="utf-8").strip() for name in ("accessKey", "secretKey")}
-            return (_credentials(pair),)
-        read = json.loads(path.read_text(encoding="utf-8"))
-        return tuple(_credentials(pair) for pair in (read if isinstance(read, list) else [read]))
+            read = {name: (path / name).read_text(encoding="utf-8").strip() for name in ("accessKey", "secretKey")}
+        else:
+            read = json.loads(path.read_text(encoding="utf-8"))
+        pairs = read if isinstance(read, list) else [read]
+        return tuple(Credentials(access_key=pair["accessKey"], secret_key=pair["secretKey"]) for pair in pairs)
     except (OSError, ValueError, RecursionError, TypeError, KeyError) as error:
         # Not "from error": an error of the JSON reader quotes what it read.
         raise AdminCredentialsError(
             f"{path}: expected a folder with the files accessKey and secretKey, or JSON of such pairs"
             f" ({type(error).__name__})"
         ) from None
-
-
-def _credentials(pair: dict[str, str]) -> Credentials:
-    return Credentials(access_key=pair["accessKey"], secret_key=pair["secretKey"])
 
 
 def open_client(

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.connection import RemotingConnection
 
-INVOKE_TIME: Final = "invokeTime"
 # The requests that `ReplayGuard` lets pass once, and how many signatures it remembers.
 GUARDED: Final = frozenset(
     {
@@ -252,7 +251,7 @@ class ReplayGuard:
             return False
         if signature in self._seen:
             return True  # also without invokeTime: field names are not signed, so a replay may rename it
-        if not ext_fields.get(INVOKE_TIME, "").isdecimal():
+        if not ext_fields.get("invokeTime", "").isdecimal():
             return False
         self._seen[signature] = None
         if len(self._seen) > MOST_REMEMBERED:

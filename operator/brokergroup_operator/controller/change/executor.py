@@ -8,7 +8,6 @@ Callers wait until it is *settled*: the new master was told, and what must be re
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime as dt
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,7 +18,7 @@ import structlog
 
 from brokergroup_operator.controller.group.elections import is_outdated, live_members, unheard_members
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
-from brokergroup_operator.controller.peers.services import BackgroundTasks, Part, Services
+from brokergroup_operator.controller.peers.services import BackgroundTasks, Part, Services, wait_at_most
 from brokergroup_operator.kube.errors import Backoff
 from brokergroup_operator.observe.incidents import iso
 from brokergroup_operator.observe.timeline import FailoverTimeline, Step
@@ -387,7 +386,7 @@ class Executor(Part):
                     log.warning("end of the change not written", group=str(group.key), change=key[0], error=str(error))
                     return False
             if is_open:
-                await self._pause(INCIDENT_POLL_SECONDS)
+                await wait_at_most(self._stopping, INCIDENT_POLL_SECONDS)
         return True
 
     async def _incident_ends(self, group: Group, timeout_seconds: float) -> None:
@@ -396,12 +395,7 @@ class Executor(Part):
         while (left_seconds := deadline_seconds - self._now_seconds) > 0 and not self._stopping.is_set():
             if has_one and not group.incidents.has_untold:
                 return
-            await self._pause(min(INCIDENT_POLL_SECONDS, left_seconds))
-
-    async def _pause(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._stopping.wait()
+            await wait_at_most(self._stopping, min(INCIDENT_POLL_SECONDS, left_seconds))
 
     async def _write_end(self, group: Group, key: tuple[int, str], how: Ending) -> bool:
         """Retry until the store takes it: a late election of a change that was not durably given up would depose a master that

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import os
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -19,7 +18,7 @@ import structlog
 
 from brokergroup_operator.api import names
 from brokergroup_operator.controller.directory.pods import broker_status, has_ip_of, pod_ip
-from brokergroup_operator.controller.peers.services import BackgroundTasks
+from brokergroup_operator.controller.peers.services import BackgroundTasks, wait_at_most
 from brokergroup_operator.fence import datagrams
 from brokergroup_operator.kube.client import JsonObject, KubernetesApi, PatchType
 from brokergroup_operator.kube.errors import ApiError, Backoff, ConflictError, InvalidError, NotFoundError
@@ -254,9 +253,7 @@ async def confirmed_kill(fence: PodFence) -> str | None:
     try:
         while not order.confirmed.is_set():
             order.send()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(REPEAT_SECONDS):
-                    await order.confirmed.wait()
+            await wait_at_most(order.confirmed, REPEAT_SECONDS)
     finally:
         transport.close()
     return f"pod {fence.pod}: its fence has killed the broker, and signed that it is dead"

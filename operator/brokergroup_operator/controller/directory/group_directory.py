@@ -13,17 +13,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import structlog
 
-from brokergroup_operator.api.broker_keys import watched_keys
+from brokergroup_operator.api import broker_keys, durability, names, pod_fence
 from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec, Signature
-from brokergroup_operator.api.durability import acknowledgement_rule, masters_shrink_first, with_durability
 from brokergroup_operator.api.failover_fields import FailoverSpec, UncleanElection
-from brokergroup_operator.api.names import LABEL_TENANT, AnnotationError, accepted_epoch
 from brokergroup_operator.api.network_fields import Addressing
-from brokergroup_operator.api.pod_fence import trust_without_confirmation
 from brokergroup_operator.controller.directory.pods import Peer, PodIndex, PodPlace, Table
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
 from brokergroup_operator.kube.pods import label_of
-from brokergroup_operator.kube.reflector import key_of
+from brokergroup_operator.kube.reflector import ObjectKey, key_of
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.address import EXPECTED, heard_address, host_of, is_ip, join_address, one_spelling
@@ -66,9 +63,9 @@ class GroupBinding:
     hibernated: bool = False
     signature: Signature = Signature.ACCEPTED
     # The key with which the group's brokers sign (innerClientAuthenticationCredentials), and this plane its requests to them; and
-    # the name of its Secret.
+    # its Secret.
     credentials: Credentials | None = None
-    credentials_secret: str | None = None
+    credentials_secret: ObjectKey | None = None
     # Any caller that reaches the port may speak for brokers that are no pods: RocketMQ's own way, for the standalone controller.
     open: bool = False
     # Where brokers serve their log; None: at the port above their own.
@@ -100,11 +97,9 @@ class GroupBinding:
         """After this silence the fence in a master's pod has killed it: by the spec, or by longer times of an older pod."""
         return max((self.heartbeat_timeout_seconds or 0.0) + self.fence_timeout_seconds, self.told_fence_seconds)
 
-    # ---- which pod is behind an address (spec.network.addressing)
-
-    # The record knows a member by the address that it advertises, which the pod carries as an annotation. Its connections come
-    # from the pod, and only the pod's own port shows whether the process is dead: a Service without an endpoint refuses also
-    # while the broker lives.
+    # With spec.network.addressing the record knows a member by the address that it advertises, which the pod carries as an
+    # annotation. Its connections come from the pod, and only the pod's own port shows whether the process is dead: a Service
+    # without an endpoint refuses also while the broker lives.
 
     def advertises(self, pod_name: str, address: str) -> bool:
         """Whether this pod of the group is known by this address, although the address is not its own."""
@@ -155,10 +150,10 @@ class GroupBinding:
 
 def binding_of(obj: JsonObject) -> GroupBinding:
     """Reduce a BrokerGroup to its binding, without what its pods, nodes and Secret add. `msgspec.ValidationError` if invalid."""
-    group = with_durability(msgspec.convert(obj, BrokerGroup))
+    group = durability.with_durability(msgspec.convert(obj, BrokerGroup))
     namespace, name = key_of(obj)
     spec = group.spec
-    times = spec.failover.times
+    times, secret = spec.failover.times, spec.security.credentials_secret_name
     return GroupBinding(
         key=GroupKey(namespace, name),
         cluster_name=spec.broker_cluster_name,
@@ -167,18 +162,18 @@ def binding_of(obj: JsonObject) -> GroupBinding:
         name_servers=tuple(_as_brokers_mean(address, namespace) for address in spec.name_servers),
         heartbeat_timeout_seconds=times.heartbeat_timeout_milliseconds / 1000,
         fence_timeout_seconds=times.fence_milliseconds / 1000,
-        unconfirmed_trust=trust_without_confirmation(spec),
+        unconfirmed_trust=pod_fence.trust_without_confirmation(spec),
         failover_delay_seconds=float(spec.failover.delay_seconds),
         deleting="deletionTimestamp" in obj["metadata"] or spec.maintenance.hibernated,
         hibernated=spec.maintenance.hibernated,
         signature=spec.security.signature,
-        credentials_secret=spec.security.credentials_secret_name,
+        credentials_secret=(namespace, secret) if secret else None,
         ha_port=spec.network.ha_port,
         translated=spec.network.addressing.has_member_services,
         ephemeral=spec.storage.ephemeral is not None,
         canary=spec.monitoring.canary.enabled,
-        watched_keys=watched_keys(spec),
-        tenant=label_of(obj, LABEL_TENANT),
+        watched_keys=broker_keys.watched_keys(spec),
+        tenant=label_of(obj, names.LABEL_TENANT),
         log_at_pods=spec.network.addressing in {Addressing.NODE_PORT, Addressing.LOAD_BALANCER},
     )
 
@@ -193,18 +188,18 @@ def _as_brokers_mean(address: str, namespace: str) -> str:
 
 def _accepted_epoch(obj: JsonObject) -> int:
     try:
-        return accepted_epoch(obj) or 0
-    except AnnotationError as error:
+        return names.accepted_epoch(obj) or 0
+    except names.AnnotationError as error:
         log.warning("annotation ignored", group="/".join(key_of(obj)), error=str(error))
         return 0
 
 
 def _settings_of(spec: BrokerGroupSpec, *, up_to_epoch: int) -> ControllerSettings:
-    rule = acknowledgement_rule(spec)
+    rule = durability.acknowledgement_rule(spec)
     return ControllerSettings(
         unclean_election_allowed=spec.failover.unclean_election is UncleanElection.ALLOWED,
         shrink_floor=rule.shrink_floor,
-        masters_shrink_first=masters_shrink_first(spec),
+        masters_shrink_first=durability.masters_shrink_first(spec),
         min_in_sync_replicas=rule.minimum_in_sync,
         election_priorities={item.broker_id: item.priority for item in spec.failover.priorities},
         preferred_zones=tuple(spec.failover.preferred_zones),

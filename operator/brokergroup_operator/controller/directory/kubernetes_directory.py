@@ -7,7 +7,6 @@ is refused a reservation. The Secrets of credentials and the zones of nodes are 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -16,14 +15,12 @@ import msgspec
 import structlog
 
 import metric_names
-from brokergroup_operator.api import names
+from brokergroup_operator.api import credentials, names, pod_fence
 from brokergroup_operator.api.broker_names import NameClaim, claim_of, holder_before
-from brokergroup_operator.api.credentials import CredentialsError, credentials_in, secret_not_found, secret_not_readable
 from brokergroup_operator.api.durability import runs_as_learner
-from brokergroup_operator.api.pod_fence import kills_after_seconds
 from brokergroup_operator.controller.directory import pods
 from brokergroup_operator.controller.directory.group_directory import GroupBinding, GroupDirectory, binding_of
-from brokergroup_operator.controller.peers.services import BackgroundTasks, Patience
+from brokergroup_operator.controller.peers.services import BackgroundTasks, Patience, wait_at_most
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, Backoff, NotFoundError
 from brokergroup_operator.kube.pods import is_over, label_of, node_of, pod_ips
 from brokergroup_operator.kube.reflector import EVENTS_PER_TURN, ObjectKey, Reflector, key_of
@@ -65,7 +62,7 @@ class KubernetesDirectory(GroupDirectory):
             api, PODS, namespace=namespace, label_selector=names.LABEL_BROKER_GROUP, on_change=self._on_pod
         )
         self._credentials: LookUps[Credentials] = LookUps(
-            wanted=lambda: {secret for one in self._declared.values() if (secret := _secret_of(one)) is not None},
+            wanted=lambda: {secret for one in self._declared.values() if (secret := one.credentials_secret)},
             read=self._read_credentials,
             on_change=self._credentials_changed,
             refresh_seconds=60.0,
@@ -201,7 +198,7 @@ class KubernetesDirectory(GroupDirectory):
             return
         before = self._claims.get(key)
         self._claims[key] = claim_of(event.object, has_registered=before is not None and before.has_registered)
-        if (secret := _secret_of(self._declared[key])) is not None:
+        if (secret := self._declared[key].credentials_secret) is not None:
             self._credentials.look_again(secret)
         self._compose(key)
 
@@ -238,12 +235,12 @@ class KubernetesDirectory(GroupDirectory):
             if (one := pods.broker_id_of(pod)) and (zone := (nodes[node_of(pod)] or {}).get(metric_names.LABEL_ZONE))
         }
         learners = frozenset(one for pod in there if (one := pods.broker_id_of(pod)) and runs_as_learner(pod))
-        secret, before, settings = _secret_of(declared), self._bindings.get(key, declared), declared.settings
+        secret, before, settings = declared.credentials_secret, self._bindings.get(key, declared), declared.settings
         if zones or learners:
             settings = replace(settings, zones=zones, never_elect=learners)
         binding = replace(
             declared,
-            told_fence_seconds=max(map(kills_after_seconds, there), default=0.0),
+            told_fence_seconds=max(map(pod_fence.kills_after_seconds, there), default=0.0),
             settings=settings,
             credentials=self._credentials.get(secret) if secret is not None else None,
             translated=declared.translated or bool(places),
@@ -260,18 +257,18 @@ class KubernetesDirectory(GroupDirectory):
 
     async def _read_credentials(self, secret: ObjectKey) -> Credentials | None:
         namespace, name = secret
-        why: CredentialsError
+        why: credentials.CredentialsError
         try:
             found = await self._api.get(SECRETS, name, namespace=namespace, timeout_seconds=LOOK_UP_DEADLINE_SECONDS)
-            pair = credentials_in(found)
+            pair = credentials.credentials_in(found)
         except NotFoundError:
-            why = secret_not_found(namespace, name)
-        except CredentialsError as error:
+            why = credentials.secret_not_found(namespace, name)
+        except credentials.CredentialsError as error:
             why = error
         except ApiError as error:
             if error.status != FORBIDDEN:
                 raise
-            why = secret_not_readable(namespace, name)
+            why = credentials.secret_not_readable(namespace, name)
         else:
             self._complaints.pop(secret, None)
             return Credentials(access_key=pair.access_key, secret_key=pair.secret_key)
@@ -283,7 +280,7 @@ class KubernetesDirectory(GroupDirectory):
     def _credentials_changed(self, secret: ObjectKey) -> None:
         is_usable = self._credentials.get(secret) is not None
         for key, one in self._declared.items():
-            if _secret_of(one) == secret:
+            if one.credentials_secret == secret:
                 self._compose(key)
                 log.info("credentials read", group=str(key), secret=secret[1], usable=is_usable)
 
@@ -330,10 +327,6 @@ class KubernetesDirectory(GroupDirectory):
         if is_news and broker_id is not None:
             for callback in self.on_gone:
                 callback(group, broker_id)
-
-
-def _secret_of(binding: GroupBinding) -> ObjectKey | None:
-    return (binding.key.namespace, binding.credentials_secret) if binding.credentials_secret else None
 
 
 def _composed_of(pod: JsonObject) -> tuple[object, ...]:
@@ -429,9 +422,7 @@ class LookUps(Generic[Value]):
                 continue
             backoff.reset()
             next_seconds = min(missing_at_seconds, self._patience.until_seconds if self._failed else math.inf)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, next_seconds - clock())):
-                    await self._wake.wait()
+            await wait_at_most(self._wake, max(0.0, next_seconds - clock()))
             self._wake.clear()
 
     def _ask(self, keys: set[ObjectKey]) -> None:

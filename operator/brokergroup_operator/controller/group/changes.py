@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.controller.peers.services import Patience
+from brokergroup_operator.controller.peers.services import Patience, wait_at_most
 from brokergroup_operator.observe.timeline import Cause, FailoverTimeline, Kind, Outcome, Step, Trigger
 from controller_core.change import MOVES_A_LIVING_MASTER
 from controller_core.decision import ChangeWritten, Decision, MasterElected, apply_events
@@ -297,9 +297,7 @@ class Incidents:
         """Wait until enough members are in sync after a change that ended here a moment ago, until then, or until the deadline."""
         left_seconds = min(self._is_new_until_seconds, deadline_seconds) - asyncio.get_running_loop().time()
         if self._open is not None and left_seconds > 0:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(left_seconds):
-                    await self._is_in_sync.wait()
+            await wait_at_most(self._is_in_sync, left_seconds)
 
     def in_sync(self) -> None:
         self._is_in_sync.set()

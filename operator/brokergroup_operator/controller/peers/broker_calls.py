@@ -6,9 +6,6 @@ Measured on Java brokers 5.5.0:
   only the master's 907 or a heartbeat says "done".
 * 906 before the 1008 answer is wiped, and does not close a link that lives.
 * 104 must reach every NameServer before a slave is told, or the slave is sent back to the old master.
-* 25 with `minInSyncReplicas=99` stops a master from acknowledging within milliseconds, and persists in the broker's file.
-* It does so only while the broker is master: a send that is between the two checks of the role when it becomes a slave is
-  acknowledged alone. So producers' sends are refused before (`startAcceptSendRequestTimeStamp`).
 
 Requests are signed with the group's credentials: a broker with `authenticationEnabled` refuses an unsigned 1008.
 """
@@ -29,11 +26,11 @@ from rocketmq_remoting import broker_protocol as protocol
 from rocketmq_remoting.address import host_of
 from rocketmq_remoting.client_protocol import CreateTopicRequestHeader
 from rocketmq_remoting.codes import RequestCode, ResponseCode
-from rocketmq_remoting.command import MQ_VERSION_5_5_0, request
+from rocketmq_remoting.command import MQ_VERSION_5_5_0, RemotingCommand, request
 from rocketmq_remoting.controller_protocol import NotifyBrokerRoleChangedRequestHeader, SyncStateSetBody
 from rocketmq_remoting.errors import BodyError, RemotingError
 from rocketmq_remoting.serialization import decode_properties, encode_properties, load_json
-from rocketmq_remoting.signature import sign_command
+from rocketmq_remoting.signature import Credentials, sign_command
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -41,13 +38,13 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.settings import PlaneSettings
     from controller_core.model import BrokerGroupRecord
     from rocketmq_remoting.client import RemotingClient
-    from rocketmq_remoting.command import RemotingCommand
-    from rocketmq_remoting.signature import Credentials
 
-# More in-sync replicas than any group has: a master with this setting acknowledges nothing (measured: within 5 ms).
+# More in-sync replicas than any group has: a master with this setting acknowledges nothing (measured: within 5 ms), also after a
+# restart.
 FENCING_MIN_IN_SYNC_REPLICAS = 99
 MIN_IN_SYNC_REPLICAS = "minInSyncReplicas"
-# A Java broker refuses producers' sends until its clock shows this time (milliseconds since 1970).
+# A Java broker refuses producers' sends until its clock shows this time (milliseconds since 1970). 99 counts only while it is
+# master: a send that is between the two checks of the role when it becomes a slave is acknowledged alone.
 ACCEPTS_SENDS_FROM = "startAcceptSendRequestTimeStamp"
 # `Switchover` prolongs it; short enough for a broker that nothing restores.
 REFUSES_SENDS_SECONDS = 30.0
@@ -172,10 +169,9 @@ class BrokerCalls:
         self, address: str, cluster_name: str, broker_name: str, broker_id: int
     ) -> tuple[int, int] | None:
         """1007: the last epoch and the end of this member's log, as in its heartbeats; None unless this very member answers."""
+        command = request(RequestCode.GET_BROKER_EPOCH_CACHE)
         try:
-            found = await self._read(
-                address, request(RequestCode.GET_BROKER_EPOCH_CACHE), protocol.EpochCacheBody.decode
-            )
+            found = await self._read(address, command, protocol.EpochCacheBody.decode)
         except BrokerCallError:
             return None
         # As a NameServer knows it: a master has no id, nor has a broker without a role.
@@ -278,9 +274,8 @@ class BrokerCalls:
             )
         passing = protocol.TopicConfig(topic_name=PASSING_NAME, read_queue_nums=1, write_queue_nums=1, perm=0)
         await self.put_topic(address, passing)
-        deletion = request(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": PASSING_NAME})
         try:
-            await self._tell(address, deletion)
+            await self._tell(address, request(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": PASSING_NAME}))
         except BrokerCallError as error:  # the next copy takes the topic away as well
             log.info("passing topic not deleted", address=address, error=str(error))
 
@@ -390,9 +385,6 @@ def level_members(hosts: dict[int, str], live: list[int], status: protocol.HARun
             return None
         level |= {broker_id} if link.diff == 0 else set()
     return frozenset(level) if all(by_host[hosts[one]] == one for one in live) else None
-
-
-# ---- what a broker knows besides its log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,6 +74,13 @@ def is_running(task: asyncio.Task[Any] | None) -> bool:
     return task is not None and not task.done()
 
 
+async def wait_at_most(event: asyncio.Event, seconds: float) -> None:
+    """Return when the event is set, or after this long."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+
+
 def doubled(first_seconds: float, times: int, longest_seconds: float) -> float:
     return min(first_seconds * 2.0 ** min(times, 10), longest_seconds)
 

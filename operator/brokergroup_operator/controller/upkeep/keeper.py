@@ -15,14 +15,13 @@ import structlog
 
 from brokergroup_operator.controller.group.elections import is_outdated, live_members
 from brokergroup_operator.controller.peers import broker_calls
-from brokergroup_operator.controller.peers.services import Part, doubled
+from brokergroup_operator.controller.peers.services import Part, Services, doubled
 
 if TYPE_CHECKING:
     import asyncio
 
     from brokergroup_operator.controller.change.executor import Executor
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.peers.services import Services
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.controller.upkeep.links import Links
     from controller_core.model import BrokerGroupRecord

@@ -24,12 +24,12 @@ import structlog
 
 from brokergroup_operator.controller.group.elections import live_members
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError, speeds_of_links, unlinked
-from brokergroup_operator.controller.peers.services import Part, doubled, is_running
+from brokergroup_operator.controller.peers.services import Part, Services, doubled, is_running
 from brokergroup_operator.observe.group_view import LostLink
 from brokergroup_operator.records.store import RecordStoreError
 from controller_core.change import Tell
 from controller_core.decision import ControllerCode
-from controller_core.model import ChangeKind
+from controller_core.model import BrokerGroupRecord, ChangeKind
 from controller_core.requests import RenewMaster
 
 if TYPE_CHECKING:
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.change.executor import Executor
     from brokergroup_operator.controller.change.failover import Failover
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.peers.services import Services
-    from controller_core.model import BrokerGroupRecord
 
 # A slave that was told this often, answered, and is not linked, is not told once more: its link is at the wrong place.
 TOLD_BEFORE_CURE = 3
@@ -225,8 +223,6 @@ class Links(Part):
         pause_seconds = doubled(settings.link_missing_seconds, state.tries, settings.link_missing_longest_seconds)
         state.tell_again_seconds = self._now_seconds + pause_seconds
 
-    # ---- the cure
-
     def _needs_cure(self, group: Group, state: _Missing, now_seconds: float) -> bool:
         """Whether only a cure is left. Planes of worse rank wait longer: they see the cure's epochs, and count anew."""
         patience_seconds = self._settings.cure_after_seconds * (1 + self._planes.rank(group.key))
@@ -244,8 +240,9 @@ class Links(Part):
         doubt.cures += 1
         master = record.master_broker_id
         assert master is not None
-        plan = self._executor.plan(ChangeKind.CURE, f"broker {broker_id} hangs on a wrong link")
-        plan = replace(plan, slave=broker_id)
+        plan = replace(
+            self._executor.plan(ChangeKind.CURE, f"broker {broker_id} hangs on a wrong link"), slave=broker_id
+        )
         wanted = RenewMaster(broker_id=master, master_epoch=record.master_epoch, epochs=2, plan=plan)
         try:
             decision = await group.decide(wanted)
@@ -259,8 +256,6 @@ class Links(Part):
         await self._executor.run(self._executor.course_of(group, renewed.change))
         if group.changes.told.get(broker_id) == renewed.master_epoch:
             self._observer.member_relinked(group.key, broker_id, renewed.master_epoch)
-
-    # ---- a master that denies its role
 
     async def _master_said(self, group: Group, record: BrokerGroupRecord, care: _Care, *, is_master: bool) -> None:
         """Take the recorded master's own word; raise the epoch if it goes on denying its role.

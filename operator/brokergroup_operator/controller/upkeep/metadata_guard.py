@@ -9,8 +9,6 @@ topic, and a switchover to it loses the topic (upstream #9804).
 * *Now and then* each slave is compared with what the master had a while ago and has still. A slave that lacks the same twice
   running will not get it (upstream #11041: it has the data version already). So the slave's own version is raised by a name that
   comes and goes (17 and 215, 200), and its next copy replaces the whole table.
-
-A broker that does not answer is not compared.
 """
 
 from __future__ import annotations
@@ -23,14 +21,13 @@ import structlog
 
 from brokergroup_operator.controller.group.elections import is_outdated, live_members
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError, Metadata
-from brokergroup_operator.controller.peers.services import Part
+from brokergroup_operator.controller.peers.services import Part, Services
 from brokergroup_operator.observe.group_view import MetadataDifference, MetadataKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.peers.services import Services
     from controller_core.model import BrokerGroupRecord
 
 POLL_SECONDS = 0.25
@@ -120,8 +117,6 @@ class MetadataGuard(Part):
             pause_seconds = min(pause_seconds, self._settings.metadata_copy_seconds)
         care.next_seconds = self._now_seconds + pause_seconds
 
-    # ---- before a switchover
-
     async def lacking_now(
         self, group: Group, record: BrokerGroupRecord, broker_id: int, *, within_seconds: float
     ) -> tuple[MetadataDifference, ...]:
@@ -145,8 +140,6 @@ class MetadataGuard(Part):
         care.refusal = _Refusal(record.master_epoch, tuple(sorted(differences)))
         care.next_seconds = min(care.next_seconds, self._now_seconds + self._settings.metadata_copy_seconds)
         self._tell(group, care, _together(care.differences, differences))
-
-    # ---- now and then
 
     async def _compare(self, group: Group, record: BrokerGroupRecord, care: _Care) -> float:
         """Compare once; return how long the next comparison may wait."""
@@ -175,8 +168,9 @@ class MetadataGuard(Part):
             found += care.refusal.differences
         self._tell(group, care, _together(found))
         await self._copy_again(group, record, care, set(found_before) & set(found))
-        is_soon = before is None or found
-        return self._settings.metadata_copy_seconds if is_soon else self._settings.metadata_period_seconds
+        return (
+            self._settings.metadata_copy_seconds if before is None or found else self._settings.metadata_period_seconds
+        )
 
     async def _copy_again(
         self, group: Group, record: BrokerGroupRecord, care: _Care, lasting: Collection[MetadataDifference]

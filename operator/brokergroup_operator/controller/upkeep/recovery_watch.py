@@ -8,7 +8,6 @@ answer stays open. No failover waits for any of this.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -17,22 +16,18 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.controller.peers.broker_calls import WRITE_AND_READ, BrokerCallError, NotPermittedError
-from brokergroup_operator.controller.peers.services import Part
-from brokergroup_operator.observe.timeline import Step
+from brokergroup_operator.controller.peers.services import Part, Services, wait_at_most
+from brokergroup_operator.observe.timeline import FailoverTimeline, Step
 from rocketmq_remoting.broker_protocol import TopicConfig
 from rocketmq_remoting.client_protocol import SendMessageRequestHeaderV2
 from rocketmq_remoting.codes import RequestCode
-from rocketmq_remoting.command import request
+from rocketmq_remoting.command import RemotingCommand, request
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from brokergroup_operator.controller.directory.group_directory import GroupBinding
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.peers.services import Services
-    from brokergroup_operator.observe.timeline import FailoverTimeline
     from brokergroup_operator.records.store import GroupKey
-    from rocketmq_remoting.command import RemotingCommand
 
 FIRST_PAUSE_SECONDS = 0.02
 # Of the time that has passed: a step is seen at most a tenth too late.
@@ -40,11 +35,6 @@ PAUSE_SHARE = 0.1
 TOPIC = "BROKERGROUP_CANARY"
 QUEUES = 1
 TOPIC_CONFIG = TopicConfig(topic_name=TOPIC, read_queue_nums=QUEUES, write_queue_nums=QUEUES)
-PRODUCER_GROUP = "brokergroup-operator-canary"
-# A broker that makes topics by itself makes them as this one is.
-_TEMPLATE = "TBW102"
-# An incident is looked at many times while so many messages are sent.
-_ACKNOWLEDGEMENTS_KEPT = 64
 # In Java's words and in the Python replica's, where the topic or the broker takes no messages at all.
 _CLOSED_TO_ALL = "forbid"
 
@@ -106,15 +96,16 @@ class RecoveryWatch(Part):
         to_ask, seen = set(group.binding.name_servers), False
         async for _ in self._looks():
             asked = sorted(to_ask)
-            told = await asyncio.gather(*(self._master_by(server, group.binding) for server in asked))
+            told = await asyncio.gather(*(self._master_by(server, group) for server in asked))
             seen = seen or address in told
             to_ask = {server for server, master in zip(asked, told, strict=True) if master not in (None, address)}
             if not to_ask:
                 return time.monotonic() if seen else None
         return None
 
-    async def _master_by(self, name_server: str, binding: GroupBinding) -> str | None:
+    async def _master_by(self, name_server: str, group: Group) -> str | None:
         """Return the master that a NameServer routes to, empty while it knows none; None if it does not answer."""
+        binding = group.binding
         try:
             return await self._calls.routed_master(name_server, binding.cluster_name, binding.broker_name) or ""
         except BrokerCallError as error:
@@ -131,8 +122,9 @@ class RecoveryWatch(Part):
 
 @dataclass(slots=True)
 class _Answers:
-    # Of the last acknowledged messages: the time (monotonic clock) and the broker's address.
-    acknowledged: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=_ACKNOWLEDGEMENTS_KEPT))
+    # Of the last acknowledged messages: the time (monotonic clock) and the broker's address. An incident is looked at many times
+    # while so many are sent.
+    acknowledged: deque[tuple[float, str]] = field(default_factory=lambda: deque(maxlen=64))
     # The last refusal, and its time; None: a message was acknowledged since.
     refusal: NotPermittedError | None = None
     refused_seconds: float = 0.0
@@ -184,10 +176,8 @@ class Canary(Part):
         return None
 
     def _is_wanted(self, group: Group) -> bool:
-        binding = group.binding
-        if not binding.canary or binding.deleting or group.gone:
-            return False
-        return _is_changing(group) or self._planes.rank(group.key) == 0
+        may_send = group.binding.canary and not group.is_leaving
+        return may_send and (_is_changing(group) or self._planes.rank(group.key) == 0)
 
     async def _send_while_wanted(self, group: Group, answers: _Answers) -> None:
         was_acknowledged = True
@@ -216,9 +206,7 @@ class Canary(Part):
             await asyncio.sleep(self._settings.canary_retry_seconds)
             return
         answers.change_began.clear()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._settings.canary_period_seconds):
-                await answers.change_began.wait()
+        await wait_at_most(answers.change_began, self._settings.canary_period_seconds)
 
     def _tell(self, key: GroupKey, answers: _Answers) -> None:
         """Report that the canary is refused, or is not any more, if that is news."""
@@ -273,9 +261,9 @@ def _is_changing(group: Group) -> bool:
 def _message(broker_name: str) -> RemotingCommand:
     now_ms = time.time_ns() // 1_000_000
     header = SendMessageRequestHeaderV2(
-        producer_group=PRODUCER_GROUP,
+        producer_group="brokergroup-operator-canary",
         topic=TOPIC,
-        default_topic=_TEMPLATE,
+        default_topic="TBW102",  # a broker that makes topics by itself makes them as this one is
         default_topic_queue_nums=QUEUES,
         queue_id=0,
         sys_flag=0,

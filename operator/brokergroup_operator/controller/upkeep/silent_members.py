@@ -22,7 +22,6 @@ from brokergroup_operator.observe.group_view import Silence
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.settings import PlaneSettings
     from controller_core.model import BrokerGroupRecord
 
 LONGEST_REGISTER_PAUSE_SECONDS = 3600.0
@@ -54,7 +53,7 @@ class SilentMembers(Part):
         record = group.record
         if record is None:
             return
-        silent, care = _silent(group, record, self._settings), group.care(_GroupCare)
+        silent, care = self._silent(group, record), group.care(_GroupCare)
         if not silent and not care.members:
             return
         self._note(group, care, silent)
@@ -82,6 +81,17 @@ class SilentMembers(Part):
         log.warning("slave runs and is not heard: told to register again", group=str(group.key), broker_id=behind[0])
         self._show(group, care)
         return True
+
+    def _silent(self, group: Group, record: BrokerGroupRecord) -> list[int]:
+        """Return the registered members that are not live; none while this plane could not have heard them yet."""
+        if record.granted_master_id is None or group.is_leaving:
+            return []
+        unheard = elections.unheard_members(group, self._settings)
+        return [
+            broker_id
+            for broker_id, replica in record.replicas.items()
+            if replica.registered and not group.is_live(broker_id) and broker_id not in unheard
+        ]
 
     def _note(self, group: Group, care: _GroupCare, silent: list[int]) -> None:
         live, settings = group.live(), self._settings
@@ -151,15 +161,3 @@ class SilentMembers(Part):
         )
         answers = status is not None and status.master == (broker_id == record.granted_master_id)
         return answers, elsewhere.hearing
-
-
-def _silent(group: Group, record: BrokerGroupRecord, settings: PlaneSettings) -> list[int]:
-    """Return the registered members that are not live; none while this plane could not have heard them yet."""
-    if record.granted_master_id is None or group.is_leaving:
-        return []
-    unheard = elections.unheard_members(group, settings)
-    return [
-        broker_id
-        for broker_id, replica in record.replicas.items()
-        if replica.registered and not group.is_live(broker_id) and broker_id not in unheard
-    ]

@@ -1,7 +1,4 @@
-"""Answers the wire: each controller request is admitted and answered in time, as docs/reference/controller.md says.
-
-Heartbeats (904) and other signs of life go into the groups' tables; the end of a connection reaches the groups that it carried.
-"""
+"""Answers the wire: each controller request is admitted and answered in time, as docs/reference/controller.md says."""
 
 from __future__ import annotations
 
@@ -14,9 +11,9 @@ from weakref import WeakSet
 import structlog
 
 from brokergroup_operator.controller.access import authorization as access
-from brokergroup_operator.controller.detect.record_watch import AdoptionDesk, DisputedSets
+from brokergroup_operator.controller.detect.record_watch import AdoptionDesk, DisputedSets, HoldingsWatch
 from brokergroup_operator.controller.group.group import Group, PremiseGoneError
-from brokergroup_operator.controller.peers.services import ASKED_NAME, ASKED_NAMESPACE, Part
+from brokergroup_operator.controller.peers.services import ASKED_NAME, ASKED_NAMESPACE, Part, Services
 from brokergroup_operator.controller.settings import effective_configuration
 from brokergroup_operator.controller.wire import codec
 from brokergroup_operator.fence.watchman import CONTROLLERS, STOPPING_GROUPS
@@ -25,7 +22,7 @@ from brokergroup_operator.records.store import GroupKey, RecordStoreError
 from controller_core import requests
 from controller_core.decision import ControllerCode, Decision, ElectMasterAnswer, GetSyncStateDataAnswer, refused
 from controller_core.membership import MAX_IDS_AHEAD
-from controller_core.model import LiveReplica
+from controller_core.model import BrokerGroupRecord, LiveReplica
 from controller_core.settings import ControllerSettings
 from controller_core.step import step
 from rocketmq_remoting import controller_protocol as protocol
@@ -41,14 +38,10 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.controller.change.failover import Failover
     from brokergroup_operator.controller.change.switchover import Switchover
-    from brokergroup_operator.controller.detect.record_watch import HoldingsWatch
     from brokergroup_operator.controller.directory.group_directory import GroupBinding, GroupDirectory
     from brokergroup_operator.controller.directory.pods import Peer
     from brokergroup_operator.controller.group.groups import Groups
-    from brokergroup_operator.controller.peers.services import Services
     from brokergroup_operator.controller.upkeep.silent_members import SilentMembers
-    from controller_core.liveness import HeartbeatTable
-    from controller_core.model import BrokerGroupRecord
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_remoting.connection import RemotingConnection
 
@@ -56,11 +49,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-_CONFIGURATION = frozenset({RequestCode.UPDATE_CONTROLLER_CONFIG, RequestCode.GET_CONTROLLER_CONFIG})
 # Clients that are newer than 5.3.1 understand 1500.
 _LAST_VERSION_WITHOUT_GO_AWAY = 475
-# Codes of 1002 after which the group has a master.
-_HAVE_A_MASTER = frozenset({ControllerCode.SUCCESS, ControllerCode.CONTROLLER_MASTER_STILL_EXIST})
 # A request that waits for a failover leaves this much of its deadline for the decision afterwards.
 _DECISION_SHARE_SECONDS = 0.5
 # While the record was not read, ids up to this are listened to.
@@ -116,35 +106,30 @@ class RequestHandler(Part):
             connection.peer_is_known()
 
     def connection_closed(self, connection: RemotingConnection) -> None:
-        notes = self._connections.pop(connection.id, None)
-        self._on_connection_closed(connection.id, notes.groups if notes is not None else ())
+        notes = self._connections.pop(connection.id, ConnectionNotes())
+        self._on_connection_closed(connection.id, notes.groups)
 
     def handle(
         self, request: RemotingCommand, connection: RemotingConnection
     ) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
         """Answer heartbeats, metadata and configuration at once, everything else in a task of its own."""
-        if request.code in self._routes and not self._sends_away(request):
-            return self._answer_in_time(request, connection)
         begun_seconds = self._now_seconds
         try:
-            answer = self._answer_at_once(request, connection)
+            if self._draining and not request.is_oneway and request.version > _LAST_VERSION_WITHOUT_GO_AWAY:
+                answer = request.answer(ResponseCode.GO_AWAY, remark="this controller is stopping")
+            elif request.code in self._routes:
+                return self._answer_in_time(request, connection)
+            elif request.code == RequestCode.BROKER_HEARTBEAT:
+                answer = self._heartbeat(request, connection)
+            elif request.code == RequestCode.CONTROLLER_GET_METADATA_INFO:
+                answer = self._metadata(request)
+            elif request.code in (RequestCode.UPDATE_CONTROLLER_CONFIG, RequestCode.GET_CONTROLLER_CONFIG):
+                answer = self._configuration(request, connection)
+            else:
+                answer = not_supported(request)
         except access.NotPermittedError as error:
             answer = self._refused(request, connection, error)
         return self._noted(request, answer, begun_seconds)
-
-    def _answer_at_once(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
-        if self._sends_away(request):
-            return request.answer(ResponseCode.GO_AWAY, remark="this controller is stopping")
-        if request.code == RequestCode.BROKER_HEARTBEAT:
-            return self._heartbeat(request, connection)
-        if request.code == RequestCode.CONTROLLER_GET_METADATA_INFO:
-            return self._metadata(request)
-        if request.code in _CONFIGURATION:
-            return self._configuration(request, connection)
-        return not_supported(request)
-
-    def _sends_away(self, request: RemotingCommand) -> bool:
-        return self._draining and not request.is_oneway and request.version > _LAST_VERSION_WITHOUT_GO_AWAY
 
     async def _answer_in_time(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         """Supervision point: whatever one request raises, its caller is answered and the plane goes on."""
@@ -158,10 +143,9 @@ class RequestHandler(Part):
             answer = request.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
         except access.NotPermittedError as error:
             answer = self._refused(request, connection, error)
-        except (RecordStoreError, PremiseGoneError, GroupViewError, BodyError) as error:
-            answer = request.answer(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
         except Exception as error:
-            log.exception("request failed", code=request.code, peer=connection.peer_host)
+            if not isinstance(error, RecordStoreError | PremiseGoneError | GroupViewError | BodyError):
+                log.exception("request failed", code=request.code, peer=connection.peer_host)
             answer = request.answer(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
         return self._noted(request, answer, begun_seconds)
 
@@ -214,21 +198,16 @@ class RequestHandler(Part):
             broker_id, header.epoch, header.max_offset, header.confirm_offset, header.election_priority, address
         )
         known = group.table.entry(broker_id)
-        is_carried = known is not None and known.connection_id == connection.id
-        table = group.table if is_carried else self._table_for(group, connection)
-        came_back = table.heartbeat(now_seconds, told, connection.id, timeout_seconds=wished_seconds)
+        if known is None or known.connection_id != connection.id:
+            self._connections[connection.id].groups.add(group)
+        came_back = group.table.heartbeat(now_seconds, told, connection.id, timeout_seconds=wished_seconds)
         group.addresses.heard_from(broker_id, connection.peer_host)
         group.heard(broker_id, header.epoch, came_back=came_back)
         self._holdings.heard(group, broker_id)
-        requester = peer.pod_name if peer is not None and peer.group == group.key else None
+        requester = _pod_name(peer, group)
         if requester is not None and (host == connection.peer_host or group.binding.advertises(requester, address)):
             group.members.whereabouts[broker_id] = address
         self._adoption.heard(group, broker_id, address, requester)
-
-    def _table_for(self, group: Group, connection: RemotingConnection) -> HeartbeatTable:
-        """Return the group's heartbeat table for an entry of this connection, whose end then reaches this group too."""
-        self._connections[connection.id].groups.add(group)
-        return group.table
 
     def _configuration(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         """1009, 1010."""
@@ -301,7 +280,7 @@ class RequestHandler(Part):
             if known:
                 # Before the decision: an election that begins right after it must not find what the lost process reported.
                 self._new_process(group, wanted, connection)
-            decision = await group.decide(replace(wanted, requester=_pod_name(caller, group)))
+            decision = await group.decide(replace(wanted, requester=_pod_name(caller.peer, group)))
         if decision.code == ControllerCode.SUCCESS:
             self._new_names.give_back(group.key)
             if not known:
@@ -312,8 +291,8 @@ class RequestHandler(Part):
         """Note the new process, unless its connection has closed meanwhile: reports of the one before it do not count any more."""
         if not (wanted.broker_id and wanted.broker_address and connection.is_open):
             return
-        table = self._table_for(group, connection)
-        table.registered(self._now_seconds, wanted.broker_id, connection.id, address=wanted.broker_address)
+        self._connections[connection.id].groups.add(group)
+        group.table.registered(self._now_seconds, wanted.broker_id, connection.id, address=wanted.broker_address)
         group.addresses.heard_from(wanted.broker_id, connection.peer_host)
         group.new_process(wanted.broker_id)
 
@@ -327,9 +306,11 @@ class RequestHandler(Part):
         record = await group.load()
         if by is not None and record is not None and record.claimed_replica(by) and connection.is_open:
             # It lives, and its request may have overtaken its heartbeat.
-            self._table_for(group, connection).sign_of_life(self._now_seconds, by, connection.id)
+            self._connections[connection.id].groups.add(group)
+            group.table.sign_of_life(self._now_seconds, by, connection.id)
         decision = await self._elect_safely(group, wanted)
-        if decision.code in _HAVE_A_MASTER and by is not None:
+        has_master = decision.code in (ControllerCode.SUCCESS, ControllerCode.CONTROLLER_MASTER_STILL_EXIST)
+        if has_master and by is not None:
             # The caller takes its role from this answer: leave it the time before it is told by 1008.
             group.changes.leave_alone(self._settings.link_missing_seconds)
         return decision
@@ -357,7 +338,7 @@ class RequestHandler(Part):
     async def _broker_id(self, request: RemotingCommand, connection: RemotingConnection) -> Decision | RemotingCommand:
         """1012, 1013: the next id, and its grant; a pod gets the id that was reserved for it."""
         group, caller = await self._admit(request, connection)
-        requester = _pod_name(caller, group)
+        requester = _pod_name(caller.peer, group)
         wanted: requests.Request
         if request.code == RequestCode.CONTROLLER_GET_NEXT_BROKER_ID:
             wanted = codec.decode(requests.GetNextBrokerId, request, requester=requester)
@@ -449,9 +430,8 @@ class RequestHandler(Part):
         return caller
 
 
-def _pod_name(caller: access.Caller, group: Group | None) -> str | None:
+def _pod_name(peer: Peer | None, group: Group | None) -> str | None:
     """Return the pod of this very group that asks, if it is one."""
-    peer = caller.peer
     return peer.pod_name if peer is not None and group is not None and peer.group == group.key else None
 
 
@@ -474,7 +454,7 @@ def _may_exist(group: Group, broker_id: int) -> bool:
 class ConnectionNotes:
     """What is kept of a connection until it closes."""
 
-    # The groups whose members it carries. Weakly: a connection may speak for any number of names.
+    # The groups whose members it carries, which its end reaches. Weakly: a connection may speak for any number of names.
     groups: WeakSet[Group] = field(default_factory=WeakSet)
     # What its last unsigned heartbeat was allowed by.
     allowed_by: tuple[int, Peer | None, GroupBinding, BrokerGroupRecord | None] | None = None
