@@ -156,7 +156,9 @@ def _choose_member(electorate: Electorate) -> Choice:
 
 
 def _may_be_empty(record: BrokerGroupRecord, broker_id: int) -> bool:
-    """Whether a member may have lost its disk unnoticed: its mark is nothing, so no report falls short of it."""
+    """Whether a member may have lost its disk unnoticed: its mark is nothing, so no report falls short of it. Not the master whose
+    process holds the epoch: one elected before the first message may have died, and its new process report an empty disk.
+    """
     replica = record.claimed_replica(broker_id)
     return broker_id != record.granted_master_id and replica is not None and replica.held_offset <= 0
 

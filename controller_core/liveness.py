@@ -142,8 +142,7 @@ class HeartbeatTable:
 
     def reported(self, broker_id: int, *, epoch: int, max_offset: int) -> None:
         """Take what a replica answered to a question that was asked after the last loss of a master: it is fresh."""
-        entry = self._entries.get(broker_id)
-        if entry is None:
+        if (entry := self._entries.get(broker_id)) is None:
             return
         self._remember(entry)
         replica = self._told(entry, entry.replica._replace(epoch=epoch, max_offset=max_offset), fresh=True)
@@ -152,8 +151,7 @@ class HeartbeatTable:
 
     def sign_of_life(self, now_seconds: float, broker_id: int, connection_id: int, *, address: str = "") -> None:
         """Take another request of the replica itself as proof that it lives. What it told before is kept."""
-        entry = self._entries.get(broker_id)
-        if entry is None:
+        if (entry := self._entries.get(broker_id)) is None:
             replica = LiveReplica(broker_id=broker_id, address=address, fresh=self.lost_seconds is None)
             demanded = self._demands.get(broker_id, NOTHING_DEMANDED)
             times = now_seconds, self.timeout_seconds, now_seconds

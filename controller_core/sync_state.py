@@ -91,8 +91,8 @@ def only_the_dead_stop_it(record: BrokerGroupRecord, request: AlterSyncStateSet,
 def _check_sender(record: BrokerGroupRecord, request: AlterSyncStateSet) -> _Refusal | None:
     master, set_epoch = record.master_broker_id, record.sync_state_set_epoch
     if not record.is_known or request.sync_state_set == record.sync_state_set:
-        remark = "The newSyncStateSet is equal with oldSyncStateSet, no needed to update syncStateSet"
-        remark = remark if record.is_known else "Broker metadata is not existed"
+        is_equal = "The newSyncStateSet is equal with oldSyncStateSet, no needed to update syncStateSet"
+        remark = is_equal if record.is_known else "Broker metadata is not existed"
         return ControllerCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED, remark
     if master is None or request.master_broker_id != master:
         because = f"the current leader is:{{{draw_id(master)}}}, not {{{draw_id(request.master_broker_id)}}}"

@@ -21,7 +21,7 @@ from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.controller_protocol import SyncStateSetBody
 from rocketmq_remoting.errors import RemotingError
 from tests.controller.conftest import StartPlane, record_of, snapshot_of
-from tests.controller.world import KEY, LOOSE, World
+from tests.controller.world import KEY, LOOSE, Store, World
 from tests.support.fake_broker import CLUSTER, NAME, FakeBroker, FakeGroup, eventually
 from tests.support.pods_directory import PodsDirectory
 from tests.support.virtual_loop import VirtualLoop
@@ -53,6 +53,25 @@ def fields_of(answer: RemotingCommand) -> dict[str, str]:
 
 def body_of(answer: RemotingCommand) -> Any:
     return json.loads(answer.body or b"null")
+
+
+async def test_a_poll_that_is_answered_after_its_connection_has_closed_leaves_nothing_behind(
+    client: RemotingClient, start_plane: StartPlane
+) -> None:
+    store = Store()
+    plane = await start_plane(store)
+    store.reading.clear()
+    command = request(RequestCode.CONTROLLER_GET_REPLICA_INFO, ext_fields={"clusterName": CLUSTER, "brokerName": NAME})
+    poll = asyncio.create_task(client.invoke(plane.address, command, timeout_seconds=5.0))
+    await eventually(lambda: store.waiting > 0, what="the look-up of the record")
+    await client.close()
+    with pytest.raises(RemotingError):
+        await poll
+    await eventually(lambda: bool(plane._server._lost_in_flight), what="the end of the connection")
+    (connection,) = plane._server._lost_in_flight
+    store.reading.set()
+    await eventually(lambda: not connection.in_flight, what="the answer")
+    assert not plane.handler._connections
 
 
 @pytest.mark.real_time

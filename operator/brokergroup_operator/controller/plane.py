@@ -161,8 +161,7 @@ class ControllerPlane(GroupVerbs):
         return [group.key for group in self._groups]
 
     def snapshot(self, key: GroupKey) -> GroupSnapshot | None:
-        group = self._groups.get(key)
-        if group is None:
+        if (group := self._groups.get(key)) is None:
             return None
         silences = {one: silence for one, silence in group.unheard.silences.items() if not group.is_live(one)}
         masters_silence = silences.pop(group.granted_master_id or 0, None)
@@ -194,8 +193,7 @@ class ControllerPlane(GroupVerbs):
 
     def record_moved(self, key: GroupKey, version: str | None) -> None:
         """The store reports this version of the group's record: take it, or read it again later."""
-        group = self._groups.get(key)
-        if group is None:
+        if (group := self._groups.get(key)) is None:
             return
         group.patience.answered()
         try:

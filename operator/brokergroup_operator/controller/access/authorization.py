@@ -102,20 +102,17 @@ def authorize(caller: Caller, code: int, subject: Subject, settings: SecuritySet
         return
     if not cleans and code not in _READING and code not in _SPEAKING:
         raise NotPermittedError(f"request type {code} is not the controller's")
-    _check_signed(caller, code, subject.binding)
+    binding = subject.binding
+    if binding is not None and binding.signature is Signature.REQUIRED:
+        # 1006 is only read, and about many groups.
+        needs_none = caller.admin or code == RequestCode.CONTROLLER_GET_SYNC_STATE_DATA
+        if not needs_none and not _has_key_of(caller, binding):
+            raise NotPermittedError(f"requests about {binding.broker_name} must be signed with its access key")
     if cleans or subject.designate:
         if not (caller.admin or settings.open_admin):
             raise NotPermittedError(f"{caller} is no administrator: an admin access key or certificate is needed")
-    elif code in _SPEAKING and subject.binding is not None:  # of an unknown group the answer says that it is unknown
-        _check_speaks_for(subject.binding, caller, subject, settings)
-
-
-def _check_signed(caller: Caller, code: int, binding: GroupBinding | None) -> None:
-    """Raise `NotPermittedError` if the group demands a signature. 1006 is only read, and about many groups: it needs none."""
-    if binding is None or binding.signature is not Signature.REQUIRED:
-        return
-    if not (code == RequestCode.CONTROLLER_GET_SYNC_STATE_DATA or caller.admin or _has_key_of(caller, binding)):
-        raise NotPermittedError(f"requests about {binding.broker_name} must be signed with its access key")
+    elif code in _SPEAKING and binding is not None:  # of an unknown group the answer says that it is unknown
+        _check_speaks_for(binding, caller, subject, settings)
 
 
 def _check_speaks_for(binding: GroupBinding, caller: Caller, subject: Subject, settings: SecuritySettings) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from brokergroup_operator.controller.group.elections import is_outdated, live_members, unheard_members
+from brokergroup_operator.controller.group.elections import is_outdated, live_members
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
 from brokergroup_operator.controller.peers.services import BackgroundTasks, Part, Services, wait_at_most
 from brokergroup_operator.kube.errors import Backoff
@@ -218,7 +218,7 @@ class Executor(Part):
         course.alive = frozenset(one for one in members if not registrations.is_open(one, group.record))
         course.told = frozenset(one for one, epoch in group.changes.told.items() if epoch == record.master_epoch)
         # After a restart members are heard one after the other; later no course waits for an address that changed hands.
-        course.unheard = unheard_members(group, self._settings)
+        course.unheard = group.not_heard_yet()
         course.fenced = old is not None and course.is_confirmed(effects.Fence(old))
         course.heard = old is not None and group.is_live(old)
         course.dead_by_pod_fence = bool(group.binding.unconfirmed_trust)
@@ -346,14 +346,14 @@ class Executor(Part):
             if behind_bytes <= 0:
                 return True
             if not is_late:
-                what, is_late = "late message waited for", True
+                what = "late message waited for"
                 log.info(what, group=str(group.key), broker_id=broker_id, behind_bytes=behind_bytes)
+            is_late = True
             await asyncio.sleep(0.005)
         return False
 
     async def _unregister(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> bool:
-        address = record.address_of(broker_id)
-        if address is None:
+        if (address := record.address_of(broker_id)) is None:
             return True
         failed = await self._calls.unregister(group.binding.name_servers, record, address)
         for server, error in failed.items():
@@ -399,7 +399,7 @@ class Executor(Part):
 
     async def _write_end(self, group: Group, key: tuple[int, str], how: Ending) -> bool:
         """Retry until the store takes it: a late election of a change that was not durably given up would depose a master that
-        acknowledges again.
+        acknowledges again, and one that was told and is not ended would be taken over, and reported again.
         """
         request = EndChange(change_id=key[0], carried_out_by=self._planes.own_address, how=how)
         waits = f"the end of change {key[0]}"

@@ -98,13 +98,13 @@ class Failover(Part):
 
     def _is_awake(self, group: Group, record: BrokerGroupRecord, master: int) -> bool:
         """Whether another member of a waking group can lead, or its master was heard for a heartbeat timeout; for less it may be
-        the woken process, whose registration another plane took.
+        the woken process, whose registration another plane took. Before a member has reported its log an election would fail.
         """
         if not group.is_live(master):
             group.waking.heard_seconds = None
         elif group.waking.heard_seconds is None:
             group.waking.heard_seconds = self._now_seconds
-        elif self._now_seconds - group.waking.heard_seconds > elections.silence_seconds(group, self._settings):
+        elif self._now_seconds - group.waking.heard_seconds > group.longest_silence_seconds:
             group.waking.wakes = False
         return not group.waking.wakes or self._someone_can_lead(group, record, besides=master)
 
@@ -224,7 +224,7 @@ class Failover(Part):
 
     async def _replace(self, group: Group, record: BrokerGroupRecord, master: int, suspicion: Suspicion) -> None:
         """Find out whether the master is dead; if it may be and another can lead, fence a silent one, and elect."""
-        half_seconds = elections.silence_seconds(group, self._settings) / 2
+        half_seconds = group.longest_silence_seconds / 2
         was_silent = suspicion is not Suspicion.CLOSED or group.silent_for_seconds(master) > half_seconds
         verdict = await self._watch.corroborate(group, record, master, suspicion)
         if verdict is None or group.is_leaving:
@@ -358,7 +358,7 @@ class Failover(Part):
         group, timeline, wanted = attempt.group, attempt.timeline, attempt.wanted
         patience_seconds = self._settings.fresh_report_seconds
         if wanted.set_in_doubt:
-            patience_seconds = elections.silence_seconds(group, self._settings)
+            patience_seconds = group.longest_silence_seconds
         await self._reports.gather(group, patience_seconds)
         kind = ChangeKind.ELECT if wanted.designate_elect else _kind(group)
         request = replace(
@@ -395,7 +395,10 @@ class Failover(Part):
             return
         except (RecordRefusedError, RecordCorruptError) as error:
             attempt.is_over = True
-            self._refused(group, timeline, error)
+            pause_seconds = group.changes.refusals.failed()
+            what = "the record store refuses the election: tried again later"
+            log.error(what, group=str(group.key), error=str(error), pause_seconds=pause_seconds)  # noqa: TRY400 - expected
+            elections.withdraw(group, timeline, f"the record store refuses it: {error}")
             return
         if course is not None and course.lost:
             elections.withdraw(group, timeline, "another plane took the change over")
@@ -420,13 +423,6 @@ class Failover(Part):
             group.incidents.close()
             group.incidents.masterless(max(timeline.steps.values()))
             group.changed()
-
-    @staticmethod
-    def _refused(group: Group, timeline: FailoverTimeline, error: RecordStoreError) -> None:
-        pause_seconds = group.changes.refusals.failed()
-        what = "the record store refuses the election: tried again later"
-        log.error(what, group=str(group.key), error=str(error), pause_seconds=pause_seconds)
-        elections.withdraw(group, timeline, f"the record store refuses it: {error}")
 
 
 def _still_master(record: BrokerGroupRecord, master: int) -> Premise:

@@ -1,4 +1,4 @@
-"""Killing a silent master before another one is elected (safety rule 7, ADR 8): a frozen Java broker that thaws acknowledges
+"""Killing a silent master before another one is elected (safety rule 7, ADR 6): a frozen Java broker that thaws acknowledges
 what waits in its buffers, whatever its epoch.
 
 Two ways begin together, and the first that confirms the death counts: the pod is deleted without grace, under a finalizer that

@@ -8,7 +8,6 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.controller.group.elections import unheard_members
 from brokergroup_operator.controller.group.group import Group, PremiseGoneError
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
 from brokergroup_operator.controller.peers.services import Part, Services
@@ -105,7 +104,7 @@ class GroupVerbs(Part):
         """Forget a dead member that nothing acknowledged can depend on."""
         with self._known(key, f": broker {broker_id} not removed") as group:
             await group.load()
-            if broker_id in unheard_members(group, self._settings):
+            if broker_id in group.not_heard_yet():
                 raise view.MemberNeededError(
                     f"group {key}: broker {broker_id} is not removed: it may be alive, this controller has not known the group "
                     "for long enough to have heard it"

@@ -242,7 +242,9 @@ class Switchover(Part):
         return course.lost
 
     async def _still_quiet(self, address: str) -> None:
-        """Raise if the old master may acknowledge again. Let it refuse sends for longer if it soon would not."""
+        """Raise if the old master may acknowledge again: members that had caught up may lack what it did. Let it refuse sends for
+        longer if it soon would not.
+        """
         shown = await self._calls.broker_config(address)
         if (found := broker_calls.live_minimum(shown)) not in (None, FENCING_MIN_IN_SYNC_REPLICAS):
             raise view.SwitchoverFailedError(f"{address} acknowledges again: its minInSyncReplicas was set to {found}")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.controller.group.changes import has_incident, timeline_of
-from brokergroup_operator.controller.group.elections import finish, unheard_members, withdraw
+from brokergroup_operator.controller.group.elections import finish, withdraw
 from brokergroup_operator.controller.peers.services import Part, Services, dial
 from brokergroup_operator.records.store import GroupKey, RecordStoreError
 from controller_core.decision import ControllerCode
@@ -61,7 +61,7 @@ class Takeover(Part):
 
     def _waits(self, group: Group, change: Change) -> bool:
         """Whether an orphaned change is not to be gone on with yet, or by the failover."""
-        if unheard_members(group, self._settings):
+        if group.not_heard_yet():
             return True  # one of them may act as master, and would have to be told first
         master = group.granted_master_id
         if change.phase in (Phase.FENCING, Phase.TELLING) and (master is None or not group.is_live(master)):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.api import names
-from brokergroup_operator.controller.group.elections import process_lost, unheard_members
+from brokergroup_operator.controller.group.elections import process_lost
 from brokergroup_operator.controller.peers.services import HeardElsewhere, Part, Services, dial, doubled
 from brokergroup_operator.observe.timeline import NO_ANSWER_WORDS, Trigger
 from rocketmq_remoting.address import host_of
@@ -124,7 +124,7 @@ class MasterWatch(Part):
     def suspect(self, group: Group, record: BrokerGroupRecord, master: int) -> Suspicion | None:
         """Return why the heartbeat table gives reason to doubt this master, or None. Cheap."""
         # Not before its possible successors could have been heard: a member that is missing from a cold table may live.
-        if not unheard_members(group, self._settings) <= {master}:
+        if not group.not_heard_yet() <= {master}:
             return None
         entry, now_seconds = group.table.entry(master), self._now_seconds
         if entry is None:
@@ -144,7 +144,7 @@ class MasterWatch(Part):
 
     def is_warm(self, group: Group) -> bool:
         """Whether silence counts yet: all members were heard, or could have been."""
-        return not self._guard.distrusts(self._now_seconds) and not unheard_members(group, self._settings)
+        return not self._guard.distrusts(self._now_seconds) and not group.not_heard_yet()
 
     def _may_be_starting(self, group: Group) -> bool:
         """Whether the master's process may be so new that it has not called this plane yet."""

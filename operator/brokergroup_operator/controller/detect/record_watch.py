@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.controller.group.elections import could_have_been_heard, silence_seconds
 from brokergroup_operator.controller.group.group import Group, PremiseGoneError
 from brokergroup_operator.controller.peers.services import Part, Services, doubled, is_running
 from brokergroup_operator.records.store import RecordStoreError
@@ -237,7 +236,8 @@ class Recovery(Part):
     """Asks (907) which brokers act as master while the record names none (hole C).
 
     The acknowledgements of the acting master count, so it is preferred unless another member has a higher epoch
-    (`ElectMaster.incumbent`). `find_incumbent` asks before the record loses its master: a Python master whose poll (1004) is
+    (`ElectMaster.incumbent`). Other acting masters are told first: a third replica must not stay linked to one of them while
+    another is elected. `find_incumbent` asks before the record loses its master: a Python master whose poll (1004) is
     answered without one stops acknowledging.
     """
 
@@ -253,7 +253,7 @@ class Recovery(Part):
             highest = max((replica.epoch for replica in live.values()), default=-1)
             if acting and acting[0] in live and live[acting[0]].epoch >= highest:
                 return
-            if record is None or could_have_been_heard(group, self._settings):
+            if record is None or group.could_hear_all:
                 return
             if all(one.broker_id in live for one in record.replicas.values() if one.registered):
                 return
@@ -276,7 +276,7 @@ class Recovery(Part):
         if not noted:
             # None acts as master now: reports from now on are complete, and members that stay silent time out.
             group.table.ask_anew(self._now_seconds)
-            await self.reports.gather(group, silence_seconds(group, self._settings))
+            await self.reports.gather(group, group.longest_silence_seconds)
         return noted
 
     async def _ask(self, group: Group) -> tuple[int, ...]:
@@ -352,7 +352,7 @@ class FreshReports(Part):
     def are_heard_out(self, group: Group) -> bool:
         """Whether the members have had the time of a silent one to report since the master's loss."""
         lost_seconds = group.table.lost_seconds
-        return lost_seconds is not None and self._now_seconds - lost_seconds >= silence_seconds(group, self._settings)
+        return lost_seconds is not None and self._now_seconds - lost_seconds >= group.longest_silence_seconds
 
     async def _ask(self, group: Group, broker_id: int, address: str, question: _Question) -> None:
         before, record, binding = group.table.entry(broker_id), group.record, group.binding

@@ -141,8 +141,7 @@ class GroupBinding:
 
     def ha_address_of(self, address: str) -> str:
         """Return where the broker at this address serves its log; raise `BrokerCallError` for an invalid address."""
-        found = heard_address(address)
-        if found is None:
+        if (found := heard_address(address)) is None:
             raise BrokerCallError(f"address {address!r}: expected {EXPECTED}")
         host = (self.pod_ip_behind(address) if self.log_at_pods else None) or found.host
         return join_address(host, self.ha_port or found.port + 1)
@@ -278,8 +277,7 @@ class FixedDirectory(GroupDirectory):
         if not broker_name or len(broker_name) > 255:
             return None
         key = GroupKey(self.template.key.namespace, broker_name)
-        binding = self._bindings.get(key)
-        if binding is None:
+        if (binding := self._bindings.get(key)) is None:
             if len(self._bindings) - len(self._unregistered) >= MOST_GROUPS:
                 return None
             self._unregistered[key] = None

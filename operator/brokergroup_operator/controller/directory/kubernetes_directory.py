@@ -39,7 +39,7 @@ LOOK_UP_DEADLINE_SECONDS = 1.0
 # A peer that is no pod of ours (mqadmin, say) is not looked up again at every request.
 UNKNOWN_PEER_SECONDS = 2.0
 # After a look-up that the API did not answer the same address is not looked up before this, then twice this, and so on.
-FIRST_LOOK_UP_PAUSE_SECONDS, LONGEST_LOOK_UP_PAUSE_SECONDS = 0.1, 2.0
+FIRST_PEER_PAUSE_SECONDS, LONGEST_PEER_PAUSE_SECONDS = 0.1, 2.0
 # The same for an object that is read by name.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 5.0
 UNKNOWN_PEERS_LIMIT = 10_000
@@ -88,7 +88,7 @@ class KubernetesDirectory(GroupDirectory):
         self._unknown_until_seconds: dict[str, float] = {}
         self._all_listed: asyncio.Task[dict[str, set[pods.Peer]]] | None = None
         self._all_listed_until_seconds = 0.0
-        self._look_up_backoff = Backoff(FIRST_LOOK_UP_PAUSE_SECONDS, LONGEST_LOOK_UP_PAUSE_SECONDS)
+        self._look_up_backoff = Backoff(FIRST_PEER_PAUSE_SECONDS, LONGEST_PEER_PAUSE_SECONDS)
         self._tasks = BackgroundTasks()
 
     async def start(self) -> None:

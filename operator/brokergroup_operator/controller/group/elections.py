@@ -21,29 +21,10 @@ from rocketmq_remoting.address import host_of
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.group.group import Group
-    from brokergroup_operator.controller.settings import PlaneSettings
     from controller_core.model import BrokerGroupRecord
     from controller_core.requests import ElectMaster
 
 log = structlog.get_logger(__name__)
-
-
-def silence_seconds(group: Group, settings: PlaneSettings) -> float:
-    return group.binding.heartbeat_timeout_seconds or settings.heartbeat_timeout_seconds
-
-
-def could_have_been_heard(group: Group, settings: PlaneSettings) -> bool:
-    """Whether this plane has known the group for long enough to have heard every living member."""
-    met_for_seconds = asyncio.get_running_loop().time() - group.met_seconds
-    return met_for_seconds >= silence_seconds(group, settings) + settings.broker_rescan_seconds
-
-
-def unheard_members(group: Group, settings: PlaneSettings) -> frozenset[int]:
-    """Return the registered members that this plane has not heard yet, while it may be too new to have heard them."""
-    record, heard = group.record, group.table.entries()
-    if record is None or could_have_been_heard(group, settings):
-        return frozenset()
-    return frozenset(one.broker_id for one in record.replicas.values() if one.registered and one.broker_id not in heard)
 
 
 def process_lost(group: Group, master: int) -> bool:

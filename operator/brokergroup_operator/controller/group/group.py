@@ -219,6 +219,25 @@ class Group:
     def silent_for_seconds(self, broker_id: int) -> float:
         return asyncio.get_running_loop().time() - self.last_heard_seconds(broker_id)
 
+    @property
+    def longest_silence_seconds(self) -> float:
+        """For how long a living member may be silent."""
+        return self.binding.heartbeat_timeout_seconds or self._settings.heartbeat_timeout_seconds
+
+    @property
+    def could_hear_all(self) -> bool:
+        """Whether this plane has known the group for long enough to have heard every living member."""
+        met_for_seconds = asyncio.get_running_loop().time() - self.met_seconds
+        return met_for_seconds >= self.longest_silence_seconds + self._settings.broker_rescan_seconds
+
+    def not_heard_yet(self) -> frozenset[int]:
+        """Return the registered members that this plane has not heard yet, while it may be too new to have heard them."""
+        record, heard = self.record, self.table.entries()
+        if record is None or self.could_hear_all:
+            return frozenset()
+        members = record.replicas.values()
+        return frozenset(one.broker_id for one in members if one.registered and one.broker_id not in heard)
+
     def last_heard_seconds(self, broker_id: int) -> float:
         """Return when this member was heard last, or since when this plane could have heard it."""
         if (entry := self.table.entry(broker_id)) is not None:

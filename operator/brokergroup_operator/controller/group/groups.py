@@ -62,8 +62,7 @@ class Groups:
         return self.meet(binding) if binding is not None else None
 
     def meet(self, binding: GroupBinding) -> Group:
-        group = self._groups.get(binding.key)
-        if group is None:
+        if (group := self._groups.get(binding.key)) is None:
             group = self._groups[binding.key] = self._new_group(binding)
             self._due.add(group)
         elif group.binding is not binding:

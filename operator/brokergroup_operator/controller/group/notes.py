@@ -1,7 +1,7 @@
 """What a plane notes of one group beside its record and its heartbeats, in parts. None of it outlives the process.
 
-Each part names the module that writes it; a field that two modules change is changed by a method of its part
-(`tests/controller/test_record_watch.py`).
+Each part names the module that writes it; no other module sets a field of it (`tests/controller/test_record_watch.py`). A set or a
+mapping may be added to by two.
 """
 
 from __future__ import annotations

@@ -195,8 +195,7 @@ async def dial(address: str, *, deadline_seconds: float) -> None:
     """Connect to `host:port`, and close the connection. Raise `ConnectionRefusedError` if nothing listens there, `TimeoutError`
     after the deadline, another `OSError` if there is no way to the host, `ValueError` for an address that is none.
     """
-    found = heard_address(address)
-    if found is None:
+    if (found := heard_address(address)) is None:
         raise ValueError(f"address {address!r}, expected {EXPECTED}")
     async with asyncio.timeout(deadline_seconds):
         _, writer = await asyncio.open_connection(found.host, found.port)

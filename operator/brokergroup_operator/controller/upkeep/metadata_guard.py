@@ -50,12 +50,6 @@ class _Picture:
     taken_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Refusal:
-    epoch: int
-    differences: tuple[MetadataDifference, ...]
-
-
 @dataclass(slots=True)
 class _CopyAgain:
     """When a member was last made to copy all of a kind, or refused to, and the pause after it."""
@@ -71,8 +65,9 @@ class _Care:
     lost: Metadata | None = None
     lost_until_seconds: float = 0.0
     differences: tuple[MetadataDifference, ...] = ()
-    # What no comparison has looked at since. It may be younger than the picture, which then does not have it.
-    refusal: _Refusal | None = None
+    # Under which epoch a switchover was refused, and for which differences, if no comparison has looked at them since. They may be
+    # younger than the picture, which then does not have them.
+    refusal: tuple[int, tuple[MetadataDifference, ...]] | None = None
     next_seconds: float = 0.0
     copied_again: dict[tuple[int, MetadataKind], _CopyAgain] = field(default_factory=dict)
     # The epoch whose master was looked at, or tried to.
@@ -137,7 +132,7 @@ class MetadataGuard(Part):
     def refused(self, group: Group, record: BrokerGroupRecord, differences: Collection[MetadataDifference]) -> None:
         """A switchover was refused for these: report them now, not at the next period."""
         care = group.care(_Care)
-        care.refusal = _Refusal(record.master_epoch, tuple(sorted(differences)))
+        care.refusal = (record.master_epoch, tuple(sorted(differences)))
         care.next_seconds = min(care.next_seconds, self._now_seconds + self._settings.metadata_copy_seconds)
         self._tell(group, care, _together(care.differences, differences))
 
@@ -156,7 +151,8 @@ class MetadataGuard(Part):
             elif before is not None and taken_seconds - before.taken_seconds < self._settings.metadata_copy_seconds:
                 return self._settings.metadata_copy_seconds
             found = [*self._still_lost(care, master, now, makes_groups=makes_groups)]
-            for broker_id, expected in _expected_of(group, record, before, now, refusal).items():
+            named = refusal[1] if refusal is not None and refusal[0] == record.master_epoch else ()
+            for broker_id, expected in _expected_of(group, record, before, now, named).items():
                 own = await self._picture_of(group, record, broker_id)
                 found += lacking(broker_id, expected, own, makes_groups=makes_groups) if own is not None else ()
         if is_outdated(group, record):
@@ -165,7 +161,7 @@ class MetadataGuard(Part):
         if care.refusal is refusal:
             care.refusal = None
         elif care.refusal is not None:  # while this was on its way
-            found += care.refusal.differences
+            found += care.refusal[1]
         self._tell(group, care, _together(found))
         await self._copy_again(group, record, care, set(found_before) & set(found))
         return (
@@ -241,8 +237,7 @@ class MetadataGuard(Part):
         group.changed()
 
     async def _picture_of(self, group: Group, record: BrokerGroupRecord, broker_id: int | None) -> Metadata | None:
-        address = record.address_of(broker_id)
-        if address is None:
+        if (address := record.address_of(broker_id)) is None:
             return None
         try:
             return await self._calls.metadata(address)
@@ -276,10 +271,13 @@ def _together(*several: Iterable[MetadataDifference]) -> tuple[MetadataDifferenc
 
 
 def _expected_of(
-    group: Group, record: BrokerGroupRecord, before: _Picture | None, now: Metadata, refusal: _Refusal | None
+    group: Group,
+    record: BrokerGroupRecord,
+    before: _Picture | None,
+    now: Metadata,
+    named: Collection[MetadataDifference],
 ) -> dict[int, Metadata]:
     """Return what each slave must have by now; without an older picture, only that for which a switchover was refused."""
-    named = refusal.differences if refusal is not None and refusal.epoch == record.master_epoch else ()
     old = before.metadata if before is not None else Metadata()
     of_all, expected = settled(old, now), dict[int, Metadata]()
     for broker_id in live_members(group, record):

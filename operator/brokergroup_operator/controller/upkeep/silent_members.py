@@ -86,7 +86,7 @@ class SilentMembers(Part):
         """Return the registered members that are not live; none while this plane could not have heard them yet."""
         if record.granted_master_id is None or group.is_leaving:
             return []
-        unheard = elections.unheard_members(group, self._settings)
+        unheard = group.not_heard_yet()
         return [
             broker_id
             for broker_id, replica in record.replicas.items()
@@ -101,7 +101,7 @@ class SilentMembers(Part):
         for broker_id in silent:
             if broker_id not in care.members:
                 silent_seconds = group.silent_for_seconds(broker_id)
-                longer_seconds = settings.register_after_timeouts * elections.silence_seconds(group, settings)
+                longer_seconds = settings.register_after_timeouts * group.longest_silence_seconds
                 care.members[broker_id] = _MemberCare(
                     Silence(since_unix_seconds=time.time() - silent_seconds),
                     self._now_seconds + longer_seconds - silent_seconds,
@@ -133,8 +133,7 @@ class SilentMembers(Part):
         if elections.is_outdated(group, record):
             return
         for broker_id, (answers_itself, hearing) in zip(asked, answers, strict=True):
-            member = care.members.get(broker_id)
-            if member is None:
+            if (member := care.members.get(broker_id)) is None:
                 continue
             linked = links.get(broker_id)
             if broker_id == record.granted_master_id:

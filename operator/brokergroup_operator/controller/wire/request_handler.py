@@ -258,7 +258,7 @@ class RequestHandler(Part):
             is_unknown = self._silent_members.must_register(group, connection.peer_host)
             told = None if is_unknown else group.changes.record_to_tell(group.record)
             decision = step(told, wanted, group.live(), group.binding.settings)
-        if decision.code == ControllerCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
+        if decision.code == ControllerCode.CONTROLLER_BROKER_METADATA_NOT_EXIST and connection.is_open:
             self._connections[connection.id].told_unknown(wanted.broker_name or "")
         return decision
 
