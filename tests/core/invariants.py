@@ -23,7 +23,7 @@ from controller_core.decision import (
     apply_events,
 )
 from controller_core.holdings import usable_eligible
-from controller_core.model import BrokerGroupRecord, LiveReplica
+from controller_core.model import BrokerGroupRecord, LiveReplica, Phase
 from controller_core.requests import (
     CleanBrokerData,
     ElectMaster,
@@ -187,16 +187,44 @@ def _check_grant(
             assert told.epoch >= mark.held_epoch, "no member below its mark is elected (rule 2)"
             assert told.max_offset >= mark.held_offset
         clean = before.sync_state_set | usable_eligible(before, settings)
-        assert event.unclean == (winner not in clean), "clean means from the set, or eligible (I3)"
         assert settings.unclean_election_allowed or not event.unclean
-        if not request.designate_elect:
-            pool = set(before.replicas) if event.unclean else before.sync_state_set
-            pool = pool if winner in pool else usable_eligible(before, settings)
-            _check_best(before, winner, _electable(before, heard, settings, request) & pool, heard)
+        electable = _electable(before, heard, settings, request)
+        if _is_in_doubt(before, request) and not event.unclean:
+            assert electable & clean, (
+                "without a member of the set, or an eligible one, that may lead none is elected (I3)"
+            )
+            _check_most_of_all(before, winner, heard, settings, request)
+        else:
+            assert event.unclean == (winner not in clean), "clean means from the set, or eligible (I3)"
+            if not request.designate_elect:
+                pool = set(before.replicas) if event.unclean else before.sync_state_set
+                pool = pool if winner in pool else usable_eligible(before, settings)
+                _check_best(before, winner, electable & pool, heard)
     else:
         empty = not any(one.has_data for key, one in heard.items() if key in before.replicas)
         assert event.unclean or empty, "after all seats are lost: uncleanly, or on empty disks (rule 2)"
         assert settings.unclean_election_allowed or not event.unclean
+
+
+def _is_in_doubt(before: BrokerGroupRecord, request: ElectMaster) -> bool:
+    is_fenced = before.change is not None and before.change.phase is Phase.FENCING
+    return request.set_in_doubt or is_fenced or before.master_broker_id is None
+
+
+def _check_most_of_all(
+    before: BrokerGroupRecord,
+    winner: int,
+    heard: Mapping[int, LiveReplica],
+    settings: ControllerSettings,
+    request: ElectMaster,
+) -> None:
+    """Where the set is in doubt, all living voters are heard after the loss, and the most data wins, in the set or not (rule 1)."""
+    voters = {one for one, it in before.replicas.items() if it.registered and settings.may_be_master(one)}
+    if not request.heard_out:
+        late = [one for one in voters & heard.keys() if not (heard[one].has_reported and heard[one].fresh)]
+        assert not late, "where the set is in doubt the living are heard first (rule 1)"
+    rivals = _electable(before, heard, settings, replace(request, passed_over=frozenset()))
+    _check_best(before, winner, rivals & voters, heard)
 
 
 def _electable(

@@ -456,6 +456,26 @@ def test_the_operator_may_get_the_named_secrets_and_no_others() -> None:
     assert nodes == [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]}]
 
 
+def test_prometheus_finds_the_operators_metrics_by_label_and_port_name() -> None:
+    objects = rendered("system", metrics__podMonitor="true")
+    [monitor] = [item for item in objects if item["kind"] == "PodMonitor"]
+    [operator] = [item for item in objects if item["kind"] == "StatefulSet"]
+    [service] = [
+        item for item in objects if item["kind"] == "Service" and item["metadata"]["name"].endswith("-metrics")
+    ]
+    template = operator["spec"]["template"]
+    ports = {port["name"]: port["containerPort"] for port in template["spec"]["containers"][0]["ports"]}
+
+    assert template["metadata"]["labels"].items() >= monitor["spec"]["selector"]["matchLabels"].items()
+    assert {item["metadata"]["namespace"] for item in (monitor, operator, service)} == {"system"}
+    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+    assert (endpoint["path"], endpoint["honorLabels"]) == ("/metrics", True)
+    assert template["metadata"]["labels"].items() >= service["spec"]["selector"].items()
+    [served] = [port for port in service["spec"]["ports"] if port["name"] == endpoint["port"]]
+    assert ports[endpoint["port"]] == ports[served["targetPort"]] == served["port"]
+    assert f"--metrics-listen=[::]:{served['port']}" in template["spec"]["containers"][0]["args"]
+
+
 def test_prometheus_finds_the_brokers_exporters_by_label_and_port_name() -> None:
     objects = rendered("system", metrics__brokerPodMonitor="true", watch__namespace="served")
     [monitor] = [item for item in objects if item["kind"] == "PodMonitor"]
