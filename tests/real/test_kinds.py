@@ -95,7 +95,7 @@ EXPLAINED = {
     "brokergroup.status.members.seat": "came back with less than it had",
     "brokergroup.status.controller.epochJump": "no master is elected until a user accepts it",
     "brokergroup.status.uncleanElections": "may lack acknowledged messages",
-    "brokergroup.spec.maintenance.paused": "Failovers go on",
+    "brokergroup.spec.maintenance.paused": "Failovers, switchovers and the group's deletion go on",
     "brokergroup.spec.antiAffinity.type": "a pod without a domain of its own stays Pending",
     "brokergroup.spec.podTemplate.spec.containers": "cannot be changed here",
     "brokergroup.spec.network.addressing": "ServiceIP: the ClusterIP of a Service per member",
