@@ -189,12 +189,13 @@ def _check_grant(
         clean = before.sync_state_set | usable_eligible(before, settings)
         assert settings.unclean_election_allowed or not event.unclean
         electable = _electable(before, heard, settings, request)
-        if _is_in_doubt(before, request) and not event.unclean:
+        in_doubt = _is_in_doubt(before, request) and not event.unclean
+        if in_doubt and (winner not in clean or not settings.unclean_election_allowed):
             assert electable & clean, (
                 "without a member of the set, or an eligible one, that may lead none is elected (I3)"
             )
             _check_most_of_all(before, winner, heard, settings, request)
-        else:
+        elif not in_doubt:
             assert event.unclean == (winner not in clean), "clean means from the set, or eligible (I3)"
             if not request.designate_elect:
                 pool = set(before.replicas) if event.unclean else before.sync_state_set
