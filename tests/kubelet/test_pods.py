@@ -224,7 +224,8 @@ async def test_a_hook_that_waits_has_a_second_of_a_deletion_without_grace_and_th
 
 async def test_the_fence_reports_a_container_terminated_that_was_waiting_to_restart(node: Node) -> None:
     created = await node.create(pod_object("a", "exit 3"))
-    await node.until("a", lambda pod: state_of(pod)["restartCount"] >= 1)
+    # Not while it runs again: the deletion would end that run by a signal.
+    await node.until("a", lambda pod: state_of(pod)["restartCount"] >= 1 and "waiting" in state_of(pod)["state"])
     await node.hold("a")
     await node.delete("a", 0)
     pod = await node.until(
