@@ -135,6 +135,11 @@ class ConsumerOffsets(_SavedLater):
         self._table = kept
         self._taken = {(key, queue): offset for (key, queue), offset in self._taken.items() if key in kept}
 
+    def groups_of(self, topic: str) -> set[str]:
+        """Return every group that ever committed an offset of the topic."""
+        of_topic = (key.partition(_SEPARATOR) for key in self._table)
+        return {group for name, _, group in of_topic if name == topic}
+
     def groups(self) -> set[str]:
         """Return every group that ever committed an offset."""
         return {key.partition(_SEPARATOR)[2] for key in self._table}

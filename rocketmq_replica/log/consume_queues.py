@@ -132,6 +132,11 @@ class ConsumeQueue:
             count -= 1
         return self._first_offset + max(count, self._hidden)
 
+    def stored_at_ms(self, queue_offset: int) -> int:
+        """Return when this visible message was stored; 0 if it is not one."""
+        index = queue_offset - self._first_offset
+        return self._timestamps[index] if self._hidden <= index < len(self._timestamps) else 0
+
     def locate(self, queue_offset: int) -> tuple[int, int] | None:
         """Return physical offset and size of a visible message; None for a hole or any other offset."""
         index = queue_offset - self._first_offset
