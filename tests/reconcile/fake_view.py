@@ -22,6 +22,7 @@ from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
+    from brokergroup_operator.observe.group_offsets import GroupOffsets
     from brokergroup_operator.records.store import GroupKey, RecordStore, StoredRecord
     from rocketmq_remoting.broker_protocol import TopicConfig
 
@@ -58,6 +59,7 @@ class FakeGroupView:
         self.snapshots: dict[GroupKey, GroupSnapshot] = {}
         self.configs: dict[tuple[GroupKey, int], dict[str, str]] = {}
         self.topics: dict[tuple[GroupKey, str], TopicConfig] = {}
+        self.group_offsets: dict[GroupKey, GroupOffsets] = {}
         self.topics_put: list[tuple[GroupKey, str]] = []
         self.causes: list[Cause] = []
         self._running: dict[GroupKey, frozenset[int]] = {}
@@ -141,6 +143,10 @@ class FakeGroupView:
 
     async def topic(self, key: GroupKey, name: str) -> TopicConfig | None:
         return self.topics.get((key, name))
+
+    async def offsets(self, key: GroupKey) -> GroupOffsets:
+        """Return the offsets that the test set."""
+        return self.group_offsets[key]
 
     async def put_topic(self, key: GroupKey, topic: TopicConfig) -> None:
         """Change the topic as a broker does: attributes that are not named stay."""

@@ -18,6 +18,13 @@ from brokergroup_operator.api.rules import (
     validations,
 )
 
+MAX_UNREAD_TOPICS = 32
+MAX_UNREAD_GROUPS = 8
+
+Messages = Annotated[int, Meta(ge=0, le=bounds.JAVA_LONG_EXACT_MAX)]
+TopicText = Annotated[str, Meta(min_length=1, max_length=255, pattern="^[%|a-zA-Z0-9_-]{1,255}$")]
+ConsumerGroupText = Annotated[str, Meta(min_length=1, max_length=255, pattern="^[%|a-zA-Z0-9_-]{1,255}$")]
+
 
 class OperationType(StrEnum):
     """What is done."""
@@ -28,6 +35,7 @@ class OperationType(StrEnum):
     ELECT = "Elect"
     DECOMMISSION = "Decommission"
     DRILL = "Drill"
+    RETIRE = "Retire"
 
 
 class DrillKind(StrEnum):
@@ -55,10 +63,11 @@ class OperationPhase(StrEnum):
 
 
 class OperationConditionType(StrEnum):
-    """As with Jobs: at most one of the two is True, and then the operation is over."""
+    """As with Jobs: at most one of Complete and Failed is True, and then the operation is over. Drained is of a Retire."""
 
     COMPLETE = "Complete"
     FAILED = "Failed"
+    DRAINED = "Drained"
 
 
 class BrokerGroupReference(Struct, frozen=True, rename="camel", kw_only=True):
@@ -150,6 +159,30 @@ class DrillRequest(Struct, frozen=True, rename="camel", kw_only=True):
     ]
 
 
+class RetireRequest(Struct, frozen=True, rename="camel", kw_only=True):
+    """A removal of the whole group without loss of messages: its brokers take no more sends, its consumers read what is there,
+    and then the BrokerGroup is deleted. A message that no consumer group has read keeps the group.
+    """
+
+    abandon_topics: Annotated[
+        list[TopicText],
+        Meta(
+            max_length=256,
+            description="Topics whose unread messages are given up with the group. Exact names; nothing else is given up.",
+            extra_json_schema=bounds.SET_LIST,
+        ),
+    ] = []
+    abandon_consumer_groups: Annotated[
+        list[ConsumerGroupText],
+        Meta(
+            max_length=256,
+            description="Consumer groups that are not waited for, such as those whose consumers are gone for good. A topic"
+            " that only they read counts as read by none.",
+            extra_json_schema=bounds.SET_LIST,
+        ),
+    ] = []
+
+
 def _only_the_section_of(kind: OperationType) -> Rule:
     """A section says how its type of operation is done. With another type it would be ignored, and without it guessed."""
     section = kind.value.lower()
@@ -183,6 +216,10 @@ class OperationSpec(Struct, frozen=True, rename="camel", kw_only=True):
     ] = None
     drill: Annotated[
         DrillRequest | None, Meta(description="For type Drill: a change of master is rehearsed and measured.")
+    ] = None
+    retire: Annotated[
+        RetireRequest | None,
+        Meta(description="For type Retire: the group is deleted once its consumers have read everything."),
     ] = None
     dry_run: Annotated[
         DryRun,
@@ -239,6 +276,79 @@ class OperationResult(Struct, frozen=True, rename="camel", kw_only=True):
     ] = []
 
 
+class RetirementStep(StrEnum):
+    """How far a Retire is."""
+
+    READ_ONLY = "ReadOnly"
+    DRAINING = "Draining"
+    CLOSING = "Closing"
+    DELETING = "Deleting"
+
+
+class ConsumerLag(Struct, frozen=True, rename="camel", kw_only=True):
+    """A consumer group that has not read everything of a topic."""
+
+    name: Annotated[str, Meta(max_length=255, description="Name of the consumer group.")]
+    messages: Annotated[Messages, Meta(description="How many messages it has not read.")]
+
+
+class UnreadTopic(Struct, frozen=True, rename="camel", kw_only=True):
+    """A topic with messages that keep the group."""
+
+    topic: Annotated[str, Meta(max_length=255, description="Name of the topic.")]
+    queues: Annotated[int, Meta(ge=0, description="In how many of its queues they are.")]
+    messages: Annotated[
+        Messages,
+        Meta(description="How many there are; of several consumer groups, those that the last one has to read."),
+    ]
+    consumer_groups: Annotated[
+        list[ConsumerLag],
+        Meta(
+            max_length=MAX_UNREAD_GROUPS,
+            description="The consumer groups that are behind, the last first. Empty: no consumer group reads the topic, or"
+            " the broker itself has to deliver the messages later.",
+            extra_json_schema=bounds.ATOMIC_LIST,
+        ),
+    ] = []
+
+
+class Retirement(Struct, frozen=True, rename="camel", kw_only=True):
+    """How far a Retire is, and what keeps the group."""
+
+    step: Annotated[
+        RetirementStep,
+        Meta(
+            description="ReadOnly: the brokers are told to take no sends. Draining: consumers read what is there. Closing:"
+            " everything is read, and the brokers acknowledge nothing any more while that is looked at again. Deleting:"
+            " the BrokerGroup is deleted, after a last look; from here on there is no way back."
+        ),
+    ]
+    group_uid: Annotated[str, Meta(max_length=64, description="metadata.uid of the BrokerGroup that is retired.")]
+    epoch: Annotated[bounds.Epoch | None, Meta(description="The master epoch in which everything was read.")] = None
+    position: Annotated[
+        Messages | None,
+        Meta(
+            description="Draining: the sum of all queues' ends. Closing, Deleting: the end of the master's log, in bytes."
+        ),
+    ] = None
+    since: Annotated[
+        bounds.TimeText | None,
+        Meta(
+            description="Since when everything is read and `position` has not changed; absent while something is unread."
+            " Closing without a position: since when."
+        ),
+    ] = None
+    unread_topics: Annotated[int, Meta(ge=0, description="How many topics keep the group.")] = 0
+    unread: Annotated[
+        list[UnreadTopic],
+        Meta(
+            max_length=MAX_UNREAD_TOPICS,
+            description="The topics that keep the group, those with the most messages first.",
+            extra_json_schema=bounds.ATOMIC_LIST,
+        ),
+    ] = []
+
+
 class OperationStatus(Struct, frozen=True, rename="camel", kw_only=True):
     """The progress of the operation, written by the operator."""
 
@@ -256,12 +366,16 @@ class OperationStatus(Struct, frozen=True, rename="camel", kw_only=True):
     started_at: Annotated[bounds.TimeText | None, Meta(description="When it became Running.")] = None
     completed_at: Annotated[bounds.TimeText | None, Meta(description="When it ended.")] = None
     result: OperationResult | None = None
+    retirement: Annotated[
+        Retirement | None, Meta(description="Of a Retire: how far it is, and what keeps the group.")
+    ] = None
     conditions: (
         Annotated[
             list[Condition],
             Meta(
                 max_length=4,
-                description="Complete or Failed once it has ended, for kubectl wait --for=condition=Complete.",
+                description="Complete or Failed once it has ended, for kubectl wait --for=condition=Complete; of a Retire, also"
+                " Drained: False with what is unread, True once everything is read.",
                 extra_json_schema=bounds.map_list("type"),
             ),
         ]

@@ -93,6 +93,7 @@ class Reason(StrEnum):
     REBUILDING_MEMBER = "RebuildingMember"
     MOVING_MASTER = "MovingMaster"
     HIBERNATING = "Hibernating"
+    RETIRING = "Retiring"
     # FailoverSafe
     ENOUGH_CANDIDATES = "EnoughCandidates"
     NOT_ENOUGH_CANDIDATES = "NotEnoughCandidates"

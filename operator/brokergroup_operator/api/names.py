@@ -65,6 +65,8 @@ ANNOTATION_LEAVING: Final = f"{GROUP}/leaving"
 ANNOTATION_ADDRESS: Final = f"{GROUP}/address"
 # On a pod: the uid of the BrokerGroup that it was made for. Its fence's key is made from it, also after that group was orphaned.
 ANNOTATION_GROUP_UID: Final = f"{GROUP}/group-uid"
+# On a BrokerGroup whose brokers acknowledge nothing any more: the uid of the Retire operation that is about to delete it.
+ANNOTATION_CLOSED_BY: Final = f"{GROUP}/closed-by"
 # On a BrokerGroup that adopts unowned objects.
 ANNOTATION_TAKES_BACK: Final = f"{GROUP}/takes-back"
 # On a pod: "true" if its broker was started as an async learner.

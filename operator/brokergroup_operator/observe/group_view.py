@@ -15,6 +15,7 @@ from brokergroup_operator.observe.timeline import Cause, Step
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from brokergroup_operator.observe.group_offsets import GroupOffsets
     from brokergroup_operator.observe.timeline import FailoverTimeline
     from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord, LiveReplica
@@ -274,6 +275,13 @@ class GroupView(ShownGroups, Protocol):
 
     async def topic(self, key: GroupKey, name: str) -> TopicConfig | None:
         """Return a topic's configuration at the group's master (351); None if it has no such topic. ``BrokerUnreachableError``."""
+        ...
+
+    async def offsets(self, key: GroupKey) -> GroupOffsets:
+        """Return how far topics reach at the group's master, and how far they are read; not during a change of master.
+
+        ``BrokerUnreachableError``; ``GroupViewError``, also if the master or its epoch was another one at the end.
+        """
         ...
 
     async def put_topic(self, key: GroupKey, topic: TopicConfig) -> None:

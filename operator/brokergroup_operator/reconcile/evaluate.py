@@ -18,7 +18,7 @@ from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, POD_
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.decide import course as courses
-from brokergroup_operator.reconcile.decide import deletion
+from brokergroup_operator.reconcile.decide import deletion, retiring
 from brokergroup_operator.reconcile.decide.claims import claim_actions, discarded_claims
 from brokergroup_operator.reconcile.decide.configuration_drift import put_back_actions
 from brokergroup_operator.reconcile.decide.rollout import wanted_pod
@@ -54,6 +54,8 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> plans.
     """The plan for one pass. `now` is the time that status may show, as RFC 3339."""
     seen = replace(seen, now=now, certificate_problem=certificate.problem(seen.group, settings))
     if (group := courses.with_minimum_reached(seen)) is not seen.group:
+        seen = replace(seen, group=group)
+    if (group := retiring.with_permission(seen)) is not seen.group:
         seen = replace(seen, group=group)
     course = courses.set_course(seen, settings)
     work: list[plans.Action] = list(_lift_fences(seen))
@@ -93,6 +95,7 @@ def _waits(course: Course) -> bool:
 def _repairs(seen: Observed, course: Course, settings: ReconcileSettings) -> Iterator[plans.Action]:
     # First: a group that could go meanwhile must own nothing, or the collector deletes that as soon as it is gone.
     yield from _hold_group(seen)
+    yield from retiring.marked(seen)
     yield from _durability(seen)
     yield from deletion.adopted(seen)
     yield from deletion.marks_mended(seen)
@@ -104,7 +107,9 @@ def _repairs(seen: Observed, course: Course, settings: ReconcileSettings) -> Ite
     yield from _members(seen, course, settings)
     yield from _roles(seen)
     yield from courses.hot_config_actions(seen, course, settings)
-    yield from put_back_actions(course.drifts)
+    yield from put_back_actions(
+        course.drifts, retiring.HELD_KEYS if retiring.retirement(seen) is not None else frozenset()
+    )
     yield from discarded_claims(seen)
     # Last: a reservation that is refused ends the pass, and should not keep a pod from coming back.
     if not seen.group.spec.maintenance.hibernated:

@@ -1,4 +1,4 @@
-"""The verbs of `GroupView`: ids, a switchover, an election, a member's removal, a broker's configuration and topics.
+"""The verbs of `GroupView`: ids, a switchover, an election, a member's removal, a broker's configuration, topics and offsets.
 
 Each raises `GroupViewError` with the reason if it did not do it.
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from brokergroup_operator.controller.group.group import Group, PremiseGoneError
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
+from brokergroup_operator.controller.peers.offset_reader import OffsetReader
 from brokergroup_operator.controller.peers.services import Part, Services
 from brokergroup_operator.observe import group_view as view
 from brokergroup_operator.observe.timeline import Cause, Step
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.change.failover import Failover
     from brokergroup_operator.controller.change.switchover import Switchover
     from brokergroup_operator.controller.group.groups import Groups
+    from brokergroup_operator.observe.group_offsets import GroupOffsets
     from controller_core.model import BrokerGroupRecord
     from rocketmq_remoting.broker_protocol import TopicConfig
 
@@ -142,6 +144,21 @@ class GroupVerbs(Part):
         """351, of the master."""
         with self._known(key, f": topic {name}") as group:
             return await self._calls.topic(self._address(group, group.granted_master_id), name)
+
+    async def offsets(self, key: GroupKey) -> GroupOffsets:
+        """Read at the master of the record, which is read before and after: by a copy another plane may have elected another."""
+        with self._known(key, ": offsets") as group:
+            await group.load_again()
+            _must_be_at_rest(group, "offsets are not read")
+            record, address = group.record, self._address(group, group.granted_master_id)
+            assert record is not None, "a group with a master has a record"
+            offsets = await OffsetReader(calls=self._calls, address=address, record=record).read()
+            await group.load_again()
+            _must_be_at_rest(group, "offsets are not read")
+            now = group.record
+        if now is None or (now.granted_master_id, now.master_epoch) != (offsets.master_id, offsets.epoch):
+            raise view.GroupViewError(f"group {key}: the master changed while offsets were read")
+        return offsets
 
     async def put_topic(self, key: GroupKey, topic: TopicConfig) -> None:
         """17, of the master. Not during a change of master: the next one might not copy it."""

@@ -61,6 +61,8 @@ class GroupBinding:
     deleting: bool = False
     # Only hibernated: it will be woken.
     hibernated: bool = False
+    # A Retire is about to delete it: its brokers acknowledge nothing on purpose, as long as that takes.
+    closed: bool = False
     signature: Signature = Signature.ACCEPTED
     # The key with which the group's brokers sign (innerClientAuthenticationCredentials), and this plane its requests to them; and
     # its Secret.
@@ -165,6 +167,7 @@ def binding_of(obj: JsonObject) -> GroupBinding:
         failover_delay_seconds=float(spec.failover.delay_seconds),
         deleting="deletionTimestamp" in obj["metadata"] or spec.maintenance.hibernated,
         hibernated=spec.maintenance.hibernated,
+        closed=names.ANNOTATION_CLOSED_BY in (obj["metadata"].get("annotations") or {}),
         signature=spec.security.signature,
         credentials_secret=(namespace, secret) if secret else None,
         ha_port=spec.network.ha_port,

@@ -180,11 +180,31 @@ class BrokerCalls:
             return None
         return found.epoch_list[-1].epoch if found.epoch_list else -1, found.max_offset
 
-    async def bytes_behind_dispatch(self, address: str) -> int | None:
-        """28: how much of its log is not in consume queues and index yet; None if the broker does not say."""
+    async def runtime_numbers(self, address: str) -> dict[str, int]:
+        """28: those of its values that are whole numbers."""
         command = request(RequestCode.GET_BROKER_RUNTIME_INFO)
         found = await self._read(address, command, protocol.BrokerRuntimeInfoBody.decode)
-        return _number(found.table.get("dispatchBehindBytes", ""), _DIGITS_OF_LONG)
+        numbers = {name: _number(text, _DIGITS_OF_LONG) for name, text in found.table.items()}
+        return {name: number for name, number in numbers.items() if number is not None}
+
+    async def bytes_behind_dispatch(self, address: str) -> int | None:
+        """28: how much of its log is not in consume queues and index yet; None if the broker does not say."""
+        return (await self.runtime_numbers(address)).get("dispatchBehindBytes")
+
+    async def topic_stats(self, address: str, topic: str) -> dict[int, protocol.QueueOffsets]:
+        """202: the ends of a topic's queues, by queue id. `NoSuchTopicError`."""
+        command = request(RequestCode.GET_TOPIC_STATS_INFO, ext_fields={"topic": topic})
+        return await self._read(address, command, protocol.decode_topic_stats)
+
+    async def topic_readers(self, address: str, topic: str) -> frozenset[str]:
+        """300: the consumer groups that subscribe to a topic, or have an offset of it."""
+        command = request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, ext_fields={"topic": topic})
+        return frozenset((await self._read(address, command, protocol.GroupListBody.decode)).group_list)
+
+    async def delay_offsets(self, address: str) -> dict[int, int]:
+        """45: by delay level, the offset that is delivered next."""
+        command = request(RequestCode.GET_ALL_DELAY_OFFSET)
+        return (await self._read(address, command, protocol.DelayOffsetBody.decode)).offset_table
 
     async def routed_master(self, name_server: str, cluster_name: str, broker_name: str) -> str | None:
         """901: the address to which a NameServer sends the group's producers; None while it knows no master."""

@@ -167,7 +167,7 @@ def _stalled(seen: Seen) -> Verdict:
     if beyond := beyond_count(seen):
         told = (
             f"Groups beyond spec.brokerGroups.count are kept, for they may hold messages: {', '.join(beyond)}."
-            " Once their messages are consumed: kubectl delete brokergroup NAME"
+            " kubectl brokergroup retire NAME stops sends to one, and deletes it once everything is read"
         )
         return yes(ClusterReason.GROUPS_BEYOND_COUNT, told)
     return no(ClusterReason.NOTHING_TO_DO, "Nothing needs a person")

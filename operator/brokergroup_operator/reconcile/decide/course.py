@@ -16,7 +16,7 @@ from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.api.durability import acknowledgement_rule
 from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.reconcile import plan as plans
-from brokergroup_operator.reconcile.decide import claims, deletion, scale_in, silent_members
+from brokergroup_operator.reconcile.decide import claims, deletion, retiring, scale_in, silent_members
 from brokergroup_operator.reconcile.decide import rollout as rollouts
 from brokergroup_operator.reconcile.decide.configuration_drift import drifted_keys
 from brokergroup_operator.reconcile.decide.failover_safe import failover_safe, mastership_step
@@ -223,7 +223,7 @@ def hot_config_actions(seen: Observed, course: Course, settings: ReconcileSettin
     if seen.snapshot is None or seen.snapshot.in_progress is not None or seen.snapshot.is_changing:
         return  # a switchover holds minInSyncReplicas up meanwhile
     wanted = broker_config.hot_values(seen.group, settings)
-    quiet = deletion.must_be_quiet(seen)
+    quiet, closed = deletion.must_be_quiet(seen), retiring.is_closed(seen)
     restarting = {step.member.pod for step in course.steps if step.member is not None}
     for standing in course.standings.values():
         pod = seen.pods.get(standing.member.pod)
@@ -231,7 +231,7 @@ def hot_config_actions(seen: Observed, course: Course, settings: ReconcileSettin
             continue
         if standing is not quiet and (standing.member.pod in restarting or deletion.stops(seen)):
             continue
-        values = wanted | (deletion.QUIET if standing is quiet else {})
+        values = wanted | (deletion.QUIET if standing is quiet or closed else {})
         if changed := broker_config.hot_changes(pod, values):
             keys = ", ".join(f"{key}={value}" for key, value in sorted(changed.items()))
             told = f"Pod {standing.member.pod} now runs with {keys}"

@@ -9,7 +9,8 @@ from msgspec import Struct
 from brokergroup_operator.api.brokergroup_operation import OperationPhase, OperationResult
 
 if TYPE_CHECKING:
-    from brokergroup_operator.api.brokergroup_operation import OperationStatus
+    from brokergroup_operator.api.brokergroup_operation import OperationStatus, Retirement
+    from brokergroup_operator.observe.group_offsets import GroupOffsets
     from brokergroup_operator.observe.timeline import FailoverTimeline
     from brokergroup_operator.reconcile.plan import Note
     from brokergroup_operator.reconcile.see.observed import Operation
@@ -55,7 +56,19 @@ class KillPod(Struct, frozen=True, kw_only=True):
     uid: str
 
 
-Effect = SwitchMaster | ElectUnclean | KillPod
+class ReadOffsets(Struct, frozen=True, kw_only=True):
+    """Ask how far the group's topics reach and are read, after this pause."""
+
+    pause_seconds: float
+
+
+class DeleteDrained(Struct, frozen=True, kw_only=True):
+    """Ask the same once more, and delete the group with this uid at once if nothing stands against it."""
+
+    group_uid: str
+
+
+Effect = SwitchMaster | ElectUnclean | KillPod | ReadOffsets | DeleteDrained
 
 
 class _Said(Struct, frozen=True, kw_only=True):
@@ -81,6 +94,7 @@ class Start(_Said, frozen=True, kw_only=True):
 
     phase: ClassVar = OperationPhase.RUNNING
     steps: tuple[str, ...]
+    retirement: Retirement | None = None
 
 
 class GoOn(Struct, frozen=True, kw_only=True):
@@ -90,6 +104,8 @@ class GoOn(Struct, frozen=True, kw_only=True):
     message: str
     effect: Effect | None = None
     figures: OperationResult | None = None
+    # Of a Retire; None: as in the status.
+    retirement: Retirement | None = None
 
 
 class Done(_Said, frozen=True, kw_only=True):
@@ -113,6 +129,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
     running: bool = False
     figures: OperationResult | None = None
+    offsets: GroupOffsets | None = None
     refused: str = ""
     failed: str = ""
 

@@ -18,14 +18,17 @@ import msgspec
 import structlog
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup_operation import OperationPhase
 from brokergroup_operator.api.definitions.schema import without_nulls
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import ApiError, ConflictError, NotFoundError
 from brokergroup_operator.kube.recipes import delete_held
-from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, PODS
+from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, PODS
+from brokergroup_operator.observe.group_offsets import GroupOffsets
 from brokergroup_operator.observe.group_view import ElectionRefusedError, GroupViewError, SwitchoverRefusedError
 from brokergroup_operator.reconcile.operations import plan as plans
 from brokergroup_operator.reconcile.operations.evaluate import evaluate
+from brokergroup_operator.reconcile.operations.procedures.retire import hindrance_of
 from brokergroup_operator.records.store import RecordStoreError
 
 if TYPE_CHECKING:
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
     from brokergroup_operator.records.store import GroupKey
 
 log = structlog.get_logger(__name__)
+# Of a request to the controller plane.
+Answer = plans.Figures | GroupOffsets
 # Each lost to a status that the kubelet wrote in between; after these the next pass goes on.
 _KILL_ATTEMPTS: Final = 5
 
@@ -152,8 +157,8 @@ class OperationRunner:
                 newest[uid] = await self._write_status(newest[uid], step)
                 message = step.status.result.message if step.status.result else ""
                 log.info("operation.status", group=str(key), name=name, phase=step.status.phase, message=message)
-                if step.note is not None and seen.group_object:
-                    await self._post(seen.group_object, step.note)
+                if step.note is not None and (about := seen.group_object or _left_by_its_group(newest[uid])):
+                    await self._post(about, step.note)
             case plans.DoEffect():
                 await self._effect(key, step)
             case plans.Remove():
@@ -196,6 +201,10 @@ class OperationRunner:
                 self._attempts.begin(key, step.operation.uid, self._switch_master(key, step.effect))
             case plans.ElectUnclean():
                 self._attempts.begin(key, step.operation.uid, self._elect(key, step.effect))
+            case plans.ReadOffsets():
+                self._attempts.begin(key, step.operation.uid, self._read_offsets(key, step.effect))
+            case plans.DeleteDrained():
+                self._attempts.begin(key, step.operation.uid, self._delete_drained(key, step))
 
     async def _kill(self, key: GroupKey, effect: plans.KillPod) -> None:
         """Kill as a fence does, under its finalizer: so the failover has proof of the death, not only a pod that is gone."""
@@ -227,6 +236,30 @@ class OperationRunner:
             to_broker_id=change.to_broker_id, epoch=change.epoch, milliseconds=round(change.milliseconds)
         )
 
+    async def _read_offsets(self, key: GroupKey, effect: plans.ReadOffsets) -> GroupOffsets:
+        await asyncio.sleep(effect.pause_seconds)
+        return await self._view.offsets(key)
+
+    async def _delete_drained(self, key: GroupKey, step: plans.DoEffect) -> GroupOffsets:
+        """Look once more, read what the API has after that, and delete the group right behind it if nothing stands against it."""
+        assert isinstance(step.effect, plans.DeleteDrained)
+        offsets = await self._view.offsets(key)
+        seen = await self._read(key)
+        hindrance = "the group is gone" if seen is None else hindrance_of(seen, step.operation.uid, offsets)
+        if hindrance:
+            log.info("operation.group_kept", group=str(key), name=step.operation.name, why=hindrance)
+            return offsets
+        log.info("operation.group_deleted", group=str(key), name=step.operation.name, epoch=offsets.epoch)
+        with contextlib.suppress(NotFoundError):
+            await self._api.delete(BROKER_GROUPS, key.name, namespace=key.namespace, uid=step.effect.group_uid)
+        return offsets
+
+
+def _left_by_its_group(operation: JsonObject) -> JsonObject:
+    """The operation that has deleted its group: its Event is about itself. Empty for others, whose group never was."""
+    is_done = operation["status"]["phase"] == OperationPhase.SUCCEEDED.value
+    return operation if is_done else {}
+
 
 # Between two requests of one operation, so that a refused one is not repeated in a tight loop.
 ASK_AGAIN_SECONDS = 0.5
@@ -237,9 +270,9 @@ class Attempts:
 
     def __init__(self, wake: Callable[[GroupKey], None]) -> None:
         self._wake = wake
-        self._attempts: dict[str, tuple[GroupKey, asyncio.Task[plans.Figures]]] = {}
+        self._attempts: dict[str, tuple[GroupKey, asyncio.Task[Answer]]] = {}
 
-    def begin(self, key: GroupKey, uid: str, request: Coroutine[None, None, plans.Figures]) -> None:
+    def begin(self, key: GroupKey, uid: str, request: Coroutine[None, None, Answer]) -> None:
         """Start it beside the passes; its end wakes the group. What was asked before, and has ended, is asked less eagerly."""
         pause_seconds = ASK_AGAIN_SECONDS if uid in self._attempts else 0.0
         task = asyncio.create_task(_after(pause_seconds, request), name=f"operation {key} {uid}")
@@ -263,7 +296,7 @@ class Attempts:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _after(pause_seconds: float, request: Coroutine[None, None, plans.Figures]) -> plans.Figures:
+async def _after(pause_seconds: float, request: Coroutine[None, None, Answer]) -> Answer:
     try:
         await asyncio.sleep(pause_seconds)
         return await request
@@ -271,14 +304,15 @@ async def _after(pause_seconds: float, request: Coroutine[None, None, plans.Figu
         request.close()  # where it was never begun: cancelled before its turn
 
 
-def _outcome(task: asyncio.Task[plans.Figures]) -> plans.Outcome:
+def _outcome(task: asyncio.Task[Answer]) -> plans.Outcome:
     if not task.done():
         return plans.Outcome(running=True)
     if task.cancelled():
         return plans.Outcome(failed="the request was cancelled")
     error = task.exception()
     if error is None:
-        return plans.Outcome(figures=task.result())
+        answer = task.result()
+        return plans.Outcome(offsets=answer) if isinstance(answer, GroupOffsets) else plans.Outcome(figures=answer)
     if isinstance(error, SwitchoverRefusedError | ElectionRefusedError):
         return plans.Outcome(refused=str(error))
     if not isinstance(error, GroupViewError | RecordStoreError | ApiError | TimeoutError):

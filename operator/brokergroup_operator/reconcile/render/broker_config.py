@@ -231,10 +231,10 @@ def given_to(pod: JsonObject) -> Mapping[str, str]:
     """What the pod's broker process was given last; nothing where the pod does not say so, or says it of an earlier process."""
     # A container that is started again reads the ConfigMap as the kubelet has it, which may be a minute old.
     restarts = observed.annotations_of(pod).get(names.ANNOTATION_HOT_CONFIG_RESTARTS, "0")
-    return _noted(pod) if restarts == str(observed.broker_restarts(pod)) else {}
+    return noted(pod) if restarts == str(observed.broker_restarts(pod)) else {}
 
 
-def _noted(pod: JsonObject) -> Mapping[str, str]:
+def noted(pod: JsonObject) -> Mapping[str, str]:
     """What any process of the pod was given last."""
     text = observed.annotations_of(pod).get(names.ANNOTATION_HOT_CONFIG)
     try:
@@ -247,7 +247,7 @@ def _noted(pod: JsonObject) -> Mapping[str, str]:
 def minimum_so_far(seen: Observed, master_pod: str) -> int | None:
     """Return the `minInSyncReplicas` that the group acknowledges by: its master's, else that of the file; None without either."""
     # What the master was given counts also if its container was started again, and wins over a file that another writer changed.
-    given = _minimum_of(_noted(seen.pods.get(master_pod) or {}))
+    given = _minimum_of(noted(seen.pods.get(master_pod) or {}))
     config_map = seen.config_maps.get(names.config_map_name(str(seen.group.metadata["name"]))) or {}
     return _minimum_of(written_in(config_map)) if given is None else given
 

@@ -13,7 +13,7 @@ import structlog
 
 from brokergroup_operator.api.bounds import MAX_CONFIG_ENTRIES
 from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec
-from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
+from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation, OperationType
 from brokergroup_operator.api.credentials import CredentialsError, credentials_in, secret_not_found, secret_not_readable
 from brokergroup_operator.api.durability import with_durability
 from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
@@ -84,7 +84,7 @@ class GroupFetcher:
             return None  # or the controller plane knows a newer record
         nodes = {name: cache.node(name) for name in _node_names(seen.pods)}
         seen = await self._whole(
-            seen,
+            await self._with_cluster(seen),
             nodes={name: node for name, node in nodes.items() if node is not None},
             **{field: cache.by_name(resource, key) for resource, field in CHILDREN.items()},
         )
@@ -130,7 +130,19 @@ class GroupFetcher:
         pods, claims = await asyncio.gather(
             self._objects.labelled(resources.PODS, key), self._objects.labelled(resources.PERSISTENT_VOLUME_CLAIMS, key)
         )
-        return seen_of(key, group_object, state, snapshot=snapshot, operations=operations, pods=pods, claims=claims)
+        seen = seen_of(key, group_object, state, snapshot=snapshot, operations=operations, pods=pods, claims=claims)
+        return await self._with_cluster(seen)
+
+    async def _with_cluster(self, seen: Observed) -> Observed:
+        """With what the group's cluster wants, if a Retire asks whether the group may go: the count may change at any time."""
+        unfinished = (one for one in seen.operations if not one.finished)
+        if not any(one.asked.spec.type is OperationType.RETIRE for one in unfinished):
+            return seen
+        owners = observed.owners_of(seen.group_object)
+        clusters = [str(one["name"]) for one in owners if one.get("kind") == resources.ROCKETMQ_CLUSTERS.kind]
+        found = await self._find_all(resources.ROCKETMQ_CLUSTERS, seen.key.namespace, clusters)
+        wanted = (wanted_by(cluster, seen.key.name) for cluster in found.values())
+        return replace(seen, wanted_by_cluster=next(filter(None, wanted), ""))
 
     async def _whole(self, seen: Observed, **further: Any) -> Observed:
         """With these fields, and the keys of the ConfigMaps and the state of the Secret that the spec names; neither is watched."""
@@ -195,6 +207,16 @@ def _unlisted_claims(seen: Observed) -> list[str]:
         if replica.registered
         for name in claim_names(seen.group, pod)
         if name not in seen.claims
+    )
+
+
+def wanted_by(cluster: JsonObject, group: str) -> str:
+    """Why the cluster wants this group, and would create it again; empty if it is beyond the cluster's count."""
+    name, count = str(cluster["metadata"]["name"]), int(cluster["spec"]["brokerGroups"]["count"])
+    if observed.being_deleted(cluster) or group not in {f"{name}-{index}" for index in range(count)}:
+        return ""
+    return (
+        f"RocketMQCluster {name} wants it: spec.brokerGroups.count is {count}, so {name}-{count - 1} is its last group"
     )
 
 

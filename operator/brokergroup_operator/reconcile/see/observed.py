@@ -123,6 +123,8 @@ class Observed:
     operations: tuple[Operation, ...] = ()
     # The one of them that is Running; what it asks for is done by the same evaluation as everything else.
     operation: BrokerGroupOperation | None = None
+    # Why its RocketMQCluster wants the group, where a Retire asks; empty: no cluster does.
+    wanted_by_cluster: str = ""
     # The nodes of the group's pods, by name; empty where the operator may not read nodes.
     nodes: Mapping[str, JsonObject] = field(default_factory=dict)
     # The groups whose rolling updates come before this group's; empty: it is its turn.
