@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.kube.resources import NAMESPACES, PODS
+from brokergroup_operator.kube.resources import BROKER_GROUPS, NAMESPACES, PODS
 from brokergroup_operator.records.store import GroupKey
 from tests.operations.world import World
 from tests.support.draws import sample
@@ -65,6 +65,17 @@ async def restart(world: World) -> None:
     await world.until_over("one", hands=others)
 
 
+async def retired(world: World) -> None:
+    """The group takes no sends, everything is read, and it is deleted; at the end it is gone, and was deleted once."""
+    await world.give_all({"brokerPermission": "4", "minInSyncReplicas": "99"})
+    await world.ask("one", "Retire", {})
+    await world.until_over("one")
+    groups = await world.api.list(BROKER_GROUPS, namespace=world.key.namespace)
+    assert groups.items == []
+    deletions = [write for write in world.writes if write.startswith("DELETE")]
+    assert deletions == [f"DELETE {BROKER_GROUPS.object_path('orders', world.key.namespace)}"]
+
+
 async def end_of(world: World) -> dict[str, Any]:
     """Return the end state that must not depend on the moment of the operator's death."""
     stored = await world.view.store.read(world.key)
@@ -88,7 +99,7 @@ KILLS = 3
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     ("story", "at_least"),
-    [(switchover, 4), (drill_there_and_back, 6), (unclean_election, 4), (killed_master, 4), (restart, 3)],
+    [(switchover, 4), (drill_there_and_back, 6), (unclean_election, 4), (killed_master, 4), (restart, 3), (retired, 6)],
 )
 async def test_a_kill_before_any_write_changes_nothing_in_the_end(
     sandbox: SandboxApiServer, api: KubernetesApi, operator_api: KubernetesApi, story: Story, at_least: int

@@ -4,6 +4,7 @@ like the reconcile plane and the kubelet (pods return, members are in sync again
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from brokergroup_operator.kube.resources import (
     PODS,
     Resource,
 )
+from brokergroup_operator.observe.group_offsets import GroupOffsets, TopicOffsets
 from brokergroup_operator.observe.group_view import (
     ElectionResult,
     GroupSnapshot,
@@ -33,6 +35,7 @@ from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
 from kube_sandbox.api_server.errors import StatusError
+from rocketmq_remoting.broker_protocol import QueueOffsets
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -61,6 +64,9 @@ class RecordView:
         self.writable = True
         # Members without heartbeats.
         self.silent: set[int] = set()
+        # What the master says of its topics, and how often it was asked.
+        self.group_offsets: Callable[[], GroupOffsets] = everything_read
+        self.looks = 0
         self._record: BrokerGroupRecord | None = None
 
     def keys(self) -> list[GroupKey]:
@@ -127,6 +133,28 @@ class RecordView:
         return ElectionResult(
             to_broker_id=to_broker_id, epoch=record.master_epoch, unclean=True, milliseconds=5.0, confirmed=True
         )
+
+    async def offsets(self, key: GroupKey) -> GroupOffsets:
+        assert key == self.key
+        self.looks += 1
+        return self.group_offsets()
+
+
+def everything_read() -> GroupOffsets:
+    """What the master of a closed group says in which everything is read."""
+    queues = {0: QueueOffsets(minimum=0, maximum=5)}
+    return GroupOffsets(
+        master_id=1,
+        epoch=1,
+        cluster_name="DefaultCluster",
+        read_at_unix_seconds=time.time(),
+        takes_sends=False,
+        acknowledges=False,
+        log_end=1000,
+        steady=True,
+        topics={"t": TopicOffsets(queues=queues, readers=frozenset({"a"}))},
+        consumed={"t@a": {0: 5}},
+    )
 
 
 def elected(record: BrokerGroupRecord, to: int) -> BrokerGroupRecord:
@@ -315,6 +343,13 @@ class World:
             "spec": spec,
         }
         await self.api.create(BROKER_GROUP_OPERATIONS, obj)
+
+    async def give_all(self, values: dict[str, str]) -> None:
+        """Note on every pod that its broker was given these values, as the reconcile plane does."""
+        note = {names.ANNOTATION_HOT_CONFIG: json.dumps(values)}
+        for pod in (await self.api.list(PODS, namespace=self.key.namespace)).items:
+            change = {"metadata": {"annotations": note}}
+            await self.api.patch(PODS, pod["metadata"]["name"], change, namespace=self.key.namespace)
 
     async def delete_pod(self, name: str) -> None:
         await self.api.delete(PODS, name, namespace=self.key.namespace, grace_period_seconds=0)

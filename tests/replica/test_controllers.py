@@ -176,6 +176,7 @@ class Controllers:
             operators_sign=False,
             name_server_addresses=(),
             controller_addresses=configuration.controller_addresses,
+            broker_permission=configuration.broker_permission,
         )
         return ControllerClient(cast("RemotingClient", self), configuration, self.live, now_ms=lambda: 0)
 

@@ -1,15 +1,13 @@
 """Retire: a whole group leaves once everything in it is read.
 
-| step | what is done | ends when |
-|---|---|---|
-| ReadOnly | every broker gets `brokerPermission=4` | every running broker was given it |
-| Draining | the master is asked how far topics reach and are read | nothing is unread, for long enough |
-| Closing | every broker also gets `minInSyncReplicas=99` | two looks at the master, some time apart, found the same log and nothing unread |
-| Deleting | a last look, and right behind it the deletion | the group is gone |
+- *ReadOnly*: every broker gets `brokerPermission=4`, until every running one has it.
+- *Draining*: the master is asked how far topics reach and are read, until nothing is unread for long enough.
+- *Closing*: every broker also gets `minInSyncReplicas=99`, until two looks some time apart find the same log and nothing unread.
+- *Deleting*: a last look, and right behind it the deletion; until the group is gone.
 
-The configuration is part of what the group's brokers should have (`decide/retiring.py`), so it holds for a new master too. Each step
-is in the status before anything is done for it. What a step rests on is read again in the next: an operator that died between the
-last look and the deletion looks again. Until the deletion, the end of the operation gives the write permission back.
+The configuration is part of what the group's brokers should have (`decide/retiring.py`), so it holds for a new master too. Each
+step is in the status before anything is done for it. What a step rests on is read again in the next: an operator that died between
+the last look and the deletion looks again. Until the deletion, the end of the operation gives the write permission back.
 """
 
 from __future__ import annotations
@@ -67,7 +65,7 @@ def _steps(case: Case) -> Iterator[str]:
     yield f"delete BrokerGroup {case.group}: {claims} (spec.storage.retention.whenDeleted)"
 
 
-def judge_retire(case: Case) -> plans.Judgement:
+def judge_retire(case: Case) -> plans.Judgement:  # noqa: PLR0911 (one return per reason)
     now = case.operation.status.retirement
     if now is None:
         return plans.Fail(message="its status lacks status.retirement, which says whose group it is about")
@@ -112,7 +110,7 @@ def _judge_read_only(case: Case, now: Retirement) -> plans.GoOn:
     return plans.GoOn(message=f"{case.group} takes no sends; looks for unread messages", retirement=_again(now))
 
 
-def _judge_draining(case: Case, now: Retirement) -> plans.GoOn:
+def _judge_draining(case: Case, now: Retirement) -> plans.GoOn:  # noqa: PLR0911 (one return per reason)
     offsets, look = case.outcome.offsets, plans.ReadOffsets(pause_seconds=LOOK_SECONDS)
     if case.outcome.running:
         return plans.GoOn(message=case.before.message)
@@ -141,7 +139,7 @@ def _takes_sends(case: Case) -> str:
     return f"broker {offsets.master_id}, the master, takes sends (brokerPermission)" if is_open and offsets else ""
 
 
-def _judge_closed(case: Case, now: Retirement) -> plans.GoOn:
+def _judge_closed(case: Case, now: Retirement) -> plans.GoOn:  # noqa: PLR0911 (one return per reason)
     """Closing and Deleting: nothing may be acknowledged; one look fixes the end of the log, the next ones find the same."""
     if case.outcome.running:
         return plans.GoOn(message=case.before.message)
