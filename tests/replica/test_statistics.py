@@ -1,0 +1,178 @@
+"""How far topics reach and are read, and a replica that lets nobody send: what an operation that removes a group rests on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from brokergroup_operator.controller.peers.broker_calls import BrokerCallError, BrokerCalls
+from brokergroup_operator.controller.peers.offset_reader import OffsetReader
+from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.reconcile.decide.unread import told, unread_topics
+from controller_core.model import BrokerGroupRecord, Replica
+from rocketmq_remoting.broker_protocol import QueueOffsets, decode_topic_stats
+from rocketmq_remoting.client_protocol import ConsumerData, HeartbeatDataBody, SubscriptionData
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from tests.support.fake_broker import FakeGroup
+from tests.support.fake_broker import eventually as until
+from tests.support.fake_name_server import FakeNameServer
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from rocketmq_remoting.command import RemotingCommand
+    from tests.replica.support import Lab, RunningReplica
+
+READ_ONLY, READ_AND_WRITE = b"brokerPermission=4\n", b"brokerPermission=6\n"
+
+
+@pytest.fixture
+async def name_server() -> AsyncIterator[FakeNameServer]:
+    fake = FakeNameServer(FakeGroup())
+    await fake.start()
+    yield fake
+    await fake.stop()
+
+
+async def heartbeat(lab: Lab, at: RunningReplica, group: str, topic: str) -> None:
+    subscription = SubscriptionData(topic=topic, sub_string="*", expression_type="TAG")
+    consumer = ConsumerData(group_name=group, subscription_data_set=(subscription,))
+    body = HeartbeatDataBody(client_id=f"client of {group}", consumer_data_set=(consumer,)).encode()
+    assert (await lab.client.ask(at, RequestCode.HEART_BEAT, body=body)).code == ResponseCode.SUCCESS
+
+
+async def permit(lab: Lab, at: RunningReplica, body: bytes) -> RemotingCommand:
+    return await lab.client.ask(at, RequestCode.UPDATE_BROKER_CONFIG, body=body)
+
+
+async def test_202_tells_how_far_every_queue_reaches(lab: Lab) -> None:
+    """Only of confirmed messages, as consumers see them; of a queue without one too."""
+    one = await lab.master(defaultTopicQueueNums=2)
+    await lab.client.store(one, b"a", b"b", topic="Orders")
+    answer = await lab.client.ask(one, RequestCode.GET_TOPIC_STATS_INFO, ext_fields={"topic": "Orders"})
+    found = decode_topic_stats(answer.body)
+    (message, last) = await lab.client.pull_all(one, topic="Orders")
+    assert message.queue_offset == 0
+    assert found[0] == QueueOffsets(minimum=0, maximum=2, last_update_ms=last.store_timestamp_ms)
+    assert set(found) == set(range(4)), "as many queues as the producer wanted"
+    assert found[1] == QueueOffsets(minimum=0, maximum=0)
+    unknown = await lab.client.ask(one, RequestCode.GET_TOPIC_STATS_INFO, ext_fields={"topic": "Unknown"})
+    assert (unknown.code, unknown.remark) == (ResponseCode.TOPIC_NOT_EXIST, "topic[Unknown] not exist")
+
+
+async def test_300_tells_which_groups_read_a_topic(lab: Lab) -> None:
+    """Those that committed an offset, and those that have subscribed and read nothing yet."""
+    one = await lab.master()
+    await lab.client.store(one, b"a", topic="Orders")
+
+    async def readers() -> list[str]:
+        table = await lab.client.table(one, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic="Orders")
+        found: list[str] = table["groupList"]
+        return found
+
+    assert await readers() == []
+    assert await lab.client.commit(one, 1, topic="Orders", consumerGroup="earlier") == ResponseCode.SUCCESS
+    await heartbeat(lab, one, "late", "Orders")
+    await heartbeat(lab, one, "other", "Payments")
+    assert await readers() == ["earlier", "late"]
+
+
+async def test_a_replica_without_the_write_permission_is_read_and_takes_no_send(
+    lab: Lab, name_server: FakeNameServer
+) -> None:
+    one, _ = await lab.pair(namesrvAddr=name_server.address)
+    await lab.client.store(one, b"a")
+
+    def routed() -> int | None:
+        table = name_server.registered_bodies[one.address]["topicConfigSerializeWrapper"]["topicConfigTable"]
+        return table["Topic"]["perm"] if "Topic" in table else None
+
+    def version() -> int:
+        wrapper = name_server.registered_bodies[one.address]["topicConfigSerializeWrapper"]
+        return int(wrapper["dataVersion"]["counter"])
+
+    await eventually(lambda: routed() == 6)
+    before = version()
+    assert (await permit(lab, one, READ_ONLY)).code == ResponseCode.SUCCESS
+    refused = await lab.client.send(one, b"b")
+    assert (refused.code, refused.remark) == (ResponseCode.NO_PERMISSION, "the broker's permission forbids sending")
+    assert await lab.client.bodies(one) == [b"a"]
+    await eventually(lambda: routed() == 4)
+    assert version() > before, "a NameServer takes topics of a newer version only"
+    shown = await lab.client.ask(one, RequestCode.GET_BROKER_CONFIG)
+    assert READ_ONLY.strip() in (shown.body or b"")
+    topics = await lab.client.table(one, RequestCode.GET_ALL_TOPIC_CONFIG)
+    assert topics["topicConfigTable"]["Topic"]["perm"] == 6, "slaves copy the topic as it is"
+
+    assert (await permit(lab, one, READ_AND_WRITE)).code == ResponseCode.SUCCESS
+    await lab.client.store(one, b"b")
+    await eventually(lambda: routed() == 6)
+    assert (await permit(lab, one, b"brokerPermission=8\n")).code == ResponseCode.NO_PERMISSION
+
+
+async def test_a_message_sent_back_to_a_read_only_replica_is_not_lost(lab: Lab) -> None:
+    """A consumer that fails while the group drains: the message is delivered later, so it counts until then."""
+    one = await lab.master(messageDelayLevel="2s")
+    await lab.client.store(one, b"a")
+    await permit(lab, one, READ_ONLY)
+    assert (await lab.client.send_back(one, 0, level=1)).code == ResponseCode.SUCCESS
+    assert await lab.client.commit(one, 1) == ResponseCode.SUCCESS
+    assert await unread_at(lab, one) == "topic SCHEDULE_TOPIC_XXXX: 1 messages in 1 queue that are delivered later"
+    await eventually(lambda: one.process.store.queues.end("%RETRY%CG", 0) == 1)
+
+    async def retried() -> bool:
+        return await unread_at(lab, one) == "topic %RETRY%CG: 1 messages in 1 queue that no consumer group reads"
+
+    await until(retried, what="its retry", within_seconds=20)
+    assert await lab.client.commit(one, 1, topic="%RETRY%CG") == ResponseCode.SUCCESS
+    assert await unread_at(lab, one) == ""
+
+
+async def unread_at(lab: Lab, one: RunningReplica) -> str:
+    return told(unread_topics(await reader_of(lab, one).read()))
+
+
+def reader_of(lab: Lab, one: RunningReplica, *, epoch: int = 1) -> OffsetReader:
+    configuration = one.process.configuration
+    record = BrokerGroupRecord(
+        cluster_name=configuration.broker_cluster_name,
+        broker_name=configuration.broker_name,
+        replicas={1: Replica(broker_id=1, address=one.address)},
+        master_broker_id=1,
+        master_epoch=epoch,
+    )
+    calls = BrokerCalls(lab.client.remoting, PlaneSettings())
+    return OffsetReader(calls=calls, address=one.address, record=record)
+
+
+async def test_the_operator_reads_what_is_read(lab: Lab) -> None:
+    one, two = await lab.pair()
+    await lab.client.store(one, b"a", b"b", b"c")
+    offsets = await reader_of(lab, one).read()
+    assert (offsets.takes_sends, offsets.acknowledges, offsets.log_end) == (True, True, one.process.store.max_offset)
+    assert told(unread_topics(offsets)) == "topic Topic: 3 messages in 1 queue that no consumer group reads"
+    assert await lab.client.commit(one, 2) == ResponseCode.SUCCESS
+    assert await unread_at(lab, one) == "topic Topic: 1 messages in 1 queue, unread by CG (1)"
+    await heartbeat(lab, one, "late", "Topic")
+    assert await unread_at(lab, one) == "topic Topic: 3 messages in 1 queue, unread by late (3), CG (1)"
+    for group in ("CG", "late"):
+        assert await lab.client.commit(one, 3, consumerGroup=group) == ResponseCode.SUCCESS
+    await permit(lab, one, b"brokerPermission=4\nminInSyncReplicas=99\n")
+
+    async def is_steady() -> bool:
+        return (await reader_of(lab, one).read()).steady
+
+    await until(is_steady, what="the slave to have everything", within_seconds=20)
+    closed = await reader_of(lab, one).read()
+    assert (closed.takes_sends, closed.acknowledges, unread_topics(closed)) == (False, False, [])
+    two.process.ha_client.leave()
+    with pytest.raises(BrokerCallError, match="its log is of epoch 1, expected 2"):
+        await reader_of(lab, one, epoch=2).read()
+
+
+async def test_a_slave_is_not_read(lab: Lab) -> None:
+    _, two = await lab.pair()
+    with pytest.raises(BrokerCallError, match=r"1007 has no answer of broker 1|no master"):
+        await reader_of(lab, two).read()
