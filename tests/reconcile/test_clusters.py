@@ -289,7 +289,7 @@ async def test_a_lower_count_deletes_no_group(place: Place) -> None:
     status, reason, message = await place.condition("Stalled")
     assert (status, reason) == ("True", "GroupsBeyondCount")
     assert "shop-1" in message
-    assert "kubectl delete brokergroup" in message
+    assert "kubectl brokergroup retire" in message
     assert "ClusterGroupsBeyondCount" in await place.events()
     await place.api.delete(BROKER_GROUPS, "shop-1", namespace=place.key.namespace)
     await place.passes.run(place.key)

@@ -22,7 +22,8 @@ MAX_UNREAD_TOPICS = 32
 MAX_UNREAD_GROUPS = 8
 
 Messages = Annotated[int, Meta(ge=0, le=bounds.JAVA_LONG_EXACT_MAX)]
-TopicText = Annotated[str, Meta(min_length=1, max_length=255, pattern="^[%|a-zA-Z0-9_-]{1,255}$")]
+# A retry topic of popped messages has a consumer group's name and a topic's, with a + between them.
+TopicText = Annotated[str, Meta(min_length=1, max_length=512, pattern="^[%|+a-zA-Z0-9_-]{1,512}$")]
 ConsumerGroupText = Annotated[str, Meta(min_length=1, max_length=255, pattern="^[%|a-zA-Z0-9_-]{1,255}$")]
 
 
@@ -295,7 +296,7 @@ class ConsumerLag(Struct, frozen=True, rename="camel", kw_only=True):
 class UnreadTopic(Struct, frozen=True, rename="camel", kw_only=True):
     """A topic with messages that keep the group."""
 
-    topic: Annotated[str, Meta(max_length=255, description="Name of the topic.")]
+    topic: Annotated[str, Meta(max_length=512, description="Name of the topic.")]
     queues: Annotated[int, Meta(ge=0, description="In how many of its queues they are.")]
     messages: Annotated[
         Messages,

@@ -405,6 +405,8 @@ ANNOTATIONS: Final = {
     names.ANNOTATION_INCIDENT: "On an Event: the id of the failover or switchover that it is about, as in status, log and metrics.",
     names.ANNOTATION_GROUP_UID: "On a pod: the uid of the BrokerGroup that it was made for. Its fence's key is made from it, also"
     " where that group was orphaned and another of its name has the pod now.",
+    names.ANNOTATION_CLOSED_BY: "On a BrokerGroup, by the operator: uid of the Retire that is about to delete it; its brokers"
+    " acknowledge nothing on purpose.",
     names.ANNOTATION_TAKES_BACK: "On a BrokerGroup, by the operator: it is taking back what an orphaned group of its name has left."
     " One that is deleted before that is done leaves everything as it runs, however it is deleted.",
     names.ANNOTATION_LEARNER: "On a pod: `true` where its broker was started as an async learner (`replication.learners`).",
