@@ -39,6 +39,14 @@ def only(bench: Bench) -> dict[str, Any]:
         (("decommission", "orders", "3", "--confirm", "orders"), "Decommission", {"brokerId": 3}),
         ((*UNCLEAN, "--confirm", "orders"), "Elect", {"toBrokerId": 3, "acknowledgeDataLoss": "orders"}),
         (("drill", "orders"), "Drill", {"kind": "Switchover"}),
+        (("retire", "orders", "--yes"), "Retire", {}),
+        (
+            (
+                "retire", "orders", "--confirm", "orders",
+                "--abandon-topic", "%DLQ%a", "--abandon-topic", "t", "--abandon-consumer-group", "a",
+            ),
+            "Retire", {"abandonTopics": ["%DLQ%a", "t"], "abandonConsumerGroups": ["a"]},
+        ),
         (("drill", "orders", "--kill-master", "-y"), "Drill", {"kind": "KillMaster"}),
     ],
 )  # fmt: skip

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from brokergroup_operator.kube.errors import InvalidError
-from brokergroup_operator.kube.resources import BROKER_GROUPS, PODS
+from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, PODS, ROCKETMQ_CLUSTERS
 from brokergroup_operator.observe.group_view import SwitchoverRefusedError
 from brokergroup_operator.records.store import GroupKey
-from tests.operations.world import GIVEN_UP, World
+from tests.operations.world import GIVEN_UP, World, everything_read
 
 if TYPE_CHECKING:
     from brokergroup_operator.kube.client import KubernetesApi
@@ -70,6 +71,108 @@ async def test_a_refusal_of_a_moment_is_asked_again(world: World) -> None:
     await world.ask("one", "Switchover", {"toBrokerId": 2})
     assert (await world.until_over("one"))["one"]["status"]["phase"] == "Succeeded"
     assert world.view.asked == [(1, 2), (1, 2)]
+
+
+async def clustered(world: World, *, count: int) -> None:
+    """Create a RocketMQCluster that has made the group, with so many groups."""
+    metadata = {"name": "shop", "namespace": world.key.namespace}
+    spec = {"version": "5.5.0", "brokerGroups": {"count": count, "template": {}}}
+    kind = {"apiVersion": ROCKETMQ_CLUSTERS.api_version, "kind": ROCKETMQ_CLUSTERS.kind}
+    made = await world.api.create(ROCKETMQ_CLUSTERS, kind | {"metadata": metadata, "spec": spec})
+    owner = kind | {"name": "shop", "uid": made["metadata"]["uid"]}
+    change = {"metadata": {"ownerReferences": [owner]}}
+    await world.api.patch(BROKER_GROUPS, world.key.name, change, namespace=world.key.namespace)
+
+
+async def count(world: World, wanted: int) -> None:
+    change = {"spec": {"brokerGroups": {"count": wanted}}}
+    await world.api.patch(ROCKETMQ_CLUSTERS, "shop", change, namespace=world.key.namespace)
+
+
+@pytest.fixture
+async def second(api: KubernetesApi, operator_api: KubernetesApi, sandbox: SandboxApiServer) -> World:
+    """The second group of a cluster of two, with all its brokers told what a Retire wants of them."""
+    made = World(api, operator_api, GroupKey("default", "shop-1"))
+    sandbox.before_request = made.observe
+    await made.create_group()
+    await clustered(made, count=2)
+    await made.give_all({"brokerPermission": "4", "minInSyncReplicas": "99"})
+    return made
+
+
+async def test_a_group_that_its_cluster_wants_is_not_retired(second: World) -> None:
+    await second.ask("one", "Retire", {})
+    one = (await second.until_over("one"))["one"]
+    wanted = "RocketMQCluster shop wants it: spec.brokerGroups.count is 2, so shop-1 is its last group"
+    assert (one["status"]["phase"], one["status"]["result"]["message"]) == ("Rejected", wanted)
+    assert second.view.looks == 0
+
+
+async def test_a_cluster_that_wants_its_group_again_gets_it_back(second: World) -> None:
+    await count(second, 1)
+    await second.ask("one", "Retire", {})
+
+    async def closing() -> bool:
+        await second.run_pass()
+        return await step_of(second) == "Closing"
+
+    await second.until(closing)
+    await count(second, 2)
+    one = (await second.until_over("one"))["one"]
+    assert one["status"]["phase"] == "Failed"
+    assert one["status"]["result"]["message"].startswith("given up: RocketMQCluster shop wants it")
+    assert (await second.api.get(BROKER_GROUPS, "shop-1", namespace="default"))["metadata"].get(
+        "deletionTimestamp"
+    ) is None
+
+
+async def step_of(world: World) -> str:
+    retirement = ((await world.get("one")).get("status") or {}).get("retirement") or {}
+    return str(retirement.get("step", ""))
+
+
+async def test_what_comes_in_behind_the_last_look_but_one_keeps_the_group(second: World) -> None:
+    """Another log end right before the deletion: the group stays, and everything is looked at again."""
+    await count(second, 1)
+    steps: list[str] = []
+
+    async def note() -> None:
+        if steps[-1:] != [step := await step_of(second)]:
+            steps.append(step)
+
+    second.view.before_answer = note
+    # The look of the deletion comes behind its status, so the end moves between the two.
+    second.view.group_offsets = lambda: replace(everything_read(), log_end=1001 if "Deleting" in steps else 1000)
+    await second.ask("one", "Retire", {})
+    one = (await second.until_over("one"))["one"]
+    assert one["status"]["phase"] == "Succeeded"
+    assert steps == ["Draining", "Closing", "Deleting", "Closing", "Deleting"]
+    assert sorted(await second.event_reasons()) == ["RetireCompleted", "RetireStarted"]
+
+
+async def test_an_operation_that_is_deleted_deletes_no_group(second: World) -> None:
+    """It goes while the look right before the deletion is under way."""
+    await count(second, 1)
+    await second.ask("one", "Retire", {})
+    gone = asyncio.Event()
+
+    async def abort() -> None:
+        if await step_of(second) == "Deleting":
+            await second.api.delete(BROKER_GROUP_OPERATIONS, "one", namespace="default")
+            gone.set()
+
+    second.view.before_answer = abort
+
+    async def is_gone() -> bool:
+        if not gone.is_set():
+            await second.run_pass()
+        return gone.is_set()
+
+    await second.until(is_gone)
+    await asyncio.gather(*(task for _, task in second.runner._attempts._attempts.values()))
+    found = await second.api.get(BROKER_GROUPS, "shop-1", namespace="default")
+    assert "deletionTimestamp" not in found["metadata"]
+    assert not [write for write in second.writes if write.startswith("DELETE")]
 
 
 async def test_one_after_the_other(world: World) -> None:

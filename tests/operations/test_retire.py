@@ -178,7 +178,7 @@ def test_everything_must_stay_read_for_a_while() -> None:
     assert isinstance(first, GoOn)
     assert first.retirement is not None
     assert (first.retirement.position, first.retirement.since) == (5, rfc3339(NOW))
-    begun = {"position": 5, "since": rfc3339(NOW)}
+    begun: dict[str, Any] = {"position": 5, "since": rfc3339(NOW)}
     later = retiring("Draining", section=abandon, **begun)
     soon = judged(later, said(topics=full, read_at_unix_seconds=NOW + 3.9), given=READ_ONLY)
     assert step_of(soon) == ""
@@ -198,8 +198,8 @@ def test_an_old_look_proves_nothing() -> None:
 
 
 SHUT: dict[str, Any] = {"acknowledges": False, "log_end": 1000}
-FIXED = {"epoch": 5, "position": 1000, "since": rfc3339(NOW - 10)}
-FRESH = {"epoch": 5, "since": rfc3339(NOW - 5)}
+FIXED: dict[str, Any] = {"epoch": 5, "position": 1000, "since": rfc3339(NOW - 10)}
+FRESH: dict[str, Any] = {"epoch": 5, "since": rfc3339(NOW - 5)}
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,8 @@ def test_its_end(step: str, changes: dict[str, Any], end: type, message: str) ->
     verdict = judged(item, **changes) if changes.get("group", 1) is not None else None
     assert (verdict is None) or type(verdict) is end
     assert written.status.result.message == message  # type: ignore[union-attr]
-    assert written.status.phase.value == {GoOn: "Running", Done: "Succeeded", Fail: "Failed"}[end]  # type: ignore[union-attr]
+    phases: dict[type, str] = {GoOn: "Running", Done: "Succeeded", Fail: "Failed"}
+    assert written.status.phase.value == phases[end]  # type: ignore[union-attr]
 
 
 # ---- right before the deletion

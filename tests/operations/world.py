@@ -67,6 +67,8 @@ class RecordView:
         # What the master says of its topics, and how often it was asked.
         self.group_offsets: Callable[[], GroupOffsets] = everything_read
         self.looks = 0
+        # What happens while the master is asked.
+        self.before_answer: Callable[[], Awaitable[None]] = _nothing
         self._record: BrokerGroupRecord | None = None
 
     def keys(self) -> list[GroupKey]:
@@ -137,7 +139,12 @@ class RecordView:
     async def offsets(self, key: GroupKey) -> GroupOffsets:
         assert key == self.key
         self.looks += 1
+        await self.before_answer()
         return self.group_offsets()
+
+
+async def _nothing() -> None:
+    """Nothing happens meanwhile."""
 
 
 def everything_read() -> GroupOffsets:
