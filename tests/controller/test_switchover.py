@@ -308,6 +308,21 @@ async def test_a_master_that_is_put_to_sleep_stays_quiet_on_its_way_down(group: 
     await eventually(lambda: first.minimum == 2, what="one that is awake to be repaired")
 
 
+async def test_a_group_that_is_closed_by_a_retire_stays_quiet_for_as_long_as_its_last_looks_take(group: World) -> None:
+    directory = PodsDirectory(settings=STRICT)
+    plane, (first, _, _) = await group.serving(
+        directory=directory, configuration_check_seconds=0.1, leftover_fence_seconds=0.1
+    )
+    directory.wish(closed=True)
+    await eventually(lambda: group_of(plane).binding.closed, what="the plane to know that it is closed")
+    first.minimum = 99
+    looks = first.asked.count(26)
+    await eventually(lambda: first.asked.count(26) > looks + 5, what="many looks at it")
+    assert first.minimum == 99
+    directory.wish(closed=False)
+    await eventually(lambda: first.minimum == 2, what="one whose mark went without a word to be repaired")
+
+
 async def test_a_plane_that_stops_ends_its_switchover_first(group: World) -> None:
     plane, (first, _, _) = await group.three_under()
     first.role_change_waits = asyncio.Event()

@@ -9,11 +9,14 @@ import pytest
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError, BrokerCalls
 from brokergroup_operator.controller.peers.offset_reader import OffsetReader
 from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.observe.group_view import GroupUnknownError, GroupViewError
 from brokergroup_operator.reconcile.decide.unread import told, unread_topics
+from brokergroup_operator.records.store import GroupKey
 from controller_core.model import BrokerGroupRecord, Replica
 from rocketmq_remoting.broker_protocol import QueueOffsets, decode_topic_stats
 from rocketmq_remoting.client_protocol import ConsumerData, HeartbeatDataBody, SubscriptionData
 from rocketmq_remoting.codes import RequestCode, ResponseCode
+from tests.replica.support import is_complete, record_of, start_replica
 from tests.support.fake_broker import FakeGroup
 from tests.support.fake_broker import eventually as until
 from tests.support.fake_name_server import FakeNameServer
@@ -21,8 +24,10 @@ from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from rocketmq_remoting.command import RemotingCommand
+    from tests.controller.conftest import StartPlane
     from tests.replica.support import Lab, RunningReplica
 
 READ_ONLY, READ_AND_WRITE = b"brokerPermission=4\n", b"brokerPermission=6\n"
@@ -176,3 +181,34 @@ async def test_a_slave_is_not_read(lab: Lab) -> None:
     _, two = await lab.pair()
     with pytest.raises(BrokerCallError, match=r"1007 has no answer of broker 1|no master"):
         await reader_of(lab, two).read()
+
+
+async def test_a_plane_reads_the_master_of_the_record(start_plane: StartPlane, lab: Lab, tmp_path: Path) -> None:
+    plane = await start_plane(heartbeat_timeout_seconds=5.0)
+    for number in (1, 2):
+        lab.started.append(await start_replica(tmp_path / f"r{number}", plane.address, syncBrokerMetadataPeriod=300))
+    await eventually(lambda: is_complete(plane, 2))
+    (key,) = plane.keys()
+    record = record_of(plane)
+    assert record is not None
+    master = next(one for one in lab.started if one.address == record.address_of(record.granted_master_id))
+    await lab.client.store(master, b"a")
+    offsets = await plane.offsets(key)
+    assert (offsets.master_id, offsets.epoch) == (record.master_broker_id, record.master_epoch)
+    assert told(unread_topics(offsets)) == "topic Topic: 1 messages in 1 queue that no consumer group reads"
+    await plane.switch_master(key, from_broker_id=record.master_broker_id)
+
+    async def is_read_again() -> bool:
+        try:
+            return (await plane.offsets(key)).epoch == record.master_epoch + 1
+        except GroupViewError as error:
+            assert "a change of master is under way, offsets are not read" in str(error)
+        return False
+
+    await until(is_read_again, what="the end of the switchover", within_seconds=20)
+    for replica in lab.started:
+        await replica.stop()
+    with pytest.raises(GroupViewError):
+        await plane.offsets(key)
+    with pytest.raises(GroupUnknownError):
+        await plane.offsets(GroupKey("default", "unknown"))
