@@ -178,7 +178,7 @@ class RetireRequest(Struct, frozen=True, rename="camel", kw_only=True):
         Meta(
             max_length=256,
             description="Consumer groups that are not waited for, such as those whose consumers are gone for good. A topic"
-            " that only they read counts as read by none.",
+            " without another reader is unread then.",
             extra_json_schema=bounds.SET_LIST,
         ),
     ] = []
@@ -321,7 +321,7 @@ class Retirement(Struct, frozen=True, rename="camel", kw_only=True):
         Meta(
             description="ReadOnly: the brokers are told to take no sends. Draining: consumers read what is there. Closing:"
             " everything is read, and the brokers acknowledge nothing any more while that is looked at again. Deleting:"
-            " the BrokerGroup is deleted, after a last look; from here on there is no way back."
+            " the BrokerGroup is deleted, right behind a last look."
         ),
     ]
     group_uid: Annotated[str, Meta(max_length=64, description="metadata.uid of the BrokerGroup that is retired.")]

@@ -95,7 +95,7 @@ class OffsetReader:
         return {name: one for name, one in zip(names, found, strict=True) if one is not None}
 
     async def _topic(self, topic: str, queues: int) -> TopicOffsets | None:
-        """None for a topic that never had a message, or was deleted meanwhile."""
+        """None for a topic without a message in any queue so far, or that was deleted meanwhile."""
         try:
             offsets = await self.calls.topic_stats(self.address, topic)
         except NoSuchTopicError:
