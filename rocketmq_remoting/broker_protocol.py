@@ -257,12 +257,6 @@ class DelayOffsetBody(JsonBody, frozen=True):
     offset_table: dict[int, int] = msgspec.field(default_factory=dict)
 
 
-class ConsumerOffsetBody(JsonBody, frozen=True):
-    """43: ``topic@group`` -> queue id -> the offset that the group reads next."""
-
-    offset_table: dict[str, dict[int, int]] = msgspec.field(default_factory=dict)
-
-
 class QueueOffsets(NamedTuple):
     """Of one queue: the offset of its first message, the one after its last, and when that was stored (0: none)."""
 
