@@ -204,7 +204,8 @@ def test_the_operator_may_do_its_work_and_nothing_else(with_kinds: KubeApiserver
             "update brokergroupoperations/status",
             "delete brokergroupoperations",
         ),
-        *("watch rocketmqclusters", "patch rocketmqclusters/status", "create brokergroups"),
+        # A Retire deletes its group, by name and uid.
+        *("watch rocketmqclusters", "patch rocketmqclusters/status", "create brokergroups", "delete brokergroups"),
         *("create statefulsets", "patch deployments", "delete deployments"),
     ]
     assert [right for right in needed if not may(right)] == []
@@ -214,7 +215,7 @@ def test_the_operator_may_do_its_work_and_nothing_else(with_kinds: KubeApiserver
         *("list secrets", "get secrets", "watch secrets", "patch secrets", "update secrets", "delete secrets"),
         *("create pods/exec", "get pods/log", "delete namespaces", "patch nodes"),
         *("create rocketmqclusters", "delete rocketmqclusters", "watch statefulsets", "create daemonsets"),
-        *("delete brokergroups", "patch brokergroupstates", "create leases", "escalate roles"),
+        *("deletecollection brokergroups", "patch brokergroupstates", "create leases", "escalate roles"),
         *("create brokergroupoperations", "create pods/eviction", "deletecollection pods", "delete nodes"),
     ]
     assert [right for right in refused if may(right)] == []
