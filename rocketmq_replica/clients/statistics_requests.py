@@ -32,7 +32,9 @@ class StatisticsRequests:
         topic = self._broker.topics.find(name)
         if topic is None:
             return request.answer(ResponseCode.TOPIC_NOT_EXIST, remark=f"topic[{name}] not exist")
-        queues = range(max(topic.read_queues, topic.write_queues))
+        # Also queues beyond today's number that hold messages: the topic had more once.
+        stored = self._broker.store.queues.of_topic(name)
+        queues = sorted({*range(max(topic.read_queues, topic.write_queues)), *stored})
         body = encode_topic_stats(
             name,
             self._broker.configuration.broker_name,

@@ -169,6 +169,7 @@ class ConsumeQueues:
 
     def __init__(self) -> None:
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._ids: dict[str, set[int]] = {}
         self._hidden_before: Mapping[str, int] = {}
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
@@ -177,6 +178,7 @@ class ConsumeQueues:
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = ConsumeQueue(self._hidden_before.get(topic, 0))
+            self._ids.setdefault(topic, set()).add(queue_id)
         return queue
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
@@ -197,6 +199,11 @@ class ConsumeQueues:
         for (topic, _), queue in self._queues.items():
             if topic in changed:
                 queue.hide_before(ends.get(topic, 0))
+
+    def of_topic(self, topic: str) -> list[int]:
+        """Return the ids of the topic's queues that show a message."""
+        ids = sorted(self._ids.get(topic, ()))
+        return [queue_id for queue_id in ids if self._queues[topic, queue_id].shows_messages]
 
     def has_topic(self, topic: str) -> bool:
         """Whether a queue of this topic ever had a message."""

@@ -10,6 +10,9 @@ import pytest
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_operation import Retirement, RetirementStep
 from brokergroup_operator.api.times import rfc3339
+from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Trigger
+from brokergroup_operator.reconcile.decide.retiring import pods_not_configured
+from brokergroup_operator.reconcile.decide.unread import look_at
 from brokergroup_operator.reconcile.operations.evaluate import PROCEDURES, evaluate, next_status
 from brokergroup_operator.reconcile.operations.plan import (
     NOTHING_ASKED,
@@ -21,11 +24,12 @@ from brokergroup_operator.reconcile.operations.plan import (
     ReadOffsets,
     Reject,
     Start,
+    Wait,
 )
 from brokergroup_operator.reconcile.operations.procedures.premises import Case
 from brokergroup_operator.reconcile.operations.procedures.retire import CLOSE_SECONDS, hindrance_of
 from brokergroup_operator.reconcile.see.fetch import wanted_by
-from tests.operations.scenes import GROUP_UID, NOW, group, operation, record, running, scene, thing
+from tests.operations.scenes import GROUP_UID, KEY, NOW, group, operation, record, running, scene, thing
 from tests.operations.test_unread import offsets, topic
 
 if TYPE_CHECKING:
@@ -36,7 +40,11 @@ if TYPE_CHECKING:
 OPEN, READ_ONLY, CLOSED = (
     {"brokerPermission": "6"},
     {"brokerPermission": "4"},
-    {"brokerPermission": "4", "minInSyncReplicas": "99"},
+    {
+        "brokerPermission": "4",
+        "minInSyncReplicas": "99",
+        "startAcceptSendRequestTimeStamp": str(int(NOW + 100) * 1000),
+    },
 )
 WANTED = "RocketMQCluster shop wants it"
 
@@ -75,8 +83,14 @@ def step_of(verdict: Verdict) -> str:
     return "" if verdict.retirement is None else verdict.retirement.step.value
 
 
-def said(**changes: Any) -> Outcome:
-    return Outcome(offsets=offsets(**changes))
+CHANGE = FailoverTimeline(
+    group=KEY, cluster_name="DefaultCluster", broker_name="orders", kind=Kind.SWITCHOVER, trigger=Trigger.REQUESTED,
+    from_broker_id=1, epoch_before=5, started_at_unix_seconds=NOW,
+)  # fmt: skip
+
+
+def said(*, abandoned: tuple[str, ...] = (), **changes: Any) -> Outcome:
+    return Outcome(look=look_at(offsets(**changes), abandoned=abandoned))
 
 
 UNREAD = {"t": topic((0, 5), readers=("a",))}
@@ -174,17 +188,19 @@ def test_what_is_unread_is_in_the_status_and_in_a_condition() -> None:
 def test_everything_must_stay_read_for_a_while() -> None:
     full = {"t": topic((0, 5))}
     abandon = {"abandonTopics": ["t"]}
-    first = judged(retiring("Draining", section=abandon), said(topics=full), given=READ_ONLY)
+    first = judged(retiring("Draining", section=abandon), said(topics=full, abandoned=("t",)), given=READ_ONLY)
     assert isinstance(first, GoOn)
     assert first.retirement is not None
     assert (first.retirement.position, first.retirement.since) == (5, rfc3339(NOW))
     begun: dict[str, Any] = {"position": 5, "since": rfc3339(NOW)}
     later = retiring("Draining", section=abandon, **begun)
-    soon = judged(later, said(topics=full, read_at_unix_seconds=NOW + 3.9), given=READ_ONLY)
+    soon = judged(later, said(topics=full, abandoned=("t",), read_at_unix_seconds=NOW + 3.9), given=READ_ONLY)
     assert step_of(soon) == ""
-    enough = judged(later, said(topics=full, read_at_unix_seconds=NOW + 4.0), given=READ_ONLY)
+    enough = judged(later, said(topics=full, abandoned=("t",), read_at_unix_seconds=NOW + 4.0), given=READ_ONLY)
     assert step_of(enough) == "Closing"
-    moved = judged(later, said(topics={"t": topic((0, 6))}, read_at_unix_seconds=NOW + 9), given=READ_ONLY)
+    moved = judged(
+        later, said(topics={"t": topic((0, 6))}, abandoned=("t",), read_at_unix_seconds=NOW + 9), given=READ_ONLY
+    )
     assert isinstance(moved, GoOn)
     assert moved.retirement is not None
     assert (moved.retirement.position, moved.retirement.since) == (6, rfc3339(NOW + 9)), "a message came in between"
@@ -269,9 +285,12 @@ def renewed() -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("step", "changes", "end", "message"),
     [
-        ("Deleting", {"group": deleted()}, GoOn, "orders is being deleted: 3 pods are still there"),
-        ("Deleting", {"group": None}, Done, "orders was deleted: everything was read in epoch 5"),
-        ("Deleting", {"group": renewed()}, Done, "orders was deleted: everything was read in epoch 5"),
+        ("Sent", {"group": deleted()}, GoOn, "orders is being deleted: 3 pods are still there"),
+        ("Sent", {"group": None}, Done, "orders was deleted: everything was read in epoch 5"),
+        ("Sent", {"group": renewed()}, Done, "orders was deleted: everything was read in epoch 5"),
+        ("Deleting", {"group": deleted()}, Fail, "orders is being deleted, and not by this operation: not everything was read"),
+        ("Deleting", {"group": None}, Fail, "BrokerGroup orders was deleted, and not by this operation"),
+        ("Deleting", {"group": renewed()}, Fail, "BrokerGroup orders was deleted, and not by this operation"),
         ("Draining", {"group": deleted()}, Fail, "orders is being deleted, and not by this operation: not everything was read"),
         ("Draining", {"group": None}, Fail, "BrokerGroup orders was deleted, and not by this operation"),
         ("Draining", {"group": renewed()}, Fail, "BrokerGroup orders was deleted, and not by this operation"),
@@ -280,7 +299,7 @@ def renewed() -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_its_end(step: str, changes: dict[str, Any], end: type, message: str) -> None:
-    item = retiring(step, **FIXED)
+    item = retiring("Deleting", deleteSent=True, **FIXED) if step == "Sent" else retiring(step, **FIXED)
     seen = seen_by(item, **changes)
     written = next(iter(evaluate(seen, {}).steps))
     verdict = judged(item, **changes) if changes.get("group", 1) is not None else None
@@ -293,10 +312,22 @@ def test_its_end(step: str, changes: dict[str, Any], end: type, message: str) ->
 # ---- right before the deletion
 
 
+def closed_by(operation_uid: str = "uid-of-retire-1", **spec: Any) -> dict[str, Any]:
+    made = group(**spec)
+    return made | {"metadata": made["metadata"] | {"annotations": {names.ANNOTATION_CLOSED_BY: operation_uid}}}
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
         pytest.param({}, "", id="nothing"),
+        pytest.param({"group": group()}, "the annotation brokergroup.dev/closed-by is not of this", id="not marked"),
+        pytest.param({"group": closed_by("another")}, "is not of this operation", id="marked by another"),
+        pytest.param({"in_progress": CHANGE}, "a change of master is under way", id="a switchover"),
+        pytest.param({"snapshot": None}, "the controller plane does not know the group", id="not known"),
+        pytest.param(
+            {"look": offsets(**SHUT, booted_at_unix_seconds=NOW - 119)}, "broker 1 has just started", id="a new process"
+        ),
         pytest.param({"look": offsets(**SHUT, topics=UNREAD)}, "unread again: topic t: 5 messages", id="unread"),
         pytest.param({"look": offsets()}, "acknowledges again", id="open"),
         pytest.param({"look": offsets(**SHUT, takes_sends=True)}, "acknowledges again", id="takes sends"),
@@ -308,7 +339,7 @@ def test_its_end(step: str, changes: dict[str, Any], end: type, message: str) ->
         pytest.param({"group": renewed()}, "another group has its name", id="another group"),
         pytest.param({"group": deleted()}, "it is being deleted", id="going"),
         pytest.param({"wanted_by_cluster": WANTED}, WANTED, id="wanted"),
-        pytest.param({"group": group(maintenance={"paused": True})}, "is paused", id="paused"),
+        pytest.param({"group": closed_by(maintenance={"paused": True})}, "is paused", id="paused"),
         pytest.param({"pods": pods(CLOSED, orders_3=READ_ONLY)}, "orders-3 may acknowledge", id="a slave came back"),
         pytest.param({"item": retiring("Draining", **FIXED)}, "the operation went back to reading", id="went back"),
         pytest.param(
@@ -319,6 +350,112 @@ def test_its_end(step: str, changes: dict[str, Any], end: type, message: str) ->
 def test_what_is_read_last_decides(changes: dict[str, Any], why: str) -> None:
     item = changes.pop("item", retiring("Deleting", **FIXED))
     look: GroupOffsets = changes.pop("look", offsets(**SHUT))
-    found = hindrance_of(seen_by(item, **changes), "uid-of-retire-1", look)
+    found = hindrance_of(seen_by(item, **{"group": closed_by(), **changes}), "uid-of-retire-1", look_at(look))
     assert why in found
     assert bool(why) is bool(found)
+
+
+# ---- readers that a new master, or a new process, has not heard yet
+
+
+@pytest.mark.parametrize(
+    ("fields", "changes", "look", "message"),
+    [
+        pytest.param({}, {}, {}, "everything is read; waits 3 s for more", id="the master of the start"),
+        pytest.param({}, {}, {"booted_at_unix_seconds": NOW - 119}, "waits: broker 1 has just started: its consumers have 120 s"
+            " to appear", id="its process is new"),
+        pytest.param({}, {}, {"booted_at_unix_seconds": NOW - 120}, "everything is read; waits 3 s for more", id="and is no more"),
+        pytest.param({}, {"epoch": 6, "master": 2}, {}, "waits: broker 2 is a new master: its consumers have 120 s to appear",
+            id="a new master"),
+        pytest.param({"watchedEpoch": 6, "watchedSince": rfc3339(NOW - 119)}, {"epoch": 6, "master": 2}, {},
+            "waits: broker 2 is a new master: its consumers have 120 s to appear", id="since a moment"),
+        pytest.param({"watchedEpoch": 6, "watchedSince": rfc3339(NOW - 120)}, {"epoch": 6, "master": 2}, {},
+            "everything is read; waits 3 s for more", id="and is no more new"),
+    ],
+)  # fmt: skip
+def test_consumers_have_time_to_appear(
+    fields: dict[str, Any], changes: dict[str, Any], look: dict[str, Any], message: str
+) -> None:
+    looked = {"epoch": changes.get("epoch", 5), "master_id": changes.get("master", 1), **look}
+    verdict = judged(retiring("Draining", **fields), said(**looked), given=READ_ONLY, record=record(**changes))
+    assert isinstance(verdict, GoOn)
+    assert verdict.message == message
+    assert verdict.retirement is not None
+    assert verdict.retirement.watched_epoch == looked["epoch"]
+
+
+def test_readers_are_kept_in_the_status() -> None:
+    verdict = judged(retiring("Draining"), said(topics=UNREAD), given=READ_ONLY)
+    assert isinstance(verdict, GoOn)
+    assert verdict.retirement is not None
+    assert verdict.retirement.readers == ["t@a"]
+
+
+def test_a_long_wait_looks_seldom() -> None:
+    """A look asks for every topic, and consumers may take days."""
+    pauses = []
+    for seconds in (0, 100, 10_000):
+        item = retiring("Draining")
+        seen = seen_by(item, given=READ_ONLY, now=rfc3339(NOW - 10 + seconds))
+        verdict = PROCEDURES[item.asked.spec.type].judge(Case(seen=seen, operation=item, outcome=said(topics=UNREAD)))
+        assert isinstance(verdict, GoOn)
+        assert isinstance(verdict.effect, ReadOffsets)
+        pauses.append(verdict.effect.pause_seconds)
+    assert pauses == [2.0, 5.0, 30.0]
+
+
+# ---- only the group that it was created for
+
+
+def test_one_that_waits_names_its_group_and_retires_no_later_one() -> None:
+    first = operation("Retire")
+    waits = next_status(Case(seen=scene(first), operation=first), Wait(message="waits for another"))
+    assert waits.group_uid == GROUP_UID
+    later = operation("Retire", status={"phase": "Pending", "groupUid": GROUP_UID})
+    verdict = PROCEDURES[later.asked.spec.type].begin(Case(seen=scene(later, group=renewed()), operation=later))
+    assert isinstance(verdict, Reject)
+    assert "for an earlier group of this name" in verdict.message
+
+
+def test_a_group_that_is_younger_than_the_operation_is_not_retired() -> None:
+    """The operator was away while the group was deleted and made again."""
+    asked = operation("Retire")
+    young = group() | {"metadata": group()["metadata"] | {"creationTimestamp": rfc3339(NOW)}}
+    verdict = PROCEDURES[asked.asked.spec.type].begin(Case(seen=scene(asked, group=young), operation=asked))
+    assert isinstance(verdict, Reject)
+    assert "for an earlier group of this name" in verdict.message
+
+
+def test_it_does_not_begin_while_a_slave_has_other_topics() -> None:
+    asked, made = operation("Retire"), group()
+    diverged = {
+        "type": "MetadataDiverged",
+        "status": "True",
+        "reason": "MetadataDiverged",
+        "message": "broker 2: topic t",
+    }
+    made["status"]["conditions"].append(diverged)
+    verdict = PROCEDURES[asked.asked.spec.type].begin(Case(seen=scene(asked, group=made), operation=asked))
+    assert isinstance(verdict, Wait)
+    assert verdict.message == "waits: orders is MetadataDiverged: broker 2: topic t"
+
+
+def test_one_that_is_being_deleted_retires_nothing() -> None:
+    """A finalizer of another controller may hold it for long."""
+    item = retiring("Deleting", **FIXED)
+    item.raw["metadata"]["deletionTimestamp"] = rfc3339(NOW)
+    seen = seen_by(item, group=closed_by())
+    assert seen.operation is None
+    assert hindrance_of(seen, item.uid, look_at(offsets(**SHUT))) == "the operation was deleted or is over"
+
+
+# ---- a closed Java group
+
+
+def test_a_java_broker_must_refuse_all_sends_for_a_while_yet() -> None:
+    """It acknowledges a send with WAIT=false whatever minInSyncReplicas is."""
+    java = group(implementation="Java")
+    refuses = {"startAcceptSendRequestTimeStamp": str(int(NOW + 30) * 1000)}
+    late = {"startAcceptSendRequestTimeStamp": str(int(NOW + 29) * 1000)}
+    for given, missing in ((CLOSED | refuses, []), (CLOSED | late, ["orders-1", "orders-2", "orders-3"])):
+        assert pods_not_configured(seen_by(retiring("Closing", **FIXED), given=given, group=java)) == missing

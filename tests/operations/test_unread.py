@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from brokergroup_operator.api.brokergroup_operation import MAX_GROUP_NAME
 from brokergroup_operator.observe.group_offsets import GroupOffsets, TopicOffsets
 from brokergroup_operator.reconcile.decide import unread
 from rocketmq_remoting.broker_protocol import QueueOffsets
@@ -56,7 +57,29 @@ def read(**of_groups: dict[int, int]) -> dict[str, dict[int, int]]:
         ),
         pytest.param(offsets({"t": topic((2, 5), readers=("a",))}, consumed=read(a={0: 1})),
             "topic t: 3 messages in 1 queue, unread by a (3)", id="expired messages are not waited for"),
-        pytest.param(offsets({"t": topic((0, 5), readers=("a",))}, consumed=read(a={0: 9})), "", id="beyond the end"),
+        pytest.param(
+            offsets({"t": topic((0, 5), (0, 2), readers=("a",))}, consumed=read(a={0: 9, 1: 2})),
+            "topic t: 5 messages in 1 queue, unread by a (5, its offset is beyond the end)",
+            id="an offset beyond the end is of another log",
+        ),
+        pytest.param(
+            offsets({"t": TopicOffsets(queues={}, readers=frozenset("a"), unlisted=(7,))}, consumed=read(a={7: 3})),
+            "topic t: 1 queue beyond its number of queues, which can't be counted",
+            id="a queue that the broker does not list",
+        ),
+        pytest.param(
+            offsets(missing_topics=frozenset({"t", "BROKERGROUP_CANARY"})),
+            "topic t: the master lacks it, and another member has it",
+            id="a topic that only a slave has",
+        ),
+        *(
+            pytest.param(
+                offsets(uncounted=(key,)),
+                "%LMQ%: with enableLmq or enableMultiDispatch this broker keeps queues that can't be counted",
+                id=key,
+            )
+            for key in ("enableLmq", "enableMultiDispatch")
+        ),
         pytest.param(
             offsets({"%RETRY%a": topic((0, 2), readers=("a",))}, consumed={"%RETRY%a@a": {0: 1}}),
             "topic %RETRY%a: 1 messages in 1 queue, unread by a (1)",
@@ -112,7 +135,7 @@ def read(**of_groups: dict[int, int]) -> dict[str, dict[int, int]]:
     ],
 )  # fmt: skip
 def test_what_keeps_a_group(seen: GroupOffsets, told: str) -> None:
-    assert unread.told(unread.unread_topics(seen)) == told
+    assert unread.described(unread.unread_topics(seen)) == told
 
 
 def test_what_a_user_gives_up_is_named() -> None:
@@ -122,12 +145,12 @@ def test_what_a_user_gives_up_is_named() -> None:
     assert [one.topic for one in unread.unread_topics(seen, without_groups=["old"])] == ["u"]
     assert unread.unread_topics(seen, abandoned=["t", "u"]) == []
     only_reader = unread.unread_topics(seen, without_groups=["old", "a"], abandoned=["u"])
-    assert unread.told(only_reader) == "topic t: 5 messages in 1 queue that no consumer group reads"
+    assert unread.described(only_reader) == "topic t: 5 messages in 1 queue that no consumer group reads"
 
 
 def test_many_topics_are_told_in_short() -> None:
     many = unread.unread_topics(offsets({f"t{number}": topic((0, 1)) for number in range(20)}))
-    assert unread.told(many).endswith("; and 12 more topics")
+    assert unread.described(many).endswith("; and 12 more topics")
 
 
 def test_a_new_message_moves_the_position_and_a_heartbeat_of_proxies_does_not() -> None:
@@ -137,3 +160,28 @@ def test_a_new_message_moves_the_position_and_a_heartbeat_of_proxies_does_not() 
     assert unread.position_of(offsets(before | {REVIVE: topic((0, 3))})) == 8, "a pop may bring a message back"
     assert unread.settle_seconds(offsets(before)) == unread.SETTLE_SECONDS_WITH_POP
     assert unread.settle_seconds(offsets({"t": topic((0, 5))})) == unread.SETTLE_SECONDS
+
+
+def test_a_reader_that_the_broker_no_longer_hears_is_waited_for() -> None:
+    """Its process has just started: a consumer group that only subscribed, and committed nothing, is gone from its answers."""
+    heard = offsets({"t": topic((0, 5), readers=("a", "late", "old"))}, consumed=read(a={0: 5}))
+    before = unread.look_at(heard, without_groups=["old"])
+    assert before.readers == ("t@late",)
+    silent = offsets({"t": topic((0, 5), readers=("a",))}, consumed=read(a={0: 5}))
+    after = unread.look_at(silent, without_groups=["old"], readers=before.readers)
+    assert unread.described(after.unread) == "topic t: 5 messages in 1 queue, unread by late (5)"
+    assert after.readers == before.readers
+    done = offsets({"t": topic((0, 5), readers=("a",))}, consumed=read(a={0: 5}, late={0: 5}))
+    assert (
+        unread.look_at(done, readers=before.readers).unread,
+        unread.look_at(done, readers=before.readers).readers,
+    ) == ((), ())
+
+
+def test_long_names_fit_into_a_status() -> None:
+    """A broker takes longer names of consumer groups than the status does; one that is refused would stop the operation."""
+    look = unread.look_at(offsets({"t": topic((0, 5), readers=("g" * 300,))}))
+    (lag,) = look.unread[0].consumer_groups
+    assert len(lag.name) == MAX_GROUP_NAME
+    many = frozenset(f"g{number}" for number in range(400))
+    assert len(unread.look_at(offsets({"t": TopicOffsets(queues=topic((0, 5)).queues, readers=many)})).readers) == 256

@@ -119,7 +119,7 @@ async def test_a_java_group_becomes_read_only_and_says_what_is_unread(rig: JavaR
 
 async def told(plane: ControllerPlane, **how: Any) -> str:
     offsets = await plane.offsets(KEY)
-    return unread.told(unread.unread_topics(offsets, **how))
+    return unread.described(unread.unread_topics(offsets, **how))
 
 
 async def reads(plane: ControllerPlane, text: str, *, within_seconds: float = 20.0) -> None:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.times import moment, rfc3339
 from brokergroup_operator.kube.resources import BROKER_GROUPS
 from brokergroup_operator.reconcile.plan import (
     ApplyObject,
@@ -40,6 +41,13 @@ def retiring(seen: Observed, step: str, *, uid: str = "") -> Observed:
         type(seen.operation.status),
     )
     return replace(seen, operation=msgspec.structs.replace(seen.operation, status=status))
+
+
+def rendered(seen: Observed) -> Observed:
+    """The same after a pass has written the ConfigMap."""
+    applied = [one for one in run(seen).actions if isinstance(one, ApplyObject) and one.object["kind"] == "ConfigMap"]
+    found = {one.object["metadata"]["name"]: dict(one.object) for one in applied}
+    return replace(seen, config_maps={**seen.config_maps, **found})
 
 
 def noted(seen: Observed, **values: str) -> Observed:
@@ -73,8 +81,10 @@ def broker_conf(seen: Observed) -> str:
 @pytest.mark.parametrize("step", ["ReadOnly", "Draining"])
 def test_every_broker_is_read_only_also_one_that_starts(spec: dict[str, Any], step: str) -> None:
     seen = retiring(c.settled(**spec), step)
-    assert sent(seen) == {f"orders-{number}": {"brokerPermission": "4"} for number in (1, 2, 3)}
+    assert sent(seen) == {}, "first the ConfigMap, by which a later pass knows what to give back"
     assert "\nbrokerPermission=4\n" in broker_conf(seen)
+    seen = rendered(seen)
+    assert sent(seen) == {f"orders-{number}": {"brokerPermission": "4"} for number in (1, 2, 3)}
     assert not [one for one in run(seen).actions if isinstance(one, DeleteObject)], "no broker is restarted for it"
     told = conditions(seen)
     says = "BrokerGroupOperation op retires the group"
@@ -87,7 +97,7 @@ def test_every_broker_is_read_only_also_one_that_starts(spec: dict[str, Any], st
 @pytest.mark.parametrize("step", ["Closing", "Deleting"])
 def test_a_closed_group_acknowledges_nothing_at_any_member(step: str) -> None:
     """A new master would acknowledge what its slave lacks otherwise."""
-    seen = noted(retiring(c.settled(), step), brokerPermission="4")
+    seen = noted(rendered(retiring(c.settled(implementation="Python"), step)), brokerPermission="4")
     (mark,) = (one for one in run(seen).actions if isinstance(one, SetFinalizers))
     assert (mark.resource, dict(mark.annotations)) == (BROKER_GROUPS, {names.ANNOTATION_CLOSED_BY: c.OPERATION_UID})
     order = [type(one) for one in run(seen).actions if isinstance(one, SetFinalizers | SetBrokerConfig)]
@@ -133,3 +143,79 @@ def test_another_writer_does_not_open_a_group_that_is_being_retired() -> None:
     seen = saying(noted(retiring(c.settled(), "Draining"), brokerPermission="4"), brokerPermission="6")
     put_back = {one.pod: dict(one.values) for one in run(seen).actions if isinstance(one, PutBackBrokerConfig)}
     assert put_back["orders-1"] == {"brokerPermission": "4"}
+
+
+def closed_java() -> Observed:
+    return marked(noted(rendered(retiring(c.settled(**JAVA), "Closing")), brokerPermission="4"))
+
+
+def accepts_from(seen: Observed) -> int:
+    (value,) = {values["startAcceptSendRequestTimeStamp"] for values in sent(seen).values()}
+    return int(value) // 1000
+
+
+def test_a_closed_java_broker_refuses_sends_that_wait_for_no_slave() -> None:
+    """minInSyncReplicas says nothing of sends with WAIT=false. The time is prolonged before it has passed, without an Event."""
+    seen = closed_java()
+    now = int(moment(c.b.NOW).timestamp())
+    assert all(values["minInSyncReplicas"] == "99" for values in sent(seen).values())
+    first = accepts_from(seen)
+    assert 120 < first - now <= 180
+    given = noted(seen, minInSyncReplicas="99", startAcceptSendRequestTimeStamp=str(first * 1000))
+    assert sent(given) == {}
+    later = rfc3339(now + 61)
+    assert run(given).look_again_seconds is not None, "nothing else may happen meanwhile"
+    prolonged = [one for one in run(given, now=later).actions if isinstance(one, SetBrokerConfig)]
+    assert {int(one.values["startAcceptSendRequestTimeStamp"]) // 1000 for one in prolonged} == {first + 60}
+    assert [one.note for one in prolonged] == [None] * 3
+
+
+def test_an_end_lets_a_java_broker_take_sends_at_once() -> None:
+    ended = replace(
+        noted(closed_java(), minInSyncReplicas="99", startAcceptSendRequestTimeStamp="9999999999000"), operation=None
+    )
+    back = {"brokerPermission": "6", "minInSyncReplicas": "2", "startAcceptSendRequestTimeStamp": "0"}
+    assert sent(ended) == {f"orders-{number}": back for number in (1, 2, 3)}
+    assert sent(noted(ended, **back)) == {}
+
+
+def without_note(seen: Observed, *keys: str) -> Observed:
+    """As a request leaves the notes that was under way when the operator died, or that failed: without the keys that it changes."""
+
+    def forget(pod: dict[str, Any]) -> None:
+        given = {key: value for key, value in given_to(pod).items() if key not in keys}
+        pod["metadata"]["annotations"][names.ANNOTATION_HOT_CONFIG] = json.dumps(given, sort_keys=True)
+
+    return c.with_pods(seen, forget, *seen.pods)
+
+
+@pytest.mark.parametrize("step", ["ReadOnly", "Closing"])
+def test_an_end_gives_back_what_no_note_tells_of(step: str) -> None:
+    """The operator died between the request and its note, and the operation was deleted before it was back."""
+    during = rendered(retiring(c.settled(), step))
+    ended = replace(without_note(during, "brokerPermission", "minInSyncReplicas"), operation=None)
+    for values in sent(ended).values():
+        assert (values["brokerPermission"], values["minInSyncReplicas"]) == ("6", "2")
+    assert len(sent(ended)) == 3
+    after = noted(rendered(ended), brokerPermission="6", minInSyncReplicas="2")
+    assert sent(after) == {}
+    assert not [one for one in run(after).actions if isinstance(one, DeleteObject)]
+
+
+@pytest.mark.parametrize("how", ["paused", "invalid"])
+def test_an_end_gives_writes_back_while_nothing_else_is_done(how: str) -> None:
+    """The group is paused, or its spec names what does not exist: only what the Retire has taken is given back."""
+    spec: dict[str, Any] = {"maintenance": {"paused": True}} if how == "paused" else {}
+    seen = marked(noted(rendered(retiring(c.settled(), "Closing")), brokerPermission="4", minInSyncReplicas="99"))
+    during = c.wishing(seen, **spec, config={"fileReservedTime": "1"}) if how == "paused" else seen
+    if how == "invalid":
+        during = replace(during, config_problem="spec.configFrom names ConfigMap a, which does not exist")
+    metadata = during.group_object["metadata"] | {"annotations": {names.ANNOTATION_CLOSED_BY: c.OPERATION_UID}}
+    during = replace(during, group_object=during.group_object | {"metadata": metadata})
+    assert sent(during) == {}, "while it runs"
+    ended = replace(during, operation=None)
+    back = {"brokerPermission": "6", "minInSyncReplicas": "2"}
+    assert sent(ended) == {f"orders-{number}": back for number in (1, 2, 3)}
+    (unmark,) = (one for one in run(ended).actions if isinstance(one, SetFinalizers))
+    assert dict(unmark.annotations) == {names.ANNOTATION_CLOSED_BY: None}
+    assert sent(noted(ended, **back)) == {}

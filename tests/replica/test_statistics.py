@@ -11,9 +11,10 @@ from brokergroup_operator.controller.peers.broker_calls import BrokerCallError, 
 from brokergroup_operator.controller.peers.offset_reader import OffsetReader
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.observe.group_view import GroupUnknownError, GroupViewError
-from brokergroup_operator.reconcile.decide.unread import told, unread_topics
+from brokergroup_operator.reconcile.decide.unread import described, unread_topics
 from brokergroup_operator.records.store import GroupKey
 from controller_core.model import BrokerGroupRecord, Replica
+from rocketmq_remoting.address import host_of
 from rocketmq_remoting.broker_protocol import QueueOffsets, decode_topic_stats
 from rocketmq_remoting.client_protocol import ConsumerData, HeartbeatDataBody, SubscriptionData
 from rocketmq_remoting.codes import RequestCode, ResponseCode
@@ -137,20 +138,26 @@ async def test_a_message_sent_back_to_a_read_only_replica_is_not_lost(lab: Lab) 
 
 
 async def unread_at(lab: Lab, one: RunningReplica) -> str:
-    return told(unread_topics(await reader_of(lab, one).read()))
+    return described(unread_topics(await reader_of(lab, one).read()))
 
 
-def reader_of(lab: Lab, one: RunningReplica, *, epoch: int = 1) -> OffsetReader:
-    configuration = one.process.configuration
+def reader_of(lab: Lab, one: RunningReplica, *others: RunningReplica, epoch: int = 1) -> OffsetReader:
+    """Return a reader at the master of a record whose SyncStateSet has these other members, with ids from 2 on."""
+    configuration, members = one.process.configuration, dict(enumerate((one, *others), 1))
     record = BrokerGroupRecord(
         cluster_name=configuration.broker_cluster_name,
         broker_name=configuration.broker_name,
-        replicas={1: Replica(broker_id=1, address=one.address)},
+        replicas={
+            number: Replica(broker_id=number, register_check_code="c", address=each.address, registered=True)
+            for number, each in members.items()
+        },
+        sync_state_set=frozenset(members),
         master_broker_id=1,
         master_epoch=epoch,
     )
     calls = BrokerCalls(lab.client.remoting, PlaneSettings())
-    return OffsetReader(calls=calls, address=one.address, record=record)
+    hosts = {number: host_of(each.address) for number, each in members.items() if number != 1}
+    return OffsetReader(calls=calls, address=one.address, record=record, hosts=hosts)
 
 
 async def test_the_operator_reads_what_is_read(lab: Lab) -> None:
@@ -158,7 +165,7 @@ async def test_the_operator_reads_what_is_read(lab: Lab) -> None:
     await lab.client.store(one, b"a", b"b", b"c")
     offsets = await reader_of(lab, one).read()
     assert (offsets.takes_sends, offsets.acknowledges, offsets.log_end) == (True, True, one.process.store.max_offset)
-    assert told(unread_topics(offsets)) == "topic Topic: 3 messages in 1 queue that no consumer group reads"
+    assert described(unread_topics(offsets)) == "topic Topic: 3 messages in 1 queue that no consumer group reads"
     assert await lab.client.commit(one, 2) == ResponseCode.SUCCESS
     assert await unread_at(lab, one) == "topic Topic: 1 messages in 1 queue, unread by CG (1)"
     await heartbeat(lab, one, "late", "Topic")
@@ -168,12 +175,18 @@ async def test_the_operator_reads_what_is_read(lab: Lab) -> None:
     await permit(lab, one, b"brokerPermission=4\nminInSyncReplicas=99\n")
 
     async def is_steady() -> bool:
-        return (await reader_of(lab, one).read()).steady
+        return (await reader_of(lab, one, two).read()).steady
 
     await until(is_steady, what="the slave to have everything", within_seconds=20)
-    closed = await reader_of(lab, one).read()
+    closed = await reader_of(lab, one, two).read()
     assert (closed.takes_sends, closed.acknowledges, unread_topics(closed)) == (False, False, [])
+    assert not closed.missing_topics
     two.process.ha_client.leave()
+
+    async def is_unsteady() -> bool:
+        return not (await reader_of(lab, one, two).read()).steady
+
+    await until(is_unsteady, what="a member of the SyncStateSet without a link", within_seconds=20)
     with pytest.raises(BrokerCallError, match="its log is of epoch 1, expected 2"):
         await reader_of(lab, one, epoch=2).read()
 
@@ -196,7 +209,7 @@ async def test_a_plane_reads_the_master_of_the_record(start_plane: StartPlane, l
     await lab.client.store(master, b"a")
     offsets = await plane.offsets(key)
     assert (offsets.master_id, offsets.epoch) == (record.master_broker_id, record.master_epoch)
-    assert told(unread_topics(offsets)) == "topic Topic: 1 messages in 1 queue that no consumer group reads"
+    assert described(unread_topics(offsets)) == "topic Topic: 1 messages in 1 queue that no consumer group reads"
     await plane.switch_master(key, from_broker_id=record.master_broker_id)
 
     async def is_read_again() -> bool:
@@ -211,3 +224,20 @@ async def test_a_plane_reads_the_master_of_the_record(start_plane: StartPlane, l
         await plane.offsets(key)
     with pytest.raises(GroupUnknownError):
         await plane.offsets(GroupKey("default", "unknown"))
+
+
+async def test_a_topic_that_only_a_slave_has_is_told(lab: Lab) -> None:
+    """Of an earlier master, before an unclean election: it may hold messages."""
+    one, two = await lab.pair(syncBrokerMetadataPeriod=300)
+    await lab.client.store(one, b"a")
+    two.process.broker.topics.create("Lost", queue_count=1, now_ms=1)
+    assert "Lost" in (await reader_of(lab, one, two).read()).missing_topics
+
+
+async def test_queues_beyond_todays_number_are_listed(lab: Lab) -> None:
+    """A topic that was made smaller keeps the messages of its former queues."""
+    one = await lab.master()
+    await lab.client.store(one, b"a", topic="Orders")
+    one.process.store.queues.queue("Orders", 9).add(0, 0, 100, 1)
+    answer = await lab.client.ask(one, RequestCode.GET_TOPIC_STATS_INFO, ext_fields={"topic": "Orders"})
+    assert 9 in decode_topic_stats(answer.body)

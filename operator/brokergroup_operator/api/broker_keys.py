@@ -23,6 +23,8 @@ NAME_SERVERS: Final = "namesrvAddr"
 CONTROLLERS: Final = "controllerAddr"
 MINIMUM: Final = "minInSyncReplicas"
 ROLE: Final = "brokerRole"
+# A Java broker refuses producers' sends until its clock shows this time (milliseconds since 1970).
+ACCEPTS_SENDS_FROM: Final = "startAcceptSendRequestTimeStamp"
 # 4: a broker lets its clients read, 2: send. 6 is the default.
 PERMISSION: Final = "brokerPermission"
 # Values in broker.conf are initial ones: the controller assigns the final ones to each broker.

@@ -20,6 +20,10 @@ from brokergroup_operator.api.rules import (
 
 MAX_UNREAD_TOPICS = 32
 MAX_UNREAD_GROUPS = 8
+MAX_KNOWN_READERS = 256
+MAX_TOPIC_NAME = 512
+MAX_GROUP_NAME = 255
+MAX_READER_CHARACTERS = MAX_TOPIC_NAME + MAX_GROUP_NAME + 1
 
 Messages = Annotated[int, Meta(ge=0, le=bounds.JAVA_LONG_EXACT_MAX)]
 # A retry topic of popped messages has a consumer group's name and a topic's, with a + between them.
@@ -291,6 +295,13 @@ class ConsumerLag(Struct, frozen=True, rename="camel", kw_only=True):
 
     name: Annotated[str, Meta(max_length=255, description="Name of the consumer group.")]
     messages: Annotated[Messages, Meta(description="How many messages it has not read.")]
+    beyond_end: Annotated[
+        bool,
+        Meta(
+            description="Its offset is beyond the end of a queue, as after an unclean election: nothing of this queue counts as"
+            " read until the consumer group commits another offset."
+        ),
+    ] = False
 
 
 class UnreadTopic(Struct, frozen=True, rename="camel", kw_only=True):
@@ -348,6 +359,24 @@ class Retirement(Struct, frozen=True, rename="camel", kw_only=True):
             extra_json_schema=bounds.ATOMIC_LIST,
         ),
     ] = []
+    watched_epoch: Annotated[
+        bounds.Epoch | None, Meta(description="The master epoch of the last look that waited for consumers to appear.")
+    ] = None
+    watched_since: Annotated[
+        bounds.TimeText | None, Meta(description="The first look in `watchedEpoch`: nothing counts as read for 120 s.")
+    ] = None
+    readers: Annotated[
+        list[Annotated[str, Meta(max_length=MAX_READER_CHARACTERS)]],
+        Meta(
+            max_length=MAX_KNOWN_READERS,
+            description="Consumer groups, each as topic@group, that subscribed to a topic during the operation and have no"
+            " offset of it: they are waited for also when the broker no longer hears them.",
+            extra_json_schema=bounds.ATOMIC_LIST,
+        ),
+    ] = []
+    delete_sent: Annotated[
+        bool, Meta(description="Written right before the deletion of the BrokerGroup is sent by this operation.")
+    ] = False
 
 
 class OperationStatus(Struct, frozen=True, rename="camel", kw_only=True):
@@ -363,6 +392,13 @@ class OperationStatus(Struct, frozen=True, rename="camel", kw_only=True):
     ] = None
     observed_generation: Annotated[
         Annotated[int, Meta(ge=0)] | None, Meta(description="The generation of the spec that this status is about.")
+    ] = None
+    group_uid: Annotated[
+        Annotated[str, Meta(max_length=64)] | None,
+        Meta(
+            description="Of a Retire: metadata.uid of the BrokerGroup when the operation was first seen. A later group of the same"
+            " name is not retired."
+        ),
     ] = None
     started_at: Annotated[bounds.TimeText | None, Meta(description="When it became Running.")] = None
     completed_at: Annotated[bounds.TimeText | None, Meta(description="When it ended.")] = None

@@ -17,6 +17,8 @@ class TopicOffsets:
 
     queues: Mapping[int, QueueOffsets]
     readers: frozenset[str] = frozenset()
+    # Queues with a consumer's offset that the broker does not list: the topic had more queues once, and they may hold messages.
+    unlisted: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,17 +34,22 @@ class GroupOffsets:
     read_at_unix_seconds: float
     # Whether brokerPermission lets clients send.
     takes_sends: bool
-    # Whether minInSyncReplicas lets the broker acknowledge anything.
+    # Whether the broker may acknowledge a send: minInSyncReplicas allows it, or a Java broker does not refuse all sends.
     acknowledges: bool
-    # The end of the log; `steady`: it was the same before and after, all of it is in the queues, and every link has all of it.
+    # The end of the log; `steady`: it was the same before and after, all of it is confirmed and in the queues, and every member of
+    # the SyncStateSet is linked and has all of it.
     log_end: int
     steady: bool
+    # When the master's process started, in seconds since 1970; None: the broker does not say.
+    booted_at_unix_seconds: float | None = None
     topics: Mapping[str, TopicOffsets] = field(default_factory=dict)
+    # Topics that another member of the SyncStateSet has and the master lacks.
+    missing_topics: frozenset[str] = frozenset()
     # By `topic@group`, then by queue: the offset that is read next.
     consumed: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     # By delay level: the offset that is delivered next.
     delayed: Mapping[int, int] = field(default_factory=dict)
-    # Messages that the timer wheel has yet to deliver; None: the broker does not say.
+    # Messages that the timer wheel has yet to deliver; None: the broker does not say, or its timer wheel is off.
     timers: int | None = None
     # Settings under which the broker keeps messages that no request counts.
     uncounted: tuple[str, ...] = ()

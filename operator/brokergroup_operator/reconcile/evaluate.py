@@ -67,11 +67,13 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> plans.
     elif complaint := invalid_spec(seen):
         if seen.config_problem and complaint.reason is Reason.INVALID_SPEC:
             work += _repairs_as_configured(seen, course, settings)
+        work += courses.returning_actions(seen, course, settings)
         work += status_action(seen, course, settings, invalid=complaint)
         return plans.Plan(actions=tuple(work), look_again_seconds=UNSETTLED_SECONDS)
     elif seen.group.spec.maintenance.paused:
         # What a failover needs goes on: it is no maintenance.
         work += _roles(seen)
+        work += courses.returning_actions(seen, course, settings)
     else:
         work += _repairs(seen, course, settings)
         voluntary = [action for step in course.steps for action in courses.actions_of(step, seen, settings)]
@@ -79,6 +81,7 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> plans.
     # Secrets are not watched, so one that comes causes no event.
     refused = any(_was_refused_just_now(seen, pod) for pod in seen.pods.values())
     unsettled = work or voluntary or refused or seen.credentials_problem or seen.refusal or _waits(course)
+    unsettled = unsettled or retiring.is_closed(seen)  # the time until which a Java broker refuses sends is prolonged
     return plans.Plan(
         actions=(*work, *status, *voluntary),
         look_again_seconds=UNSETTLED_SECONDS if unsettled else None,

@@ -152,7 +152,9 @@ class GroupVerbs(Part):
             _must_be_at_rest(group, "offsets are not read")
             record, address = group.record, self._address(group, group.granted_master_id)
             assert record is not None, "a group with a master has a record"
-            offsets = await OffsetReader(calls=self._calls, address=address, record=record).read()
+            others = record.sync_state_set - {record.master_broker_id}
+            hosts = group.binding.hosts_of_links(record, sorted(others))
+            offsets = await OffsetReader(calls=self._calls, address=address, record=record, hosts=hosts).read()
             await group.load_again()
             _must_be_at_rest(group, "offsets are not read")
             now = group.record

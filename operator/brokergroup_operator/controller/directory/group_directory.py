@@ -15,6 +15,7 @@ import structlog
 
 from brokergroup_operator.api import broker_keys, durability, names, pod_fence
 from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec, Signature
+from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.api.failover_fields import FailoverSpec, UncleanElection
 from brokergroup_operator.api.network_fields import Addressing
 from brokergroup_operator.controller.directory.pods import Peer, PodIndex, PodPlace, Table
@@ -173,7 +174,7 @@ def binding_of(obj: JsonObject) -> GroupBinding:
         ha_port=spec.network.ha_port,
         translated=spec.network.addressing.has_member_services,
         ephemeral=spec.storage.ephemeral is not None,
-        canary=spec.monitoring.canary.enabled,
+        canary=spec.monitoring.canary.enabled and not _is_retiring(obj),
         watched_keys=broker_keys.watched_keys(spec),
         tenant=label_of(obj, names.LABEL_TENANT),
         log_at_pods=spec.network.addressing in {Addressing.NODE_PORT, Addressing.LOAD_BALANCER},
@@ -186,6 +187,12 @@ def _as_brokers_mean(address: str, namespace: str) -> str:
     if found is None or is_ip(found.host) or "." in found.host or found.host == "localhost":
         return one_spelling(address)
     return join_address(f"{found.host}.{namespace}", found.port)
+
+
+def _is_retiring(obj: JsonObject) -> bool:
+    """Whether the group takes no sends since a Retire runs: a canary would only be refused, and reported."""
+    conditions = (obj.get("status") or {}).get("conditions") or []
+    return any(one.get("reason") == Reason.RETIRING.value for one in conditions)
 
 
 def _accepted_epoch(obj: JsonObject) -> int:

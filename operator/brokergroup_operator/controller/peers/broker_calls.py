@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
+from brokergroup_operator.api.broker_keys import ACCEPTS_SENDS_FROM
 from rocketmq_remoting import broker_protocol as protocol
 from rocketmq_remoting.address import host_of
 from rocketmq_remoting.client_protocol import CreateTopicRequestHeader
@@ -43,10 +44,9 @@ if TYPE_CHECKING:
 # restart.
 FENCING_MIN_IN_SYNC_REPLICAS = 99
 MIN_IN_SYNC_REPLICAS = "minInSyncReplicas"
-# A Java broker refuses producers' sends until its clock shows this time (milliseconds since 1970). 99 counts only while it is
-# master: a send that is between the two checks of the role when it becomes a slave is acknowledged alone.
-ACCEPTS_SENDS_FROM = "startAcceptSendRequestTimeStamp"
-# `Switchover` prolongs it; short enough for a broker that nothing restores.
+# ACCEPTS_SENDS_FROM: 99 counts only while a Java broker is master, and not for sends with WAIT=false. A send that is between the
+# two checks of the role when it becomes a slave is acknowledged alone. `Switchover` prolongs it; short enough for a broker that
+# nothing restores.
 REFUSES_SENDS_SECONDS = 30.0
 # Comes and goes at a slave, whose tables are then of another version than the master's. No client may write, read or consume with
 # it, if ever it stays: a slave that is made master right then may keep the group, and its own slaves copy it.
@@ -190,6 +190,17 @@ class BrokerCalls:
     async def bytes_behind_dispatch(self, address: str) -> int | None:
         """28: how much of its log is not in consume queues and index yet; None if the broker does not say."""
         return (await self.runtime_numbers(address)).get("dispatchBehindBytes")
+
+    async def topic_names(self, address: str) -> frozenset[str]:
+        """21: the names of all topics that the broker has."""
+        answer = await self._ask(
+            address, request(RequestCode.GET_ALL_TOPIC_CONFIG), self._settings.metadata_deadline_seconds
+        )
+        try:
+            table = (await asyncio.to_thread(load_json, answer.body or b""))["topicConfigTable"]
+            return frozenset(map(str, table))
+        except (KeyError, TypeError, ValueError) as error:
+            raise BrokerCallError(f"{address}: 21 answered something unreadable: {error!r}") from error
 
     async def topic_stats(self, address: str, topic: str) -> dict[int, protocol.QueueOffsets]:
         """202: the ends of a topic's queues, by queue id. `NoSuchTopicError`."""
@@ -376,6 +387,15 @@ def unlinked(hosts: dict[int, str], status: protocol.HARuntimeInfoBody) -> list[
     if len(set(hosts.values())) == len(hosts):
         return [broker_id for broker_id, host in hosts.items() if host not in linked]
     return list(hosts) if len(linked) < len(hosts) else []
+
+
+def all_have_the_log(hosts: dict[int, str], status: protocol.HARuntimeInfoBody) -> bool:
+    """Whether each of these members of the SyncStateSet has a link to this master, and no link lacks a byte."""
+    if any(link.diff != 0 for link in status.ha_connection_info):
+        return False
+    # Members may share a host: so the links that the master itself counts as in sync must be as many as these members.
+    in_sync = sum(link.in_sync for link in status.ha_connection_info)
+    return not unlinked(hosts, status) and in_sync >= len(hosts)
 
 
 def links_by_host(hosts: dict[int, str], status: protocol.HARuntimeInfoBody) -> dict[int, bool | None]:

@@ -1,6 +1,6 @@
 """What a Retire makes of a group's desired configuration while it runs. Pure.
 
-Every broker is told to take no sends (`brokerPermission=4`), also one that starts, so that a new master takes none either. Brokers
+Every broker gets `brokerPermission=4`, also one that starts, so that a new master takes no sends either. Brokers
 then register their topics without the write permission, and producers leave; a Java broker itself goes on taking sends to topics
 without an order (5.5.0, AbstractSendMessageProcessor.msgCheck). So once everything is read, no broker acknowledges any more
 (`minInSyncReplicas=99`) while that is looked at again: nothing acknowledged can come in behind the last look. Without a running
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.broker_keys import MINIMUM, PERMISSION, QUIET_MINIMUM
+from brokergroup_operator.api.broker_keys import ACCEPTS_SENDS_FROM, MINIMUM, PERMISSION, QUIET_MINIMUM
+from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.brokergroup_operation import OperationType, RetirementStep
 from brokergroup_operator.kube.resources import BROKER_GROUPS
 from brokergroup_operator.reconcile import identity
@@ -23,13 +24,20 @@ from brokergroup_operator.reconcile.render import broker_config
 from brokergroup_operator.reconcile.see import observed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup import BrokerGroup
     from brokergroup_operator.api.brokergroup_operation import Retirement
     from brokergroup_operator.reconcile.see.observed import Observed
 
 READ_ONLY: Final = "4"
+# A closed Java broker is given a time until which it refuses all sends: of those with WAIT=false it asks no minInSyncReplicas
+# (5.5.0, CommitLog.needHandleHA). The time is moved on every minute, and is always so far ahead; unless prolonged it passes.
+PROLONGED_SECONDS: Final = 60
+AHEAD_SECONDS: Final = 120
+# Less left than this, and the broker does not count as closed.
+LEAST_AHEAD_SECONDS: Final = 30
 READ_AND_WRITE: Final = "6"
 # What another writer changes of these is put back while a Retire runs.
 HELD_KEYS: Final = frozenset({PERMISSION})
@@ -52,13 +60,42 @@ def is_closed(seen: Observed) -> bool:
     return found is not None and found.step in CLOSED_STEPS
 
 
+def closing_values(seen: Observed) -> dict[str, str]:
+    """What a broker that may acknowledge nothing is given, beside its permission."""
+    values = {MINIMUM: QUIET_MINIMUM}
+    if seen.group.spec.implementation is Implementation.JAVA:
+        now = int(observed.seconds_of(seen.now))
+        until_seconds = now - now % PROLONGED_SECONDS + PROLONGED_SECONDS + AHEAD_SECONDS
+        values[ACCEPTS_SENDS_FROM] = str(until_seconds * 1000)
+    return values
+
+
+def opening_values(pod: JsonObject) -> dict[str, str]:
+    """What the broker of a pod is given once it may acknowledge again, beside the group's configuration."""
+    return {ACCEPTS_SENDS_FROM: "0"} if broker_config.given_to(pod).get(ACCEPTS_SENDS_FROM, "0") != "0" else {}
+
+
+def is_read_only_in_file(seen: Observed) -> bool:
+    """Whether the ConfigMap has the permission that a Retire wants: what a later pass gives back is known by it."""
+    return _permission_in_file(seen) == READ_ONLY
+
+
+def _permission_in_file(seen: Observed) -> str | None:
+    config_map = seen.config_maps.get(names.config_map_name(identity.name_of(seen.group)))
+    return None if config_map is None else broker_config.written_in(config_map).get(PERMISSION)
+
+
 def with_permission(seen: Observed) -> BrokerGroup:
     """Return the group with the `brokerPermission` that its brokers should have now."""
     spec = seen.group.spec
     if retirement(seen) is not None:
         permission = READ_ONLY
-    elif PERMISSION not in spec.config and any(PERMISSION in broker_config.noted(pod) for pod in seen.pods.values()):
-        # Said, not left out: a key that is left out takes a restart.
+    elif PERMISSION not in spec.config and (
+        _permission_in_file(seen) is not None
+        or any(PERMISSION in broker_config.noted(pod) for pod in seen.pods.values())
+    ):
+        # Rendered, not left out: a key that is left out takes a restart. The ConfigMap counts too: the note on a pod lacks the key
+        # while a request is under way, or if that fails.
         permission = READ_AND_WRITE
     else:
         return seen.group
@@ -67,8 +104,8 @@ def with_permission(seen: Observed) -> BrokerGroup:
 
 
 def marked(seen: Observed) -> Iterator[SetFinalizers]:
-    """Mark the group before its brokers are told to acknowledge nothing, and unmark it afterwards: controller planes put a broker
-    that stays so right again, as a leftover of a switchover, unless its group is marked.
+    """Mark the group before its brokers are configured to acknowledge nothing, and unmark it afterwards: controller planes restore
+    a broker that stays so, as a leftover of a switchover, unless its group is marked.
     """
     held = observed.finalizers_of(seen.group_object)
     operation = seen.operation
@@ -89,7 +126,7 @@ def marked(seen: Observed) -> Iterator[SetFinalizers]:
     )
 
 
-def not_told(seen: Observed) -> list[str]:
+def pods_not_configured(seen: Observed) -> list[str]:
     """The pods whose broker was not given what the Retire wants of it: of members that run, and once nothing may be acknowledged
     also of those that hold a seat. One of these that is away may come back as master, with an older configuration.
     """
@@ -103,6 +140,14 @@ def not_told(seen: Observed) -> list[str]:
         if (pod is None or not observed.pod_is_ready(pod)) and broker_id not in seats:
             continue
         given = broker_config.given_to(pod) if pod is not None and observed.pod_is_ready(pod) else {}
-        if any(given.get(key) != value for key, value in wanted.items()):
+        if any(given.get(key) != value for key, value in wanted.items()) or (closed and not _refuses_long(seen, given)):
             missing.append(pod_name)
     return sorted(missing)
+
+
+def _refuses_long(seen: Observed, given: Mapping[str, str]) -> bool:
+    if seen.group.spec.implementation is not Implementation.JAVA:
+        return True
+    until_ms = given.get(ACCEPTS_SENDS_FROM, "0")
+    left_seconds = int(until_ms) / 1000 - observed.seconds_of(seen.now) if until_ms.isdecimal() else 0.0
+    return left_seconds >= LEAST_AHEAD_SECONDS

@@ -9,9 +9,16 @@ some seconds: so with pop everything must stay read for `SETTLE_SECONDS_WITH_POP
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from brokergroup_operator.api.brokergroup_operation import (
+    MAX_GROUP_NAME,
+    MAX_KNOWN_READERS,
+    MAX_READER_CHARACTERS,
+    MAX_TOPIC_NAME,
     MAX_UNREAD_GROUPS,
     ConsumerLag,
     UnreadTopic,
@@ -26,6 +33,8 @@ if TYPE_CHECKING:
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 REVIVE_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
+# As which light message queues are named that no request counts.
+LIGHT_QUEUES: Final = "%LMQ%"
 # What they hold is for brokers, proxies and tools, and worth nothing once the group is gone.
 _NOT_FOR_CONSUMERS: Final = frozenset(
     {
@@ -48,19 +57,96 @@ SETTLE_SECONDS: Final = 3.0
 SETTLE_SECONDS_WITH_POP: Final = 30.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What one look at a group's master comes to, without the tables that it was read from."""
+
+    master_id: int
+    epoch: int
+    read_at_unix_seconds: float
+    booted_at_unix_seconds: float | None
+    takes_sends: bool
+    acknowledges: bool
+    log_end: int
+    steady: bool
+    position: int
+    settle_seconds: float
+    # The topics that keep the group, those with the most messages first.
+    unread: tuple[UnreadTopic, ...]
+    # `topic@group` of consumer groups that subscribe to a topic, now or in an earlier look, and have no offset of it. The broker
+    # knows them only while its process hears them.
+    readers: tuple[str, ...]
+
+
+def look_at(
+    offsets: GroupOffsets,
+    *,
+    abandoned: Collection[str] = (),
+    without_groups: Collection[str] = (),
+    readers: Collection[str] = (),
+) -> Look:
+    """Judge what was read. `readers` are those of the look before. Takes seconds for a group with many topics and readers."""
+    without = frozenset(without_groups)
+    known = _with_readers(offsets, readers)
+    return Look(
+        master_id=offsets.master_id,
+        epoch=offsets.epoch,
+        read_at_unix_seconds=offsets.read_at_unix_seconds,
+        booted_at_unix_seconds=offsets.booted_at_unix_seconds,
+        takes_sends=offsets.takes_sends,
+        acknowledges=offsets.acknowledges,
+        log_end=offsets.log_end,
+        steady=offsets.steady,
+        position=position_of(offsets),
+        settle_seconds=settle_seconds(offsets),
+        unread=tuple(unread_topics(known, abandoned=abandoned, without_groups=without)),
+        readers=tuple(sorted(_without_offset(known, abandoned, without))[:MAX_KNOWN_READERS]),
+    )
+
+
+def _with_readers(offsets: GroupOffsets, readers: Collection[str]) -> GroupOffsets:
+    """The same with the readers of the look before: a master whose process has just started has heard no consumer yet."""
+    topics = dict(offsets.topics)
+    for name, _, group in (one.partition("@") for one in readers):
+        if (topic := topics.get(name)) is not None and group not in topic.readers:
+            topics[name] = replace(topic, readers=topic.readers | {group})
+    return replace(offsets, topics=topics)
+
+
+def _without_offset(offsets: GroupOffsets, abandoned: Collection[str], without: frozenset[str]) -> Iterator[str]:
+    for name, topic in offsets.topics.items():
+        if name in abandoned or not counts(offsets, name):
+            continue
+        pairs = (f"{name}@{group}" for group in topic.readers - without)
+        yield from (one for one in pairs if one not in offsets.consumed and len(one) <= MAX_READER_CHARACTERS)
+
+
 def unread_topics(
     offsets: GroupOffsets, *, abandoned: Collection[str] = (), without_groups: Collection[str] = ()
 ) -> list[UnreadTopic]:
     """The topics that keep the group, those with the most messages first."""
+    without = frozenset(without_groups)
     found = [
         *_uncounted(offsets),
+        *(UnreadTopic(topic=name, queues=0, messages=0) for name in _missing(offsets)),
         *(
             unread
             for name, topic in offsets.topics.items()
-            if counts(offsets, name) and (unread := _unread(offsets, name, topic, frozenset(without_groups)))
+            if counts(offsets, name) and (unread := _unread(offsets, name, topic, without))
         ),
     ]
-    return sorted((one for one in found if one.topic not in abandoned), key=lambda one: (-one.messages, one.topic))
+    kept = (_cut(one) for one in found if one.topic not in abandoned)
+    return sorted(kept, key=lambda one: (-one.messages, one.topic))
+
+
+def _cut(one: UnreadTopic) -> UnreadTopic:
+    """As long as a status takes it: a broker bounds the names of consumer groups less strictly."""
+    lags = [structs.replace(lag, name=lag.name[:MAX_GROUP_NAME]) for lag in one.consumer_groups]
+    return structs.replace(one, topic=one.topic[:MAX_TOPIC_NAME], consumer_groups=lags)
+
+
+def _missing(offsets: GroupOffsets) -> list[str]:
+    return sorted(name for name in offsets.missing_topics if counts(offsets, name))
 
 
 def counts(offsets: GroupOffsets, topic: str) -> bool:
@@ -82,29 +168,41 @@ def position_of(offsets: GroupOffsets) -> int:
     return sum(queue.maximum for topic in counted for queue in topic.queues.values())
 
 
-def told(unread: Collection[UnreadTopic], *, most: int = 8) -> str:
+def described(unread: Collection[UnreadTopic], *, most: int = 8) -> str:
     """The first of them with queues, messages and the consumer groups that are behind."""
-    listed = [_one_told(one) for one in unread][:most]
+    listed = [_description(one) for one in unread][:most]
     more = [f"and {len(unread) - most} more topics"] if len(unread) > most else []
     return "; ".join([*listed, *more])
 
 
-def _one_told(one: UnreadTopic) -> str:
+def _description(one: UnreadTopic) -> str:  # noqa: PLR0911 (one return per kind)
+    if one.topic == LIGHT_QUEUES:
+        return f"{one.topic}: with enableLmq or enableMultiDispatch this broker keeps queues that can't be counted"
     if one.topic.startswith(REVIVE_PREFIX):
         return f"{one.topic}: popped messages that this broker keeps in a RocksDB can't be counted"
     queues = "1 queue" if one.queues == 1 else f"{one.queues} queues"
+    if not one.messages and one.queues:
+        return f"topic {one.topic}: {queues} beyond its number of queues, which can't be counted"
+    if not one.messages:
+        return f"topic {one.topic}: the master lacks it, and another member has it"
     what = f"topic {one.topic}: {one.messages} messages in {queues}"
     if one.topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
         return f"{what} that are delivered later"
     if not one.consumer_groups:
         return f"{what} that no consumer group reads"
-    behind = ", ".join(f"{lag.name} ({lag.messages})" for lag in one.consumer_groups)
+    behind = ", ".join(f"{lag.name} ({_lag(lag)})" for lag in one.consumer_groups)
     return f"{what}, unread by {behind}"
+
+
+def _lag(lag: ConsumerLag) -> str:
+    return f"{lag.messages}, its offset is beyond the end" if lag.beyond_end else str(lag.messages)
 
 
 def _uncounted(offsets: GroupOffsets) -> Iterator[UnreadTopic]:
     if "popConsumerKVServiceEnable" in offsets.uncounted:
         yield UnreadTopic(topic=f"{REVIVE_PREFIX}{offsets.cluster_name}", queues=0, messages=0)
+    if {"enableLmq", "enableMultiDispatch"} & set(offsets.uncounted):
+        yield UnreadTopic(topic=LIGHT_QUEUES, queues=0, messages=0)
 
 
 def _unread(
@@ -116,25 +214,24 @@ def _unread(
         )
     if name == TIMER_TOPIC and offsets.timers is not None and "timerRocksDBEnable" not in offsets.uncounted:
         return UnreadTopic(topic=name, queues=len(topic.queues), messages=offsets.timers) if offsets.timers else None
+    consumed = {group: offsets.consumed.get(f"{name}@{group}", {}) for group in topic.readers - without_groups}
     lags = {
-        group: {
-            queue_id: _behind(one, offsets.consumed.get(f"{name}@{group}", {}).get(queue_id))
-            for queue_id, one in topic.queues.items()
-        }
-        for group in topic.readers - without_groups
+        group: {queue_id: _behind(one, read.get(queue_id)) for queue_id, one in topic.queues.items()}
+        for group, read in consumed.items()
     }
+    unlisted = UnreadTopic(topic=name, queues=len(topic.unlisted), messages=0) if topic.unlisted else None
     if not lags:
-        return _of(name, {queue_id: _behind(one, None) for queue_id, one in topic.queues.items()})
+        return _of(name, {queue_id: _behind(one, None) for queue_id, one in topic.queues.items()}) or unlisted
     behind = sorted(
         (
-            ConsumerLag(name=group, messages=sum(queues.values()))
+            ConsumerLag(name=group, messages=sum(queues.values()), beyond_end=_is_beyond(topic.queues, consumed[group]))
             for group, queues in lags.items()
             if any(queues.values())
         ),
         key=lambda lag: (-lag.messages, lag.name),
     )
     if not behind:
-        return None
+        return unlisted
     queues = {queue_id for found in lags.values() for queue_id, lag in found.items() if lag}
     return UnreadTopic(
         topic=name, queues=len(queues), messages=behind[0].messages, consumer_groups=behind[:MAX_UNREAD_GROUPS]
@@ -151,6 +248,13 @@ def _nonzero(lags: Iterable[int]) -> int:
 
 
 def _behind(queue: QueueOffsets, offset: int | None) -> int:
-    """How many messages of the queue come at this offset or later; None: all. Expired messages count for nothing."""
-    begin = queue.minimum if offset is None else max(offset, queue.minimum)
+    """How many messages of the queue come at this offset or later; None: all. Expired messages count for nothing.
+
+    An offset beyond the end is of a log that this master lacks (after an unclean election): it says nothing of what is here.
+    """
+    begin = queue.minimum if offset is None or offset > queue.maximum else max(offset, queue.minimum)
     return max(0, queue.maximum - begin)
+
+
+def _is_beyond(queues: Mapping[int, QueueOffsets], read: Mapping[int, int]) -> bool:
+    return any(read.get(queue_id, 0) > one.maximum for queue_id, one in queues.items())

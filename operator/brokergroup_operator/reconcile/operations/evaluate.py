@@ -45,6 +45,7 @@ PROCEDURES: Mapping[api.OperationType, premises.Procedure] = {
 HISTORY_LIMIT = 20
 # While an operation runs, its end is looked for this often, even without an event.
 RUNNING_POLL_SECONDS = 1.0
+LOOK_POLL_SECONDS = 10.0
 
 
 def evaluate(seen: Observed, outcomes: Mapping[str, plans.Outcome]) -> plans.PassPlan:
@@ -81,7 +82,9 @@ def _look_again(case: premises.Case, verdict: plans.Verdict) -> Iterator[float]:
     if verdict.phase in observed.FINISHED:
         yield 0.0  # the next one's turn
     elif not isinstance(verdict, plans.Wait):
-        yield RUNNING_POLL_SECONDS
+        # The end of a look wakes the group, and a Retire may wait for days.
+        looks = case.spec.type is api.OperationType.RETIRE and case.outcome.running
+        yield LOOK_POLL_SECONDS if looks else RUNNING_POLL_SECONDS
     else:
         if verdict.look_again_seconds is not None:
             yield verdict.look_again_seconds
@@ -181,12 +184,20 @@ def next_status(case: premises.Case, verdict: plans.Verdict) -> api.OperationSta
     return api.OperationStatus(
         phase=verdict.phase,
         observed_generation=generation,
+        group_uid=_group_uid(case),
         started_at=now if isinstance(verdict, plans.Start) else case.operation.status.started_at,
         completed_at=now if is_over else None,
         result=api.OperationResult(**figures | {"message": message, "plan": steps}),
         retirement=retirement,
         conditions=[*ended, *drained] or None,
     )
+
+
+def _group_uid(case: premises.Case) -> str | None:
+    """Of a Retire: the group that it was asked for. It has no owner that says so."""
+    if case.spec.type is not api.OperationType.RETIRE:
+        return None
+    return case.operation.status.group_uid or observed.uid(case.seen.group_object) or None
 
 
 def _drained(case: premises.Case, retirement: api.Retirement, message: str, now: str, generation: int) -> Condition:

@@ -10,8 +10,8 @@ from brokergroup_operator.api.brokergroup_operation import OperationPhase, Opera
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.brokergroup_operation import OperationStatus, Retirement
-    from brokergroup_operator.observe.group_offsets import GroupOffsets
     from brokergroup_operator.observe.timeline import FailoverTimeline
+    from brokergroup_operator.reconcile.decide.unread import Look
     from brokergroup_operator.reconcile.plan import Note
     from brokergroup_operator.reconcile.see.observed import Operation
 
@@ -129,7 +129,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
     running: bool = False
     figures: OperationResult | None = None
-    offsets: GroupOffsets | None = None
+    look: Look | None = None
     refused: str = ""
     failed: str = ""
 

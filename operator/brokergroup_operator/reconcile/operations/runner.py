@@ -24,11 +24,12 @@ from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import ApiError, ConflictError, NotFoundError
 from brokergroup_operator.kube.recipes import delete_held
 from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, PODS
-from brokergroup_operator.observe.group_offsets import GroupOffsets
 from brokergroup_operator.observe.group_view import ElectionRefusedError, GroupViewError, SwitchoverRefusedError
+from brokergroup_operator.reconcile.decide.unread import Look, look_at
 from brokergroup_operator.reconcile.operations import plan as plans
 from brokergroup_operator.reconcile.operations.evaluate import evaluate
 from brokergroup_operator.reconcile.operations.procedures.retire import hindrance_of
+from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.records.store import RecordStoreError
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 # Of a request to the controller plane.
-Answer = plans.Figures | GroupOffsets
+Answer = plans.Figures | Look
 # Each lost to a status that the kubelet wrote in between; after these the next pass goes on.
 _KILL_ATTEMPTS: Final = 5
 
@@ -202,7 +203,7 @@ class OperationRunner:
             case plans.ElectUnclean():
                 self._attempts.begin(key, step.operation.uid, self._elect(key, step.effect))
             case plans.ReadOffsets():
-                self._attempts.begin(key, step.operation.uid, self._read_offsets(key, step.effect))
+                self._attempts.begin(key, step.operation.uid, self._read_offsets(key, step))
             case plans.DeleteDrained():
                 self._attempts.begin(key, step.operation.uid, self._delete_drained(key, step))
 
@@ -236,27 +237,63 @@ class OperationRunner:
             to_broker_id=change.to_broker_id, epoch=change.epoch, milliseconds=round(change.milliseconds)
         )
 
-    async def _read_offsets(self, key: GroupKey, effect: plans.ReadOffsets) -> GroupOffsets:
-        await asyncio.sleep(effect.pause_seconds)
-        return await self._view.offsets(key)
+    async def _read_offsets(self, key: GroupKey, step: plans.DoEffect) -> Look:
+        assert isinstance(step.effect, plans.ReadOffsets)
+        await asyncio.sleep(step.effect.pause_seconds)
+        return await self._look_at_offsets(key, step)
 
-    async def _delete_drained(self, key: GroupKey, step: plans.DoEffect) -> GroupOffsets:
+    async def _look_at_offsets(self, key: GroupKey, step: plans.DoEffect) -> Look:
+        """Read at the master and judge it in a thread: for many topics that takes seconds, in which heartbeats would wait."""
+        offsets, request = await self._view.offsets(key), step.operation.asked.spec.retire
+        assert request is not None, "the CRD demands the section of the type"
+        known = step.operation.status.retirement
+        return await asyncio.to_thread(
+            look_at,
+            offsets,
+            abandoned=request.abandon_topics,
+            without_groups=request.abandon_consumer_groups,
+            readers=known.readers if known is not None else (),
+        )
+
+    async def _delete_drained(self, key: GroupKey, step: plans.DoEffect) -> Look:
         """Look once more, read what the API has after that, and delete the group right behind it if nothing stands against it."""
         assert isinstance(step.effect, plans.DeleteDrained)
-        offsets = await self._view.offsets(key)
+        look = await self._look_at_offsets(key, step)
         seen = await self._read(key)
-        hindrance = "the group is gone" if seen is None else hindrance_of(seen, step.operation.uid, offsets)
-        if hindrance:
+        hindrance = "the group is gone" if seen is None else hindrance_of(seen, step.operation.uid, look)
+        if hindrance or seen is None:
             log.info("operation.group_kept", group=str(key), name=step.operation.name, why=hindrance)
-            return offsets
-        log.info("operation.group_deleted", group=str(key), name=step.operation.name, epoch=offsets.epoch)
+            return look
+        await self._note_deletion(seen, step.operation.uid)
+        log.info("operation.group_deleted", group=str(key), name=step.operation.name, epoch=look.epoch)
         with contextlib.suppress(NotFoundError):
-            await self._api.delete(BROKER_GROUPS, key.name, namespace=key.namespace, uid=step.effect.group_uid)
-        return offsets
+            # Of the very version that was just read: a pause, or another mark on the group, is a conflict, and the group stays.
+            await self._api.delete(
+                BROKER_GROUPS,
+                key.name,
+                namespace=key.namespace,
+                uid=step.effect.group_uid,
+                resource_version=str(observed.metadata(seen.group_object)["resourceVersion"]),
+            )
+        return look
+
+    async def _note_deletion(self, seen: Observed, operation_uid: str) -> None:
+        """Write that this operation deletes its group, before it does: a group that is gone was else deleted by another client."""
+        raw = next(one for one in seen.operations if one.uid == operation_uid).raw
+        status = raw["status"]
+        if status["retirement"].get("deleteSent"):
+            return
+        noted = status | {"retirement": status["retirement"] | {"deleteSent": True}}
+        await self._api.replace(
+            BROKER_GROUP_OPERATIONS,
+            raw | {"status": noted},
+            subresource="status",
+            field_manager=names.FIELD_MANAGER_STATUS,
+        )
 
 
 def _left_by_its_group(operation: JsonObject) -> JsonObject:
-    """The operation that has deleted its group: its Event is about itself. Empty for others, whose group never was."""
+    """The operation that has deleted its group: its Event is about itself. Empty for one whose group does not exist."""
     is_done = operation["status"]["phase"] == OperationPhase.SUCCEEDED.value
     return operation if is_done else {}
 
@@ -312,7 +349,7 @@ def _outcome(task: asyncio.Task[Answer]) -> plans.Outcome:
     error = task.exception()
     if error is None:
         answer = task.result()
-        return plans.Outcome(offsets=answer) if isinstance(answer, GroupOffsets) else plans.Outcome(figures=answer)
+        return plans.Outcome(look=answer) if isinstance(answer, Look) else plans.Outcome(figures=answer)
     if isinstance(error, SwitchoverRefusedError | ElectionRefusedError):
         return plans.Outcome(refused=str(error))
     if not isinstance(error, GroupViewError | RecordStoreError | ApiError | TimeoutError):
