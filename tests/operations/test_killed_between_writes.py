@@ -67,11 +67,12 @@ async def restart(world: World) -> None:
 
 async def retired(world: World) -> None:
     """The group takes no sends, everything is read, and it is deleted; at the end it is gone, and was deleted once."""
-    await world.give_all({"brokerPermission": "4", "minInSyncReplicas": "99"})
+    world.configures = True
     await world.ask("one", "Retire", {})
     await world.until_over("one")
     groups = await world.api.list(BROKER_GROUPS, namespace=world.key.namespace)
     assert groups.items == []
+    assert world.given == {number: {"brokerPermission": "4", "minInSyncReplicas": "99"} for number in (1, 2, 3)}
     deletions = [write for write in world.writes if write.startswith("DELETE")]
     assert deletions == [f"DELETE {BROKER_GROUPS.object_path('orders', world.key.namespace)}"]
 
@@ -99,7 +100,14 @@ KILLS = 3
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     ("story", "at_least"),
-    [(switchover, 4), (drill_there_and_back, 6), (unclean_election, 4), (killed_master, 4), (restart, 3), (retired, 6)],
+    [
+        (switchover, 4),
+        (drill_there_and_back, 6),
+        (unclean_election, 4),
+        (killed_master, 4),
+        (restart, 3),
+        (retired, 16),
+    ],
 )
 async def test_a_kill_before_any_write_changes_nothing_in_the_end(
     sandbox: SandboxApiServer, api: KubernetesApi, operator_api: KubernetesApi, story: Story, at_least: int

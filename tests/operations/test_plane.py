@@ -96,7 +96,7 @@ async def second(api: KubernetesApi, operator_api: KubernetesApi, sandbox: Sandb
     sandbox.before_request = made.observe
     await made.create_group()
     await clustered(made, count=2)
-    await made.give_all({"brokerPermission": "4", "minInSyncReplicas": "99"})
+    made.configures = True
     return made
 
 
@@ -148,6 +148,52 @@ async def test_what_comes_in_behind_the_last_look_but_one_keeps_the_group(second
     assert one["status"]["phase"] == "Succeeded"
     assert steps == ["Draining", "Closing", "Deleting", "Closing", "Deleting"]
     assert sorted(await second.event_reasons()) == ["RetireCompleted", "RetireStarted"]
+
+
+async def test_a_group_that_is_changed_behind_the_last_read_is_not_deleted(
+    second: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pause comes between the last read of the API and the deletion, which names the version that was read."""
+    await count(second, 1)
+    await second.ask("one", "Retire", {})
+    note = second.runner._note_deletion
+    pauses: list[str] = []
+
+    async def paused_meanwhile(*args: Any) -> None:
+        await note(*args)
+        if not pauses:
+            pause = {"spec": {"maintenance": {"paused": True}}}
+            await second.api.patch(BROKER_GROUPS, "shop-1", pause, namespace="default")
+            pauses.append("paused")
+
+    monkeypatch.setattr(second.runner, "_note_deletion", paused_meanwhile)
+
+    async def waits_for_it() -> bool:
+        await second.run_pass()
+        message = (((await second.get("one")).get("status") or {}).get("result") or {}).get("message", "")
+        return "is paused" in message
+
+    await second.until(waits_for_it)
+    assert pauses
+    found = await second.api.get(BROKER_GROUPS, "shop-1", namespace="default")
+    assert "deletionTimestamp" not in found["metadata"]
+
+
+async def test_a_group_that_another_client_deletes_was_not_deleted_by_the_operation(second: World) -> None:
+    """While the look right before the deletion is under way: the status says Deleting already."""
+    await count(second, 1)
+    await second.ask("one", "Retire", {})
+
+    async def deleted_by_another() -> None:
+        if await step_of(second) == "Deleting":
+            await second.api.delete(BROKER_GROUPS, "shop-1", namespace="default")
+
+    second.view.before_answer = deleted_by_another
+    one = (await second.until_over("one"))["one"]
+    assert (one["status"]["phase"], one["status"]["result"]["message"]) == (
+        "Failed",
+        "BrokerGroup shop-1 was deleted, and not by this operation",
+    )
 
 
 async def test_an_operation_that_is_deleted_deletes_no_group(second: World) -> None:

@@ -28,9 +28,13 @@ from brokergroup_operator.observe.group_view import (
     SwitchoverResult,
 )
 from brokergroup_operator.observe.timeline import Cause
+from brokergroup_operator.reconcile import plan as plans
+from brokergroup_operator.reconcile.act.apply import PlanApplier
+from brokergroup_operator.reconcile.decide import retiring
 from brokergroup_operator.reconcile.operations.runner import OperationRunner
+from brokergroup_operator.reconcile.render.broker_config import hot_changes
 from brokergroup_operator.reconcile.see.fetch import GroupFetcher
-from brokergroup_operator.reconcile.see.observed import is_fenced
+from brokergroup_operator.reconcile.see.observed import annotations_of, is_fenced
 from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
@@ -69,6 +73,7 @@ class RecordView:
         self.looks = 0
         # What happens while the master is asked.
         self.before_answer: Callable[[], Awaitable[None]] = _nothing
+        self.given: dict[int, dict[str, str]] = {}
         self._record: BrokerGroupRecord | None = None
 
     def keys(self) -> list[GroupKey]:
@@ -136,6 +141,10 @@ class RecordView:
             to_broker_id=to_broker_id, epoch=record.master_epoch, unclean=True, milliseconds=5.0, confirmed=True
         )
 
+    async def set_broker_config(self, key: GroupKey, broker_id: int, values: dict[str, str]) -> None:
+        assert key == self.key
+        self.given.setdefault(broker_id, {}).update(values)
+
     async def offsets(self, key: GroupKey) -> GroupOffsets:
         assert key == self.key
         self.looks += 1
@@ -188,6 +197,11 @@ class World:
         self.kill_at: int | None = None
         self.was_killed = False
         self._dead = False
+        # Whether the reconcile plane's part of a Retire is carried out too.
+        self.configures = False
+        # What each broker was given (25), by id.
+        self.given: dict[int, dict[str, str]] = {}
+        self.view.given = self.given
         self.runner = self._new_runner()
 
     def _new_runner(self) -> OperationRunner:
@@ -214,6 +228,8 @@ class World:
     async def run_pass(self) -> float | None:
         """Run one pass; restart a killed operator with only the API's state."""
         try:
+            if self.configures:
+                await self._configure()
             return await self.runner.run_pass(self.key)
         except ApiError:
             if not self._dead:
@@ -224,6 +240,49 @@ class World:
                 await self.runner.stop()
                 self._dead, self.kill_at = False, None
                 self.runner = self._new_runner()
+
+    async def _configure(self) -> None:
+        """Mark the group and give its brokers what a running Retire wants, as the operator."""
+        seen = await GroupFetcher(self._operator, self.view).fetch_for_operations(self.key)  # type: ignore[arg-type]
+        if seen is None or not seen.group_object or retiring.retirement(seen) is None:
+            return
+        closed = retiring.is_closed(seen)
+        wanted = {"brokerPermission": "4"} | (retiring.closing_values(seen) if closed else {})
+        (running,) = (one for one in seen.operations if one.is_running)
+        mark = {names.ANNOTATION_CLOSED_BY: running.uid if closed else None}
+        actions: list[plans.Action] = []
+        if annotations_of(seen.group_object).get(names.ANNOTATION_CLOSED_BY) != mark[names.ANNOTATION_CLOSED_BY]:
+            metadata = seen.group_object["metadata"]
+            actions.append(
+                plans.SetFinalizers(
+                    reason="closed",
+                    resource=BROKER_GROUPS,
+                    name=self.key.name,
+                    finalizers=(),
+                    annotations=mark,
+                    resource_version=metadata["resourceVersion"],
+                )  # fmt: skip
+            )
+        for name, pod in sorted(seen.pods.items()):
+            if changed := hot_changes(pod, wanted):
+                actions.append(
+                    plans.SetBrokerConfig(
+                        reason="retired",
+                        broker_id=int(name[-1]),
+                        pod=name,
+                        uid=pod["metadata"]["uid"],
+                        values=changed,
+                        noted=wanted,
+                        restarts=0,
+                    )
+                )
+        applier = PlanApplier(
+            api=self._operator,
+            applier=None,  # type: ignore[arg-type]
+            view=self.view,  # type: ignore[arg-type]
+            events=EventPoster(self._operator, instance="test"),
+        )
+        await applier.carry_out(self.key, plans.Plan(actions=tuple(actions)), seen)
 
     async def until_over(self, *names_: str, hands: Callable[[], Any] | None = None) -> dict[str, dict[str, Any]]:
         """Run passes until these operations end; `hands` work between them."""

@@ -188,8 +188,14 @@ async def check_permission(plane: ControllerPlane, clients: Clients, name_server
     assert await clients.send() == ResponseCode.SUCCESS, "5.5.0 itself refuses only sends to ordered topics"
     for broker_id in members:
         await plane.set_broker_config(KEY, broker_id, {"minInSyncReplicas": "99"})
+    assert await clients.send() not in (ResponseCode.SUCCESS, ResponseCode.NO_PERMISSION)
+    assert await clients.send(properties="WAIT\x01false\x02") == ResponseCode.SUCCESS, "5.5.0 asks no slave for it"
+    assert (await plane.offsets(KEY)).acknowledges, "so the minimum alone closes no Java group"
+    refuses_until = str(int(time.time() + 120) * 1000)
+    for broker_id in members:
+        await plane.set_broker_config(KEY, broker_id, {"startAcceptSendRequestTimeStamp": refuses_until})
+    assert await clients.send(properties="WAIT\x01false\x02") != ResponseCode.SUCCESS
     closed = await plane.offsets(KEY)
     assert not closed.acknowledges
-    assert await clients.send() not in (ResponseCode.SUCCESS, ResponseCode.NO_PERMISSION)
     await asyncio.sleep(1.0)
     assert (await plane.offsets(KEY)).log_end == closed.log_end, "a refused send is not stored"

@@ -21,6 +21,7 @@ from brokergroup_operator.reconcile.plan import (
 )
 from brokergroup_operator.reconcile.render.broker_config import given_to
 from tests.reconcile import cases as c
+from tests.reconcile.builders import NOW
 from tests.reconcile.passes import conditions, run
 from tests.reconcile.test_configuration_drift import saying
 
@@ -157,7 +158,7 @@ def accepts_from(seen: Observed) -> int:
 def test_a_closed_java_broker_refuses_sends_that_wait_for_no_slave() -> None:
     """minInSyncReplicas says nothing of sends with WAIT=false. The time is prolonged before it has passed, without an Event."""
     seen = closed_java()
-    now = int(moment(c.b.NOW).timestamp())
+    now = int(moment(NOW).timestamp())
     assert all(values["minInSyncReplicas"] == "99" for values in sent(seen).values())
     first = accepts_from(seen)
     assert 120 < first - now <= 180
