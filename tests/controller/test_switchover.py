@@ -9,7 +9,6 @@ import pytest
 
 from brokergroup_operator.api.broker_keys import ACCEPTS_SENDS_FROM
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
-
 from brokergroup_operator.observe.group_view import SwitchoverFailedError, SwitchoverRefusedError
 from brokergroup_operator.observe.timeline import Kind, Outcome
 from brokergroup_operator.records.memory import MemoryRecordStore

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.demo.processes import ChildProcess
 
-pytestmark = [pytest.mark.longer, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.longer, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
 
 READERS = "readers"
 
@@ -65,7 +65,7 @@ class Scene:
             status = await self.status(name)
             return bool(wanted(status))
 
-        end = asyncio.get_running_loop().time() + 120
+        end = asyncio.get_running_loop().time() + 300  # a new process has 120 s
         while not await look():
             assert asyncio.get_running_loop().time() < end, f"{what}: {status}\n{self.orders.story()}"
             await asyncio.sleep(0.1)

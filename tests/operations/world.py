@@ -261,7 +261,7 @@ class World:
                     finalizers=(),
                     annotations=mark,
                     resource_version=metadata["resourceVersion"],
-                )  # fmt: skip
+                )
             )
         for name, pod in sorted(seen.pods.items()):
             if changed := hot_changes(pod, wanted):

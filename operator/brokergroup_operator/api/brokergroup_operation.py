@@ -330,9 +330,9 @@ class Retirement(Struct, frozen=True, rename="camel", kw_only=True):
     step: Annotated[
         RetirementStep,
         Meta(
-            description="ReadOnly: the brokers are told to take no sends. Draining: consumers read what is there. Closing:"
-            " everything is read, and the brokers acknowledge nothing any more while that is looked at again. Deleting:"
-            " the BrokerGroup is deleted, right behind a last look."
+            description="ReadOnly: the brokers are configured to take no sends. Draining: consumers read what is there. Closing:"
+            " everything is read, and the brokers acknowledge nothing any more while the master is asked again. Deleting:"
+            " a last look; if it finds the same, the BrokerGroup is deleted (deleteSent)."
         ),
     ]
     group_uid: Annotated[str, Meta(max_length=64, description="metadata.uid of the BrokerGroup that is retired.")]

@@ -223,7 +223,9 @@ class Retire(Verb):
     @property
     def danger(self) -> str:
         given_up = f"; unread messages of {', '.join(self.abandon_topic)} are LOST" if self.abandon_topic else ""
-        return f"This stops sends to the group and deletes it once everything is read{given_up}"
+        groups = ", ".join(self.abandon_consumer_group or ())
+        not_waited = f"; {groups} may LOSE messages, as nothing waits until they are read" if groups else ""
+        return f"This stops sends to the group and deletes it once everything is read{given_up}{not_waited}"
 
     def section(self, group: str) -> JsonObject:  # noqa: ARG002
         lists = {"abandonTopics": self.abandon_topic, "abandonConsumerGroups": self.abandon_consumer_group}

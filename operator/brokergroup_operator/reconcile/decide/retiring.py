@@ -3,7 +3,7 @@
 Every broker gets `brokerPermission=4`, also one that starts, so that a new master takes no sends either. Brokers
 then register their topics without the write permission, and producers leave; a Java broker itself goes on taking sends to topics
 without an order (5.5.0, AbstractSendMessageProcessor.msgCheck). So once everything is read, no broker acknowledges any more
-(`minInSyncReplicas=99`) while that is looked at again: nothing acknowledged can come in behind the last look. Without a running
+(`minInSyncReplicas=99`) while the master is asked again: nothing acknowledged can come in behind the last look. Without a running
 Retire the brokers get their permission back.
 """
 
