@@ -98,6 +98,14 @@ def test_an_unclean_election_has_no_yes(bench: Bench) -> None:
     assert not bench.items(BrokerGroupOperation)
 
 
+def test_retire_says_what_may_be_lost(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_line, "is_terminal", lambda: True)
+    bench.create_group()
+    said = bench.run("retire", "orders", "--abandon-consumer-group", "night", typed="something\n")
+    assert said.code == 7
+    assert "night may LOSE messages" in said.err
+
+
 def test_the_name_may_be_typed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command_line, "is_terminal", lambda: True)
     bench.create_group()
