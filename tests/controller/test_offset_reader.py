@@ -136,8 +136,8 @@ async def test_a_java_broker_acknowledges_unless_it_refuses_all_sends() -> None:
 
 async def test_groups_and_queues_with_an_offset_are_known_from_the_table_of_offsets() -> None:
     offsets = await reader(Answers(consumed={"t@a": {0: 5, 7: 3}, "u@b": {0: 1}})).read()
-    assert (offsets.topics["t"].readers, offsets.topics["t"].unlisted) == ({"a"}, (7,))
-    assert (offsets.topics["u"].readers, offsets.topics["u"].unlisted) == ({"b"}, ())
+    assert (offsets.topics["t"].readers, offsets.topics["t"].unlisted) == (frozenset("a"), (7,))
+    assert (offsets.topics["u"].readers, offsets.topics["u"].unlisted) == (frozenset("b"), ())
 
 
 async def test_a_look_that_fails_leaves_no_request_behind() -> None:
