@@ -98,6 +98,10 @@ node: .venv/.installed-all ## A real Kubernetes of two nodes with this checkout'
 test-node: .venv/.installed-all ## Chart, groups, freezes, kills under load on two real nodes (ARGUMENTS=--all: drain, cut, upgrade, uninstall too)
 	@$(ALONE) $(BIN)/python -m tests.node.run $(ARGUMENTS)
 
+.PHONY: helm-demo
+helm-demo: .venv/.installed-all ## Both charts by helm on two real nodes: seconds to the first message through the Proxy, uninstalled clean; one line of JSON
+	@$(ALONE) $(BIN)/python -m tests.node.helm_demo
+
 .PHONY: node-down
 node-down: .venv/.installed-all ## End the two nodes, and see that nothing of the machine's settings stays changed
 	@$(BIN)/python -m tests.node.cluster down
