@@ -164,7 +164,14 @@ def test_each_fault_can_still_be_put_back_and_a_check_is_named_for_it(name: str)
 
 
 def demo_that_holds(**changed: Any) -> Demo:
-    seen: dict[str, Any] = {"first_message_s": 60.0, "sent": 1, "received": 1, "left": [], "claims": 4, "claims_kept": 4}
+    seen: dict[str, Any] = {
+        "first_message_s": 60.0,
+        "sent": 1,
+        "received": 1,
+        "left": [],
+        "claims": 4,
+        "claims_kept": 4,
+    }
     return Demo(steps=[("helm install shop", 1.5)], **(seen | changed))
 
 
