@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import re
 import shutil
 import signal
 import subprocess
@@ -32,11 +31,12 @@ import yaml
 from tests.node import cluster
 from tests.node.bench import Bench, CheckError, expect
 from tests.node.checks import RELEASE
-from tests.node.cluster import GROUPS_NAMESPACE, OPERATOR_NAMESPACE, make_storage, say
+from tests.node.cluster import GROUPS_NAMESPACE, OPERATOR_NAMESPACE, say
 from tests.node.evidence import RECORDS, keep_brokers_labelled, keep_what_runs
 from tests.node.install_page import REGISTRY
 from tests.node.kubectl import get, helm, kubectl, kubectl_run, run_commands, until
-from tests.node.places import REPOSITORY, nodes, state_folder
+from tests.node.leftovers import claims, delete_claims, inventory, kinds, left_over, refuse_a_used_cluster
+from tests.node.places import REPOSITORY, nodes
 from tests.node.processes import NodeError
 from tests.node.records import OperatorRecords
 from tests.node.run import end, interrupted
@@ -55,11 +55,6 @@ BOUND_SECONDS = 120.0
 # Longer than the page's own timeouts.
 COMMAND_SECONDS = 630.0
 GRPC_PORT = 8081
-# What stays by intent, by docs/tasks/install.md: claims and records of the groups, Lease and fence key of the operator.
-STAYS = re.compile(
-    rf"{GROUPS_NAMESPACE}/(persistentvolumeclaim|brokergroupstate\.brokergroup\.dev)/.*"
-    rf"|{OPERATOR_NAMESPACE}/(lease\.coordination\.k8s\.io/{RELEASE}|secret/{RELEASE}-fence-key)"
-)
 ERRORS = (CheckError, NodeError, PartError, AssertionError, OSError, KeyError, ValueError, subprocess.SubprocessError)
 
 
@@ -175,40 +170,6 @@ def uninstall(demo: Demo, lines: Sequence[str], values: Path, before: set[str]) 
         demo.claims_kept = len(claims())
 
 
-def claims() -> set[str]:
-    """Return the names of the groups' claims."""
-    return {one["metadata"]["name"] for one in get("persistentvolumeclaims", "-l", BROKERS)["items"]}
-
-
-def left_over(before: set[str], after: set[str]) -> list[str]:
-    """Return what is new, but for what stays by intent."""
-    return sorted(name for name in after - before if not STAYS.fullmatch(name))
-
-
-def inventory() -> set[str]:
-    """Return all objects of both namespaces but Events, and the rights of the whole cluster, as namespace/kind/name."""
-    listable = kubectl("api-resources", "--namespaced", "--verbs=list", "--output=name").split()
-    listed = ",".join(kind for kind in listable if not kind.startswith("events"))
-    rights = kubectl("get", "clusterroles,clusterrolebindings", "--output=name").split()
-    return set(rights) | {
-        f"{namespace}/{name}"
-        for namespace in (GROUPS_NAMESPACE, OPERATOR_NAMESPACE)
-        for name in kubectl("get", listed, "--namespace", namespace, "--output=name").split()
-    }
-
-
-def refuse_a_used_cluster() -> None:
-    """Raise CheckError unless the cluster has no release, kind or claim of ours: `tidy` would delete another user's groups."""
-    there = [*helm("list", "--all-namespaces", "--short").split(), *kinds(), *sorted(claims())]
-    expect(not there, f"the cluster has {', '.join(there)}: expected none; make node-down ends it")
-
-
-def kinds() -> list[str]:
-    """Return the CRDs of the operator, as kind/name."""
-    names = kubectl("get", "customresourcedefinitions", "--output=name").split()
-    return [name for name in names if name.endswith(".brokergroup.dev")]
-
-
 def tidy() -> None:
     """Delete what stays by intent, or by a failure, so that the next run starts from nothing on this cluster."""
     mine = claims()
@@ -219,20 +180,9 @@ def tidy() -> None:
     # With its kind each record is deleted.
     if there := kinds():
         kubectl("delete", *there, "--timeout=60s", seconds=70)
-    kubectl("delete", "persistentvolumeclaims", "-l", BROKERS, "--timeout=60s", seconds=70)
     stays = (f"lease/{RELEASE}", f"secret/{RELEASE}-fence-key")
     kubectl("delete", *stays, "--namespace", OPERATOR_NAMESPACE, "--ignore-not-found")
-    renew_volumes(mine)
-
-
-def renew_volumes(mine: set[str]) -> None:
-    """Empty the volumes of these deleted claims and make them anew: they are Retained, so that no claim would get them again."""
-    for volume in get("persistentvolumes")["items"]:
-        folder = Path(volume["spec"]["local"]["path"])
-        if (volume["spec"].get("claimRef") or {}).get("name") in mine and folder.is_relative_to(state_folder()):
-            kubectl("delete", "persistentvolume", volume["metadata"]["name"], "--timeout=60s", seconds=70)
-            shutil.rmtree(folder)
-    make_storage()
+    delete_claims(mine)
 
 
 def run_demo(demo: Demo) -> None:

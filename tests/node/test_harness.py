@@ -14,7 +14,8 @@ from tests.node import helm_demo, images, machine, processes, whole_cluster
 from tests.node.bench import CheckError, told_wrong
 from tests.node.checks import CHECKS
 from tests.node.faults import BROKER
-from tests.node.helm_demo import Demo, commands_of, left_over, verdict, with_small_brokers
+from tests.node.helm_demo import Demo, commands_of, verdict, with_small_brokers
+from tests.node.leftovers import left_over
 from tests.node.mutants import MUTANTS
 from tests.node.places import REPOSITORY
 from tests.node.whole_cluster import GrpcClient

@@ -1,0 +1,114 @@
+"""The brokers of a deployment by their own words: the list of its NameServers, and the slaves of each master.
+
+It asks neither an operator nor a controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from rocketmq_remoting.broker_protocol import HARuntimeInfoBody
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.codes import RequestCode
+from rocketmq_remoting.command import request
+from rocketmq_remoting.errors import RemotingError
+from tests.node.bench import expect
+from tests.node.cluster import condition
+from tests.node.kubectl import get, until
+from tests.node.load import addresses_of, cluster_request
+
+if TYPE_CHECKING:
+    from rocketmq_remoting.command import RemotingCommand
+    from tests.node.deployments import Deployment
+
+WHOLE_SECONDS = 180.0
+ANSWER_SECONDS = 2.0
+PORT = 9876
+
+
+class Brokers:
+    """The brokers of one deployment. `name_server`, `host:port`, is the one that is asked: the first ready one until it is set."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+        self.name_server = ""
+
+    def name_servers(self) -> list[str]:
+        """Return the addresses of the ready NameServers."""
+        return [f"{pod['status']['podIP']}:{PORT}" for pod in self._ready_name_servers()]
+
+    def name_server_beside(self, node: str) -> str:
+        """Return a ready one on another node than this, if there is one."""
+        pods = self._ready_name_servers()
+        chosen = next((pod for pod in pods if pod["spec"]["nodeName"] != node), pods[0])
+        return f"{chosen['status']['podIP']}:{PORT}"
+
+    def _ready_name_servers(self) -> list[dict[str, Any]]:
+        pods = get("pods", "-l", self._deployment.part("nameserver"))["items"]
+        ready = [pod for pod in pods if condition(pod, "Ready").get("status") == "True"]
+        expect(ready, f"{self._deployment.name}: no NameServer is ready")
+        return ready
+
+    def master(self) -> str:
+        """Return the address of the struck broker name's master at the NameServer; empty without one."""
+        return self._registered().get(self._deployment.struck, {}).get("0", "")
+
+    def master_pod(self) -> dict[str, Any]:
+        """Return its pod, by its address."""
+        host = self.master().rpartition(":")[0]
+        pods = get("pods", "--field-selector", f"status.podIP={host}")["items"]
+        expect(len(pods) == 1, f"{self._deployment.name}: {len(pods)} pods have the master's address {host!r}")
+        found: dict[str, Any] = pods[0]
+        return found
+
+    def is_back(self, uid: str, address: str) -> bool:
+        """Whether a broker serves again as master after a fault: its pod is new, or its container has been started again."""
+        if not self.master():
+            return False
+        pod = self.master_pod()
+        statuses = pod["status"].get("containerStatuses", [])
+        restarted = any(one["restartCount"] for one in statuses)
+        return (pod["metadata"]["uid"] != uid or restarted) and self._in_sync(self.master()) is not None
+
+    def wait_until_whole(self) -> None:
+        """Wait until all brokers are registered, and each master has all its slaves in sync."""
+        until(f"{self._deployment.name} has all its brokers in sync", self._is_whole, WHOLE_SECONDS, 0.5)
+
+    def _is_whole(self) -> bool:
+        registered = self._registered()
+        if {name: len(found) for name, found in registered.items()} != dict(self._deployment.brokers):
+            return False
+        masters = [found.get("0", "") for found in registered.values()]
+        wanted = self._deployment.in_sync
+        counted = wanted is None or all(self._in_sync(one) == wanted for one in masters)
+        return all(masters) and counted and self._deployment.is_ready()
+
+    def _registered(self) -> dict[str, dict[str, str]]:
+        """Return the addresses by broker name and id; a master has id 0. Empty while no NameServer answers."""
+        if not self.name_server:
+            self.name_server = self.name_servers()[0]
+        answer = ask(self.name_server, cluster_request())
+        return {} if answer is None else addresses_of(answer.body)
+
+    def _in_sync(self, address: str) -> int | None:
+        """Return how many slaves a master counts as in sync; None if it does not answer."""
+        answer = ask(address, request(RequestCode.GET_BROKER_HA_STATUS)) if address else None
+        if answer is None or not answer.body:
+            return None
+        return HARuntimeInfoBody.decode(answer.body).in_sync_slave_nums
+
+
+def ask(address: str, question: RemotingCommand) -> RemotingCommand | None:
+    """Return the answer, or None if there is none in time."""
+
+    async def once() -> RemotingCommand | None:
+        client = RemotingClient(connect_timeout_seconds=ANSWER_SECONDS)
+        try:
+            return await client.invoke(address, question, timeout_seconds=ANSWER_SECONDS)
+        except RemotingError:
+            return None
+        finally:
+            await client.close()
+
+    return asyncio.run(once())
