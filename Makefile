@@ -102,6 +102,10 @@ test-node: .venv/.installed-all ## Chart, groups, freezes, kills under load on t
 helm-demo: .venv/.installed-all ## Both charts by helm on two real nodes: seconds to the first message through the Proxy, uninstalled clean; one line of JSON
 	@$(ALONE) $(BIN)/python -m tests.node.helm_demo
 
+.PHONY: e2e
+e2e: .venv/.installed-all ## Every deployment of docs/deployments.md on two real nodes: applied, used by Java's and gRPC clients, broken, deleted (ARGUMENTS="--only single")
+	@$(ALONE) $(BIN)/python -m tests.node.e2e $(ARGUMENTS)
+
 .PHONY: node-down
 node-down: .venv/.installed-all ## End the two nodes, and see that nothing of the machine's settings stays changed
 	@$(BIN)/python -m tests.node.cluster down

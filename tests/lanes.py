@@ -146,6 +146,7 @@ PROOFS = (
         *("rocketmq", "netns", "kube-apiserver", "etcd"),
     ),
     program("nodes", "-m tests.node.run", "", "--all", *NODE),
+    replace(program("e2e", "-m tests.node.e2e", "", "", *NODE), minutes=60),
     program("helm-demo", "-m tests.node.helm_demo", "", "", *NODE),
     only_by_night(program("real-hour", "tests/sla/real_hour.py", "", "", "java", "prometheus")),
 )

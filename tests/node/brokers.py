@@ -62,7 +62,7 @@ class Brokers:
         found: dict[str, Any] = pods[0]
         return found
 
-    def is_back(self, uid: str, address: str) -> bool:
+    def is_back(self, uid: str) -> bool:
         """Whether a broker serves again as master after a fault: its pod is new, or its container has been started again."""
         if not self.master():
             return False
@@ -70,6 +70,11 @@ class Brokers:
         statuses = pod["status"].get("containerStatuses", [])
         restarted = any(one["restartCount"] for one in statuses)
         return (pod["metadata"]["uid"] != uid or restarted) and self._in_sync(self.master()) is not None
+
+    def has_registered(self, pod: dict[str, Any]) -> bool:
+        """Whether a NameServer has the struck broker name at this pod."""
+        found = self._registered().get(self._deployment.struck, {}).values()
+        return any(one.startswith(f"{pod['status']['podIP']}:") for one in found)
 
     def wait_until_whole(self) -> None:
         """Wait until all brokers are registered, and each master has all its slaves in sync."""

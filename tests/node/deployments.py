@@ -32,7 +32,8 @@ class Deployment:
     `brokers`: how many of each broker name the NameServer has when it is ready. `struck`: the broker name whose master the faults
     meet. `faults`: kill, delete, drain, in this order. `fails_over`: another broker leads after each; else the same one comes back.
     `may_lose`: an acknowledged message need not survive the faults. `in_sync`: how many slaves each master counts as in sync; None
-    where a broker cannot say it. `proxy`: the gRPC client sends and receives too.
+    where a broker cannot say it. `proxy`: the gRPC client sends and receives too. `reads_while_away`: everything can be read
+    while the master's pod is away.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Deployment:
     may_lose: bool = False
     in_sync: int | None = None
     proxy: bool = False
+    reads_while_away: bool = False
 
     @property
     def manifest(self) -> Path:
@@ -108,7 +110,6 @@ def manifest(name: str, brokers: int, **further: Any) -> Deployment:
     return Deployment(name, **{"brokers": {"broker-a": brokers}, "struck": "broker-a", **further})
 
 
-ONE_GROUP: dict[str, Any] = {"layout": "replicated"}
 DEPLOYMENTS = (
     layout("single", 1, 1, fails_over=False, faults=("kill", "delete"), in_sync=0),
     layout("multi-master", 2, 1, fails_over=False, in_sync=0),
@@ -153,4 +154,19 @@ DEPLOYMENTS = (
         },
         in_sync=2,
     ),
+    manifest("static-roles", 2, fails_over=False, in_sync=1, reads_while_away=True),
+    manifest("slave-acting-master", 2, fails_over=False, in_sync=1, reads_while_away=True),
+    Deployment(
+        "broker-container",
+        {"broker-a": 2, "broker-b": 2},
+        "broker-a",
+        fails_over=False,
+        in_sync=1,
+        reads_while_away=True,
+    ),
+    manifest("dledger-log", 3),
+    manifest("java-controller", 3, in_sync=2),
+    manifest("java-controller-3", 3, in_sync=2),
+    manifest("java-controller-jraft", 3, in_sync=2),
+    manifest("java-controller-in-nameserver", 3, in_sync=2),
 )

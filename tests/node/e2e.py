@@ -83,6 +83,8 @@ class Line:
     lost: int = 0
     # Longest gap at the load's client, by fault.
     gaps_s: dict[str, float] = field(default_factory=dict)
+    # From the deletion of the master's pod, which cannot start again, until everything has been read.
+    read_while_away_s: float | None = None
     deleted_s: float | None = None
     left: list[str] = field(default_factory=list)
     why: list[str] = field(default_factory=list)
@@ -101,6 +103,8 @@ def verdict(deployment: Deployment, line: Line) -> dict[str, Any]:
         why.append(f"{line.lost} acknowledged messages were not there afterwards")
     if missing := [fault for fault in deployment.faults if fault not in line.gaps_s]:
         why.append(f"not measured: {', '.join(missing)}")
+    if deployment.reads_while_away and line.read_while_away_s is None:
+        why.append("not read while the master's pod was away")
     if line.deleted_s is None:
         why.append("not deleted to the end")
     if line.left:
@@ -114,6 +118,7 @@ def verdict(deployment: Deployment, line: Line) -> dict[str, Any]:
         "failover_s": worst if deployment.fails_over else None,
         "back_s": None if deployment.fails_over else worst,
         "gaps_s": line.gaps_s,
+        "read_while_away_s": line.read_while_away_s,
         "lost": line.lost,
         "deleted_s": line.deleted_s,
         "ok": not why,
@@ -171,8 +176,9 @@ class Run:
                     self.strike(deployment, line, fault)
             sent.exchange(line)
             acknowledged = {one.key for one in java.acknowledged()}
-            reader = open_clients.enter_context(self.java_client(deployment, "pull", group="e2e-readers"))
-            missing = unread(reader, acknowledged)
+            if deployment.reads_while_away:
+                self.read_while_away(deployment, line, acknowledged)
+            missing = self.unread(deployment, acknowledged, "after")
             line.sent += len(acknowledged)
             line.consumed += len(acknowledged - missing)
             line.lost += len(missing)
@@ -183,13 +189,43 @@ class Run:
         """The unmodified Java client, until the block ends."""
         addresses = ";".join(Brokers(deployment).name_servers())
         folder = self.folder / deployment.name
-        client = start_client(folder, role, self.class_path, role, name_server=addresses, topic=TOPIC, **options)
+        client = start_client(
+            folder,
+            f"{role}-{time.monotonic_ns()}",
+            self.class_path,
+            role,
+            name_server=addresses,
+            topic=TOPIC,
+            **options,
+        )
         try:
             yield client
         finally:
             if client.process.poll() is None:
                 client.process.kill()
             client.process.wait()
+
+    def read_while_away(self, deployment: Deployment, line: Line, acknowledged: set[str]) -> None:
+        """Read everything while the master's pod cannot start."""
+        brokers = Brokers(deployment)
+        pod = brokers.master_pod()
+        say(f"  away: {pod['metadata']['name']}")
+        began = time.monotonic()
+        with away(pod):
+            until("the master has left the NameServer", lambda: not brokers.has_registered(pod), BROKEN_SECONDS)
+            missing = self.unread(deployment, acknowledged, "away")
+            line.read_while_away_s = round(time.monotonic() - began, 1)
+            say(f"  {len(acknowledged - missing)} of {len(acknowledged)} read after {line.read_while_away_s} s")
+        if missing:
+            line.why.append(f"while the master's pod was away {len(missing)} messages could not be read")
+        brokers.wait_until_whole()
+
+    def unread(self, deployment: Deployment, wanted: set[str], name: str) -> set[str]:
+        """Return those of these keys that a new consumer group has not received within `CLIENT_SECONDS`."""
+        with self.java_client(deployment, "pull", group=f"readers-{name}") as reader:
+            with contextlib.suppress(NodeError):
+                until("all are read", lambda: wanted <= {one.key for one in reader.seen()}, CLIENT_SECONDS)
+            return wanted - {one.key for one in reader.seen()}
 
     def strike(self, deployment: Deployment, line: Line, fault: str) -> None:
         """One fault of the master under load, and the longest gap between two acknowledgements around it."""
@@ -207,7 +243,7 @@ class Run:
             if deployment.fails_over:
                 until("another broker leads", lambda: brokers.master() not in ("", struck), BROKEN_SECONDS)
             else:
-                until("the broker is back", lambda: brokers.is_back(before, struck), BROKEN_SECONDS)
+                until("the broker is back", lambda: brokers.is_back(before), BROKEN_SECONDS)
         brokers.wait_until_whole()
         seen = load.stop()
         line.load += seen["acknowledged"]
@@ -281,13 +317,6 @@ def grpc_client(deployment: Deployment) -> GrpcClient:
     return GrpcClient(f"{service}:8081", nodes()[0].enter)
 
 
-def unread(reader: JavaClient, wanted: set[str]) -> set[str]:
-    """Return those of these keys that the reader has not received within `CLIENT_SECONDS`."""
-    with contextlib.suppress(NodeError):
-        until("all are read", lambda: wanted <= {one.key for one in reader.seen()}, CLIENT_SECONDS)
-    return wanted - {one.key for one in reader.seen()}
-
-
 @contextlib.contextmanager
 def killed(pod: dict[str, Any]) -> Iterator[None]:
     """kill -9 of the broker in its container."""
@@ -300,6 +329,17 @@ def deleted(pod: dict[str, Any]) -> Iterator[None]:
     """kubectl delete pod."""
     faults.delete(pod, "Java")
     yield
+
+
+@contextlib.contextmanager
+def away(pod: dict[str, Any]) -> Iterator[None]:
+    """No pod of it runs until the block ends: its disk is on one node, and that one takes no new pod."""
+    kubectl("cordon", pod["spec"]["nodeName"])
+    try:
+        faults.delete(pod, "Java")
+        yield
+    finally:
+        kubectl("uncordon", pod["spec"]["nodeName"])
 
 
 @contextlib.contextmanager
