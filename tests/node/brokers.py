@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocketmq_remoting.broker_protocol import HARuntimeInfoBody
 from rocketmq_remoting.client import RemotingClient
-from rocketmq_remoting.codes import RequestCode
+from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import RemotingError
 from tests.node.bench import expect
@@ -75,6 +75,17 @@ class Brokers:
         """Whether a NameServer has the struck broker name at this pod."""
         found = self._registered().get(self._deployment.struck, {}).values()
         return any(one.startswith(f"{pod['status']['podIP']}:") for one in found)
+
+    def wait_until_all_have(self, topic: str) -> None:
+        """Wait until every broker of the struck name has this topic: a slave copies topics every 10 s, and serves no other."""
+        question = request(RequestCode.GET_TOPIC_CONFIG, ext_fields={"topic": topic})
+
+        def have_it() -> bool:
+            addresses = self._registered().get(self._deployment.struck, {}).values()
+            answers = [ask(address, question) for address in addresses]
+            return bool(answers) and all(one is not None and one.code == ResponseCode.SUCCESS for one in answers)
+
+        until(f"every broker has topic {topic}", have_it, WHOLE_SECONDS, 0.5)
 
     def wait_until_whole(self) -> None:
         """Wait until all brokers are registered, and each master has all its slaves in sync."""

@@ -11,6 +11,7 @@ from tests.node.cluster import condition
 from tests.node.kubectl import get, helm, kubectl, kubectl_run
 from tests.node.places import REPOSITORY
 from tests.node.whole_cluster import SMALL_BROKERS
+from tests.node.whole_cluster import TOPIC as GRPC_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +21,8 @@ CHART = REPOSITORY / "charts" / "rocketmq-cluster"
 MANIFESTS = REPOSITORY / "examples" / "deployments"
 # The release, and so the cluster's name.
 NAME = "shop"
-TOPIC = "orders"
+# Of Java's client; the gRPC client has its own, since it reads no bodies but its own.
+TOPIC = "payments"
 READY_SECONDS = 240.0
 GONE_SECONDS = 180.0
 
@@ -93,10 +95,14 @@ class Deployment:
 
 
 def with_small_brokers(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values with less memory and processor time for each broker, and the topic of the clients."""
+    """Return the values with less memory and processor time for each broker, and the topics of the clients."""
     groups = dict(values.get("brokerGroups", {}))
     template = {**SMALL_BROKERS, **groups.get("template", {})}
-    return {**values, "topics": [{"name": TOPIC, "queues": 4}], "brokerGroups": {**groups, "template": template}}
+    return {
+        **values,
+        "topics": [{"name": TOPIC, "queues": 4}, {"name": GRPC_TOPIC, "queues": 4}],
+        "brokerGroups": {**groups, "template": template},
+    }
 
 
 def layout(name: str, groups: int, replicas: int, **further: Any) -> Deployment:

@@ -171,6 +171,7 @@ class Run:
             grpc = open_clients.enter_context(grpc_client(deployment)) if deployment.proxy else None
             sent = Sent(java, grpc)
             sent.exchange(line)
+            Brokers(deployment).wait_until_all_have(TOPIC)
             for fault in deployment.faults:
                 with sent.meanwhile(line):
                     self.strike(deployment, line, fault)

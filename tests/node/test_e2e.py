@@ -26,7 +26,7 @@ def line(deployment: Deployment, **changed: Any) -> Line:
         "ready_s": 20.0,
         "sent": 400,
         "consumed": 400,
-        "gaps_s": {fault: 0.5 for fault in deployment.faults},
+        "gaps_s": dict.fromkeys(deployment.faults, 0.5),
         "deleted_s": 10.0,
         "read_while_away_s": 5.0,
     }
@@ -93,7 +93,7 @@ def test_brokers_are_small_and_what_a_layout_says_of_them_stays() -> None:
     values = {"layout": "2m-2s-sync", "brokerGroups": {"count": 1, "template": {"durability": "Available"}}}
     made = with_small_brokers(values)
     assert made["brokerGroups"] == {"count": 1, "template": {**SMALL_BROKERS, "durability": "Available"}}
-    assert (made["layout"], made["topics"][0]["name"]) == ("2m-2s-sync", "orders")
+    assert (made["layout"], [one["name"] for one in made["topics"]]) == ("2m-2s-sync", ["payments", "orders"])
 
 
 def test_a_name_server_s_numbers_without_quotes_are_read() -> None:
