@@ -174,5 +174,6 @@ DEPLOYMENTS = (
     manifest("java-controller", 3, in_sync=2),
     manifest("java-controller-3", 3, in_sync=2),
     manifest("java-controller-jraft", 3, in_sync=2),
+    manifest("java-controller-jraft-3", 3, in_sync=2),
     manifest("java-controller-in-nameserver", 3, in_sync=2),
 )

@@ -38,7 +38,7 @@ from tests.node.checks import RELEASE, wait_for_operator
 from tests.node.cluster import OPERATOR_NAMESPACE, say
 from tests.node.deployments import DEPLOYMENTS, GONE_SECONDS, TOPIC, Deployment
 from tests.node.evidence import RECORDS, keep_brokers_labelled, keep_what_runs
-from tests.node.kubectl import CHART, environment, helm, kubectl, until
+from tests.node.kubectl import CHART, environment, get, helm, kubectl, until
 from tests.node.leftovers import claims, delete_claims, inventory, kinds, left_over, refuse_a_used_cluster
 from tests.node.places import nodes, state_folder
 from tests.node.processes import NodeError
@@ -147,12 +147,13 @@ class Run:
             keep_what_runs(RECORDS / deployment.name, [])
             keep_brokers_labelled(RECORDS / deployment.name, "", "Java")
         finally:
+            # After an interrupt too: the cluster may be one that stays.
             self.bench.end_loads()
-        try:
-            self.delete(deployment, line, before)
-            delete_claims(claims() - mine)
-        except ERRORS as error:
-            line.why.append(told(error))
+            try:
+                self.delete(deployment, line, before)
+                delete_claims(claims() - mine)
+            except ERRORS as error:
+                line.why.append(told(error))
         return line
 
     def make(self, deployment: Deployment, line: Line) -> None:
@@ -213,6 +214,7 @@ class Run:
         say(f"  away: {pod['metadata']['name']}")
         began = time.monotonic()
         with away(pod):
+            until("the pod is gone", lambda: is_gone(pod), BROKEN_SECONDS)
             until("the master has left the NameServer", lambda: not brokers.has_registered(pod), BROKEN_SECONDS)
             missing = self.unread(deployment, acknowledged, "away")
             line.read_while_away_s = round(time.monotonic() - began, 1)
@@ -341,6 +343,12 @@ def away(pod: dict[str, Any]) -> Iterator[None]:
         yield
     finally:
         kubectl("uncordon", pod["spec"]["nodeName"])
+
+
+def is_gone(pod: dict[str, Any]) -> bool:
+    """Whether this very pod is gone; its successor may wait for the node."""
+    found = get("pods", "--field-selector", f"metadata.name={pod['metadata']['name']}")["items"]
+    return all(one["metadata"]["uid"] != pod["metadata"]["uid"] for one in found)
 
 
 @contextlib.contextmanager
