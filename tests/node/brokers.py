@@ -77,7 +77,7 @@ class Brokers:
         return any(one.startswith(f"{pod['status']['podIP']}:") for one in found)
 
     def wait_until_all_have(self, topic: str) -> None:
-        """Wait until every broker of the struck name has this topic: a slave copies topics every 10 s, and serves no other."""
+        """Wait until every broker of the struck name has this topic: a slave copies topics now and then, and serves no other."""
         question = request(RequestCode.GET_TOPIC_CONFIG, ext_fields={"topic": topic})
 
         def have_it() -> bool:
