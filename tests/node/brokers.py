@@ -13,7 +13,7 @@ from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import RemotingError
-from tests.node.bench import expect
+from tests.node.bench import CheckError, expect
 from tests.node.cluster import condition
 from tests.node.kubectl import get, until
 from tests.node.load import addresses_of, cluster_request
@@ -56,20 +56,19 @@ class Brokers:
 
     def master_pod(self) -> dict[str, Any]:
         """Return its pod, by its address."""
-        host = self.master().rpartition(":")[0]
-        pods = get("pods", "--field-selector", f"status.podIP={host}")["items"]
-        expect(len(pods) == 1, f"{self._deployment.name}: {len(pods)} pods have the master's address {host!r}")
-        found: dict[str, Any] = pods[0]
-        return found
+        address = self.master()
+        pod = pod_at(address)
+        if pod is None:
+            raise CheckError(f"{self._deployment.name}: no pod has the master's address {address!r}")
+        return pod
 
-    def is_back(self, uid: str) -> bool:
-        """Whether a broker serves again as master after a fault: its pod is new, or its container has been started again."""
-        if not self.master():
-            return False
-        pod = self.master_pod()
-        statuses = pod["status"].get("containerStatuses", [])
-        restarted = any(one["restartCount"] for one in statuses)
-        return (pod["metadata"]["uid"] != uid or restarted) and self._in_sync(self.master()) is not None
+    def is_back(self, before: tuple[str, int]) -> bool:
+        """Whether another incarnation of a broker than this one serves as master."""
+        return (
+            bool(self.master())
+            and incarnation(self.master_pod()) != before
+            and self._in_sync(self.master()) is not None
+        )
 
     def has_registered(self, pod: dict[str, Any]) -> bool:
         """Whether a NameServer has the struck broker name at this pod."""
@@ -113,6 +112,17 @@ class Brokers:
         if answer is None or not answer.body:
             return None
         return HARuntimeInfoBody.decode(answer.body).in_sync_slave_nums
+
+
+def pod_at(address: str) -> dict[str, Any] | None:
+    """Return the pod of this `host:port`; None while there is none."""
+    pods = get("pods", "--field-selector", f"status.podIP={address.rpartition(':')[0]}")["items"]
+    return pods[0] if len(pods) == 1 else None
+
+
+def incarnation(pod: dict[str, Any]) -> tuple[str, int]:
+    """Return what changes with each start of a pod's containers: its uid, and how often they were started again."""
+    return pod["metadata"]["uid"], sum(one["restartCount"] for one in pod["status"].get("containerStatuses", []))
 
 
 def ask(address: str, question: RemotingCommand) -> RemotingCommand | None:

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 from tests.interop.clients import ClientError, compile_client, start_client
 from tests.node import cluster, faults
 from tests.node.bench import Bench, CheckError
-from tests.node.brokers import Brokers
+from tests.node.brokers import Brokers, incarnation
 from tests.node.checks import RELEASE, wait_for_operator
 from tests.node.cluster import OPERATOR_NAMESPACE, say
 from tests.node.deployments import DEPLOYMENTS, GONE_SECONDS, TOPIC, Deployment
@@ -241,7 +241,7 @@ class Run:
         )
         time.sleep(STEADY_SECONDS)
         say(f"  {fault}: {pod['metadata']['name']} on {pod['spec']['nodeName']}")
-        struck, before = brokers.master(), pod["metadata"]["uid"]
+        struck, before = brokers.master(), incarnation(pod)
         with FAULTS[fault](pod):
             if deployment.fails_over:
                 until("another broker leads", lambda: brokers.master() not in ("", struck), BROKEN_SECONDS)
