@@ -382,13 +382,17 @@ def install_operator() -> None:
     wait_for_operator()
 
 
-def uninstall_operator() -> None:
-    """As docs/tasks/install.md does, and then what stays by intent too."""
+def tidy(chosen: list[Deployment]) -> None:
+    """Leave the cluster as it was found, empty: an interrupt may have come while a deployment was being deleted."""
+    for deployment in chosen:
+        deployment.delete()
     helm("uninstall", RELEASE, "--namespace", OPERATOR_NAMESPACE, "--ignore-not-found", "--wait")
+    # With its kind each record is deleted.
     if there := kinds():
         kubectl("delete", *there, "--timeout=60s", seconds=70)
     stays = (f"lease/{RELEASE}", f"secret/{RELEASE}-fence-key")
     kubectl("delete", *stays, "--namespace", OPERATOR_NAMESPACE, "--ignore-not-found")
+    delete_claims(claims())
 
 
 def run_all(chosen: list[Deployment], bench: Bench, folder: Path, lines: list[dict[str, Any]]) -> None:
@@ -435,9 +439,9 @@ def main(arguments: list[str]) -> int:
         failed |= {one["name"]: "; ".join(one["why"]) for one in lines if not one["ok"]}
         if kept and is_mine:
             try:
-                uninstall_operator()
+                tidy(chosen)
             except ERRORS as error:
-                failed["uninstall"] = told(error)
+                failed["tidy"] = told(error)
         end(bench, kept=kept, failed=failed)
     failed |= {one.name: "not run" for one in chosen if one.name not in {line["name"] for line in lines}}
     seconds = round(time.monotonic() - began)
