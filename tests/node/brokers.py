@@ -64,11 +64,9 @@ class Brokers:
 
     def is_back(self, before: tuple[str, int]) -> bool:
         """Whether another incarnation of a broker than this one serves as master."""
-        return (
-            bool(self.master())
-            and incarnation(self.master_pod()) != before
-            and self._in_sync(self.master()) is not None
-        )
+        address = self.master()
+        pod = pod_at(address) if address else None
+        return pod is not None and incarnation(pod) != before and self._in_sync(address) is not None
 
     def has_registered(self, pod: dict[str, Any]) -> bool:
         """Whether a NameServer has the struck broker name at this pod."""
