@@ -1,4 +1,4 @@
-"""`spec.localProxy`: RocketMQ's Proxy in the process of each Java broker. Command, files, ports, Services, and what a change of them does."""
+"""`spec.localProxy`, RocketMQ's Proxy in the process of each Java broker: command, file, ports, Services, and what a change is."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def files_of(**spec: Any) -> dict[str, str]:
 
 
 def broker_of(**spec: Any) -> dict[str, Any]:
-    container: dict[str, Any] = b.containers(build_pod(b.group(**spec), b.member(1), b.SETTINGS))[names.CONTAINER_BROKER]
+    container: dict[str, Any] = b.containers(build_pod(b.group(**spec), b.member(1), b.SETTINGS))[
+        names.CONTAINER_BROKER
+    ]
     return container
 
 
@@ -44,6 +46,7 @@ def test_the_proxy_is_configured_beside_the_broker() -> None:
         "grpcServerPort": 8081,
         "remotingListenPort": 8080,
         "topicRouteServiceCacheRefreshSeconds": 2,
+        "topicRouteServiceCacheExpiredSeconds": 2,
         "grpcShutdownTimeSeconds": 3,
         "maxMessageSize": 1024,
         "enableACL": True,
@@ -51,7 +54,7 @@ def test_the_proxy_is_configured_beside_the_broker() -> None:
     assert files_of(**WITH_PROXY)["broker.conf"] == files_of(**JAVA)["broker.conf"]
 
 
-@pytest.mark.parametrize("key", ["topicRouteServiceCacheRefreshSeconds", "grpcShutdownTimeSeconds"])
+@pytest.mark.parametrize("key", ["topicRouteServiceCacheExpiredSeconds", "grpcShutdownTimeSeconds"])
 def test_times_of_the_proxy_may_be_others(key: str) -> None:
     told = files_of(**JAVA | {"localProxy": {"config": {key: "7"}}})["rmq-proxy.json"]
     assert json.loads(told)[key] == 7

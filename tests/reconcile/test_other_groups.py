@@ -242,7 +242,8 @@ def on_the_nodes_network(key: GroupKey, *, addressing: str = "HostNetwork", **ne
 
 def test_proxies_of_one_node_share_their_ports() -> None:
     own, other = (
-        on_the_nodes_network(key, listenPort=number, haPort=number + 1) for key, number in ((b.KEY, 20911), (NEIGHBOUR, 20921))
+        on_the_nodes_network(key, listenPort=number, haPort=number + 1)
+        for key, number in ((b.KEY, 20911), (NEIGHBOUR, 20921))
     )
     ports = HostPorts()
     ports.keep_only([own, other])

@@ -1,4 +1,4 @@
-"""RocketMQ's Proxy in fields: what a cluster's proxies and the Proxy in a broker's process share, and BrokerGroup.spec.localProxy."""
+"""RocketMQ's Proxy in fields: BrokerGroup.spec.localProxy, and what it shares with a cluster's proxies."""
 
 from typing import Annotated, ClassVar, Final
 

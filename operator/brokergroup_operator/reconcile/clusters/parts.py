@@ -100,7 +100,8 @@ def proxies(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[JsonO
     if wish.replicas is not None:
         deployment["replicas"] = wish.replicas
     return [
-        _object(cluster, "v1", "ConfigMap", proxy_name(name), labels, None) | {"data": {names.PROXY_CONFIG_FILE: config}},
+        _object(cluster, "v1", "ConfigMap", proxy_name(name), labels, None)
+        | {"data": {names.PROXY_CONFIG_FILE: config}},
         _object(cluster, "apps/v1", "Deployment", proxy_name(name), labels, deployment),
         _service(cluster, component, proxy_name(name), ports),
         _budget(cluster, component, proxy_name(name)),

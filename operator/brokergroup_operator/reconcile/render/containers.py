@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 JAVA_MAIN_CLASS: Final = "org.apache.rocketmq.broker.BrokerStartup"
 # The Proxy starts the broker in its own process, from the same broker.conf.
-JAVA_WITH_PROXY: Final = f'org.apache.rocketmq.proxy.ProxyStartup -pm local -pc "$CONFIG_DIR/{names.PROXY_CONFIG_FILE}" -bc'
+JAVA_WITH_PROXY: Final = (
+    f'org.apache.rocketmq.proxy.ProxyStartup -pm local -pc "$CONFIG_DIR/{names.PROXY_CONFIG_FILE}" -bc'
+)
 DEFAULT_JAVA_MEBIBYTES: Final = 512
 # Classes, code, threads, garbage collection of a broker that has just started: 181 MiB (tests/real/test_java_memory.py).
 JVM_OWN_MEBIBYTES: Final = 224

@@ -10,13 +10,16 @@ from brokergroup_operator.api.proxy_fields import GRPC_PORT, REMOTING_PORT
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup import BrokerGroupSpec
 
 # How often a Proxy asks where the masters are: its own default makes a failover last 20 s longer for its clients.
 ROUTE_CACHE_SECONDS: Final = 2
-# In local mode. A Proxy that ends waits so long for its clients' streams, which never end; its broker is down by then.
-LOCAL_SHUTDOWN_SECONDS: Final = 3
+LOCAL_DEFAULTS: Final = {
+    # Only clients read routes here, each every 30 s: one that is refreshed but not expired would be as old as the read before.
+    "topicRouteServiceCacheExpiredSeconds": ROUTE_CACHE_SECONDS,
+    # How long a Proxy that ends waits for its clients' streams, which never end; its broker is down by then.
+    "grpcShutdownTimeSeconds": 3,
+}
 
 
 def cluster_mode(config: Mapping[str, str], *, broker_cluster_name: str, name_servers: Sequence[str]) -> str:
@@ -28,12 +31,11 @@ def local_mode(spec: BrokerGroupSpec) -> str:
     """One text for all members of the group; empty where their brokers run no Proxy."""
     if spec.local_proxy is None:
         return ""
-    own = {"grpcShutdownTimeSeconds": LOCAL_SHUTDOWN_SECONDS}
-    return _rendered(own, spec.local_proxy.config, "LOCAL", spec.broker_cluster_name, spec.name_servers)
+    return _rendered(LOCAL_DEFAULTS, spec.local_proxy.config, "LOCAL", spec.broker_cluster_name, spec.name_servers)
 
 
 def _rendered(
-    defaults: JsonObject,
+    defaults: Mapping[str, int],
     config: Mapping[str, str],
     mode: str,
     broker_cluster_name: str,
