@@ -3,8 +3,8 @@
     python grpc_client.py ENDPOINT TOPIC GROUP
 
 Its input is a command a line, its output one line of JSON a command: `produce FROM COUNT` sends so many numbered messages, each
-tried until it is acknowledged; `send NUMBER` tries one once; `consume FROM COUNT SECONDS` receives and acknowledges until it has all
-of these or the time is up; `receive` asks once and tells how that ended.
+tried until it is acknowledged; `send NUMBER` tries one once; `consume FROM COUNT SECONDS` receives and acknowledges until it has
+all of these or the time is up; `receive` asks once and tells how that ended.
 """
 
 from __future__ import annotations

@@ -273,6 +273,12 @@ async def make_topic_and_group(rig: Rig) -> None:
     await rig.ask(rig.master(), RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
 
 
+async def has_topic(rig: Rig, member: Member) -> bool:
+    wish = request(RequestCode.GET_TOPIC_CONFIG, ext_fields={"topic": TOPIC})
+    answer = await rig.client.invoke(f"{member.address.ip}:{BROKER_PORT}", wish, timeout_seconds=ANSWER_SECONDS)
+    return answer.code == 0
+
+
 async def check_routes(rig: Rig, *members: Member) -> None:
     """Each Proxy names the master's pod at its gRPC port: also to clients of the remoting protocol, which cannot use that one."""
 
@@ -302,6 +308,8 @@ async def test_the_proxy_in_the_masters_process_takes_messages_and_the_next_mast
     await check_a_running_broker_takes_another_value(rig)
     first, [second] = rig.master(), rig.others(rig.master())
     await check_routes(rig, first, second)
+    # Before that its Proxy answers with the topic, and without what messages it takes.
+    await eventually(lambda: has_topic(rig, second), "the topic at the slave")
     async with master_service(rig) as service, grpc_client(rig, "client", service.address) as client:
         assert await produced(client, 0) == []
         # A client that begins at the slave's Proxy is sent on to the master's.
