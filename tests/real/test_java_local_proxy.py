@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import urllib.request
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -92,6 +93,7 @@ class Rig:
             durability="Available",
             nameServers=[self.name_server],
             localProxy={},
+            monitoring={"exporter": True},
             config={key: str(value) for key, value in java.SPARING_BROKER.items()},
             resources={"limits": {"memory": f"{LIMIT_MEBIBYTES}Mi"}},
             # The whole heap is touched at the start, as after a while of use.
@@ -304,6 +306,8 @@ async def test_the_proxy_in_the_masters_process_takes_messages_and_the_next_mast
     await eventually(rig.has_opened_in_order, f"every port\n{rig.logs()}")
     await eventually(lambda: in_sync(rig.plane, 2), f"two brokers in sync\n{rig.logs()}")
     check_memory(rig)
+    page = await eventually(lambda: asyncio.to_thread(metrics_of, rig.master()), "the broker's metrics at the exporter")
+    assert "rocketmq_proxy" not in page, "a Proxy in local mode adds nothing to it"
     await make_topic_and_group(rig)
     await check_a_running_broker_takes_another_value(rig)
     first, [second] = rig.master(), rig.others(rig.master())
@@ -342,6 +346,16 @@ async def check_it_ends_in_time_with_its_clients_connected(rig: Rig, member: Mem
     member.process.signal(signal.SIGTERM)
     await asyncio.to_thread(member.process.process.wait, rig.group.spec.termination_grace_period_seconds)
     assert not (rig.folder / str(member.number) / "STORE_DIR" / "abort").exists(), member.process.tail()
+
+
+def metrics_of(member: Member) -> str:
+    """Return the page of the exporter; empty until it has the broker's metrics."""
+    try:
+        with urllib.request.urlopen(f"http://{member.address.ip}:5557/metrics", timeout=ANSWER_SECONDS) as answer:
+            page = str(answer.read().decode())
+    except OSError:
+        return ""
+    return page if "rocketmq_topic_number" in page else ""
 
 
 def check_memory(rig: Rig) -> None:
