@@ -351,7 +351,7 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
     local_proxy: Annotated[
         LocalProxySpec | None,
         Meta(
-            description="Given, if only as {}: each Java broker runs RocketMQ's Proxy in its process (local mode), at port 8081 for"
+            description="Given, also as {}: each Java broker runs RocketMQ's Proxy in its process (local mode), at port 8081 for"
             " clients of the gRPC protocol. They connect to the Service <group>-master, and are sent on to the masters' pods"
             " (docs/tasks/clusters.md). A change is a rolling update, and so is one of nameServers. Absent: no such Proxy."
         ),
