@@ -100,6 +100,7 @@ API = ("kube-apiserver", "etcd", "helm")
 RELEASES = ("rocketmq", "newest-rocketmq", "older-rocketmq")
 CONTROLLERS = ("java", "rocketmq", "newest-rocketmq", "older-java-controller")
 JAVA = (*CONTROLLERS, "older-rocketmq", "netns", "nft")
+GRPC = ("rocketmq-proxy", "rocketmq-python-client")
 NODE = ("root", "node-packages", "node-programs", *API, "pause", "coredns", "rocketmq-image", "rocketmq-python-client")
 # Each night has other draws; the printed and stored command repeats them.
 NIGHT = time.strftime("%Y%m%d")
@@ -129,8 +130,8 @@ PROOFS = (
     program("page", "-m tests.page.run", "", "", "browser", "nft"),
     program("observability", "-m tests.observability.run", "", "", "java", "prometheus", "kube-apiserver"),
     program("differential", "tests/differential/run.py", "--sequences 400", f"--seed {TODAY}", *CONTROLLERS),
-    real("brokers", ["rocketmq", "newest-rocketmq", "older-java-controller"], *JAVA, *API, "prometheus"),
-    program("interop", "tests/interop/run.py", "", "", *RELEASES, "rocketmq-proxy", "rocketmq-python-client"),
+    real("brokers", ["rocketmq", "newest-rocketmq", "older-java-controller"], *JAVA, *API, "prometheus", *GRPC),
+    program("interop", "tests/interop/run.py", "", "", *RELEASES, *GRPC),
     program(
         "fence",
         "-m tests.fence.run",

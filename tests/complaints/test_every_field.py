@@ -66,6 +66,7 @@ CHANGES: list[tuple[str, Any, str, Spec]] = [
     ("storage.ephemeral.sizeLimit", "2Gi", "pod", {"storage": {"ephemeral": {"sizeLimit": "1Gi"}}}),
     ("storage.storageClassName", "fast", "claim", {}),  # the API refuses a later change
     ("config", {"maxMessageSize": "1000"}, "configuration", {}),
+    ("localProxy.config", {"maxMessageSize": "1024"}, "configuration", JAVA | {"localProxy": {}}),
     ("resources.requests", {"cpu": "1"}, "pod", {}),
     ("resources.limits", {"memory": "4Gi"}, "pod", {}),
     ("jvm.heapPercent", 40, "pod", JAVA_LIMITED),

@@ -34,7 +34,7 @@ class Deployment:
     `brokers`: how many of each broker name the NameServer has when it is ready. `struck`: the broker name whose master the faults
     meet. `faults`: kill, delete, drain, in this order. `fails_over`: another broker leads after each; else the same one comes back.
     `may_lose`: an acknowledged message need not survive the faults. `in_sync`: how many slaves each master counts as in sync; None
-    where a broker cannot say it. `proxy`: the gRPC client sends and receives too. `reads_while_away`: everything can be read
+    where a broker cannot say it. `proxy`: the gRPC client sends and receives too; `proxy_in_brokers`: it begins at the master's Service. `reads_while_away`: everything can be read
     while the master's pod is away.
     """
 
@@ -47,6 +47,7 @@ class Deployment:
     may_lose: bool = False
     in_sync: int | None = None
     proxy: bool = False
+    proxy_in_brokers: bool = False
     reads_while_away: bool = False
 
     @property
@@ -59,6 +60,11 @@ class Deployment:
         if self.values is None:
             return f"app.kubernetes.io/part-of={self.name},app.kubernetes.io/component={component}"
         return f"brokergroup.dev/rocketmq-cluster={NAME},app.kubernetes.io/component={component}"
+
+    @property
+    def proxy_service(self) -> str:
+        """The Service at which the gRPC client begins."""
+        return f"{self.struck}-master" if self.proxy_in_brokers else f"{NAME}-proxy"
 
     def apply(self, values: Path) -> None:
         """Make it. `values` is where a chart's go."""
@@ -138,6 +144,15 @@ DEPLOYMENTS = (
         faults=("kill", "delete"),
         in_sync=2,
         proxy=True,
+    ),
+    layout(
+        "replicated-proxy-local",
+        1,
+        3,
+        values={"layout": "replicated", "brokerGroups": {"count": 1, "template": {"localProxy": {}}}},
+        in_sync=2,
+        proxy=True,
+        proxy_in_brokers=True,
     ),
     layout(
         "replicated-five",

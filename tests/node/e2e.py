@@ -316,8 +316,8 @@ class Sent:
 
 def grpc_client(deployment: Deployment) -> GrpcClient:
     """The gRPC client at the Service of the proxies, whose address exists on the nodes' networks only."""
-    service = kubectl("get", "service", "-l", deployment.part("proxy"), "-o", "jsonpath={.items[0].spec.clusterIP}")
-    return GrpcClient(f"{service}:8081", nodes()[0].enter)
+    address = get("service", deployment.proxy_service)["spec"]["clusterIP"]
+    return GrpcClient(f"{address}:8081", nodes()[0].enter)
 
 
 @contextlib.contextmanager

@@ -201,6 +201,21 @@ async def test_it_is_ready_when_all_its_parts_are_and_says_where_clients_connect
     assert sorted(await place.events()) == ["ClusterReady", "ClusterUnavailable"]
 
 
+@pytest.mark.parametrize(
+    ("proxy", "service"), [(None, "shop-0-master"), ({"replicas": 1}, "shop-proxy")], ids=["alone", "beside proxies"]
+)
+async def test_proxies_in_the_brokers_processes_are_where_clients_connect(
+    place: Place, proxy: dict[str, Any] | None, service: str
+) -> None:
+    template = {"localProxy": {"config": {"maxMessageSize": "1024"}}}
+    await place.make(brokerGroups={"count": 2, "template": template}, **({"proxy": proxy} if proxy else {}))
+    await place.passes.run(place.key)
+    for name in ("shop-0", "shop-1"):
+        assert (await place.get(BROKER_GROUPS, name))["spec"]["localProxy"] == template["localProxy"]
+    status = (await place.get(ROCKETMQ_CLUSTERS, "shop"))["status"]
+    assert status["clients"]["proxy"] == f"{service}.{place.key.namespace}.svc:8081"
+
+
 async def test_a_pass_over_a_settled_cluster_writes_nothing(place: Place) -> None:
     await place.make(proxy={"replicas": 1})
     await place.passes.run(place.key)
@@ -532,6 +547,10 @@ async def test_a_persons_objects_with_our_label_are_not_taken(place: Place) -> N
         ({"brokerGroups": {"count": 1, "overrides": [{"index": 1}]}}, "an index must be below count"),
         ({"version": "5.5.0", "image": "r:1"}, "version and image exclude each other"),
         ({"proxy": {"config": {"namesrvAddr": "a:1"}}}, "proxy.config.namesrvAddr is set by the operator"),
+        (
+            {"brokerGroups": {"template": {"implementation": "Python", "localProxy": {}}}},
+            "template.localProxy: .*localProxy needs implementation Java",
+        ),
         ({"brokerGroups": {"count": 0}}, "count"),
         (
             {

@@ -240,6 +240,21 @@ def on_the_nodes_network(key: GroupKey, *, addressing: str = "HostNetwork", **ne
     return {"metadata": metadata, "spec": {"network": {"addressing": addressing, **network}}}
 
 
+def test_proxies_of_one_node_share_their_ports() -> None:
+    own, other = (
+        on_the_nodes_network(key, listenPort=number, haPort=number + 1)
+        for key, number in ((b.KEY, 20911), (NEIGHBOUR, 20921))
+    )
+    ports = HostPorts()
+    ports.keep_only([own, other])
+    assert ports.shared(b.KEY) == ""
+    for one in (own, other):
+        one["spec"]["localProxy"] = {}
+    ports.keep_only([own, other])
+    told = "spec.localProxy, port 8080 is a port of team-b/payments too; spec.localProxy, port 8081 is a port of"
+    assert ports.shared(b.KEY).startswith(told)
+
+
 @pytest.mark.parametrize(
     ("own", "other", "told"),
     [
