@@ -116,7 +116,7 @@ PROOFS = (
     program("sla-draws", "-m tests.sla.planted.draws", "--draws 2000", f"--first {TODAY}"),
     program(
         "sla-truth",
-        "tests/sla/truth.py",
+        "-m tests.sla.truth",
         "--groups 2 --step-seconds 120 --draws 200",
         f"--seed {NIGHT}50000",
         "java",
@@ -146,7 +146,7 @@ PROOFS = (
         *("rocketmq", "netns", "kube-apiserver", "etcd"),
     ),
     program("nodes", "-m tests.node.run", "", "--all", *NODE),
-    only_by_night(program("real-hour", "tests/sla/real_hour.py", "", "", "java", "prometheus")),
+    only_by_night(program("real-hour", "-m tests.sla.real_hour", "", "", "java", "prometheus")),
 )
 
 

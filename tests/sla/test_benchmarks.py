@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from benchmarks import sla, sla_engines, sla_lab, sla_year
@@ -163,8 +164,6 @@ def test_runs_are_dropped_before_a_size_is() -> None:
 @pytest.mark.real("java")
 @pytest.mark.timeout(600)
 def test_all_of_spark_finds_the_runs_of_a_generated_month(spark: SparkSession, tmp_path: Path) -> None:
-    import pyarrow.parquet as pq
-
     made = make_lake(tmp_path / "lake", samples=300_000)
     days = [pq.read_table(path, partitioning=None) for path in made.files()]
     samples = [

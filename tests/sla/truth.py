@@ -1,6 +1,6 @@
 """Planted truth: every reader's samples and the report equal the planted month.
 
-    python tests/sla/truth.py [--seed 1] [--groups 3] [--step-seconds 60] [--draws 400] [--keep FOLDER]
+    python -m tests.sla.truth [--seed 1] [--groups 3] [--step-seconds 60] [--draws 400] [--keep FOLDER]
 
 A synthetic month goes through promtool's backfill into a real Prometheus, and from there and from files through every reader.
 For each series the number of samples and a checksum over times and values must be those of the truth, and its report
@@ -19,23 +19,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "operator")]
+from pyspark.sql import functions as sql
 
-from pyspark.sql import functions as sql  # noqa: E402
-
-from sla_reports.measures.summary import Agreement, summarise  # noqa: E402
-from sla_reports.readers import json_forms, lake, prometheus  # noqa: E402
-from sla_reports.readers.samples import readable_errors  # noqa: E402
-from sla_reports.readers.text import read_openmetrics, read_tsdb_dump  # noqa: E402
-from sla_reports.report import evidence, reduce_for_report  # noqa: E402
-from sla_reports.session import start_session  # noqa: E402
-from sla_reports.states.logged import read_logs  # noqa: E402
-from sla_reports.states.spans import Window  # noqa: E402
-from tests.sla.planted import exports  # noqa: E402
-from tests.sla.planted.draws import violations  # noqa: E402
-from tests.sla.planted.exports import incidents_found, mismatches  # noqa: E402
-from tests.sla.planted.month import Month, Planted, plant  # noqa: E402
+from sla_reports.measures.summary import Agreement, summarise
+from sla_reports.readers import json_forms, lake, prometheus
+from sla_reports.readers.samples import readable_errors
+from sla_reports.readers.text import read_openmetrics, read_tsdb_dump
+from sla_reports.report import evidence, reduce_for_report
+from sla_reports.session import start_session
+from sla_reports.states.logged import read_logs
+from sla_reports.states.spans import Window
+from tests.sla.planted import exports
+from tests.sla.planted.draws import violations
+from tests.sla.planted.exports import incidents_found, mismatches
+from tests.sla.planted.month import Month, Planted, plant
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.sla.hour.compare import Told, differences, gaps_of, period_of, system_differences
-from tests.sla.hour.stage import Evidence, GroupEvidence, Kind, Span, Stroke, plan_of
+from tests.sla.hour_stage import Evidence, GroupEvidence, Kind, Span, Stroke, plan_of
+from tests.sla.real_hour import Told, differences, gaps_of, period_of, system_differences
 
 if TYPE_CHECKING:
     from collections.abc import Callable
