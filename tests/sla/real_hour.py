@@ -3,8 +3,8 @@
     python -m tests.sla.real_hour [--minutes 60] [--folder FOLDER] [--again]
 
 The real operator runs three groups of Python replicas on the embedded Kubernetes API (`hour_stage.py`); a real Prometheus
-scrapes it; clients send all the time; masters are killed, frozen, moved and restarted. Then `brokergroup sla report` reads the hour by several
-readers, and each report is compared with the operator's log, record, status and counters, and the clients' gaps:
+scrapes it; clients send all the time; masters are killed, frozen, moved and restarted. Then `brokergroup sla report` reads the
+hour by several readers, and each report is compared with the operator's log, record, status and counters, and the clients' gaps:
 
 - times of a complete entry are the log's, to the millisecond; so is each step;
 - each epoch that began in the record is one incident, and each incident has an existing epoch;
@@ -12,8 +12,8 @@ readers, and each report is compared with the operator's log, record, status and
 - an incomplete entry (a long outage) has its edges from the gauge: the clients' gap lies within the stated error;
 - outside of incidents no client waited for longer than a retry, and within one none got an answer.
 
-The operator's JSON lines are read here, not by the package under test. The last line is one JSON object; the exit code is
-1 if there is a difference. `--folder` keeps all files, and `--again` repeats the reports of a kept hour. Three minutes have each fault once.
+The operator's JSON lines are read here, not by the package under test. The last line is one JSON object; the exit code is 1 if
+there is a difference. `--folder` keeps all files, `--again` repeats a kept hour's reports. Three minutes have each fault once.
 """
 
 from __future__ import annotations
