@@ -45,29 +45,16 @@ def framed(header: bytes, *, serialize_type: int = 0, body: bytes = b"") -> byte
 
 
 json_commands = st.builds(
-    RemotingCommand,
-    code=INT32,
-    opaque=INT32,
-    flag=INT32,
-    language=st.none() | st.sampled_from(LanguageCode),
-    version=INT32,
-    remark=st.none() | TEXT,
-    ext_fields=st.none() | st.dictionaries(TEXT, TEXT),
-    body=BODIES,
-)
+    RemotingCommand, code=INT32, opaque=INT32, flag=INT32, language=st.none() | st.sampled_from(LanguageCode),
+    version=INT32, remark=st.none() | TEXT, ext_fields=st.none() | st.dictionaries(TEXT, TEXT), body=BODIES,
+)  # fmt: skip
 # The binary form has no empty strings, no empty ext fields and no absent language: they read as null, null, OTHER.
 binary_commands = st.builds(
-    RemotingCommand,
-    code=INT16,
-    opaque=INT32,
-    flag=INT32,
-    language=st.sampled_from(LanguageCode),
-    version=INT16,
+    RemotingCommand, code=INT16, opaque=INT32, flag=INT32, language=st.sampled_from(LanguageCode), version=INT16,
     remark=st.none() | TEXT.filter(bool),
     ext_fields=st.none() | st.dictionaries(TEXT.filter(bool), TEXT.filter(bool), min_size=1),
-    body=BODIES,
-    serialize_type=st.just(SerializeType.ROCKETMQ),
-)
+    body=BODIES, serialize_type=st.just(SerializeType.ROCKETMQ),
+)  # fmt: skip
 
 
 @given(json_commands | binary_commands)
@@ -105,18 +92,13 @@ def test_the_live_example_of_the_binary_header() -> None:
         rest += struct.pack(">h", len(key)) + key.encode() + struct.pack(">i", len(value)) + value.encode()
     [command] = FrameDecoder().feed(shown + rest)
     assert command == RemotingCommand(
-        code=1003,
-        opaque=5,
-        language=LanguageCode.JAVA,
+        code=1003, opaque=5, language=LanguageCode.JAVA,
         ext_fields={
-            "brokerId": "1",
-            "clusterName": "cl",
-            "brokerName": "bn",
-            "brokerAddress": "1.1.1.9:1",
+            "brokerId": "1", "clusterName": "cl", "brokerName": "bn", "brokerAddress": "1.1.1.9:1",
             "invokeTime": "12345",
         },
         serialize_type=SerializeType.ROCKETMQ,
-    )
+    )  # fmt: skip
     assert encode(command) == shown + rest
 
 
@@ -134,21 +116,17 @@ def test_a_java_request_is_reproduced() -> None:
     [
         (b'{"code":1}', {"code": 1, "language": None}),
         (b'{"opaque":7,"code":1,"nobody":{"knows":[1,2]}}', {"code": 1, "opaque": 7}),
-        (
-            b'{"code":1,"remark":null,"extFields":null,"language":null,"version":null}',
-            {"remark": None, "ext_fields": None},
-        ),
+        (b'{"code":1,"remark":null,"extFields":null,"language":null,"version":null}',
+         {"remark": None, "ext_fields": None}),
         (b'{"code":1,"language":"COBOL"}', {"language": None}),
         (b'{"code":1,"language":9}', {"language": LanguageCode.GO}),
         (b'{"code":1,"language":99}', {"language": None}),
         (b'{"code":"1005","opaque":"3"}', {"code": 1005, "opaque": 3}),
-        (
-            b'{"code":1,"extFields":{"i":12,"d":1.50,"b":true,"s":"x\\n","n":null,"o":{"a":1}}}',
-            {"ext_fields": {"i": "12", "d": "1.50", "b": "true", "s": "x\n", "o": '{"a":1}'}},
-        ),
+        (b'{"code":1,"extFields":{"i":12,"d":1.50,"b":true,"s":"x\\n","n":null,"o":{"a":1}}}',
+         {"ext_fields": {"i": "12", "d": "1.50", "b": "true", "s": "x\n", "o": '{"a":1}'}}),
         (b'{"code":1,"extFields":{}}', {"ext_fields": {}}),
     ],
-)
+)  # fmt: skip
 def test_json_headers_are_read_as_tolerantly_as_java_reads_them(header: bytes, expected: dict[str, object]) -> None:
     command = decode_frame(framed(header)[4:])
     for name, value in expected.items():
@@ -164,26 +142,17 @@ def test_an_empty_value_of_a_binary_header_is_absent() -> None:
 
 BINARY = encode(RemotingCommand(1003, ext_fields={"brokerId": "1"}, remark="r", serialize_type=SerializeType.ROCKETMQ))
 NOT_FRAMES = {
-    "negative length": struct.pack(">i", -1),
-    "most negative length": struct.pack(">i", -(2**31)),
-    "zero length": struct.pack(">ii", 0, 0),
-    "length below the second word": struct.pack(">i", 3),
+    "negative length": struct.pack(">i", -1), "most negative length": struct.pack(">i", -(2**31)),
+    "zero length": struct.pack(">ii", 0, 0), "length below the second word": struct.pack(">i", 3),
     "one byte above 16 MiB": struct.pack(">i", 16 * 1024 * 1024 + 1),
-    "a TLS hello": bytes.fromhex("160301020001"),
-    "an HTTP request": b"GET / HTTP/1.1\r\n\r\n",
+    "a TLS hello": bytes.fromhex("160301020001"), "an HTTP request": b"GET / HTTP/1.1\r\n\r\n",
     "header longer than the frame": struct.pack(">iI", 8, 5) + b"{}  ",
     "unknown serialize type": framed(b'{"code":1}', serialize_type=2),
     "serialize type 255": framed(b'{"code":1}', serialize_type=255),
-    "no header": framed(b""),
-    "header is no JSON": framed(b"code=1"),
-    "header is cut JSON": framed(b'{"code":1'),
-    "header is an array": framed(b"[1]"),
-    "header is a number": framed(b"1"),
-    "header is null": framed(b"null"),
-    "two headers": framed(b'{"code":1}{"code":1}'),
-    "code is text": framed(b'{"code":"abc"}'),
-    "code is an object": framed(b'{"code":{}}'),
-    "code beyond int32": framed(b'{"code":2147483648}'),
+    "no header": framed(b""), "header is no JSON": framed(b"code=1"), "header is cut JSON": framed(b'{"code":1'),
+    "header is an array": framed(b"[1]"), "header is a number": framed(b"1"), "header is null": framed(b"null"),
+    "two headers": framed(b'{"code":1}{"code":1}'), "code is text": framed(b'{"code":"abc"}'),
+    "code is an object": framed(b'{"code":{}}'), "code beyond int32": framed(b'{"code":2147483648}'),
     "opaque of a million digits": framed(b'{"code":1,"opaque":' + b"9" * 1_000_000 + b"}"),
     "extFields is text": framed(b'{"code":1,"extFields":"x"}'),
     "not UTF-8": framed(b'{"code":1,"remark":"\xff"}'),
@@ -199,7 +168,7 @@ NOT_FRAMES = {
     "binary key of negative length": framed(BINARY[8:21] + struct.pack(">iihi", 0, 6, -1, 0), serialize_type=1),
     "binary value of 2 GiB": framed(BINARY[8:21] + struct.pack(">iihci", 0, 7, 1, b"k", 2**31 - 1), serialize_type=1),
     "binary remark not UTF-8": framed(BINARY[8:21] + struct.pack(">ici", 1, b"\xff", 0), serialize_type=1),
-}
+}  # fmt: skip
 
 
 def is_refused(decoder: FrameDecoder, data: bytes) -> bool:
@@ -282,18 +251,15 @@ def test_a_decoder_keeps_no_more_than_the_frame_it_waits_for() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        RemotingCommand(2**31),
-        RemotingCommand(1, opaque=-(2**31) - 1),
-        RemotingCommand(1, version=2**31),
-        RemotingCommand(1, remark="\ud800"),
-        RemotingCommand(1, body=bytes(16 * 1024 * 1024)),
+        RemotingCommand(2**31), RemotingCommand(1, opaque=-(2**31) - 1), RemotingCommand(1, version=2**31),
+        RemotingCommand(1, remark="\ud800"), RemotingCommand(1, body=bytes(16 * 1024 * 1024)),
         RemotingCommand(200_050, serialize_type=SerializeType.ROCKETMQ),
         RemotingCommand(1, version=40_000, serialize_type=SerializeType.ROCKETMQ),
         RemotingCommand(1, ext_fields={"k" * 40_000: "v"}, serialize_type=SerializeType.ROCKETMQ),
         RemotingCommand(1, remark="\ud800", serialize_type=SerializeType.ROCKETMQ),
     ],
     ids=lambda command: str(command)[:40],
-)
+)  # fmt: skip
 def test_a_command_that_does_not_fit_the_wire_is_refused_before_it_is_sent(command: RemotingCommand) -> None:
     with pytest.raises(CommandEncodeError):
         encode(command)
@@ -329,12 +295,9 @@ def fuzzed(dice: random.Random) -> bytes:
     fields = {dice.choice(["brokerName", "brokerId", "AccessKey", "Signature", "\udcff", ""]): "x" * dice.randrange(40)}
     fields = {name: value for name, value in fields.items() if name.isascii()}
     command = request(
-        dice.randrange(0, 2001),
-        ext_fields=fields,
-        body=dice.randbytes(dice.randrange(64)),
-        oneway=dice.random() < 0.2,
+        dice.randrange(0, 2001), ext_fields=fields, body=dice.randbytes(dice.randrange(64)), oneway=dice.random() < 0.2,
         serialize_type=SerializeType(dice.randrange(2)),
-    )
+    )  # fmt: skip
     frame = bytearray(encode(command))
     if kind < 8:
         for _ in range(dice.randrange(1, 6)):
@@ -384,13 +347,9 @@ async def swallow(reader: asyncio.StreamReader) -> None:
 )
 @pytest.mark.parametrize("secured", [False, True], ids=["plain", "tls"])
 def test_fuzzed_frames_harm_no_other_peer(
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    loop_factory: Callable[[], asyncio.AbstractEventLoop],
-    *,
-    frames: int,
-    secured: bool,
-) -> None:
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, loop_factory: Callable[[], asyncio.AbstractEventLoop], *,
+    frames: int, secured: bool,
+) -> None:  # fmt: skip
     """All of them under uvloop, which the operator runs on; fewer under plain asyncio."""
     caplog.set_level("CRITICAL", logger="rocketmq_remoting")
     files = make_authority(tmp_path).issue("server")

@@ -197,11 +197,8 @@ def test_an_elect_answer_satisfies_both_readers() -> None:
     addresses = {"1": "1.1.1.9:1", "2": "1.1.1.2:1"}
     assert json.loads(body.encode()) == {
         "brokerMemberGroup": {"brokerAddrs": addresses, "brokerName": "bn", "cluster": "cl"},
-        "syncStateSet": [2],
-        "brokerAddrs": addresses,
-        "brokerName": "bn",
-        "cluster": "cl",
-    }
+        "syncStateSet": [2], "brokerAddrs": addresses, "brokerName": "bn", "cluster": "cl",
+    }  # fmt: skip
     assert ElectMasterResponseBody.decode(body.encode()) == body
 
 
@@ -262,15 +259,9 @@ def test_a_registration_says_what_the_name_server_needs() -> None:
     assert written["filterServerList"] == []
     assert written["topicConfigSerializeWrapper"]["dataVersion"] == {"counter": 0, "stateVersion": 0, "timestamp": 0}
     assert written["topicConfigSerializeWrapper"]["topicConfigTable"]["T"] == {
-        "attributes": {},
-        "order": False,
-        "perm": 6,
-        "readQueueNums": 4,
-        "topicFilterType": "SINGLE_TAG",
-        "topicName": "T",
-        "topicSysFlag": 0,
-        "writeQueueNums": 4,
-    }
+        "attributes": {}, "order": False, "perm": 6, "readQueueNums": 4, "topicFilterType": "SINGLE_TAG",
+        "topicName": "T", "topicSysFlag": 0, "writeQueueNums": 4,
+    }  # fmt: skip
 
 
 def test_ha_status_without_a_client_part_is_read() -> None:
@@ -286,26 +277,11 @@ def test_broker_names(body: bytes | None, expected: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [
-        None,
-        b"{}",
-        b"[]",
-        b"null",
-        b"1",
-        b"x",
-        b'{"syncStateSet":[1],',
-        b'{"syncStateSet":null,"syncStateSetEpoch":1}',
-        b'{"syncStateSet":[1.5]}',
-        b'{"syncStateSet":["a"]}',
-        b'{"syncStateSet":{}}',
-        b"\xff",
-        b"[" * 1_000_000,
-        b'{"a":' * 1_000_000,
-        b'"' + b'\\"' * 1_000_000,
-        b"{1:" * 300_000,
-    ],
+    [None, b"{}", b"[]", b"null", b"1", b"x", b'{"syncStateSet":[1],', b'{"syncStateSet":null,"syncStateSetEpoch":1}',
+     b'{"syncStateSet":[1.5]}', b'{"syncStateSet":["a"]}', b'{"syncStateSet":{}}', b"\xff", b"[" * 1_000_000,
+     b'{"a":' * 1_000_000, b'"' + b'\\"' * 1_000_000, b"{1:" * 300_000],
     ids=lambda body: repr(body)[:20],
-)
+)  # fmt: skip
 def test_a_bad_body_is_a_body_error(body: bytes | None) -> None:
     with pytest.raises(BodyError):
         SyncStateSetBody.decode(body)

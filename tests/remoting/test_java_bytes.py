@@ -204,31 +204,20 @@ BROKER = Credentials(access_key="broker-a", secret_key="12345678")
 BY_JAVA = {
     "register": (
         {
-            "clusterName": "DefaultCluster",
-            "brokerName": "broker-a",
-            "brokerId": "1",
-            "brokerAddress": "10.0.0.1:10911",
-            "invokeTime": "1795210522768",
+            "clusterName": "DefaultCluster", "brokerName": "broker-a", "brokerId": "1",
+            "brokerAddress": "10.0.0.1:10911", "invokeTime": "1795210522768",
         },
-        None,
-        "12345678",
-        "7+QliFGZIMiHXgotVWtjONNdp0w=",
+        None, "12345678", "7+QliFGZIMiHXgotVWtjONNdp0w=",
     ),
-    "alter": (
-        {"brokerName": "broker-a", "masterBrokerId": "1", "masterEpoch": "3", "invokeTime": "1795210522768"},
-        b'{"syncStateSet":[1,2],"syncStateSetEpoch":2}',
-        "12345678",
-        "nQyejuRGplh1IqBhmRKC6niZuGo=",
-    ),
+    "alter": ({"brokerName": "broker-a", "masterBrokerId": "1", "masterEpoch": "3", "invokeTime": "1795210522768"},
+              b'{"syncStateSet":[1,2],"syncStateSetEpoch":2}', "12345678", "nQyejuRGplh1IqBhmRKC6niZuGo="),
     "no fields": ({}, None, "a long secret key with spaces \u00e9\u4e2d", "UHMeJmaqtipRofv+s0PKxF0S8VU="),
     # Java sorts by UTF-16 units: the astral name comes before the one at U+FF5E, code points would say after.
     "unicode": (
         {"\uff5e": "last?", "\U0001f600": "astral", "Z": "upper", "a": "lower", "brokerName": "\u4e2d\u6587\U0001f600"},
-        b"\x00\xff\x80",
-        "s",
-        "pqTjyObejMU7ll23JsXSyP5FxIA=",
+        b"\x00\xff\x80", "s", "pqTjyObejMU7ll23JsXSyP5FxIA=",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BY_JAVA)

@@ -290,21 +290,12 @@ class RunningReplica:
 
 def configuration_text(root: Path, controller: str, address: str, **keys: object) -> str:
     properties: dict[str, object] = {
-        "brokerClusterName": "DefaultCluster",
-        "brokerName": BROKER_NAME,
-        "controllerAddr": controller,
-        "brokerIP1": address,
-        "brokerIP2": address,
-        "storePathRootDir": root,
-        "mappedFileSizeCommitLog": 65536,
-        "allAckInSyncStateSet": "true",
-        "minInSyncReplicas": 1,
-        "brokerHeartbeatInterval": 50,
-        "controllerHeartBeatTimeoutMills": 3000,
-        "syncBrokerMetadataPeriod": 60_000,
-        "haSendHeartbeatInterval": 100,
+        "brokerClusterName": "DefaultCluster", "brokerName": BROKER_NAME, "controllerAddr": controller,
+        "brokerIP1": address, "brokerIP2": address, "storePathRootDir": root, "mappedFileSizeCommitLog": 65536,
+        "allAckInSyncStateSet": "true", "minInSyncReplicas": 1, "brokerHeartbeatInterval": 50,
+        "controllerHeartBeatTimeoutMills": 3000, "syncBrokerMetadataPeriod": 60_000, "haSendHeartbeatInterval": 100,
         "slaveTimeout": 2000,
-    }
+    }  # fmt: skip
     return "\n".join(f"{key}={value}" for key, value in (properties | keys).items())
 
 
@@ -355,15 +346,9 @@ class Client:
             assert answer.code == ResponseCode.SUCCESS, answer
 
     async def pull(
-        self,
-        at: RunningReplica | str,
-        offset: int,
-        *,
-        topic: str = "Topic",
-        queue_id: int = 0,
-        suspend_ms: int = 0,
+        self, at: RunningReplica | str, offset: int, *, topic: str = "Topic", queue_id: int = 0, suspend_ms: int = 0,
         **more: str,
-    ) -> RemotingCommand:
+    ) -> RemotingCommand:  # fmt: skip
         fields = {"consumerGroup": "CG", "topic": topic, "queueId": str(queue_id), "queueOffset": str(offset)}
         fields |= {"maxMsgNums": "100", "sysFlag": "6" if suspend_ms else "4", "commitOffset": "0"}
         fields |= {"subscription": "*", "subVersion": "0", "suspendTimeoutMillis": str(suspend_ms)}
@@ -479,16 +464,11 @@ def is_complete(plane: ControllerPlane, size: int, name: str = BROKER_NAME) -> b
 def tls_keys(authority: Authority, *, mode: str, client_auth: str = "none") -> dict[str, object]:
     files = authority.issue(BROKER_NAME)
     return {
-        "tls.enable": "true",
-        "tls.client.certPath": files.certificate,
-        "tls.client.keyPath": files.key,
-        "tls.client.trustCertPath": authority.certificate,
-        "tls.server.mode": mode,
-        "tls.server.certPath": files.certificate,
-        "tls.server.keyPath": files.key,
-        "tls.server.trustCertPath": authority.certificate,
-        "tls.server.need.client.auth": client_auth,
-    }
+        "tls.enable": "true", "tls.client.certPath": files.certificate, "tls.client.keyPath": files.key,
+        "tls.client.trustCertPath": authority.certificate, "tls.server.mode": mode,
+        "tls.server.certPath": files.certificate, "tls.server.keyPath": files.key,
+        "tls.server.trustCertPath": authority.certificate, "tls.server.need.client.auth": client_auth,
+    }  # fmt: skip
 
 
 async def start_process(log: Path, *arguments: str) -> asyncio.subprocess.Process:

@@ -493,10 +493,7 @@ def test_a_target_is_judged_by_what_was_seen_and_by_what_one_core_does() -> None
     figures.add("sends_per_processor_second", 40_000, more_is_better=True)
     assert judge_targets({"1_replicas": figures}) == {
         "sends_per_second_1_replica": {
-            "wanted": 15_000,
-            "as_measured": 14_000,
-            "met_as_measured": False,
-            "per_processor_second_of_the_busiest_broker": 40_000,
-            "met_on_one_core": True,
+            "wanted": 15_000, "as_measured": 14_000, "met_as_measured": False,
+            "per_processor_second_of_the_busiest_broker": 40_000, "met_on_one_core": True,
         }
-    }
+    }  # fmt: skip

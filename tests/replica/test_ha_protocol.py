@@ -43,17 +43,13 @@ EPOCHS = (EpochEntry(1, 0, 1000), EpochEntry(2, 1000))
 VECTORS = [
     (Handshake(2), "00000001 0000 0000 0000000000000002"),
     (Handshake(2, sync_from_last_file=True, async_learner=True), "00000001 0001 0001 0000000000000002"),
-    (
-        HandshakeAnswer(2048, 2, EPOCHS),
-        "00000001 00000018 0000000000000800 00000002 00000001 0000000000000000 00000002 00000000000003e8",
-    ),
-    (
-        Transfer(2048, 2, 1000, 2000, b"hello"),
-        "00000002 00000005 0000000000000800 00000002 00000000000003e8 00000000000007d0 68656c6c6f",
-    ),
+    (HandshakeAnswer(2048, 2, EPOCHS),
+     "00000001 00000018 0000000000000800 00000002 00000001 0000000000000000 00000002 00000000000003e8"),
+    (Transfer(2048, 2, 1000, 2000, b"hello"),
+     "00000002 00000005 0000000000000800 00000002 00000000000003e8 00000000000007d0 68656c6c6f"),
     (Acknowledgement(2053), "00000002 0000000000000805"),
     (Transfer(2053, 2, 1000, 2053), "00000002 00000000 0000000000000805 00000002 00000000000003e8 0000000000000805"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("frame", "text"), VECTORS)
@@ -172,12 +168,9 @@ def point(
         return cache.entries
 
     return consistent_point(
-        local=entries(local),
-        master=entries(master),
-        local_max_offset=local_end,
-        master_max_offset=master_end,
+        local=entries(local), master=entries(master), local_max_offset=local_end, master_max_offset=master_end,
         never_confirmed=not confirm,
-    )
+    )  # fmt: skip
 
 
 # The examples of the specification (seeds 000 and 004) with its own numbers, then others.
@@ -262,12 +255,9 @@ def test_the_consistent_point_is_the_longest_common_prefix_of_any_two_lives(data
 def best_point(logs: list[list[int]], caches: list[EpochCache], slave: int, master: int) -> ConsistentPoint | None:
     try:
         return consistent_point(
-            local=caches[slave].entries,
-            master=caches[master].entries,
-            local_max_offset=len(logs[slave]),
-            master_max_offset=len(logs[master]),
-            never_confirmed=True,
-        )
+            local=caches[slave].entries, master=caches[master].entries, local_max_offset=len(logs[slave]),
+            master_max_offset=len(logs[master]), never_confirmed=True,
+        )  # fmt: skip
     except DivergedLogError:
         return None
 

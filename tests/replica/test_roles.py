@@ -40,14 +40,10 @@ class Case:
     def judge(self) -> RoleChange:
         return judge_role(
             GroupInfo(self.epoch, self.master, self.address, frozenset({OTHER}), 1),
-            known=self.known,
-            own_id=ME,
-            last_log_epoch=self.last_log_epoch,
-            last_log_epoch_is_empty=self.last_log_epoch_is_empty,
-            is_master=self.is_master,
-            is_slave=self.is_slave,
+            known=self.known, own_id=ME, last_log_epoch=self.last_log_epoch,
+            last_log_epoch_is_empty=self.last_log_epoch_is_empty, is_master=self.is_master, is_slave=self.is_slave,
             linked=self.linked,
-        )
+        )  # fmt: skip
 
 
 NEW_EPOCH = {RoleChange.BEGIN_TERM, RoleChange.CONTINUE_TERM, RoleChange.FOLLOW, RoleChange.FOLLOW_ON}
@@ -89,16 +85,11 @@ def test_each_statement_of_a_controller(case: Case, change: RoleChange) -> None:
 
 
 CASES = st.builds(
-    Case,
-    epoch=st.integers(0, 8),
-    master=st.sampled_from([None, ME, OTHER, THIRD]),
+    Case, epoch=st.integers(0, 8), master=st.sampled_from([None, ME, OTHER, THIRD]),
     address=st.sampled_from(["", HERE, THERE, ELSEWHERE]),
     known=st.builds(MasterSeen, st.integers(0, 8), st.sampled_from([-1, ME, OTHER]), st.sampled_from([HERE, THERE])),
-    last_log_epoch=st.integers(-1, 8),
-    is_master=st.booleans(),
-    is_slave=st.booleans(),
-    linked=st.booleans(),
-)
+    last_log_epoch=st.integers(-1, 8), is_master=st.booleans(), is_slave=st.booleans(), linked=st.booleans(),
+)  # fmt: skip
 
 
 @given(CASES)

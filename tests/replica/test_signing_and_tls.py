@@ -108,15 +108,9 @@ def test_without_tls_keys_everything_is_plain() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [
-        "SECRET",
-        '{"accessKey":"group","secretKey":"SECRET"',
-        '{"accessKey":"","secretKey":"SECRET"}',
-        '["SECRET"]',
-        '{"accessKey":["SECRET"],"secretKey":"SECRET"}',
-        "${NOWHERE}SECRET",
-    ],
-)
+    ["SECRET", '{"accessKey":"group","secretKey":"SECRET"', '{"accessKey":"","secretKey":"SECRET"}', '["SECRET"]',
+     '{"accessKey":["SECRET"],"secretKey":"SECRET"}', "${NOWHERE}SECRET"],
+)  # fmt: skip
 def test_bad_credentials_are_refused_without_showing_them(value: str) -> None:
     with pytest.raises(ConfigurationError, match="innerClientAuthenticationCredentials: ") as raised:
         parse_configuration(f"{MINIMAL}innerClientAuthenticationCredentials={value}\n", ENVIRONMENT)
@@ -192,16 +186,10 @@ OPERATORS_REQUESTS = {
     RequestCode.DELETE_TOPIC_IN_BROKER: ({"topic": "T"}, None),
 }
 QUESTIONS = (
-    RequestCode.GET_BROKER_CONFIG,
-    RequestCode.GET_BROKER_HA_STATUS,
-    RequestCode.GET_BROKER_RUNTIME_INFO,
-    RequestCode.EXCHANGE_BROKER_HA_INFO,
-    RequestCode.GET_BROKER_EPOCH_CACHE,
-    RequestCode.GET_ALL_TOPIC_CONFIG,
-    RequestCode.GET_ALL_CONSUMER_OFFSET,
-    RequestCode.GET_ALL_DELAY_OFFSET,
-    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
-)
+    RequestCode.GET_BROKER_CONFIG, RequestCode.GET_BROKER_HA_STATUS, RequestCode.GET_BROKER_RUNTIME_INFO,
+    RequestCode.EXCHANGE_BROKER_HA_INFO, RequestCode.GET_BROKER_EPOCH_CACHE, RequestCode.GET_ALL_TOPIC_CONFIG,
+    RequestCode.GET_ALL_CONSUMER_OFFSET, RequestCode.GET_ALL_DELAY_OFFSET, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+)  # fmt: skip
 
 
 class StrictController(FakeController):

@@ -31,14 +31,9 @@ Row = tuple[dict[str, object], dict[str, str], bytes, int, str]
 
 
 def row(
-    code: int,
-    remark: str = "",
-    *,
-    keys: dict[str, object] | None = None,
-    body: bytes = b"x",
-    topic: str = "Topic",
+    code: int, remark: str = "", *, keys: dict[str, object] | None = None, body: bytes = b"x", topic: str = "Topic",
     **fields: Any,
-) -> Row:
+) -> Row:  # fmt: skip
     """Keys of broker.conf, a send, and what it is answered."""
     return keys or {}, send_fields(topic, **fields), body, code, remark
 
@@ -292,16 +287,9 @@ async def test_the_old_form_of_a_send_is_taken_too(lab: Lab) -> None:
     """10, with the long names; 310 and 320 have tests of their own."""
     master = await lab.master()
     fields = {
-        "producerGroup": "PG",
-        "topic": "Topic",
-        "defaultTopic": "TBW102",
-        "defaultTopicQueueNums": "4",
-        "queueId": "1",
-        "sysFlag": "0",
-        "bornTimestamp": "1",
-        "flag": "0",
-        "properties": "",
-    }
+        "producerGroup": "PG", "topic": "Topic", "defaultTopic": "TBW102", "defaultTopicQueueNums": "4", "queueId": "1",
+        "sysFlag": "0", "bornTimestamp": "1", "flag": "0", "properties": "",
+    }  # fmt: skip
     answer = await lab.client.ask(master, RequestCode.SEND_MESSAGE, body=b"old", ext_fields=fields)
     assert answer.code == SUCCESS
     assert (answer.ext_fields or {})["queueId"] == "1"

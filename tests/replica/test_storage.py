@@ -40,13 +40,9 @@ def files(*ages_hours: float) -> list[LogFileFacts]:
 
 
 def deleted(
-    facts: list[LogFileFacts],
-    *,
-    policy: RetentionPolicy | None = None,
-    space: DiskSpace = EMPTY_DISK,
-    barrier: int = 1 << 60,
-    hour: int = 4,
-) -> int:
+    facts: list[LogFileFacts], *, policy: RetentionPolicy | None = None, space: DiskSpace = EMPTY_DISK,
+    barrier: int = 1 << 60, hour: int = 4,
+) -> int:  # fmt: skip
     return files_to_delete(
         facts, policy or RetentionPolicy(), space, barrier_offset=barrier, now_seconds=NOW, local_hour=hour
     )

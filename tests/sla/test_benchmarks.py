@@ -56,16 +56,12 @@ def test_goals_say_what_the_figures_say() -> None:
     days = {"ours_first_day": {"cpu_s": 2.0, "warm": True}, "ours_next_day": {"cpu_s": 3.1, "warm": True}}
     goals = goals_of(rows, days, {"lake": {"samples_per_cpu_s": 999_999}}, [TENTH, YEAR])
     assert goals == {
-        "report_of_1000_groups_and_a_year_within_30_s": True,
-        "report_of_1000_groups_and_a_year_within_1_gib": False,
-        "report_grows_with_its_groups": False,
-        "spark_sql_takes_2.5_times_our_cpu": True,
-        "within_3_times_duckdb_warm_at_50m": True,
-        "less_memory_than_duckdb_at_500m": False,
-        "linear_from_smallest_to_largest": False,
-        "a_day_more_costs_a_day": False,
+        "report_of_1000_groups_and_a_year_within_30_s": True, "report_of_1000_groups_and_a_year_within_1_gib": False,
+        "report_grows_with_its_groups": False, "spark_sql_takes_2.5_times_our_cpu": True,
+        "within_3_times_duckdb_warm_at_50m": True, "less_memory_than_duckdb_at_500m": False,
+        "linear_from_smallest_to_largest": False, "a_day_more_costs_a_day": False,
         "readers_1m_samples_per_cpu_second": False,
-    }
+    }  # fmt: skip
     assert set(goals_of([_row()], {}, {}, [{**YEAR, "groups": 100}]).values()) == {None}
 
 
@@ -204,13 +200,9 @@ def test_a_row_for_each_engine_and_size_with_the_reason_where_there_is_no_figure
 
 @pytest.mark.parametrize(
     ("ours", "alone", "found"),
-    [
-        ([2.0, 2.0, 2.0], [0.1, 1.0, 9.0], 500),
-        ([1, 1, 1], [2, 0.5, 2], 500),
-        ([1, 1, 1], [2, 2, 2], 10),
-        ([3], [1], None),
-    ],
-)
+    [([2.0, 2.0, 2.0], [0.1, 1.0, 9.0], 500), ([1, 1, 1], [2, 0.5, 2], 500), ([1, 1, 1], [2, 2, 2], 10),
+     ([3], [1], None)],
+)  # fmt: skip
 def test_spark_pays_from_the_size_on_from_which_it_always_did(
     ours: list[float], alone: list[float], found: int | None
 ) -> None:

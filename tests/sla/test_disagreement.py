@@ -367,16 +367,13 @@ def test_an_incident_counts_once_and_what_another_pod_closed_is_not_left_open() 
         # Another member's end is not this master's.
         ({"from_broker_id": 1}, [Circumstance("oom", 100_000, 100_000, DEFAULT_ORDERS, broker_id=2)], "unknown"),
         ({"from_broker_id": 1}, [Circumstance("oom", 100_000, 100_000, DEFAULT_ORDERS, broker_id=1)], "oom"),
-        (
-            {"trigger": "silence"},
-            [Circumstance("oom", 100_000, 100_000, replace(DEFAULT_ORDERS, broker_group="b"))],
-            "unknown",
-        ),
+        ({"trigger": "silence"}, [Circumstance("oom", 100_000, 100_000, replace(DEFAULT_ORDERS, broker_group="b"))],
+         "unknown"),
         ({"trigger": "silence"}, [Circumstance("unknown", 100_000, 100_000)], "unknown"),
         ({"kind": "switchover"}, [Circumstance("crash", 100_000, 100_000)], "plannedSwitchover"),
         ({"kind": "switchover", "cause": "drain"}, [Circumstance("oom", 100_000, 100_000)], "drain"),
     ],
-)
+)  # fmt: skip
 def test_causes(changes: dict[str, Any], circumstances: list[Circumstance], cause: str) -> None:
     logged = _entry(100_000, 7000.0, facts={"node": "n1"}, **changes)
     incidents, _ = _reconcile(_spans(), [logged])

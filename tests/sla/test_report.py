@@ -298,13 +298,9 @@ def test_a_task_elsewhere_is_told_whole_paths(form: Form, tmp_path: Path, monkey
 
 @pytest.mark.parametrize(
     ("url", "shown"),
-    [
-        ("http://user:secret@[fd00::9]:9090/select", "http://[fd00::9]:9090/select"),
-        ("https://[::1]/", "https://[::1]"),
-        ("http://user:secret@prometheus:9090", "http://prometheus:9090"),
-        ("http://prometheus", "http://prometheus"),
-    ],
-)
+    [("http://user:secret@[fd00::9]:9090/select", "http://[fd00::9]:9090/select"), ("https://[::1]/", "https://[::1]"),
+     ("http://user:secret@prometheus:9090", "http://prometheus:9090"), ("http://prometheus", "http://prometheus")],
+)  # fmt: skip
 def test_a_server_is_shown_with_the_brackets_of_its_address_and_without_a_password(url: str, shown: str) -> None:
     assert Origin(Form.HTTP, url=url).shown_url == shown
 
@@ -354,16 +350,13 @@ class StandaloneCluster:
         """Return an application's settings: one executor on each worker, and no task before both run."""
         options = " ".join(filter(None, (SHORT_LIVED, archive_options())))
         return {
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.extraJavaOptions": options,
-            "spark.executor.extraJavaOptions": options,
-            "spark.executor.memory": "640m",
-            "spark.executor.cores": "1",
+            "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.extraJavaOptions": options, "spark.executor.extraJavaOptions": options,
+            "spark.executor.memory": "640m", "spark.executor.cores": "1",
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
             "spark.scheduler.maxRegisteredResourcesWaitingTime": "180s",
             "spark.ui.port": "0",
-        }
+        }  # fmt: skip
 
     def _start(self, name: str, program: str, *words: str) -> None:
         command = [str(SPARK_HOME / "bin" / "spark-class"), program, "--host", "127.0.0.1", "--webui-port", "0", *words]

@@ -256,13 +256,9 @@ def test_an_executor_is_told_all_that_spark_said() -> None:
     options = dict(zip(said[::2], said[1::2], strict=True))
     assert options == {
         "--driver-url": "spark://CoarseGrainedScheduler@10.0.0.1:7078",
-        "--executor-id": "3",
-        "--cores": "2",
-        "--app-id": "spark-1",
-        "--hostname": "10.0.0.3",
-        "--resourceProfileId": "0",
-        "--podName": "report-exec-3",
-    }
+        "--executor-id": "3", "--cores": "2", "--app-id": "spark-1", "--hostname": "10.0.0.3",
+        "--resourceProfileId": "0", "--podName": "report-exec-3",
+    }  # fmt: skip
 
 
 @pytest.mark.real("java")
@@ -350,12 +346,8 @@ def test_only_the_final_states_count() -> None:
 
 @pytest.mark.parametrize(
     ("words", "apart"),
-    [
-        (["spark-submit", "--deploy-mode=cluster"], True),
-        (["spark-submit", "--deploy-mode", "cluster"], True),
-        (["spark-submit", "--deploy-mode", "client", "cluster"], False),
-        (["spark-submit"], False),
-    ],
-)
+    [(["spark-submit", "--deploy-mode=cluster"], True), (["spark-submit", "--deploy-mode", "cluster"], True),
+     (["spark-submit", "--deploy-mode", "client", "cluster"], False), (["spark-submit"], False)],
+)  # fmt: skip
 def test_a_driver_here_becomes_the_process_itself(words: list[str], apart: bool) -> None:
     assert is_apart(words) is apart

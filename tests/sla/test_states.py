@@ -318,21 +318,17 @@ def test_a_torn_line_is_counted_and_the_rest_is_read(tmp_path: Path) -> None:
         (line(brokerName=None, name=None), "brokerName: missing"),
         (line(stepsMilliseconds={"detected": "soon"}), "Expected `float`, got `str` - at `$.stepsMilliseconds[...]`"),
         (line(detectionMilliseconds=-1000.0), "Expected `float` >= 0.0 - at `$.detectionMilliseconds`"),
-        (
-            line(detectionMilliseconds=40 * 86_400_000.0),
-            "Expected `float` <= 604800000.0 - at `$.detectionMilliseconds`",
-        ),
+        (line(detectionMilliseconds=40 * 86_400_000.0),
+         "Expected `float` <= 604800000.0 - at `$.detectionMilliseconds`"),
         (line(durationMilliseconds=-1), "Expected `float` >= 0.0 - at `$.durationMilliseconds`"),
         (line(truncatedBytes=-5), "Expected `int` >= 0 - at `$.truncatedBytes`"),
-        (
-            line(stepsMilliseconds={"detected": 0.0, "inSync": -1}),
-            "Expected `float` >= 0.0 - at `$.stepsMilliseconds[...]`",
-        ),
+        (line(stepsMilliseconds={"detected": 0.0, "inSync": -1}),
+         "Expected `float` >= 0.0 - at `$.stepsMilliseconds[...]`"),
         (_noted(0).replace('"endedAt"', '"gone"'), "missing required field `endedAt`"),
         (_noted(0).replace('"cause"', '"gone"'), "missing required field `cause`"),
         (_noted(0).replace('"brokerId": 1', '"brokerId": "1"'), "got `str` - at `$.brokerId`"),
     ],
-)
+)  # fmt: skip
 def test_a_line_that_is_no_incident_or_tells_what_nothing_can_take_is_an_error_with_its_line(
     tmp_path: Path, text: str, message: str
 ) -> None:

@@ -250,13 +250,10 @@ def test_a_line_of_others_is_passed_over_and_counted(form: str, line: str, tmp_p
 
 @pytest.mark.parametrize(
     ("form", "line"),
-    [
-        ("om", f'brokergroup_master_epoch{{a="b"}} 3 {AT}'),
-        ("om", f"brokergroup_failover_phase_seconds_count 3 {AT}"),
-        ("dump", f'{{__name__="brokergroup_master_epoch"}} {{count:1, sum:1}} {AT}000'),
-        ("jsonl", f'{{"metric":{{"__name__":"brokergroup_master_epoch"}},"values":[1],"timestamps":[{AT}000]}}'),
-    ],
-)
+    [("om", f'brokergroup_master_epoch{{a="b"}} 3 {AT}'), ("om", f"brokergroup_failover_phase_seconds_count 3 {AT}"),
+     ("dump", f'{{__name__="brokergroup_master_epoch"}} {{count:1, sum:1}} {AT}000'),
+     ("jsonl", f'{{"metric":{{"__name__":"brokergroup_master_epoch"}},"values":[1],"timestamps":[{AT}000]}}')],
+)  # fmt: skip
 def test_a_series_of_the_operator_that_a_report_does_not_read_is_passed_over_and_is_none_of_others(
     form: str, line: str, tmp_path: Path
 ) -> None:
@@ -452,11 +449,8 @@ ANSWER = {
     ("old", "new", "said"),
     [
         ('"matrix"', '"vector"', "not_an_answer: data.resultType is 'vector'"),
-        (
-            '"success"',
-            '"error", "errorType": "timeout", "error": "query timed out"',
-            "not_an_answer: .*timeout query timed out",
-        ),
+        ('"success"', '"error", "errorType": "timeout", "error": "query timed out"',
+         "not_an_answer: .*timeout query timed out"),
         ('"success"', '"success", "warnings": ["store away"]', "partial_answer: the server warns: store away"),
         (f"[{AT}, ", f"[{AT}000, ", "wrong_time_unit"),
         ('"1"', '"one"', "not_a_number"),
@@ -464,7 +458,7 @@ ANSWER = {
         (json.dumps(ANSWER)[16:], "", "truncated"),
         (json.dumps(ANSWER), "<html>", "not_an_answer"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_with_an_answer_is_told(old: str, new: str, said: str) -> None:
     whole = json.dumps(ANSWER)
     assert old in whole

@@ -74,13 +74,9 @@ def planted(start_ms: int = START_MS, end_ms: int = START_MS + HOUR_MS) -> Rows:
 
 @settings(max_examples=examples(40))
 @given(
-    slice_hours=st.sampled_from([24, 1, 0.3, 0.011]),
-    shards=st.integers(1, 7),
-    tasks=st.sampled_from(["", 1, 3, 1000]),
-    start=st.integers(0, 800_000),
-    length=st.integers(1, 3_000_000),
-    left_open=st.booleans(),
-)
+    slice_hours=st.sampled_from([24, 1, 0.3, 0.011]), shards=st.integers(1, 7), tasks=st.sampled_from(["", 1, 3, 1000]),
+    start=st.integers(0, 800_000), length=st.integers(1, 3_000_000), left_open=st.booleans(),
+)  # fmt: skip
 def test_slices_shards_and_tasks_never_change_what_is_read(
     slice_hours: float, shards: int, tasks: int | str, start: int, length: int, left_open: bool
 ) -> None:
