@@ -11,7 +11,6 @@ import re
 import signal
 import threading
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,18 +27,15 @@ from rocketmq_replica.broker_container import (
     BrokerContainer,
     Member,
     NoSuchBrokerError,
-    read_container,
     run_container,
 )
 from rocketmq_replica.configuration import (
     ContainerConfiguration,
     ReplicaConfiguration,
     load_configuration,
-    load_container_configuration,
     parse_configuration,
 )
 from rocketmq_replica.log import disk
-from rocketmq_replica.property_values import ConfigurationError
 from tests.real.parts import install, java
 from tests.real.parts.process import RealProcessError
 from tests.replica.support import (
@@ -55,6 +51,7 @@ from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
+    from pathlib import Path
 
     from brokergroup_operator.controller.plane import ControllerPlane
     from controller_core.model import BrokerGroupRecord
@@ -391,55 +388,6 @@ async def test_the_event_loop_reads_no_file_that_a_caller_names(
     assert (await ask(administered, add, ADMIN)).code == SUCCESS
     [reader] = readers
     assert reader is not threading.main_thread()
-
-
-# --------------------------------------------------------------------------------------------------------- what is refused
-
-
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({}, "storePathRootDir"),
-        ({"storePathRootDir": "other"}, "listenPort"),
-        ({"storePathRootDir": "other", "listenPort": 10912, "haListenPort": 12000}, "listenPort=.*has it already"),
-        ({"storePathRootDir": "other", "listenPort": 12000, "haListenPort": 10911}, "haListenPort=.*has it already"),
-        ({"storePathRootDir": "other", "listenPort": 10909}, "listenPort=.*has it already"),
-        ({"storePathRootDir": "other", "listenPort": 10914, "haListenPort": 12000}, "listenPort - 2=.*has it already"),
-        (
-            {"storePathRootDir": "other", "listenPort": 12000, "storePathBrokerIdentity": "one/brokerIdentity"},
-            "storePathBrokerIdentity=.*DefaultCluster#broker-a of this container has it already",
-        ),
-    ],
-)
-def test_two_brokers_that_would_share_something_are_refused(keys: dict[str, object], message: str) -> None:
-    first = parse_configuration(configuration_text(Path("one"), "h:1", "127.0.0.1"), {})
-    second = parse_configuration(configuration_text(Path("one"), "h:1", "127.0.0.1", **keys), {})
-    with pytest.raises(ConfigurationError, match=message):
-        BrokerContainer([first, second])
-
-
-def test_a_broker_whose_own_ports_are_one_is_refused() -> None:
-    text = configuration_text(Path("one"), "h:1", "127.0.0.1", listenPort=11000, haListenPort=11000)
-    with pytest.raises(ConfigurationError, match="must differ"):
-        BrokerContainer([parse_configuration(text, {})])
-
-
-def test_javas_container_conf_is_read(tmp_path: Path) -> None:
-    for name, port in (("a", 10911), ("b", 10921)):
-        text = configuration_text(tmp_path / name, "h:1", "127.0.0.1", brokerName=name, listenPort=port)
-        (tmp_path / f"{name}.conf").write_text(text)
-    (tmp_path / "container.conf").write_text(
-        f"listenPort=10811\nnamesrvAddr=h:9876\nbrokerConfigPaths={tmp_path}/a.conf:{tmp_path}/b.conf\n"
-    )
-    container, configuration = read_container([], tmp_path / "container.conf", {})
-    assert [member.configuration.broker_name for member in container.members] == ["a", "b"]
-    assert configuration == load_container_configuration(tmp_path / "container.conf", {})
-    assert configuration is not None
-    assert (configuration.bind_address, configuration.listen_port) == ("127.0.0.1", 10811)
-    with pytest.raises(ConfigurationError, match=r"c\.conf: cannot be read"):
-        read_container([tmp_path / "c.conf"], None, {})
-    with pytest.raises(ConfigurationError, match=r"a container needs broker\.conf files"):
-        read_container([], None, {})
 
 
 def test_pauses_double_to_a_minute_and_begin_anew_after_a_good_run() -> None:

@@ -156,25 +156,16 @@ class Process:
             await self.started.wait()
 
 
-async def until_known(controller: FakeController, broker_id: int) -> None:
-    await eventually(lambda: broker_id in controller.addresses, within_seconds=30)
-
-
 @pytest.fixture
 async def group(lab: Lab, tmp_path: Path) -> AsyncIterator[list[Process]]:
     processes = [Process(tmp_path / f"r{number}", lab.controller) for number in (1, 2, 3)]
     for number, process in enumerate(processes, 1):
         await process.start()
-        await until_known(lab.controller, number)
+        await eventually(lambda: len(lab.controller.addresses) == number, within_seconds=30)  # noqa: B023 - awaited here
     await eventually(lambda: len(lab.controller.members) == 3, within_seconds=30)
     yield processes
     for process in processes:
         await process.kill()
-
-
-def process_of_master(group: list[Process], controller: FakeController) -> Process:
-    host = controller.master_address.partition(":")[0]
-    return next(process for process in group if process.address == host)
 
 
 async def produce(
@@ -215,7 +206,8 @@ async def test_nothing_acknowledged_is_lost(lab: Lab, group: list[Process], how:
     producers = [asyncio.create_task(produce(lab.controller, stop, acknowledged, numbers)) for _ in range(8)]
     for _ in range(3):
         await grows(acknowledged, 100)
-        victim = process_of_master(group, lab.controller)
+        host = lab.controller.master_address.partition(":")[0]
+        victim = next(process for process in group if process.address == host)
         victim.signal(signal.SIGKILL if how == "killed" else signal.SIGSTOP)
         if how != "killed":
             await asyncio.sleep(0.2)  # sends pile up in the sockets of the stopped process

@@ -14,7 +14,14 @@ from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.serialization import decode_properties
 from rocketmq_remoting.signature import Credentials, SignatureState, sign_command, verify
 from rocketmq_remoting.tls import ClientTls, TlsFiles
-from rocketmq_replica.configuration import client_tls, load_configuration, parse_configuration, server_tls
+from rocketmq_replica.broker_container import BrokerContainer, read_container
+from rocketmq_replica.configuration import (
+    client_tls,
+    load_configuration,
+    load_container_configuration,
+    parse_configuration,
+    server_tls,
+)
 from rocketmq_replica.controller.operator_requests import OPERATORS_ONLY
 from rocketmq_replica.property_values import ConfigurationError
 from tests.replica.support import Client, FakeController, Lab, RunningReplica, configuration_text, tls_keys
@@ -169,6 +176,52 @@ def test_of_its_pods_addresses_a_replica_has_the_one_of_its_family(
     assert found.broker_address == address
     assert found.listen_ip == found.ha_bind_ip == ("::" if "," in environment.get("POD_IPS", "") else "10.0.0.1")
     assert found.own_ip == address.rpartition(":")[0].strip("[]"), "from where it dials, and is known"
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({}, "storePathRootDir"),
+        ({"storePathRootDir": "other"}, "listenPort"),
+        ({"storePathRootDir": "other", "listenPort": 10912, "haListenPort": 12000}, "listenPort=.*has it already"),
+        ({"storePathRootDir": "other", "listenPort": 12000, "haListenPort": 10911}, "haListenPort=.*has it already"),
+        ({"storePathRootDir": "other", "listenPort": 10909}, "listenPort=.*has it already"),
+        ({"storePathRootDir": "other", "listenPort": 10914, "haListenPort": 12000}, "listenPort - 2=.*has it already"),
+        (
+            {"storePathRootDir": "other", "listenPort": 12000, "storePathBrokerIdentity": "one/brokerIdentity"},
+            "storePathBrokerIdentity=.*DefaultCluster#broker-a of this container has it already",
+        ),
+    ],
+)
+def test_two_brokers_that_would_share_something_are_refused(keys: dict[str, object], message: str) -> None:
+    first = parse_configuration(configuration_text(Path("one"), "h:1", "127.0.0.1"), {})
+    second = parse_configuration(configuration_text(Path("one"), "h:1", "127.0.0.1", **keys), {})
+    with pytest.raises(ConfigurationError, match=message):
+        BrokerContainer([first, second])
+
+
+def test_a_broker_whose_own_ports_are_one_is_refused() -> None:
+    text = configuration_text(Path("one"), "h:1", "127.0.0.1", listenPort=11000, haListenPort=11000)
+    with pytest.raises(ConfigurationError, match="must differ"):
+        BrokerContainer([parse_configuration(text, {})])
+
+
+def test_javas_container_conf_is_read(tmp_path: Path) -> None:
+    for name, port in (("a", 10911), ("b", 10921)):
+        text = configuration_text(tmp_path / name, "h:1", "127.0.0.1", brokerName=name, listenPort=port)
+        (tmp_path / f"{name}.conf").write_text(text)
+    (tmp_path / "container.conf").write_text(
+        f"listenPort=10811\nnamesrvAddr=h:9876\nbrokerConfigPaths={tmp_path}/a.conf:{tmp_path}/b.conf\n"
+    )
+    container, configuration = read_container([], tmp_path / "container.conf", {})
+    assert [member.configuration.broker_name for member in container.members] == ["a", "b"]
+    assert configuration == load_container_configuration(tmp_path / "container.conf", {})
+    assert configuration is not None
+    assert (configuration.bind_address, configuration.listen_port) == ("127.0.0.1", 10811)
+    with pytest.raises(ConfigurationError, match=r"c\.conf: cannot be read"):
+        read_container([tmp_path / "c.conf"], None, {})
+    with pytest.raises(ConfigurationError, match=r"a container needs broker\.conf files"):
+        read_container([], None, {})
 
 
 SECRET = "planted-secret-of-the-group"

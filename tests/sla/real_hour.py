@@ -62,7 +62,7 @@ def run(minutes: float, folder: Path) -> Evidence:
 
 def judge(folder: Path, evidence: Evidence) -> dict[str, Any]:
     """Make reports of the folder's files, and return the result line."""
-    log = read_log(folder / "house" / "operator-incidents.jsonl")
+    log = [json.loads(line) for line in (folder / "house" / "operator-incidents.jsonl").read_text().splitlines()]
     with contextlib.ExitStack() as open_server:
         prometheus = open_server.enter_context(_served(folder / "prometheus"))
         reports = make_reports(prometheus, evidence, folder)
@@ -117,11 +117,6 @@ _HEARD_MS = 2_000
 _GAUGE_ONLY = {"slavesFrozen"}
 # `query_range` answers on its own grid: each of its times is up to one step later than the scrape.
 RESAMPLED = "query_range (15 s grid)"
-
-
-def read_log(path: Path) -> list[dict[str, Any]]:
-    """Return the operator's lines unchanged."""
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def gaps_of(group: GroupEvidence, evidence: Evidence) -> list[Span]:

@@ -26,7 +26,7 @@ from tests.real.parts.install import chromium_program, playwright_folder
 from tests.sla import one_day
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 GOLDEN = Path(__file__).parent / "golden" / "report.html"
 PROVENANCE: dict[str, Any] = {
@@ -236,25 +236,16 @@ def test_flapping_states_stay_a_small_picture() -> None:
     assert scale.columns([Span(500, 501, State.DOWN)], State.DOWN) == [(5.0, 6.0)]
 
 
-@pytest.mark.parametrize(
-    ("milliseconds", "told"),
-    [(None, "-"), (0, "0 ms"), (999, "999 ms"), (3500, "3.5 s"), (125_000, "2 min 5 s"), (7_260_000, "2 h 1 min"),
-     (90_000_000, "1 d 1 h"), (-125_000, "-2 min 5 s")],
-)  # fmt: skip
-def test_durations(milliseconds: float | None, told: str) -> None:
-    assert duration(milliseconds) == told
-
-
-def test_a_budget_below_a_minute_is_told_in_seconds() -> None:
-    assert [minutes(one) for one in (16.0, -8_200, 59_999, 90_000, -900_000)] == [
-        "16 ms", "-8.2 s", "60.0 s", "1.5 min", "-15.0 min",
-    ]  # fmt: skip
-
-
-def test_a_share_is_cut_and_not_rounded() -> None:
-    assert [percent(one) for one in (0.9995, 0.9999999, 1.0, 0.57, None)] == [
-        "99.9500 %", "99.9999 %", "100.0000 %", "57.0000 %", "unknown",
-    ]  # fmt: skip
+def test_figures_are_short_texts() -> None:
+    """A budget below a minute is told in seconds; a share is cut, and not rounded."""
+    told: tuple[tuple[Callable[[Any], str], dict[float | None, str]], ...] = (
+        (duration, {None: "-", 0: "0 ms", 999: "999 ms", 3500: "3.5 s", 125_000: "2 min 5 s", 7_260_000: "2 h 1 min",
+                    90_000_000: "1 d 1 h", -125_000: "-2 min 5 s"}),
+        (minutes, {16.0: "16 ms", -8_200: "-8.2 s", 59_999: "60.0 s", 90_000: "1.5 min", -900_000: "-15.0 min"}),
+        (percent, {0.9995: "99.9500 %", 0.9999999: "99.9999 %", 1.0: "100.0000 %", 0.57: "57.0000 %", None: "unknown"}),
+    )  # fmt: skip
+    for show, texts in told:
+        assert {value: show(value) for value in texts} == texts
 
 
 def test_only_markup_is_not_escaped() -> None:

@@ -88,7 +88,7 @@ SPARK, DUCKDB, LINEAR = (
         ([_row(spark_sql={"cpu_s_at_least": 9.9})], {"spark_sql": {"cold_cpu_at_least": 2.48}}, {}),
         # A cold run is compared with a cold run: 9 to 4, not 9 to the warm 2.
         ([_row(size=50_000_000, spark_sql=_COLD, duckdb=_COLD), _row(size=500_000_000, ours=_COLD)],
-         dict.fromkeys(("spark_sql", "duckdb"), {"warm": False, "cpu": 2.25, "cold_cpu": 2.25, "peak": 2.25}),
+         {name: {"warm": False, "cpu": 2.25, "cold_cpu": 2.25, "peak": 2.25} for name in ("spark_sql", "duckdb")},
          {SPARK: False, LINEAR: True}),
     ],
 )  # fmt: skip

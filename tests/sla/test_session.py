@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -88,22 +89,10 @@ def test_a_job_that_is_over_at_once_is_not_told_of() -> None:
     assert (lines, stages.asked) == ([], 0)
 
 
-class _Gone:
-    """A session whose JVM has stopped answering."""
-
-    @property
-    def sparkContext(self) -> _Gone:  # noqa: N802 - Spark's name
-        return self
-
-    def statusTracker(self) -> _Gone:  # noqa: N802 - Spark's name
-        return self
-
-    def getActiveStageIds(self) -> list[int]:  # noqa: N802 - Spark's name
-        raise ConnectionRefusedError("gone")
-
-
 def test_a_spark_that_is_gone_is_no_error() -> None:
-    assert spark_stages(_Gone()) == []
+    session = mock.Mock()
+    session.sparkContext.statusTracker().getActiveStageIds.side_effect = ConnectionRefusedError("gone")
+    assert spark_stages(session) == []
 
 
 def _job(archive: Path, classes: Path) -> subprocess.CompletedProcess[str]:

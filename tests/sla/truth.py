@@ -42,23 +42,6 @@ if TYPE_CHECKING:
 Sums = dict[str, tuple[int, int]]
 
 
-@dataclass
-class ReaderResult:
-    """One reader's result."""
-
-    reader: str
-    samples: int
-    mismatches: int
-    incidents: int
-    wall_s: float
-    notes: dict[str, Any]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the result for the result line."""
-        known = {"reader": self.reader, "samples": self.samples, "mismatches": self.mismatches}
-        return {**known, "incidents_found": self.incidents, "wall_s": self.wall_s, **self.notes}
-
-
 def checksums(frame: DataFrame) -> Sums:
     """Return, for each series, the number of samples and the exclusive or of the hashes of time and value."""
     rows = frame.groupBy("series").agg(
@@ -153,8 +136,8 @@ def readers(
 
 def compare(
     name: str, make: Callable[[dict[str, Any]], DataFrame], truth: Sums, planted: Planted, incidents: Path
-) -> ReaderResult:
-    """Read, report, and compare both with the truth."""
+) -> dict[str, Any]:
+    """Read, report, and compare both with the truth; return the reader's part of the result line."""
     notes: dict[str, Any] = {}
     begun = time.monotonic()
     frame = make(notes).persist()
@@ -170,9 +153,9 @@ def compare(
     for text in wrong[:5]:
         say(f"  {name}: {text}")
     samples, seconds = sum(count for count, _ in found.values()), round(time.monotonic() - begun, 2)
-    result = ReaderResult(name, samples, len(wrong), incidents_found(summary), seconds, notes)
-    say(f"{name}: {samples} samples, {result.incidents} incidents, {result.mismatches} mismatches, {seconds} s")
-    return result
+    told = {"reader": name, "samples": samples, "mismatches": len(wrong), "incidents_found": incidents_found(summary)}
+    say(f"{name}: {samples} samples, {told['incidents_found']} incidents, {len(wrong)} mismatches, {seconds} s")
+    return {**told, "wall_s": seconds, **notes}
 
 
 def say(text: str) -> None:
@@ -197,10 +180,10 @@ def run(month: Month, folder: Path) -> dict[str, Any]:
         server.process.stop()
     return {
         "incidents_planted": len(planted.incidents),
-        "incidents_found": min(one.incidents for one in results),
-        "mismatches": sum(one.mismatches for one in results),
+        "incidents_found": min(one["incidents_found"] for one in results),
+        "mismatches": sum(one["mismatches"] for one in results),
         "samples_planted": planted.samples,
-        "readers": [one.as_json() for one in results],
+        "readers": results,
     }
 
 
