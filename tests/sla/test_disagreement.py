@@ -132,13 +132,14 @@ def test_what_only_the_counter_knows_is_down_everywhere() -> None:
     assert [(one.value, one.down_ms) for one in shares] == [("unattributed", 400_000)]
 
 
-def test_clocks_that_are_twelve_minutes_apart_do_not_make_two_outages_of_one() -> None:
-    early = 12 * 60_000
-    seen = (4 * HOUR_MS, 4 * HOUR_MS + 120_000)
-    told = _orders(_summary(_gauge([seen]), [_logged(seen[0] - early, 120_000.0)]))
+@pytest.mark.parametrize("seen", [[(0, 120_000)], [(0, 60_000), (75_000, 135_000)]], ids=["whole", "a scrape is up"])
+def test_clocks_that_are_twelve_minutes_apart_do_not_make_two_outages_of_one(seen: list[tuple[int, int]]) -> None:
+    early, began, lasted = 12 * 60_000, 4 * HOUR_MS, seen[-1][1]
+    gauge = _gauge([(began + low, began + high) for low, high in seen])
+    told = _orders(_summary(gauge, [_logged(began - early, float(lasted))]))
     [incident] = told.incidents
     assert incident.skewed
-    assert told.availability.down_ms == 120_000
+    assert told.availability.down_ms == lasted
     # There is no proof that it was one outage: the gauge's time is disputed, so the worst case has it.
     assert told.availability.disputed_ms == 120_000
 

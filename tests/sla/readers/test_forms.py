@@ -444,6 +444,7 @@ ANSWER = {
     ("old", "new", "said"),
     [
         ('"matrix"', '"vector"', "not_an_answer: data.resultType is 'vector'"),
+        ('"status": "success", ', "", "not_an_answer: has no member status"),
         ('"success"', '"error", "errorType": "timeout", "error": "query timed out"',
          "not_an_answer: .*timeout query timed out"),
         ('"success"', '"success", "warnings": ["store away"]', "partial_answer: the server warns: store away"),
