@@ -145,7 +145,7 @@ test-fuzz: .venv/.installed-all ## Changes of a BrokerGroup drawn from the CRD's
 sla-truth: .venv/.installed-all ## A planted month through a real Prometheus and every reader: the report finds what was planted
 	@$(BIN)/python tests/real/parts/install.py java prometheus >&2
 	@$(BIN)/python -m sla_reports.class_archive --optional >&2
-	@$(ALONE) $(BIN)/python tests/sla/truth.py $(ARGUMENTS)
+	@$(ALONE) $(BIN)/python -m tests.sla.truth $(ARGUMENTS)
 
 .PHONY: sla-draws
 sla-draws: .venv/.installed-all ## 10,000 drawn histories whose sources lie, are late, doubled or away: the report adds up, its bounds contain the truth
@@ -155,7 +155,7 @@ sla-draws: .venv/.installed-all ## 10,000 drawn histories whose sources lie, are
 sla-real: .venv/.installed-all ## An hour of the real system with failovers: the report agrees with the operator's records, counters and the clients' gaps
 	@$(BIN)/python tests/real/parts/install.py java prometheus >&2
 	@$(BIN)/python -m sla_reports.class_archive --optional >&2
-	@$(ALONE) $(BIN)/python tests/sla/real_hour.py $(ARGUMENTS)
+	@$(ALONE) $(BIN)/python -m tests.sla.real_hour $(ARGUMENTS)
 
 .PHONY: bench-sla
 bench-sla: .venv/.installed-all ## Processor time and memory of the reports' reduction beside plain Spark SQL, DuckDB and polars: 10, 50, 500 million samples

@@ -117,7 +117,7 @@ PROOFS = (
     program("sla-draws", "-m tests.sla.planted.draws", "--draws 2000", f"--first {TODAY}"),
     program(
         "sla-truth",
-        "tests/sla/truth.py",
+        "-m tests.sla.truth",
         "--groups 2 --step-seconds 120 --draws 200",
         f"--seed {NIGHT}50000",
         "java",
@@ -149,7 +149,7 @@ PROOFS = (
     program("nodes", "-m tests.node.run", "", "--all", *NODE),
     replace(program("e2e", "-m tests.node.e2e", "", "", *NODE), minutes=60),
     program("helm-demo", "-m tests.node.helm_demo", "", "", *NODE),
-    only_by_night(program("real-hour", "tests/sla/real_hour.py", "", "", "java", "prometheus")),
+    only_by_night(program("real-hour", "-m tests.sla.real_hour", "", "", "java", "prometheus")),
 )
 
 
