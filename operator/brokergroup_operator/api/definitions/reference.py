@@ -2,7 +2,7 @@
 rely on.
 
 Fields and rules come from the same types as the CRDs (`python -m brokergroup_operator.api.definitions.generate`). Events, labels,
-annotations, finalizers and field managers are API too; tests/api/test_contract.py compares each with what the code can produce.
+annotations, finalizers and field managers are API too; tests/api/test_crds.py compares each with what the code can produce.
 """
 
 from __future__ import annotations
