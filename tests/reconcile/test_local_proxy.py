@@ -16,7 +16,7 @@ from brokergroup_operator.reconcile.render.containers import java_arguments
 from brokergroup_operator.reconcile.render.pods import build_pod
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.passes import lines_of, run
+from tests.reconcile.cases import lines_of, run
 
 if TYPE_CHECKING:
     from pathlib import Path
