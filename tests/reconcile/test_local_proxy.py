@@ -169,7 +169,9 @@ def carried_out(seen: Observed) -> Observed:
     """The group after its ConfigMap was applied."""
     name = names.config_map_name("orders")
     stored = seen.config_maps[name]
-    made = [one.object for one in run(seen).actions if isinstance(one, ApplyObject) and one.object["kind"] == "ConfigMap"]
+    made = [
+        one.object for one in run(seen).actions if isinstance(one, ApplyObject) and one.object["kind"] == "ConfigMap"
+    ]
     return replace(seen, config_maps={name: {**stored, **made[0]} if made else stored})
 
 
