@@ -16,7 +16,7 @@ import signal
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.demo.client import DemoProducer, ReadbackError, read_keys
 from rocketmq_remoting.client import RemotingClient
@@ -24,10 +24,14 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import RemotingError
 
+if TYPE_CHECKING:
+    from rocketmq_remoting.command import RemotingCommand
+
 QUEUES = 4
 ROUTE_POLL_SECONDS = 0.1
 READ_BACK_SECONDS = 30.0
-GAP_SECONDS = 0.25
+# Shorter pauses are no gaps.
+GAP_SECONDS = 0.05
 
 
 @dataclass
@@ -52,17 +56,20 @@ class Route:
             await client.close()
 
     def take(self, answer: Any) -> None:
-        # Java writes numbers as keys without quotes; 0 is the master.
-        told = json.loads(re.sub(rb"([{,])(\d+):", rb'\1"\2":', answer.body or b"{}"))
-        addresses = told.get("brokerAddrTable", {}).get(self.broker_name, {}).get("brokerAddrs", {})
-        address = addresses.get("0")
+        address = addresses_of(answer.body).get(self.broker_name, {}).get("0")
         if address and address != self.master:
             self.master = address
             self.changes.append((time.time(), address))
 
 
-def cluster_request() -> Any:
+def cluster_request() -> RemotingCommand:
     return request(RequestCode.GET_BROKER_CLUSTER_INFO)
+
+
+def addresses_of(body: bytes | None) -> dict[str, dict[str, str]]:
+    """Return a NameServer's addresses by broker name and id. Java writes numbers as keys without quotes; 0 is the master."""
+    told = json.loads(re.sub(rb"([{,])(\d+):", rb'\1"\2":', body or b"{}"))
+    return {name: one["brokerAddrs"] for name, one in told.get("brokerAddrTable", {}).items()}
 
 
 async def create_topic(address: str, topic: str) -> None:
@@ -121,8 +128,11 @@ async def main(name_server: str, broker_name: str, topic: str) -> None:
         "failures": producer.ledger.failures,
         "gaps": [gap for gap in gaps if gap[1] > GAP_SECONDS],
         "longest_gap_s": max((length for _, length in gaps), default=0.0),
+        "last_acknowledged": times[-1] if times else 0.0,
         "masters": route.changes,
         "lost": lost,
+        # When each lost message was acknowledged.
+        "lost_at": [one.at_seconds for one in producer.ledger.acknowledgements if one.key in set(lost)],
     }
     print(json.dumps(told), flush=True)
 

@@ -29,8 +29,8 @@ from brokergroup_operator.reconcile.operations.plan import (
 from brokergroup_operator.reconcile.operations.procedures.premises import Case
 from brokergroup_operator.reconcile.operations.procedures.retire import CLOSE_SECONDS, hindrance_of
 from brokergroup_operator.reconcile.see.fetch import wanted_by
-from tests.operations.scenes import GROUP_UID, KEY, NOW, group, operation, record, running, scene, thing
 from tests.operations.test_unread import offsets, topic
+from tests.operations.world import GROUP_UID, KEY, NOW, group, operation, record, running, scene, thing
 
 if TYPE_CHECKING:
     from brokergroup_operator.observe.group_offsets import GroupOffsets

@@ -10,7 +10,7 @@ from brokergroup_operator.api.brokergroup_operation import MAX_GROUP_NAME
 from brokergroup_operator.observe.group_offsets import GroupOffsets, TopicOffsets
 from brokergroup_operator.reconcile.decide import unread
 from rocketmq_remoting.broker_protocol import QueueOffsets
-from tests.operations.scenes import NOW
+from tests.operations.world import NOW
 
 HALF, TIMERS, DELAYED = "RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX"
 REVIVE = "rmq_sys_REVIVE_LOG_DefaultCluster"

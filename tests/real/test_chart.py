@@ -99,6 +99,12 @@ def test_clients_of_brokers_can_be_named_and_ports_follow_the_group() -> None:
     assert metrics == {"ports": [{"port": 5557}]}
 
 
+def test_clients_reach_the_proxies_in_brokers_where_the_group_has_them() -> None:
+    name = "networkPolicy__brokers[0]."
+    _, _, clients = policy_of_brokers(**{f"{name}localProxy": "true"})["ingress"]
+    assert [port["port"] for port in clients["ports"]] == [10911, 10909, 8081, 8080]
+
+
 @pytest.mark.parametrize("wrong", [{"group": "Bad_NS"}, {"namespace": "../x"}, {"listenPort": "0"}])
 def test_a_group_that_cannot_be_is_refused(wrong: dict[str, str]) -> None:
     values = {"namespace": "shop", "group": "orders"} | wrong

@@ -22,8 +22,8 @@ from brokergroup_operator.reconcile.plan import (
 from brokergroup_operator.reconcile.render.broker_config import given_to
 from tests.reconcile import cases as c
 from tests.reconcile.builders import NOW
-from tests.reconcile.passes import conditions, run
-from tests.reconcile.test_configuration_drift import saying
+from tests.reconcile.cases import conditions, run
+from tests.reconcile.test_configuration import saying
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed

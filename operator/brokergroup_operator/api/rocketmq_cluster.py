@@ -21,6 +21,7 @@ from brokergroup_operator.api.pod_fields import (
     PlacementTemplate,
     ResourceRequirements,
 )
+from brokergroup_operator.api.proxy_fields import RESERVED_PROXY_KEYS, config_meta
 from brokergroup_operator.api.rules import (
     CONFIG_RULES,
     RUNS_WITH_A_CONTROLLER,
@@ -31,8 +32,6 @@ from brokergroup_operator.api.rules import (
 
 MAX_GROUPS = 64
 MAX_TOPICS = 256
-# Keys of rmq-proxy.json that the operator writes itself.
-RESERVED_PROXY_KEYS: Final = ("proxyMode", "rocketMQClusterName", "namesrvAddr", "grpcServerPort", "remotingListenPort")
 # A broker creates these itself, and refuses a request to create one (TopicValidator of RocketMQ 5.5.0).
 SYSTEM_TOPICS: Final = (
     "TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
@@ -62,20 +61,7 @@ class ProxySpec(Struct, frozen=True, rename="camel", kw_only=True):
     resources: ResourceRequirements = ResourceRequirements()
     anti_affinity: AntiAffinitySpec = AntiAffinitySpec()
     pod_template: PlacementTemplate = PlacementTemplate()
-    config: Annotated[
-        dict[str, bounds.ConfigValue],
-        Meta(
-            max_length=bounds.MAX_CONFIG_ENTRIES,
-            description="Further keys of rmq-proxy.json, each value in quotes; a number, true or false is written without"
-            " them. A key that the operator sets is rejected.",
-            extra_json_schema=validations(
-                *(
-                    Rule(f"!('{key}' in self)", f"proxy.config.{key} is set by the operator")
-                    for key in RESERVED_PROXY_KEYS
-                )
-            ),
-        ),
-    ] = {}
+    config: Annotated[dict[str, bounds.ConfigValue], config_meta("proxy.config", RESERVED_PROXY_KEYS)] = {}
 
 
 class GroupOverride(Struct, frozen=True, rename="camel", kw_only=True):
@@ -302,7 +288,12 @@ class ClientAddresses(Struct, frozen=True, rename="camel", kw_only=True):
         bounds.AddressText, Meta(description="For clients of the remoting protocol (namesrvAddr), host:port.")
     ]
     proxy: Annotated[
-        bounds.AddressText | None, Meta(description="For clients of the gRPC protocol (endpoints), host:port.")
+        bounds.AddressText | None,
+        Meta(
+            description="For clients of the gRPC protocol (endpoints), host:port. With template.localProxy and without spec.proxy"
+            " it is the first group's master: while that group has no master, no client can start with it, and running ones"
+            " keep the route they have. <group>-master:8081 of another group answers the same."
+        ),
     ] = None
 
 
