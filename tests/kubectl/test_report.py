@@ -207,6 +207,7 @@ def test_the_report_of_one_group(bench: Bench) -> None:
         ("Pod", "orders-2", True),
         ("PersistentVolumeClaim", "orders-12", True),
         ("Service", "orders-master", True),
+        ("Service", "orders-slaves", True),
         ("ConfigMap", "orders-broker", True),
         ("PodDisruptionBudget", "orders", True),
         ("BrokerGroup", "orders-eu", False),

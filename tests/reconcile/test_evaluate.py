@@ -25,6 +25,7 @@ SHARED = [
     "apply ConfigMap orders-broker",
     "apply Service orders-members",
     "apply Service orders-master",
+    "apply Service orders-slaves",
     "apply PodDisruptionBudget orders.master",
 ]
 
@@ -84,6 +85,7 @@ def test_the_order_in_which_the_server_keeps_members_is_no_difference() -> None:
         ("config_maps", "orders-broker", "apply ConfigMap orders-broker"),
         ("services", "orders-members", "apply Service orders-members"),
         ("services", "orders-master", "apply Service orders-master"),
+        ("services", "orders-slaves", "apply Service orders-slaves"),
         ("disruption_budgets", "orders.master", "apply PodDisruptionBudget orders.master"),
         ("pods", "orders-2", "apply Pod orders-2"),
     ],

@@ -415,6 +415,7 @@ def test_deletion_waits_for_pods_and_then_takes_the_rest() -> None:
     assert lines_of(run(b.changed(seen, pods={}))) == [
         "delete Service orders-master",
         "delete Service orders-members",
+        "delete Service orders-slaves",
         "delete PodDisruptionBudget orders",
         "delete PodDisruptionBudget orders.master",
         "delete ConfigMap orders-broker",

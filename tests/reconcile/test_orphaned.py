@@ -374,7 +374,7 @@ async def test_members_services_and_commit_logs_are_taken_back_too(
     await world.view.make_master(world.key, 1)
     await until("Ready", lambda: all_ready(world))
     before = await uids(world)
-    assert len([name for name in before if name.startswith("Service ")]) == 5
+    assert len([name for name in before if name.startswith("Service ")]) == 6
     assert len([name for name in before if name.startswith("PersistentVolumeClaim ")]) == 6
     await orphan(world)
     assert await uids(world) == before

@@ -66,7 +66,7 @@ async def test_a_group_comes_up_and_a_deleted_pod_comes_back_with_its_id(
     await until("Ready again", lambda: all_ready(world))
 
 
-async def test_roles_move_with_the_record_and_the_master_service_selects_by_them(
+async def test_roles_move_with_the_record_and_two_services_select_by_them(
     world: World, start_plane: Callable[..., Any]
 ) -> None:
     await start_plane()
@@ -82,8 +82,15 @@ async def test_roles_move_with_the_record_and_the_master_service_selects_by_them
         }
 
     await until("roles", roles)
-    service = (await named(world, SERVICES))["orders-master"]
-    assert service["spec"]["selector"] == {names.LABEL_BROKER_GROUP: "orders", names.LABEL_ROLE: "master"}
+    services = await named(world, SERVICES)
+    assert chosen(services["orders-master"], await named(world, PODS)) == {"orders-3"}
+    assert chosen(services["orders-slaves"], await named(world, PODS)) == {"orders-1", "orders-2"}
+
+
+def chosen(service: dict[str, Any], pods: dict[str, dict[str, Any]]) -> set[str]:
+    """The pods that a Service's selector takes."""
+    wanted = service["spec"]["selector"].items()
+    return {name for name, pod in pods.items() if wanted <= pod["metadata"]["labels"].items()}
 
 
 async def test_a_fence_is_lifted_once_the_pod_is_dead(world: World, start_plane: Callable[..., Any]) -> None:

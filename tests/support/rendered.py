@@ -41,8 +41,7 @@ def made_of(obj: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def made_of_group(group: BrokerGroup) -> Iterator[dict[str, Any]]:
     member = Member(broker_id=LAST_ID, pod=f"{group.metadata['name']}-{LAST_ID}")
     yield children.build_config_map(group, SETTINGS)
-    yield children.build_members_service(group)
-    yield children.build_master_service(group)
+    yield from children.build_services(group)
     yield from build_disruption_budgets(group, open_for_one=True)
     yield children.build_claim(group, member)
     if group.spec.storage.commit_log is not None:

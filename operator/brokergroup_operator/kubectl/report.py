@@ -169,8 +169,8 @@ def _is_about(item: JsonObject, group: str | None) -> bool:
     if kind in ("Pod", "PersistentVolumeClaim"):
         return names.broker_id_of_pod_name(group, name) is not None
     if kind in ("Service", "ConfigMap"):
-        services = (names.members_service_name(group), names.master_service_name(group))
-        return name in (*services, names.config_map_name(group))
+        services = (names.members_service_name, names.master_service_name, names.slaves_service_name)
+        return name in (*(of(group) for of in services), names.config_map_name(group))
     return name == group
 
 

@@ -184,8 +184,8 @@ def _durability(seen: Observed) -> Iterator[plans.Action]:
 
 
 def _services(seen: Observed) -> Iterator[plans.Action]:
-    yield from foreign.apply_if_drifted(SERVICES, seen.services, children.build_members_service(seen.group))
-    yield from foreign.apply_if_drifted(SERVICES, seen.services, children.build_master_service(seen.group))
+    for wanted in children.build_services(seen.group):
+        yield from foreign.apply_if_drifted(SERVICES, seen.services, wanted)
     yield from service_actions(seen)
 
 

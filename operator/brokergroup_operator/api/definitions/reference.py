@@ -374,7 +374,7 @@ LABELS: Final = {
     names.LABEL_BROKER_ID: "On a member's pod, claims and Service: its broker id. A pod that lost its disk gets another one.",
     names.LABEL_CLUSTER: "On everything of a group: `spec.brokerClusterName`.",
     names.LABEL_ROLE: "On a pod: `master`, `slave` or `learner`, by the record. It moves at a change of master; the"
-    " `<group>-master` Service selects by it.",
+    " Services `<group>-master` and `<group>-slaves` select by it.",
     names.LABEL_COMPONENT: "On the operator's own pods: `operator`, whatever the release is called.",
     names.LABEL_APP_NAME: "Kubernetes' own: `rocketmq-broker` on everything of a group.",
     names.LABEL_APP_INSTANCE: "The release's, and by default Argo CD's: on nothing of a group (taken off what older versions made)."

@@ -56,6 +56,7 @@ def made_here(seen: Observed, resource: Resource) -> dict[str, JsonObject]:
     shared = {
         names.members_service_name(group),
         names.master_service_name(group),
+        names.slaves_service_name(group),
         names.disruption_budget_name(group),
         names.master_disruption_budget_name(group),
         names.config_map_name(group),
