@@ -56,6 +56,11 @@ BESIDE: dict[str, dict[str, Any]] = {
     "spec.podTemplate.spec.initContainers.[].name": {"image": "a"},
     "spec.podTemplate.spec.broker.volumeMounts.[].name": {"mountPath": "/a"},
     "spec.podTemplate.spec.broker.volumeMounts.[].mountPath": {"name": "a"},
+    **{
+        f"spec.network.policy.{sources}.[].{selector}.matchExpressions.[].values.[]": {"operator": "In"}
+        for sources in ("clientsFrom", "metricsFrom", "proxyClientsFrom")
+        for selector in ("podSelector", "namespaceSelector")
+    },
 }
 
 
@@ -86,7 +91,7 @@ def objects_for(place: Place, texts: Iterable[str]) -> Iterator[tuple[str, dict[
             section = next((one for one in ("switchover", "elect") if one in obj["spec"]), "restart")
             obj["spec"] |= {"type": section.capitalize(), section: obj["spec"].get(section, {})}
         if beside := BESIDE.get(".".join(place.path)):
-            _item_at(obj, place.path[:-1]).update(beside)
+            _item_at(obj, place.path[:-2] if place.path[-1] == "[]" else place.path[:-1]).update(beside)
         if "volumeMounts" in place.path:
             mount = _item_at(obj, place.path[:-1])
             obj["spec"]["podTemplate"]["spec"]["volumes"] = [{"name": mount["name"], "emptyDir": {}}]

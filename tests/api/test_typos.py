@@ -8,6 +8,7 @@ before CEL or admission see the object. tests/real/test_kinds.py checks the real
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -44,7 +45,13 @@ security: {credentialsSecretRef: {name: keys}, certificateSecretRef: {name: cert
 storage: {retention: {}, commitLog: {size: 1Gi}, claimTemplate: {metadata: {}}}
 resources: {}
 jvm: {}
-network: {}
+network:
+  policy:
+    clientsFrom: &sources
+      - podSelector: &selector {matchExpressions: [{key: team, operator: Exists}]}
+        namespaceSelector: *selector
+      - ipBlock: {cidr: 192.0.2.0/24}
+    metricsFrom: *sources
 monitoring: {canary: {}}
 slo: {}
 antiAffinity: {}
@@ -122,7 +129,8 @@ async def http() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 async def test_every_object_of_a_group_is_tried() -> None:
-    tried = {case.values[1] for case in CASES if SPECS[str(case.values[0])][0] is BrokerGroup}
+    of_groups = [str(case.values[1]) for case in CASES if SPECS[str(case.values[0])][0] is BrokerGroup]
+    tried = {re.sub(r"\[\d+\]", "[]", path) for path in of_groups}
     assert len(tried) == objects_with_fields(structural_schema(BrokerGroup)["properties"]["spec"])
 
 

@@ -11,6 +11,7 @@ from brokergroup_operator.kube.errors import ApiError
 from brokergroup_operator.kube.resources import (
     CONFIG_MAPS,
     DEPLOYMENTS,
+    NETWORK_POLICIES,
     PERSISTENT_VOLUME_CLAIMS,
     POD_DISRUPTION_BUDGETS,
     PODS,
@@ -31,7 +32,8 @@ FORBIDDEN = 403
 BUILTIN: dict[str, Resource] = {
     one.kind: one
     for one in (
-        CONFIG_MAPS, DEPLOYMENTS, PERSISTENT_VOLUME_CLAIMS, PODS, POD_DISRUPTION_BUDGETS, SERVICES, STATEFUL_SETS,
+        CONFIG_MAPS, DEPLOYMENTS, NETWORK_POLICIES, PERSISTENT_VOLUME_CLAIMS, PODS, POD_DISRUPTION_BUDGETS, SERVICES,
+        STATEFUL_SETS,
     )
 }  # fmt: skip
 

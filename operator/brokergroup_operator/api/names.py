@@ -211,6 +211,10 @@ def slaves_service_name(group: str) -> str:
     return f"{group}-slaves"
 
 
+def network_policy_name(group: str) -> str:
+    return f"{group}-brokers"
+
+
 def disruption_budget_name(group: str) -> str:
     return group
 

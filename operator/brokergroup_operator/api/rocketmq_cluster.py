@@ -13,7 +13,7 @@ from brokergroup_operator.api import bounds
 from brokergroup_operator.api.brokergroup import BrokerGroupSpec
 from brokergroup_operator.api.brokergroup_status import Condition
 from brokergroup_operator.api.names import API_VERSION, ROCKETMQ_CLUSTER_KIND
-from brokergroup_operator.api.network_fields import IPFamiliesSpec
+from brokergroup_operator.api.network_fields import ClusterNetworkSpec
 from brokergroup_operator.api.pod_fields import (
     AntiAffinitySpec,
     ImagePullPolicy,
@@ -245,11 +245,12 @@ class ClusterSpec(Struct, frozen=True, rename="camel", kw_only=True):
         None
     )
     network: Annotated[
-        IPFamiliesSpec,
+        ClusterNetworkSpec,
         Meta(
-            description="The IP families of the Services of NameServers and proxies, and of groups whose template names none."
+            description="IP families of the Services of NameServers and proxies, and NetworkPolicies; both also of groups"
+            " whose template names none."
         ),
-    ] = IPFamiliesSpec()
+    ] = ClusterNetworkSpec()
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -264,6 +265,12 @@ class ClusterSpec(Struct, frozen=True, rename="camel", kw_only=True):
             "version must be 5.1.1 or later, and not 5.1.2, where the groups take it: earlier brokers have no persistent"
             " broker id, and 5.1.2 does not start in controller mode",
             field_path=".version",
+        ),
+        Rule(
+            "!has(self.network.policy) || self.brokerGroups.template.network.addressing != 'HostNetwork'",
+            "network.policy has no effect on groups with addressing HostNetwork: close the nodes' ports by their firewall,"
+            " and leave policy out",
+            field_path=".network.policy",
         ),
         # A broker makes these itself (TopicConfigManager of RocketMQ 5.5.0), and refuses to make them when it is asked.
         Rule(

@@ -17,6 +17,7 @@ from brokergroup_operator.kube.resources import (
     BROKER_GROUP_STATES,
     BROKER_GROUPS,
     CONFIG_MAPS,
+    NETWORK_POLICIES,
     PERSISTENT_VOLUME_CLAIMS,
     POD_DISRUPTION_BUDGETS,
     PODS,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.kube.resources import Resource
 
 # Children are found by their label, the group and its record by their name, operations by the group that they name.
-LABELLED: Final = (PODS, PERSISTENT_VOLUME_CLAIMS, SERVICES, CONFIG_MAPS, POD_DISRUPTION_BUDGETS)
+LABELLED: Final = (PODS, PERSISTENT_VOLUME_CLAIMS, SERVICES, CONFIG_MAPS, POD_DISRUPTION_BUDGETS, NETWORK_POLICIES)
 WATCHED: Final = (BROKER_GROUPS, BROKER_GROUP_STATES, BROKER_GROUP_OPERATIONS, *LABELLED)
 # Of these a pass reads when they last wrote, and which labels they hold (`reconcile/see/observed.py`).
 MANAGERS: Final = frozenset({names.FIELD_MANAGER_RECONCILE, names.FIELD_MANAGER_STATUS})

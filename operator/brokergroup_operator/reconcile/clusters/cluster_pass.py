@@ -35,6 +35,7 @@ from brokergroup_operator.kube.resources import (
     BROKER_GROUPS,
     CONFIG_MAPS,
     DEPLOYMENTS,
+    NETWORK_POLICIES,
     POD_DISRUPTION_BUDGETS,
     ROCKETMQ_CLUSTERS,
     SERVICES,
@@ -60,7 +61,16 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.tell.events import EventPoster
 
 KINDS: Final = {
-    one.kind: one for one in (SERVICES, STATEFUL_SETS, DEPLOYMENTS, CONFIG_MAPS, POD_DISRUPTION_BUDGETS, BROKER_GROUPS)
+    one.kind: one
+    for one in (
+        SERVICES,
+        STATEFUL_SETS,
+        DEPLOYMENTS,
+        CONFIG_MAPS,
+        POD_DISRUPTION_BUDGETS,
+        NETWORK_POLICIES,
+        BROKER_GROUPS,
+    )
 }
 # The pods of NameServers and Proxies are not watched, so they are looked at: often while one is waited for.
 UNSETTLED_SECONDS: Final = 2.0
@@ -136,6 +146,7 @@ class ClusterPass:
         """Apply and delete what is needed; returns what is there after it."""
         there = await self._taken_back(key, seen, await self._there(key))
         wanted = [
+            *parts.network_policies(seen.cluster, self._settings),
             *parts.name_servers(seen.cluster, self._settings),
             *parts.broker_groups(seen.cluster, seen.cluster_object),
             *parts.proxies(seen.cluster, self._settings),

@@ -18,11 +18,12 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.definitions.schema import without_nulls
 from brokergroup_operator.reconcile import identity
+from brokergroup_operator.reconcile.render import network_policies as policies
 from brokergroup_operator.reconcile.render.containers import restricted
 from brokergroup_operator.reconcile.render.pods import scheduling
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.pod_fields import ResourceRequirements
@@ -109,6 +110,33 @@ def proxies(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[JsonO
     ]
 
 
+def network_policies(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[JsonObject]:
+    """Those of NameServers and proxies, where they are asked for; a group's own is its BrokerGroup's."""
+    wish, name = cluster.spec.network.policy, _name(cluster)
+    if wish is None:
+        return []
+    brokers, proxies = (
+        policies.pods({names.LABEL_APP_NAME: names.APP_NAME}),
+        policies.pods(part_selector(name, COMPONENT_PROXY)),
+    )
+    # Every broker of the namespace: a BrokerGroup beside the cluster may name its NameServers too.
+    of_name_servers = policies.sources(wish.clients_from, beside=[brokers, proxies, policies.operator(settings)])
+    of_proxies = policies.sources(wish.proxy_clients_from, beside=[])
+    made = [_policy(cluster, COMPONENT_NAME_SERVER, name_server_name(name), [NAME_SERVER_PORT], of_name_servers)]
+    if cluster.spec.proxy is not None:
+        made.append(_policy(cluster, COMPONENT_PROXY, proxy_name(name), [GRPC_PORT, REMOTING_PORT], of_proxies))
+    return made
+
+
+def _policy(
+    cluster: RocketMQCluster, component: str, name: str, ports: Sequence[int], peers: list[JsonObject] | None
+) -> JsonObject:
+    rule = policies.rule([{"port": port, "protocol": "TCP"} for port in ports], peers)
+    spec = policies.policy_spec(part_selector(_name(cluster), component), [rule])
+    labels = part_labels(_name(cluster), component)
+    return _object(cluster, "networking.k8s.io/v1", "NetworkPolicy", name, labels, spec)
+
+
 def proxy_config(cluster: RocketMQCluster, wish: ProxySpec) -> str:
     """rmq-proxy.json: ours win, for what they say must be so."""
     addresses = name_server_addresses(_name(cluster), _namespace(cluster), cluster.spec.name_server.replicas)
@@ -153,7 +181,9 @@ def _broker_group(
         spec["version"] = cluster.spec.version
     network = raw.get("network") or {}
     if families := {key: value for key, value in cluster.spec.network.on_services().items() if not network.get(key)}:
-        spec["network"] = {**network, **families}
+        spec["network"] = network = {**network, **families}
+    if cluster.spec.network.policy is not None and "policy" not in network:
+        spec["network"] = {**network, "policy": _policy_of_groups(cluster)}
     # What is not asked for is left to `kubectl brokergroup pause` and `hibernate`, group by group.
     asked = {key: value for key, value in (raw.get("maintenance") or {}).items() if value}
     spec.pop("maintenance", None)
@@ -167,6 +197,18 @@ def _broker_group(
         if override.config:
             spec["config"] = {**(raw.get("config") or {}), **override.config}
     return _object(cluster, names.API_VERSION, names.BROKER_GROUP_KIND, group_name(name, index), labels, spec)
+
+
+def _policy_of_groups(cluster: RocketMQCluster) -> JsonObject:
+    """The cluster's own, with its proxies among the clients."""
+    wish = cluster.spec.network.policy
+    assert wish is not None
+    proxies = [policies.pods(part_selector(_name(cluster), COMPONENT_PROXY))] if cluster.spec.proxy is not None else []
+    asked = {
+        "clientsFrom": policies.sources(wish.clients_from, beside=proxies),
+        "metricsFrom": policies.sources(wish.metrics_from, beside=[]),
+    }
+    return {key: value for key, value in asked.items() if value is not None}
 
 
 def _service(

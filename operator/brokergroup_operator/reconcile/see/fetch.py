@@ -45,6 +45,7 @@ CHILDREN: Final = {
     resources.SERVICES: "services",
     resources.CONFIG_MAPS: "config_maps",
     resources.POD_DISRUPTION_BUDGETS: "disruption_budgets",
+    resources.NETWORK_POLICIES: "network_policies",
 }
 
 

@@ -30,7 +30,13 @@ if TYPE_CHECKING:
 
 
 # What is labelled as a group's own and lives and dies with it; claims and the record have rules of their own.
-OWNED: Final = (resources.PODS, resources.CONFIG_MAPS, resources.SERVICES, resources.POD_DISRUPTION_BUDGETS)
+OWNED: Final = (
+    resources.PODS,
+    resources.CONFIG_MAPS,
+    resources.SERVICES,
+    resources.POD_DISRUPTION_BUDGETS,
+    resources.NETWORK_POLICIES,
+)
 
 
 class NameTakenError(ApiError):
@@ -60,6 +66,7 @@ def made_here(seen: Observed, resource: Resource) -> dict[str, JsonObject]:
         names.disruption_budget_name(group),
         names.master_disruption_budget_name(group),
         names.config_map_name(group),
+        names.network_policy_name(group),
     }
     return {
         name: obj
@@ -90,6 +97,7 @@ def listed(seen: Observed, resource: Resource) -> Mapping[str, JsonObject]:
         resources.SERVICES: seen.services,
         resources.CONFIG_MAPS: seen.config_maps,
         resources.POD_DISRUPTION_BUDGETS: seen.disruption_budgets,
+        resources.NETWORK_POLICIES: seen.network_policies,
     }
     return by_kind.get(resource, {})
 

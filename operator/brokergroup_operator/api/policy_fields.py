@@ -1,0 +1,132 @@
+"""spec.network.policy of a BrokerGroup and a RocketMQCluster: which sources the operator's NetworkPolicies admit."""
+
+from enum import StrEnum
+from typing import Annotated, ClassVar
+
+from msgspec import Meta, Struct
+
+from brokergroup_operator.api import bounds
+from brokergroup_operator.api.rules import Rule, label_keys, validations
+
+MAX_PEERS = 16
+MAX_TERMS = 8
+CidrText = Annotated[str, bounds.judged_by_the_api(bounds.CIDR_PATTERN, 49, 3)]
+
+
+class SelectorOperator(StrEnum):
+    """As in a label selector of Kubernetes."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+
+
+class SelectorRequirement(Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
+    """One requirement, as in a label selector of Kubernetes."""
+
+    key: Annotated[bounds.LabelKey, Meta(description="Key of the label.")]
+    operator: Annotated[SelectorOperator, Meta(description="How the label's value relates to values.")]
+    values: Annotated[
+        list[bounds.LabelValue],
+        Meta(
+            max_length=16,
+            description="Values, with In and NotIn; none with Exists and DoesNotExist.",
+            extra_json_schema=bounds.ATOMIC_LIST,
+        ),
+    ] = []
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "(self.operator in ['In', 'NotIn']) == (size(self.values) > 0)",
+            "values are given with operator In or NotIn, and with no other",
+            field_path=".values",
+        ),
+    )
+
+
+class LabelSelector(Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
+    """A label selector, as Kubernetes has it. An empty one selects everything."""
+
+    match_labels: Annotated[
+        dict[str, bounds.LabelValue],
+        Meta(
+            max_length=MAX_TERMS,
+            description="Labels that must be there with these values.",
+            extra_json_schema=validations(label_keys("matchLabels")),
+        ),
+    ] = {}
+    match_expressions: Annotated[
+        list[SelectorRequirement],
+        Meta(
+            max_length=MAX_TERMS, description="Requirements that must all hold.", extra_json_schema=bounds.ATOMIC_LIST
+        ),
+    ] = []
+
+
+class IPBlock(Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
+    """A range of addresses, as in a NetworkPolicy."""
+
+    cidr: Annotated[CidrText, Meta(description="The range, such as 192.0.2.0/24.")]
+
+
+class NetworkPolicyPeer(Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
+    """One source, as an entry of `from` in a NetworkPolicy."""
+
+    pod_selector: Annotated[
+        LabelSelector | None,
+        Meta(
+            description="Pods with these labels, in the namespaces of namespaceSelector, or without it in the object's own."
+            " Absent: every pod of namespaceSelector."
+        ),
+    ] = None
+    namespace_selector: Annotated[
+        LabelSelector | None,
+        Meta(description="Namespaces with these labels. Absent: the object's own namespace."),
+    ] = None
+    ip_block: Annotated[
+        IPBlock | None,
+        Meta(
+            description="Addresses, for clients outside Kubernetes or behind a node that translates addresses. Absent: pods"
+            " are meant."
+        ),
+    ] = None
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.ipBlock) != (has(self.podSelector) || has(self.namespaceSelector))",
+            "a source is either ipBlock, or podSelector, namespaceSelector or both",
+        ),
+    )
+
+
+Peers = Annotated[list[NetworkPolicyPeer], Meta(max_length=MAX_PEERS, extra_json_schema=bounds.ATOMIC_LIST)]
+
+
+class GroupPolicySpec(Struct, frozen=True, rename="camel", kw_only=True):
+    """Sources that the NetworkPolicy admits, beside the group's members and the operator."""
+
+    clients_from: Annotated[
+        Peers | None,
+        Meta(
+            description="Sources that reach the brokers' ports for clients: clients of the remoting protocol, proxies,"
+            " mqadmin. Absent: every source. An empty list: none but the members, the operator, and in a"
+            " RocketMQCluster its proxies. For clients behind a node port or load balancer that translates"
+            " addresses, name the nodes' addresses."
+        ),
+    ] = None
+    metrics_from: Annotated[
+        Peers | None,
+        Meta(
+            description="Sources that reach the port of spec.monitoring.exporter. Absent: every source. An empty list: none."
+        ),
+    ] = None
+
+
+class ClusterPolicySpec(GroupPolicySpec, frozen=True, rename="camel", kw_only=True):
+    """Sources that the NetworkPolicies admit, beside the cluster's own pods and the operator's."""
+
+    proxy_clients_from: Annotated[
+        Peers | None,
+        Meta(description="Sources that reach the proxies. Absent: every source. An empty list: none."),
+    ] = None
