@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ import pytest
 import yaml
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.acl_fields import MARK
 from brokergroup_operator.kube.client import KubernetesApi, PatchType
 from brokergroup_operator.kube.errors import ApiError, InvalidError, NotFoundError
 from brokergroup_operator.kube.resources import (
@@ -25,17 +27,19 @@ from brokergroup_operator.kube.resources import (
     NAMESPACES,
     POD_DISRUPTION_BUDGETS,
     ROCKETMQ_CLUSTERS,
+    SECRETS,
     SERVICES,
     STATEFUL_SETS,
 )
 from brokergroup_operator.reconcile.clusters.cluster_pass import SETTLED_SECONDS, UNSETTLED_SECONDS, ClusterPass
+from brokergroup_operator.reconcile.clusters.parts import ACL_CONFIG
 from brokergroup_operator.reconcile.settings import LeaderElectionSettings, ReconcileSettings
 from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
 from kube_sandbox.api_server.requests import Deletion
 from rocketmq_remoting.broker_protocol import TopicConfig
-from tests.reconcile.fake_view import FakeGroupView, led_by
+from tests.reconcile.fake_view import FakeGroupView, led_by, with_members
 from tests.reconcile.world import SANDBOX, until
 
 if TYPE_CHECKING:
@@ -562,3 +566,102 @@ async def test_the_example_is_taken_and_its_pods_are_restricted(place: Place) ->
             assert container["securityContext"]["readOnlyRootFilesystem"] is True
             assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
             assert container["securityContext"]["allowPrivilegeEscalation"] is False
+
+
+ACL = {
+    "users": [
+        {"name": "shop", "passwordSecretRef": {"name": "shop-password"}},
+        {"name": "admin", "passwordSecretRef": {"name": "admin", "key": "secret"}, "type": "Super"},
+    ],
+    "policies": [{"subject": "User:shop", "resource": "Topic:orders", "actions": ["Pub"]}],
+}
+SIGNED = {"security": {"credentialsSecretRef": {"name": "key"}}}
+
+
+async def test_users_get_the_passwords_of_the_secrets_that_they_name(place: Place) -> None:
+    """A Secret that is missing or has no such key is said by name, and holds up no other user."""
+    await place.api.create(SECRETS, secret(place, "shop-password", password="planted-1"))
+    await place.api.create(SECRETS, secret(place, "admin", password="planted-2"))
+    await place.make(acl=ACL, brokerGroups={"template": SIGNED})
+    await place.passes.run(place.key)
+    group = GroupKey(place.key.namespace, "shop-0")
+    place.view.snapshots[group] = with_members(group, (1,), live=(1,))
+    await place.passes.run(place.key)
+    broker = place.view.brokers[group, 1]
+    assert broker.users["shop"].password == "planted-1"
+    assert "admin" not in broker.users
+    status = (await place.get(ROCKETMQ_CLUSTERS, "shop"))["status"]
+    assert (status["users"]["summary"], status["policies"]["summary"]) == ("1/2", "1/1")
+    stalled = await place.condition("Stalled")
+    assert stalled[:2] == ("True", "UserDiffers")
+    assert "user admin: Secret" in stalled[2]
+    assert "/admin has no key secret, expected a text under it" in stalled[2]
+
+    await place.api.patch(SECRETS, "admin", {"stringData": {"secret": "planted-3"}}, namespace=place.key.namespace)
+    await place.passes.run(place.key)
+    assert broker.users["admin"].password == "planted-3"
+    await place.api.patch(SECRETS, "admin", {"stringData": {"secret": "planted-4"}}, namespace=place.key.namespace)
+    await place.passes.run(place.key)
+    assert broker.users["admin"].password == "planted-4"
+    after = json.dumps(await place.get(ROCKETMQ_CLUSTERS, "shop")) + json.dumps(
+        await place.get(BROKER_GROUPS, "shop-0")
+    )
+    assert "planted" not in after
+
+
+async def test_acl_turns_the_brokers_checks_on_unless_the_template_says_otherwise(place: Place) -> None:
+    template = SIGNED | {"config": {"authorizationEnabled": "false", "fileReservedTime": "24"}}
+    await place.make(acl={}, brokerGroups={"template": template})
+    await place.passes.run(place.key)
+    config = (await place.get(BROKER_GROUPS, "shop-0"))["spec"]["config"]
+    assert config == {**ACL_CONFIG, "authorizationEnabled": "false", "fileReservedTime": "24"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"acl": {}}, "acl needs brokerGroups.template.security.credentialsSecretRef"),
+        (
+            {"acl": {}, "brokerGroups": {"template": SIGNED | {"implementation": "Python"}}},
+            "acl needs brokerGroups.template.implementation Java",
+        ),
+        (
+            {"acl": {}, "proxy": {}, "brokerGroups": {"template": SIGNED}},
+            "acl with proxy needs proxy.config.innerClientAuthenticationCredentials",
+        ),
+        (
+            {"acl": {"policies": ACL["policies"]}, "brokerGroups": {"template": SIGNED}},
+            "a subject must be User: and the name of one of users",
+        ),
+        (
+            {
+                "acl": {
+                    "users": ACL["users"],
+                    "policies": [{"subject": "User:shop", "resource": MARK, "actions": ["Get"]}],
+                },
+                "brokerGroups": {"template": SIGNED},
+            },
+            "is the operator's own mark",
+        ),
+        (
+            {
+                "network": {"policy": {}},
+                "brokerGroups": {
+                    "template": {
+                        "network": {"addressing": "HostNetwork"},
+                        "antiAffinity": {"type": "Required"},
+                        "security": {"signature": "Required", "credentialsSecretRef": {"name": "key"}},
+                    }
+                },
+            },
+            "network.policy has no effect on groups with addressing HostNetwork",
+        ),
+    ],
+)
+async def test_what_cannot_work_is_refused(place: Place, spec: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidError, match=re.escape(said)):
+        await place.make(**spec)
+
+
+def secret(place: Place, name: str, **data: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": place.key.namespace}, "stringData": data}

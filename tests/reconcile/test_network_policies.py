@@ -118,7 +118,7 @@ def table(clients: set[str], proxy_clients: set[str], metrics: set[str]) -> dict
     }
 
 
-CASES: Final = {
+CASES: Final[dict[str, tuple[dict[str, Any], dict[tuple[str, int, str], set[str]]]]] = {
     "sources are named": (CLIENTS, table(NAMED, {"gRPC client"}, {"prometheus"})),
     "sources are left out": ({}, table(EVERY, EVERY, EVERY)),
     "no sources": ({"clientsFrom": [], "proxyClientsFrom": [], "metricsFrom": []}, table(set(), set(), set())),
@@ -173,7 +173,7 @@ def test_an_operator_without_a_lease_is_known_by_its_label_alone() -> None:
     }
 
 
-ASKED: Final = {"network": {"policy": {"clientsFrom": []}}}
+ASKED: Final[dict[str, Any]] = {"network": {"policy": {"clientsFrom": []}}}
 
 
 def test_it_is_made_put_back_and_left_out_again() -> None:

@@ -152,8 +152,8 @@ class NetworkSpec(IPFamiliesSpec, frozen=True, rename="camel", kw_only=True):
     policy: Annotated[
         GroupPolicySpec | None,
         Meta(
-            description="Given, also empty: the pods get a NetworkPolicy. Only members reach haPort, only members and the"
-            " operator the fences, only clientsFrom the ports for clients. Absent: none; the operator deletes the"
+            description="Given, also empty: the pods get a NetworkPolicy. It admits members to haPort, members and the"
+            " operator to the fences, and clientsFrom too to the ports for clients. Absent: none; the operator deletes the"
             " one that it made. The Kubernetes cluster's network must enforce NetworkPolicies; none applies to"
             " addressing HostNetwork, which is refused."
         ),

@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Final
 from msgspec import Meta, Struct, field
 
 from brokergroup_operator.api import bounds
+from brokergroup_operator.api.acl_fields import AclSpec
 from brokergroup_operator.api.brokergroup import BrokerGroupSpec
 from brokergroup_operator.api.brokergroup_status import Condition
 from brokergroup_operator.api.names import API_VERSION, ROCKETMQ_CLUSTER_KIND
@@ -241,6 +242,15 @@ class ClusterSpec(Struct, frozen=True, rename="camel", kw_only=True):
             extra_json_schema=bounds.map_list("name"),
         ),
     ] = []
+    acl: Annotated[
+        AclSpec | None,
+        Meta(
+            description="Users and policies of RocketMQ's ACL 2.0 at every broker (Java 5.3.0 or later). Given, also empty, it"
+            " turns authentication and authorization on in the brokers' configuration, which restarts them one by"
+            " one; template.config overrides it key by key. Absent: the brokers' own configuration decides, and"
+            " the operator changes no user."
+        ),
+    ] = None
     proxy: Annotated[ProxySpec | None, Meta(description="Proxies for clients of the gRPC protocol. Absent: none.")] = (
         None
     )
@@ -271,6 +281,24 @@ class ClusterSpec(Struct, frozen=True, rename="camel", kw_only=True):
             "network.policy has no effect on groups with addressing HostNetwork: close the nodes' ports by their firewall,"
             " and leave policy out",
             field_path=".network.policy",
+        ),
+        Rule(
+            "!has(self.acl) || self.brokerGroups.template.implementation == 'Java'",
+            "acl needs brokerGroups.template.implementation Java: Python replicas have no users",
+            field_path=".acl",
+        ),
+        Rule(
+            "!has(self.acl) || has(self.brokerGroups.template.security.credentialsSecretRef)",
+            "acl needs brokerGroups.template.security.credentialsSecretRef: with its key brokers and operator sign what they"
+            " send each other, and brokers refuse what is not signed",
+            field_path=".acl",
+            reason="FieldValueRequired",
+        ),
+        Rule(
+            "!has(self.acl) || !has(self.proxy) || 'innerClientAuthenticationCredentials' in self.proxy.config",
+            "acl with proxy needs proxy.config.innerClientAuthenticationCredentials: a Proxy signs what it asks of brokers"
+            " with a key of its own, and the operator gives it none",
+            field_path=".proxy.config",
         ),
         # A broker makes these itself (TopicConfigManager of RocketMQ 5.5.0), and refuses to make them when it is asked.
         Rule(
@@ -324,6 +352,12 @@ class ClusterStatus(Struct, frozen=True, rename="camel", kw_only=True):
     proxies: PartStatus | None = None
     topics: Annotated[
         PartStatus | None, Meta(description="How many of the declared topics exist in every group as declared.")
+    ] = None
+    users: Annotated[
+        PartStatus | None, Meta(description="How many of the declared users every broker has as declared.")
+    ] = None
+    policies: Annotated[
+        PartStatus | None, Meta(description="How many of the declared policies every broker has as declared.")
     ] = None
     clients: Annotated[ClientAddresses | None, Meta(description="Where clients connect.")] = None
     groups: Annotated[

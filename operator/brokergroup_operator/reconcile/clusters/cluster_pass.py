@@ -20,6 +20,7 @@ import msgspec
 import structlog
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.credentials import CredentialsError, password_in, secret_not_readable
 from brokergroup_operator.api.definitions.schema import without_nulls
 from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
 from brokergroup_operator.api.times import rfc3339
@@ -38,6 +39,7 @@ from brokergroup_operator.kube.resources import (
     NETWORK_POLICIES,
     POD_DISRUPTION_BUDGETS,
     ROCKETMQ_CLUSTERS,
+    SECRETS,
     SERVICES,
     STATEFUL_SETS,
 )
@@ -45,6 +47,7 @@ from brokergroup_operator.reconcile.act import ownership
 from brokergroup_operator.reconcile.clusters import parts, standing
 from brokergroup_operator.reconcile.clusters.standing import ClusterCondition, ClusterReason, Seen
 from brokergroup_operator.reconcile.clusters.topics import TopicKeeper
+from brokergroup_operator.reconcile.clusters.users import UserKeeper, wanted_users
 from brokergroup_operator.reconcile.plan import Note
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.records.kubernetes import GroupObjects
@@ -53,6 +56,7 @@ from brokergroup_operator.records.store import GroupKey
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from brokergroup_operator.api.acl_fields import AclSpec
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.observe.group_view import GroupView
@@ -75,6 +79,7 @@ KINDS: Final = {
 # The pods of NameServers and Proxies are not watched, so they are looked at: often while one is waited for.
 UNSETTLED_SECONDS: Final = 2.0
 SETTLED_SECONDS: Final = 10.0
+FORBIDDEN: Final = 403
 # A part's status may be written between the look and the apply; after these the next pass goes on.
 APPLY_TRIES: Final = 5
 
@@ -84,6 +89,7 @@ STALLED_EVENTS: Final[dict[str, str]] = {
     ClusterReason.REFUSED: "ClusterRefused",
     ClusterReason.GROUPS_BEYOND_COUNT: "ClusterGroupsBeyondCount",
     ClusterReason.TOPIC_DIFFERS: "ClusterTopicDiffers",
+    ClusterReason.USER_DIFFERS: "ClusterUserDiffers",
 }
 
 log = structlog.get_logger(__name__)
@@ -114,6 +120,7 @@ class ClusterPass:
         self._applied: dict[GroupKey, dict[tuple[str, str], Applied]] = {}
         self._objects = GroupObjects(api, timeout_seconds=settings.api_timeout_seconds)
         self._topics = TopicKeeper(view, time.monotonic)
+        self._users = UserKeeper(view, time.monotonic)
 
     async def run(self, key: GroupKey) -> float | None:
         """Returns in how many seconds to look again; None where there is nothing to do any more."""
@@ -121,7 +128,9 @@ class ClusterPass:
         if found is None or "deletionTimestamp" in found["metadata"]:
             # Its parts are the garbage collector's, and each BrokerGroup goes by its own storage policy.
             applied = self._applied.pop(key, {})
-            self._topics.forget(key.namespace, [name for kind, name in applied if kind == BROKER_GROUPS.kind])
+            groups = [name for kind, name in applied if kind == BROKER_GROUPS.kind]
+            self._topics.forget(key.namespace, groups)
+            self._users.forget(key.namespace, groups)
             return None
         found = {**found, "kind": names.ROCKETMQ_CLUSTER_KIND}
         try:
@@ -136,7 +145,7 @@ class ClusterPass:
         if ours is None:
             return SETTLED_SECONDS
         seen = await self._brought_on(key, Seen(cluster=cluster, cluster_object=found))
-        seen = replace(seen, topics=await self._keep_topics(key, seen))
+        seen = await self._keep_users(key, replace(seen, topics=await self._keep_topics(key, seen)))
         status = await self._write_status(key, seen)
         return SETTLED_SECONDS if standing.is_settled(status) else UNSETTLED_SECONDS
 
@@ -179,9 +188,40 @@ class ClusterPass:
 
     async def _keep_topics(self, key: GroupKey, seen: Seen) -> TopicsStanding:
         spec = seen.cluster.spec
-        wanted = parts.group_names(key.name, spec.broker_groups.count)
-        groups = {name: str(seen.groups[name]["metadata"]["uid"]) for name in wanted if name in seen.groups}
-        return await self._topics.keep(key.namespace, tuple(spec.topics), groups, count=len(wanted))
+        groups = _uids(key, seen)
+        return await self._topics.keep(key.namespace, tuple(spec.topics), groups, count=spec.broker_groups.count)
+
+    async def _keep_users(self, key: GroupKey, seen: Seen) -> Seen:
+        spec, groups = seen.cluster.spec, _uids(key, seen)
+        if spec.acl is None:
+            await self._users.keep(key.namespace, None, groups, count=0)
+            return seen
+        passwords, problems = await self._passwords(key, spec.acl)
+        wanted = wanted_users(spec.acl, passwords)
+        standing = await self._users.keep(key.namespace, wanted, groups, count=spec.broker_groups.count)
+        return replace(seen, users=standing, password_problems=problems)
+
+    async def _passwords(self, key: GroupKey, acl: AclSpec) -> tuple[dict[str, str], tuple[str, ...]]:
+        """By user; and why those of the others can't be had. Secrets are not watched: each pass reads them, each once."""
+        secrets = dict.fromkeys(user.password_secret_ref.name for user in acl.users)
+        read = await asyncio.gather(*(self._secret(key.namespace, name) for name in secrets))
+        found = dict(zip(secrets, read, strict=True))
+        passwords, problems = {}, []
+        for user in acl.users:
+            source = user.password_secret_ref
+            try:
+                passwords[user.name] = password_in(found[source.name], key.namespace, source.name, source.key)
+            except CredentialsError as error:
+                problems.append(f"user {user.name}: {error}")
+        return passwords, tuple(problems)
+
+    async def _secret(self, namespace: str, name: str) -> JsonObject | CredentialsError | None:
+        try:
+            return await self._objects.find(SECRETS, GroupKey(namespace, name))
+        except ApiError as error:
+            if error.status != FORBIDDEN:
+                raise
+            return secret_not_readable(namespace, name)
 
     async def _there(self, key: GroupKey) -> dict[tuple[str, str], JsonObject]:
         """Everything that carries the cluster's label, by kind and name."""
@@ -312,6 +352,12 @@ class ClusterPass:
         for note in transitions(before.get("conditions") or (), told.get("conditions") or ()):
             await self._events.post(seen.cluster_object, note)
         return status
+
+
+def _uids(key: GroupKey, seen: Seen) -> dict[str, str]:
+    """Of the BrokerGroups there are of those asked for, by name."""
+    wanted = parts.group_names(key.name, seen.cluster.spec.broker_groups.count)
+    return {name: str(seen.groups[name]["metadata"]["uid"]) for name in wanted if name in seen.groups}
 
 
 class _StrangerError(Exception):

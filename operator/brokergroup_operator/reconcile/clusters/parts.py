@@ -45,6 +45,18 @@ NAME_SERVER_GRACE_SECONDS: Final = 10
 ROUTE_CACHE_SECONDS: Final = 2
 
 
+_AUTH: Final = "org.apache.rocketmq.auth"
+# The broker makes its own user, Super, from the key of spec.security: no password stands here.
+ACL_CONFIG: Final = {
+    "authenticationEnabled": "true",
+    "authenticationProvider": f"{_AUTH}.authentication.provider.DefaultAuthenticationProvider",
+    "authenticationMetadataProvider": f"{_AUTH}.authentication.provider.LocalAuthenticationMetadataProvider",
+    "authorizationEnabled": "true",
+    "authorizationProvider": f"{_AUTH}.authorization.provider.DefaultAuthorizationProvider",
+    "authorizationMetadataProvider": f"{_AUTH}.authorization.provider.LocalAuthorizationMetadataProvider",
+}
+
+
 def name_servers(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[JsonObject]:
     """The StatefulSet, both Services and the disruption budget."""
     name, component, wish = _name(cluster), COMPONENT_NAME_SERVER, cluster.spec.name_server
@@ -189,13 +201,15 @@ def _broker_group(
     spec.pop("maintenance", None)
     if asked:
         spec["maintenance"] = asked
+    if cluster.spec.acl is not None:
+        spec["config"] = {**ACL_CONFIG, **(spec.get("config") or {})}
     labels = {names.LABEL_ROCKETMQ_CLUSTER: name, names.LABEL_APP_MANAGED_BY: names.MANAGED_BY}
     if override is not None:
         labels = {**override.labels, **labels}
         if override.replicas is not None:
             spec["replicas"] = override.replicas
         if override.config:
-            spec["config"] = {**(raw.get("config") or {}), **override.config}
+            spec["config"] = {**(spec.get("config") or {}), **override.config}
     return _object(cluster, names.API_VERSION, names.BROKER_GROUP_KIND, group_name(name, index), labels, spec)
 
 

@@ -10,6 +10,7 @@ from brokergroup_operator.api.brokergroup_status import ConditionStatus
 from brokergroup_operator.api.rocketmq_cluster import ClientAddresses, ClusterStatus, GroupSummary, PartStatus
 from brokergroup_operator.reconcile.clusters import parts
 from brokergroup_operator.reconcile.clusters.topics import TopicsStanding
+from brokergroup_operator.reconcile.clusters.users import UsersStanding
 from brokergroup_operator.reconcile.plan import no, yes
 from brokergroup_operator.reconcile.tell.conditions import conditions_of
 
@@ -45,6 +46,8 @@ class ClusterReason(StrEnum):
     GROUPS_BEYOND_COUNT = "GroupsBeyondCount"
     TOPICS_PENDING = "TopicsPending"
     TOPIC_DIFFERS = "TopicDiffers"
+    USERS_PENDING = "UsersPending"
+    USER_DIFFERS = "UserDiffers"
     NOTHING_TO_DO = "NothingToDo"
 
 
@@ -62,6 +65,9 @@ class Seen:
     # What the API server refused in this pass.
     refusals: tuple[str, ...] = ()
     topics: TopicsStanding = field(default_factory=TopicsStanding)
+    users: UsersStanding = field(default_factory=UsersStanding)
+    # Why passwords of declared users can't be had.
+    password_problems: tuple[str, ...] = ()
 
 
 def status_of(seen: Seen, *, now: str) -> ClusterStatus:
@@ -79,6 +85,8 @@ def status_of(seen: Seen, *, now: str) -> ClusterStatus:
         broker_groups=_part(cluster.spec.broker_groups.count, ready),
         proxies=proxies,
         topics=_part(seen.topics.desired, seen.topics.ready) if cluster.spec.topics else None,
+        users=_part(seen.users.users, seen.users.ready_users) if cluster.spec.acl is not None else None,
+        policies=_part(seen.users.policies, seen.users.ready_policies) if cluster.spec.acl is not None else None,
         clients=ClientAddresses(
             name_server=f"{parts.name_server_name(name)}.{namespace}.svc:{parts.NAME_SERVER_PORT}",
             proxy=None if cluster.spec.proxy is None else f"{parts.proxy_name(name)}.{namespace}.svc:{parts.GRPC_PORT}",
@@ -130,12 +138,23 @@ def _ready(seen: Seen, servers: PartStatus, proxies: PartStatus | None, groups: 
         return no(ClusterReason.GROUPS_PENDING, f"{len(groups) - len(pending)}/{count} groups are ready{named}")
     if proxies is not None and proxies.ready < proxies.desired:
         return no(ClusterReason.PROXIES_PENDING, f"{proxies.summary} proxies are ready")
+    return _declared(seen) or yes(
+        ClusterReason.ALL_READY,
+        f"{servers.desired} NameServers, {count} groups, {proxies.desired if proxies else 0} proxies are ready",
+    )
+
+
+def _declared(seen: Seen) -> Verdict | None:
+    """What of the declared topics and users is not there yet; None: nothing."""
     if seen.topics.ready < seen.topics.desired:
         why = "; ".join((*seen.topics.pending, *seen.topics.differing))
         told = f"{seen.topics.ready}/{seen.topics.desired} topics are in every group: {why}"
         return no(ClusterReason.TOPICS_PENDING, told[:MAX_MESSAGE])
-    told = f"{servers.desired} NameServers, {count} groups, {proxies.desired if proxies else 0} proxies are ready"
-    return yes(ClusterReason.ALL_READY, told)
+    if seen.users.ready_users < seen.users.users or seen.users.pending:
+        why = "; ".join((*seen.users.pending, *seen.users.differing, *seen.password_problems))
+        told = f"{seen.users.ready_users}/{seen.users.users} users are at every broker: {why}"
+        return no(ClusterReason.USERS_PENDING, told[:MAX_MESSAGE])
+    return None
 
 
 def _available(seen: Seen, servers: PartStatus, proxies: PartStatus | None, groups: list[GroupSummary]) -> Verdict:
@@ -164,6 +183,12 @@ def _stalled(seen: Seen) -> Verdict:
             " messages are consumed, or declare it as it is"
         )
         return yes(ClusterReason.TOPIC_DIFFERS, told[:MAX_MESSAGE])
+    if wrong := (*seen.users.differing, *seen.password_problems):
+        told = (
+            f"Users that are not as declared: {'; '.join(wrong)}. Delete a user that is there (mqadmin deleteUser), or declare"
+            " another name; correct a Secret"
+        )
+        return yes(ClusterReason.USER_DIFFERS, told[:MAX_MESSAGE])
     if beyond := beyond_count(seen):
         told = (
             f"Groups beyond spec.brokerGroups.count are kept, for they may hold messages: {', '.join(beyond)}."
