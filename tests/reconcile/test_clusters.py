@@ -609,6 +609,21 @@ async def test_users_get_the_passwords_of_the_secrets_that_they_name(place: Plac
     assert "planted" not in after
 
 
+async def test_a_group_beyond_count_loses_a_user_that_is_declared_no_more(place: Place) -> None:
+    """It is kept for its messages and serves on: the user could read them."""
+    await place.api.create(SECRETS, secret(place, "shop-password", password="planted-1"))
+    await place.make(acl={"users": ACL["users"][:1]}, brokerGroups={"count": 2, "template": SIGNED})
+    await place.passes.run(place.key)
+    groups = [GroupKey(place.key.namespace, f"shop-{index}") for index in (0, 1)]
+    for group in groups:
+        place.view.snapshots[group] = with_members(group, (1,), live=(1,))
+    await place.passes.run(place.key)
+    assert [set(place.view.brokers[group, 1].users) for group in groups] == [{"shop"}] * 2
+    await place.change({"acl": {"users": []}, "brokerGroups": {"count": 1}})
+    await place.passes.run(place.key)
+    assert [set(place.view.brokers[group, 1].users) for group in groups] == [set()] * 2
+
+
 async def test_acl_turns_the_brokers_checks_on_unless_the_template_says_otherwise(place: Place) -> None:
     template = SIGNED | {"config": {"authorizationEnabled": "false", "fileReservedTime": "24"}}
     await place.make(acl={}, brokerGroups={"template": template})

@@ -188,17 +188,20 @@ class ClusterPass:
 
     async def _keep_topics(self, key: GroupKey, seen: Seen) -> TopicsStanding:
         spec = seen.cluster.spec
-        groups = _uids(key, seen)
-        return await self._topics.keep(key.namespace, tuple(spec.topics), groups, count=spec.broker_groups.count)
+        wanted = parts.group_names(key.name, spec.broker_groups.count)
+        groups = {name: uid for name, uid in _uids(seen).items() if name in wanted}
+        return await self._topics.keep(key.namespace, tuple(spec.topics), groups, count=len(wanted))
 
     async def _keep_users(self, key: GroupKey, seen: Seen) -> Seen:
-        spec, groups = seen.cluster.spec, _uids(key, seen)
+        # Groups beyond count too: they serve on, and a user that was taken away would keep its rights there.
+        spec, groups = seen.cluster.spec, _uids(seen)
+        missing = set(parts.group_names(key.name, spec.broker_groups.count)) - groups.keys()
         if spec.acl is None:
             await self._users.keep(key.namespace, None, groups, count=0)
             return seen
         passwords, problems = await self._passwords(key, spec.acl)
         wanted = wanted_users(spec.acl, passwords)
-        standing = await self._users.keep(key.namespace, wanted, groups, count=spec.broker_groups.count)
+        standing = await self._users.keep(key.namespace, wanted, groups, count=len(groups) + len(missing))
         return replace(seen, users=standing, password_problems=problems)
 
     async def _passwords(self, key: GroupKey, acl: AclSpec) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -354,10 +357,9 @@ class ClusterPass:
         return status
 
 
-def _uids(key: GroupKey, seen: Seen) -> dict[str, str]:
-    """Of the BrokerGroups there are of those asked for, by name."""
-    wanted = parts.group_names(key.name, seen.cluster.spec.broker_groups.count)
-    return {name: str(seen.groups[name]["metadata"]["uid"]) for name in wanted if name in seen.groups}
+def _uids(seen: Seen) -> dict[str, str]:
+    """Of the cluster's BrokerGroups, by name."""
+    return {name: str(group["metadata"]["uid"]) for name, group in sorted(seen.groups.items())}
 
 
 class _StrangerError(Exception):
