@@ -568,7 +568,7 @@ async def test_the_example_is_taken_and_its_pods_are_restricted(place: Place) ->
             assert container["securityContext"]["allowPrivilegeEscalation"] is False
 
 
-ACL = {
+ACL: dict[str, Any] = {
     "users": [
         {"name": "shop", "passwordSecretRef": {"name": "shop-password"}},
         {"name": "admin", "passwordSecretRef": {"name": "admin", "key": "secret"}, "type": "Super"},
