@@ -576,6 +576,7 @@ ACL: dict[str, Any] = {
     "policies": [{"subject": "User:shop", "resource": "Topic:orders", "actions": ["Pub"]}],
 }
 SIGNED = {"security": {"credentialsSecretRef": {"name": "key"}}}
+SOURCE = {"ipBlock": {"cidr": "192.0.2.0/24"}}
 
 
 async def test_users_get_the_passwords_of_the_secrets_that_they_name(place: Place) -> None:
@@ -641,8 +642,31 @@ async def test_acl_turns_the_brokers_checks_on_unless_the_template_says_otherwis
             "acl needs brokerGroups.template.implementation Java",
         ),
         (
-            {"acl": {}, "proxy": {}, "brokerGroups": {"template": SIGNED}},
-            "acl with proxy needs proxy.config.innerClientAuthenticationCredentials",
+            {
+                "acl": {},
+                "proxy": {"config": {"innerClientAuthenticationCredentials": "{}"}},
+                "brokerGroups": {"template": SIGNED},
+            },
+            "acl and proxy exclude each other",
+        ),
+        ({"acl": {}, "version": "5.2.9", "brokerGroups": {"template": SIGNED}}, "acl needs version 5.3.0 or later"),
+        (
+            {"acl": {}, "version": "5.5.0", "brokerGroups": {"template": SIGNED | {"version": "5.1.4"}}},
+            "acl needs brokerGroups.template.version 5.3.0 or later",
+        ),
+        (
+            {
+                "proxy": {},
+                "brokerGroups": {"template": {"network": {"policy": {"clientsFrom": [SOURCE] * 17}}}},
+            },
+            "at most 16 sources with proxy",
+        ),
+        *(
+            (
+                {"network": {"policy": {}}, "brokerGroups": {"template": {"network": network}}},
+                "network.policy does not work on groups with addressing NodePort and LoadBalancer",
+            )
+            for network in ({"addressing": "LoadBalancer"}, {"addressing": "NodePort", "firstNodePort": 31000})
         ),
         (
             {"acl": {"policies": ACL["policies"]}, "brokerGroups": {"template": SIGNED}},
@@ -676,6 +700,24 @@ async def test_acl_turns_the_brokers_checks_on_unless_the_template_says_otherwis
 async def test_what_cannot_work_is_refused(place: Place, spec: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidError, match=re.escape(said)):
         await place.make(**spec)
+
+
+@pytest.mark.parametrize("version", ["5.3.0", "5.10.0", "6.0.0", "05.03.1"])
+async def test_acl_is_taken_with_a_version_that_has_it(place: Place, version: str) -> None:
+    await place.make(acl={}, version=version, brokerGroups={"template": SIGNED})
+    await place.passes.run(place.key)
+    assert (await place.get(BROKER_GROUPS, "shop-0"))["spec"]["version"] == version
+
+
+@pytest.mark.parametrize("at", ["cluster", "template"])
+async def test_as_many_sources_as_may_be_named_fit_with_a_proxy(place: Place, at: str) -> None:
+    policy = {"policy": {"clientsFrom": [SOURCE] * 16}}
+    spec = {"network": policy} if at == "cluster" else {"brokerGroups": {"template": {"network": policy}}}
+    await place.make(proxy={}, **spec)
+    await place.passes.run(place.key)
+    group = await place.get(BROKER_GROUPS, "shop-0")
+    assert len(group["spec"]["network"]["policy"]["clientsFrom"]) == 17
+    assert (await place.condition("Stalled"))[0] == "False"
 
 
 def secret(place: Place, name: str, **data: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pytest
@@ -21,6 +21,9 @@ from brokergroup_operator.reconcile.settings import LeaderElectionSettings
 from tests.reconcile import builders as b
 from tests.reconcile.passes import lines_of, run
 from tests.support.network_policy import Endpoint, admits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SETTINGS: Final = dataclasses.replace(
     b.SETTINGS, leader_election=LeaderElectionSettings(namespace="rocketmq-system", identity="operator-0")
@@ -145,24 +148,21 @@ def test_without_the_field_there_is_no_policy() -> None:
     assert policies_of(cluster("trade", None)) == []
 
 
-def test_a_templates_own_policy_is_kept() -> None:
-    own = {"clientsFrom": [{"ipBlock": {"cidr": "198.51.100.0/24"}}]}
-    for policy in (own, {}):
-        first, _ = groups_of(cluster("trade", CLIENTS, network={"policy": policy}))
+def test_a_templates_own_policy_is_kept_and_admits_the_clusters_proxies() -> None:
+    block = {"ipBlock": {"cidr": "198.51.100.0/24"}}
+    proxies = {"podSelector": {"matchLabels": parts.part_selector("trade", parts.COMPONENT_PROXY)}}
+    for asked, wanted in (({"clientsFrom": [block]}, [proxies, block]), ({"clientsFrom": []}, [proxies]), ({}, None)):
+        first, _ = groups_of(cluster("trade", CLIENTS, network={"policy": asked}))
         assert first.spec.network.policy is not None
-        assert msgspec.to_builtins(first.spec.network.policy.clients_from) == policy.get("clientsFrom")
+        assert msgspec.to_builtins(first.spec.network.policy.clients_from) == wanted
 
 
-def test_every_port_that_a_member_of_a_group_with_node_ports_listens_at_is_covered() -> None:
-    network = {"addressing": "NodePort", "firstNodePort": 31000, "policy": {"clientsFrom": []}}
-    group = b.group(network=network)
-    policy = network_policies.of_group(group, SETTINGS)
-    assert policy is not None
-    member, stranger = (pod_in("shop", labels) for labels in ({names.LABEL_BROKER_GROUP: "orders"}, {"app": "blog"}))
-    for first in range(31000, 31080, 5):
-        for port, protocol in ((first, TCP), (first + 2, TCP), (first + 4, UDP)):
-            assert admits([policy], member, member, port, protocol)
-            assert not admits([policy], stranger, member, port, protocol)
+def test_an_exception_to_a_range_reaches_the_policy() -> None:
+    block = {"ipBlock": {"cidr": "192.0.2.0/24", "except": ["192.0.2.128/25"]}}
+    policies = policies_of(cluster("trade", {"clientsFrom": [block]}))
+    inside, outside = Endpoint(address="192.0.2.7"), Endpoint(address="192.0.2.200")
+    assert admits(policies, inside, TARGETS["broker"], 10911, TCP)
+    assert not admits(policies, outside, TARGETS["broker"], 10911, TCP)
 
 
 def test_an_operator_without_a_lease_is_known_by_its_label_alone() -> None:
@@ -184,11 +184,44 @@ def test_it_is_made_put_back_and_left_out_again() -> None:
     there = b.by_name(b.stored(wanted))
     assert lines_of(run(b.changed(missing, network_policies=there))) == []
 
-    opened = copy.deepcopy(there)
-    opened["orders-brokers"]["spec"]["ingress"][0]["from"] = [{"namespaceSelector": {}}]
-    assert lines_of(run(b.changed(missing, network_policies=opened))) == ["apply NetworkPolicy orders-brokers"]
-
     assert lines_of(run(b.changed(b.settled(), network_policies=there))) == ["delete NetworkPolicy orders-brokers"]
+
+
+ANYWHERE: Final = {"ipBlock": {"cidr": "0.0.0.0/0"}}
+DRIFTS: Final[dict[str, Callable[[dict[str, Any]], Any]]] = {
+    "a rule for every source and port": lambda spec: spec["ingress"].append({}),
+    "every address at the HA port": lambda spec: spec["ingress"][0]["from"].append(ANYWHERE),
+    "another source in place of the members": lambda spec: spec["ingress"][0].update({"from": [ANYWHERE]}),
+    "a rule without its sources": lambda spec: spec["ingress"][0].pop("from"),
+    "a further port": lambda spec: spec["ingress"][0]["ports"].append({"port": 10913, "protocol": "UDP"}),
+    "a wider port": lambda spec: spec["ingress"][0]["ports"][0].update({"endPort": 65535}),
+    "a narrowed source": lambda spec: spec["ingress"][0]["from"][0]["podSelector"]["matchLabels"].update({"a": "b"}),
+    "a source in one namespace only": lambda spec: spec["ingress"][0]["from"][0].update({"namespaceSelector": {}}),
+    "fewer pods": lambda spec: spec["podSelector"]["matchLabels"].update({"a": "b"}),
+    "another direction": lambda spec: spec["policyTypes"].append("Egress"),
+    "no rule": lambda spec: spec.pop("ingress"),
+}
+
+
+@pytest.mark.parametrize("drift", DRIFTS)
+def test_a_policy_that_another_writer_changed_is_put_back(drift: str) -> None:
+    seen = b.settled(**ASKED)
+    wanted = network_policies.of_group(seen.group, b.SETTINGS)
+    assert wanted is not None
+    changed = copy.deepcopy(b.stored(wanted))
+    DRIFTS[drift](changed["spec"])
+    found = run(b.changed(seen, network_policies=b.by_name(changed)))
+    assert lines_of(found) == ["apply NetworkPolicy orders-brokers"]
+
+
+def test_egress_that_has_no_effect_is_no_drift() -> None:
+    """An apply does not take another manager's field away: the pass would apply for ever."""
+    seen = b.settled(**ASKED)
+    wanted = network_policies.of_group(seen.group, b.SETTINGS)
+    assert wanted is not None
+    changed = copy.deepcopy(b.stored(wanted))
+    changed["spec"]["egress"] = [{}]
+    assert lines_of(run(b.changed(seen, network_policies=b.by_name(changed)))) == []
 
 
 def test_a_persons_policy_about_the_same_pods_is_left_alone() -> None:

@@ -72,7 +72,8 @@ def _is_from(rule: Json, source: Endpoint, target: Endpoint) -> bool:
 def _is_peer(peer: Json, source: Endpoint, target: Endpoint) -> bool:
     if (block := peer.get("ipBlock")) is not None:
         address = ipaddress.ip_address(source.address)
-        return address in ipaddress.ip_network(block["cidr"])
+        left_out = any(address in ipaddress.ip_network(one) for one in block.get("except") or ())
+        return address in ipaddress.ip_network(block["cidr"]) and not left_out
     if source.labels is None:
         return False
     if (namespaces := peer.get("namespaceSelector")) is None:

@@ -154,8 +154,9 @@ class NetworkSpec(IPFamiliesSpec, frozen=True, rename="camel", kw_only=True):
         Meta(
             description="Given, also empty: the pods get a NetworkPolicy. It admits members to haPort, members and the"
             " operator to the fences, and clientsFrom too to the ports for clients. Absent: none; the operator deletes the"
-            " one that it made. The Kubernetes cluster's network must enforce NetworkPolicies; none applies to"
-            " addressing HostNetwork, which is refused."
+            " one that it made. The Kubernetes cluster's network must enforce NetworkPolicies. Refused with"
+            " addressing HostNetwork, to which none applies, and with NodePort and LoadBalancer, where members"
+            " reach each other at nodes, which may change the source's address."
         ),
     ] = None
 
@@ -177,6 +178,13 @@ class NetworkSpec(IPFamiliesSpec, frozen=True, rename="camel", kw_only=True):
             "!has(self.policy) || self.addressing != 'HostNetwork'",
             "policy has no effect with addressing HostNetwork: a NetworkPolicy does not apply to a node's own network."
             " Close the node's ports by its firewall, and leave policy out",
+            field_path=".policy",
+        ),
+        Rule(
+            "!has(self.policy) || !(self.addressing in ['NodePort', 'LoadBalancer'])",
+            "policy does not work with addressing NodePort and LoadBalancer: members, fences and the operator reach a member"
+            " at a node, which may change the source's address, so that no label matches. Close the ports by a"
+            " firewall, and leave policy out",
             field_path=".policy",
         ),
         *(

@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from brokergroup_operator.api import bounds
 from brokergroup_operator.api.rules import Rule, label_keys, validations
@@ -68,6 +68,14 @@ class IPBlock(Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=T
     """A range of addresses, as in a NetworkPolicy."""
 
     cidr: Annotated[CidrText, Meta(description="The range, such as 192.0.2.0/24.")]
+    except_: Annotated[
+        list[CidrText],
+        Meta(
+            max_length=MAX_PEERS,
+            description="Ranges within cidr that are left out. The API server refuses one outside of it in the NetworkPolicy.",
+            extra_json_schema=bounds.ATOMIC_LIST,
+        ),
+    ] = field(default_factory=list, name="except")
 
 
 class NetworkPolicyPeer(Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
@@ -101,18 +109,24 @@ class NetworkPolicyPeer(Struct, frozen=True, rename="camel", kw_only=True, omit_
 
 
 Peers = Annotated[list[NetworkPolicyPeer], Meta(max_length=MAX_PEERS, extra_json_schema=bounds.ATOMIC_LIST)]
+# A RocketMQCluster adds its proxies to the clients of a group.
+GroupPeers = Annotated[list[NetworkPolicyPeer], Meta(max_length=MAX_PEERS + 1, extra_json_schema=bounds.ATOMIC_LIST)]
+_CLIENTS_FROM = (
+    "Sources that reach {what}: clients of the remoting protocol, proxies, mqadmin. Absent: every source. An empty list:"
+    " {none}. For clients behind a node port or load balancer that translates addresses, name the nodes' addresses."
+)
 
 
 class GroupPolicySpec(Struct, frozen=True, rename="camel", kw_only=True):
     """Sources that the NetworkPolicy admits, beside the group's members and the operator."""
 
     clients_from: Annotated[
-        Peers | None,
+        GroupPeers | None,
         Meta(
-            description="Sources that reach the brokers' ports for clients: clients of the remoting protocol, proxies,"
-            " mqadmin. Absent: every source. An empty list: none but the members, the operator, and in a"
-            " RocketMQCluster its proxies. For clients behind a node port or load balancer that translates"
-            " addresses, name the nodes' addresses."
+            description=_CLIENTS_FROM.format(
+                what="the brokers' ports for clients",
+                none="none but the group's members, the operator, and in a RocketMQCluster its proxies",
+            )
         ),
     ] = None
     metrics_from: Annotated[
@@ -124,7 +138,18 @@ class GroupPolicySpec(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class ClusterPolicySpec(GroupPolicySpec, frozen=True, rename="camel", kw_only=True):
-    """Sources that the NetworkPolicies admit, beside the cluster's own pods and the operator's."""
+    """Sources that the NetworkPolicies admit, beside the group's members at brokers, and the operator's pods."""
+
+    clients_from: Annotated[
+        Peers | None,
+        Meta(
+            description=_CLIENTS_FROM.format(
+                what="the brokers' ports for clients and the NameServers",
+                none="none but the group's members and the proxies at brokers, every broker of the namespace and the"
+                " proxies at NameServers, and the operator at both",
+            )
+        ),
+    ] = None
 
     proxy_clients_from: Annotated[
         Peers | None,

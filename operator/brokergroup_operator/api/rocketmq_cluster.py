@@ -22,8 +22,10 @@ from brokergroup_operator.api.pod_fields import (
     PlacementTemplate,
     ResourceRequirements,
 )
+from brokergroup_operator.api.policy_fields import MAX_PEERS
 from brokergroup_operator.api.rules import (
     CONFIG_RULES,
+    HAS_ACL,
     RUNS_WITH_A_CONTROLLER,
     Rule,
     label_keys,
@@ -247,8 +249,8 @@ class ClusterSpec(Struct, frozen=True, rename="camel", kw_only=True):
         Meta(
             description="Users and policies of RocketMQ's ACL 2.0 at every broker (Java 5.3.0 or later). Given, also empty, it"
             " turns authentication and authorization on in the brokers' configuration, which restarts them one by"
-            " one; template.config overrides it key by key. Absent: the brokers' own configuration decides, and"
-            " the operator changes no user."
+            " one; template.config overrides it key by key. It excludes proxy. Absent: the brokers' own"
+            " configuration decides, and the operator changes no user."
         ),
     ] = None
     proxy: Annotated[ProxySpec | None, Meta(description="Proxies for clients of the gRPC protocol. Absent: none.")] = (
@@ -277,6 +279,32 @@ class ClusterSpec(Struct, frozen=True, rename="camel", kw_only=True):
             field_path=".version",
         ),
         Rule(
+            "!has(self.acl) || !has(self.version) || has(self.brokerGroups.template.version)"
+            " || has(self.brokerGroups.template.image)"
+            f" || {HAS_ACL.replace('self.', 'self.version.')}",
+            "acl needs version 5.3.0 or later, where the groups take it: earlier brokers have no ACL 2.0",
+            field_path=".version",
+        ),
+        Rule(
+            "!has(self.acl) || !has(self.brokerGroups.template.version)"
+            f" || {HAS_ACL.replace('self.', 'self.brokerGroups.template.version.')}",
+            "acl needs brokerGroups.template.version 5.3.0 or later: earlier brokers have no ACL 2.0",
+            field_path=".brokerGroups.template.version",
+        ),
+        Rule(
+            "!has(self.network.policy) || !(self.brokerGroups.template.network.addressing in ['NodePort', 'LoadBalancer'])",
+            "network.policy does not work on groups with addressing NodePort and LoadBalancer: members reach each other at"
+            " nodes, which may change the source's address. Close the ports by a firewall, and leave policy out",
+            field_path=".network.policy",
+        ),
+        Rule(
+            "!has(self.proxy) || !has(self.brokerGroups.template.network.policy)"
+            " || !has(self.brokerGroups.template.network.policy.clientsFrom)"
+            f" || size(self.brokerGroups.template.network.policy.clientsFrom) <= {MAX_PEERS}",
+            f"clientsFrom takes at most {MAX_PEERS} sources with proxy: the operator adds the proxies as one more",
+            field_path=".brokerGroups.template.network.policy.clientsFrom",
+        ),
+        Rule(
             "!has(self.network.policy) || self.brokerGroups.template.network.addressing != 'HostNetwork'",
             "network.policy has no effect on groups with addressing HostNetwork: close the nodes' ports by their firewall,"
             " and leave policy out",
@@ -295,10 +323,10 @@ class ClusterSpec(Struct, frozen=True, rename="camel", kw_only=True):
             reason="FieldValueRequired",
         ),
         Rule(
-            "!has(self.acl) || !has(self.proxy) || 'innerClientAuthenticationCredentials' in self.proxy.config",
-            "acl with proxy needs proxy.config.innerClientAuthenticationCredentials: a Proxy signs what it asks of brokers"
-            " with a key of its own, and the operator gives it none",
-            field_path=".proxy.config",
+            "!has(self.acl) || !has(self.proxy)",
+            "acl and proxy exclude each other: the operator gives no Proxy a key to sign with, and none checks its own"
+            " clients, so brokers would refuse it, or take its key for every client",
+            field_path=".proxy",
         ),
         # A broker makes these itself (TopicConfigManager of RocketMQ 5.5.0), and refuses to make them when it is asked.
         Rule(

@@ -194,8 +194,8 @@ def _broker_group(
     network = raw.get("network") or {}
     if families := {key: value for key, value in cluster.spec.network.on_services().items() if not network.get(key)}:
         spec["network"] = network = {**network, **families}
-    if cluster.spec.network.policy is not None and "policy" not in network:
-        spec["network"] = {**network, "policy": _policy_of_groups(cluster)}
+    if (policy := _policy_of_groups(cluster)) is not None:
+        spec["network"] = {**network, "policy": policy}
     # What is not asked for is left to `kubectl brokergroup pause` and `hibernate`, group by group.
     asked = {key: value for key, value in (raw.get("maintenance") or {}).items() if value}
     spec.pop("maintenance", None)
@@ -213,10 +213,11 @@ def _broker_group(
     return _object(cluster, names.API_VERSION, names.BROKER_GROUP_KIND, group_name(name, index), labels, spec)
 
 
-def _policy_of_groups(cluster: RocketMQCluster) -> JsonObject:
-    """The cluster's own, with its proxies among the clients."""
-    wish = cluster.spec.network.policy
-    assert wish is not None
+def _policy_of_groups(cluster: RocketMQCluster) -> JsonObject | None:
+    """The template's own, or the cluster's, with the proxies among the clients."""
+    wish = cluster.spec.broker_groups.template.network.policy or cluster.spec.network.policy
+    if wish is None:
+        return None
     proxies = [policies.pods(part_selector(_name(cluster), COMPONENT_PROXY))] if cluster.spec.proxy is not None else []
     asked = {
         "clientsFrom": policies.sources(wish.clients_from, beside=proxies),

@@ -1,4 +1,4 @@
-"""NetworkPolicies of brokers, NameServers and proxies: who may open a connection to which port of each. Pure.
+"""NetworkPolicies of brokers, NameServers and proxies: which sources may open which port of each. Pure.
 
 Ingress only, and by port numbers: those are immutable, while pods that an older operator made lack some of the names. The
 kubelet's probes need no rule: a NetworkPolicy never closes a pod to its own node. A namespace is the border of trust: each of its
@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from brokergroup_operator.api import names, pod_fence
-from brokergroup_operator.api.bounds import MAX_REPLICAS
-from brokergroup_operator.api.network_fields import NODE_PORTS_EACH
 from brokergroup_operator.reconcile import identity
 
 if TYPE_CHECKING:
@@ -90,20 +88,11 @@ def operator(settings: ReconcileSettings) -> JsonObject:
 
 def _client_ports(network: NetworkSpec) -> list[JsonObject]:
     """A broker's own port and its fast port, from which a Java slave copies topics and offsets."""
-    if network.first_node_port is not None:
-        return [_range("TCP", network.first_node_port)]
     return [_tcp(network.listen_port), _tcp(network.listen_port - names.FAST_PORT_OFFSET)]
 
 
 def _fence_port(network: NetworkSpec) -> JsonObject:
-    if network.first_node_port is not None:
-        return _range("UDP", network.first_node_port)
     return {"port": network.listen_port + names.FENCE_PORT_OFFSET, "protocol": "UDP"}
-
-
-def _range(protocol: str, first: int) -> JsonObject:
-    """With addressing NodePort each member listens at numbers of its own: all those of the group."""
-    return {"port": first, "endPort": first + MAX_REPLICAS * NODE_PORTS_EACH - 1, "protocol": protocol}
 
 
 def _tcp(number: int) -> JsonObject:

@@ -153,8 +153,20 @@ def drifted(actual: JsonObject | None, desired: JsonObject) -> str:
     wanted = observed.annotations_of(desired).get(names.ANNOTATION_REVISION)
     if observed.annotations_of(actual).get(names.ANNOTATION_REVISION) != wanted:
         return "the wanted object changed"
-    difference = first_difference(desired, actual)
+    difference = first_difference(desired, actual) or _widened(desired, actual)
     return f"another writer changed {difference}" if difference else ""
+
+
+def _widened(desired: JsonObject, actual: JsonObject) -> str:
+    """The field of a NetworkPolicy that differs at all: a further rule, source or port opens it, a further label narrows it.
+
+    `egress` has no effect without its policyTypes, and an apply would not take it from the manager that added it.
+    """
+    if desired.get("kind") != resources.NETWORK_POLICIES.kind:
+        return ""
+    wanted, found = desired["spec"], actual.get("spec") or {}
+    fields = ("podSelector", "policyTypes", "ingress")
+    return next((f".spec.{one}" for one in fields if (wanted.get(one) or []) != (found.get(one) or [])), "")
 
 
 def first_difference(desired: Any, actual: Any, path: str = "") -> str:
