@@ -69,8 +69,19 @@ def rules(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
 
 def test_the_policy_of_brokers_is_not_the_charts() -> None:
     """spec.network.policy of a BrokerGroup or RocketMQCluster makes it, so that it follows the group's own ports."""
-    with pytest.raises(ValueError, match=r"networkPolicy.*brokers"):
-        rendered("ns", **{"networkPolicy__brokers[0].namespace": "shop", "networkPolicy__brokers[0].group": "orders"})
+    asked = {"networkPolicy__brokers[0].namespace": "shop", "networkPolicy__brokers[0].group": "orders"}
+    with pytest.raises(
+        ValueError, match=r"networkPolicy.brokers: .*spec.network.policy.*networkPolicy.brokers=null"
+    ) as raised:
+        rendered("ns", **asked)
+    assert "docs/tasks/upgrade.md" in str(raised.value)
+
+
+def test_the_default_of_an_earlier_chart_is_taken() -> None:
+    """`helm upgrade --reuse-values` hands every default of the release over, this one as an empty list; null is the way out."""
+    assert rendered("ns", values_file={"networkPolicy": {"brokers": []}}) == rendered("ns")
+    of_before = {"networkPolicy": {"brokers": [{"namespace": "shop", "group": "orders"}]}}
+    assert rendered("ns", values_file=of_before, networkPolicy__brokers="null") == rendered("ns")
 
 
 @pytest.mark.parametrize("wrong", ["Bad_NS", "../x", "-a"])

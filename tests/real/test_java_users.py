@@ -60,7 +60,9 @@ class Cluster:
 
     async def keep(self, spec: AclSpec, password: str) -> UsersStanding:
         wanted = wanted_users(spec, {"shop": password})
-        return await self.keeper.keep(KEY.namespace, wanted, {KEY.name: "uid"}, count=1)
+        return await self.keeper.keep(
+            KEY.namespace, wanted, {KEY.name: "uid"}, counted={KEY.name}, own=GROUP.access_key
+        )
 
     async def make_topics(self) -> None:
         for name in ("orders", "payments"):

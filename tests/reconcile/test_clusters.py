@@ -9,6 +9,7 @@ import contextlib
 import json
 import re
 import uuid
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ import yaml
 from brokergroup_operator.api import names
 from brokergroup_operator.api.acl_fields import MARK
 from brokergroup_operator.kube.client import KubernetesApi, PatchType
-from brokergroup_operator.kube.errors import ApiError, InvalidError, NotFoundError
+from brokergroup_operator.kube.errors import AlreadyExistsError, ApiError, InvalidError, NotFoundError
 from brokergroup_operator.kube.resources import (
     BROKER_GROUPS,
     CONFIG_MAPS,
@@ -31,16 +32,21 @@ from brokergroup_operator.kube.resources import (
     SERVICES,
     STATEFUL_SETS,
 )
-from brokergroup_operator.reconcile.clusters.cluster_pass import SETTLED_SECONDS, UNSETTLED_SECONDS, ClusterPass
+from brokergroup_operator.reconcile.clusters import acl_secrets
+from brokergroup_operator.reconcile.clusters.cluster_pass import KINDS, SETTLED_SECONDS, UNSETTLED_SECONDS, ClusterPass
 from brokergroup_operator.reconcile.clusters.parts import ACL_CONFIG
+from brokergroup_operator.reconcile.clusters.users import MARK_ENTRY
 from brokergroup_operator.reconcile.settings import LeaderElectionSettings, ReconcileSettings
 from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
+from kube_sandbox.api_server.errors import StatusError
 from kube_sandbox.api_server.requests import Deletion
+from rocketmq_remoting.acl_protocol import UserInfo
 from rocketmq_remoting.broker_protocol import TopicConfig
 from tests.reconcile.fake_view import FakeGroupView, led_by, with_members
 from tests.reconcile.world import SANDBOX, until
+from tests.support.scripted_acl import ScriptedAcl
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -61,11 +67,20 @@ class Place:
         self.key = GroupKey(namespace, "shop")
         events = EventPoster(api, instance="operator-0")
         self.view = FakeGroupView(MemoryRecordStore())
-        self.passes = ClusterPass(api, events, settings, self.view)
+        self.now_seconds = 0.0
+        self.passes = ClusterPass(api, events, settings, self.view, clock=lambda: self.now_seconds)
 
     async def make(self, **spec: Any) -> None:
         metadata = {"name": self.key.name, "namespace": self.key.namespace}
         await self.api.create(ROCKETMQ_CLUSTERS, {"metadata": metadata, "spec": spec})
+
+    async def secrets(self, name: str, **data: str) -> None:
+        """Make this Secret; and that of the brokers' key, if it is not there."""
+        with contextlib.suppress(AlreadyExistsError):
+            key = secret(self, "key", accessKey="brokers", secretKey="planted-key")
+            await self.api.create(SECRETS, key)
+        if name != "key":
+            await self.api.create(SECRETS, secret(self, name, **data))
 
     async def change(self, spec: dict[str, Any]) -> None:
         await self.api.patch(
@@ -580,9 +595,9 @@ SOURCE = {"ipBlock": {"cidr": "192.0.2.0/24"}}
 
 
 async def test_users_get_the_passwords_of_the_secrets_that_they_name(place: Place) -> None:
-    """A Secret that is missing or has no such key is said by name, and holds up no other user."""
-    await place.api.create(SECRETS, secret(place, "shop-password", password="planted-1"))
-    await place.api.create(SECRETS, secret(place, "admin", password="planted-2"))
+    """A Secret that is missing or has no such key is reported by name, and holds up no other user."""
+    await place.secrets("shop-password", password="planted-1")
+    await place.secrets("admin", password="planted-2")
     await place.make(acl=ACL, brokerGroups={"template": SIGNED})
     await place.passes.run(place.key)
     group = GroupKey(place.key.namespace, "shop-0")
@@ -598,21 +613,143 @@ async def test_users_get_the_passwords_of_the_secrets_that_they_name(place: Plac
     assert "user admin: Secret" in stalled[2]
     assert "/admin has no key secret, expected a text under it" in stalled[2]
 
-    await place.api.patch(SECRETS, "admin", {"stringData": {"secret": "planted-3"}}, namespace=place.key.namespace)
-    await place.passes.run(place.key)
-    assert broker.users["admin"].password == "planted-3"
-    await place.api.patch(SECRETS, "admin", {"stringData": {"secret": "planted-4"}}, namespace=place.key.namespace)
-    await place.passes.run(place.key)
-    assert broker.users["admin"].password == "planted-4"
+    for password in ("planted-3", "planted-4"):
+        change = {"stringData": {"secret": password}}
+        await place.api.patch(SECRETS, "admin", change, namespace=place.key.namespace)
+        place.now_seconds += acl_secrets.AGAIN_SECONDS
+        await place.passes.run(place.key)
+        assert broker.users["admin"].password == password
     after = json.dumps(await place.get(ROCKETMQ_CLUSTERS, "shop")) + json.dumps(
         await place.get(BROKER_GROUPS, "shop-0")
     )
     assert "planted" not in after
 
 
+async def test_brokers_that_serve_go_on_without_checks_until_every_password_can_be_had(place: Place) -> None:
+    """A wrong name of a Secret would shut out every client."""
+    await place.secrets("shop-password", password="planted-1")
+    await place.make(brokerGroups={"template": SIGNED})
+    await place.passes.run(place.key)
+    await place.change({"acl": ACL})
+    await place.passes.run(place.key)
+    assert not (await place.get(BROKER_GROUPS, "shop-0"))["spec"].get("config")
+    status, reason, message = await place.condition("Stalled")
+    assert (status, reason) == ("True", "UserDiffers")
+    assert "acl is not put into the brokers' configuration" in message
+    await place.secrets("admin", secret="planted-2")
+    place.now_seconds += acl_secrets.AGAIN_SECONDS
+    await place.passes.run(place.key)
+    assert (await place.get(BROKER_GROUPS, "shop-0"))["spec"]["config"] == ACL_CONFIG
+    assert (await place.condition("Stalled"))[0] == "False"
+    await place.api.delete(SECRETS, "admin", namespace=place.key.namespace)
+    await place.change({"brokerGroups": {"count": 2}})
+    await place.passes.run(place.key)
+    configs = [(await place.get(BROKER_GROUPS, name))["spec"]["config"] for name in ("shop-0", "shop-1")]
+    assert configs == [ACL_CONFIG] * 2, "brokers that check go on to do so"
+
+
+async def test_a_new_cluster_checks_from_its_beginning(place: Place) -> None:
+    """No client is served yet that a wrong Secret could shut out."""
+    await place.make(acl=ACL, brokerGroups={"template": SIGNED})
+    await place.passes.run(place.key)
+    await place.passes.run(place.key)
+    assert (await place.get(BROKER_GROUPS, "shop-0"))["spec"]["config"] == ACL_CONFIG
+
+
+async def test_the_user_of_the_brokers_key_is_left_alone_whatever_its_mark(place: Place) -> None:
+    await place.secrets("key")
+    await place.make(acl={}, brokerGroups={"template": SIGNED})
+    group = GroupKey(place.key.namespace, "shop-0")
+    place.view.snapshots[group] = with_members(group, (1,), live=(1,))
+    broker = place.view.brokers.setdefault(
+        (group, 1), ScriptedAcl(UserInfo("brokers", "planted-key", "Super", "enable"))
+    )
+    broker.rules["brokers"] = {("Custom", MARK): MARK_ENTRY}
+    await place.passes.run(place.key)
+    assert broker.taken == []
+    assert "user brokers has the operator's mark" in (await place.condition("Stalled"))[2]
+
+
+async def test_without_the_brokers_key_no_user_is_changed(place: Place) -> None:
+    """Which user is the brokers' own is not known then."""
+    await place.api.create(SECRETS, secret(place, "shop-password", password="planted-1"))
+    await place.make(acl={"users": ACL["users"][:1]}, brokerGroups={"template": SIGNED})
+    group = GroupKey(place.key.namespace, "shop-0")
+    place.view.snapshots[group] = with_members(group, (1,), live=(1,))
+    await place.passes.run(place.key)
+    assert (group, 1) not in place.view.brokers
+    assert "credentialsSecretRef: Secret" in (await place.condition("Stalled"))[2]
+
+
+@SANDBOX
+async def test_without_the_right_to_network_policies_only_what_asks_for_them_stalls(
+    place: Place, sandbox: SandboxApiServer
+) -> None:
+    """A role of before, where the chart makes none (rbac.create=false)."""
+
+    def no_right(request: Any) -> None:
+        if "/networkpolicies" in request.path:
+            raise StatusError(403, "Forbidden", "cannot list resource networkpolicies")
+
+    sandbox.before_request = no_right
+    await place.make(brokerGroups={"count": 1})
+    await place.passes.run(place.key)
+    assert await place.names(BROKER_GROUPS) == ["shop-0"]
+    assert (await place.condition("Stalled"))[0] == "False"
+    await place.change({"network": {"policy": {}}, "brokerGroups": {"count": 2}})
+    await place.passes.run(place.key)
+    assert await place.names(BROKER_GROUPS) == ["shop-0", "shop-1"]
+    status, reason, message = await place.condition("Stalled")
+    assert (status, reason) == ("True", "Refused")
+    assert "NetworkPolicy shop-nameserver: " in message
+    assert "networkpolicies" in message
+    sandbox.before_request = None
+    await place.passes.run(place.key)
+    assert (await place.condition("Stalled"))[0] == "False"
+
+
+@SANDBOX
+async def test_what_a_settled_cluster_costs_in_a_minute(place: Place, sandbox: SandboxApiServer) -> None:
+    """Also one that waits for a person: with a Secret that is missing, and a topic of another type."""
+    await place.secrets("shop-password", password="planted-1")
+    topics = [{"name": "orders", "messageType": "Fifo"}]
+    await place.make(acl=ACL, topics=topics, brokerGroups={"template": SIGNED})
+    group = GroupKey(place.key.namespace, "shop-0")
+    place.view.topics[group, "orders"] = TopicConfig(topic_name="orders")
+    place.view.snapshots[group] = with_members(group, (1,), live=(1,))
+    await place.passes.run(place.key)
+    await place.pods_are_ready(STATEFUL_SETS, "shop-nameserver", 2)
+    await place.group_is("shop-0", "True")
+    requests = Counter[str]()
+    sandbox.before_request = lambda request: requests.update([f"{request.method} {kind_of(request.path)}"])
+    for differing in ({"acl": ACL, "topics": None}, {"acl": ACL, "topics": topics}, {"acl": None, "topics": topics}):
+        await place.change(differing)
+        await place.passes.run(place.key)
+        await place.group_is("shop-0", "True")
+        await place.passes.run(place.key)
+        requests.clear()
+        begin, pauses = place.now_seconds + acl_secrets.AGAIN_SECONDS, set[float | None]()
+        place.now_seconds = begin
+        while place.now_seconds < begin + 60:
+            pause = await place.passes.run(place.key)
+            pauses.add(pause)
+            place.now_seconds += pause or 60
+        assert pauses == {SETTLED_SECONDS}, differing
+        secrets = {} if differing["acl"] is None else {"GET secrets": 3}
+        read = (*KINDS.values(), ROCKETMQ_CLUSTERS)
+        assert requests == Counter({f"GET {kind.plural}": 6 for kind in read}) + Counter(secrets)
+    sandbox.before_request = None
+
+
+def kind_of(path: str) -> str:
+    found = re.search(r"/namespaces/[^/]+/([a-z]+)", path)
+    assert found is not None, path
+    return found[1]
+
+
 async def test_a_group_beyond_count_loses_a_user_that_is_declared_no_more(place: Place) -> None:
     """It is kept for its messages and serves on: the user could read them."""
-    await place.api.create(SECRETS, secret(place, "shop-password", password="planted-1"))
+    await place.secrets("shop-password", password="planted-1")
     await place.make(acl={"users": ACL["users"][:1]}, brokerGroups={"count": 2, "template": SIGNED})
     await place.passes.run(place.key)
     groups = [GroupKey(place.key.namespace, f"shop-{index}") for index in (0, 1)]

@@ -19,6 +19,7 @@ from brokergroup_operator.kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     EVENTS,
     LEASES,
+    NETWORK_POLICIES,
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
     ROCKETMQ_CLUSTERS,
@@ -373,3 +374,42 @@ async def test_groups_are_kept_where_the_kind_of_clusters_is_missing_until_it_co
 
     await until("the kind is served", made)
     await until("the cluster's status", lambda: cluster_status(world))
+
+
+@SANDBOX
+async def test_groups_are_kept_without_the_right_to_network_policies_until_it_comes(
+    world: World, start_plane: Callable[..., Any], sandbox: SandboxApiServer
+) -> None:
+    """A role of before, where the chart makes none (rbac.create=false): every pass over every group ended in a refusal."""
+
+    def no_right(request: Any) -> None:
+        if "/networkpolicies" in request.path:
+            raise StatusError(403, "Forbidden", "cannot list resource networkpolicies")
+
+    async def stalled() -> Any:
+        conditions = (await named(world, BROKER_GROUPS))["orders"]["status"]["conditions"]
+        return next(one for one in conditions if one["type"] == "Stalled")
+
+    async def is_said() -> bool:
+        found = await stalled()
+        return bool(found["status"] == "True" and "networkpolicies" in found["message"])
+
+    async def is_made() -> bool:
+        return "orders-brokers" in await named(world, NETWORK_POLICIES)
+
+    async def is_over() -> bool:
+        return bool((await stalled())["status"] == "False")
+
+    sandbox.before_request = no_right
+    await start_plane(resync_seconds=0.2, backoff_maximum_seconds=0.5)
+    await make_ready(world)
+    assert (await stalled())["status"] == "False"
+    change: dict[str, Any] = {"spec": {"network": {"policy": {}}}}
+    await world.api.patch(BROKER_GROUPS, "orders", change, namespace=world.key.namespace)
+    await until("the condition names the right", is_said)
+    before = (await named(world, PODS))["orders-3"]["metadata"]["uid"]
+    await world.lose_pod("orders-3")
+    await replaced(world, "orders-3", before=before)
+    sandbox.before_request = None
+    await until("the policy is made", is_made)
+    await until("the condition is over", is_over)

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import itertools
+import traceback
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
 from brokergroup_operator.api.acl_fields import MARK, AclSpec
 from brokergroup_operator.observe.group_view import BrokerUnreachableError
-from brokergroup_operator.reconcile.clusters.users import AGAIN_SECONDS, UserKeeper, UsersStanding, wanted_users
+from brokergroup_operator.reconcile.clusters.users import (
+    AGAIN_SECONDS,
+    MARK_ENTRY,
+    UserKeeper,
+    UsersStanding,
+    changes_for,
+    wanted_users,
+)
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
+from rocketmq_remoting import acl_protocol
 from rocketmq_remoting.acl_protocol import BrokerAccess, PolicyEntryInfo, UserInfo, read_access
 from rocketmq_remoting.errors import BodyError
 from tests.reconcile.fake_view import FakeGroupView, with_members
 from tests.support.scripted_acl import ScriptedAcl
+
+if TYPE_CHECKING:
+    from rocketmq_remoting.acl_protocol import AccessChange
 
 FIRST, SECOND = GroupKey("n", "shop-0"), GroupKey("n", "shop-1")
 PASSWORD, ROTATED = "planted-password-1", "planted-password-2"
@@ -53,6 +66,7 @@ class Kept:
         self.now_seconds = 0.0
         self.keeper = UserKeeper(self.view, lambda: self.now_seconds)
         self.uids = {"shop-0": "u0", "shop-1": "u1"}
+        self.counted = {"shop-0", "shop-1"}
         for key in (FIRST, SECOND):
             self.lead(key, members=members)
 
@@ -63,10 +77,9 @@ class Kept:
         for one in members:
             self.view.brokers.setdefault((key, one), ScriptedAcl(OPERATORS_OWN))
 
-    async def keep(self, spec: AclSpec | None, **passwords: str) -> UsersStanding:
-        given = passwords or {"shop": PASSWORD, "admin": PASSWORD}
-        wanted = wanted_users(spec, given) if spec is not None else None
-        return await self.keeper.keep("n", wanted, self.uids, count=2)
+    async def keep(self, spec: AclSpec, **passwords: str) -> UsersStanding:
+        wanted = wanted_users(spec, passwords or {"shop": PASSWORD, "admin": PASSWORD})
+        return await self.keeper.keep("n", wanted, self.uids, counted=self.counted, own="orders-key")
 
     def at(self, broker_id: int, key: GroupKey = FIRST) -> ScriptedAcl:
         return self.view.brokers[key, broker_id]
@@ -136,19 +149,108 @@ async def test_a_user_of_an_earlier_cluster_of_the_name_is_known_by_its_mark() -
     assert [set(broker.users) for broker in kept.every] == [{"orders-key"}] * 4
 
 
-@pytest.mark.parametrize("theirs", ["orders-key", "shop"])
-async def test_a_user_that_a_person_made_is_left_and_told(theirs: str) -> None:
-    """Not the operator's own either, by whose key it signs: it would lock itself out."""
+async def test_a_user_that_a_person_made_is_left_and_reported() -> None:
     kept = Kept()
-    before = UserInfo(theirs, "theirs", "Normal", "enable")
-    kept.at(2).users[theirs] = before
-    spec = acl({"name": theirs, "passwordSecretRef": {"name": "shop"}}, ADMIN)
-    standing = await kept.keep(spec, **{theirs: PASSWORD, "admin": PASSWORD})
+    before = UserInfo("shop", "theirs", "Normal", "enable")
+    kept.at(2).users["shop"] = before
+    standing = await kept.keep(acl(SHOP, ADMIN))
     assert (standing.users, standing.ready_users) == (2, 1)
-    told = f"group shop-0, broker 2: user {theirs} is there, and the operator did not make it"
-    assert told in standing.differing
-    assert kept.at(2).users[theirs] == before
+    assert standing.differing == ("group shop-0, broker 2: user shop is there, and the operator did not make it",)
+    assert kept.at(2).users["shop"] == before
     assert kept.at(2).users["admin"].user_type == "Super", "the others are made"
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+@pytest.mark.parametrize("is_marked", [True, False])
+async def test_the_user_by_whose_key_brokers_and_operator_sign_is_never_changed(
+    is_marked: bool, is_there: bool
+) -> None:
+    """An administrator of the ACL may put the mark on it: a change or deletion would lock the operator out."""
+    kept = Kept()
+    for broker in kept.every:
+        if is_marked:
+            broker.rules["orders-key"] = {("Custom", MARK): MARK_ENTRY}
+        if not is_there:
+            del broker.users["orders-key"]
+    before = [(dict(broker.users), dict(broker.rules)) for broker in kept.every]
+    own = {"name": "orders-key", "passwordSecretRef": {"name": "shop"}}
+    standing = await kept.keep(acl(own), **{"orders-key": PASSWORD})
+    assert (standing.users, standing.ready_users) == (1, 0)
+    assert "broker 2: user orders-key has the access key by which brokers and operator sign" in standing.differing[1]
+    assert [(broker.users, broker.rules) for broker in kept.every] == before
+    kept.keeper = UserKeeper(kept.view, lambda: 0.0)
+    standing = await kept.keep(acl())
+    assert [(broker.users, broker.rules) for broker in kept.every] == before
+    if is_marked and is_there:
+        assert f"user orders-key has the operator's mark {MARK}" in standing.differing[0]
+    else:
+        assert standing == UsersStanding()
+
+
+async def test_a_secret_that_is_missing_keeps_no_right_that_was_taken_away() -> None:
+    kept = Kept()
+    old = {**MAY_SEND, "resource": "Topic:old"}
+    await kept.keep(acl({**SHOP, "type": "Super"}, policies=(MAY_SEND, old)))
+    await kept.keep(acl(SHOP, policies=({**MAY_SEND, "decision": "Deny"},)), other=PASSWORD)
+    for broker in kept.every:
+        assert broker.users["shop"] == UserInfo("shop", PASSWORD, "Normal", "enable")
+        assert set(broker.rules["shop"]) == {("Custom", MARK), ("Custom", "Topic:orders")}
+        assert broker.rules["shop"]["Custom", "Topic:orders"].decision == "Deny"
+    await kept.keep(acl({**SHOP, "type": "Super"}), other=PASSWORD)
+    assert {broker.users["shop"].user_type for broker in kept.every} == {"Normal"}, "no right is added"
+
+
+RESOURCES = ("Topic:a", "Topic:a*", "Topic:*")
+ASKED = ("Topic:a", "Topic:ab", "Topic:b")
+
+
+def with_decisions(decisions: tuple[str, ...], user_type: str = "Normal") -> AclSpec:
+    policies = tuple(
+        {**MAY_SEND, "resource": resource, "decision": decision}
+        for resource, decision in zip(RESOURCES, decisions, strict=True)
+        if decision
+    )
+    return acl({**SHOP, "type": user_type}, policies=policies)
+
+
+@pytest.mark.parametrize("types", [("Normal", "Normal"), ("Super", "Normal"), ("Normal", "Super")])
+def test_no_step_of_a_change_allows_what_neither_the_old_nor_the_new_rules_allow(types: tuple[str, str]) -> None:
+    """Every change between any two sets of rules, and every point at which the operator may be killed."""
+    sets = list(itertools.product(("", "Allow", "Deny"), repeat=len(RESOURCES)))
+    for before, after in itertools.product(sets, sets):
+        broker = ScriptedAcl()
+        apply(with_decisions(before, types[0]), broker)
+        allowed = {one for one in ASKED if broker.may("shop", one)}
+        steps = [allowed]
+        for change in changes_of(with_decisions(after, types[1]), broker):
+            broker.take(change)
+            steps.append({one for one in ASKED if broker.may("shop", one)})
+        assert all(step <= allowed | steps[-1] for step in steps), (before, after, steps)
+        assert not changes_of(with_decisions(after, types[1]), broker)
+
+
+def changes_of(spec: AclSpec, broker: ScriptedAcl) -> list[AccessChange]:
+    [wanted] = wanted_users(spec, {"shop": PASSWORD})
+    return changes_for(wanted, broker.access())
+
+
+def apply(spec: AclSpec, broker: ScriptedAcl) -> None:
+    for change in changes_of(spec, broker):
+        broker.take(change)
+
+
+async def test_groups_that_are_not_counted_are_changed_and_hold_up_nothing() -> None:
+    """A group beyond count, or a hibernated one: the latter has no member that answers, for as long as it sleeps."""
+    kept = Kept()
+    await kept.keep(acl(SHOP))
+    kept.counted = {"shop-0"}
+    assert await kept.keep(acl(ADMIN)) == UsersStanding(users=1, ready_users=1)
+    assert "shop" not in kept.at(1, SECOND).users
+    kept.lead(SECOND, members=(1, 2), live=())
+    kept.view.snapshots[SECOND] = replace(kept.view.snapshots[SECOND], live={})
+    assert await kept.keep(acl(SHOP)) == UsersStanding(users=1, ready_users=1)
+    kept.counted = {"shop-0", "shop-1"}
+    assert (await kept.keep(acl(SHOP))).ready_users == 0
 
 
 async def test_rules_that_are_declared_no_more_go_and_changed_ones_change() -> None:
@@ -226,31 +328,30 @@ async def test_a_member_that_does_not_answer_holds_up_no_other() -> None:
     assert (await kept.keep(acl(SHOP))).ready_users == 1
 
 
-async def test_a_user_whose_secret_cannot_be_used_is_left_as_it_is() -> None:
+async def test_a_user_whose_secret_cannot_be_used_keeps_its_password_and_its_declared_rules() -> None:
     kept = Kept()
     await kept.keep(acl(SHOP, policies=(MAY_SEND,)))
-    standing = await kept.keep(acl(SHOP, ADMIN), admin=PASSWORD)
+    standing = await kept.keep(acl(SHOP, ADMIN, policies=(MAY_SEND,)), admin=PASSWORD)
     assert (standing.users, standing.ready_users) == (2, 1)
     assert kept.at(1).users["shop"].password == PASSWORD
     assert ("Custom", "Topic:orders") in kept.at(1).rules["shop"]
 
 
-async def test_without_the_field_no_member_is_asked() -> None:
-    kept = Kept()
-    await kept.keep(acl(SHOP))
-    kept.view.asked.clear()
-    assert await kept.keep(None) == UsersStanding()
-    assert kept.view.asked == []
-    assert "shop" in kept.at(1).users
-
-
-def test_no_text_of_a_user_shows_its_password() -> None:
+def test_no_text_of_a_user_shows_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
     (wanted,) = wanted_users(acl(SHOP), {"shop": PASSWORD})
     assert PASSWORD not in f"{wanted!r} {wanted} {UserInfo('shop', PASSWORD)!r} {UserInfo('shop', PASSWORD)}"
     body = f'[{{"username":"shop","password":["{PASSWORD}"]}}]'.encode()
     with pytest.raises(BodyError) as raised:
         read_access(body, None)
     assert PASSWORD not in str(raised.value)
+
+    def decoded(data: bytes, _: Any) -> None:
+        raise BodyError(f"unreadable: {data.decode()}")
+
+    monkeypatch.setattr(acl_protocol, "load_json_as", decoded)
+    with pytest.raises(BodyError) as raised:
+        read_access(body, None)
+    assert PASSWORD not in "".join(traceback.format_exception(raised.value))
 
 
 def test_what_a_java_broker_answers_is_read() -> None:

@@ -41,7 +41,8 @@ class AclUser(Struct, frozen=True, rename="camel", kw_only=True):
         bounds.judged_by_the_api("^[A-Za-z0-9][A-Za-z0-9._@-]*$", 63, 1),
         Meta(
             description="Name of the user: the access key of its clients. A user of that name that the operator did not make"
-            " is left as it is, and condition Stalled names it."
+            " is left as it is, and condition Stalled names it; but a disabled one without rules is taken over. So is the"
+            " name left that is the access key of credentialsSecretRef."
         ),
     ]
     password_secret_ref: Annotated[

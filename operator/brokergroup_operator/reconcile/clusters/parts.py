@@ -172,16 +172,33 @@ def _json_value(text: str) -> int | bool | str:
     return int(text) if digits.isascii() and digits.isdecimal() else text
 
 
-def broker_groups(cluster: RocketMQCluster, cluster_object: JsonObject) -> list[JsonObject]:
-    """The BrokerGroups from 0 to count. Their spec is the template as the API server holds it, so that nothing is left out."""
+def broker_groups(cluster: RocketMQCluster, cluster_object: JsonObject, *, with_acl: bool = True) -> list[JsonObject]:
+    """The BrokerGroups from 0 to count. Their spec is the template as the API server holds it, so that nothing is left out.
+
+    Without `with_acl` brokers check nothing yet, whatever spec.acl says.
+    """
     wanted = cluster.spec.broker_groups
     raw = ((cluster_object.get("spec") or {}).get("brokerGroups") or {}).get("template") or {}
     overrides = {one.index: one for one in wanted.overrides}
-    return [_broker_group(cluster, raw, index, overrides.get(index)) for index in range(wanted.count)]
+    config = ACL_CONFIG if with_acl and cluster.spec.acl is not None else {}
+    return [_broker_group(cluster, raw, index, overrides.get(index), config) for index in range(wanted.count)]
+
+
+def checks_access(group: JsonObject) -> bool:
+    """Whether the brokers of a BrokerGroup have ACL_CONFIG, with whatever values."""
+    return ACL_CONFIG.keys() <= ((group.get("spec") or {}).get("config") or {}).keys()
+
+
+def is_hibernated(group: JsonObject) -> bool:
+    return bool(((group.get("spec") or {}).get("maintenance") or {}).get("hibernated"))
 
 
 def _broker_group(
-    cluster: RocketMQCluster, raw: Mapping[str, Any], index: int, override: GroupOverride | None
+    cluster: RocketMQCluster,
+    raw: Mapping[str, Any],
+    index: int,
+    override: GroupOverride | None,
+    config: Mapping[str, str],
 ) -> JsonObject:
     name, namespace = _name(cluster), _namespace(cluster)
     spec: JsonObject = {
@@ -201,8 +218,8 @@ def _broker_group(
     spec.pop("maintenance", None)
     if asked:
         spec["maintenance"] = asked
-    if cluster.spec.acl is not None:
-        spec["config"] = {**ACL_CONFIG, **(spec.get("config") or {})}
+    if config:
+        spec["config"] = {**config, **(spec.get("config") or {})}
     labels = {names.LABEL_ROCKETMQ_CLUSTER: name, names.LABEL_APP_MANAGED_BY: names.MANAGED_BY}
     if override is not None:
         labels = {**override.labels, **labels}

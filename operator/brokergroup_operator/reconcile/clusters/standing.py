@@ -51,6 +51,11 @@ class ClusterReason(StrEnum):
     NOTHING_TO_DO = "NothingToDo"
 
 
+# Every part is ready, but for what is declared; and that lacks only what a person must decide.
+_DECLARED = (ClusterReason.TOPICS_PENDING, ClusterReason.USERS_PENDING)
+_DIFFERS = (ClusterReason.TOPIC_DIFFERS, ClusterReason.USER_DIFFERS)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Seen:
     """A cluster and what there is of it. Groups by name, those beyond count too."""
@@ -66,8 +71,10 @@ class Seen:
     refusals: tuple[str, ...] = ()
     topics: TopicsStanding = field(default_factory=TopicsStanding)
     users: UsersStanding = field(default_factory=UsersStanding)
-    # Why passwords of declared users can't be had.
+    # Why passwords of declared users, or the brokers' own key, can't be had.
     password_problems: tuple[str, ...] = ()
+    # Brokers that served without checks go on so until the passwords can be had.
+    acl_held_back: bool = False
 
 
 def status_of(seen: Seen, *, now: str) -> ClusterStatus:
@@ -102,11 +109,13 @@ def beyond_count(seen: Seen) -> list[str]:
     return sorted(name for name in seen.groups if name not in wanted)
 
 
-def is_settled(status: ClusterStatus) -> bool:
+def is_settled(seen: Seen, status: ClusterStatus) -> bool:
     """Whether nothing is waited for but, where every part is ready, a person."""
-    told = {one.type: one for one in status.conditions or ()}
-    ready, stalled = told[ClusterCondition.READY], told[ClusterCondition.STALLED]
-    return ready.status == ConditionStatus.TRUE or ready.reason == stalled.reason
+    found = {one.type: one for one in status.conditions or ()}
+    ready, stalled = found[ClusterCondition.READY], found[ClusterCondition.STALLED]
+    if ready.status == ConditionStatus.TRUE or ready.reason == stalled.reason:
+        return True
+    return ready.reason in _DECLARED and stalled.reason in _DIFFERS and not (seen.topics.pending or seen.users.pending)
 
 
 def _conditions(
@@ -188,6 +197,8 @@ def _stalled(seen: Seen) -> Verdict:
             f"Users that are not as declared: {'; '.join(wrong)}. Delete a user that is there (mqadmin deleteUser), or declare"
             " another name; correct a Secret"
         )
+        if seen.acl_held_back:
+            told += ". Until every Secret can be used, acl is not put into the brokers' configuration, and they check nothing"
         return yes(ClusterReason.USER_DIFFERS, told[:MAX_MESSAGE])
     if beyond := beyond_count(seen):
         told = (

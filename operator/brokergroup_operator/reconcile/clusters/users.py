@@ -2,8 +2,8 @@
 
 They are looked at after each change of a group's members or master, after a changed password, and every five minutes. A user that
 the operator made is known by its mark, a rule on the broker's disk: it outlives the operator, the cluster and a lost status. A user
-without it is a person's, and stays as it is (tests/reconcile/test_users.py::test_a_user_that_a_person_made_is_left_and_told). No
-log, status or Event has a password.
+without it stays as it is (tests/reconcile/test_users.py::test_a_user_that_a_person_made_is_left_and_reported); so does the user of
+the access key by which brokers and operator sign, marked or not. No log, status or Event has a password.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from brokergroup_operator.api.acl_fields import MARK
+from brokergroup_operator.api.acl_fields import MARK, Decision, UserType
 from brokergroup_operator.observe.group_view import GroupViewError
 from brokergroup_operator.records.store import GroupKey
 from rocketmq_remoting import acl_protocol as acl
 from rocketmq_remoting.acl_protocol import PolicyEntryInfo, UserInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from brokergroup_operator.api.acl_fields import AclPolicy, AclSpec, UserType
+    from brokergroup_operator.api.acl_fields import AclPolicy, AclSpec
     from brokergroup_operator.observe.group_view import GroupView
     from rocketmq_remoting.acl_protocol import AccessChange, BrokerAccess
 
@@ -31,16 +31,22 @@ if TYPE_CHECKING:
 AGAIN_SECONDS: Final = 300.0
 MARK_ENTRY: Final = PolicyEntryInfo(resource=MARK, actions=("Get",), decision="Deny")
 
+_OWN_IS_DECLARED: Final = "user {} has the access key by which brokers and operator sign; declare another name"
+_OWN_IS_MARKED: Final = (
+    f"user {{}} has the operator's mark {MARK}, and the access key by which brokers and operator sign; take the mark from it"
+    " (mqadmin deleteAcl)"
+)
+
 log = structlog.get_logger(__name__)
 
 
 class UserDiffersError(Exception):
-    """A user is there that the operator did not make; a person has to decide."""
+    """A user is there that the operator must leave as it is; a person has to decide."""
 
 
 @dataclass(frozen=True)
 class WantedUser:
-    """A declared user with its policies; without a password where its Secret can't be used: such a user is left as it is."""
+    """A declared user with its policies. Without a password, where its Secret can't be used, it only loses rights."""
 
     name: str
     type: UserType
@@ -63,7 +69,10 @@ def wanted_users(spec: AclSpec, passwords: Mapping[str, str]) -> tuple[WantedUse
 
 @dataclass(frozen=True)
 class UsersStanding:
-    """How many users and policies are declared, how many every member has so, what is waited for, and what needs a person."""
+    """How many users and policies are declared, how many every member has so, what is waited for, and what needs a person.
+
+    Of groups beyond count and of hibernated ones nothing is in it.
+    """
 
     users: int = 0
     ready_users: int = 0
@@ -74,35 +83,40 @@ class UsersStanding:
 
 
 def changes_for(wanted: WantedUser, found: BrokerAccess) -> list[AccessChange]:
-    """What to ask of a broker for this user. Raises UserDiffersError.
+    """Return the requests that give a broker this user, in their order. Raises UserDiffersError.
 
-    A new user is made disabled, and enabled once it has its mark and its rules: one that was left half made is known by that, and
-    nobody could sign in with it.
+    A new user is disabled until it has its mark and its rules: an operator that dies in between leaves a user that can't sign
+    in, and that the next look completes.
     """
     user = found.users.get(wanted.name)
-    if wanted.password is None:
-        return []
     entries = _entries(found, wanted.name)
     is_half_made = user is not None and user.user_status == acl.DISABLED and not entries
     if user is not None and not is_half_made and not is_marked(found, wanted.name):
         raise UserDiffersError(f"user {wanted.name} is there, and the operator did not make it")
-    new = UserInfo(
-        username=wanted.name, password=wanted.password, user_type=wanted.type.value, user_status=acl.DISABLED
-    )
+    if wanted.password is None and (user is None or is_half_made):
+        return []
+    new = UserInfo(wanted.name, wanted.password, wanted.type.value, acl.DISABLED)
     changes = [acl.create_user(new)] if user is None else []
-    rules = {entry.resource: entry for entry in (MARK_ENTRY, *map(_entry, wanted.policies))}
-    changes += [
-        acl.delete_rule(wanted.name, policy_type, resource)
-        for policy_type, resource in sorted(entries)
-        if policy_type != acl.CUSTOM or resource not in rules
-    ]
-    differing = [rule for rule in rules.values() if not _same(entries.get((acl.CUSTOM, rule.resource)), rule)]
-    if differing:
-        changes.append(acl.put_rules(wanted.name, differing))
+    changes += _rule_changes(wanted, entries)
     as_wanted = UserInfo(wanted.name, wanted.password, wanted.type.value, acl.ENABLED)
-    if user != as_wanted:
+    if wanted.password is not None and user != as_wanted:
         changes.append(acl.update_user(as_wanted))
+    elif wanted.password is None and wanted.type is UserType.NORMAL and user and user.user_type != wanted.type.value:
+        changes.append(acl.update_user(UserInfo(wanted.name, user_type=wanted.type.value)))
     return changes
+
+
+def _rule_changes(wanted: WantedUser, entries: Mapping[tuple[str, str], PolicyEntryInfo]) -> list[AccessChange]:
+    """New rules before old ones go, and of those each Allow before a Deny: no step allows what neither the old nor the new do.
+
+    (tests/reconcile/test_users.py::test_no_step_of_a_change_allows_what_neither_the_old_nor_the_new_rules_allow)
+    """
+    rules = {entry.resource: entry for entry in (MARK_ENTRY, *map(_entry, wanted.policies))}
+    differing = [rule for rule in rules.values() if not _same(entries.get((acl.CUSTOM, rule.resource)), rule)]
+    old = [place for place in entries if place[0] != acl.CUSTOM or place[1] not in rules]
+    old.sort(key=lambda place: (entries[place].decision != Decision.ALLOW.value, place))
+    changes = [acl.put_rules(wanted.name, differing)] if differing else []
+    return changes + [acl.delete_rule(wanted.name, policy_type, resource) for policy_type, resource in old]
 
 
 def removals(declared: Iterable[str], found: BrokerAccess) -> list[AccessChange]:
@@ -138,13 +152,38 @@ def _same(one: PolicyEntryInfo | None, other: PolicyEntryInfo) -> bool:
 
 
 @dataclass(frozen=True)
+class _Wanted:
+    """The declared users, and the access key by which brokers and operator sign."""
+
+    users: tuple[WantedUser, ...]
+    own: str
+
+
+def _changes_at(wanted: _Wanted, found: BrokerAccess) -> tuple[list[AccessChange], dict[str, str]]:
+    """The requests for one member; and by name why a user is left as it is."""
+    declared = {user.name for user in wanted.users}
+    changes, differing = removals({*declared, wanted.own}, found), {}
+    for user in wanted.users:
+        if user.name == wanted.own:
+            differing[user.name] = _OWN_IS_DECLARED.format(user.name)
+            continue
+        try:
+            changes += changes_for(user, found)
+        except UserDiffersError as error:
+            differing[user.name] = str(error)
+    if wanted.own not in declared and wanted.own in found.users and is_marked(found, wanted.own):
+        differing[wanted.own] = _OWN_IS_MARKED.format(wanted.own)
+    return changes, differing
+
+
+@dataclass(frozen=True)
 class _Held:
     """What a member was seen to have, and when it was: of which declaration, as which process, under which master."""
 
     uid: str
     address: str
     epoch: int
-    wanted: tuple[WantedUser, ...]
+    wanted: _Wanted
     at_seconds: float
     differing: Mapping[str, str]
 
@@ -158,25 +197,31 @@ class UserKeeper:
         self._held: dict[GroupKey, dict[int, _Held]] = {}
 
     async def keep(
-        self, namespace: str, wanted: tuple[WantedUser, ...] | None, groups: Mapping[str, str], *, count: int
+        self,
+        namespace: str,
+        users: tuple[WantedUser, ...],
+        groups: Mapping[str, str],
+        *,
+        counted: Collection[str],
+        own: str,
     ) -> UsersStanding:
-        """Bring every member on. `groups`: the uids of the BrokerGroups there are of the `count` asked for, by name.
+        """Change every member that differs. `groups`: the uids of the BrokerGroups that are there, by name.
 
-        Without a declaration (None) nothing is asked: the brokers then have no ACL to change.
+        `counted`: those that the standing is about, also where they are not there yet. `own`: the access key of the brokers.
         """
-        if wanted is None:
-            self.forget(namespace, groups)
-            return UsersStanding()
-        keys = {GroupKey(namespace, name): uid for name, uid in groups.items()}
-        waits = await asyncio.gather(*(self._keep_group(key, wanted, uid) for key, uid in keys.items()))
-        held = {(key, one): each for key in keys for one, each in self._held.get(key, {}).items()}
+        wanted, keys = _Wanted(users, own), {GroupKey(namespace, name): uid for name, uid in groups.items()}
+        kept = await asyncio.gather(*(self._keep_group(key, wanted, uid) for key, uid in keys.items()))
+        waits = [one for key, one in zip(keys, kept, strict=True) if key.name in counted]
+        held = {
+            (key, one): each for key in keys if key.name in counted for one, each in self._held.get(key, {}).items()
+        }
         differing = {name for each in held.values() for name in each.differing}
-        is_everywhere = len(groups) == count and not any(missing for _, missing in waits)
-        ready = [user for user in wanted if user.password is not None and user.name not in differing and is_everywhere]
+        is_everywhere = set(counted) <= groups.keys() and not any(missing for _, missing in waits)
+        ready = [user for user in users if user.password is not None and user.name not in differing and is_everywhere]
         return UsersStanding(
-            users=len(wanted),
+            users=len(users),
             ready_users=len(ready),
-            policies=sum(len(user.policies) for user in wanted),
+            policies=sum(len(user.policies) for user in users),
             ready_policies=sum(len(user.policies) for user in ready),
             pending=tuple(text for texts, _ in waits for text in texts),
             differing=tuple(
@@ -190,7 +235,7 @@ class UserKeeper:
         for name in groups:
             self._held.pop(GroupKey(namespace, name), None)
 
-    async def _keep_group(self, key: GroupKey, wanted: tuple[WantedUser, ...], uid: str) -> tuple[list[str], bool]:
+    async def _keep_group(self, key: GroupKey, wanted: _Wanted, uid: str) -> tuple[list[str], bool]:
         """Returns what is waited for, and whether a member was never seen to have what is declared."""
         snapshot = self._view.snapshot(key)
         record = snapshot.record if snapshot is not None else None
@@ -223,17 +268,11 @@ class UserKeeper:
             return False
         return self._clock() - held.at_seconds < AGAIN_SECONDS
 
-    async def _bring_on(self, key: GroupKey, broker_id: int, wanted: Sequence[WantedUser]) -> Mapping[str, str] | str:
-        """Returns what is said of the users that are left as they are; or as a text why it could not be done."""
-        differing: dict[str, str] = {}
+    async def _bring_on(self, key: GroupKey, broker_id: int, wanted: _Wanted) -> Mapping[str, str] | str:
+        """Change a member's users. Returns by name why a user is left as it is; or one text if the member can't be changed."""
         try:
             found = await self._view.access(key, broker_id)
-            changes = removals((user.name for user in wanted), found)
-            for user in wanted:
-                try:
-                    changes += changes_for(user, found)
-                except UserDiffersError as error:
-                    differing[user.name] = str(error)
+            changes, differing = _changes_at(wanted, found)
             if changes:
                 await self._view.change_access(key, broker_id, changes)
         except GroupViewError as error:
