@@ -355,9 +355,13 @@ def test_the_service_of_a_member_is_taken_as_it_is_wished(
 def test_the_real_apiserver_takes_the_policies(with_kinds: KubeApiserver, namespace: str) -> None:
     """Strictly, so no field is unknown to it; and what it stores is no drift."""
     peer = {"podSelector": {}, "namespaceSelector": {"matchExpressions": [{"key": "team", "operator": "Exists"}]}}
-    asked = {"clientsFrom": [peer, {"ipBlock": {"cidr": "fd00::/8"}}], "proxyClientsFrom": [], "metricsFrom": [peer]}
+    asked = {
+        "clientsFrom": [peer, {"ipBlock": {"cidr": "fd00::/8", "except": ["fd00::/16"]}}],
+        "proxyClientsFrom": [],
+        "metricsFrom": [peer],
+    }
     metadata = {"name": "trade", "namespace": namespace}
-    template = {"monitoring": {"exporter": True}, "network": {"addressing": "NodePort", "firstNodePort": 31200}}
+    template = {"monitoring": {"exporter": True}}
     spec = {"network": {"policy": asked}, "proxy": {}, "brokerGroups": {"template": template}}
     cluster = {"apiVersion": names.API_VERSION, "kind": "RocketMQCluster", "metadata": metadata, "spec": spec}
     strictly = ["--server-side", "--validate=strict", "-f", "-"]
