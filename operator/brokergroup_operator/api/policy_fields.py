@@ -72,7 +72,8 @@ class IPBlock(Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=T
         list[CidrText],
         Meta(
             max_length=MAX_PEERS,
-            description="Ranges within cidr that are left out. The API server refuses one outside of it in the NetworkPolicy.",
+            description="Ranges within cidr, and smaller, that are left out. With another one the API server refuses the"
+            " NetworkPolicy, and condition Stalled says so.",
             extra_json_schema=bounds.ATOMIC_LIST,
         ),
     ] = field(default_factory=list, name="except")
