@@ -98,6 +98,14 @@ node: .venv/.installed-all ## A real Kubernetes of two nodes with this checkout'
 test-node: .venv/.installed-all ## Chart, groups, freezes, kills under load on two real nodes (ARGUMENTS=--all: drain, cut, upgrade, uninstall too)
 	@$(ALONE) $(BIN)/python -m tests.node.run $(ARGUMENTS)
 
+.PHONY: helm-demo
+helm-demo: .venv/.installed-all ## Both charts by helm on two real nodes: seconds to the first message through the Proxy, uninstalled clean; one line of JSON
+	@$(ALONE) $(BIN)/python -m tests.node.helm_demo
+
+.PHONY: e2e
+e2e: .venv/.installed-all ## Every deployment of docs/deployments.md on two real nodes: applied, used by Java's and gRPC clients, broken, deleted (ARGUMENTS="--only single")
+	@$(ALONE) $(BIN)/python -m tests.node.e2e $(ARGUMENTS)
+
 .PHONY: node-down
 node-down: .venv/.installed-all ## End the two nodes, and see that nothing of the machine's settings stays changed
 	@$(BIN)/python -m tests.node.cluster down
@@ -137,7 +145,7 @@ test-fuzz: .venv/.installed-all ## Changes of a BrokerGroup drawn from the CRD's
 sla-truth: .venv/.installed-all ## A planted month through a real Prometheus and every reader: the report finds what was planted
 	@$(BIN)/python tests/real/parts/install.py java prometheus >&2
 	@$(BIN)/python -m sla_reports.class_archive --optional >&2
-	@$(ALONE) $(BIN)/python tests/sla/truth.py $(ARGUMENTS)
+	@$(ALONE) $(BIN)/python -m tests.sla.truth $(ARGUMENTS)
 
 .PHONY: sla-draws
 sla-draws: .venv/.installed-all ## 10,000 drawn histories whose sources lie, are late, doubled or away: the report adds up, its bounds contain the truth
@@ -147,7 +155,7 @@ sla-draws: .venv/.installed-all ## 10,000 drawn histories whose sources lie, are
 sla-real: .venv/.installed-all ## An hour of the real system with failovers: the report agrees with the operator's records, counters and the clients' gaps
 	@$(BIN)/python tests/real/parts/install.py java prometheus >&2
 	@$(BIN)/python -m sla_reports.class_archive --optional >&2
-	@$(ALONE) $(BIN)/python tests/sla/real_hour.py $(ARGUMENTS)
+	@$(ALONE) $(BIN)/python -m tests.sla.real_hour $(ARGUMENTS)
 
 .PHONY: bench-sla
 bench-sla: .venv/.installed-all ## Processor time and memory of the reports' reduction beside plain Spark SQL, DuckDB and polars: 10, 50, 500 million samples

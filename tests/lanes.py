@@ -100,6 +100,7 @@ API = ("kube-apiserver", "etcd", "helm")
 RELEASES = ("rocketmq", "newest-rocketmq", "older-rocketmq")
 CONTROLLERS = ("java", "rocketmq", "newest-rocketmq", "older-java-controller")
 JAVA = (*CONTROLLERS, "older-rocketmq", "netns", "nft")
+GRPC = ("rocketmq-proxy", "rocketmq-python-client")
 NODE = ("root", "node-packages", "node-programs", *API, "pause", "coredns", "rocketmq-image", "rocketmq-python-client")
 # Each night has other draws; the printed and stored command repeats them.
 NIGHT = time.strftime("%Y%m%d")
@@ -116,7 +117,7 @@ PROOFS = (
     program("sla-draws", "-m tests.sla.planted.draws", "--draws 2000", f"--first {TODAY}"),
     program(
         "sla-truth",
-        "tests/sla/truth.py",
+        "-m tests.sla.truth",
         "--groups 2 --step-seconds 120 --draws 200",
         f"--seed {NIGHT}50000",
         "java",
@@ -129,8 +130,8 @@ PROOFS = (
     program("page", "-m tests.page.run", "", "", "browser", "nft"),
     program("observability", "-m tests.observability.run", "", "", "java", "prometheus", "kube-apiserver"),
     program("differential", "tests/differential/run.py", "--sequences 400", f"--seed {TODAY}", *CONTROLLERS),
-    real("brokers", ["rocketmq", "newest-rocketmq", "older-java-controller"], *JAVA, *API, "prometheus"),
-    program("interop", "tests/interop/run.py", "", "", *RELEASES, "rocketmq-proxy", "rocketmq-python-client"),
+    real("brokers", ["rocketmq", "newest-rocketmq", "older-java-controller"], *JAVA, *API, "prometheus", *GRPC),
+    program("interop", "tests/interop/run.py", "", "", *RELEASES, *GRPC),
     program(
         "fence",
         "-m tests.fence.run",
@@ -146,7 +147,9 @@ PROOFS = (
         *("rocketmq", "netns", "kube-apiserver", "etcd"),
     ),
     program("nodes", "-m tests.node.run", "", "--all", *NODE),
-    only_by_night(program("real-hour", "tests/sla/real_hour.py", "", "", "java", "prometheus")),
+    replace(program("e2e", "-m tests.node.e2e", "", "", *NODE), minutes=60),
+    program("helm-demo", "-m tests.node.helm_demo", "", "", *NODE),
+    only_by_night(program("real-hour", "-m tests.sla.real_hour", "", "", "java", "prometheus")),
 )
 
 

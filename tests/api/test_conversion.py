@@ -1,4 +1,4 @@
-"""`brokergroup convert` on objects of v1alpha1, in main's version of 28 November 2026 (tests/api/v1alpha1)."""
+"""Conversion of objects of v1alpha1 (tests/api/v1alpha1: main of 28 November 2026): the function, and `brokergroup convert`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.conversion import OLD_API_VERSION, Report, converted
+from brokergroup_operator.cli.main import app
 from kube_sandbox.api_server.kinds.custom_resources import custom_resource_types
 from tests.our_kinds import our_definitions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 ROOT = Path(__file__).resolve().parents[2]
 FORMER = Path(__file__).parent / "v1alpha1"
@@ -137,25 +140,21 @@ TIMES: list[tuple[Json, Json | None, list[str]]] = [
     ({"fenceTimeoutMilliseconds": 3000, "isolation": {"timeoutMilliseconds": 2500}}, None, []),
     (
         {"heartbeatTimeoutMilliseconds": 6000, "heartbeatIntervalMilliseconds": 1000, "fenceTimeoutMilliseconds": 6000},
-        {"heartbeatTimeoutMilliseconds": 6000},
-        [],
+        {"heartbeatTimeoutMilliseconds": 6000}, [],
     ),
     (
-        {"heartbeatTimeoutMilliseconds": 6000, "fenceTimeoutMilliseconds": 3000},
-        {"heartbeatTimeoutMilliseconds": 6000},
+        {"heartbeatTimeoutMilliseconds": 6000, "fenceTimeoutMilliseconds": 3000}, {"heartbeatTimeoutMilliseconds": 6000},
         ["fenceTimeoutMilliseconds (3000) is dropped: it follows from heartbeatTimeoutMilliseconds, and is 6000"],
     ),
     (
-        {"isolation": {"enabled": True, "timeoutMilliseconds": 1500}},
-        {"isolation": {"enabled": True}},
+        {"isolation": {"enabled": True, "timeoutMilliseconds": 1500}}, {"isolation": {"enabled": True}},
         ["isolation.timeoutMilliseconds (1500) is dropped"],
     ),
     (
-        {"minimumHeartbeatTimeoutMilliseconds": 1500, "delaySeconds": 1},
-        {"delaySeconds": 1},
+        {"minimumHeartbeatTimeoutMilliseconds": 1500, "delaySeconds": 1}, {"delaySeconds": 1},
         ["minimumHeartbeatTimeoutMilliseconds (1500) is dropped"],
     ),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("former", "left", "lines"), TIMES)
@@ -268,10 +267,7 @@ PROBLEMS: list[tuple[Json, str]] = [
     (group(implementation="kafka"), 'spec.implementation is "kafka", expected one of rocketmq, replica'),
     (group(implementation=True), "spec.implementation is true, expected one of rocketmq, replica"),
     (group(security={"signature": False}), "spec.security.signature is false, expected one of Off, Accepted, Required"),
-    (
-        group(security={"credentialsSecretName": 5}),
-        "spec.security.credentialsSecretName is 5, expected the name of a Secret",
-    ),
+    (group(security={"credentialsSecretName": 5}), "spec.security.credentialsSecretName is 5, expected the name of a Secret"),
     (group(security=[]), "spec.security is [], expected a map"),
     (group(scheduling={"nodeName": "a"}), 'spec.scheduling.nodeName is "a", expected one of antiAffinity, topologyKey'),
     (group(scheduling="a"), 'spec.scheduling is "a", expected a map'),
@@ -288,21 +284,15 @@ PROBLEMS: list[tuple[Json, str]] = [
     (group(durability="Safe"), 'spec.durability is "Safe", expected one of Available, Fast, Strict'),
     (group(jvm=[]), "spec.jvm is [], expected object"),
     (old(), "spec is null, expected a value"),
-    (
-        old("BrokerGroupOperation", spec={"type": "Restart"}),
-        "spec.brokerGroupRef is null, expected a value",
-    ),
+    (old("BrokerGroupOperation", spec={"type": "Restart"}), "spec.brokerGroupRef is null, expected a value"),
     (
         old("RocketMQCluster", spec={"brokerGroups": {"template": {"replicas": 0}}}),
         "spec.brokerGroups.template.replicas is 0, expected int >= 1",
     ),
     (old("BrokerGroupState", record={"masterEpoch": -1}), "record.masterEpoch is -1, expected int >= 0"),
     (old("BrokerGroupPlan"), 'kind is "BrokerGroupPlan", expected one of BrokerGroup, RocketMQCluster'),
-    (
-        old("RocketMQCluster", spec={"proxy": {"scheduling": {"a": 1}}}),
-        "spec.proxy.scheduling.a is 1, expected one of",
-    ),
-]
+    (old("RocketMQCluster", spec={"proxy": {"scheduling": {"a": 1}}}), "spec.proxy.scheduling.a is 1, expected one of"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("document", "line"), PROBLEMS, ids=[line for _, line in PROBLEMS])
@@ -335,3 +325,118 @@ def test_a_definition_stores_the_new_version_and_lists_the_former_one() -> None:
         assert result["metadata"] == former["metadata"]
         assert carried(result) == (result, []), "a second conversion changes nothing"
         assert carried(present) == (present, [])
+
+
+OLD_GROUP = """\
+# The group of the orders,
+# in production.
+apiVersion: brokergroup.dev/v1alpha1
+kind: BrokerGroup
+metadata: {name: orders}
+spec:
+  implementation: replica  # to be Java one day
+  replicas: 3
+"""
+OTHER = """\
+apiVersion: v1
+kind: ConfigMap   # as it is
+metadata: {name: a}
+data: {at: 2030-01-01T02:00:00Z, "y": 'on'}
+"""
+BAD = OLD_GROUP.replace("replica ", "kafka ")
+
+
+def run(*arguments: str, stdin: str = "") -> Any:
+    return CliRunner().invoke(app, ["convert", *arguments], input=stdin)
+
+
+def test_standard_input_to_standard_output() -> None:
+    result = run("-", stdin=f"{OLD_GROUP}---\n{OTHER}")
+    assert result.exit_code == 0, result.output
+    assert result.stderr == "BrokerGroup orders: spec.implementation replica is Python\n"
+    head, _, rest = result.stdout.partition("---\n")
+    assert head.startswith("# The group of the orders,\n# in production.\napiVersion: brokergroup.dev/v1beta1\n")
+    assert yaml.safe_load(head)["spec"] == {"implementation": "Python", "replicas": 3}
+    assert rest == OTHER, "the text is unchanged"
+
+
+def test_json_and_a_list_as_kubectl_prints_it() -> None:
+    items = [yaml.safe_load(OLD_GROUP), {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}]
+    result = run("-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    assert result.exit_code == 0, result.output
+    first, second = yaml.safe_load(result.stdout)["items"]
+    assert (first["apiVersion"], first["spec"]["implementation"]) == ("brokergroup.dev/v1beta1", "Python")
+    assert second == items[1]
+
+
+def test_several_files_are_one_stream(tmp_path: Path) -> None:
+    files = [tmp_path / "a.yaml", tmp_path / "b.yaml"]
+    for file in files:
+        file.write_text(OLD_GROUP.rstrip("\n"), encoding="utf-8")
+    result = run(*map(str, files))
+    assert [one["spec"]["implementation"] for one in yaml.safe_load_all(result.stdout)] == ["Python", "Python"]
+    assert files[0].read_text(encoding="utf-8") == OLD_GROUP.rstrip("\n")
+
+
+def test_in_place(tmp_path: Path) -> None:
+    file, other = tmp_path / "group.yaml", tmp_path / "other.yaml"
+    file.write_text(OLD_GROUP, encoding="utf-8")
+    other.write_text(OTHER, encoding="utf-8")
+    result = run("--in-place", str(file), str(other))
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert yaml.safe_load(file.read_text(encoding="utf-8"))["spec"]["implementation"] == "Python"
+    assert other.read_text(encoding="utf-8") == OTHER
+    once = file.read_text(encoding="utf-8")
+    assert run("--in-place", str(file)).exit_code == 0
+    assert file.read_text(encoding="utf-8") == once
+
+
+@pytest.mark.parametrize("options", [(), ("--in-place",)])
+def test_nothing_is_written_if_one_value_can_not_be_carried_over(tmp_path: Path, options: tuple[str, ...]) -> None:
+    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+    good.write_text(OLD_GROUP, encoding="utf-8")
+    bad.write_text(BAD, encoding="utf-8")
+    result = run(*options, str(good), str(bad))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert 'BrokerGroup orders: spec.implementation is "kafka", expected one of rocketmq, replica' in result.stderr
+    assert (good.read_text(encoding="utf-8"), bad.read_text(encoding="utf-8")) == (OLD_GROUP, BAD)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "complaint"),
+    [
+        (("-",), "a: [1", "-: no YAML"),
+        (("/no/such/file",), "", "/no/such/file"),
+        (("--in-place", "-"), OLD_GROUP, "expected files"),
+    ],
+)
+def test_what_can_not_be_read_is_named(arguments: tuple[str, ...], stdin: str, complaint: str) -> None:
+    result = run(*arguments, stdin=stdin)
+    assert result.exit_code == 2
+    assert complaint in result.stderr
+
+
+TEXTS = (
+    "2030-01-01T02:00:00Z", "12:30:45", "1e3", "y", "Off", "off", "~", "null", "0x1F", "5.5.0", "1.5", "007", "+1", ".5", "a: b",
+    "- a", "# a", "", " a", "a ",
+    "two\nlines\n", "a\tb", "8Gi", "1E", "ns:9876", "'", '"', "\u00e9", "@a", "!a", "&a", "*a", "%a", "=",
+)  # fmt: skip
+
+
+def test_a_text_stays_a_text_whoever_reads_it() -> None:
+    """A quoted text stays quoted: other parsers read 1e3 as a number, and y as true."""
+    former = yaml.safe_load(OLD_GROUP)
+    former["spec"]["scheduling"] = {"affinity": {f"k{number}": text for number, text in enumerate(TEXTS)}}
+    result = run("-", stdin=json.dumps(former))
+    affinity = yaml.safe_load(result.stdout)["spec"]["podTemplate"]["spec"]["affinity"]
+    assert tuple(affinity.values()) == TEXTS
+    bare = [line.partition(": ")[2] for line in result.stdout.splitlines() if line.startswith("        k")]
+    assert {text for text in bare if text[:1] not in "'|\""} == {"5.5.0", "8Gi"}
+
+
+def test_values_are_read_as_kubernetes_reads_them() -> None:
+    """In Kubernetes' YAML a date is a text, and so is a value like hours and minutes."""
+    tail = "at: 2030-01-01T02:00:00Z, hours: 12:30:45, many: 12, half: 0.5, yes_: yes"
+    result = run("-", stdin=f"{OLD_GROUP}  scheduling:\n    affinity: {{{tail}}}\n")
+    expected = {"at": "2030-01-01T02:00:00Z", "hours": "12:30:45", "many": 12, "half": 0.5, "yes_": True}
+    assert yaml.safe_load(result.stdout)["spec"]["podTemplate"]["spec"]["affinity"] == expected

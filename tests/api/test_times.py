@@ -1,14 +1,25 @@
-"""Times and time zones in a spec: accepted or refused, and never a zone that a report cannot use."""
+"""Values of a spec and what follows from them: times, durability, and the times of a failover."""
 
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from importlib.resources import files
+from typing import Any
 
+import msgspec
 import pytest
 
+from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec, Implementation
+from brokergroup_operator.api.durability import masters_shrink_first, with_durability
+from brokergroup_operator.api.failover_fields import DetectionTimes, FailoverSpec, times_of
 from brokergroup_operator.api.times import TIME_ZONES, MomentError, is_unknown, moment
+from brokergroup_operator.fence.decide import FenceRules
+from brokergroup_operator.kube.client import KubernetesApi
+from brokergroup_operator.kube.errors import InvalidError
+from brokergroup_operator.kube.resources import BROKER_GROUPS
 from sla_reports.measures.periods import zone_of
+from tests.our_kinds import api_with_our_kinds
 
 
 @pytest.mark.parametrize(
@@ -64,3 +75,149 @@ def test_a_zone_that_only_this_machine_knows_is_one(monkeypatch: pytest.MonkeyPa
     assert is_unknown("Mars/Olympus")
     monkeypatch.setattr("brokergroup_operator.api.times.ZoneInfo", str)
     assert not is_unknown("Mars/Olympus")
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        pytest.param(BrokerGroupSpec(version="5.5.0"), True, id="known to"),
+        pytest.param(BrokerGroupSpec(version="5.3.3"), False, id="known not to"),
+        pytest.param(BrokerGroupSpec(version="5.1.1-patched"), False, id="older, with a suffix"),
+        pytest.param(BrokerGroupSpec(version="5.10.0"), True, id="compared as numbers"),
+        pytest.param(BrokerGroupSpec(), True, id="the operator's own version"),
+        pytest.param(BrokerGroupSpec(image="example.com/rocketmq:1"), True, id="an image says nothing"),
+        pytest.param(BrokerGroupSpec(implementation=Implementation.PYTHON, version="5.5.0"), False, id="replicas ask"),
+    ],
+)
+def test_masters_shrink_first(spec: BrokerGroupSpec, expected: bool) -> None:
+    assert masters_shrink_first(spec) is expected
+
+
+def in_force(spec: dict[str, Any], promised: str | None) -> str:
+    status = {"durability": promised} if promised else None
+    group = with_durability(msgspec.convert({"spec": spec, "status": status}, BrokerGroup))
+    assert group.spec.durability is not None
+    return group.spec.durability.value
+
+
+@pytest.mark.parametrize(
+    ("spec", "promised", "expected"),
+    [
+        pytest.param({"replicas": 1}, None, "Available", id="a new one of one"),
+        pytest.param({"replicas": 2}, None, "Available", id="a new one of two"),
+        pytest.param({}, None, "Strict", id="a new one of three"),
+        pytest.param({"replication": {"learners": 1}}, None, "Available", id="learners do not vote"),
+        pytest.param({}, "Available", "Available", id="grown since"),
+        pytest.param({"replicas": 2}, "Strict", "Strict", id="shrunk since"),
+        pytest.param({"replicas": 1}, "Strict", "Available", id="one disk can't be Strict"),
+        pytest.param({"durability": "Fast"}, "Strict", "Fast", id="the spec wins"),
+    ],
+)
+def test_the_durability_in_force(spec: dict[str, Any], promised: str | None, expected: str) -> None:
+    assert in_force(spec, promised) == expected
+
+
+async def test_what_is_in_force_is_taken_wherever_a_spec_without_it_was() -> None:
+    """Otherwise the operator could not write it to the spec."""
+    taken = 0
+    async with api_with_our_kinds(KubernetesApi) as api:
+
+        async def is_taken(spec: dict[str, Any]) -> bool:
+            group = {"metadata": {"name": "a", "namespace": "default"}, "spec": {"implementation": "Python"} | spec}
+            try:
+                await api.apply(BROKER_GROUPS, group, field_manager="test", dry_run=True)
+            except InvalidError:
+                return False
+            return True
+
+        for replicas, learners, unclean, minimum, policy in itertools.product(
+            (1, 2, 3), (0, 1), ("Never", "Allowed"), (None, 1, 2), ("most-data", "preferred-zone")
+        ):
+            spec = {
+                "replicas": replicas,
+                "replication": {"learners": learners} | ({"minInSyncReplicas": minimum} if minimum else {}),
+                "failover": {"uncleanElection": unclean, "electionPolicy": policy},
+            }
+            if not await is_taken(spec):
+                continue
+            for promised in (None, "Strict", "Available", "Fast"):
+                assert await is_taken(spec | {"durability": in_force(spec, promised)}), (spec, promised)
+                taken += 1
+    assert taken > 100
+
+
+SHORTEST, LONGEST = 500, 60_000
+ALL = range(SHORTEST, LONGEST + 1, 100)
+# The fence in a pod looks every 50 ms.
+TWO_LOOKS = 100
+
+
+def rules_of(times: DetectionTimes) -> FenceRules:
+    return FenceRules(
+        isolation_seconds=times.isolation_milliseconds / 1000,
+        fence_timeout_seconds=times.fence_milliseconds / 1000,
+        heartbeat_timeout_seconds=times.heartbeat_timeout_milliseconds / 1000,
+        heartbeat_interval_seconds=times.heartbeat_interval_milliseconds / 1000,
+    )
+
+
+@pytest.mark.parametrize(
+    ("timeout", "interval", "fence", "isolation"),
+    [
+        (500, 100, 3000, 2500),
+        (600, 100, 3000, 2500),
+        (1500, 250, 3000, 2500),
+        (3000, 500, 3000, 2500),
+        (3001, 500, 3001, 2500),
+        (6000, 500, 6000, 5000),
+        (60_000, 500, 60_000, 50_000),
+    ],
+)
+def test_the_times_of_a_timeout(timeout: int, interval: int, fence: int, isolation: int) -> None:
+    assert FailoverSpec(heartbeat_timeout_milliseconds=timeout).times == DetectionTimes(
+        heartbeat_timeout_milliseconds=timeout,
+        heartbeat_interval_milliseconds=interval,
+        fence_milliseconds=fence,
+        isolation_milliseconds=isolation,
+    )
+
+
+def test_by_default_they_are_what_was_measured() -> None:
+    assert FailoverSpec().times == times_of(3000)
+
+
+def test_one_lost_heartbeat_is_no_lost_broker_and_heartbeats_are_no_flood() -> None:
+    for times in map(times_of, ALL):
+        assert times.heartbeat_timeout_milliseconds >= 2 * times.heartbeat_interval_milliseconds
+        assert 100 <= times.heartbeat_interval_milliseconds <= 500
+
+
+def test_an_isolated_master_is_dead_two_looks_before_another_can_be_elected() -> None:
+    """Counted from the last heartbeat, at most one interval before the cut; the same holds with a starved fence."""
+    for times in map(times_of, ALL):
+        elected = (
+            times.heartbeat_timeout_milliseconds + times.fence_milliseconds - times.heartbeat_interval_milliseconds
+        )
+        assert times.isolation_milliseconds + TWO_LOOKS <= elected, times
+        assert rules_of(times).bound_seconds * 1000 + TWO_LOOKS <= elected, times
+        assert times.fence_milliseconds / 3 > TWO_LOOKS
+
+
+def test_an_outage_of_all_operators_leaves_time_to_learn_that_the_others_hear_none_either() -> None:
+    """The peers' answers are up to one question interval old, and their last contact up to one interval later than ours."""
+    for times in map(times_of, ALL):
+        rules = rules_of(times)
+        assert rules.left_after_excuse_seconds > 2 * rules.question_period_seconds, times
+        assert (
+            rules.isolation_seconds - rules.blind_seconds(rules.isolation_seconds) > 2 * rules.question_period_seconds
+        )
+
+
+def test_a_longer_timeout_makes_no_time_shorter_and_no_election_earlier() -> None:
+    """So a pod with shorter times still kills its master in time, also with the later heartbeats of a restarted broker."""
+    for shorter, longer in itertools.pairwise(ALL):
+        one, other = times_of(shorter), times_of(longer)
+        assert one.fence_milliseconds <= other.fence_milliseconds
+        assert one.isolation_milliseconds <= other.isolation_milliseconds
+        assert one.heartbeat_interval_milliseconds <= other.heartbeat_interval_milliseconds
+        assert shorter - one.heartbeat_interval_milliseconds <= longer - other.heartbeat_interval_milliseconds

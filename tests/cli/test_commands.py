@@ -1,36 +1,56 @@
-"""The command lines: refusals and their texts, and a pod's own address. A refusal is never a traceback, never exit code 0."""
+"""The command lines: refusals and their texts, a pod's own address, and the entry points. A refusal is never a traceback."""
 
 from __future__ import annotations
 
 import json
 import os
 import socket
+import subprocess
+import sys
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
+from brokergroup_operator.api.brokergroup import BrokerGroupSpec, Implementation
+from brokergroup_operator.cli import entry
 from brokergroup_operator.cli.main import app
 from brokergroup_operator.cli.operator_command import OperatorOptions, own_address
 from brokergroup_operator.cli.operator_process import reconcile_settings
 from brokergroup_operator.cli.running import parse_endpoint
 from brokergroup_operator.cli.security_options import SecurityOptions
 from brokergroup_operator.controller.directory import kubernetes_directory
-from brokergroup_operator.controller.settings import SecuritySettings
+from brokergroup_operator.controller.settings import AdminCredentialsError, SecuritySettings, read_credentials
 from brokergroup_operator.folder_lock import FolderLock
+from brokergroup_operator.kube.client import decode
+from brokergroup_operator.kube.settings import KubeconfigError, settings_from_kubeconfig
+from brokergroup_operator.observe.incidents import _documents
+from brokergroup_operator.reconcile.render.containers import command
+from brokergroup_operator.records.file import read_record_file
+from brokergroup_operator.records.store import RecordCorruptError
 from rocketmq_remoting.tls import ClientCertificates, TlsFiles, TlsMode, TlsServerSettings
 from rocketmq_replica import broker_container, process
+from rocketmq_replica.log.disk import StoreFileError
+from rocketmq_replica.log.side_files import load_queue_offsets
+from rocketmq_replica.tables import ConsumerOffsets, DelayOffsets, SubscriptionGroups
+from rocketmq_replica.topics import Topics
 from tests.security.certificates import make_authority
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 ADDRESSES = ["operator-0.ns.svc:9878", "operator-1.ns.svc:9878"]
 
 
 def test_every_subcommand_explains_itself() -> None:
-    for command in ("operator", "controller", "replica", "sandbox", "demo"):
-        result = CliRunner().invoke(app, [command, "--help"])
+    for name in ("operator", "controller", "replica", "sandbox", "demo"):
+        result = CliRunner().invoke(app, [name, "--help"])
         assert result.exit_code == 0, result.output
 
 
@@ -64,12 +84,32 @@ def test_a_controller_refuses_an_address_in_words(arguments: list[str], told: st
     assert told in " ".join(result.output.replace("│", " ").split())
 
 
-def test_an_ipv6_port_that_is_taken_is_told_in_one_line(ipv6_loopback: str) -> None:
-    with socket.create_server((ipv6_loopback, 0), family=socket.AF_INET6) as taken:
+def taken_port_is_told(address: str, family: socket.AddressFamily, told: str) -> None:
+    with socket.create_server((address, 0), family=family) as taken:
         port = taken.getsockname()[1]
-        result = CliRunner().invoke(app, ["controller", "--listen", f"[::1]:{port}"])
+        listen = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        result = CliRunner().invoke(app, ["controller", "--listen", listen])
     assert result.exit_code == 1
-    assert f"('::1', {port}, 0, 0): address already in use" in result.output.splitlines()[-1]
+    assert f"{told.format(port)}: address already in use" in result.output.splitlines()[-1]
+
+
+def test_a_port_that_is_taken_is_told_in_one_line() -> None:
+    taken_port_is_told("127.0.0.1", socket.AF_INET, "('127.0.0.1', {})")
+
+
+def test_an_ipv6_port_that_is_taken_is_told_in_one_line(ipv6_loopback: str) -> None:
+    taken_port_is_told(ipv6_loopback, socket.AF_INET6, "('::1', {}, 0, 0)")
+
+
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [("FILE", "File exists; expected a folder"), ("FILE/below", "Not a directory; expected"), ("/proc", "expected a")],
+)
+def test_a_store_that_is_no_folder_to_write_in(tmp_path: Path, place: str, says: str) -> None:
+    (tmp_path / "file").touch()
+    place = place.replace("FILE", str(tmp_path / "file"))
+    for told in (says, place):
+        refused("controller", "--store", f"file:{place}", "--listen", "127.0.0.1:0", code=1, says=told)
 
 
 def test_a_pod_advertises_the_address_of_its_own_ordinal() -> None:
@@ -83,26 +123,12 @@ def test_a_pod_that_cannot_tell_its_address_says_so(identity: str) -> None:
         own_address(identity, ADDRESSES)
 
 
-def test_a_bad_store_is_named() -> None:
-    result = CliRunner().invoke(app, ["controller", "--store", "etcd", "--listen", "127.0.0.1:0"])
-    assert result.exit_code == 2
-    assert "store is 'etcd', expected memory or file:<folder>" in " ".join(result.output.replace("│", " ").split())
-
-
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "::", "example.org"])
 def test_the_sandbox_listens_on_loopback_only(tmp_path: Path, host: str) -> None:
     result = CliRunner().invoke(app, ["sandbox", "--data-dir", str(tmp_path / "data"), "--host", host])
     assert result.exit_code == 2
     assert f"'{host}': expected a loopback address" in " ".join(result.output.split())
     assert not (tmp_path / "data").exists()
-
-
-def test_a_port_that_is_taken_is_told_in_one_line() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        result = CliRunner().invoke(app, ["controller", "--listen", f"127.0.0.1:{port}"])
-    assert result.exit_code == 1
-    assert f"('127.0.0.1', {port}): address already in use" in result.output.splitlines()[-1]
 
 
 def test_an_operator_without_a_cluster_says_what_it_expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,17 +247,6 @@ def test_a_store_that_another_process_uses(tmp_path: Path) -> None:
     lock.release()
 
 
-@pytest.mark.parametrize(
-    ("place", "says"),
-    [("FILE", "File exists; expected a folder"), ("FILE/below", "Not a directory; expected"), ("/proc", "expected a")],
-)
-def test_a_store_that_is_no_folder_to_write_in(tmp_path: Path, place: str, says: str) -> None:
-    (tmp_path / "file").touch()
-    place = place.replace("FILE", str(tmp_path / "file"))
-    refused("controller", "--store", f"file:{place}", "--listen", "127.0.0.1:0", code=1, says=says)
-    refused("controller", "--store", f"file:{place}", "--listen", "127.0.0.1:0", code=1, says=place)
-
-
 @pytest.mark.parametrize("option", ["--data-dir", "--kubeconfig"])
 @pytest.mark.parametrize("place", ["FILE", "/proc/no"])
 def test_a_folder_of_the_sandbox_that_cannot_be_written(tmp_path: Path, option: str, place: str) -> None:
@@ -248,7 +263,7 @@ def test_an_operator_address_that_is_none(address: str) -> None:
     refused("operator", "--controller-address", address, code=2, says=says)
 
 
-@pytest.mark.parametrize("store", ["nonsense", "file:", "memory:x", "kubernetes", ""])
+@pytest.mark.parametrize("store", ["nonsense", "etcd", "file:", "memory:x", "kubernetes", ""])
 def test_a_store_that_is_none(store: str) -> None:
     says = f"Invalid value for --store: store is {store!r}, expected memory or file:<folder>"
     refused("controller", "--store", store, code=2, says=says)
@@ -318,3 +333,74 @@ def test_pods_are_made_for_what_controllers_ask(tmp_path: Path, asked_for: Clien
 def test_without_tls_nobody_is_asked_for_anything() -> None:
     made = reconcile_settings(OPTIONS, SecuritySettings())
     assert (made.controller_tls, made.controller_authority, made.client_certificates_required) == (False, None, False)
+
+
+def started(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> object:
+    """Return what the console script starts: a replica's arguments, or the name of the command line."""
+    found: list[object] = []
+    monkeypatch.setattr(sys, "argv", ["brokergroup", *arguments])
+    monkeypatch.setattr(process, "main", lambda path, *, async_learner: found.append((str(path), async_learner)))
+    monkeypatch.setattr("brokergroup_operator.cli.main.app", lambda: found.append("command line"))
+    with suppress(SystemExit):
+        entry.main()
+    return found.pop()
+
+
+@pytest.mark.parametrize("learner", [False, True])
+def test_a_pods_command_starts_its_replica(monkeypatch: pytest.MonkeyPatch, *, learner: bool) -> None:
+    program, *arguments = command(BrokerGroupSpec(implementation=Implementation.PYTHON), learner=learner)
+    assert program == "brokergroup"
+    assert started(arguments, monkeypatch) == (arguments[2], learner)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["operator"], ["replica"], ["replica", "--config"], ["replica", "--config", "a", "b"], ["replica", "--help"]],
+)
+def test_all_else_is_the_command_lines(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert started(arguments, monkeypatch) == "command line"
+
+
+def test_a_replica_loads_no_library_of_the_command_line(tmp_path: Path) -> None:
+    program = (
+        "import sys; from brokergroup_operator.cli import entry; from rocketmq_replica import process\n"
+        f"sys.argv = ['brokergroup', 'replica', '--config', {str(tmp_path / 'broker.conf')!r}]\n"
+        "process.main = lambda path, *, async_learner: 7\n"
+        "try: entry.main()\n"
+        "except SystemExit as end: print(end.code, *{one.partition('.')[0] for one in sys.modules})"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert told[0] == "7"
+    assert not {"typer", "rich", "pydantic", "kopf", "kubernetes", "structlog"} & set(told)
+    assert "rocketmq_replica" in told
+
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+READERS: dict[str, tuple[Callable[[Path], Any], type[Exception]]] = {
+    "a group's record": (read_record_file, RecordCorruptError),
+    "a kubeconfig": (settings_from_kubeconfig, KubeconfigError),
+    "administrators": (read_credentials, AdminCredentialsError),
+    "topics": (partial(Topics, system_topics=(), queue_count=1, now_ms=1), StoreFileError),
+    "consumer offsets": (ConsumerOffsets, StoreFileError),
+    "consumer groups": (partial(SubscriptionGroups, now_ms=1), StoreFileError),
+    "delay offsets": (DelayOffsets, StoreFileError),
+    "queue offsets": (load_queue_offsets, StoreFileError),
+}
+
+
+@pytest.mark.parametrize("what", READERS)
+def test_a_file_that_is_nested_too_deep_is_named(tmp_path: Path, what: str) -> None:
+    read, error = READERS[what]
+    file = tmp_path / "deep.json"
+    file.write_bytes(DEEP)
+    with pytest.raises(error, match=r"deep\.json: "):
+        read(file)
+
+
+def test_an_answer_that_is_nested_too_deep_is_a_message_and_no_object() -> None:
+    assert decode(b'{"a":' + DEEP + b"}")["message"].startswith('{"a":[[')
+
+
+def test_a_line_of_the_incident_log_that_is_nested_too_deep_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "incidents.jsonl").write_bytes(DEEP + b'\n{"sequence": 7}\n')
+    assert _documents(tmp_path / "incidents.jsonl") == [{"sequence": 7}]

@@ -66,6 +66,7 @@ CHANGES: list[tuple[str, Any, str, Spec]] = [
     ("storage.ephemeral.sizeLimit", "2Gi", "pod", {"storage": {"ephemeral": {"sizeLimit": "1Gi"}}}),
     ("storage.storageClassName", "fast", "claim", {}),  # the API refuses a later change
     ("config", {"maxMessageSize": "1000"}, "configuration", {}),
+    ("localProxy.config", {"maxMessageSize": "1024"}, "configuration", JAVA | {"localProxy": {}}),
     ("resources.requests", {"cpu": "1"}, "pod", {}),
     ("resources.limits", {"memory": "4Gi"}, "pod", {}),
     ("jvm.heapPercent", 40, "pod", JAVA_LIMITED),
@@ -111,7 +112,7 @@ CHANGES: list[tuple[str, Any, str, Spec]] = [
 AT_THEIR_MOMENT = {
     "configFrom": ("tests/reconcile/test_configuration.py", "test_a_change_of_a_cold_key_is_another_configuration"),
     "disruptionBudget.enabled": ("tests/reconcile/test_failover_safe.py", "test_budgets_can_be_switched_off"),
-    "replication.learners": ("tests/reconcile/test_learners.py", "test_next_step"),
+    "replication.learners": ("tests/reconcile/test_membership.py", "test_next_step"),
     "failover.preferredMaster": ("tests/reconcile/test_failover_safe.py", "test_next_step"),
     "storage.retention.whenDeleted": ("tests/reconcile/test_membership.py", "test_deleted_claims_take_the_record_with_them_last"),
     "storage.retention.whenScaled": ("tests/reconcile/test_membership.py", "test_next_step"),

@@ -3,8 +3,8 @@
     python grpc_client.py ENDPOINT TOPIC GROUP
 
 Its input is a command a line, its output one line of JSON a command: `produce FROM COUNT` sends so many numbered messages, each
-tried until it is acknowledged; `consume FROM COUNT SECONDS` receives and acknowledges until it has all of these or the time is up;
-`receive` asks once and tells how that ended.
+tried until it is acknowledged; `send NUMBER` tries one once; `consume FROM COUNT SECONDS` receives and acknowledges until it has
+all of these or the time is up; `receive` asks once and tells how that ended.
 """
 
 from __future__ import annotations
@@ -47,17 +47,21 @@ class Client:
         """Send messages from `first` on; report each failed attempt."""
         failed: list[str] = []
         for number in range(first, first + count):
-            message = rocketmq.Message()
-            message.topic, message.keys = self.topic, f"g{number:06}"
-            message.body = f"g{number:06}".encode().ljust(100 + number * 37 % 4000, b".")
-            while True:
-                try:
-                    self.producer.send(message)
-                    break
-                except Exception as error:  # noqa: BLE001 - whatever it raises is what is reported
-                    failed.append(described(error))
-                    time.sleep(PAUSE_SECONDS)
+            while (error := self.send(number).get("error")) is not None:
+                failed.append(error)
+                time.sleep(PAUSE_SECONDS)
         return {"sent": count, "failed": failed}
+
+    def send(self, number: int) -> dict[str, Any]:
+        """Send one message, once."""
+        message = rocketmq.Message()
+        message.topic, message.keys = self.topic, f"g{number:06}"
+        message.body = f"g{number:06}".encode().ljust(100 + number * 37 % 4000, b".")
+        try:
+            self.producer.send(message)
+        except Exception as error:  # noqa: BLE001 - whatever it raises is what is reported
+            return {"error": described(error)}
+        return {"sent": 1}
 
     def receive(self) -> dict[str, Any]:
         """Ask once; how long it took and what came of it."""

@@ -84,7 +84,9 @@ class GrpcClient:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
-        self._log.close()
+        for stream in (self.process.stdin, self.process.stdout, self._log):
+            if stream is not None:
+                stream.close()
 
 
 async def proxy_of(lab: Lab, outcome: ProxyOutcome, say: Callable[[str], None]) -> JavaProgram:

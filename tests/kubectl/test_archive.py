@@ -109,10 +109,8 @@ def test_the_plugin_needs_nothing_else(plugin: Path, bench: Bench, made: tuple[P
     shown = run(plugin, "status", "orders", KUBECONFIG=kubeconfig)
     assert shown.stdout.startswith(f"{bench.namespace}/orders   "), shown.stderr
     assert "created" in run(plugin, "switchover", "orders", "--deadline", "30s", KUBECONFIG=kubeconfig).stdout
-    assert (
-        run(plugin, "report", "orders", "-f", str(bench.folder / "report.tar.gz"), KUBECONFIG=kubeconfig).returncode
-        == 0
-    )
+    target = str(bench.folder / "report.tar.gz")
+    assert run(plugin, "report", "orders", "-f", target, KUBECONFIG=kubeconfig).returncode == 0
     assert run(plugin, "status", "nowhere", KUBECONFIG=kubeconfig).returncode == 3
     wrong = run(plugin, "switchover", "orders", "--timeout", "soon", KUBECONFIG=kubeconfig)
     assert (wrong.returncode, "expected a duration" in wrong.stderr) == (2, True)

@@ -1,10 +1,10 @@
-"""status, lag, history and explain: what they show of a group and of its operator."""
+"""The plugin's status, explain and top: a group in one look, and all groups, worst first."""
 
 from __future__ import annotations
 
 import json
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -12,12 +12,17 @@ import yaml
 from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.api.names import ANNOTATION_OPERATOR
 from brokergroup_operator.kubectl.cluster import BrokerGroup, BrokerGroupOperation, Cluster, Kind, Lease
-from brokergroup_operator.kubectl.command_line import ForbiddenError
+from brokergroup_operator.kubectl.command_line import ForbiddenError, PluginError
 from brokergroup_operator.kubectl.explain import STALLED_ADVICE, explanation
 from brokergroup_operator.kubectl.its_operator import Heartbeat, Presence
-from brokergroup_operator.kubectl.printing import in_units, show
+from brokergroup_operator.kubectl.printing import in_units, show, show_all
 from brokergroup_operator.kubectl.status import page, status_written
+from brokergroup_operator.kubectl.top import standing_of, top_page
 from tests.kubectl.bench import DEADLINE_SECONDS, STATUS, TOO_FEW, Bench
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 SWITCHOVER = {"brokerGroupRef": {"name": "orders"}, "type": "Switchover", "switchover": {}}
 
@@ -129,11 +134,8 @@ def test_history_is_failovers_and_operations_the_latest_first(bench: Bench) -> N
 
 def test_lag(bench: Bench) -> None:
     bench.create_group()
-    assert [line.split()[-2:] for line in bench.must("lag", "orders").splitlines()[1:]] == [
-        ["0", "B"],
-        ["0", "B"],
-        ["3.0", "MiB"],
-    ]
+    expected = [["0", "B"], ["0", "B"], ["3.0", "MiB"]]
+    assert [line.split()[-2:] for line in bench.must("lag", "orders").splitlines()[1:]] == expected
     assert [in_units(value) for value in (None, 0, 1023, 1536, 5 * 2**40, 2**60)] == [
         None, "0 B", "1023 B", "1.5 KiB", "5.0 TiB", "1048576.0 TiB",
     ]  # fmt: skip
@@ -156,10 +158,8 @@ def test_explain_of_a_safe_group_and_of_one_that_nobody_has_judged() -> None:
     master = {"brokerId": 1, "epoch": 1}
     status = {"observedGeneration": 1, "master": master, "conditions": [safe, paused]}
     judged = {"metadata": metadata, "spec": {"replicas": 0}, "status": status}
-    assert list(explanation(judged, doubt="its Lease is gone"))[:2] == [
-        "orders: its Lease is gone",
-        "orders WAS FailoverSafe: 2 needed",
-    ]
+    expected = ["orders: its Lease is gone", "orders WAS FailoverSafe: 2 needed"]
+    assert list(explanation(judged, doubt="its Lease is gone"))[:2] == expected
     assert list(explanation(judged)) == [
         "orders is FailoverSafe: 2 needed",
         "  the status is about generation 1 of the spec, which is at 2: the operator is behind",
@@ -190,8 +190,7 @@ RENEWED: dict[str, Any] = {"holderIdentity": "operator-1", "leaseDurationSeconds
 def test_explain_says_first_that_the_operator_is_away(bench: Bench, lease: dict[str, Any] | None, told: str) -> None:
     """The last status of an operator that is gone stays for ever."""
     bench.create_group()
-    annotations = {ANNOTATION_OPERATOR: f"{bench.namespace}/its-lease"}
-    bench.api("PATCH", bench.path(BrokerGroup, "orders"), {"metadata": {"annotations": annotations}})
+    take(bench, f"{bench.namespace}/its-lease")
     if lease is not None:
         bench.create(Lease, "its-lease", spec=lease)
     said = bench.run("explain", "orders")
@@ -322,3 +321,163 @@ def test_the_status_says_when_it_was_written() -> None:
     assert "d ago, and holds" in page(written, [], heard=HERE)
     assert "d ago, and nothing proves that it still holds" in page(written, [], heard=AWAY)
     assert "status written" not in page(group(), [], heard=HERE)
+
+
+WELL = {"Available": "True", "FailoverSafe": "True", "Ready": "True", "Reconciling": "False", "Stalled": "False"}
+
+
+def conditions(**changes: str) -> list[dict[str, str]]:
+    states = {**WELL, **changes}
+    return [
+        {"type": kind, "status": status, "reason": f"{kind}Reason", "message": f"why {kind}"}
+        for kind, status in states.items()
+    ]
+
+
+def in_shop(name: str, **changes: str) -> dict[str, Any]:
+    status = {**STATUS, "conditions": conditions(**changes)}
+    return {"metadata": {"namespace": "shop", "name": name}, "spec": {"replicas": 3}, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("changes", "word", "why"),
+    [
+        ({}, "well", ""),
+        ({"Available": "False", "FailoverSafe": "False", "Stalled": "True"}, "no writes", "AvailableReason: why Available"),
+        ({"Unfenced": "True", "FailoverSafe": "False"}, "needs a person", "UnfencedReason: why Unfenced"),
+        ({"FailoverSafe": "False", "Reconciling": "True"}, "not safe to lose a member", "FailoverSafeReason: why FailoverSafe"),
+        ({"FailoverSafe": "Unknown", "Reconciling": "True"}, "under way", "ReconcilingReason: why Reconciling"),
+        ({"Hibernated": "True", "Available": "False"}, "hibernated", "HibernatedReason: why Hibernated"),
+    ],
+)  # fmt: skip
+def test_a_group_stands_as_its_conditions_say(changes: dict[str, str], word: str, why: str) -> None:
+    standing = standing_of(in_shop("orders", **changes))
+    assert (standing.word, standing.why) == (word, why)
+
+
+def test_worst_first_and_cut_to_the_terminal() -> None:
+    unseen = {"metadata": {"namespace": "shop", "name": "unseen"}, "spec": {"replicas": 3}}
+    groups = [
+        in_shop("a-well"),
+        in_shop("z-down", Available="False"),
+        unseen,
+        in_shop("b-busy", Paused="True"),
+    ]
+    summary, header, *lines = top_page(groups, everywhere=True).splitlines()
+    assert summary == "4 groups, 1 no writes, 1 not looked at, 1 under way, 1 well"
+    assert header.split() == ["GROUP", "STATE", "MASTER", "EPOCH", "IN-SYNC", "LAG", "LAST-FAILOVER", "TOOK", "WHY"]
+    assert [line.split()[1] for line in lines] == ["shop/z-down", "shop/unseen", "shop/b-busy", "shop/a-well"]
+    assert lines[0].split()[4:10] == ["2", "5", "2/3", "3.0", "MiB", lines[0].split()[9]]
+    assert "41 ms   AvailableReason: why Available" in lines[0]
+    cut = top_page(groups, everywhere=False, rows=5, width=20).splitlines()
+    assert len(cut) == 5
+    assert cut[-1] == "… and 2 that stand n"
+    assert all(len(line) <= 20 for line in cut)
+
+
+def test_top_shows_the_groups_of_the_namespace_once(bench: Bench) -> None:
+    bench.create_group()
+    bench.create_group("second", status={})
+    summary, _, first, second = bench.must("top", "--once").splitlines()
+    assert summary == "2 groups, 1 not looked at, 1 not safe to lose a member"
+    assert first.split()[:4] == ["?", "second", "not", "looked"]
+    assert f"NotEnoughCandidates: {TOO_FEW}" in second
+    assert f"{bench.namespace}/orders" in bench.must("top", "--once", "-A")
+    assert bench.run("top", "--once", "--context", "nowhere").code != 0
+
+
+def test_quiet_is_told_without_reading_all_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.create_group()
+    monkeypatch.setenv("KUBECONFIG", str(bench.kubeconfig))
+    lists = 0
+    ask = Cluster._ask
+
+    def counted(self: Cluster, method: str, path: str, **others: Any) -> Any:
+        nonlocal lists
+        lists += 1
+        return ask(self, method, path, **others)
+
+    monkeypatch.setattr(Cluster, "_ask", counted)
+    told = Cluster().follow_all(everywhere=False, quiet_seconds=1)
+    assert [len(next(told)) for _ in range(3)] == [1, 1, 1]
+    assert lists == 1
+    bench.create_group("second")
+    while len(next(told)) < 2:
+        pass
+    assert lists == 1
+    told.close()
+
+
+class EnoughError(Exception):
+    """The expected text is on the screen."""
+
+
+def drawn(bench: Bench, monkeypatch: pytest.MonkeyPatch, render: Callable[[list[dict[str, Any]]], str]) -> None:
+    """Watches the namespace until the renderer has seen enough."""
+    monkeypatch.setenv("KUBECONFIG", str(bench.kubeconfig))
+    failed: list[Exception] = []
+
+    def watch() -> None:
+        try:
+            show_all(Cluster(), render, everywhere=False, watch=True)
+        except (EnoughError, PluginError) as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    thread.join(DEADLINE_SECONDS)
+    assert not thread.is_alive()
+    assert isinstance(failed[0], EnoughError), failed
+
+
+def test_what_changes_comes_and_goes_is_drawn(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each change follows once the previous one is on the screen."""
+    bench.create_group()
+    steps: list[tuple[set[tuple[str, int]], Callable[[], object]]] = [
+        ({("orders", 5)}, lambda: bench.set_status(BrokerGroup, "orders", {"master": STATUS["master"] | {"epoch": 6}})),
+        ({("orders", 6)}, lambda: bench.create_group("second")),
+        ({("orders", 6), ("second", 5)}, lambda: bench.api("DELETE", bench.path(BrokerGroup, "orders"))),
+        ({("second", 5)}, lambda: None),
+    ]
+
+    def render(groups: list[dict[str, Any]]) -> str:
+        seen = {(one["metadata"]["name"], one.get("status", {}).get("master", {}).get("epoch", 0)) for one in groups}
+        if seen == steps[0][0]:
+            _, change = steps.pop(0)
+            if not steps:
+                raise EnoughError
+            threading.Thread(target=change).start()
+        return str(seen)
+
+    drawn(bench, monkeypatch, render)
+
+
+def test_status_watches_all_groups(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.create_group()
+    refused = bench.run("status", "-w", "-o", "json")
+    assert refused.code == 2
+    assert "expected -o table or -o wide" in refused.err
+    asked: list[bool] = []
+
+    def once(self: Cluster, *, everywhere: bool, quiet_seconds: int) -> Any:
+        assert quiet_seconds > 60, "no terminal, so no page without news"
+        asked.append(everywhere)
+        yield self.groups(everywhere=everywhere)
+        raise PluginError("the API went away")
+
+    monkeypatch.setattr(Cluster, "follow_all", once)
+    said = bench.run("status", "-w")
+    assert asked == [False]
+    assert (said.code, "the API went away" in said.err) == (1, True)
+
+
+def test_a_top_whose_api_goes_away_ends_with_its_error(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(_: Cluster, *, everywhere: bool, quiet_seconds: int) -> Any:
+        assert quiet_seconds > 0
+        assert everywhere
+        yield [in_shop("orders")]
+        raise PluginError("the API went away")
+
+    monkeypatch.setattr(Cluster, "follow_all", gone)
+    said = bench.run("top", "-A")
+    assert (said.code, "the API went away" in said.err) == (1, True)

@@ -92,14 +92,14 @@ class Group:
 class Load:
     """A sending program."""
 
-    group: Group
+    broker_name: str
     process: subprocess.Popen[str]
 
     def wait_until_it_sends(self) -> None:
         assert self.process.stdout is not None
         answered, _, _ = select.select([self.process.stdout], [], [], FIRST_SEND_SECONDS)
         line = self.process.stdout.readline() if answered else f"(nothing within {FIRST_SEND_SECONDS:g} s)"
-        expect(line.strip() == "ready", f"{self.group.name}: nothing was acknowledged before the fault: {line!r}")
+        expect(line.strip() == "ready", f"{self.broker_name}: nothing was acknowledged before the fault: {line!r}")
 
     def stop(self) -> dict[str, Any]:
         """Stop it, and return its observations. Raises CheckError if the load itself failed or did not end."""
@@ -108,8 +108,8 @@ class Load:
             told, _ = self.process.communicate(timeout=90)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            raise CheckError(f"{self.group.name}: the load did not end within 90 s") from None
-        expect(self.process.returncode == 0, f"{self.group.name}: the load ended with {self.process.returncode}")
+            raise CheckError(f"{self.broker_name}: the load did not end within 90 s") from None
+        expect(self.process.returncode == 0, f"{self.broker_name}: the load ended with {self.process.returncode}")
         seen: dict[str, Any] = json.loads(told.strip().splitlines()[-1])
         return seen
 
@@ -142,44 +142,38 @@ class Bench:
 
     def start_load(self, group: Group, name: str) -> Load:
         """Start a load on the group; each load has its own topic."""
-        topic = f"{name}-{group.name}-{int(time.time())}"
         master = group.master()
         broker = next(one for one in group.status()["members"] if one["pod"] == master["metadata"]["name"])
         address = broker.get("address") or f"{master['status']['podIP']}:10911"
-        asyncio.run(create_topic(address, topic))
         broker_name = group.read()["spec"].get("brokerName") or group.name
-        command = [
-            "nice",
-            "-n",
-            NICENESS,
-            sys.executable,
-            "-m",
-            "tests.node.load",
-            self.name_server,
-            broker_name,
-            topic,
-        ]
+        return self.load_on(broker_name, self.name_server, address, f"{name}-{group.name}")
+
+    def load_on(self, broker_name: str, name_server: str, master: str, name: str) -> Load:
+        """Start a load on the brokers of this name, whose master has this address; its topic's name begins with `name`."""
+        topic = f"{name}-{int(time.time())}"
+        asyncio.run(create_topic(master, topic))
+        command = ["nice", "-n", NICENESS, sys.executable, "-m", "tests.node.load", name_server, broker_name, topic]
         errors = state_folder() / "logs" / f"load-{topic}.log"
         with errors.open("w") as output:
             process = subprocess.Popen(
                 command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=output, text=True
             )
-        load = Load(group, process)
+        load = Load(broker_name, process)
         self.loads.append(load)
         load.wait_until_it_sends()
         return load
 
-    def end_load(self, load: Load, name: str, *, began: float) -> Strike:
+    def end_load(self, load: Load, group: Group, name: str, *, began: float) -> Strike:
         """Stop a load; return its gap at the fault of that time. Raises CheckError if an acknowledged message is lost."""
         seen = load.stop()
         self.lost += len(seen["lost"])
         say(
-            f"  {load.group.name}: {seen['acknowledged']} acknowledged, longest gap {seen['longest_gap_s']} s, "
+            f"  {group.name}: {seen['acknowledged']} acknowledged, longest gap {seen['longest_gap_s']} s, "
             f"lost {len(seen['lost'])}"
         )
-        expect(not seen["lost"], f"{load.group.name}: acknowledged and lost: {seen['lost'][:5]} of {len(seen['lost'])}")
-        strike = Strike(name, load.group.label, began, seen["longest_gap_s"], seen["gaps"], seen["masters"])
-        self.gaps.setdefault(name, {})[load.group.label] = strike.longest_gap_s
+        expect(not seen["lost"], f"{group.name}: acknowledged and lost: {seen['lost'][:5]} of {len(seen['lost'])}")
+        strike = Strike(name, group.label, began, seen["longest_gap_s"], seen["gaps"], seen["masters"])
+        self.gaps.setdefault(name, {})[group.label] = strike.longest_gap_s
         self.strikes.append(strike)
         return strike
 
@@ -207,7 +201,7 @@ class Bench:
         struck = pod["metadata"]["name"]
         until(f"{group.name} has another master", lambda: self._is_another(group, struck), NEW_MASTER_SECONDS, 0.2)
         group.wait_until_whole()
-        self.end_load(load, name, began=began)
+        self.end_load(load, group, name, began=began)
         self.judge(group, name, before, kind)
 
     def _is_another(self, group: Group, struck: str) -> bool:

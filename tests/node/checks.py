@@ -328,7 +328,7 @@ def under_load(bench: Bench, name: str, act: Callable[[], None]) -> dict[Group, 
     for group, load in zip(groups, loads, strict=True):
         try:
             group.wait_until_whole()
-            bench.end_load(load, name, began=began)
+            bench.end_load(load, group, name, began=began)
         except (CheckError, NodeError) as error:
             wrong.append(str(error))
     expect(not wrong, "; ".join(wrong))

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     Fault = Callable[[dict[str, Any], str], None]
 
 BROKER = {
-    "Java": re.compile(r"java .*BrokerStartup"),
+    # A Proxy in local mode has the broker in its process, a container several.
+    "Java": re.compile(r"java .*(Broker(Container)?Startup|ProxyStartup .*-pm local)"),
     "Python": re.compile(r"brokergroup[^ ]* replica|brokergroup_operator\S* replica"),
 }
 

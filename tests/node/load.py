@@ -16,13 +16,16 @@ import signal
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.demo.client import DemoProducer, ReadbackError, read_keys
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import RemotingError
+
+if TYPE_CHECKING:
+    from rocketmq_remoting.command import RemotingCommand
 
 QUEUES = 4
 ROUTE_POLL_SECONDS = 0.1
@@ -52,17 +55,20 @@ class Route:
             await client.close()
 
     def take(self, answer: Any) -> None:
-        # Java writes numbers as keys without quotes; 0 is the master.
-        told = json.loads(re.sub(rb"([{,])(\d+):", rb'\1"\2":', answer.body or b"{}"))
-        addresses = told.get("brokerAddrTable", {}).get(self.broker_name, {}).get("brokerAddrs", {})
-        address = addresses.get("0")
+        address = addresses_of(answer.body).get(self.broker_name, {}).get("0")
         if address and address != self.master:
             self.master = address
             self.changes.append((time.time(), address))
 
 
-def cluster_request() -> Any:
+def cluster_request() -> RemotingCommand:
     return request(RequestCode.GET_BROKER_CLUSTER_INFO)
+
+
+def addresses_of(body: bytes | None) -> dict[str, dict[str, str]]:
+    """Return a NameServer's addresses by broker name and id. Java writes numbers as keys without quotes; 0 is the master."""
+    told = json.loads(re.sub(rb"([{,])(\d+):", rb'\1"\2":', body or b"{}"))
+    return {name: one["brokerAddrs"] for name, one in told.get("brokerAddrTable", {}).items()}
 
 
 async def create_topic(address: str, topic: str) -> None:

@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.node import images, machine, processes
-from tests.node.bench import told_wrong
+from tests.node import helm_demo, images, machine, processes, whole_cluster
+from tests.node.bench import CheckError, told_wrong
 from tests.node.checks import CHECKS
 from tests.node.faults import BROKER
+from tests.node.helm_demo import Demo, commands_of, verdict, with_small_brokers
+from tests.node.leftovers import left_over
 from tests.node.mutants import MUTANTS
 from tests.node.places import REPOSITORY
+from tests.node.whole_cluster import GrpcClient
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -158,3 +162,140 @@ def test_each_fault_can_still_be_put_back_and_a_check_is_named_for_it(name: str)
     for edit in MUTANTS[name].edits:
         text = (REPOSITORY / edit.file).read_text(encoding="utf-8")
         assert text.count(edit.old) == 1, f"{edit.file}: {edit.old!r}"
+
+
+def demo_that_holds(**changed: Any) -> Demo:
+    seen: dict[str, Any] = {
+        "first_message_s": 60.0,
+        "sent": 1,
+        "received": 1,
+        "left": [],
+        "claims": 4,
+        "claims_kept": 4,
+    }
+    return Demo(steps=[("helm install shop", 1.5)], **(seen | changed))
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({}, []),
+        ({"first_message_s": helm_demo.BOUND_SECONDS}, []),
+        ({"first_message_s": helm_demo.BOUND_SECONDS + 0.1}, ["first_message_s"]),
+        ({"first_message_s": None}, ["first_message_s"]),
+        ({"sent": 0, "received": 0}, ["sent"]),
+        ({"received": 0}, ["lost"]),
+        ({"left": None}, ["left"]),
+        ({"left": ["default/pod/shop-0-1"]}, ["left"]),
+        ({"claims": 0, "claims_kept": 0}, ["claims"]),
+        ({"claims": None, "claims_kept": None}, ["claims"]),
+        ({"claims_kept": 3}, ["claims"]),
+        ({"failed": {"first message": "no"}}, ["first message"]),
+    ],
+)
+def test_the_helm_demo_holds_only_if_the_message_came_in_time_and_all_was_uninstalled(
+    changed: dict[str, Any], why: list[str]
+) -> None:
+    told = verdict(demo_that_holds(**changed))
+    assert list(told["why"]) == why
+    assert told["lost"] == (1 if why == ["lost"] else 0)
+    assert told["steps"] == [{"step": "helm install shop", "seconds": 1.5}]
+
+
+def test_a_helm_demo_that_was_interrupted_before_its_first_command_does_not_hold() -> None:
+    assert list(verdict(Demo())["why"]) == ["sent", "first_message_s", "left", "claims"]
+
+
+def test_a_step_that_fails_is_measured_and_named() -> None:
+    demo = Demo()
+    with pytest.raises(CheckError), demo.step("helm install shop"):
+        raise CheckError("no such chart")
+    assert [name for name, _ in demo.steps] == ["helm install shop"]
+    assert demo.failed == {"helm install shop": "CheckError: no such chart"}
+
+
+@pytest.mark.parametrize(
+    ("name", "is_left"),
+    [
+        ("default/persistentvolumeclaim/shop-0-1", False),
+        ("default/brokergroupstate.brokergroup.dev/shop-0", False),
+        ("brokergroup-system/lease.coordination.k8s.io/brokergroup-operator", False),
+        ("brokergroup-system/secret/brokergroup-operator-fence-key", False),
+        ("default/configmap/there-before", False),
+        ("default/brokergroup.brokergroup.dev/shop-0", True),
+        ("default/secret/sh.helm.release.v1.shop.v1", True),
+        ("default/service/shop-proxy", True),
+        ("brokergroup-system/persistentvolumeclaim/incidents", True),
+        ("brokergroup-system/secret/brokergroup-operator-fence-key-2", True),
+        ("clusterrole.rbac.authorization.k8s.io/brokergroup-operator", True),
+    ],
+)
+def test_what_helm_uninstall_leaves_is_seen_but_for_what_stays_by_intent(name: str, is_left: bool) -> None:
+    assert left_over({"default/configmap/there-before"}, {name}) == ([name] if is_left else [])
+
+
+def test_the_helm_demo_runs_readme_s_commands_and_only_the_cluster_gets_small_brokers(tmp_path: Path) -> None:
+    page = helm_demo.PAGE.read_text(encoding="utf-8")
+    values = tmp_path / "small.yaml"
+    install, uninstall = (commands_of(page, block) for block in helm_demo.BLOCKS)
+    assert [helm_demo.name_of(line) for line in install] == [
+        "helm install brokergroup-operator charts/brokergroup-operator",
+        "kubectl rollout status statefulset/brokergroup-operator",
+        "helm install shop charts/rocketmq-cluster",
+        "kubectl wait rocketmqcluster/shop",
+    ]
+    changed = [line for line in [*install, *uninstall] if with_small_brokers(line, values) != line]
+    assert changed == [install[2]]
+    assert with_small_brokers(install[2], values) == f"{install[2]} --values {values}"
+    assert "#" not in install[2], "expected nothing behind which --values would be a comment"
+    assert [line.split()[:3] for line in uninstall if line.startswith("helm")] == [
+        ["helm", "uninstall", "shop"],
+        ["helm", "uninstall", "brokergroup-operator"],
+    ]
+
+
+@pytest.mark.parametrize("page", ["", "<!-- test-node: x -->\n```\ntrue\n```\n" * 2])
+def test_a_page_without_the_block_or_with_two_is_refused(page: str) -> None:
+    with pytest.raises(ValueError, match="blocks x: expected one"):
+        commands_of(page, "x")
+
+
+# A client whose Proxy acknowledges each message, and hands out the first of them only.
+FAKE_CLIENT = """
+import json, sys
+for line in sys.stdin:
+    verb, first, count, *_ = line.split()
+    keys = [f"g{number:06}" for number in range(int(first), int(first) + int(count))]
+    print(json.dumps({"sent": int(count)} if verb == "produce" else {"keys": keys[:1]}), flush=True)
+"""
+
+
+@pytest.fixture
+def fake_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[GrpcClient]:
+    (tmp_path / "logs").mkdir()
+    program = tmp_path / "client.py"
+    program.write_text(request.param, encoding="utf-8")
+    monkeypatch.setenv("BROKERGROUP_NODE_FOLDER", str(tmp_path))
+    monkeypatch.setattr(whole_cluster, "CLIENT", program)
+    monkeypatch.setattr(whole_cluster, "ANSWER_SECONDS", 60.0)
+    with GrpcClient("nowhere:8081", ("env",)) as client:
+        yield client
+
+
+@pytest.mark.parametrize("fake_client", [FAKE_CLIENT], indirect=True)
+def test_a_message_that_was_acknowledged_and_not_received_is_missing(fake_client: GrpcClient) -> None:
+    assert fake_client.exchange(0, 1).missing == []
+    assert fake_client.exchange(7, 3)[:2] == (3, ["g000008", "g000009"])
+    with pytest.raises(CheckError, match="and not received"):
+        fake_client.carry(0)
+
+
+@pytest.mark.parametrize("fake_client", ["input()", "import time; time.sleep(60)"], indirect=True)
+def test_a_client_that_ends_or_does_not_answer_is_no_message(
+    fake_client: GrpcClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(whole_cluster, "ANSWER_SECONDS", 0.5)
+    with pytest.raises(CheckError, match=r"the client ended|no answer to 'produce 0 1'"):
+        fake_client.exchange(0, 1)

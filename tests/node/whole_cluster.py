@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import yaml
 
@@ -24,6 +25,7 @@ from tests.real.parts import install
 from tests.real.parts.java import FAST_START
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import TracebackType
 
 EXAMPLE = REPOSITORY / "examples" / "cluster.yaml"
@@ -38,6 +40,14 @@ TOPIC, READERS = "orders", "orders-readers"
 MESSAGES = 100
 # The client asks until it has them all.
 CONSUME_SECONDS = 120
+# It repeats a send that fails without end, so its answer has a deadline here.
+ANSWER_SECONDS = CONSUME_SECONDS + 60.0
+# Memory and processor time of each broker, so that seven JVMs fit on two nodes of one small machine.
+SMALL_BROKERS: dict[str, Any] = {
+    "resources": {},
+    "jvm": {"extraArguments": list(FAST_START)},
+    "config": {"mappedFileSizeCommitLog": "67108864"},
+}
 
 
 def whole_cluster(bench: Bench) -> None:
@@ -62,8 +72,7 @@ def manifest() -> dict[str, Any]:
     """Less memory than the example asks for, one Proxy, one broker in the second group, and JVMs that start fast."""
     wanted: dict[str, Any] = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
     template = wanted["spec"]["brokerGroups"]["template"]
-    template |= {"resources": {}, "jvm": {"extraArguments": list(FAST_START)}}
-    template["config"]["mappedFileSizeCommitLog"] = "67108864"
+    template |= {**SMALL_BROKERS, "config": template["config"] | SMALL_BROKERS["config"]}
     wanted["spec"]["brokerGroups"]["overrides"] = [{"index": 1, "replicas": 1}]
     wanted["spec"]["proxy"] = {"replicas": 1}
     return wanted
@@ -105,11 +114,20 @@ def delete(bench: Bench) -> None:
     kubectl("delete", "brokergroupstates", *names.split(), "--ignore-not-found")
 
 
-class GrpcClient:
-    """RocketMQ's gRPC client, in the Python that has its packages."""
+class Exchange(NamedTuple):
+    """Messages that were sent and acknowledged: how many, the keys of those not received, the client's answer about them."""
 
-    def __init__(self, endpoint: str) -> None:
+    sent: int
+    missing: list[str]
+    told: dict[str, Any]
+
+
+class GrpcClient:
+    """RocketMQ's gRPC client, in the Python that has its packages; on a node's network with that node's `enter`."""
+
+    def __init__(self, endpoint: str, enter: Iterable[str] = ()) -> None:
         self._endpoint = endpoint
+        self._enter = tuple(enter)
 
     def __enter__(self) -> Self:
         environment = {
@@ -119,7 +137,7 @@ class GrpcClient:
         }
         self._log = (state_folder() / "logs" / "grpc-client.log").open("wb")
         self._process = subprocess.Popen(
-            ["python3", str(CLIENT), self._endpoint, TOPIC, READERS],
+            [*self._enter, "python3", str(CLIENT), self._endpoint, TOPIC, READERS],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -137,17 +155,24 @@ class GrpcClient:
 
     def carry(self, first: int) -> None:
         """Send messages and receive them all."""
-        sent = self._ask(f"produce {first} {MESSAGES}")
-        expect(sent.get("sent") == MESSAGES, f"by the Proxy: {sent}")
-        got = self._ask(f"consume {first} {MESSAGES} {CONSUME_SECONDS}")
-        missing = {f"g{number:06}" for number in range(first, first + MESSAGES)} - set(got.get("keys", ()))
-        say(f"  by the Proxy: {MESSAGES} sent, {MESSAGES - len(missing)} received")
-        expect(not missing, f"sent by the Proxy and not received: {sorted(missing)[:5]} of {len(missing)}: {got}")
+        _, missing, told = self.exchange(first, MESSAGES)
+        expect(not missing, f"sent by the Proxy and not received: {missing[:5]} of {len(missing)}: {told}")
+
+    def exchange(self, first: int, count: int) -> Exchange:
+        """Send so many messages, and receive them as far as they come. Raises CheckError if they are not all acknowledged."""
+        sent = self._ask(f"produce {first} {count}")
+        expect(sent.get("sent") == count, f"by the Proxy: {sent}")
+        told = self._ask(f"consume {first} {count} {CONSUME_SECONDS}")
+        missing = {f"g{number:06}" for number in range(first, first + count)} - set(told.get("keys", ()))
+        say(f"  by the Proxy: {count} sent, {count - len(missing)} received")
+        return Exchange(count, sorted(missing), told)
 
     def _ask(self, line: str) -> dict[str, Any]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{line}\n")
         self._process.stdin.flush()
+        if not select.select([self._process.stdout], [], [], ANSWER_SECONDS)[0]:
+            return {"error": f"no answer to {line!r} within {ANSWER_SECONDS:g} s"}
         answer: dict[str, Any] = json.loads(self._process.stdout.readline() or '{"error": "the client ended"}')
         return answer

@@ -1,4 +1,4 @@
-"""The operations pass against the embedded API: its effects on objects, the record and Events."""
+"""The operations pass against the embedded API: its effects, and that a kill before any of its writes changes no end."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.kube.errors import InvalidError
-from brokergroup_operator.kube.resources import BROKER_GROUPS, PODS
+from brokergroup_operator.kube.resources import BROKER_GROUPS, NAMESPACES, PODS
 from brokergroup_operator.observe.group_view import SwitchoverRefusedError
 from brokergroup_operator.records.store import GroupKey
 from tests.operations.world import GIVEN_UP, World
+from tests.support.draws import sample
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from brokergroup_operator.kube.client import KubernetesApi
     from kube_sandbox.api_server.server import SandboxApiServer
+
+    Story = Callable[[World], Awaitable[None]]
 
 
 @pytest.fixture
@@ -42,17 +47,22 @@ async def test_a_switchover_is_done_and_told(world: World) -> None:
     assert condition(one)["type"] == "Complete"
     assert one["status"]["startedAt"] <= one["status"]["completedAt"]
     assert world.view.asked == [(1, 3)]
-    group = await world.api.get(BROKER_GROUPS, "orders", namespace="default")
+    group = await world.get(BROKER_GROUPS, "orders")
     (owner,) = one["metadata"]["ownerReferences"]
     assert owner["uid"] == group["metadata"]["uid"]
     assert one["metadata"]["labels"] == {"brokergroup.dev/broker-group": "orders"}
 
 
-async def test_a_switchover_that_is_given_up_is_tried_again(world: World) -> None:
-    world.view.refusals = [GIVEN_UP, GIVEN_UP]
-    await world.ask("one", "Switchover", {})
+@pytest.mark.parametrize(
+    ("refusals", "asked"),
+    [([GIVEN_UP, GIVEN_UP], 3), ([SwitchoverRefusedError("a change of master is under way")], 2)],
+    ids=["given up", "refused for a moment"],
+)
+async def test_a_switchover_is_tried_again(world: World, refusals: list[Exception], asked: int) -> None:
+    world.view.refusals = list(refusals)
+    await world.ask("one", "Switchover", {"toBrokerId": 2})
     assert (await world.until_over("one"))["one"]["status"]["phase"] == "Succeeded"
-    assert len(world.view.asked) == 3
+    assert world.view.asked == [(1, 2)] * asked
 
 
 async def test_a_switchover_that_is_refused_is_rejected(world: World) -> None:
@@ -65,18 +75,11 @@ async def test_a_switchover_that_is_refused_is_rejected(world: World) -> None:
     assert await world.event_reasons() == ["SwitchoverRejected"]
 
 
-async def test_a_refusal_of_a_moment_is_asked_again(world: World) -> None:
-    world.view.refusals = [SwitchoverRefusedError("a change of master is under way")]
-    await world.ask("one", "Switchover", {"toBrokerId": 2})
-    assert (await world.until_over("one"))["one"]["status"]["phase"] == "Succeeded"
-    assert world.view.asked == [(1, 2), (1, 2)]
-
-
 async def test_one_after_the_other(world: World) -> None:
     await world.ask("a", "Switchover", {"toBrokerId": 2})
     await world.ask("b", "Switchover", {"toBrokerId": 3})
     await world.run_pass()
-    second = await world.get("b")
+    second = await world.asked("b")
     assert second["status"]["phase"] == "Pending"
     assert second["status"]["result"]["message"] == "waits for a"
     await world.until_over("a", "b")
@@ -107,19 +110,19 @@ async def test_a_status_from_before_the_slaves_died_lets_nothing_begin(
 ) -> None:
     """The status still shows FailoverSafe from the last pass, but no member could replace the master now."""
     world.view.silent = {2, 3}
-    before = (await world.api.list(PODS, namespace="default")).items
+    before = await world.items(PODS)
     await world.ask("one", kind, section)
     for _ in range(3):
         await world.run_pass()
-    one = await world.get("one")
+    one = await world.asked("one")
     assert one["status"]["phase"] == "Pending"
     assert "orders is not FailoverSafe now: NotEnoughCandidates" in one["status"]["result"]["message"]
     assert world.view.asked == []
-    assert (await world.api.list(PODS, namespace="default")).items == before
+    assert await world.items(PODS) == before
 
     world.view.silent = set()
     await world.run_pass()
-    assert (await world.get("one"))["status"]["phase"] in {"Running", "Succeeded"}
+    assert (await world.asked("one"))["status"]["phase"] in {"Running", "Succeeded"}
 
 
 async def test_an_election_names_the_group(world: World) -> None:
@@ -133,10 +136,10 @@ async def test_a_restart_is_judged_by_the_pods(world: World) -> None:
     await world.ask("all", "Restart", {})
 
     async def reconcile_plane() -> None:
-        item = await world.get("all")
+        item = await world.asked("all")
         if (item.get("status") or {}).get("phase") != "Running":
             return
-        for pod in (await world.api.list(PODS, namespace="default")).items:
+        for pod in await world.items(PODS):
             if pod["metadata"]["creationTimestamp"] < item["status"]["startedAt"]:
                 await world.delete_pod(pod["metadata"]["name"])
                 return
@@ -150,13 +153,12 @@ async def test_a_restart_is_judged_by_the_pods(world: World) -> None:
 
 
 async def test_a_killed_master_comes_back(world: World) -> None:
-    before = (await world.api.get(PODS, "orders-1", namespace="default"))["metadata"]["uid"]
+    before = (await world.get(PODS, "orders-1"))["metadata"]["uid"]
     await world.ask("drill", "Drill", {"kind": "KillMaster"})
-
     item = (await world.until_over("drill", hands=world.master_comes_back))["drill"]
     assert item["status"]["phase"] == "Succeeded", item["status"]
     assert item["status"]["result"]["toBrokerId"] == 2
-    assert (await world.api.get(PODS, "orders-1", namespace="default"))["metadata"]["uid"] != before
+    assert (await world.get(PODS, "orders-1"))["metadata"]["uid"] != before
     assert set(world.fenced) == {before}, "its end was observable"
 
 
@@ -192,7 +194,7 @@ async def test_finished_ones_go_after_their_time_and_by_number(world: World) -> 
 async def test_the_group_takes_its_operations_with_it(world: World) -> None:
     await world.ask("one", "Switchover", {"toBrokerId": 9})
     await world.until_over("one")
-    await world.api.delete(BROKER_GROUPS, "orders", namespace="default")
+    await world.delete(BROKER_GROUPS, "orders")
 
     async def it_is_gone() -> bool:
         return not await world.names()
@@ -211,3 +213,95 @@ async def test_two_operators_start_it_once(world: World, operator_api: Kubernete
     assert started, "one of the two wrote that it runs"
     await world.until_over("one")
     assert world.view.asked == [(1, 2)]
+
+
+async def switchover(world: World) -> None:
+    await world.ask("one", "Switchover", {"toBrokerId": 3})
+    await world.until_over("one")
+
+
+async def drill_there_and_back(world: World) -> None:
+    await world.ask("one", "Drill", {"kind": "Switchover"})
+    await world.until_over("one")
+
+
+async def unclean_election(world: World) -> None:
+    await world.ask("one", "Elect", {"toBrokerId": 3, "acknowledgeDataLoss": "orders"})
+    world.view.writable = False
+    await world.until_over("one")
+
+
+async def killed_master(world: World) -> None:
+    await world.ask("one", "Drill", {"kind": "KillMaster"})
+    first = (await world.get(PODS, "orders-1"))["metadata"]["uid"]
+
+    await world.until_over("one", hands=world.master_comes_back)
+    again = (await world.get(PODS, "orders-1"))["metadata"]["uid"]
+    assert first != again
+
+
+async def restart(world: World) -> None:
+    await world.ask("one", "Restart", {"brokerIds": [2, 3]})
+
+    async def others() -> None:
+        item = await world.asked("one")
+        if (item.get("status") or {}).get("phase") == "Running":
+            for pod in await world.items(PODS):
+                name, created = pod["metadata"]["name"], pod["metadata"]["creationTimestamp"]
+                if name != "orders-1" and created < item["status"]["startedAt"]:
+                    await world.delete_pod(name)
+                    await world.create_member(int(name[-1]))
+
+    await world.until_over("one", hands=others)
+
+
+async def end_of(world: World) -> dict[str, Any]:
+    """Return the end state that must not depend on the moment of the operator's death."""
+    stored = await world.view.store.read(world.key)
+    assert stored is not None
+    status = (await world.asked("one"))["status"]
+    return {
+        "phase": status["phase"],
+        "conditions": [item["type"] for item in status["conditions"]],
+        "from": status["result"].get("fromBrokerId"),
+        "to": status["result"].get("toBrokerId"),
+        "epoch": status["result"].get("epoch"),
+        "master": stored.record.master_broker_id,
+        "master epoch": stored.record.master_epoch,
+    }
+
+
+# The number of a story's writes before which `make test` kills the operator.
+KILLS = 3
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    ("story", "at_least"),
+    [(switchover, 4), (drill_there_and_back, 6), (unclean_election, 4), (killed_master, 4), (restart, 3)],
+)
+async def test_a_kill_before_any_write_changes_nothing_in_the_end(
+    sandbox: SandboxApiServer, api: KubernetesApi, operator_api: KubernetesApi, story: Story, at_least: int
+) -> None:
+    async def made(namespace: str) -> World:
+        await api.create(NAMESPACES, {"metadata": {"name": namespace}})
+        world = World(api, operator_api, GroupKey(namespace, "orders"))
+        await world.create_group()
+        return world
+
+    async def told(world: World) -> dict[str, Any]:
+        sandbox.before_request = world.observe
+        await story(world)
+        return await end_of(world)
+
+    undisturbed = await made("undisturbed")
+    expected, writes = await told(undisturbed), undisturbed.writes
+    assert expected["phase"] == "Succeeded"
+    assert len(writes) >= at_least, writes
+    kills = sample(range(len(writes)), KILLS)
+    # In parallel: each waits a second until its pods are old enough.
+    worlds = await asyncio.gather(*(made(f"killed-{number}") for number in kills))
+    for number, world in zip(kills, worlds, strict=True):
+        world.kill_at = number
+        assert await told(world) == expected, f"killed before write {number}, {writes[number]}"
+        assert world.was_killed, f"the story made fewer than {number} writes"

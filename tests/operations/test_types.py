@@ -28,7 +28,7 @@ from brokergroup_operator.reconcile.operations.plan import (
     Wait,
 )
 from brokergroup_operator.reconcile.operations.procedures.premises import Case
-from tests.operations.scenes import KEY, LONG_AGO, NOW, group, operation, record, running, scene, thing
+from tests.operations.world import KEY, LONG_AGO, NOW, group, operation, record, running, scene, thing
 
 
 def begun(
@@ -76,34 +76,55 @@ def test_every_type_begins_in_a_safe_group(kind: str) -> None:
     assert verdict.figures.from_broker_id == (None if kind == "Elect" else 1)
 
 
+def rejected(verdict: Verdict) -> str:
+    assert isinstance(verdict, Reject), verdict
+    return verdict.message
+
+
+def goes_on(verdict: Verdict) -> GoOn:
+    assert isinstance(verdict, GoOn), verdict
+    return verdict
+
+
+def done(verdict: Verdict) -> Done:
+    assert isinstance(verdict, Done), verdict
+    return verdict
+
+
+def started(verdict: Verdict) -> Start:
+    assert isinstance(verdict, Start), verdict
+    return verdict
+
+
+VOLUNTARY = ("Switchover", "Restart", "Rebuild", "Decommission", "Drill")
+GOING = {**group(), "metadata": {**group()["metadata"], "deletionTimestamp": "x"}}
+UNSAFE = "orders is not FailoverSafe: NotEnoughCandidates: broker 2 lags"
+
+
 @pytest.mark.parametrize("kind", ALL)
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
         ({"group": HIBERNATED}, "orders is hibernated"),
         ({"record": None}, "orders has no member yet"),
-        ({"group": {**group(), "metadata": {**group()["metadata"], "deletionTimestamp": "x"}}}, "is being deleted"),
+        ({"group": GOING}, "is being deleted"),
     ],
 )
 def test_every_type_is_refused(kind: str, changes: dict[str, Any], why: str) -> None:
-    verdict = begun(kind, **changes)
-    assert isinstance(verdict, Reject)
-    assert why in verdict.message
+    assert why in rejected(begun(kind, **changes))
 
 
-@pytest.mark.parametrize("kind", ["Switchover", "Restart", "Rebuild", "Decommission", "Drill"])
+@pytest.mark.parametrize("kind", VOLUNTARY)
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"group": group(safe=False)}, "orders is not FailoverSafe: NotEnoughCandidates: broker 2 lags"),
+        ({"group": group(safe=False)}, UNSAFE),
         ({"group": group(safe=None)}, "not known to be FailoverSafe yet"),
         ({"record": record(master=None)}, "orders has no master now"),
     ],
 )
 def test_nothing_voluntary_happens_to_an_unsafe_group(kind: str, changes: dict[str, Any], why: str) -> None:
-    verdict = begun(kind, **changes)
-    assert isinstance(verdict, Reject)
-    assert why in verdict.message
+    assert why in rejected(begun(kind, **changes))
 
 
 UNREADABLE = group(replicas="three", maintenance={"paused": True}, replication={"learners": 1})
@@ -114,14 +135,11 @@ def test_of_a_group_that_cannot_be_read_only_a_master_is_elected() -> None:
     moved = begun("Switchover", group=UNREADABLE)
     assert isinstance(moved, Wait)
     assert "orders is not FailoverSafe now: BrokerGroup default/orders: Expected `int`, got `str`" in moved.message
-    assert begun("Restart", group=UNREADABLE) == Reject(
-        message="BrokerGroup orders is paused: resume it first (spec.maintenance.paused)"
-    )
+    paused = "BrokerGroup orders is paused: resume it first (spec.maintenance.paused)"
+    assert rejected(begun("Restart", group=UNREADABLE)) == paused
     without_master: dict[str, Any] = {"group": UNREADABLE, "record": record(master=None)}
-    assert isinstance(begun("Elect", **without_master), Start)
-    learner = begun("Elect", section={"toBrokerId": 3}, **without_master)
-    assert isinstance(learner, Reject)
-    assert "async learner" in learner.message
+    started(begun("Elect", **without_master))
+    assert "async learner" in rejected(begun("Elect", section={"toBrokerId": 3}, **without_master))
 
 
 def being_deleted(*claims: str) -> dict[str, Any]:
@@ -142,44 +160,34 @@ def being_deleted(*claims: str) -> dict[str, Any]:
 )
 def test_a_pod_whose_claim_is_being_deleted_is_stopped_for_nothing(kind: str, section: Any, claim: str) -> None:
     """A stopped pod would lose its data: a restart or a drill would cost a disk."""
-    verdict = begun(kind, section=section, claims=being_deleted(claim))
-    assert isinstance(verdict, Reject)
-    number = claim.split("-")[1]
-    assert f"claim {claim} is being deleted" in verdict.message
-    assert verdict.message.endswith(f"rebuild broker {number}")
+    why = rejected(begun(kind, section=section, claims=being_deleted(claim)))
+    assert f"claim {claim} is being deleted" in why
+    assert why.endswith(f"rebuild broker {claim.split('-')[1]}")
 
 
 @pytest.mark.parametrize(
     ("kind", "section"),
     [
-        ("Restart", {"brokerIds": [2]}),
-        ("Switchover", None),
-        ("Rebuild", {"brokerId": 3}),
-        ("Decommission", {"brokerId": 3}),
-        ("Drill", {"kind": "Switchover"}),
-        ("Drill", {"kind": "KillMaster"}),
+        ("Restart", {"brokerIds": [2]}), ("Switchover", None), ("Rebuild", {"brokerId": 3}), ("Decommission", {"brokerId": 3}),
+        ("Drill", {"kind": "Switchover"}), ("Drill", {"kind": "KillMaster"}),
     ],
-)
+)  # fmt: skip
 def test_what_stops_another_pod_or_gives_the_disk_up_goes_on(kind: str, section: Any) -> None:
-    assert isinstance(begun(kind, section=section, claims=being_deleted("orders-3")), Start)
+    started(begun(kind, section=section, claims=being_deleted("orders-3")))
 
 
-def test_a_claim_that_is_deleted_meanwhile_is_what_a_restart_waits_for() -> None:
-    item = running("Restart", brokerIds=[2])
-    verdict = judged(item, claims=being_deleted("orders-2"))
-    assert isinstance(verdict, GoOn)
-    assert "claim orders-2 is being deleted" in verdict.message
-
-
-def test_a_kill_that_was_begun_is_not_done_to_a_master_whose_claim_is_being_deleted_since() -> None:
-    item = running("Drill", kind="KillMaster")
-    verdict = judged(item, claims=being_deleted("orders-1"))
-    assert isinstance(verdict, GoOn)
+@pytest.mark.parametrize(
+    ("item", "claim"),
+    [(running("Restart", brokerIds=[2]), "orders-2"), (running("Drill", kind="KillMaster"), "orders-1")],
+)
+def test_a_claim_that_is_deleted_meanwhile_is_waited_for(item: Any, claim: str) -> None:
+    """Also by a kill that was begun."""
+    verdict = goes_on(judged(item, claims=being_deleted(claim)))
     assert verdict.effect is None
-    assert "claim orders-1 is being deleted" in verdict.message
+    assert f"claim {claim} is being deleted" in verdict.message
 
 
-@pytest.mark.parametrize("kind", ["Switchover", "Restart", "Rebuild", "Decommission", "Drill"])
+@pytest.mark.parametrize("kind", VOLUNTARY)
 @pytest.mark.parametrize(("seconds", "verdict"), [(5, Wait), (29, Wait), (31, Reject)])
 def test_a_group_that_became_unsafe_a_moment_ago_is_given_time(kind: str, seconds: int, verdict: type) -> None:
     """The previous operation may have just ended."""
@@ -238,49 +246,40 @@ def test_a_member_without_a_seat_may_be_mended_although_the_group_is_not_safe(
 
 def test_switchover_to_who_cannot_take_over() -> None:
     to = {"toBrokerId": 2}
-    assert begun("Switchover", section=to, record=record(in_sync=(1, 3))) == Reject(
-        message="broker 2 is not in the SyncStateSet"
-    )
-    assert begun("Switchover", section=to, alive=(1, 3)) == Reject(message="broker 2 is not alive")
-    assert isinstance(begun("Switchover", section={"toBrokerId": 1}), Done)
-
-
-def test_a_learner_is_made_master_by_nothing() -> None:
-    """By the spec the members with the highest ids are learners; by its pod a member that started as one."""
-    by_spec = group(replicas=3, replication={"learners": 1})
-    why = "broker 3 is an async learner (spec.replication.learners: those with the highest ids) and is never master"
-    assert begun("Switchover", section={"toBrokerId": 3}, group=by_spec) == Reject(message=why)
-    assert begun("Elect", section={"toBrokerId": 3}, group=by_spec) == Reject(message=why)
-    assert isinstance(begun("Switchover", section={"toBrokerId": 2}, group=by_spec), Start)
-    pod = thing("orders-3")
-    pod["metadata"]["annotations"] = {"brokergroup.dev/learner": "true"}
-    assert begun("Switchover", section={"toBrokerId": 3}, pods={"orders-3": pod}) == Reject(message=why)
+    expected = "broker 2 is not in the SyncStateSet"
+    assert rejected(begun("Switchover", section=to, record=record(in_sync=(1, 3)))) == expected
+    assert rejected(begun("Switchover", section=to, alive=(1, 3))) == "broker 2 is not alive"
+    done(begun("Switchover", section={"toBrokerId": 1}))
 
 
 def test_a_learner_is_back_without_being_in_sync() -> None:
     item, by_spec = running("Restart", brokerIds=[3]), group(replicas=3, replication={"learners": 1})
-    there = {"orders-3": thing("orders-3", created=NOW)}
+    there: dict[str, Any] = {"pods": {"orders-3": thing("orders-3", created=NOW)}}
     learns = record(in_sync=(1, 2))
-    assert isinstance(judged(item, group=by_spec, pods=there, record=learns), Done)
-    assert isinstance(judged(item, pods=there, record=learns), GoOn), "a voter has to be in sync"
-    assert isinstance(judged(item, group=by_spec, pods=there), GoOn), "a learner has to leave the set"
-    assert isinstance(judged(item, group=by_spec, pods=there, record=learns, alive=(1, 2)), GoOn)
+    done(judged(item, group=by_spec, record=learns, **there))
     plain = scene(record=learns).snapshot
     assert plain is not None
-    apart = replace(plain, unlinked=frozenset({3}))
-    assert isinstance(judged(item, group=by_spec, pods=there, record=learns, snapshot=apart), GoOn)
+    not_back: dict[str, dict[str, Any]] = {
+        "a voter has to be in sync": {"record": learns},
+        "a learner has to leave the set": {"group": by_spec},
+        "it is silent": {"group": by_spec, "record": learns, "alive": (1, 2)},
+        "it is not linked": {"group": by_spec, "record": learns, "snapshot": replace(plain, unlinked=frozenset({3}))},
+    }
+    for why, changes in not_back.items():
+        assert isinstance(judged(item, **there, **changes), GoOn), why
 
 
 def test_switchover_asks_for_it_until_something_came_of_it() -> None:
     item = running(toBrokerId=2)
-    verdict = judged(item)
-    assert isinstance(verdict, GoOn)
-    assert verdict.effect == SwitchMaster(from_broker_id=1, to_broker_id=2, deadline_seconds=50)
+    effect = SwitchMaster(from_broker_id=1, to_broker_id=2, deadline_seconds=50)
+    assert goes_on(judged(item)).effect == effect
     assert judged(item, Outcome(running=True)) == GoOn(message="begun")
-    again = judged(item, Outcome(failed="the slaves did not catch up"))
-    assert isinstance(again, GoOn)
-    assert (again.message, again.effect) == ("the slaves did not catch up", verdict.effect)
-    assert judged(item, Outcome(refused="no")) == Reject(message="no")
+    again = goes_on(judged(item, Outcome(failed="the slaves did not catch up")))
+    assert (again.message, again.effect) == ("the slaves did not catch up", effect)
+    assert rejected(judged(item, Outcome(refused="no"))) == "no"
+    unsafe = goes_on(judged(running(), group=group(safe=False)))
+    assert unsafe.effect is None
+    assert "not FailoverSafe" in unsafe.message
 
 
 def test_a_change_of_master_that_is_under_way_is_waited_for() -> None:
@@ -289,46 +288,20 @@ def test_a_change_of_master_that_is_under_way_is_waited_for() -> None:
     busy = replace(plain.snapshot, in_progress=timeline(kind=Kind.FAILOVER))
     for kind in ("Switchover", "Drill"):
         assert begun(kind, snapshot=busy) == Wait(message="waits for the end of a failover", look_again_seconds=0.5)
-    again = judged(running(), Outcome(refused="a change of master is under way"), snapshot=busy)
-    assert isinstance(again, GoOn)
-
-
-def test_switchover_waits_while_it_is_not_safe() -> None:
-    verdict = judged(running(), group=group(safe=False))
-    assert isinstance(verdict, GoOn)
-    assert verdict.effect is None
-    assert "not FailoverSafe" in verdict.message
-
-
-def test_switchover_is_done_by_what_this_process_measured() -> None:
-    figures = Figures(from_broker_id=1, to_broker_id=2, epoch=6, milliseconds=84, phases={"committed": 40})
-    verdict = judged(running(toBrokerId=2), Outcome(figures=figures))
-    assert verdict == Done(message="from broker 1 to 2, epoch 6 in 84 ms", figures=figures)
+    goes_on(judged(running(), Outcome(refused="a change of master is under way"), snapshot=busy))
 
 
 @pytest.mark.parametrize("seen", [True, False])
 def test_switchover_is_done_by_the_record_after_a_restart_of_the_operator(seen: bool) -> None:
-    verdict = judged(running(), record=record(master=2, epoch=6), last_switchover=timeline() if seen else None)
-    assert isinstance(verdict, Done)
-    assert (verdict.figures.from_broker_id, verdict.figures.to_broker_id, verdict.figures.epoch) == (1, 2, 6)
-    assert verdict.figures.milliseconds == (250 if seen else None)
-
-
-def test_switchover_to_another_than_wanted_has_failed() -> None:
-    verdict = judged(running(toBrokerId=3), record=record(master=2, epoch=6))
-    assert verdict == Fail(
-        message="broker 2 became master, not broker 3: another change came first",
-        figures=Figures(from_broker_id=1, to_broker_id=2, epoch=6),
-    )
+    last = timeline() if seen else None
+    figures = done(judged(running(), record=record(master=2, epoch=6), last_switchover=last)).figures
+    assert (figures.from_broker_id, figures.to_broker_id, figures.epoch) == (1, 2, 6)
+    assert figures.milliseconds == (250 if seen else None)
 
 
 def test_a_new_epoch_of_the_same_master_is_no_switchover() -> None:
-    verdict = judged(running(), record=record(master=1, epoch=6))
-    assert isinstance(verdict, GoOn)
-    assert verdict.effect is not None
-    lost = judged(running(), record=record(master=None, epoch=6))
-    assert isinstance(lost, GoOn)
-    assert lost.effect is None
+    assert goes_on(judged(running(), record=record(master=1, epoch=6))).effect is not None
+    assert goes_on(judged(running(), record=record(master=None, epoch=6))).effect is None
 
 
 def test_switchover_fails_at_its_deadline() -> None:
@@ -345,24 +318,55 @@ def test_switchover_fails_at_its_deadline() -> None:
 
 def test_elect_wants_the_name_and_no_serving_master() -> None:
     gone: dict[str, Any] = {"record": record(master=None), "writable": False}
-    wrong = begun("Elect", section={"acknowledgeDataLoss": "order"}, **gone)
-    assert wrong == Reject(message="acknowledgeDataLoss is 'order', expected the name of the group, 'orders'")
-    serving = begun("Elect")
-    assert isinstance(serving, Reject)
-    assert "broker 1 is master and serves writes" in serving.message
+    wrong = rejected(begun("Elect", section={"acknowledgeDataLoss": "order"}, **gone))
+    assert wrong == "acknowledgeDataLoss is 'order', expected the name of the group, 'orders'"
+    assert "broker 1 is master and serves writes" in rejected(begun("Elect"))
     assert isinstance(begun("Elect", writable=False), Start), "a master that does not serve may be replaced"
-    assert isinstance(begun("Elect", alive=(1, 3), **gone), Reject)
+    rejected(begun("Elect", alive=(1, 3), **gone))
 
 
-def test_elect_is_asked_for_and_read_from_the_record() -> None:
-    item = running("Elect")
-    asked = judged(item, record=record(master=None), writable=False)
-    assert isinstance(asked, GoOn)
+@pytest.mark.parametrize(
+    ("item", "outcome", "changes", "verdict"),
+    [
+        (running("Elect"), NOTHING_ASKED, {"record": record(master=2, epoch=6)}, Done),
+        (running("Elect"), NOTHING_ASKED, {"record": record(master=3, epoch=6)}, Fail),
+        (running("Elect"), Outcome(refused="priority 0"), {"record": record(master=None)}, Reject),
+        (running("Elect", started=NOW - 61), NOTHING_ASKED, {"record": record(master=None)}, Fail),
+    ],
+)
+def test_elect_is_read_from_the_record(item: Any, outcome: Outcome, changes: dict[str, Any], verdict: type) -> None:
+    assert isinstance(judged(item, outcome, **changes), verdict)
+    asked = goes_on(judged(running("Elect"), record=record(master=None), writable=False))
     assert asked.effect == ElectUnclean(to_broker_id=2)
-    assert isinstance(judged(item, record=record(master=2, epoch=6)), Done)
-    assert isinstance(judged(item, record=record(master=3, epoch=6)), Fail)
-    assert isinstance(judged(item, Outcome(refused="priority 0"), record=record(master=None)), Reject)
-    assert isinstance(judged(running("Elect", started=NOW - 61), record=record(master=None)), Fail)
+
+
+def test_a_learner_is_made_master_by_nothing() -> None:
+    """By the spec the members with the highest ids are learners; by its pod a member that started as one."""
+    by_spec = group(replicas=3, replication={"learners": 1})
+    why = "broker 3 is an async learner (spec.replication.learners: those with the highest ids) and is never master"
+    assert begun("Switchover", section={"toBrokerId": 3}, group=by_spec) == Reject(message=why)
+    assert begun("Elect", section={"toBrokerId": 3}, group=by_spec) == Reject(message=why)
+    assert isinstance(begun("Switchover", section={"toBrokerId": 2}, group=by_spec), Start)
+    pod = thing("orders-3")
+    pod["metadata"]["annotations"] = {"brokergroup.dev/learner": "true"}
+    assert begun("Switchover", section={"toBrokerId": 3}, pods={"orders-3": pod}) == Reject(message=why)
+
+
+def test_switchover_is_done_by_what_this_process_measured() -> None:
+    figures = Figures(from_broker_id=1, to_broker_id=2, epoch=6, milliseconds=84, phases={"committed": 40})
+    verdict = judged(running(toBrokerId=2), Outcome(figures=figures))
+    assert verdict == Done(message="from broker 1 to 2, epoch 6 in 84 ms", figures=figures)
+
+
+def test_switchover_to_another_than_wanted_has_failed() -> None:
+    verdict = judged(running(toBrokerId=3), record=record(master=2, epoch=6))
+    assert verdict == Fail(
+        message="broker 2 became master, not broker 3: another change came first",
+        figures=Figures(from_broker_id=1, to_broker_id=2, epoch=6),
+    )
+
+
+# Elect
 
 
 # Restart
@@ -379,8 +383,7 @@ def test_a_pod_of_this_very_second_is_let_grow_older() -> None:
 
 
 def test_restart_says_slaves_first_and_the_master_after_a_switchover() -> None:
-    verdict = begun("Restart")
-    assert isinstance(verdict, Start)
+    verdict = started(begun("Restart"))
     assert [number for step in verdict.steps for number in (1, 2, 3) if f"orders-{number}" in step] == [2, 3, 1]
     assert ["switch the master over" in step for step in verdict.steps] == [False, False, True]
 
@@ -400,18 +403,15 @@ def test_restart_waits_for_each_member(number: int, pod: dict[str, Any] | None, 
     pods = {f"orders-{other}": thing(f"orders-{other}", created=NOW - 5) for other in (1, 3)}
     if pod is not None:
         pods[f"orders-{number}"] = pod
-    verdict = judged(running("Restart"), pods=pods, **changes)
-    assert isinstance(verdict, GoOn)
+    verdict = goes_on(judged(running("Restart"), pods=pods, **changes))
     assert verdict.message == "2 of 3 restarted and in sync; waits for broker 2"
 
 
 def test_restart_is_done() -> None:
     pods = {f"orders-{number}": thing(f"orders-{number}", created=NOW - 5) for number in (1, 2, 3)}
-    verdict = judged(running("Restart"), pods=pods, record=record(master=2, epoch=6))
-    assert isinstance(verdict, Done)
+    verdict = done(judged(running("Restart"), pods=pods, record=record(master=2, epoch=6)))
     assert verdict.figures == Figures(from_broker_id=1, to_broker_id=2, epoch=6, milliseconds=10_000)
-    only = judged(running("Restart", brokerIds=[3]), pods=pods | {"orders-2": thing("orders-2")})
-    assert isinstance(only, Done)
+    done(judged(running("Restart", brokerIds=[3]), pods=pods | {"orders-2": thing("orders-2")}))
     assert isinstance(judged(running("Restart", started=NOW - 11_000), pods={}), Fail)
 
 
@@ -431,8 +431,7 @@ def rebuilt(**changes: Any) -> Verdict:
 
 
 def test_rebuild_is_done_when_the_new_member_is_in_sync_and_the_old_id_is_gone() -> None:
-    verdict = rebuilt()
-    assert isinstance(verdict, Done)
+    verdict = done(rebuilt())
     assert verdict.message == "broker 4 took the place of broker 3 in 10 s"
     assert verdict.figures.to_broker_id == 4
 
@@ -470,10 +469,9 @@ def test_decommission_waits(changes: dict[str, Any], why: str) -> None:
 )
 def test_decommission_names_its_steps_in_the_order_in_which_they_are_done(when_scaled: str, of_the_claim: str) -> None:
     """`reconcile/decide/scale_in.py` stops the member before its id leaves the record, and `claims.py` then discards the claim."""
-    verdict = begun(
-        "Decommission", section={"brokerId": 1}, group=group(storage={"retention": {"whenScaled": when_scaled}})
+    verdict = started(
+        begun("Decommission", section={"brokerId": 1}, group=group(storage={"retention": {"whenScaled": when_scaled}}))
     )
-    assert isinstance(verdict, Start)
     done = (
         "switch the master over",
         "delete pod orders-1",
@@ -486,8 +484,7 @@ def test_decommission_names_its_steps_in_the_order_in_which_they_are_done(when_s
 
 
 def test_decommission_is_done_when_the_record_has_forgotten_the_member() -> None:
-    verdict = judged(running("Decommission"), record=record(members=(1, 2), in_sync=(1, 2)), pods={})
-    assert isinstance(verdict, Done)
+    done(judged(running("Decommission"), record=record(members=(1, 2), in_sync=(1, 2)), pods={}))
     assert isinstance(begun("Decommission", section={"brokerId": 1}, record=record(members=(1,), in_sync=(1,))), Reject)
 
 
@@ -496,8 +493,7 @@ def test_decommission_is_done_when_the_record_has_forgotten_the_member() -> None
 
 def test_a_killed_master_is_deleted_once_and_by_its_uid() -> None:
     item = running("Drill", kind="KillMaster")
-    verdict = judged(item)
-    assert isinstance(verdict, GoOn)
+    verdict = goes_on(judged(item))
     assert verdict.effect == KillPod(name="orders-1", uid=f"uid-orders-1-{LONG_AGO}")
     leaving = thing("orders-1")
     leaving["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [names.FINALIZER_FENCE]}
@@ -512,8 +508,7 @@ def test_a_killed_master_is_deleted_once_and_by_its_uid() -> None:
 
 @pytest.mark.parametrize("changes", [{"group": group(safe=False)}, {"group": PAUSED}, {"group": HIBERNATED}])
 def test_the_kill_waits_where_an_operator_died_before_it_and_the_group_is_not_safe_now(changes: dict[str, Any]) -> None:
-    verdict = judged(running("Drill", kind="KillMaster", started=NOW - 300), **changes)
-    assert isinstance(verdict, GoOn)
+    verdict = goes_on(judged(running("Drill", kind="KillMaster", started=NOW - 300), **changes))
     assert verdict.effect is None
     assert verdict.message.startswith("waits: ")
 
@@ -524,29 +519,25 @@ def test_a_kill_is_measured_and_over_when_all_are_in_sync_again() -> None:
     after: dict[str, Any] = {"record": record(master=2, epoch=6, in_sync=(2, 3)), "last_failover": failover}
     assert judged(item, writable=False, **after) == GoOn(message="waits for the new master to serve writes")
     assert judged(item, in_progress=failover, **after) == GoOn(message="waits for the new master to serve writes")
-    took_over = judged(item, **after)
-    assert isinstance(took_over, GoOn)
+    took_over = goes_on(judged(item, **after))
     assert took_over.message == "broker 2 took over in 250 ms; waits for broker 1 to be in sync"
     assert took_over.figures is not None
     assert took_over.figures.epoch == 5, "the start stays"
     noted = running(
         "Drill", kind="KillMaster", result={"toBrokerId": 2, "milliseconds": 250, "phases": {"roleChanged": 250}}
     )
-    done = judged(noted, record=record(master=2, epoch=6))
-    assert isinstance(done, Done)
-    assert (done.figures.milliseconds, done.figures.epoch, done.figures.to_broker_id) == (250, 6, 2)
+    over = done(judged(noted, record=record(master=2, epoch=6)))
+    assert (over.figures.milliseconds, over.figures.epoch, over.figures.to_broker_id) == (250, 6, 2)
 
 
 def test_a_switchover_drill_goes_there_and_back() -> None:
     item = running("Drill")
-    there = judged(item)
-    assert isinstance(there, GoOn)
+    there = goes_on(judged(item))
     assert there.effect == SwitchMaster(from_broker_id=1, to_broker_id=None, deadline_seconds=60)
     arrived = Outcome(
         figures=Figures(from_broker_id=1, to_broker_id=2, epoch=6, milliseconds=80, phases={"committed": 40})
     )
-    back = judged(item, arrived, record=record(master=2, epoch=6))
-    assert isinstance(back, GoOn)
+    back = goes_on(judged(item, arrived, record=record(master=2, epoch=6)))
     assert back.effect == SwitchMaster(from_broker_id=2, to_broker_id=1, deadline_seconds=60)
     assert back.figures is not None
     assert (back.figures.milliseconds, back.figures.epoch, back.figures.from_broker_id) == (80, 5, 1)
@@ -554,17 +545,15 @@ def test_a_switchover_drill_goes_there_and_back() -> None:
     home = Outcome(
         figures=Figures(from_broker_id=2, to_broker_id=1, epoch=7, milliseconds=90, phases={"committed": 50})
     )
-    done = judged(noted, home, record=record(epoch=7))
-    assert isinstance(done, Done)
-    assert done.message == "from broker 1 to 2 (80 ms) and back (90 ms)"
-    assert done.figures.milliseconds == 90
-    assert done.figures.phases == {"committed": 40, "back.committed": 50}
+    over = done(judged(noted, home, record=record(epoch=7)))
+    assert over.message == "from broker 1 to 2 (80 ms) and back (90 ms)"
+    assert over.figures.milliseconds == 90
+    assert over.figures.phases == {"committed": 40, "back.committed": 50}
 
 
 def test_a_switchover_drill_goes_on_after_a_restart_of_the_operator() -> None:
     item = running("Drill")
-    back = judged(item, record=record(master=2, epoch=6), last_switchover=timeline())
-    assert isinstance(back, GoOn)
+    back = goes_on(judged(item, record=record(master=2, epoch=6), last_switchover=timeline()))
     assert back.effect == SwitchMaster(from_broker_id=2, to_broker_id=1, deadline_seconds=60)
     assert isinstance(judged(item, record=record(master=1, epoch=7)), Done)
     assert isinstance(judged(item, Outcome(refused="not now")), Reject), "nothing was done yet"

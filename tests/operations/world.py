@@ -1,5 +1,4 @@
-"""A world around the operations pass: the embedded API, a controller plane that only keeps records, and hands that act
-like the reconcile plane and the kubelet (pods return, members are in sync again)."""
+"""Scenes for the pure evaluation; and a world around the operations pass: the embedded API, records, and the others' hands."""
 
 from __future__ import annotations
 
@@ -9,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.times import rfc3339
 from brokergroup_operator.kube.errors import ApiError, NotFoundError
 from brokergroup_operator.kube.resources import (
     BROKER_GROUP_OPERATIONS,
@@ -27,20 +27,23 @@ from brokergroup_operator.observe.group_view import (
 )
 from brokergroup_operator.observe.timeline import Cause
 from brokergroup_operator.reconcile.operations.runner import OperationRunner
-from brokergroup_operator.reconcile.see.fetch import GroupFetcher
+from brokergroup_operator.reconcile.see.fetch import GroupFetcher, read_operation, seen_of
 from brokergroup_operator.reconcile.see.observed import is_fenced
 from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
+from brokergroup_operator.records.store import GroupKey
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
 from kube_sandbox.api_server.errors import StatusError
+from tests.reconcile.world import Namespaced
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from aiohttp import web
 
     from brokergroup_operator.kube.client import KubernetesApi
-    from brokergroup_operator.records.store import GroupKey
+    from brokergroup_operator.reconcile.see.observed import Observed, Operation
+
 
 WRITES = {"POST", "PUT", "PATCH", "DELETE"}
 DEADLINE_SECONDS = 30.0
@@ -139,12 +142,12 @@ def elected(record: BrokerGroupRecord, to: int) -> BrokerGroupRecord:
     )
 
 
-class World:
+class World(Namespaced):
     """One group `orders` of three in a namespace, and an operator that may be killed before its n-th write."""
 
     def __init__(self, hands: KubernetesApi, operator: KubernetesApi, key: GroupKey) -> None:
         """`operator` is the operations pass's client; `api` is the one of the test's hands."""
-        self.api, self.key = hands, key
+        super().__init__(hands, key)
         self._operator = operator
         self.view = RecordView(operator, hands, key)
         self.writes: list[str] = []
@@ -198,7 +201,7 @@ class World:
             await asyncio.sleep(0.02)
             if hands is not None:
                 await hands()
-            found = {name: await self.get(name) for name in names_}
+            found = {name: await self.asked(name) for name in names_}
             if all(
                 (item.get("status") or {}).get("phase") in ("Succeeded", "Failed", "Rejected")
                 for item in found.values()
@@ -215,33 +218,26 @@ class World:
 
     async def names(self) -> set[str]:
         """Return the operations' names."""
-        listed = await self.api.list(BROKER_GROUP_OPERATIONS, namespace=self.key.namespace)
-        return {item["metadata"]["name"] for item in listed.items}
+        return {item["metadata"]["name"] for item in await self.items(BROKER_GROUP_OPERATIONS)}
 
     async def master_comes_back(self) -> None:
         """Act like the controller plane, the reconcile plane and the kubelet after a master was killed."""
-        pods = {
-            item["metadata"]["name"]: item for item in (await self.api.list(PODS, namespace=self.key.namespace)).items
-        }
+        pods = {item["metadata"]["name"]: item for item in await self.items(PODS)}
         master = pods.get("orders-1")
         if master is None:
             await self.view.write(lambda record: elected(record, 2))
             await self.create_member(1)
         elif is_fenced(master):
             self.fenced.append(master["metadata"]["uid"])
-            await self.api.patch(PODS, "orders-1", {"metadata": {"finalizers": None}}, namespace=self.key.namespace)
+            await self.patch(PODS, "orders-1", {"metadata": {"finalizers": None}})
 
-    async def get(self, name: str) -> dict[str, Any]:
-        return await self.api.get(BROKER_GROUP_OPERATIONS, name, namespace=self.key.namespace)
+    async def asked(self, name: str) -> dict[str, Any]:
+        """Return the operation of this name."""
+        return await self.get(BROKER_GROUP_OPERATIONS, name)
 
     async def create_group(self, *, safe: bool = True) -> None:
-        group = {
-            "apiVersion": names.API_VERSION,
-            "kind": names.BROKER_GROUP_KIND,
-            "metadata": {"name": self.key.name, "namespace": self.key.namespace},
-            "spec": {"implementation": "Python"},
-        }
-        await self.api.create(BROKER_GROUPS, group)
+        metadata = {"name": self.key.name, "namespace": self.key.namespace}
+        await self.api.create(BROKER_GROUPS, {"metadata": metadata, "spec": {"implementation": "Python"}})
         await self.set_safe(safe=safe)
         replicas = {
             number: Replica(
@@ -253,9 +249,7 @@ class World:
             )
             for number in (1, 2, 3)
         }
-        await self.view.write(
-            lambda before: elected(replace(before, next_broker_id=4, replicas=replicas), 1),
-        )
+        await self.view.write(lambda before: elected(replace(before, next_broker_id=4, replicas=replicas), 1))
         for number in (1, 2, 3):
             await self.create_member(number)
         # The product lets pods created in the second of a start grow older; here that would only add or drop one status write.
@@ -270,13 +264,7 @@ class World:
             "message": "as the test says",
             "lastTransitionTime": "2026-01-01T00:00:00Z",
         }
-        await self.api.patch(
-            BROKER_GROUPS,
-            self.key.name,
-            {"status": {"conditions": [condition]}},
-            namespace=self.key.namespace,
-            subresource="status",
-        )
+        await self.patch(BROKER_GROUPS, self.key.name, {"status": {"conditions": [condition]}}, subresource="status")
 
     async def create_member(self, number: int) -> None:
         name = names.pod_name(self.key.name, number)
@@ -292,35 +280,29 @@ class World:
                 PODS, {"metadata": metadata, "spec": {"containers": [{"name": "broker", "image": "b"}]}}
             )
             ready = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
-            await self.api.patch(PODS, name, ready, namespace=self.key.namespace, subresource="status")
+            await self.patch(PODS, name, ready, subresource="status")
 
     async def _exists(self, resource: Resource, name: str) -> bool:
         try:
-            await self.api.get(resource, name, namespace=self.key.namespace)
+            await self.get(resource, name)
         except NotFoundError:
             return False
         return True
 
     async def ask(self, name: str, kind: str, section: dict[str, Any], **spec: Any) -> None:
-        await self.ask_raw(
-            name, {"brokerGroupRef": {"name": self.key.name}, "type": kind, kind.lower(): section, **spec}
-        )
+        named = {"brokerGroupRef": {"name": self.key.name}, "type": kind, kind.lower(): section}
+        await self.ask_raw(name, named | spec)
 
     async def ask_raw(self, name: str, spec: dict[str, Any]) -> None:
         """Create an operation from any spec."""
-        obj = {
-            "apiVersion": names.API_VERSION,
-            "kind": names.BROKER_GROUP_OPERATION_KIND,
-            "metadata": {"name": name, "namespace": self.key.namespace},
-            "spec": spec,
-        }
-        await self.api.create(BROKER_GROUP_OPERATIONS, obj)
+        metadata = {"name": name, "namespace": self.key.namespace}
+        await self.api.create(BROKER_GROUP_OPERATIONS, {"metadata": metadata, "spec": spec})
 
     async def delete_pod(self, name: str) -> None:
-        await self.api.delete(PODS, name, namespace=self.key.namespace, grace_period_seconds=0)
+        await self.delete(PODS, name, grace_period_seconds=0)
 
     async def event_reasons(self) -> list[str]:
-        return [item["reason"] for item in (await self.api.list(EVENTS, namespace=self.key.namespace)).items]
+        return [item["reason"] for item in await self.items(EVENTS)]
 
 
 async def _is_over(unix_seconds: float) -> bool:
@@ -328,3 +310,144 @@ async def _is_over(unix_seconds: float) -> bool:
 
 
 GIVEN_UP = SwitchoverFailedError("the slaves did not catch up")
+
+
+KEY = GroupKey("default", "orders")
+NOW = 1_900_000_000.0
+LONG_AGO = NOW - 10_000
+GROUP_UID = "uid-of-orders"
+SECTIONS: dict[str, dict[str, Any]] = {
+    "Switchover": {"deadlineSeconds": 60},
+    "Restart": {},
+    "Rebuild": {"brokerId": 3},
+    "Elect": {"toBrokerId": 2, "acknowledgeDataLoss": "orders"},
+    "Decommission": {"brokerId": 3},
+    "Drill": {"kind": "Switchover"},
+}
+
+
+def operation(
+    kind: str = "Switchover",
+    /,
+    *,
+    name: str = "",
+    created: float = LONG_AGO,
+    status: dict[str, Any] | None = None,
+    spec: dict[str, Any] | None = None,
+    **section: Any,
+) -> Operation:
+    """Return an operation as read from the API; keyword arguments change the section of its type."""
+    name = name or f"{kind.lower()}-1"
+    raw: dict[str, Any] = {
+        "apiVersion": names.API_VERSION,
+        "kind": names.BROKER_GROUP_OPERATION_KIND,
+        "metadata": {
+            "name": name,
+            "namespace": KEY.namespace,
+            "uid": f"uid-of-{name}",
+            "generation": 1,
+            "creationTimestamp": rfc3339(created),
+            "ownerReferences": [{"kind": names.BROKER_GROUP_KIND, "name": KEY.name, "uid": GROUP_UID}],
+        },
+        "spec": {
+            "brokerGroupRef": {"name": KEY.name},
+            "type": kind,
+            kind.lower(): SECTIONS[kind] | section,
+            **(spec or {}),
+        },
+    }
+    if status is not None:
+        raw["status"] = status
+    return read_operation(raw)
+
+
+def running(
+    kind: str = "Switchover", /, *, started: float = NOW - 10, result: dict[str, Any] | None = None, **more: Any
+) -> Operation:
+    """Return an operation that started when broker 1 was master in epoch 5."""
+    status = {
+        "phase": "Running",
+        "startedAt": rfc3339(started),
+        "observedGeneration": 1,
+        "result": {"message": "begun", "fromBrokerId": 1, "epoch": 5} | (result or {}),
+    }
+    return operation(kind, status=status, **more)
+
+
+def finished(name: str, *, completed: float, phase: str = "Succeeded", **spec: Any) -> Operation:
+    status = {"phase": phase, "completedAt": rfc3339(completed), "result": {"message": "over"}}
+    return operation(name=name, status=status, spec=spec)
+
+
+def record(
+    *, master: int | None = 1, epoch: int = 5, in_sync: Iterable[int] = (1, 2, 3), members: Iterable[int] = (1, 2, 3)
+) -> BrokerGroupRecord:
+    replicas = {
+        number: Replica(
+            broker_id=number, register_check_code=f"code-{number}", registered=True, reserved_for=f"orders-{number}"
+        )
+        for number in members
+    }
+    return BrokerGroupRecord(
+        cluster_name="DefaultCluster",
+        broker_name="orders",
+        next_broker_id=max(replicas, default=0) + 1,
+        replicas=replicas,
+        master_broker_id=master,
+        master_epoch=epoch,
+        sync_state_set=frozenset(in_sync),
+        sync_state_set_epoch=7,
+    )
+
+
+def thing(name: str, *, created: float = LONG_AGO, ready: bool = True) -> dict[str, Any]:
+    """Return a pod or a claim."""
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": KEY.namespace,
+            "uid": f"uid-{name}-{created}",
+            "creationTimestamp": rfc3339(created),
+        },
+        "status": {"conditions": [{"type": "Ready", "status": "True" if ready else "False"}]},
+    }
+
+
+def group(*, safe: bool | None = True, **spec: Any) -> dict[str, Any]:
+    """Return a group of durability Available: two of its members suffice for FailoverSafe."""
+    conditions = []
+    if safe is not None:
+        said = ("True", "EnoughCandidates", "2 needed") if safe else ("False", "NotEnoughCandidates", "broker 2 lags")
+        condition = {"type": "FailoverSafe", "status": said[0], "reason": said[1], "message": said[2]}
+        conditions = [condition | {"lastTransitionTime": rfc3339(LONG_AGO)}]
+    return {
+        "metadata": {"name": KEY.name, "namespace": KEY.namespace, "uid": GROUP_UID, "generation": 1},
+        "spec": {"replicas": 3, "durability": "Available"} | spec,
+        "status": {"conditions": conditions},
+    }
+
+
+def scene(*operations: Operation, **changes: Any) -> Observed:
+    """Return a scene of three members, alive and in sync unless changed."""
+    known: BrokerGroupRecord | None = changes.pop("record", record())
+    alive = changes.pop("alive", tuple(known.replicas) if known else ())
+    snapshot = GroupSnapshot(
+        key=KEY,
+        record=known,
+        live={number: LiveReplica(broker_id=number, epoch=5) for number in alive},
+        writable=changes.pop("writable", True),
+        in_progress=changes.pop("in_progress", None),
+        last_failover=changes.pop("last_failover", None),
+        last_switchover=changes.pop("last_switchover", None),
+    )
+    base = seen_of(
+        KEY,
+        changes.pop("group", group()),
+        None,
+        operations=operations,
+        now=rfc3339(NOW),
+        snapshot=snapshot,
+        pods={f"orders-{number}": thing(f"orders-{number}") for number in (1, 2, 3)},
+        claims={f"orders-{number}": thing(f"orders-{number}") for number in (1, 2, 3)},
+    )
+    return replace(base, record=known, **changes)

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from brokergroup_operator.kubectl import generate
 from brokergroup_operator.kubectl.main import app
-from tests.kubectl.generate_cases import ACCEPTED, REFUSED, REFUSED_IDS
+from tests.kubectl.bench import ACCEPTED, REFUSED, REFUSED_IDS
 
 if TYPE_CHECKING:
     from tests.support.kube_apiserver import KubeApiserver

@@ -1,26 +1,34 @@
-"""Variations of a settled group, for the table tests of the voluntary steps."""
+"""Variations of a settled group, and what one pass decides about them: its plan as short lines, status and conditions."""
 
 from __future__ import annotations
 
 import copy
+import os
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
 from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Step, Trigger
+from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.decide.course import set_course
+from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.records.store import GroupKey
 from tests.reconcile import builders as b
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from _pytest.mark import ParameterSet
 
     from brokergroup_operator.reconcile.decide.course import Course
     from brokergroup_operator.reconcile.see.observed import Observed
     from controller_core.model import BrokerGroupRecord
+
 
 EARLIER = "2026-11-20T23:00:00Z"
 OPERATION_UID = "operation-uid"
@@ -163,3 +171,101 @@ def elected(*, epoch: int, confirmed: bool = False) -> FailoverTimeline:
 def barred(*broker_ids: int, **spec: Any) -> Observed:
     """Return a settled group in which these brokers have priority 0. Broker 1 is the master."""
     return settled(failover={"priorities": [{"brokerId": one, "priority": 0} for one in broker_ids]}, **spec)
+
+
+SLAVES_BUDGET = "apply PodDisruptionBudget orders"
+
+
+def lines_of(plan: plans.Plan) -> list[str]:
+    """The plan's actions as short lines, without the status; and without the slaves' budget, which has tests of its own."""
+    return [line for line in map(describe, plan.actions) if line not in {"status", SLAVES_BUDGET}]
+
+
+def describe(action: plans.Action) -> str:  # noqa: PLR0911 (one per action)
+    match action:
+        case plans.ReserveBrokerId():
+            return f"reserve {action.pod_name}"
+        case plans.ApplyObject():
+            return f"apply {action.resource.kind} {action.object['metadata']['name']}"
+        case plans.SetRole():
+            return f"role {action.pod} {action.role}"
+        case plans.DeleteObject():
+            return f"delete {action.resource.kind} {action.name}"
+        case plans.SwitchMaster():
+            return f"switch away from {action.from_broker_id}" + (f" to {to}" if (to := action.to_broker_id) else "")
+        case plans.RemoveMember():
+            return f"forget {action.broker_id}"
+        case plans.SetBrokerConfig():
+            return f"give {action.pod} {sorted(action.values.items())}"
+        case plans.SetFinalizers():
+            return f"finalizers {action.resource.kind} {action.name} {list(action.finalizers)}"
+        case _:
+            return "status"
+
+
+def run(seen: Observed) -> plans.Plan:
+    """Return the plan of one pass over what was seen."""
+    return evaluate(seen, b.SETTINGS, now=b.NOW)
+
+
+def status_of(seen: Observed) -> dict[str, Any]:
+    """Return the status that the pass writes; it writes exactly one."""
+    [written] = [action for action in run(seen).actions if isinstance(action, plans.WriteStatus)]
+    return written.status
+
+
+def conditions(seen: Observed) -> dict[str, dict[str, Any]]:
+    """Return the conditions that the pass writes, by their type."""
+    written = status_of(seen)["conditions"]
+    found = {one["type"]: one for one in written}
+    assert len(found) == len(written), "two conditions of one type"
+    return found
+
+
+def condition(seen: Observed, kind: str) -> tuple[str, str]:
+    """Return the condition's status and reason."""
+    found = conditions(seen)[kind]
+    return found["status"], found["reason"]
+
+
+def shown(seen: Observed, kind: str) -> tuple[str, str] | None:
+    """Return the condition's status and reason; None if the group has no such condition."""
+    return condition(seen, kind) if kind in conditions(seen) else None
+
+
+def message(seen: Observed, kind: str) -> str:
+    return str(conditions(seen)[kind]["message"])
+
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def compare(name: str, actual: str) -> None:
+    path = GOLDEN / name
+    if os.environ.get("UPDATE_GOLDEN") == "1":
+        path.write_text(actual, encoding="utf-8")
+    assert actual == path.read_text(encoding="utf-8")
+
+
+def seeing(seen: Observed, **fields: Any) -> Observed:
+    """Return the same group with these fields of its snapshot."""
+    assert seen.snapshot is not None
+    return replace(seen, snapshot=replace(seen.snapshot, **fields))
+
+
+def recorded(seen: Observed, **fields: Any) -> Observed:
+    """Return the same group with these fields of its record."""
+    assert seen.record is not None
+    return replace(seen, record=replace(seen.record, **fields))
+
+
+def with_replica(seen: Observed, broker_id: int, **fields: Any) -> Observed:
+    """Return the same group with these fields of one broker in its record."""
+    assert seen.record is not None
+    changed = replace(seen.record.replicas[broker_id], **fields)
+    return recorded(seen, replicas={**seen.record.replicas, broker_id: changed})
+
+
+def table(rows: Sequence[tuple[Any, ...]]) -> list[ParameterSet]:
+    """Return the rows as parameters; the first of each is its id."""
+    return [pytest.param(*row[1:], id=row[0]) for row in rows]

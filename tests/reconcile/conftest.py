@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from brokergroup_operator.kube.client import KubernetesApi
 from brokergroup_operator.kube.resources import NAMESPACES
 from brokergroup_operator.reconcile.access import ClusterAccess
-from brokergroup_operator.reconcile.run.plane import ReconcilePlane
-from brokergroup_operator.reconcile.settings import ReconcileSettings
 from brokergroup_operator.records.store import GroupKey
 from tests.our_kinds import server_with_our_kinds
 from tests.reconcile.world import KEY, World, applier_for
 from tests.support.kube_apiserver import KubeApiserver, running_kube_apiserver
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Iterator
 
-    from brokergroup_operator.observe.metrics import ConditionGauges
     from kube_sandbox.api_server.server import SandboxApiServer
 
 
@@ -53,33 +50,18 @@ async def api(sandbox: SandboxApiServer) -> AsyncIterator[KubernetesApi]:
 
 @pytest.fixture
 async def world(access: ClusterAccess) -> AsyncIterator[World]:
-    applier = applier_for(access)
+    """A namespace of the test's own, without a group; its planes are stopped at the end."""
     async with access.own_client() as api:
         namespace = f"t-{uuid.uuid4().hex[:8]}"
         await api.create(NAMESPACES, {"metadata": {"name": namespace}})
-        yield World(api, applier, GroupKey(namespace, "orders"))
-    await applier.close()
-
-
-@pytest.fixture
-async def start_plane(world: World, access: ClusterAccess) -> AsyncIterator[Callable[..., Any]]:
-    planes: list[ReconcilePlane] = []
-
-    async def start(conditions: ConditionGauges | None = None, **settings: Any) -> ReconcilePlane:
-        values = {"controller_addresses": ("127.0.0.1:9878",), "namespace": world.key.namespace} | settings
-        plane = ReconcilePlane(world.api, access, world.view, ReconcileSettings(**values), conditions=conditions)
-        planes.append(plane)
-        await plane.start()
-        return plane
-
-    yield start
-    for plane in planes:
-        await plane.stop()
+        made = World(api, applier_for(access), GroupKey(namespace, "orders"), access)
+        yield made
+        await made.close()
 
 
 @pytest.fixture
 async def sandbox_world(sandbox: SandboxApiServer, api: KubernetesApi) -> AsyncIterator[World]:
     """Passes over `default/orders` at the embedded API; the test creates the group."""
-    applier = applier_for(ClusterAccess(url=sandbox.url))
-    yield World(api, applier, KEY)
-    await applier.close()
+    made = World(api, applier_for(ClusterAccess(url=sandbox.url)), KEY)
+    yield made
+    await made.close()

@@ -49,6 +49,11 @@ def with_members(key: GroupKey, members: Collection[int], *, live: Collection[in
     return GroupSnapshot(key=key, record=record, live=heard, writable=True)
 
 
+def registered(replica: Replica) -> Replica:
+    number = replica.broker_id
+    return replace(replica, register_check_code=f"code-{number}", address=f"127.64.0.{number}:10911", registered=True)
+
+
 class PatientRecordStore(KubernetesRecordStore):
     """Waits longer than the store of a plane: a machine that stood still for 2 s is no fault of what is tested."""
 
@@ -179,12 +184,7 @@ class FakeGroupView:
             return
         record = stored.record
         running = frozenset(ids) & record.replicas.keys()
-        replicas = {
-            one: replace(replica, register_check_code=f"code-{one}", address=f"127.64.0.{one}:10911", registered=True)
-            if one in running
-            else replica
-            for one, replica in record.replicas.items()
-        }
+        replicas = {one: registered(replica) if one in running else replica for one, replica in record.replicas.items()}
         master, epoch, in_sync = record.master_broker_id, record.master_epoch, record.sync_state_set
         if master not in running and not hibernated and (able := running & (in_sync or running)):
             master, epoch, in_sync = min(able), epoch + 1, frozenset({min(able)})
@@ -215,12 +215,7 @@ class FakeGroupView:
         """Let every reserved id register, and make one of them master of all."""
         stored = await self.store.read(key)
         assert stored is not None
-        replicas = {
-            broker_id: replace(
-                replica, register_check_code=f"code-{broker_id}", address=f"127.64.0.{broker_id}:10911", registered=True
-            )
-            for broker_id, replica in stored.record.replicas.items()
-        }
+        replicas = {broker_id: registered(replica) for broker_id, replica in stored.record.replicas.items()}
         record = replace(
             stored.record,
             replicas=replicas,

@@ -33,8 +33,7 @@ from brokergroup_operator.reconcile.settings import ReconcileSettings
 from rocketmq_remoting.address import Address
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.golden_files import compare
-from tests.reconcile.passes import run
+from tests.reconcile.cases import compare, run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,6 +79,71 @@ def conditions(plan: Plan) -> dict[str, tuple[str, str, str]]:
     return {one["type"]: (one["status"], one["reason"], one["message"]) for one in status["conditions"]}
 
 
+def with_services(seen: Observed, *services: dict[str, Any]) -> Observed:
+    return b.changed(seen, services={**seen.services, **b.by_name(*services)})
+
+
+def all_given(addressing: str, *ids: int) -> list[dict[str, Any]]:
+    return [given(addressing, one) for one in ids or (1, 2, 3)]
+
+
+def settled(addressing: str) -> Observed:
+    seen = b.settled(network=WISHES[addressing])
+    pods = {}
+    for broker_id, service in enumerate(all_given(addressing), start=1):
+        pod = b.running_pod(seen.group, broker_id, role="master" if broker_id == 1 else "slave")
+        place = place_of(seen.group, b.member(broker_id), b.by_name(service))
+        made = build_pod(seen.group, b.member(broker_id), b.SETTINGS, place=place)
+        pod["metadata"]["annotations"] |= made["metadata"]["annotations"]
+        pods[pod["metadata"]["name"]] = pod | {"spec": made["spec"] | {"nodeName": "node-1"}}
+    return b.changed(with_services(seen, *all_given(addressing)), pods=pods)
+
+
+@pytest.mark.parametrize("addressing", WISHES)
+def test_nothing_is_done_to_a_settled_group(addressing: str) -> None:
+    assert [action for action in run(settled(addressing)).actions if not isinstance(action, WriteStatus)] == []
+
+
+def test_a_deleted_service_is_made_again_and_the_pod_restarted_only_for_another_address() -> None:
+    seen = settled("ServiceIP")
+    gone = run(b.changed(seen, services=b.without(seen.services, "orders-2")))
+    assert set(applied(gone, SERVICES)) == {"orders-2"}
+    assert conditions(gone)["UpToDate"][0] == "True"
+    another = given("ServiceIP", 2)
+    another["spec"]["clusterIP"] = "10.96.9.9"
+    assert "orders-2 (PodChanged)" in conditions(run(with_services(seen, another)))["UpToDate"][2]
+
+
+def deleted_services(seen: Observed) -> list[str]:
+    actions = run(seen).actions
+    return [one.name for one in actions if isinstance(one, DeleteObject) and one.resource == SERVICES]
+
+
+def test_a_members_service_goes_after_its_pod() -> None:
+    of_leaver = with_services(settled("ServiceIP"), given("ServiceIP", 4))
+    assert deleted_services(of_leaver) == ["orders-4"]
+    pods = {**of_leaver.pods, "orders-4": of_leaver.pods["orders-3"]}
+    assert deleted_services(b.changed(of_leaver, pods=pods)) == [], "its pod is known by it"
+
+
+def of_a_user(addressing: str) -> dict[str, Any]:
+    """A Service of a member's name that a person made, with our group's label on it."""
+    labels = {names.LABEL_BROKER_GROUP: b.KEY.name, "app": "mine"}
+    metadata = {"name": "orders-1", "namespace": b.KEY.namespace, "uid": "a-user's", "labels": labels}
+    return given(addressing, 1) | {"metadata": metadata}
+
+
+def test_a_users_service_is_not_deleted_though_our_label_is_on_it() -> None:
+    assert deleted_services(with_services(b.settled(), of_a_user("LoadBalancer"))) == []
+
+
+@pytest.mark.parametrize("addressing", WISHES)
+def test_no_member_is_known_by_the_address_of_a_users_service(addressing: str) -> None:
+    plan = run(new_group(addressing, of_a_user(addressing), *all_given(addressing, 2, 3)))
+    assert set(applied(plan, PODS)) == {"orders-2", "orders-3"}
+    assert "Service orders-1 is none of this group's" in conditions(plan)["Reconciling"][2]
+
+
 @pytest.mark.parametrize("addressing", WISHES)
 @pytest.mark.parametrize("implementation", ["Java", "Python"])
 def test_member_service_and_pod(addressing: str, implementation: str) -> None:
@@ -88,7 +152,6 @@ def test_member_service_and_pod(addressing: str, implementation: str) -> None:
     place = place_of(of, b.member(2), b.by_name(service))
     pod = build_pod(of, b.member(2), b.SETTINGS, place=place)
     shown = [build_member_service(of, b.member(2), slot=1), pod]
-
     compare(
         f"{addressing.lower()}-{implementation.lower()}.yaml", yaml.safe_dump_all(shown, sort_keys=False, width=120)
     )
@@ -108,7 +171,7 @@ def test_a_pod_waits_for_the_address_that_it_must_know(addressing: str) -> None:
         assert applied(second, PODS) == {}
         assert "orders-1 has no" in conditions(second)["Reconciling"][2]
 
-    third = run(new_group(addressing, *(given(addressing, one) for one in (1, 2, 3))))
+    third = run(new_group(addressing, *all_given(addressing)))
     assert set(applied(third, PODS)) == {"orders-1", "orders-2", "orders-3"}
     assert conditions(third)["Reconciling"][1] == "CreatingMembers"
 
@@ -118,7 +181,7 @@ def test_a_pod_waits_for_the_address_that_it_must_know(addressing: str) -> None:
     [("ServiceIP", "10.96.0.2:10911"), ("NodePort", ":30107"), ("LoadBalancer", "203.0.113.2:10911")],
 )
 def test_the_pod_carries_the_address_by_which_it_is_known(addressing: str, expected: str) -> None:
-    plan = run(new_group(addressing, *(given(addressing, one) for one in (1, 2, 3))))
+    plan = run(new_group(addressing, *all_given(addressing)))
     pod = applied(plan, PODS)["orders-2"]
     assert pod["metadata"]["annotations"][names.ANNOTATION_ADDRESS] == expected
 
@@ -136,18 +199,12 @@ def test_node_ports_are_kept_and_a_free_five_is_taken() -> None:
 
 
 def test_a_broker_listens_where_it_is_reached() -> None:
-    pod = build_pod(
-        of := b.group(network=WISHES["NodePort"], implementation="Java"),
-        b.member(1),
-        b.SETTINGS,
-        place=place_of(of, b.member(1), b.by_name(given("NodePort", 1, implementation="Java"))),
-    )
+    of = b.group(network=WISHES["NodePort"], implementation="Java")
+    place = place_of(of, b.member(1), b.by_name(given("NodePort", 1, implementation="Java")))
+    pod = build_pod(of, b.member(1), b.SETTINGS, place=place)
     broker = pod["spec"]["containers"][0]
-    assert {port["name"]: port["containerPort"] for port in broker["ports"]} == {
-        "broker": 30102,
-        "ha": 10912,
-        "fast": 30100,
-    }
+    expected = {"broker": 30102, "ha": 10912, "fast": 30100}
+    assert {port["name"]: port["containerPort"] for port in broker["ports"]} == expected
     assert broker["readinessProbe"]["tcpSocket"]["port"] == 30102
     assert {"name": "LISTEN_PORT", "value": "30102"} in broker["env"]
     assert broker_properties("orders", of.spec, b.SETTINGS)["listenPort"] == "${LISTEN_PORT}"
@@ -163,50 +220,6 @@ def test_a_load_balancer_with_a_name_serves_java_brokers_alone() -> None:
         assert bool(place.missing) is waits, place
 
 
-def settled(addressing: str) -> Observed:
-    seen = b.settled(network=WISHES[addressing])
-    services = {one: given(addressing, one) for one in (1, 2, 3)}
-    pods = {}
-    for broker_id, service in services.items():
-        pod = b.running_pod(seen.group, broker_id, role="master" if broker_id == 1 else "slave")
-        place = place_of(seen.group, b.member(broker_id), b.by_name(service))
-        made = build_pod(seen.group, b.member(broker_id), b.SETTINGS, place=place)
-        pod["metadata"]["annotations"] |= made["metadata"]["annotations"]
-        pods[pod["metadata"]["name"]] = pod | {"spec": made["spec"] | {"nodeName": "node-1"}}
-    return b.changed(seen, services={**seen.services, **b.by_name(*services.values())}, pods=pods)
-
-
-@pytest.mark.parametrize("addressing", WISHES)
-def test_nothing_is_done_to_a_settled_group(addressing: str) -> None:
-    work = [action for action in run(settled(addressing)).actions if not isinstance(action, WriteStatus)]
-    assert work == []
-
-
-def test_a_deleted_service_is_made_again_and_the_pod_restarted_only_for_another_address() -> None:
-    seen = settled("ServiceIP")
-    gone = run(b.changed(seen, services=b.without(seen.services, "orders-2")))
-    assert set(applied(gone, SERVICES)) == {"orders-2"}
-    assert conditions(gone)["UpToDate"][0] == "True"
-    another = given("ServiceIP", 2)
-    another["spec"]["clusterIP"] = "10.96.9.9"
-    changed = run(b.changed(seen, services={**seen.services, "orders-2": another}))
-    assert "orders-2 (PodChanged)" in conditions(changed)["UpToDate"][2]
-
-
-def deleted_services(seen: Observed) -> list[str]:
-    actions = run(seen).actions
-    return [one.name for one in actions if isinstance(one, DeleteObject) and one.resource == SERVICES]
-
-
-def test_a_members_service_goes_after_its_pod() -> None:
-    seen = settled("ServiceIP")
-    left = given("ServiceIP", 4)
-    of_leaver = b.changed(seen, services={**seen.services, "orders-4": left})
-    assert deleted_services(of_leaver) == ["orders-4"]
-    pods = {**seen.pods, "orders-4": seen.pods["orders-3"]}
-    assert deleted_services(b.changed(of_leaver, pods=pods)) == [], "its pod is known by it"
-
-
 def test_host_network() -> None:
     """apache/rocketmq-operator #202: with hostNetwork the registered address was wrong."""
     of = b.group(network={"addressing": "HostNetwork"}, antiAffinity={"type": "Required"})
@@ -217,50 +230,24 @@ def test_host_network() -> None:
     assert broker_properties("orders", of.spec, b.SETTINGS)["brokerIP1"] == "${POD_IP}"
 
 
-def of_a_user(service: dict[str, Any], *, labels: dict[str, str]) -> dict[str, Any]:
-    """A Service of that name that a person made, with our group's label on it."""
-    metadata = {"name": service["metadata"]["name"], "namespace": b.KEY.namespace, "uid": "a-user's", "labels": labels}
-    return service | {"metadata": metadata}
-
-
-USERS_LABELS = {names.LABEL_BROKER_GROUP: b.KEY.name, "app": "mine"}
-
-
-def test_a_users_service_is_not_deleted_though_our_label_is_on_it() -> None:
-    users = of_a_user(given("LoadBalancer", 1), labels=USERS_LABELS)
-    seen = b.settled()
-    assert deleted_services(b.changed(seen, services={**seen.services, "orders-1": users})) == []
-
-
-@pytest.mark.parametrize("addressing", WISHES)
-def test_no_member_is_known_by_the_address_of_a_users_service(addressing: str) -> None:
-    users = of_a_user(given(addressing, 1), labels=USERS_LABELS)
-    plan = run(new_group(addressing, users, given(addressing, 2), given(addressing, 3)))
-    assert set(applied(plan, PODS)) == {"orders-2", "orders-3"}
-    assert "Service orders-1 is none of this group's" in conditions(plan)["Reconciling"][2]
-
-
 def test_a_pod_stands_on_the_service_that_gives_it_its_address() -> None:
-    plan = run(new_group("ServiceIP", *(given("ServiceIP", one) for one in (1, 2, 3))))
+    plan = run(new_group("ServiceIP", *all_given("ServiceIP")))
     assert ("Service", "orders-2") in set(foreign.stands_on(PODS, applied(plan, PODS)["orders-2"]))
     assert "Service" not in {kind for kind, _ in foreign.stands_on(PODS, build_pod(b.group(), b.member(2), b.SETTINGS))}
 
 
 def test_a_service_that_is_made_again_gets_the_address_by_which_its_member_is_known() -> None:
     seen = settled("ServiceIP")
-    [again] = [
-        action
-        for action in run(b.changed(seen, services=b.without(seen.services, "orders-1"))).actions
-        if isinstance(action, ApplyObject) and action.resource == SERVICES
-    ]
+    actions = run(b.changed(seen, services=b.without(seen.services, "orders-1"))).actions
+    [again] = [one for one in actions if isinstance(one, ApplyObject) and one.resource == SERVICES]
     assert again.object["spec"]["clusterIP"] == "10.96.0.1"
     assert again.otherwise is not None, "another Service may have taken it"
     assert "clusterIP" not in again.otherwise["spec"]
     made = again.object | {"metadata": again.object["metadata"] | {"uid": "made-again"}}
-    settled_again = run(b.changed(seen, services={**seen.services, "orders-1": made}))
+    settled_again = run(with_services(seen, made))
     assert not applied(settled_again, SERVICES), "asking for the address is no other wish"
     made["spec"] = made["spec"] | {"publishNotReadyAddresses": False}
-    changed = run(b.changed(seen, services={**seen.services, "orders-1": made}))
+    changed = run(with_services(seen, made))
     assert applied(changed, SERVICES)["orders-1"]["spec"]["clusterIP"] == "10.96.0.1", "what is owned is not let go of"
 
 
@@ -282,7 +269,7 @@ def test_a_master_whose_address_is_lost_is_restarted_and_not_asked_to_hand_over(
     another = given(addressing, 1, slot=7)
     another["spec"]["clusterIP"] = "10.96.9.9"
     another["status"] = {"loadBalancer": {"ingress": [{"ip": "203.0.113.99"}]}}
-    lost = b.changed(seen, services={**seen.services, "orders-1": another})
+    lost = with_services(seen, another)
     assert c.steps(lost) == ["replace orders-1"]
 
 
@@ -372,28 +359,13 @@ def started(folder: Path, environment: dict[str, str], **network: Any) -> dict[s
         ({}, {"POD_IP": "fd00::5"}, "fd00::5", "fd00::5"),  # as before: no group restarts by an upgrade
         ({"ipFamilies": ["IPv6"]}, OF_BOTH, "[fd00::5]", "[fd00::5]"),
         ({"ipFamilies": ["IPv4", "IPv6"]}, OF_BOTH, "10.0.0.1", "10.0.0.1"),
-        (
-            {"ipFamilies": ["IPv4"]},
-            OF_BOTH | {"POD_IP": "fd00::5", "POD_IPS": "fd00::5,10.0.0.1"},
-            "10.0.0.1",
-            "10.0.0.1",
-        ),
+        ({"ipFamilies": ["IPv4"]}, OF_BOTH | {"POD_IP": "fd00::5", "POD_IPS": "fd00::5,10.0.0.1"}, "10.0.0.1", "10.0.0.1"),
         ({"ipFamilies": ["IPv6"]}, OF_BOTH | {"POD_IPS": "10.0.0.1"}, "10.0.0.1", "10.0.0.1"),
-        (
-            ADDRESSINGS["NodePort"] | {"ipFamilies": ["IPv6"]},
-            OF_BOTH | {"BROKER_HOST": "192.168.0.3"},
-            "[fd01::3]",
-            "[fd00::5]",
-        ),
-        (
-            ADDRESSINGS["ServiceIP"] | {"ipFamilies": ["IPv6"]},
-            OF_BOTH | {"BROKER_HOST": "fd02::9"},
-            "[fd02::9]",
-            "[fd02::9]",
-        ),
+        (ADDRESSINGS["NodePort"] | {"ipFamilies": ["IPv6"]}, OF_BOTH | {"BROKER_HOST": "192.168.0.3"}, "[fd01::3]", "[fd00::5]"),
+        (ADDRESSINGS["ServiceIP"] | {"ipFamilies": ["IPv6"]}, OF_BOTH | {"BROKER_HOST": "fd02::9"}, "[fd02::9]", "[fd02::9]"),
         (ADDRESSINGS["LoadBalancer"], OF_BOTH | {"BROKER_HOST": "mq.example.org"}, "mq.example.org", "10.0.0.1"),
     ],
-)
+)  # fmt: skip
 def test_a_java_broker_is_known_by_the_address_of_its_family_in_brackets(
     tmp_path: Path, network: dict[str, Any], environment: dict[str, str], known: str, log: str
 ) -> None:
@@ -427,13 +399,11 @@ def fence_environment(environment: dict[str, str], **network: Any) -> dict[str, 
         ({"ipFamilies": ["IPv6"]}, OF_BOTH, "[fd00::5]:10911", "[fd00::5]:10911"),
         ({"ipFamilies": ["IPv4", "IPv6"]}, OF_BOTH, "10.0.0.1:10911", "10.0.0.1:10911"),
         (
-            ADDRESSINGS["NodePort"] | {"ipFamilies": ["IPv6"]},
-            OF_BOTH | {"BROKER_HOST": "192.168.0.3"},
-            "[fd01::3]:10911",
+            ADDRESSINGS["NodePort"] | {"ipFamilies": ["IPv6"]}, OF_BOTH | {"BROKER_HOST": "192.168.0.3"}, "[fd01::3]:10911",
             "[fd00::5]:10911",
         ),
     ],
-)
+)  # fmt: skip
 def test_its_fence_goes_by_the_same_addresses(
     network: dict[str, Any], environment: dict[str, str], broker: str, local: str
 ) -> None:

@@ -1,7 +1,8 @@
-"""Carrying out a plan: only the object that was seen is changed, and no pod stops if the API would refuse its successor."""
+"""Carrying out a plan: only what was seen is changed, and a kill of the operator before any write changes no end."""
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,15 +30,17 @@ from brokergroup_operator.reconcile.act.apply import PlanApplier, rehearse
 from brokergroup_operator.reconcile.render import broker_config
 from brokergroup_operator.reconcile.render.addressing import build_member_service
 from brokergroup_operator.reconcile.tell.events import EventPoster
+from brokergroup_operator.records.store import GroupKey
 from kube_sandbox.api_server.errors import StatusError
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
+from tests.reconcile.cases import run
 from tests.reconcile.fake_view import FakeGroupView, PatientRecordStore
-from tests.reconcile.passes import run
-from tests.reconcile.world import KEY, applier_for
+from tests.reconcile.world import KEY, World, applier_for
+from tests.support.draws import sample
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.reconcile.see.observed import Observed
@@ -53,12 +56,8 @@ POD: dict[str, Any] = {
 @pytest.fixture
 async def applier(sandbox: SandboxApiServer, api: KubernetesApi) -> AsyncIterator[PlanApplier]:
     server_side = applier_for(ClusterAccess(url=sandbox.url))
-    yield PlanApplier(
-        api=api,
-        applier=server_side,
-        view=FakeGroupView(PatientRecordStore(api)),
-        events=EventPoster(api, instance="test"),
-    )
+    view, events = FakeGroupView(PatientRecordStore(api)), EventPoster(api, instance="test")
+    yield PlanApplier(api=api, applier=server_side, view=view, events=events)
     await server_side.close()
 
 
@@ -66,38 +65,39 @@ async def carry_out(applier: PlanApplier, *actions: plans.Action) -> None:
     await applier.carry_out(KEY, plans.Plan(actions=actions), b.settled())
 
 
+async def pod_metadata(api: KubernetesApi) -> dict[str, Any]:
+    found: dict[str, Any] = (await api.get(PODS, "orders-1", namespace="default"))["metadata"]
+    return found
+
+
+def given(uid: str, values: dict[str, str], noted: dict[str, str]) -> plans.SetBrokerConfig:
+    return plans.SetBrokerConfig(reason="test", broker_id=1, pod="orders-1", uid=uid, values=values, noted=noted)
+
+
 def config_map(name: str, **more: Any) -> plans.ApplyObject:
-    obj = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": name,
-            "namespace": "default",
-            "labels": {names.LABEL_APP_MANAGED_BY: names.MANAGED_BY, names.LABEL_BROKER_GROUP: b.KEY.name},
-        },
-        "data": {},
-    } | more
+    labels = {names.LABEL_APP_MANAGED_BY: names.MANAGED_BY, names.LABEL_BROKER_GROUP: b.KEY.name}
+    metadata = {"name": name, "namespace": "default", "labels": labels}
+    obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {}} | more
     return plans.ApplyObject(reason="test", resource=CONFIG_MAPS, object=obj)
 
 
-async def test_another_pod_of_the_same_name_is_not_deleted(applier: PlanApplier, api: KubernetesApi) -> None:
-    await api.create(PODS, POD)
-    with pytest.raises(ConflictError):
-        await carry_out(
-            applier, plans.DeleteObject(reason="test", resource=PODS, name="orders-1", uid="an-earlier-one")
-        )
-
-    assert "deletionTimestamp" not in (await api.get(PODS, "orders-1", namespace="default"))["metadata"]
+EARLIER: dict[str, Any] = {"reason": "test", "uid": "an-earlier-one"}
 
 
-async def test_another_pod_of_the_same_name_gets_no_role(applier: PlanApplier, api: KubernetesApi) -> None:
-    await api.create(PODS, POD)
-    with pytest.raises(ApiError):
-        await carry_out(
-            applier, plans.SetRole(reason="test", pod="orders-1", uid="an-earlier-one", role="master", broker_id=1)
-        )
-
-    assert names.LABEL_ROLE not in (await api.get(PODS, "orders-1", namespace="default"))["metadata"]["labels"]
+@pytest.mark.parametrize(
+    ("action", "error"),
+    [
+        (plans.DeleteObject(resource=PODS, name="orders-1", **EARLIER), ConflictError),
+        (plans.SetRole(pod="orders-1", role="master", broker_id=1, **EARLIER), ApiError),
+    ],
+)
+async def test_another_pod_of_the_same_name_is_left_as_it_is(
+    applier: PlanApplier, api: KubernetesApi, action: plans.Action, error: type[Exception]
+) -> None:
+    made = await api.create(PODS, POD)
+    with pytest.raises(error):
+        await carry_out(applier, action)
+    assert await pod_metadata(api) == made["metadata"]
 
 
 async def test_what_is_gone_already_is_no_error(applier: PlanApplier) -> None:
@@ -115,7 +115,6 @@ async def test_a_refused_object_does_not_keep_the_others_from_being_repaired(
 ) -> None:
     with pytest.raises(InvalidError, match="first"):
         await carry_out(applier, config_map("first", data={"bad key": "x"}), config_map("second"))
-
     assert await api.get(CONFIG_MAPS, "second", namespace="default")
 
 
@@ -144,7 +143,6 @@ async def test_a_group_that_cannot_be_held_gets_no_children(applier: PlanApplier
     )
     with pytest.raises(ConflictError):
         await carry_out(applier, hold, config_map("child"))
-
     assert (await api.list(CONFIG_MAPS, namespace="default")).items == []
 
 
@@ -156,7 +154,6 @@ async def test_a_refused_reservation_ends_the_pass_before_pods_are_made(
         await carry_out(
             applier, plans.ReserveBrokerId(reason="test", pod_name="orders-7", broker_id=7), config_map("child")
         )
-
     assert (await api.list(CONFIG_MAPS, namespace="default")).items == []
 
 
@@ -199,7 +196,6 @@ async def test_a_refused_wish_is_one_event_and_the_rest_of_the_plan_goes_on(
     refusing(applier, SwitchoverRefusedError("broker 2 lacks topic payments"))
     for _ in range(3):
         await carry_out(applier, SWITCH, plans.RemoveMember(reason="test", broker_id=4), config_map("next"))
-
     assert await api.get(CONFIG_MAPS, "next", namespace="default")
     told = sorted(item["reason"] for item in (await api.list(EVENTS, namespace="shop")).items)
     assert told == ["NotNow", "SwitchoverRejected"]
@@ -215,20 +211,11 @@ async def test_what_a_broker_was_given_is_noted_on_its_pod_and_on_no_other(
     applier: PlanApplier, api: KubernetesApi
 ) -> None:
     made = await api.create(PODS, POD)
-    action = plans.SetBrokerConfig(
-        reason="test",
-        broker_id=1,
-        pod="orders-1",
-        uid=made["metadata"]["uid"],
-        values={"minInSyncReplicas": "2"},
-        noted={"minInSyncReplicas": "2", "inSyncReplicas": "2"},
-    )
+    noted = {"minInSyncReplicas": "2", "inSyncReplicas": "2"}
+    action = given(made["metadata"]["uid"], {"minInSyncReplicas": "2"}, noted)
     await carry_out(applier, action)
-
-    pod = await api.get(PODS, "orders-1", namespace="default")
-    assert pod["metadata"]["annotations"][names.ANNOTATION_HOT_CONFIG] == (
-        '{"inSyncReplicas": "2", "minInSyncReplicas": "2"}'
-    )
+    told = (await pod_metadata(api))["annotations"][names.ANNOTATION_HOT_CONFIG]
+    assert told == '{"inSyncReplicas": "2", "minInSyncReplicas": "2"}'
     with pytest.raises(ApiError):
         await carry_out(applier, replace(action, uid="an-earlier-one"))
 
@@ -236,15 +223,8 @@ async def test_what_a_broker_was_given_is_noted_on_its_pod_and_on_no_other(
 async def test_a_broker_that_took_nothing_gets_no_note(applier: PlanApplier, api: KubernetesApi) -> None:
     made = await api.create(PODS, POD)
     refusing(applier, BrokerUnreachableError("no answer"))
-    await carry_out(
-        applier,
-        plans.SetBrokerConfig(
-            reason="test", broker_id=1, pod="orders-1", uid=made["metadata"]["uid"], values={"a": "1"}, noted={"a": "1"}
-        ),
-    )
-
-    pod = await api.get(PODS, "orders-1", namespace="default")
-    assert pod["metadata"]["annotations"] == {names.ANNOTATION_HOT_CONFIG: "{}"}
+    await carry_out(applier, given(made["metadata"]["uid"], {"a": "1"}, {"a": "1"}))
+    assert (await pod_metadata(api))["annotations"] == {names.ANNOTATION_HOT_CONFIG: "{}"}
 
 
 async def test_a_broker_that_may_have_been_given_a_value_is_not_noted_to_have_the_one_before(
@@ -254,17 +234,9 @@ async def test_a_broker_that_may_have_been_given_a_value_is_not_noted_to_have_th
     noted_before = {"annotations": {names.ANNOTATION_HOT_CONFIG: '{"a": "A", "b": "1"}'}}
     made = await api.create(PODS, {**POD, "metadata": {**POD["metadata"], **noted_before}})
     refusing(applier, BrokerUnreachableError("no answer: it may have been done"))
-    action = plans.SetBrokerConfig(
-        reason="test",
-        broker_id=1,
-        pod="orders-1",
-        uid=made["metadata"]["uid"],
-        values={"a": "B"},
-        noted={"a": "B", "b": "1"},
-    )
-    await carry_out(applier, action)
-    pod = await api.get(PODS, "orders-1", namespace="default")
-    assert broker_config.hot_changes(pod, {"a": "A", "b": "1"}) == {"a": "A"}
+    await carry_out(applier, given(made["metadata"]["uid"], {"a": "B"}, {"a": "B", "b": "1"}))
+    left = {"metadata": await pod_metadata(api)}
+    assert broker_config.hot_changes(left, {"a": "A", "b": "1"}) == {"a": "A"}
 
 
 @pytest.mark.parametrize(
@@ -306,7 +278,6 @@ async def test_transitions_are_events_with_the_status_that_shows_them(applier: P
     await api.create(NAMESPACES, {"metadata": {"name": b.KEY.namespace}})
     notes = (plans.Note(reason="Paused", message="x"), plans.Note(reason="Fenced", message="y", warning=True))
     await carry_out(applier, plans.WriteStatus(reason="test", status={"replicas": 1}, notes=notes))
-
     told = {item["reason"]: item["type"] for item in (await api.list(EVENTS, namespace="shop")).items}
     assert told == {"Paused": "Normal", "Fenced": "Warning"}
 
@@ -356,14 +327,12 @@ async def test_what_runs_is_not_stopped_for_a_pod_that_the_api_refuses(
     action = await replacement(api, pod(container))
     with pytest.raises(InvalidError, match=named):
         await carry_out(applier, action)
-
-    assert "deletionTimestamp" not in (await api.get(PODS, "orders-1", namespace="default"))["metadata"]
+    assert "deletionTimestamp" not in await pod_metadata(api)
 
 
 async def test_a_rehearsal_leaves_nothing_behind(applier: PlanApplier, api: KubernetesApi) -> None:
     action = await replacement(api, pod({"name": "broker", "image": "other"}))
     await carry_out(applier, action)
-
     with pytest.raises(NotFoundError):
         await api.get(PODS, "orders-1", namespace="default")
     assert (await api.list(PODS, namespace="default")).items == []
@@ -388,55 +357,188 @@ async def test_what_is_true_of_a_dry_run_only_is_no_answer(
     await rehearse(api, PODS, pod({"name": "broker", "image": "other"}))
 
 
-async def test_what_the_present_pod_would_be_refused_too_is_no_answer(
-    api: KubernetesApi, sandbox: SandboxApiServer
+# What each rehearsal is refused for, in order (None: taken), and the answer of the rehearsals. The second is of the present pod.
+NO_NAME = 'admission webhook "names" denied the request: no name of ours'
+REHEARSALS: list[tuple[str, list[str | None], str | None]] = [
+    # A policy for the names of pods, or a quota in words of its own, blocked the rolling update for ever.
+    ("the present pod would be refused too", [NO_NAME, NO_NAME], None),
+    ("the present pod is refused for other reasons", ["image other is not allowed", NO_NAME], "image other"),
+    (
+        "a policy forbids the pod",
+        ['violates PodSecurity "restricted:latest": runAsNonRoot != true', None],
+        "PodSecurity",
+    ),
+]
+
+
+@pytest.mark.parametrize(("refusals", "answer"), c.table(REHEARSALS))
+async def test_a_refusal_is_an_answer_if_the_present_pod_would_not_be_refused_so(
+    api: KubernetesApi, sandbox: SandboxApiServer, refusals: list[str | None], answer: str | None
 ) -> None:
-    """A policy for the names of pods, or a quota in words of its own, blocked the rolling update for ever."""
     await api.create(PODS, pod({"name": "broker", "image": "present"}))
     asked: list[str] = []
 
     def refuse(request: Any) -> None:
         if request.method == "PATCH":
             asked.append(request.path)
-            raise StatusError(403, "Forbidden", 'admission webhook "names" denied the request: no name of ours')
+            if said := refusals[len(asked) - 1]:
+                raise StatusError(403, "Forbidden", said)
 
     sandbox.before_request = refuse
-    await rehearse(api, PODS, pod({"name": "broker", "image": "other"}))
+    with pytest.raises(ApiError, match=answer) if answer else contextlib.nullcontext():
+        await rehearse(api, PODS, pod({"name": "broker", "image": "other"}))
     assert [path.rpartition("/")[2] for path in asked] == ["orders-1-rehearsal"] * 2
-
-
-async def test_what_the_present_pod_is_refused_for_other_reasons_stays_an_answer(
-    api: KubernetesApi, sandbox: SandboxApiServer
-) -> None:
-    await api.create(PODS, pod({"name": "broker", "image": "present"}))
-    words = iter(["image other is not allowed", "no name of ours"])
-
-    def refuse(request: Any) -> None:
-        if request.method == "PATCH":
-            raise StatusError(403, "Forbidden", next(words))
-
-    sandbox.before_request = refuse
-    with pytest.raises(ApiError, match="image other"):
-        await rehearse(api, PODS, pod({"name": "broker", "image": "other"}))
-
-
-async def test_a_policy_that_forbids_the_pod_is_an_answer(api: KubernetesApi, sandbox: SandboxApiServer) -> None:
-    await api.create(PODS, pod({"name": "broker", "image": "present"}))
-    words = iter(['violates PodSecurity "restricted:latest": runAsNonRoot != true'])
-
-    def refuse(request: Any) -> None:
-        if request.method == "PATCH" and (said := next(words, None)):
-            raise StatusError(403, "Forbidden", said)
-
-    sandbox.before_request = refuse
-    with pytest.raises(ApiError, match="PodSecurity"):
-        await rehearse(api, PODS, pod({"name": "broker", "image": "other"}))
 
 
 def test_a_pod_that_is_replaced_has_its_successor_tried_and_one_that_leaves_has_none() -> None:
     replaced = stopped(c.outdated(c.settled(), "orders-2"))
     leaving = stopped(c.marked(c.wishing(c.settled(replicas=4), replicas=3), "orders-4"))
-
     assert replaced.successor is not None
     assert (replaced.successor["kind"], replaced.successor["metadata"]["name"]) == ("Pod", "orders-2")
     assert leaving.successor is None
+
+
+async def settled(world: World, *, master: int | None = None, **spec: Any) -> None:
+    """Create a group and let it settle: with brokers that run, or with the master that the test chooses."""
+    world.brokers_run = master is None
+    await world.create_group(**spec)
+    await world.settle()
+    if master is not None:
+        await world.view.make_master(world.key, master)
+        await world.settle()
+
+
+async def end(world: World) -> None:
+    """From here on the operator may be killed."""
+    world.begin()
+    await world.settle()
+
+
+async def a_group_is_made(world: World) -> None:
+    world.begin()
+    await world.create_group()
+    await world.settle()
+
+
+async def a_master_is_elected(world: World) -> None:
+    await world.create_group()
+    await world.settle()
+    await world.view.make_master(world.key, 2)
+    await end(world)
+
+
+async def things_break_and_the_spec_changes(world: World) -> None:
+    await settled(world, master=1)
+    await world.delete(PODS, "orders-2")
+    await world.run_kubelet()
+    await world.delete(CONFIG_MAPS, "orders-broker")
+    wish = {"replicas": 4, "storage": {"size": "9Gi"}, "config": {"fileReservedTime": "24"}}
+    await world.patch_group({"spec": wish})
+    await end(world)
+
+
+async def the_group_is_deleted_with_its_data(world: World) -> None:
+    await settled(world, master=1, storage={"retention": {"whenDeleted": "Delete"}})
+    await world.delete(BROKER_GROUPS, world.key.name)
+    await end(world)
+
+
+async def a_new_image_is_rolled_out(world: World) -> None:
+    await settled(world)
+    await world.patch_group({"spec": {"image": "example.com/replica:2"}})
+    await end(world)
+
+
+async def a_hot_key_and_a_cold_one_change(world: World) -> None:
+    await settled(world)
+    await world.patch_group({"spec": {"config": {"fileReservedTime": "24", "maxMessageSize": "100000"}}})
+    await end(world)
+
+
+async def the_group_shrinks_and_its_volumes_go(world: World) -> None:
+    await settled(world, replicas=4, storage={"retention": {"whenScaled": "Delete"}})
+    await world.patch_group({"spec": {"replicas": 2}})
+    await end(world)
+
+
+async def the_group_sleeps_and_wakes(world: World) -> None:
+    await settled(world)
+    await world.patch_group({"spec": {"maintenance": {"hibernated": True}}})
+    await end(world)
+    assert not [name for name in await world.everything() if name.startswith("Pod ")]
+    await world.patch_group({"spec": {"maintenance": {"hibernated": False}}})
+    await world.settle()
+
+
+async def the_master_is_rebuilt(world: World) -> None:
+    await settled(world)
+    await world.run_operation("Rebuild", rebuild={"brokerId": 1})
+    await end(world)
+
+
+async def a_slave_is_decommissioned(world: World) -> None:
+    await settled(world)
+    await world.run_operation("Decommission", decommission={"brokerId": 2})
+    await end(world)
+
+
+# How many of a story's writes `make test` kills the operator before.
+KILLS = 2
+
+
+class Theatre:
+    """One API server for all runs of a story, each in a namespace of its own."""
+
+    def __init__(self, server: SandboxApiServer, api: KubernetesApi) -> None:
+        self._server, self._api = server, api
+        self._applier = applier_for(ClusterAccess(url=server.url))
+        self._runs = 0
+
+    async def told(
+        self, story: Callable[[World], Awaitable[None]], *, kill_at: int | None
+    ) -> tuple[dict[str, Any], list[str]]:
+        self._runs += 1
+        namespace = f"run-{self._runs}"
+        await self._api.create(NAMESPACES, {"metadata": {"name": namespace}})
+        world = World(self._api, self._applier, GroupKey(namespace, "orders"))
+        self._server.before_request = world.observe
+        world.planned_kill = kill_at
+        await story(world)
+        assert kill_at is None or world.was_killed, f"the story made fewer than {kill_at} writes"
+        return await world.everything(), world.writes
+
+    async def close(self) -> None:
+        await self._applier.close()
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    ("story", "at_least", "objects"),
+    [
+        (a_group_is_made, 15, 14),
+        (a_master_is_elected, 2, 14),
+        (things_break_and_the_spec_changes, 8, 16),
+        (the_group_is_deleted_with_its_data, 12, 0),
+        (a_new_image_is_rolled_out, 8, 14),
+        (a_hot_key_and_a_cold_one_change, 12, 14),
+        (the_group_shrinks_and_its_volumes_go, 8, 12),
+        (the_group_sleeps_and_wakes, 10, 14),
+        (the_master_is_rebuilt, 8, 14),
+        (a_slave_is_decommissioned, 5, 15),
+    ],
+)
+async def test_a_kill_before_any_write_changes_nothing_in_the_end(
+    sandbox: SandboxApiServer,
+    api: KubernetesApi,
+    story: Callable[[World], Awaitable[None]],
+    at_least: int,
+    objects: int,
+) -> None:
+    theatre = Theatre(sandbox, api)
+    expected, writes = await theatre.told(story, kill_at=None)
+    assert len(writes) >= at_least, "the story does too little to prove anything"
+    assert len(expected) == objects
+    for number in sample(range(len(writes)), KILLS):
+        end, _ = await theatre.told(story, kill_at=number)
+        assert end == expected, f"killed before write {number}, {writes[number]}"
+    await theatre.close()

@@ -1,4 +1,4 @@
-"""The configuration of brokers: what `spec.configFrom` adds, and which keys a running broker takes without a restart."""
+"""The configuration of brokers: its sources, what running ones are given, and what they report (request 26)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.bounds import MAX_CONFIG_ENTRIES
-from brokergroup_operator.api.broker_keys import HOT_KEYS
+from brokergroup_operator.api.broker_keys import HOT_KEYS, same_value, watched_keys
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.brokergroup_status import ConditionStatus
 from brokergroup_operator.kube.resources import CONFIG_MAPS
+from brokergroup_operator.reconcile.decide.configuration_drift import drifted_keys
 from brokergroup_operator.reconcile.evaluate import evaluate
-from brokergroup_operator.reconcile.plan import ApplyObject, SetBrokerConfig, WriteStatus
+from brokergroup_operator.reconcile.plan import ApplyObject, PutBackBrokerConfig, SetBrokerConfig, WriteStatus
 from brokergroup_operator.reconcile.render import broker_config
 from brokergroup_operator.reconcile.render.broker_config import broker_properties
 from brokergroup_operator.reconcile.render.pods import build_pod
@@ -22,7 +23,7 @@ from brokergroup_operator.reconcile.see.fetch import GroupFetcher, with_sources
 from rocketmq_replica.controller.operator_requests import _LIVE
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.passes import condition, conditions, lines_of, message, run
+from tests.reconcile.cases import condition, conditions, lines_of, message, run
 
 if TYPE_CHECKING:
     from brokergroup_operator.kube.client import KubernetesApi
@@ -41,7 +42,6 @@ def test_later_ones_win_and_the_spec_wins_over_all() -> None:
     of = b.group(configFrom=BOTH, config={"c": "spec"})
     found = {"site": config_map(a="site", b="site", c="site"), "team": config_map(b="team", c="team")}
     group, complaint = with_sources(of, found)
-
     assert complaint == ""
     assert (
         broker_properties("orders", group.spec, b.SETTINGS).items() >= {"a": "site", "b": "team", "c": "spec"}.items()
@@ -77,13 +77,15 @@ def test_an_empty_config_map_adds_nothing() -> None:
 def test_what_is_bad_is_named_and_nothing_of_it_is_used(found: dict[str, Any] | None, words: str) -> None:
     of = b.group(configFrom=BOTH[:1])
     group, complaint = with_sources(of, {"site": found})
-
     assert words in complaint
     assert group is of
 
 
+PROBLEM = "spec.configFrom names ConfigMap site, which does not exist"
+
+
 def test_while_a_config_map_is_missing_nothing_is_changed_and_the_status_says_why() -> None:
-    seen = b.changed(b.settled(), config_problem="spec.configFrom names ConfigMap site, which does not exist")
+    seen = b.changed(b.settled(), config_problem=PROBLEM)
     [action] = run(seen).actions
     assert isinstance(action, WriteStatus)
     assert condition(seen, "Ready")[0] == ConditionStatus.FALSE.value
@@ -91,29 +93,20 @@ def test_while_a_config_map_is_missing_nothing_is_changed_and_the_status_says_wh
     assert condition(seen, "Stalled")[0] == ConditionStatus.TRUE.value
 
 
-def test_while_a_config_map_is_missing_lost_pods_and_role_labels_are_repaired() -> None:
+def test_while_a_config_map_is_missing_what_is_lost_is_repaired() -> None:
     """A ConfigMap was deleted, then a node died: the pod did not come back, and the -master Service did not follow the master."""
-    problem = "spec.configFrom names ConfigMap site, which does not exist"
-    of_the_site = {"config": {"maxMessageSize": "1000"}}
-    seen = b.changed(b.settled(**of_the_site), config_problem=problem, record=b.record(master=2))
+    of_the_site = b.settled(config={"maxMessageSize": "1000"})
+    seen = b.changed(of_the_site, config_problem=PROBLEM, record=b.record(master=2))
     missing = b.changed(seen, group=b.group(), group_object=b.group_object(), pods=b.without(seen.pods, "orders-3"))
     assert lines_of(run(missing)) == ["role orders-1 slave", "role orders-2 master", "apply Pod orders-3"]
     [made] = [one.object for one in run(missing).actions if isinstance(one, ApplyObject)]
     # It reads the broker.conf that the group has, and says so: it is no reason for a restart once the ConfigMap is back.
     [kept] = {pod["metadata"]["annotations"][names.ANNOTATION_CONFIG_HASH] for pod in missing.pods.values()}
     assert made["metadata"]["annotations"][names.ANNOTATION_CONFIG_HASH] == kept
-
-
-def test_while_a_config_map_is_missing_a_lost_service_comes_back() -> None:
-    """Without the -master Service clients by that name find no master, however the missing ConfigMap came about."""
-    seen = b.changed(b.settled(), config_problem="spec.configFrom names ConfigMap site, which does not exist")
-    missing = b.changed(seen, services=b.without(seen.services, "orders-master"))
-    assert lines_of(run(missing)) == ["apply Service orders-master"]
-
-
-def test_no_pod_is_made_where_the_group_never_had_a_broker_conf() -> None:
-    seen = b.changed(b.settled(), config_problem="it does not exist", pods={}, config_maps={})
-    assert lines_of(run(seen)) == []
+    seen = b.changed(b.settled(), config_problem=PROBLEM)
+    without_service = b.changed(seen, services=b.without(seen.services, "orders-master"))
+    assert lines_of(run(without_service)) == ["apply Service orders-master"], "clients by that name find no master"
+    assert lines_of(run(b.changed(seen, pods={}, config_maps={}))) == [], "it never had a broker.conf"
 
 
 async def test_what_is_fetched_has_the_keys_of_its_config_maps(sandbox_world: World, api: KubernetesApi) -> None:
@@ -124,7 +117,6 @@ async def test_what_is_fetched_has_the_keys_of_its_config_maps(sandbox_world: Wo
     of_the_site = config_map(fileReservedTime="24") | {"metadata": {"name": "site"}}
     await api.create(CONFIG_MAPS, of_the_site, namespace=key.namespace)
     after = await fetcher.fetch(key)
-
     assert before is not None
     assert after is not None
     assert (before.group.spec.config, "does not exist" in before.config_problem) == ({"c": "spec"}, True)
@@ -219,31 +211,77 @@ def test_a_hot_key_that_is_taken_away_restarts_the_pods() -> None:
     assert {item.why.value for item in found.outdated} == {"ConfigurationKeyRemoved"}
 
 
-def _as_the_pod_before_it(seen: Observed) -> Observed:
-    """Broker 2 is registered under an address that its pod does not have."""
-    assert seen.record is not None
-    elsewhere = replace(seen.record.replicas[2], address="10.1.0.9:10911")
-    return replace(seen, record=replace(seen.record, replicas={**seen.record.replicas, 2: elsewhere}))
+KEPT_LONGER: Final = {"config": {"fileReservedTime": "24"}}
 
 
 @pytest.mark.parametrize(
-    "seen",
+    ("seen", "asked"),
     [
-        c.wishing(_as_the_pod_before_it(c.settled()), config={"fileReservedTime": "24"}),
-        c.wishing(c.not_ready(c.settled(), "orders-2"), config={"fileReservedTime": "24"}),
-        c.wishing(c.going(c.settled(), "orders-2"), config={"fileReservedTime": "24"}),
+        (c.with_replica(c.settled(), 2, address="10.1.0.9:10911"), ["orders-1", "orders-3"]),
+        (c.not_ready(c.settled(), "orders-2"), ["orders-1", "orders-3"]),
+        (c.going(c.settled(), "orders-2"), ["orders-1", "orders-3"]),
+        # A switchover raises minInSyncReplicas; this pass would undo that.
+        (c.live(c.settled(), 1, 2, 3, in_progress=c.failing_over()), []),
     ],
-    ids=["not registered", "not ready", "going"],
+    ids=["registered as the pod before it", "not ready", "going", "the master changes"],
 )
-def test_a_broker_that_can_not_be_asked_is_asked_later(seen: Any) -> None:
-    given = [line.split()[1] for line in lines_of(run(seen)) if line.startswith("give")]
-    assert given == ["orders-1", "orders-3"]
+def test_a_broker_that_can_not_be_asked_is_asked_later(seen: Observed, asked: list[str]) -> None:
+    lines = lines_of(run(c.wishing(seen, **KEPT_LONGER)))
+    assert [line.split()[1] for line in lines if line.startswith("give")] == asked
 
 
-def test_no_broker_is_configured_during_a_change_of_master() -> None:
-    """A switchover raises minInSyncReplicas; this pass would undo that."""
-    seen = c.wishing(c.live(c.settled(), 1, 2, 3, in_progress=c.failing_over()), config={"fileReservedTime": "24"})
-    assert not [line for line in lines_of(run(seen)) if line.startswith("give")]
+def with_members(seen: Observed, *in_sync: int, live: tuple[int, ...] = (1, 2, 3), replicas: int = 3) -> Observed:
+    return c.seen_with(seen, b.record(replicas=replicas, in_sync=in_sync), live=live)
+
+
+def without_third(seen: Observed) -> Observed:
+    left = c.without_pods(with_members(seen, 1, 2, live=(1, 2), replicas=2), "orders-3")
+    return replace(left, claims=b.without(left.claims, "orders-3"))
+
+
+def quieted(pod: dict[str, Any]) -> None:
+    pod["metadata"]["annotations"][names.ANNOTATION_HOT_CONFIG] = '{"minInSyncReplicas": "99"}'
+
+
+GROWING = c.wishing(c.settled(replicas=1), replicas=3)
+TO_STRICT = c.wishing(c.settled(replicas=1), replicas=3, durability="Strict")
+SHRINKING = c.marked(c.wishing(c.settled(), replicas=2, durability="Available"), "orders-3")
+TO_ONE = c.marked(c.wishing(c.settled(), replicas=1, durability="Available"), "orders-3")
+MINIMUMS: list[tuple[str, Observed, dict[str, str]]] = [
+    # To three, and to Strict: the lone master refused every write at once.
+    ("growing: nothing changes at the wish", TO_STRICT, {}),
+    ("growing: nor when the slaves run", with_members(TO_STRICT, 1), {}),
+    ("growing: one is in sync", with_members(TO_STRICT, 1, 2), {"orders-1": "2"}),
+    ("growing: a silent member of the set raises nothing", with_members(GROWING, 1, 2, live=(1,)), {}),
+    # What Strict acknowledges is on two disks also while one of three is away.
+    ("silent members lower nothing", c.live(c.settled(), 1), {}),
+    ("lost members lower nothing", with_members(c.settled(), 1, live=(1,)), {}),
+    # To two, and to Available: the minimum fell before anything had stopped.
+    ("shrinking: until the member has left", SHRINKING, {}),
+    ("shrinking: it has left", without_third(SHRINKING), {"orders-1": "1", "orders-2": "1"}),
+    # After one of two brokers had stopped, the other refused every write until the next pass. orders-3 stops in this pass.
+    ("shrinking to one needs no other", TO_ONE, {"orders-1": "1", "orders-2": "1"}),
+    ("nothing to do with members", c.wishing(c.settled(), durability="Available"), {f"orders-{n}": "1" for n in (1, 2, 3)}),
+    # 99 is no minimum that a group had: a woken group that is also to shrink gets that of the others until orders-3 has left.
+    ("kept quiet, while members leave", c.with_pods(SHRINKING, quieted, "orders-1"), {"orders-1": "2"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("seen", "expected"), c.table(MINIMUMS))
+def test_which_minimum_each_broker_is_given(seen: Observed, expected: dict[str, str]) -> None:
+    given = [action for action in run(seen).actions if isinstance(action, SetBrokerConfig)]
+    assert {one.pod: one.noted[KEY] for one in given if KEY in one.values} == expected
+
+
+@pytest.mark.parametrize("live", [(1,), (1, 2, 3)])
+def test_a_lone_master_that_grows_is_available_by_what_its_broker_was_given(live: tuple[int, ...]) -> None:
+    """It acknowledges alone until another member is in sync; the status said that a write needs 2."""
+    grown = with_members(GROWING, 1, live=live)
+    assert condition(grown, "Available") == ("True", "MasterServesWrites")
+    degraded = conditions(grown)["DegradedDurability"]
+    assert degraded["status"] == "True"
+    assert degraded["message"].endswith("what is acknowledged now is on that disk alone")
+    assert condition(with_members(c.settled(), 1, live=(1,)), "Available") == ("False", "NotEnoughInSyncReplicas")
 
 
 def test_a_broker_whose_container_was_started_again_is_given_all_keys_again() -> None:
@@ -254,11 +292,8 @@ def test_a_broker_whose_container_was_started_again_is_given_all_keys_again() ->
 
     seen = c.with_pods(c.settled(), restart, "orders-2")
     [action] = [one for one in run(seen).actions if isinstance(one, SetBrokerConfig)]
-    assert (action.pod, action.values, action.restarts) == (
-        "orders-2",
-        broker_config.hot_values(seen.group, b.SETTINGS),
-        1,
-    )
+    expected = ("orders-2", broker_config.hot_values(seen.group, b.SETTINGS), 1)
+    assert (action.pod, action.values, action.restarts) == expected
     assert action.note is None
 
     def noted(pod: dict[str, Any]) -> None:
@@ -267,73 +302,163 @@ def test_a_broker_whose_container_was_started_again_is_given_all_keys_again() ->
     assert not [one for one in run(c.with_pods(seen, noted, "orders-2")).actions if isinstance(one, SetBrokerConfig)]
 
 
-def minimums(seen: Any) -> dict[str, str]:
-    """Which minInSyncReplicas each pod's broker is given by this pass, and what its pod will say it has."""
-    given = [action for action in run(seen).actions if isinstance(action, SetBrokerConfig)]
-    return {one.pod: one.noted[KEY] for one in given if KEY in one.values}
+JAVA = {"implementation": "Java", "nameServers": ["ns:9876"]}
 
 
-def test_a_group_that_grows_goes_on_taking_writes_until_its_slaves_are_in_sync() -> None:
-    """To three, and to Strict: the lone master refused every write at once."""
-    seen = c.wishing(c.settled(replicas=1), replicas=3, durability="Strict")
-    assert minimums(seen) == {}
-    grown = c.seen_with(seen, b.record(replicas=3, in_sync=(1,)), live=(1, 2, 3))
-    assert minimums(grown) == {}
-    joined = c.seen_with(seen, b.record(replicas=3, in_sync=(1, 2)), live=(1, 2, 3))
-    assert minimums(joined) == {"orders-1": "2"}
+def as_given(seen: Observed) -> dict[str, str]:
+    """What a broker reports if only the operator has changed it."""
+    values = broker_properties(b.KEY.name, seen.group.spec, b.SETTINGS)
+    return {key: value for key, value in values.items() if key in watched_keys(seen.group.spec) and "${" not in value}
 
 
-@pytest.mark.parametrize("live", [(1,), (1, 2, 3)])
-def test_a_lone_master_that_grows_is_available_by_what_its_broker_was_given(live: tuple[int, ...]) -> None:
-    """It acknowledges alone until another member is in sync; the status said that a write needs 2."""
-    grown = c.seen_with(c.wishing(c.settled(replicas=1), replicas=3), b.record(replicas=3, in_sync=(1,)), live=live)
-    assert condition(grown, "Available") == ("True", "MasterServesWrites")
-    degraded = conditions(grown)["DegradedDurability"]
-    assert degraded["status"] == "True"
-    assert degraded["message"].endswith("what is acknowledged now is on that disk alone")
+def saying(seen: Observed, **of_master: str) -> Observed:
+    """All members report what they were given, the master these values instead; SLAVE and SYNC_MASTER by the record."""
+    said = {one: as_given(seen) | {"brokerRole": "SYNC_MASTER" if one == 1 else "SLAVE"} for one in (1, 2, 3)}
+    said[1] |= of_master
+    return c.seeing(seen, member_configuration=said)
 
 
-def test_a_master_of_a_strict_group_alone_in_its_set_is_not_available() -> None:
-    alone = c.seen_with(c.settled(), b.record(in_sync=(1,)), live=(1,))
-    assert condition(alone, "Available") == ("False", "NotEnoughInSyncReplicas")
+def put_back(seen: Observed) -> dict[str, dict[str, str]]:
+    return {one.pod: dict(one.values) for one in run(seen).actions if isinstance(one, PutBackBrokerConfig)}
 
 
-def test_a_member_of_the_set_that_is_silent_raises_nothing() -> None:
-    seen = c.wishing(c.settled(replicas=1), replicas=3)
-    silent = c.seen_with(seen, b.record(replicas=3, in_sync=(1, 2)), live=(1,))
-    assert minimums(silent) == {}
+def told_in(seen: Observed, kind: str) -> tuple[str, str, str] | None:
+    found = conditions(seen).get(kind)
+    return (found["status"], found["reason"], found["message"]) if found else None
 
 
-def test_the_minimum_is_never_lowered_because_a_member_is_lost() -> None:
-    """What Strict acknowledges is on two disks also while one of three is away."""
-    assert minimums(c.live(c.settled(), 1)) == {}
-    assert minimums(c.seen_with(c.settled(), b.record(in_sync=(1,)), live=(1,))) == {}
+@pytest.mark.parametrize(
+    "spec", [{}, JAVA, {"durability": "Fast"}, {"config": {"deleteWhen": "4", "slaveTimeout": "5000"}}]
+)
+def test_a_broker_that_runs_with_what_it_was_given_has_not_drifted(spec: dict[str, Any]) -> None:
+    seen = saying(c.settled(**spec))
+    assert drifted_keys(seen, b.SETTINGS) == ()
+    assert told_in(seen, "ConfigurationDrifted") is None
+    assert (told_in(seen, "UpToDate") or ())[:2] == ("True", "AllUpToDate")
 
 
-def test_a_group_that_shrinks_keeps_its_minimum_until_the_member_has_left() -> None:
-    """To two, and to Available: the minimum fell before anything had stopped."""
-    seen = c.marked(c.wishing(c.settled(), replicas=2, durability="Available"), "orders-3")
-    assert minimums(seen) == {}
-    left = c.without_pods(c.seen_with(seen, b.record(replicas=2), live=(1, 2)), "orders-3")
-    assert minimums(replace(left, claims=b.without(left.claims, "orders-3"))) == {"orders-1": "1", "orders-2": "1"}
+@pytest.mark.parametrize(
+    ("spec", "key", "found", "expected"),
+    [
+        ({}, "minInSyncReplicas", "1", "2"),
+        ({}, "minInSyncReplicas", "3", "2"),
+        ({}, "allAckInSyncStateSet", "false", "true"),
+        ({}, "inSyncReplicas", "1", "2"),
+        ({}, "enableAutoInSyncReplicas", "true", "false"),
+        (JAVA, "enableControllerMode", "false", "true"),
+        (JAVA, "brokerRole", "ASYNC_MASTER", "SYNC_MASTER"),
+        (JAVA | {"config": {"flushDiskType": "SYNC_FLUSH"}}, "flushDiskType", "ASYNC_FLUSH", "SYNC_FLUSH"),
+        (JAVA, "flushDiskType", "SYNC_FLUSH", "ASYNC_FLUSH"),
+    ],
+)
+def test_what_acknowledgements_rest_on_is_put_back(spec: dict[str, Any], key: str, found: str, expected: str) -> None:
+    seen = saying(c.settled(**spec), **{key: found})
+    assert put_back(seen) == {"orders-1": {key: expected}}
+    told = f"broker 1 (pod orders-1): {key}={found}, expected {expected}"
+    assert told_in(seen, "ConfigurationDrifted") == ("True", "ConfigurationDrifted", f"Being put back: {told}")
+    for kind in ("FailoverSafe", "UpToDate"):
+        status, reason, message = told_in(seen, kind) or ("", "", "")
+        assert (status, reason) == ("False", "ConfigurationDrifted")
+        assert told in message
+    assert (told_in(seen, "DegradedDurability") or ())[:2] == ("True", "ConfigurationDrifted")
 
 
-def test_a_group_that_shrinks_to_one_needs_no_other_before_the_others_leave() -> None:
-    """After one of two brokers had stopped, the other refused every write until the next pass."""
-    seen = c.marked(c.wishing(c.settled(), replicas=1, durability="Available"), "orders-3")
-    assert minimums(seen) == {"orders-1": "1", "orders-2": "1"}  # orders-3 stops in this pass
+@pytest.mark.parametrize(
+    ("spec", "key", "found"),
+    [
+        ({"config": {"fileReservedTime": "48"}}, "fileReservedTime", "1"),
+        ({}, "haMaxTimeSlaveNotCatchup", "60000"),
+        ({"config": {"slaveTimeout": "3000"}}, "slaveTimeout", "60000"),
+        ({}, "brokerElectionPriority", "0"),
+        (JAVA, "brokerPermission", "4"),
+        (JAVA, "controllerAddr", "10.9.9.9:9878"),
+        (JAVA, "brokerClusterName", "Another"),
+        (JAVA, "namesrvAddr", "elsewhere:9876"),
+    ],
+)
+def test_another_key_is_named_and_left(spec: dict[str, Any], key: str, found: str) -> None:
+    seen = saying(c.settled(**spec), **{key: found})
+    assert put_back(seen) == {}
+    assert not [one for one in run(seen).actions if isinstance(one, SetBrokerConfig)]
+    status, reason, message = told_in(seen, "ConfigurationDrifted") or ("", "", "")
+    assert (status, reason) == ("True", "ConfigurationDrifted")
+    assert f"broker 1 (pod orders-1): {key}={found}, expected " in message
+    assert (told_in(seen, "FailoverSafe") or ("",))[0] == "True"
+    assert told_in(seen, "DegradedDurability") is None
 
 
-def test_a_wish_that_has_nothing_to_do_with_members_is_given_at_once() -> None:
-    assert minimums(c.wishing(c.settled(), durability="Available")) == {f"orders-{n}": "1" for n in (1, 2, 3)}
+@pytest.mark.parametrize("times_of", ["when its pod was made", "now"])
+@pytest.mark.parametrize(
+    ("key", "found"), [("", ""), ("enableControllerMode", "false"), ("flushDiskType", "SYNC_FLUSH")]
+)
+def test_a_pod_that_keeps_shorter_times_has_those_or_after_a_restart_in_it_the_present_ones(
+    times_of: str, key: str, found: str
+) -> None:
+    short, long = (JAVA | {"failover": {"heartbeatTimeoutMilliseconds": one}} for one in (1200, 6000))
+    made, now = c.settled(**short), c.wishing(c.settled(**short), **long)
+    said = saying(now if times_of == "now" else made, **({key: found} if key else {}))
+    seen = replace(now, snapshot=said.snapshot)
+    cold = [one.key for one in drifted_keys(seen, b.SETTINGS) if one.key != "haHousekeepingInterval"]
+    assert cold == ([key] if key else [])
 
 
-def test_a_broker_that_was_kept_quiet_takes_writes_again_while_members_leave() -> None:
-    """99 is no minimum that a group had: a woken group that is also to shrink must not keep it."""
+@pytest.mark.parametrize(
+    "change", [{"in_progress": c.failing_over()}, {"is_changing": True}], ids=["here", "elsewhere"]
+)
+def test_nothing_is_put_back_while_the_master_changes(change: dict[str, Any]) -> None:
+    assert put_back(c.seeing(saying(c.settled(), minInSyncReplicas="1"), **change)) == {}
 
-    def quieted(pod: dict[str, Any]) -> None:
-        pod["metadata"]["annotations"][names.ANNOTATION_HOT_CONFIG] = '{"minInSyncReplicas": "99"}'
 
-    shrinking = c.marked(c.wishing(c.settled(), replicas=2, durability="Available"), "orders-3")
-    seen = c.with_pods(shrinking, quieted, "orders-1")
-    assert minimums(seen) == {"orders-1": "2"}  # as the others, until orders-3 has left
+def test_what_a_switchover_left_is_the_controller_planes() -> None:
+    seen = saying(c.settled(), minInSyncReplicas="99", allAckInSyncStateSet="false")
+    assert put_back(seen) == {"orders-1": {"allAckInSyncStateSet": "true"}}
+
+
+def test_a_paused_group_only_has_the_condition() -> None:
+    seen = saying(c.settled(maintenance={"paused": True}), minInSyncReplicas="1")
+    assert put_back(seen) == {}
+    assert "Not put back while the group is paused" in (told_in(seen, "ConfigurationDrifted") or ("", "", ""))[2]
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        c.settled(),
+        c.live(saying(c.settled(), minInSyncReplicas="1"), 2, 3),
+        c.not_ready(saying(c.settled(), minInSyncReplicas="1"), "orders-1"),
+        saying(c.settled(maintenance={"hibernated": True}), minInSyncReplicas="1"),
+    ],
+    ids=["not read", "silent", "not ready", "hibernated"],
+)
+def test_a_broker_that_was_not_read_or_can_not_be_asked_is_left(seen: Observed) -> None:
+    assert put_back(seen) == {}
+
+
+def test_a_change_of_the_spec_is_no_drift() -> None:
+    """The running brokers have what they were given; what is new is sent, or comes with the restart."""
+    for config in ({"fileReservedTime": "24"}, {"flushDiskType": "SYNC_FLUSH"}):
+        old = saying(c.settled(**JAVA, config={"fileReservedTime": "48"}))
+        assert drifted_keys(c.wishing(old, config=config), b.SETTINGS) == ()
+
+
+def test_a_secret_is_not_even_read() -> None:
+    config = {"initAuthenticationUser": "{}", "aclSecretKey": "planted", "someTokenFile": "x", "fileReservedTime": "1"}
+    keys = watched_keys(b.group(**JAVA, config=config).spec)
+    assert "fileReservedTime" in keys
+    assert keys.isdisjoint(
+        {"initAuthenticationUser", "aclSecretKey", "someTokenFile", "innerClientAuthenticationCredentials"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("04", "4"), ("TRUE", "true"), ("04;05", "5;4"), ("a:1;b:2", "b:2; a:1"), ("0", "00")]
+)
+def test_two_texts_of_one_value(one: str, other: str) -> None:
+    assert same_value(one, other)
+    assert not same_value(one, f"{other}1")
+
+
+def test_each_implementation_has_its_keys() -> None:
+    assert "brokerPermission" in watched_keys(b.group(**JAVA).spec)
+    assert "brokerPermission" not in watched_keys(b.group().spec)
+    assert Implementation.PYTHON is b.group().spec.implementation

@@ -1,4 +1,4 @@
-"""Members that leave: which one, in which order, when it is refused; dead ids; and a group that hibernates or is deleted."""
+"""Members that leave or learn, dead ids, and a group that hibernates or is deleted: which member, in which order, and when not."""
 
 from __future__ import annotations
 
@@ -10,17 +10,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.kube.resources import PODS
-from brokergroup_operator.reconcile import plan as plans
-from brokergroup_operator.reconcile.see.members import membership
+from brokergroup_operator.api.brokergroup_status import ConditionStatus, Durability, MemberState
+from brokergroup_operator.api.durability import beyond_voters, effective_durability
+from brokergroup_operator.controller.directory.group_directory import binding_of
+from brokergroup_operator.reconcile.decide.failover_safe import candidates_needed, failover_safe, unsafe_now
+from brokergroup_operator.reconcile.decide.rollout import wanted_pod
+from brokergroup_operator.reconcile.plan import ApplyObject, SetRole
+from brokergroup_operator.reconcile.render.pods import build_pod
+from brokergroup_operator.reconcile.see.members import membership, standings
+from brokergroup_operator.reconcile.tell.alarms import degraded_durability
+from brokergroup_operator.reconcile.tell.conditions import ready, replication_healthy, stalled
 from controller_core.model import BrokerGroupRecord, Replica
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.passes import condition, lines_of, run, shown
+from tests.reconcile.cases import condition, lines_of, run, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from brokergroup_operator.reconcile.see.observed import Observed
 
 
@@ -30,58 +35,80 @@ def four(wanted: int = 3, **spec: object) -> Observed:
 
 
 STOPPED = c.live(c.without_pods(four(), "orders-4"), 1, 2, 3)
-LAST_SEATS = c.live(c.without_pods(c.seen_with(four(), b.record(replicas=4, in_sync=(1, 4))), "orders-4"), 1, 2, 3)
-NEVER_REGISTERED = c.live(
-    c.without_pods(
-        replace(
-            four(),
-            record=replace(
-                b.record(), next_broker_id=5, replicas={**b.record().replicas, 4: b.reserved(4).replicas[4]}
-            ),
-        ),
-        "orders-4",
-    ),
-    1, 2, 3,
-)  # fmt: skip
+FEW = c.seen_with(four(), b.record(replicas=4, in_sync=(1, 4)))
+LAST_SEATS = c.live(c.without_pods(FEW, "orders-4"), 1, 2, 3)
+ONLY_RESERVED = replace(b.record(), next_broker_id=5, replicas={**b.record().replicas, 4: b.reserved(4).replicas[4]})
+NEVER_REGISTERED = c.live(c.without_pods(replace(four(), record=ONLY_RESERVED), "orders-4"), 1, 2, 3)
+TO_TWO = c.wishing(c.settled(), replicas=2, durability="Strict")
+
+
+def going_claim(seen: Observed, name: str) -> Observed:
+    claim = seen.claims[name]
+    going = claim | {"metadata": claim["metadata"] | {"deletionTimestamp": b.NOW}}
+    return replace(seen, claims={**seen.claims, name: going})
+
+
+def without_claim(seen: Observed, name: str) -> Observed:
+    return replace(seen, claims=b.without(seen.claims, name))
+
+
+def asked_for(kind: str, broker_id: int, seen: Observed | None = None) -> Observed:
+    """An operation of this kind runs on the broker."""
+    return c.running(seen or c.settled(), kind, brokerId=broker_id)
+
+
+REBUILT = c.live(c.without_pods(asked_for("Rebuild", 3), "orders-3"), 1, 2)
+ON_A_LOST_NODE = c.live(c.going(asked_for("Rebuild", 3), "orders-3", since=c.EARLIER), 1, 2)
 CASES: list[tuple[str, Observed, list[str]]] = [
     ("the highest id", four(), ["stop orders-4"]),
     ("not the master", c.seen_with(four(), b.record(replicas=4, master=4)), ["stop orders-3"]),
-    (
-        "a member outside the set first",
-        c.seen_with(four(), b.record(replicas=4, in_sync=(1, 3, 4))),
-        ["stop orders-2"],
-    ),
+    ("a member outside the set first", c.seen_with(four(), b.record(replicas=4, in_sync=(1, 3, 4))), ["stop orders-2"]),
     ("the stopped member stays the chosen one", c.going(four(), "orders-3"), []),
+    ("the noted choice stands", c.marked(four(), "orders-2"), ["stop orders-2"]),
     ("forgotten once it is gone", STOPPED, ["forget orders-4"]),
     ("one after the other", four(wanted=2), ["stop orders-4"]),
-    (
-        "a member without a seat may go although the others are few",
-        c.seen_with(four(), b.record(replicas=4, in_sync=(1, 4))),
-        ["stop orders-3"],
-    ),
-    (
-        "also at the floor",
-        c.seen_with(c.wishing(c.settled(), replicas=2, durability="Strict"), b.record(in_sync=(1, 3))),
-        ["stop orders-2"],
-    ),
+    ("a member without a seat may go although the others are few", FEW, ["stop orders-3"]),
+    ("also at the floor", c.seen_with(TO_TWO, b.record(in_sync=(1, 3))), ["stop orders-2"]),
     ("without a master no member leaves", c.seen_with(four(), b.record(replicas=4, master=None)), []),
     ("an id that never registered leaves at once", NEVER_REGISTERED, ["forget orders-4"]),
     ("gone, but its seat is needed: it comes back", LAST_SEATS, []),
-]
+    ("three to two under Strict needs both that stay", TO_TWO, ["stop orders-3"]),
+    ("a dead member leaves first", c.not_ready(c.live(TO_TWO, 1, 3), "orders-2"), ["stop orders-2"]),
+    ("two to one keeps the master", c.wishing(c.settled(replicas=2), replicas=1), ["stop orders-2"]),
+    ("a decommissioned master hands over first", asked_for("Decommission", 1), ["switch orders-1"]),
+    ("a decommissioned slave stops", asked_for("Decommission", 2), ["stop orders-2"]),
+    ("and is forgotten", asked_for("Decommission", 2, c.live(c.without_pods(c.settled(), "orders-2"), 1, 3)), ["forget orders-2"]),
+    ("an operation for an id that is gone", asked_for("Decommission", 9), []),
+    ("a rebuilt member stops", asked_for("Rebuild", 3), ["stop orders-3"]),
+    ("its pod is waited for", c.live(c.going(asked_for("Rebuild", 3), "orders-3"), 1, 2), []),
+    ("then it gives up its volume", REBUILT, ["drop volume orders-3"]),
+    ("and that is waited for", going_claim(REBUILT, "orders-3"), []),
+    # It is lost like any other volume: a new id is reserved, and this one is cleaned when that is in sync.
+    ("and only then its id", without_claim(REBUILT, "orders-3"), []),
+    ("a rebuilt master hands over first", asked_for("Rebuild", 1), ["switch orders-1"]),
+    ("on a lost node its pod is not waited for", ON_A_LOST_NODE, ["drop volume orders-3"]),
+    ("nor its claim, which that pod holds", going_claim(ON_A_LOST_NODE, "orders-3"), ["forget orders-3"]),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("seen", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+@pytest.mark.parametrize(("seen", "expected"), c.table(CASES))
 def test_next_step(seen: Observed, expected: list[str]) -> None:
     assert c.steps_after_marking(seen) == expected
+
+
+def test_the_only_member_can_not_be_decommissioned() -> None:
+    seen = asked_for("Decommission", 1, c.settled(replicas=1))
+    assert c.steps_after_marking(seen) == []
+    assert c.course(seen).runs(1)
+
+
+def test_what_was_rebuilt_is_no_leaver_once_its_volume_is_gone() -> None:
+    assert c.course(without_claim(REBUILT, "orders-3")).leaver is None
 
 
 def test_the_choice_is_noted_before_anything_is_done() -> None:
     assert c.steps(four()) == ["mark orders-4"]
     assert c.steps(c.marked(four(), "orders-4")) == ["stop orders-4"]
-
-
-def test_the_noted_choice_stands() -> None:
-    assert c.steps(c.marked(four(), "orders-2")) == ["stop orders-2"]
 
 
 def test_an_operator_that_has_just_started_waits_and_makes_no_pod_again() -> None:
@@ -99,25 +126,6 @@ def test_a_leaving_member_is_not_made_again_and_one_that_must_stay_is() -> None:
     assert refused.reason.value == "ScaleInRefused"
 
 
-def test_three_to_two_under_strict_needs_both_that_stay() -> None:
-    shrink = c.wishing(c.settled(), replicas=2, durability="Strict")
-    assert c.steps_after_marking(shrink) == ["stop orders-3"]
-    assert c.steps_after_marking(c.not_ready(c.live(shrink, 1, 3), "orders-2")) == ["stop orders-2"], (
-        "a dead member leaves first"
-    )
-
-
-def test_two_to_one_keeps_the_master() -> None:
-    assert c.steps_after_marking(c.wishing(c.settled(replicas=2), replicas=1)) == ["stop orders-2"]
-
-
-def test_decommission_takes_the_one_named_after_a_switchover() -> None:
-    assert c.steps_after_marking(c.running(c.settled(), "Decommission", brokerId=1)) == ["switch orders-1"]
-    assert c.steps_after_marking(c.running(c.settled(), "Decommission", brokerId=2)) == ["stop orders-2"]
-    stopped = c.live(c.without_pods(c.settled(), "orders-2"), 1, 3)
-    assert c.steps_after_marking(c.running(stopped, "Decommission", brokerId=2)) == ["forget orders-2"]
-
-
 def test_no_member_leaves_below_the_floor() -> None:
     seen = c.running(c.seen_with(c.settled(), b.record(in_sync=(1, 3))), "Decommission", brokerId=3)
     refused = c.course(seen).leaving
@@ -127,43 +135,6 @@ def test_no_member_leaves_below_the_floor() -> None:
     assert "orders-3 can't leave: Beside master 1, 1 live members in sync are needed" in refused.why
 
 
-def test_the_only_member_can_not_be_decommissioned() -> None:
-    seen = c.running(c.settled(replicas=1), "Decommission", brokerId=1)
-    assert c.steps_after_marking(seen) == []
-    assert c.course(seen).runs(1)
-
-
-def test_a_rebuild_gives_up_the_volume_and_only_then_the_id() -> None:
-    seen = c.running(c.settled(), "Rebuild", brokerId=3)
-    assert c.steps_after_marking(seen) == ["stop orders-3"]
-    assert c.steps_after_marking(c.live(c.going(seen, "orders-3"), 1, 2)) == []
-    stopped = c.live(c.without_pods(seen, "orders-3"), 1, 2)
-    assert c.steps_after_marking(stopped) == ["drop volume orders-3"]
-    claim = stopped.claims["orders-3"]
-    leaving = {**stopped.claims, "orders-3": claim | {"metadata": claim["metadata"] | {"deletionTimestamp": b.NOW}}}
-    assert c.steps_after_marking(replace(stopped, claims=leaving)) == []
-    # Then it is lost like any other volume: a new id is reserved, and this one is cleaned when that is in sync.
-    gone = replace(stopped, claims=b.without(stopped.claims, "orders-3"))
-    assert c.course(gone).leaver is None
-    assert c.steps_after_marking(gone) == []
-
-
-def test_the_master_is_rebuilt_after_a_switchover() -> None:
-    assert c.steps_after_marking(c.running(c.settled(), "Rebuild", brokerId=1)) == ["switch orders-1"]
-
-
-def test_a_member_on_a_lost_node_is_rebuilt_without_waiting_for_its_pod() -> None:
-    seen = c.live(c.going(c.running(c.settled(), "Rebuild", brokerId=3), "orders-3", since=c.EARLIER), 1, 2)
-    assert c.steps_after_marking(seen) == ["drop volume orders-3"]
-    claim = seen.claims["orders-3"]
-    held = {**seen.claims, "orders-3": claim | {"metadata": claim["metadata"] | {"deletionTimestamp": b.NOW}}}
-    assert c.steps_after_marking(replace(seen, claims=held)) == ["forget orders-3"]
-
-
-def test_an_operation_for_an_id_that_is_gone_does_nothing() -> None:
-    assert c.steps_after_marking(c.running(c.settled(), "Decommission", brokerId=9)) == []
-
-
 def wiped(*, in_sync: tuple[int, ...], master: int | None = 2) -> BrokerGroupRecord:
     """Pod orders-1 came back on an empty disk: id 4 is its new one."""
     before = b.record(master=master)
@@ -171,116 +142,80 @@ def wiped(*, in_sync: tuple[int, ...], master: int | None = 2) -> BrokerGroupRec
     return replace(before, next_broker_id=5, replicas={**before.replicas, 4: fourth}, sync_state_set=frozenset(in_sync))
 
 
-def test_a_superseded_id_goes_when_its_successor_is_in_sync() -> None:
-    assert c.steps(c.seen_with(c.settled(), wiped(in_sync=(2, 3, 4)), live=(2, 3, 4))) == ["forget orders-1"]
-    assert c.steps(c.seen_with(c.settled(), wiped(in_sync=(2, 3)), live=(2, 3, 4))) == []
+def of_wiped(*, live: tuple[int, ...] = (2, 3, 4), eligible: tuple[int, ...] = (), **record: Any) -> Observed:
+    kept = replace(wiped(**record), eligible=frozenset(eligible))
+    return c.seen_with(c.settled(), kept, live=live, writable=kept.master_broker_id is not None)
 
 
-def test_a_superseded_id_that_still_stands_in_the_set_goes_too() -> None:
-    assert c.steps(c.seen_with(c.settled(), wiped(in_sync=(1, 2, 3, 4)), live=(2, 3, 4))) == ["forget orders-1"]
-
-
-def test_never_the_master() -> None:
-    assert c.steps(c.seen_with(c.settled(), wiped(in_sync=(1, 2, 3, 4), master=1), live=(2, 3, 4))) == []
-
-
-def test_a_lost_volume_goes_when_the_group_is_whole_again() -> None:
-    seen = c.settled()
-    record = b.record(replicas=4)
-    lost = replace(
-        c.seen_with(seen, replace(record, sync_state_set=frozenset({1, 2, 4})), live=(1, 2, 4)),
+def without_a_volume() -> Observed:
+    """Member 3 lost its claim; member 4 stands in for it."""
+    seen, record = c.settled(), b.record(replicas=4, in_sync=(1, 2, 4))
+    return replace(
+        c.seen_with(seen, record, live=(1, 2, 4)),
         pods={**b.without(seen.pods, "orders-3"), "orders-4": b.running_pod(seen.group, 4, role="slave")},
         claims=b.without(seen.claims, "orders-3"),
     )
-    assert c.steps(lost) == ["forget orders-3"]
-    assert c.steps(c.not_ready(lost, "orders-4")) == []
 
 
-def test_an_id_without_a_seat_does_not_keep_an_election_waiting() -> None:
-    """No eligible member is elected while an id is unheard, and this id has no disk that could be heard."""
-    record = replace(wiped(in_sync=(), master=None), eligible=frozenset({2, 3}))
-    assert c.steps(c.seen_with(c.settled(), record, live=(2, 3, 4), writable=False)) == ["forget orders-1"]
-
-
-def test_an_id_with_a_seat_stays_while_it_may_be_needed() -> None:
-    record = replace(wiped(in_sync=(), master=None), eligible=frozenset({1, 2}))
-    assert c.steps(c.seen_with(c.settled(), record, live=(2, 3, 4), writable=False)) == []
-
-
-def asked(*, in_sync: tuple[int, ...] = (1, 2, 3), master: int | None = 2) -> BrokerGroupRecord:
+def asked(
+    *, in_sync: tuple[int, ...] = (1, 2, 3), master: int | None = 2, live: tuple[int, ...] = (1, 2, 3)
+) -> Observed:
     """A sidecar in pod orders-1 took an id (1013); the broker there is still 1."""
     fourth = Replica(4, "code-4", "10.1.0.1:10911", reserved_for="orders-1")
-    before = b.record(master=master)
-    return replace(before, next_broker_id=5, replicas={**before.replicas, 4: fourth}, sync_state_set=frozenset(in_sync))
+    before = b.record(master=master, in_sync=in_sync)
+    kept = replace(before, next_broker_id=5, replicas={**before.replicas, 4: fourth})
+    return c.seen_with(c.settled(), kept, live=live)
+
+
+DEAD_IDS: list[tuple[str, Observed, list[str]]] = [
+    ("a superseded id goes when its successor is in sync", of_wiped(in_sync=(2, 3, 4)), ["forget orders-1"]),
+    ("and not before", of_wiped(in_sync=(2, 3)), []),
+    ("also if it still stands in the set", of_wiped(in_sync=(1, 2, 3, 4)), ["forget orders-1"]),
+    ("never the master", of_wiped(in_sync=(1, 2, 3, 4), master=1), []),
+    ("a lost volume goes when the group is whole again", without_a_volume(), ["forget orders-3"]),
+    ("and not before", c.not_ready(without_a_volume(), "orders-4"), []),
+    # No eligible member is elected while an id is unheard, and this id has no disk that could be heard.
+    ("without a seat it keeps no election waiting", of_wiped(in_sync=(), master=None, eligible=(2, 3)), ["forget orders-1"]),
+    ("with a seat it may be needed", of_wiped(in_sync=(), master=None, eligible=(1, 2)), []),
+    ("taken in vain: the broker of its pod is in sync", asked(), ["forget orders-1"]),
+    ("taken in vain: that broker is not in sync", asked(in_sync=(2, 3)), []),
+    ("taken in vain: that broker is not heard", asked(live=(2, 3)), []),
+    ("an operation names it: that broker is heard", asked_for("Decommission", 4, asked(in_sync=(2, 3))), ["forget orders-1"]),
+    ("an operation names it: and it is not heard", asked_for("Decommission", 4, asked(in_sync=(2, 3), live=(2, 3))), []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("seen", "expected"), c.table(DEAD_IDS))
+def test_dead_ids(seen: Observed, expected: list[str]) -> None:
+    assert c.steps(seen) == expected
 
 
 def test_an_id_that_was_taken_in_vain_does_not_wedge_the_group() -> None:
     """The pod was believed to be member 4, which is never in sync; and a Decommission of 4 found no member and hung."""
-    seen = c.seen_with(c.settled(), asked(master=1))
+    seen = asked(master=1, live=(1, 2, 3, 4))
     assert set(c.course(seen).standings) == {1, 2, 3}
-    ready, master = (shown(seen, kind) for kind in ("Ready", "Available"))
-    assert (ready, master) == (("True", "AllMembersInSync"), ("True", "MasterServesWrites"))
+    assert shown(seen, "Ready") == ("True", "AllMembersInSync")
+    assert shown(seen, "Available") == ("True", "MasterServesWrites")
+    assert [step.member.broker_id for step in c.course(asked()).steps if step.member is not None] == [4]
 
 
-def test_an_id_that_was_taken_in_vain_goes_when_the_broker_of_its_pod_is_in_sync_again() -> None:
-    assert c.steps(c.seen_with(c.settled(), asked(), live=(1, 2, 3))) == ["forget orders-1"]
-    assert c.steps(c.seen_with(c.settled(), asked(in_sync=(2, 3)), live=(1, 2, 3))) == []
-    assert c.steps(c.seen_with(c.settled(), asked(), live=(2, 3))) == []
+def reserved_after(record: BrokerGroupRecord | None, *, is_leaving: bool = False) -> int:
+    """Return how many ids a pass reserves for three pods that run."""
+    seen = replace(c.settled(), record=record, snapshot=None)
+    return len(membership(c.going(seen, "orders-3") if is_leaving else seen).to_reserve)
 
 
-def test_an_operation_that_names_it_waits_only_until_the_broker_of_its_pod_is_heard() -> None:
-    seen = c.running(c.seen_with(c.settled(), asked(in_sync=(2, 3)), live=(1, 2, 3)), "Decommission", brokerId=4)
-    assert c.steps(seen) == ["forget orders-1"]
-    assert c.steps(c.seen_with(seen, asked(in_sync=(2, 3)), live=(2, 3))) == []
-
-
-def test_the_right_id_is_forgotten() -> None:
-    seen = c.seen_with(c.settled(), asked(), live=(1, 2, 3))
-    assert [step.member.broker_id for step in c.course(seen).steps if step.member is not None] == [4]
-
-
-ADOPTED = Replica(2, "10.0.0.2:10911;adopted", "10.0.0.2:10911", reserved_for="orders-2", registered=True)
-
-
-def _pods() -> tuple[str, ...]:
-    return tuple(sorted(b.settled().pods))
-
-
-def _after(record: BrokerGroupRecord | None) -> list[str]:
-    seen = replace(b.settled(), record=record, snapshot=None)
-    return [member.pod for member in membership(seen).to_reserve]
-
-
-def test_no_id_is_reserved_while_all_pods_run_under_unknown_ones() -> None:
-    assert len(_pods()) == 3
-    assert _after(None) == []
-
-
-def test_no_id_is_reserved_while_some_are_adopted() -> None:
-    group = _pods()[0].rpartition("-")[0]
-    adopted = replace(ADOPTED, reserved_for=f"{group}-2")
-    assert _after(BrokerGroupRecord("c", "b", next_broker_id=3, replicas={2: adopted})) == []
-
-
-def test_a_pod_whose_id_was_cleaned_on_purpose_is_replaced() -> None:
-    before = b.settled().record
-    assert before is not None
-    kept = {broker_id: replica for broker_id, replica in before.replicas.items() if broker_id != 3}
-    assert len(_after(replace(before, replicas=kept, sync_state_set=frozenset({1, 2})))) == 1
-
-
-@pytest.mark.parametrize("leaving", [True, False])
-def test_a_pod_that_is_leaving_is_not_waited_for(leaving: bool) -> None:
-    seen = b.settled()
-    pods = dict(seen.pods)
-    name = _pods()[-1]
-    if leaving:
-        pods[name] = pods[name] | {"metadata": pods[name]["metadata"] | {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
-    missing = membership(replace(seen, record=None, snapshot=None, pods=pods)).to_reserve
-    assert len(missing) == int(leaving)
+def test_no_id_is_reserved_for_a_pod_that_runs_under_an_unknown_one() -> None:
+    adopted = Replica(2, "10.0.0.2:10911;adopted", "10.0.0.2:10911", reserved_for="orders-2", registered=True)
+    assert reserved_after(None) == 0
+    assert reserved_after(BrokerGroupRecord("c", "b", next_broker_id=3, replicas={2: adopted})) == 0
+    assert reserved_after(None, is_leaving=True) == 1
+    cleaned = replace(b.record(in_sync=(1, 2)), replicas=b.record(replicas=2).replicas)
+    assert reserved_after(cleaned) == 1, "its id was cleaned on purpose"
 
 
 ASLEEP: dict[str, Any] = {"maintenance": {"hibernated": True}}
+QUIET = "give orders-1 [('minInSyncReplicas', '99')]"
 
 
 def quiet(seen: Observed) -> Observed:
@@ -293,21 +228,22 @@ def quiet(seen: Observed) -> Observed:
     return c.with_pods(seen, note, "orders-1")
 
 
-def test_the_master_is_quiet_before_any_pod_stops() -> None:
-    assert lines_of(run(c.settled(**ASLEEP))) == ["give orders-1 [('minInSyncReplicas', '99')]"]
+FALLING_ASLEEP = quiet(c.settled(**ASLEEP))
+SLEEP: list[tuple[str, Observed, list[str]]] = [
+    ("the master is quiet before any pod stops", c.settled(**ASLEEP), [QUIET]),
+    ("it stops before its slaves, so that the set does not shrink", FALLING_ASLEEP, ["delete Pod orders-1"]),
+    ("its end is waited for", c.going(FALLING_ASLEEP, "orders-1"), []),
+    ("then the slaves", c.live(c.without_pods(FALLING_ASLEEP, "orders-1"), 2, 3), ["delete Pod orders-2", "delete Pod orders-3"]),
+    ("a silent master is not waited for", c.live(c.settled(**ASLEEP), 2, 3), ["delete Pod orders-1"]),
+    ("nor one that is not ready", c.not_ready(c.settled(**ASLEEP), "orders-1"), ["delete Pod orders-1"]),
+    ("taken back half way: the master acknowledges again", quiet(c.settled()), ["give orders-1 [('minInSyncReplicas', '2')]"]),
+    ("paused too", c.settled(maintenance={"hibernated": True, "paused": True}), []),
+]  # fmt: skip
 
 
-def test_then_it_stops_before_its_slaves_so_that_the_set_does_not_shrink() -> None:
-    seen = quiet(c.settled(**ASLEEP))
-    assert lines_of(run(seen)) == ["delete Pod orders-1"]
-    assert lines_of(run(c.going(seen, "orders-1"))) == []
-    stopped = c.live(c.without_pods(seen, "orders-1"), 2, 3)
-    assert lines_of(run(stopped)) == ["delete Pod orders-2", "delete Pod orders-3"]
-
-
-def test_a_master_that_does_not_answer_is_not_waited_for() -> None:
-    assert lines_of(run(c.live(c.settled(**ASLEEP), 2, 3))) == ["delete Pod orders-1"]
-    assert lines_of(run(c.not_ready(c.settled(**ASLEEP), "orders-1"))) == ["delete Pod orders-1"]
+@pytest.mark.parametrize(("seen", "expected"), c.table(SLEEP))
+def test_sleep(seen: Observed, expected: list[str]) -> None:
+    assert lines_of(run(seen)) == expected
 
 
 def test_asleep_nothing_is_made_and_everything_is_kept() -> None:
@@ -325,20 +261,55 @@ def test_asleep_nothing_is_made_and_everything_is_kept() -> None:
 def test_it_wakes_all_at_once_and_the_last_master_first() -> None:
     seen = c.live(c.without_pods(c.settled(), "orders-1", "orders-2", "orders-3"))
     seen = c.live(c.seen_with(seen, b.record(master=2)))
-    made = [
-        action.object["metadata"]["name"]
-        for action in run(seen).actions
-        if isinstance(action, plans.ApplyObject) and action.resource == PODS
-    ]
-    assert made == ["orders-2", "orders-1", "orders-3"]
+    assert lines_of(run(seen)) == [f"apply Pod orders-{number}" for number in (2, 1, 3)]
 
 
-def test_hibernation_taken_back_half_way_leaves_a_master_that_acknowledges() -> None:
-    assert lines_of(run(quiet(c.settled()))) == ["give orders-1 [('minInSyncReplicas', '2')]"]
+def deleting(**spec: Any) -> Observed:
+    seen = b.settled(**spec)
+    going = copy.deepcopy(seen.group_object)
+    going["metadata"]["deletionTimestamp"] = b.NOW
+    return b.changed(seen, group_object=going)
 
 
-def test_paused_and_hibernated_stops_no_pod() -> None:
-    assert lines_of(run(c.settled(maintenance={"hibernated": True, "paused": True}))) == []
+def released(seen: Observed) -> Observed:
+    kept = copy.deepcopy(seen.group_object)
+    kept["metadata"]["finalizers"] = ["example.com/other"]
+    return b.changed(seen, group_object=kept)
+
+
+def bare(seen: Observed) -> Observed:
+    """Nothing of the group is left but its claims and its record."""
+    return b.changed(seen, pods={}, services={}, disruption_budgets={}, config_maps={})
+
+
+ALL_PODS = ["delete Pod orders-1", "delete Pod orders-2", "delete Pod orders-3"]
+UNREADABLE = "spec.configFrom names ConfigMap site, which does not exist"
+# The pod of a slave whose node is lost never ends; the master went on acknowledging messages of a deleted group.
+BESIDE_A_LOST_NODE = c.going(c.without_pods(replace(deleting(), now=b.NOW), "orders-2"), "orders-3", since=c.EARLIER)
+# Nothing is acknowledged while they stop, so each disk that is kept holds all that was, and the set does not shrink. One after the
+# other, a group of Java brokers took 36 s to go.
+DELETION: list[tuple[str, Observed, list[str]]] = [
+    ("the master is quiet, then all pods stop at once", deleting(), [QUIET, *ALL_PODS]),
+    ("also if the spec cannot be rendered", b.changed(deleting(), config_problem=UNREADABLE), [QUIET, *ALL_PODS]),
+    ("all pods are waited for", c.going(deleting(), "orders-1", "orders-2", "orders-3"), []),
+    ("one stops already", c.going(deleting(), "orders-2"), [QUIET, "delete Pod orders-1", "delete Pod orders-3"]),
+    ("no master", b.changed(deleting(), record=b.record(master=None)), ALL_PODS),
+    ("a dead master", c.live(deleting(), 2, 3), ALL_PODS),
+    ("a master that is not ready", c.not_ready(deleting(), "orders-1"), ALL_PODS),
+    ("nothing is known of roles", b.changed(deleting(), snapshot=None), ALL_PODS),
+    ("the node of a slave is lost", BESIDE_A_LOST_NODE, [QUIET, "delete Pod orders-1"]),
+    ("without pods the rest goes", b.changed(deleting(), pods={}), [
+        "delete Service orders-master", "delete Service orders-members", "delete Service orders-slaves",
+        "delete PodDisruptionBudget orders", "delete PodDisruptionBudget orders.master", "delete ConfigMap orders-broker",
+    ]),
+    ("claims and the record stay, and the group is released", bare(deleting()), ["finalizers BrokerGroup orders []"]),
+    ("without our finalizer it is left to go", released(deleting()), []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("seen", "expected"), c.table(DELETION))
+def test_deletion(seen: Observed, expected: list[str]) -> None:
+    assert lines_of(run(seen)) == expected
 
 
 def fenced_pod(state: dict[str, Any], *, deleted: bool = True) -> Observed:
@@ -364,62 +335,7 @@ def fenced_pod(state: dict[str, Any], *, deleted: bool = True) -> Observed:
 )
 def test_a_fence_is_lifted_only_when_nothing_of_the_pod_can_run_again(seen: Observed, lifted: bool) -> None:
     lines = [line for line in lines_of(run(seen)) if line.startswith("finalizers")]
-
     assert lines == (["finalizers Pod orders-1 ['example.com/other']"] if lifted else [])
-
-
-def deleting(**spec: Any) -> Observed:
-    seen = b.settled(**spec)
-    going = copy.deepcopy(seen.group_object)
-    going["metadata"]["deletionTimestamp"] = b.NOW
-    return b.changed(seen, group_object=going)
-
-
-ALL_PODS = ["delete Pod orders-1", "delete Pod orders-2", "delete Pod orders-3"]
-
-
-def test_deletion_makes_the_master_quiet_and_then_stops_all_pods_at_once() -> None:
-    """Nothing is acknowledged while they stop, so each disk that is kept holds all that was, and the set does not shrink.
-
-    One after the other, a group of Java brokers took 36 s to go.
-    """
-    seen = deleting()
-    assert lines_of(run(seen)) == ["give orders-1 [('minInSyncReplicas', '99')]", *ALL_PODS]
-    unreadable = b.changed(seen, config_problem="spec.configFrom names ConfigMap site, which does not exist")
-    assert lines_of(run(unreadable)) == lines_of(run(seen)), "nor does a spec that cannot be rendered keep it"
-    going = c.going(seen, "orders-1", "orders-2", "orders-3")
-    assert lines_of(run(going)) == []
-    assert lines_of(run(c.going(seen, "orders-2"))) == [
-        "give orders-1 [('minInSyncReplicas', '99')]",
-        "delete Pod orders-1",
-        "delete Pod orders-3",
-    ]
-
-
-@pytest.mark.parametrize(
-    "seen",
-    [
-        pytest.param(lambda: b.changed(deleting(), record=b.record(master=None)), id="no master"),
-        pytest.param(lambda: c.live(deleting(), 2, 3), id="dead master"),
-        pytest.param(lambda: c.not_ready(deleting(), "orders-1"), id="master not ready"),
-        pytest.param(lambda: b.changed(deleting(), snapshot=None), id="nothing known of roles"),
-    ],
-)
-def test_deletion_waits_for_no_master_that_does_not_answer(seen: Callable[[], Observed]) -> None:
-    assert lines_of(run(seen())) == ALL_PODS
-
-
-def test_deletion_waits_for_pods_and_then_takes_the_rest() -> None:
-    seen = deleting()
-    assert lines_of(run(c.going(seen, *seen.pods))) == []
-    assert lines_of(run(b.changed(seen, pods={}))) == [
-        "delete Service orders-master",
-        "delete Service orders-members",
-        "delete Service orders-slaves",
-        "delete PodDisruptionBudget orders",
-        "delete PodDisruptionBudget orders.master",
-        "delete ConfigMap orders-broker",
-    ]
 
 
 @pytest.mark.parametrize("change", ["label", "copy"])
@@ -443,22 +359,9 @@ def test_deletion_leaves_what_others_made(change: str) -> None:
     assert lines_of(run(only)) == ["finalizers BrokerGroup orders []"]
 
 
-def test_deletion_does_not_leave_the_master_serving_behind_a_slave_whose_node_is_lost() -> None:
-    """Its pod never ends; the master went on acknowledging messages of a group that its owner had deleted."""
-    seen = c.going(c.without_pods(replace(deleting(), now=b.NOW), "orders-2"), "orders-3", since=c.EARLIER)
-    assert lines_of(run(seen))[-1] == "delete Pod orders-1"
-
-
-def test_retained_claims_keep_the_record_and_the_group_is_released() -> None:
-    seen = b.changed(deleting(), pods={}, services={}, disruption_budgets={}, config_maps={})
-
-    assert lines_of(run(seen)) == ["finalizers BrokerGroup orders []"]
-
-
 def test_deleted_claims_take_the_record_with_them_last() -> None:
     storage = {"retention": {"whenDeleted": "Delete"}}
-    seen = b.changed(deleting(storage=storage), pods={}, services={}, disruption_budgets={}, config_maps={})
-
+    seen = bare(deleting(storage=storage))
     assert lines_of(run(seen)) == [f"delete PersistentVolumeClaim orders-{n}" for n in (1, 2, 3)]
     # A user's copy with our labels is no claim of a member.
     seen = b.changed(seen, claims={"orders-1-backup": seen.claims["orders-1"]})
@@ -466,9 +369,249 @@ def test_deleted_claims_take_the_record_with_them_last() -> None:
     assert lines_of(run(b.changed(seen, state_object=None))) == ["finalizers BrokerGroup orders []"]
 
 
-def test_a_group_without_our_finalizer_is_left_to_go() -> None:
-    seen = deleting()
-    released = copy.deepcopy(seen.group_object)
-    released["metadata"]["finalizers"] = ["example.com/other"]
+def pod_of(seen: Observed, broker_id: int) -> dict[str, Any]:
+    """As it would be made now, and running."""
+    running = copy.deepcopy(dict(seen.pods[f"orders-{broker_id}"]))
+    made = wanted_pod(seen, b.member(broker_id), b.SETTINGS)
+    running["metadata"]["annotations"] = made["metadata"]["annotations"]
+    running["spec"] |= {"containers": made["spec"]["containers"]}
+    return running
 
-    assert lines_of(run(b.changed(seen, group_object=released))) == []
+
+def learning(*, replicas: int = 4, learners: int = 1, **spec: Any) -> Observed:
+    """A settled group whose highest members are learners."""
+    of: dict[str, Any] = {"replicas": replicas, "replication": {"learners": learners}} | spec
+    seen = c.settled(**of)
+    voters = tuple(range(1, replicas - learners + 1))
+    seen = c.seen_with(seen, b.record(replicas=replicas, in_sync=voters))
+    pods = {f"orders-{one}": pod_of(seen, one) for one in range(1, replicas + 1)}
+    for one in range(len(voters) + 1, replicas + 1):
+        pods[f"orders-{one}"]["metadata"]["labels"][names.LABEL_ROLE] = names.ROLE_LEARNER
+    return replace(seen, pods=pods)
+
+
+def verdict(seen: Observed) -> tuple[str, str]:
+    found = ready(seen, c.course(seen))
+    return found.reason.value, found.message
+
+
+@pytest.mark.parametrize(
+    ("ids", "replicas", "learners", "expected"),
+    [
+        ([1, 2, 3, 4], 4, 0, set()),
+        ([1, 2, 3, 4], 4, 1, {4}),
+        ([1, 2, 3, 4, 5], 5, 2, {4, 5}),
+        ([1, 3, 4, 6], 4, 1, {6}),
+        ([1, 3, 4], 4, 1, set()),  # one is being replaced: the group lacks a learner, not a voter
+        ([1, 2, 3, 4], 3, 1, {3, 4}),  # on the way to three
+        ([1, 2, 3, 4, 5], 3, 0, set()),
+    ],
+)
+def test_which_members_are_learners(ids: list[int], replicas: int, learners: int, expected: set[int]) -> None:
+    assert beyond_voters(ids, replicas=replicas, learners=learners) == expected
+
+
+@pytest.mark.parametrize(
+    ("replicas", "learners", "durability", "needed"),
+    [
+        (3, 0, Durability.STRICT, 2),
+        (3, 1, Durability.AVAILABLE, 1),
+        (4, 1, Durability.STRICT, 2),
+        (5, 3, Durability.AVAILABLE, 1),
+    ],
+)
+def test_only_voters_count(replicas: int, learners: int, durability: Durability, needed: int) -> None:
+    spec = b.group(replicas=replicas, replication={"learners": learners}).spec
+    assert effective_durability(spec) is durability
+    assert candidates_needed(spec) == needed
+
+
+@pytest.mark.parametrize("implementation", ["Python", "Java"])
+def test_a_learners_pod_differs_by_its_start_and_its_mark(implementation: str) -> None:
+    of = b.group(replicas=4, replication={"learners": 1}, implementation=implementation)
+    voter, learner = build_pod(of, b.member(4), b.SETTINGS), build_pod(of, b.member(4), b.SETTINGS, learner=True)
+    without = build_pod(b.group(implementation=implementation), b.member(4), b.SETTINGS)
+    assert voter == without, "the field touches no other pod"
+    assert names.ANNOTATION_LEARNER not in voter["metadata"]["annotations"]
+    assert learner["metadata"]["annotations"][names.ANNOTATION_LEARNER] == "true"
+    started = learner["spec"]["containers"][0]["command"]
+    if implementation == "Python":
+        assert started == [*voter["spec"]["containers"][0]["command"], "--async-learner"]
+    else:
+        assert 'echo asyncLearner=true >> "$RUN_DIR/broker.conf" && exec java' in started[2]
+    learner["spec"]["containers"][0]["command"] = voter["spec"]["containers"][0]["command"]
+    assert learner["spec"] == voter["spec"]
+
+
+def test_with_credentials_the_learners_line_is_written_under_the_same_umask() -> None:
+    of = b.group(implementation="Java", security={"credentialsSecretRef": {"name": "keys"}})
+    command = build_pod(of, b.member(4), b.SETTINGS, learner=True)["spec"]["containers"][0]["command"][2]
+    assert (
+        command.index("umask")
+        < command.index("asyncLearner=true")
+        < command.index("innerClientAuthenticationCredentials")
+    )
+
+
+def test_a_settled_group_lacks_nothing() -> None:
+    seen = learning()
+    assert verdict(seen) == ("AllMembersInSync", "3 members in sync, 1 learning")
+    assert standings(seen)[4].state is MemberState.LEARNING
+    assert replication_healthy(seen, c.course(seen)).status is ConditionStatus.TRUE
+    assert failover_safe(seen).status is ConditionStatus.TRUE
+    assert c.course(seen).outdated == ()
+    assert c.steps(seen) == []
+    assert not [one for one in run(seen).actions if isinstance(one, SetRole)]
+
+
+def test_it_is_not_ready_while_a_learner_is_unlinked_silent_or_still_in_the_set() -> None:
+    seen = learning()
+    unlinked = c.live(seen, 1, 2, 3, 4, unlinked=frozenset({4}))
+    assert verdict(unlinked) == ("MembersNotLinked", "broker 4: heard, not linked to the master")
+    assert standings(unlinked)[4].state is MemberState.UNLINKED
+    assert verdict(c.live(seen, 1, 2, 3)) == ("MembersOutOfSync", "broker 4: not heard by any controller")
+    still = c.seen_with(seen, b.record(replicas=4))
+    assert verdict(still) == ("MembersOutOfSync", "broker 4: linked, still in the SyncStateSet as a learner")
+    assert standings(still)[4].state is MemberState.IN_SYNC
+
+
+def test_a_learner_is_no_candidate_even_in_the_set() -> None:
+    """Of three voters one is away: with the learner there would be enough."""
+    seen = c.seen_with(learning(), b.record(replicas=4, in_sync=(1, 2, 4)))
+    assert failover_safe(seen).status is ConditionStatus.FALSE
+    assert seen.record is not None
+    told = unsafe_now(seen)
+    assert "NotEnoughCandidates" in told
+    whole = learning()
+    assert unsafe_now(whole) == ""
+
+
+def test_a_member_that_is_to_learn_is_no_candidate_either() -> None:
+    seen = c.wishing(c.settled(replicas=4), replicas=4, replication={"learners": 1})
+    seen = c.seen_with(seen, b.record(replicas=4, in_sync=(1, 2, 4)))
+    assert failover_safe(seen).status is ConditionStatus.FALSE
+    assert "NotEnoughCandidates" in unsafe_now(seen)
+
+
+LEARNERS: list[tuple[str, Observed, list[str]]] = [
+    ("the learner first", c.outdated(learning()), ["replace orders-4"]),
+    ("then the slaves", c.outdated(learning(), "orders-1", "orders-2", "orders-3"), ["replace orders-2"]),
+    ("one learner at a time", c.outdated(learning(replicas=5, learners=2)), ["replace orders-4"]),
+    (
+        "mastership does not go to a member that is to learn",
+        c.wishing(
+            c.settled(replicas=4),
+            replicas=4,
+            replication={"learners": 1},
+            failover={"preferredMaster": 4},
+            updateStrategy={"type": "OnDelete"},
+        ),
+        [],
+    ),
+    (
+        "no member leaves while only one that is to learn could take over",
+        c.running(
+            c.seen_with(
+                c.wishing(c.settled(replicas=4), replicas=4, replication={"learners": 1}),
+                b.record(replicas=4, in_sync=(1, 2, 4)),
+            ),
+            "Decommission",
+            brokerId=2,
+        ),
+        [],
+    ),
+    (
+        "nor while the first is still in the set",
+        c.seen_with(c.outdated(learning(replicas=5, learners=2), "orders-5"), b.record(replicas=5, in_sync=(1, 2, 3, 4))), [],
+    ),
+    (
+        "not the second while the first is away",
+        c.not_ready(c.outdated(learning(replicas=5, learners=2), "orders-5"), "orders-4"), [],
+    ),
+    ("a voter waits for a learner that is away", c.live(c.outdated(learning(), "orders-2"), 1, 2, 3), []),
+    (
+        "a learner that broke is replaced at once", c.live(c.not_ready(c.outdated(learning(), "orders-4"), "orders-4"), 1, 2, 3),
+        ["replace orders-4"],
+    ),
+    ("a voter is to learn", c.wishing(c.settled(replicas=4), replicas=4, replication={"learners": 1}), ["replace orders-4"]),
+    (
+        "not while those that go on voting are too few",
+        c.seen_with(
+            c.wishing(c.settled(replicas=4), replicas=4, durability="Strict", replication={"learners": 2}),
+            b.record(replicas=4, in_sync=(1, 3, 4)),
+        ),
+        [],
+    ),
+    (
+        "the master is to learn: it hands over to one that goes on voting",
+        c.seen_with(c.wishing(c.settled(replicas=2), replicas=2, replication={"learners": 1}), b.record(replicas=2, master=2)),
+        ["switch orders-2"],
+    ),
+    ("the only slave is to learn", c.wishing(c.settled(replicas=2), replicas=2, replication={"learners": 1}), ["replace orders-2"]),
+    ("a master that votes alone", c.outdated(learning(replicas=2), "orders-1"), ["replace orders-1"]),
+    ("a learner is to vote", c.wishing(learning(), replicas=4), ["replace orders-4"]),
+    ("the learner leaves first", c.wishing(learning(), replicas=3, replication={"learners": 1}), ["mark orders-4"]),
+    (
+        "the preferred master learns",
+        c.wishing(learning(), replicas=4, replication={"learners": 1}, failover={"preferredMaster": 4}), [],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("seen", "expected"), c.table(LEARNERS))
+def test_next_step_with_learners(seen: Observed, expected: list[str]) -> None:
+    assert c.steps(seen) == expected
+
+
+def test_a_learner_is_taken_while_the_group_is_not_safe() -> None:
+    """Two voters of which one has a priority that bars it: no member can take over, and a learner may go all the same."""
+    barred = {"priorities": [{"brokerId": 2, "priority": 0}]}
+    seen = c.outdated(learning(replicas=3, failover=barred))
+    assert failover_safe(seen).status is ConditionStatus.FALSE
+    assert c.steps(seen) == ["replace orders-3"]
+    assert c.steps(c.outdated(learning(replicas=3, failover=barred), "orders-1")) == []
+
+
+def test_a_learner_as_preferred_master_is_reported() -> None:
+    seen = c.wishing(learning(), replicas=4, replication={"learners": 1}, failover={"preferredMaster": 4})
+    found = stalled(seen, c.course(seen))
+    assert (found.status, found.reason.value) == (ConditionStatus.TRUE, "InvalidSpec")
+    assert "spec.failover.preferredMaster is broker 4, an async learner" in found.message
+
+
+def test_the_slaves_budget_leaves_learners_out() -> None:
+    seen = c.outdated(learning(replicas=5, learners=2))
+    applied = [one.object for one in run(seen).actions if isinstance(one, ApplyObject)]
+    budgets = {one["metadata"]["name"]: one["spec"] for one in applied if one["kind"] == "PodDisruptionBudget"}
+    slaves = budgets["orders"]
+    assert slaves["minAvailable"] == 1
+    assert slaves["selector"]["matchLabels"][names.LABEL_ROLE] == names.ROLE_SLAVE
+
+
+def test_the_label_follows_the_record() -> None:
+    """As long as it is in the set, evictions treat it as a slave."""
+    seen = c.seen_with(learning(), b.record(replicas=4))
+    assert [line for line in lines_of(run(seen)) if line.startswith("role")] == ["role orders-4 slave"]
+
+
+def test_the_controller_counts_voters() -> None:
+    settings = binding_of(b.group_object(replicas=4, replication={"learners": 2})).settings
+    assert (settings.min_in_sync_replicas, settings.shrink_floor) == (1, False)
+    settings = binding_of(b.group_object(replicas=5, replication={"learners": 2})).settings
+    assert (settings.min_in_sync_replicas, settings.shrink_floor) == (2, True)
+
+
+def test_where_the_master_votes_alone_durability_is_not_degraded() -> None:
+    """The group promises no two disks; but with two voters one disk is less than wanted."""
+    alone, two = learning(replicas=3, learners=2), learning(replicas=3)
+    assert degraded_durability(alone, c.course(alone)) is None
+    less = c.seen_with(two, b.record(in_sync=(1,)))
+    assert degraded_durability(less, c.course(less)) is not None
+
+
+def test_a_group_whose_voters_are_all_barred_is_reported_whatever_its_learners_are() -> None:
+    barred = [{"brokerId": one, "priority": 0} for one in (1, 2, 3)]
+    seen = learning(failover={"priorities": barred})
+    found = stalled(seen, c.course(seen))
+    assert (found.status, found.reason.value) == (ConditionStatus.TRUE, "NoEligibleReplica")
+    assert "Every member (broker 1, 2, 3) has election priority 0" in found.message

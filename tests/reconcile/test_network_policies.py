@@ -19,7 +19,7 @@ from brokergroup_operator.reconcile.render.pods import build_pod
 from brokergroup_operator.reconcile.see.foreign import with_revision
 from brokergroup_operator.reconcile.settings import LeaderElectionSettings
 from tests.reconcile import builders as b
-from tests.reconcile.passes import lines_of, run
+from tests.reconcile.cases import lines_of, run
 from tests.support.network_policy import Endpoint, admits
 
 if TYPE_CHECKING:
@@ -107,7 +107,10 @@ NAMED: Final = {"client", "outside client"}
 OWN: Final = {"member", "operator"}
 
 
-def table(clients: set[str], proxy_clients: set[str], metrics: set[str]) -> dict[tuple[str, int, str], set[str]]:
+Table = dict[tuple[str, int, str], set[str]]
+
+
+def table(clients: set[str], proxy_clients: set[str], metrics: set[str]) -> Table:
     """Which sources reach which port; a port that is not named here is closed."""
     return {
         ("broker", 10909, TCP): {*OWN, "proxy", *clients},
@@ -121,17 +124,33 @@ def table(clients: set[str], proxy_clients: set[str], metrics: set[str]) -> dict
     }
 
 
-CASES: Final[dict[str, tuple[dict[str, Any], dict[tuple[str, int, str], set[str]]]]] = {
-    "sources are named": (CLIENTS, table(NAMED, {"gRPC client"}, {"prometheus"})),
-    "sources are left out": ({}, table(EVERY, EVERY, EVERY)),
-    "no sources": ({"clientsFrom": [], "proxyClientsFrom": [], "metricsFrom": []}, table(set(), set(), set())),
+def in_brokers(clients: set[str]) -> Table:
+    """The ports of the Proxies in the brokers' processes."""
+    return {("broker", 8080, TCP): {"proxy", *clients}, ("broker", 8081, TCP): {"proxy", *clients}}
+
+
+LOCAL: Final[dict[str, Any]] = {"localProxy": {}}
+NO_SOURCES: Final[dict[str, Any]] = {"clientsFrom": [], "proxyClientsFrom": [], "metricsFrom": []}
+OF_NAMED, OF_EVERY, OF_NONE = (
+    table(NAMED, {"gRPC client"}, {"prometheus"}),
+    table(EVERY, EVERY, EVERY),
+    table(set(), set(), set()),
+)
+# The policy, the template of the groups, and what is admitted.
+CASES: Final[dict[str, tuple[dict[str, Any], dict[str, Any], Table]]] = {
+    "sources are named": (CLIENTS, {}, OF_NAMED),
+    "sources are left out": ({}, {}, OF_EVERY),
+    "no sources": (NO_SOURCES, {}, OF_NONE),
+    "sources are named, with localProxy": (CLIENTS, LOCAL, OF_NAMED | in_brokers(NAMED)),
+    "sources are left out, with localProxy": ({}, LOCAL, OF_EVERY | in_brokers(EVERY)),
+    "no sources, with localProxy": (NO_SOURCES, LOCAL, OF_NONE | in_brokers(set())),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_each_port_of_each_role_admits_exactly_what_needs_it(case: str) -> None:
-    asked, expected = CASES[case]
-    policies = policies_of(cluster("trade", asked))
+    asked, template, expected = CASES[case]
+    policies = policies_of(cluster("trade", asked, **template))
     admitted = {
         (target, port, protocol): {
             name for name, source in SOURCES.items() if admits(policies, source, TARGETS[target], port, protocol)

@@ -24,7 +24,7 @@ from brokergroup_operator.page.sighting import Sighting
 from brokergroup_operator.page.what_if import wishes_of
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.passes import run, status_of
+from tests.reconcile.cases import run, status_of
 from tests.support.draws import sample
 
 if TYPE_CHECKING:
@@ -114,14 +114,8 @@ def told_of(seen: Observed) -> Told:
     shown = b.group_object(replicas=3) | {"status": status}
     heard = Heartbeat(presence=Presence.HERE, message="operator here")
     assert seen.snapshot is not None
-    document = group_document(
-        b.KEY,
-        Sighting(seen.snapshot, SINCE + 96),
-        shown,
-        wishes_of(shown, seen.record),
-        set_history=(),
-        incidents=(),
-    )
+    sighting, wishes = Sighting(seen.snapshot, SINCE + 96), wishes_of(shown, seen.record)
+    document = group_document(b.KEY, sighting, shown, wishes, set_history=(), incidents=())
     return Told(status, document, list(explanation(shown)), page(shown, [], heard=heard))
 
 
@@ -213,11 +207,8 @@ def test_the_case_of_the_two_nodes() -> None:
     """Linked, acknowledging, its pod ready, and no heartbeat for 96 s."""
     told = told_of(seen_with({2: Case(heard=False, linked=True, in_set=True, ready=True, up=True)}))
     fact = f"linked, not heard by any controller since {SINCE_TEXT}"
-    assert (told.member(2)["state"], told.member(2)["message"], told.member(2)["seat"]) == (
-        "Unheard",
-        fact,
-        "InSyncStateSet",
-    )
+    expected = ("Unheard", fact, "InSyncStateSet")
+    assert (told.member(2)["state"], told.member(2)["message"], told.member(2)["seat"]) == expected
     ready, safe = told.conditions["Ready"], told.conditions["FailoverSafe"]
     assert (ready["status"], ready["reason"], ready["message"]) == ("False", "MembersNotHeard", f"broker 2: {fact}")
     assert (safe["status"], safe["reason"], safe["message"]) == ("False", "MembersNotHeard", f"broker 2: {fact}")

@@ -22,11 +22,22 @@ from brokergroup_operator.kube.resources import (
     SERVICES,
 )
 from kube_sandbox.api_server.requests import Deletion
-from tests.reconcile.world import SANDBOX, all_ready, delete, is_gone, make_ready, named, orphan, until
+from tests.reconcile.world import (
+    SANDBOX,
+    all_ready,
+    become_ready,
+    delete,
+    is_gone,
+    named,
+    orphan,
+    ready,
+    until,
+    until_gone,
+    until_is,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from brokergroup_operator.reconcile.run.plane import ReconcilePlane
     from kube_sandbox.api_server.server import SandboxApiServer
     from tests.reconcile.world import World
 
@@ -44,10 +55,22 @@ async def uids(world: World) -> dict[str, str]:
     return found
 
 
+async def with_uids(world: World, **settings: Any) -> tuple[ReconcilePlane, dict[str, str]]:
+    """Make the group Ready; return the plane and the uids of everything."""
+    return await ready(world, **settings), await uids(world)
+
+
 async def owners(world: World) -> set[str]:
     """The uids of all owners of what a group owns; the empty text for an object without one."""
     found = [obj["metadata"] for resource in OWNED for obj in (await named(world, resource)).values()]
     return {uid for one in found for uid in [each["uid"] for each in one.get("ownerReferences") or []] or [""]}
+
+
+def orphan_at(sandbox: SandboxApiServer, world: World, deletion: Deletion) -> None:
+    """Delete the group at the server itself, and let its collector work."""
+    things = sandbox.store.resource(names.GROUP, names.VERSION, "brokergroups")
+    sandbox.store.delete(things, world.key.namespace, "orders", deletion)
+    sandbox.store.run_background()
 
 
 async def group_uid(world: World) -> str:
@@ -59,20 +82,19 @@ async def group_uid(world: World) -> str:
 @pytest.mark.parametrize("when_deleted", ["Retain", "Delete"])
 @pytest.mark.parametrize("operator", ["there", "away"])
 async def test_everything_stays_and_a_group_made_again_takes_it_back_as_it_runs(
-    world: World, start_plane: Callable[..., Any], when_deleted: str, operator: str
+    world: World, when_deleted: str, operator: str
 ) -> None:
     """`kubectl delete --cascade=orphan`, then apply. Reports: tidb-operator #1246, kaap #113."""
-    plane = await start_plane()
-    await make_ready(world)
+    plane = await ready(world)
     retention = {"storage": {"retention": {"whenDeleted": when_deleted}}}
-    await world.patch_group({"spec": retention}, content_type=PatchType.MERGE)
+    await world.patch_group({"spec": retention})
     before = await uids(world)
     record = (await named(world, BROKER_GROUP_STATES))["orders"]["record"]
     if operator == "away":
         await plane.stop()
     await delete(world, "Orphan")
     if operator == "away":
-        await start_plane()
+        await world.start_plane()
     await until("the group is gone", lambda: is_gone(world))
     assert await uids(world) == before
     assert await owners(world) == {""}
@@ -81,10 +103,7 @@ async def test_everything_stays_and_a_group_made_again_takes_it_back_as_it_runs(
     await until("Ready", lambda: all_ready(world))
     new = await group_uid(world)
 
-    async def taken_back() -> bool:
-        return await owners(world) == {new}
-
-    await until("everything has its owner again", taken_back)
+    await until_is("everything has its owner again", {new}, lambda: owners(world))
     assert await uids(world) == before
     assert (await named(world, BROKER_GROUP_STATES))["orders"]["record"] == record
     said = {one["reason"]: one["message"] for one in (await named(world, EVENTS)).values()}
@@ -94,11 +113,9 @@ async def test_everything_stays_and_a_group_made_again_takes_it_back_as_it_runs(
     assert len(restarts) == 3, "each pod was made once"
 
 
-async def left_behind(world: World, start_plane: Callable[..., Any], **settings: Any) -> dict[str, str]:
+async def left_behind(world: World, **settings: Any) -> dict[str, str]:
     """A group of three that was orphaned: the uids of what it left."""
-    await start_plane(**settings)
-    await make_ready(world)
-    before = await uids(world)
+    _, before = await with_uids(world, **settings)
     await orphan(world)
     return before
 
@@ -115,27 +132,20 @@ async def taken_back(world: World, *, is_told: bool = True) -> None:
 
 
 @SANDBOX
-async def test_a_group_that_took_an_orphaned_ones_things_back_is_deleted_like_any_other(
-    world: World, start_plane: Callable[..., Any]
-) -> None:
-    await left_behind(world, start_plane)
+async def test_a_group_that_took_an_orphaned_ones_things_back_is_deleted_like_any_other(world: World) -> None:
+    await left_behind(world)
     await world.create_group()
     await taken_back(world)
     await until("Ready", lambda: all_ready(world))
     await delete(world, "Background")
-
-    async def gone() -> bool:
-        await world.run_kubelet()
-        return await is_gone(world)
-
-    await until("the group is gone", gone)
+    await until_gone(world)
     assert [one for resource in OWNED for one in await named(world, resource)] == []
     assert sorted(await named(world, PERSISTENT_VOLUME_CLAIMS)) == ["orders-1", "orders-2", "orders-3"]
 
 
 @SANDBOX
-async def test_orphaned_twice(world: World, start_plane: Callable[..., Any]) -> None:
-    before = await left_behind(world, start_plane)
+async def test_orphaned_twice(world: World) -> None:
+    before = await left_behind(world)
     await world.create_group()
     await taken_back(world, is_told=False)
     await orphan(world)
@@ -146,12 +156,10 @@ async def test_orphaned_twice(world: World, start_plane: Callable[..., Any]) -> 
 @SANDBOX
 @pytest.mark.parametrize("written", ["brokergroups/orders", "pods/orders-1", "configmaps/orders-broker", "services/"])
 async def test_a_group_that_is_orphaned_while_it_takes_things_back_takes_none_with_it(
-    world: World, start_plane: Callable[..., Any], sandbox: SandboxApiServer, written: str
+    world: World, sandbox: SandboxApiServer, written: str
 ) -> None:
     """Deleted just before a write of the pass: what is written then names an owner that is gone, or about to go."""
-    plane = await start_plane()
-    await make_ready(world)
-    before = await uids(world)
+    plane, before = await with_uids(world)
     await orphan(world)
     await plane.stop()
     await world.create_group()
@@ -160,9 +168,7 @@ async def test_a_group_that_is_orphaned_while_it_takes_things_back_takes_none_wi
     async def delete_before_the_write(request: Any) -> None:
         if request.method == "PATCH" and written in request.path and not deleted:
             deleted.append(request.path)
-            things = sandbox.store.resource(names.GROUP, names.VERSION, "brokergroups")
-            sandbox.store.delete(things, world.key.namespace, "orders", Deletion(propagation="Orphan"))
-            sandbox.store.run_background()
+            orphan_at(sandbox, world, Deletion(propagation="Orphan"))
 
     sandbox.before_request = delete_before_the_write
     for _ in range(3):
@@ -177,9 +183,7 @@ async def test_a_group_that_is_orphaned_while_it_takes_things_back_takes_none_wi
 
 
 @SANDBOX
-async def test_the_fences_of_an_orphaned_group_obey_their_operator_again(
-    world: World, start_plane: Callable[..., Any]
-) -> None:
+async def test_the_fences_of_an_orphaned_group_obey_their_operator_again(world: World) -> None:
     """Their key is of the group before: no pod is restarted for another, and orders are signed with theirs."""
     keys = FenceKeys(b"r" * 32)
     old_pods = {}
@@ -187,8 +191,7 @@ async def test_the_fences_of_an_orphaned_group_obey_their_operator_again(
     async def remember() -> None:
         old_pods.update({name: keys.key_in(pod) for name, pod in (await named(world, PODS)).items()})
 
-    await start_plane(fence_keys=keys)
-    await make_ready(world)
+    await ready(world, fence_keys=keys)
     await remember()
     before = await uids(world)
     await orphan(world)
@@ -203,11 +206,10 @@ async def test_the_fences_of_an_orphaned_group_obey_their_operator_again(
 
 @SANDBOX
 @pytest.mark.parametrize("maintenance", ["paused", "hibernated"])
-async def test_a_group_at_rest_is_orphaned_too(world: World, start_plane: Callable[..., Any], maintenance: str) -> None:
-    await start_plane()
-    await make_ready(world)
+async def test_a_group_at_rest_is_orphaned_too(world: World, maintenance: str) -> None:
+    await ready(world)
     wish = {"spec": {"maintenance": {maintenance: True}, "storage": {"retention": {"whenDeleted": "Delete"}}}}
-    await world.patch_group(wish, content_type=PatchType.MERGE)
+    await world.patch_group(wish)
 
     async def at_rest() -> bool:
         await world.run_kubelet()
@@ -221,14 +223,13 @@ async def test_a_group_at_rest_is_orphaned_too(world: World, start_plane: Callab
 
 
 @SANDBOX
-async def test_a_fenced_pod_is_waited_for(world: World, start_plane: Callable[..., Any]) -> None:
+async def test_a_fenced_pod_is_waited_for(world: World) -> None:
     """If it were released before, no controller would take off its finalizer."""
-    plane = await start_plane()
-    await make_ready(world)
+    plane = await ready(world)
     fence = {"metadata": {"finalizers": [names.FINALIZER_FENCE]}}
-    await world.api.patch(PODS, "orders-1", fence, namespace=world.key.namespace)
+    await world.patch(PODS, "orders-1", fence)
     await plane.stop()
-    await world.api.delete(PODS, "orders-1", namespace=world.key.namespace, grace_period_seconds=0)
+    await world.delete(PODS, "orders-1", grace_period_seconds=0)
     await delete(world, "Orphan")
     await world.run_pass()
     assert not await is_gone(world)
@@ -240,24 +241,17 @@ async def test_a_fenced_pod_is_waited_for(world: World, start_plane: Callable[..
 
 
 @SANDBOX
-async def test_what_still_names_the_group_is_freed_before_it_goes(
-    world: World, start_plane: Callable[..., Any], sandbox: SandboxApiServer
-) -> None:
+async def test_what_still_names_the_group_is_freed_before_it_goes(world: World, sandbox: SandboxApiServer) -> None:
     """A pod that was made while the collector was at work has the owner that is about to go."""
-    plane = await start_plane()
-    await make_ready(world)
-    before = await uids(world)
+    plane, before = await with_uids(world)
     uid = await group_uid(world)
     owner = {"apiVersion": names.API_VERSION, "kind": "BrokerGroup", "name": "orders", "uid": uid, "controller": True}
     await plane.stop()
     await delete(world, "Orphan")
 
-    async def collected() -> bool:
-        return await owners(world) == {""}
-
-    await until("the collector's work", collected)
+    await until_is("the collector's work", {""}, lambda: owners(world))
     again = {"metadata": {"ownerReferences": [owner]}}
-    await world.api.patch(PODS, "orders-2", again, namespace=world.key.namespace, content_type=PatchType.STRATEGIC)
+    await world.patch(PODS, "orders-2", again, content_type=PatchType.STRATEGIC)
     for _ in range(3):
         await world.run_pass()
     await until("the group is gone", lambda: is_gone(world))
@@ -267,21 +261,17 @@ async def test_what_still_names_the_group_is_freed_before_it_goes(
 
 @SANDBOX
 async def test_a_pass_that_had_read_the_group_before_gives_nothing_its_owner_back(
-    world: World, start_plane: Callable[..., Any], sandbox: SandboxApiServer
+    world: World, sandbox: SandboxApiServer
 ) -> None:
     """Read, deleted and collected, listed: the owner that the pass would give back is about to go."""
-    plane = await start_plane()
-    await make_ready(world)
-    before = await uids(world)
+    plane, before = await with_uids(world)
     await plane.stop()
     deleted: list[str] = []
 
     async def delete_after_the_group_was_read(request: Any) -> None:
         if request.method == "GET" and request.path.endswith("/pods") and not deleted:
             deleted.append(request.path)
-            things = sandbox.store.resource(names.GROUP, names.VERSION, "brokergroups")
-            sandbox.store.delete(things, world.key.namespace, "orders", Deletion(propagation="Orphan"))
-            sandbox.store.run_background()
+            orphan_at(sandbox, world, Deletion(propagation="Orphan"))
 
     sandbox.before_request = delete_after_the_group_was_read
     await world.run_pass()
@@ -293,10 +283,9 @@ async def test_a_pass_that_had_read_the_group_before_gives_nothing_its_owner_bac
 
 
 @SANDBOX
-async def test_in_the_foreground_the_group_goes_last(world: World, start_plane: Callable[..., Any]) -> None:
+async def test_in_the_foreground_the_group_goes_last(world: World) -> None:
     """`--cascade=foreground`: the collector stops all pods at once, and the group stays until nothing of it is left."""
-    await start_plane()
-    await make_ready(world)
+    await ready(world)
     await delete(world, "Foreground")
 
     async def stopping() -> bool:
@@ -306,40 +295,26 @@ async def test_in_the_foreground_the_group_goes_last(world: World, start_plane: 
     assert len(await named(world, PODS)) == 3
     assert not await is_gone(world)
 
-    async def gone() -> bool:
-        await world.run_kubelet()
-        return await is_gone(world)
-
-    await until("the group is gone", gone)
+    await until_gone(world)
     assert [one for resource in OWNED for one in await named(world, resource)] == []
     assert sorted(await named(world, PERSISTENT_VOLUME_CLAIMS)) == ["orders-1", "orders-2", "orders-3"]
     assert sorted(await named(world, BROKER_GROUP_STATES)) == ["orders"]
 
 
 @SANDBOX
-async def test_a_rehearsed_deletion_does_nothing(
-    world: World, start_plane: Callable[..., Any], sandbox: SandboxApiServer
-) -> None:
-    await start_plane()
-    await make_ready(world)
-    before = await uids(world)
+async def test_a_rehearsed_deletion_does_nothing(world: World, sandbox: SandboxApiServer) -> None:
+    _, before = await with_uids(world)
     for policy in ("Orphan", "Foreground", "Background"):
-        things = sandbox.store.resource(names.GROUP, names.VERSION, "brokergroups")
-        sandbox.store.delete(things, world.key.namespace, "orders", Deletion(dry_run=True, propagation=policy))
-        sandbox.store.run_background()
+        orphan_at(sandbox, world, Deletion(dry_run=True, propagation=policy))
     group = await world.group()
     assert "deletionTimestamp" not in group["metadata"]
     assert group["metadata"]["finalizers"] == [names.FINALIZER_BROKER_GROUP]
     assert await uids(world) == before
 
 
-async def test_without_a_collector_the_operator_frees_everything_itself(
-    world: World, start_plane: Callable[..., Any]
-) -> None:
+async def test_without_a_collector_the_operator_frees_everything_itself(world: World) -> None:
     """A kube-apiserver alone keeps its own finalizer on the group, as one does whose controller-manager is away."""
-    await start_plane()
-    await make_ready(world)
-    before = await uids(world)
+    _, before = await with_uids(world)
     await delete(world, "Orphan")
 
     async def let_go() -> bool:
@@ -351,7 +326,7 @@ async def test_without_a_collector_the_operator_frees_everything_itself(
     assert await uids(world) == before
     if not await is_gone(world):
         collected = {"metadata": {"finalizers": None}}
-        await world.patch_group(collected, content_type=PatchType.MERGE)
+        await world.patch_group(collected)
     await until("the group is gone", lambda: is_gone(world))
     await world.create_group()
     await taken_back(world)
@@ -359,20 +334,13 @@ async def test_without_a_collector_the_operator_frees_everything_itself(
 
 
 @SANDBOX
-async def test_members_services_and_commit_logs_are_taken_back_too(
-    world: World, start_plane: Callable[..., Any]
-) -> None:
+async def test_members_services_and_commit_logs_are_taken_back_too(world: World) -> None:
     """A member that is known by its Service's address keeps it, so its pod is what the spec wants."""
     spec: dict[str, Any] = {"network": {"addressing": "ServiceIP"}, "storage": {"commitLog": {"size": "1Gi"}}}
-    await start_plane()
+    await world.start_plane()
     await world.create_group(**spec)
 
-    async def three_pods() -> bool:
-        return len(await named(world, PODS)) == 3
-
-    await until("three pods", three_pods)
-    await world.view.make_master(world.key, 1)
-    await until("Ready", lambda: all_ready(world))
+    await become_ready(world)
     before = await uids(world)
     assert len([name for name in before if name.startswith("Service ")]) == 6
     assert len([name for name in before if name.startswith("PersistentVolumeClaim ")]) == 6
@@ -385,21 +353,13 @@ async def test_members_services_and_commit_logs_are_taken_back_too(
 
 
 @SANDBOX
-async def test_a_persons_objects_beside_it_say_nothing_of_an_orphaned_group(
-    world: World, start_plane: Callable[..., Any]
-) -> None:
+async def test_a_persons_objects_beside_it_say_nothing_of_an_orphaned_group(world: World) -> None:
     """A Service with every label of ours has no owner; the group is deleted plainly, and that Service stays."""
-    await start_plane()
-    await make_ready(world)
+    await ready(world)
     labels = (await named(world, SERVICES))["orders-master"]["metadata"]["labels"]
     own = {"metadata": {"name": "orders-shop", "namespace": world.key.namespace, "labels": labels}}
     await world.api.create(SERVICES, {**own, "spec": {"ports": [{"port": 80}]}})
     await delete(world, "Background")
-
-    async def gone() -> bool:
-        await world.run_kubelet()
-        return await is_gone(world)
-
-    await until("the group is gone", gone)
+    await until_gone(world)
     assert list(await named(world, PODS)) == []
     assert list(await named(world, SERVICES)) == ["orders-shop"]

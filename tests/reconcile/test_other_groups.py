@@ -27,11 +27,11 @@ from brokergroup_operator.reconcile.see.observed import Observed
 from brokergroup_operator.records.store import GroupKey
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.passes import conditions, run
-from tests.reconcile.world import named, until
+from tests.reconcile.cases import conditions, run
+from tests.reconcile.world import named, until, until_pods
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from brokergroup_operator.kube.client import KubernetesApi
     from tests.reconcile.world import World
@@ -51,52 +51,56 @@ def group(key: GroupKey, created: int, *, uid: str = "", **spec: Any) -> dict[st
     return {"metadata": metadata, "spec": {"nameServers": ["ns.infra:9876"]} | spec}
 
 
-class Woken(list[GroupKey]):
-    """The groups that the table woke."""
+class Names(BrokerNames):
+    """Two groups of one name, of which the first is the older; and the groups that the table woke."""
+
+    def __init__(self, *groups: dict[str, Any], recorded: Collection[GroupKey] = ()) -> None:
+        self.woken: list[GroupKey] = []
+        super().__init__(self.woken.append)
+        self.keep_only(groups or (group(SECOND, 2), group(FIRST, 1)), recorded)
+
+    def holders(self) -> list[GroupKey]:
+        return [key for key in (FIRST, SECOND) if self.taken(key) == ""]
 
 
 @pytest.fixture
-def woken() -> Woken:
-    return Woken()
+def broker_names() -> BrokerNames:
+    return BrokerNames(lambda _: None)
 
 
-@pytest.fixture
-def broker_names(woken: Woken) -> BrokerNames:
-    return BrokerNames(woken.append)
+ELSEWHERE = group(FIRST, 1, nameServers=["ns.elsewhere:9876"])
 
 
-def test_the_older_keeps_the_name_until_it_is_gone(broker_names: BrokerNames, woken: Woken) -> None:
-    broker_names.keep_only([group(SECOND, 2), group(FIRST, 1)], ())
-    assert broker_names.taken(FIRST) == ""
-    assert broker_names.taken(SECOND).startswith(TAKEN)
-    assert woken == []
-    broker_names.forget(FIRST)
-    assert woken == [SECOND]
-    assert broker_names.taken(SECOND) == ""
+@pytest.mark.parametrize(
+    "sets_it_free",
+    [
+        lambda names: names.forget(FIRST),
+        lambda names: names.keep_only([group(SECOND, 2)], ()),
+        lambda names: names.note(ELSEWHERE, None),
+    ],
+    ids=["the holder is gone", "a resync finds it gone", "it has another NameServer"],
+)
+def test_the_older_keeps_the_name_until_it_is_gone(sets_it_free: Callable[[Names], None]) -> None:
+    names = Names()
+    assert names.holders() == [FIRST]
+    assert names.taken(SECOND).startswith(TAKEN)
+    names.note(group(FIRST, 1, replicas=5), None)
+    assert names.woken == [], "it says the same again"
+    sets_it_free(names)
+    assert names.woken == [SECOND]
+    assert names.taken(SECOND) == ""
 
 
-def test_a_resync_that_finds_it_gone_wakes_the_next(broker_names: BrokerNames, woken: Woken) -> None:
-    broker_names.keep_only([group(FIRST, 1), group(SECOND, 2)], ())
-    assert broker_names.taken(SECOND)
-    broker_names.keep_only([group(SECOND, 2)], ())
-    assert woken == [SECOND]
-
-
-def test_another_name_server_sets_the_name_free(broker_names: BrokerNames, woken: Woken) -> None:
-    broker_names.keep_only([group(FIRST, 1), group(SECOND, 2)], ())
-    assert broker_names.taken(SECOND)
-    broker_names.note(group(FIRST, 1, nameServers=["ns.elsewhere:9876"]), None)
-    assert woken == [SECOND]
-    assert broker_names.taken(SECOND) == ""
-
-
-def test_what_says_the_same_again_wakes_no_group(broker_names: BrokerNames, woken: Woken) -> None:
-    broker_names.keep_only([group(FIRST, 1), group(SECOND, 2)], ())
-    assert broker_names.taken(SECOND)
-    assert broker_names.taken(FIRST) == ""
-    woken.clear()
-    broker_names.note(group(FIRST, 1, replicas=5), None)
-    assert woken == []
+def test_what_comes_before_age() -> None:
+    """A group that runs; and a kept record, where the whole of a cluster was restored: nothing runs, all objects are new."""
+    running = group(SECOND, 5)
+    running["metadata"]["finalizers"] = [names.FINALIZER_BROKER_GROUP]
+    for table in (
+        Names(running, group(FIRST, 9), recorded={FIRST, SECOND}),
+        Names(group(FIRST, 1), group(SECOND, 2), recorded={SECOND}),
+    ):
+        assert table.holders() == [SECOND]
+        assert "team-b/orders" in table.taken(FIRST)
 
 
 def test_of_one_second_the_one_that_was_let_begin_keeps_it(broker_names: BrokerNames) -> None:
@@ -107,21 +111,6 @@ def test_of_one_second_the_one_that_was_let_begin_keeps_it(broker_names: BrokerN
     broker_names.note(group(FIRST, 1, uid="z"), None)
     assert broker_names.taken(SECOND).startswith(TAKEN)
     assert broker_names.taken(FIRST) == ""
-
-
-def test_a_group_made_anew_on_its_kept_record_comes_behind_the_one_that_runs(broker_names: BrokerNames) -> None:
-    running = group(SECOND, 5)
-    running["metadata"]["finalizers"] = [names.FINALIZER_BROKER_GROUP]
-    broker_names.keep_only([running, group(FIRST, 9)], {FIRST, SECOND})
-    assert broker_names.taken(SECOND) == ""
-    assert "team-b/orders" in broker_names.taken(FIRST)
-
-
-def test_a_kept_record_comes_before_age(broker_names: BrokerNames) -> None:
-    """The whole of a cluster was restored: nothing runs, all objects are new."""
-    broker_names.keep_only([group(FIRST, 1), group(SECOND, 2)], {SECOND})
-    assert broker_names.taken(SECOND) == ""
-    assert "team-b/orders" in broker_names.taken(FIRST)
 
 
 def test_a_group_made_anew_under_the_name_of_the_holder_is_another_one(broker_names: BrokerNames) -> None:
@@ -209,8 +198,8 @@ async def waiting(world: World) -> dict[str, str]:
     return told
 
 
-async def test_one_begins_and_the_next_when_it_is_gone(world: World, start_plane: Callable[..., Any]) -> None:
-    await start_plane(resync_seconds=600.0)
+async def test_one_begins_and_the_next_when_it_is_gone(world: World) -> None:
+    await world.start_plane(resync_seconds=600.0)
     await asyncio.gather(*(create_named(world, name) for name in GROUPS))
     left = set(GROUPS)
     while left:
@@ -227,7 +216,7 @@ async def test_one_begins_and_the_next_when_it_is_gone(world: World, start_plane
             )
 
         holder = await until(f"one of {left} to begin, the others to wait for it", one_has_begun)
-        await world.api.delete(BROKER_GROUPS, holder, namespace=world.key.namespace)
+        await world.delete(BROKER_GROUPS, holder)
         left.remove(holder)
 
 
@@ -238,6 +227,21 @@ NO_PORTS = "0/3 nodes are available: 3 node(s) didn't have free ports for the re
 def on_the_nodes_network(key: GroupKey, *, addressing: str = "HostNetwork", **network: Any) -> dict[str, Any]:
     metadata = {"namespace": key.namespace, "name": key.name}
     return {"metadata": metadata, "spec": {"network": {"addressing": addressing, **network}}}
+
+
+def test_proxies_of_one_node_share_their_ports() -> None:
+    own, other = (
+        on_the_nodes_network(key, listenPort=number, haPort=number + 1)
+        for key, number in ((b.KEY, 20911), (NEIGHBOUR, 20921))
+    )
+    ports = HostPorts()
+    ports.keep_only([own, other])
+    assert ports.shared(b.KEY) == ""
+    for one in (own, other):
+        one["spec"]["localProxy"] = {}
+    ports.keep_only([own, other])
+    told = "spec.localProxy, port 8080 is a port of team-b/payments too; spec.localProxy, port 8081 is a port of"
+    assert ports.shared(b.KEY).startswith(told)
 
 
 @pytest.mark.parametrize(
@@ -288,7 +292,7 @@ def test_a_pod_without_a_node_says_whose_they_are(words: str, *, is_told: bool) 
     assert ("spec.network.listenPort 10911 is a port of team-b/payments too" in stalled["message"]) is is_told
 
 
-QUICK = {"backoff_maximum_seconds": 0.5, "backoff_after_event_seconds": 0.2}
+QUICK: dict[str, Any] = {"backoff_maximum_seconds": 0.5, "backoff_after_event_seconds": 0.2}
 
 
 async def take(api: KubernetesApi, namespace: str, number: int, **spec: Any) -> None:
@@ -315,10 +319,7 @@ async def with_number_taken(world: World, first: int, holder: str) -> None:
 
     await until("the condition and its Event", says_so)
 
-    async def two_of_three() -> bool:
-        return set(await named(world, PODS)) == {"orders-1", "orders-3"}
-
-    await until("the others", two_of_three)
+    await until_pods(world, "orders-1", "orders-3")
 
 
 async def whole(world: World) -> bool:
@@ -326,28 +327,23 @@ async def whole(world: World) -> bool:
     return set(pods) == {"orders-1", "orders-2", "orders-3"} and await stalled(world) == ("", "")
 
 
-async def test_the_group_names_the_holder_and_goes_on_when_it_is_free(
-    world: World, start_plane: Callable[..., Any]
-) -> None:
-    await start_plane(**QUICK)
+async def test_the_group_names_the_holder_and_goes_on_when_it_is_free(world: World) -> None:
+    await world.start_plane(**QUICK)
     await with_number_taken(world, 30400, world.key.namespace)
     _, message = await stalled(world)
     assert f"Service orders-2 needs node port 30407, which Service {world.key.namespace}/shop has" in message
     assert "spec.network.firstNodePort" in message
     told = [one for one in (await named(world, EVENTS)).values() if one["reason"] == "NodePortTaken"]
     assert [(one["type"], one["message"]) for one in told] == [("Warning", message)], "told once, however often refused"
-
-    await world.api.delete(SERVICES, "shop", namespace=world.key.namespace)
+    await world.delete(SERVICES, "shop")
     await until("a whole group", lambda: whole(world))
     ports = (await named(world, SERVICES))["orders-2"]["spec"]["ports"]
     assert {port["name"]: port["nodePort"] for port in ports} == {"broker": 30407, "fast": 30405}
 
 
-async def test_a_service_of_another_namespace_is_reported_without_its_name(
-    world: World, start_plane: Callable[..., Any]
-) -> None:
+async def test_a_service_of_another_namespace_is_reported_without_its_name(world: World) -> None:
     """An operator of one namespace reads no Services of another."""
-    await start_plane(**QUICK)
+    await world.start_plane(**QUICK)
     elsewhere = f"t-{uuid.uuid4().hex[:8]}"
     await world.api.create(NAMESPACES, {"metadata": {"name": elsewhere}})
     await with_number_taken(world, 30500, elsewhere)
@@ -365,18 +361,13 @@ SAID = "spec.ports[0].nodePort: Invalid value: 30107: provided port is already a
     [
         ({}, "Service default/shop has"),
         (
-            {
-                "type": "LoadBalancer",
-                "externalTrafficPolicy": "Local",
-                "healthCheckNodePort": 30107,
-                "ports": [{"port": 80}],
-            },
+            {"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30107, "ports": [{"port": 80}]},
             "Service default/shop has",
         ),
         ({"ports": [{"port": 80, "nodePort": 30108}]}, "another Service has"),
     ],
     ids=["a port of its own", "a health check", "no Service that the list shows"],
-)
+)  # fmt: skip
 async def test_any_service_of_the_cluster_may_have_it(api: KubernetesApi, spec: dict[str, Any], holder: str) -> None:
     await take(api, "default", 30107, **spec)
     owners = NodePortOwners(api, namespace=None)

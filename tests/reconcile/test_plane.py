@@ -30,23 +30,30 @@ from brokergroup_operator.reconcile.run import plane as plane_module
 from brokergroup_operator.reconcile.run.queue import LONGEST_WAIT_SECONDS
 from brokergroup_operator.reconcile.settings import LeaderElectionSettings
 from kube_sandbox.api_server.errors import StatusError
-from tests.reconcile.world import SANDBOX, World, all_ready, is_gone, make_ready, named, replaced, uids_of, until
+from tests.reconcile.world import (
+    SANDBOX,
+    World,
+    all_ready,
+    make_ready,
+    named,
+    ready,
+    replaced,
+    uids_of,
+    until,
+    until_gone,
+    until_is,
+    until_pods,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pytest
 
-    from brokergroup_operator.reconcile.run.plane import ReconcilePlane
     from brokergroup_operator.records.store import GroupKey
     from kube_sandbox.api_server.server import SandboxApiServer
 
 
-async def test_a_group_comes_up_and_a_deleted_pod_comes_back_with_its_id(
-    world: World, start_plane: Callable[..., Any]
-) -> None:
-    await start_plane()
-    await make_ready(world)
+async def test_a_group_comes_up_and_a_deleted_pod_comes_back_with_its_id(world: World) -> None:
+    await ready(world)
 
     pods, claims = await named(world, PODS), await named(world, PERSISTENT_VOLUME_CLAIMS)
     assert sorted(pods) == sorted(claims) == ["orders-1", "orders-2", "orders-3"]
@@ -62,27 +69,20 @@ async def test_a_group_comes_up_and_a_deleted_pod_comes_back_with_its_id(
     assert (await named(world, PERSISTENT_VOLUME_CLAIMS))["orders-2"]["metadata"]["uid"] == (
         claims["orders-2"]["metadata"]["uid"]
     )
-    state = await world.api.get(BROKER_GROUP_STATES, world.key.name, namespace=world.key.namespace)
+    state = await world.get(BROKER_GROUP_STATES, world.key.name)
     assert state["record"]["nextBrokerId"] == 4
     await until("Ready again", lambda: all_ready(world))
 
 
-async def test_roles_move_with_the_record_and_two_services_select_by_them(
-    world: World, start_plane: Callable[..., Any]
-) -> None:
-    await start_plane()
-    await make_ready(world)
+async def test_roles_move_with_the_record_and_two_services_select_by_them(world: World) -> None:
+    await ready(world)
     await world.view.make_master(world.key, 3)
 
-    async def roles() -> bool:
+    async def roles() -> dict[str, str | None]:
         pods = await named(world, PODS)
-        return {name: pod["metadata"]["labels"].get(names.LABEL_ROLE) for name, pod in pods.items()} == {
-            "orders-1": "slave",
-            "orders-2": "slave",
-            "orders-3": "master",
-        }
+        return {name: pod["metadata"]["labels"].get(names.LABEL_ROLE) for name, pod in pods.items()}
 
-    await until("roles", roles)
+    await until_is("roles", {"orders-1": "slave", "orders-2": "slave", "orders-3": "master"}, roles)
     services = await named(world, SERVICES)
     assert chosen(services["orders-master"], await named(world, PODS)) == {"orders-3"}
     assert chosen(services["orders-slaves"], await named(world, PODS)) == {"orders-1", "orders-2"}
@@ -94,29 +94,21 @@ def chosen(service: dict[str, Any], pods: dict[str, dict[str, Any]]) -> set[str]
     return {name for name, pod in pods.items() if wanted <= pod["metadata"]["labels"].items()}
 
 
-async def test_a_fence_is_lifted_once_the_pod_is_dead(world: World, start_plane: Callable[..., Any]) -> None:
-    await start_plane()
-    await make_ready(world)
+async def test_a_fence_is_lifted_once_the_pod_is_dead(world: World) -> None:
+    await ready(world)
     fence = {"metadata": {"finalizers": [names.FINALIZER_FENCE]}}
-    before = await world.api.patch(PODS, "orders-1", fence, namespace=world.key.namespace)
-    await world.api.delete(PODS, "orders-1", namespace=world.key.namespace, grace_period_seconds=0)
-
-    fenced = await world.api.get(PODS, "orders-1", namespace=world.key.namespace)
+    before = await world.patch(PODS, "orders-1", fence)
+    await world.delete(PODS, "orders-1", grace_period_seconds=0)
+    fenced = await world.get(PODS, "orders-1")
     assert fenced["metadata"]["finalizers"] == [names.FINALIZER_FENCE], "its container still runs"
     await world.stop_pod("orders-1")
     await replaced(world, "orders-1", before=before["metadata"]["uid"])
 
 
-async def test_deletion_leaves_data_and_record_by_default(world: World, start_plane: Callable[..., Any]) -> None:
-    await start_plane()
-    await make_ready(world)
-    await world.api.delete(BROKER_GROUPS, world.key.name, namespace=world.key.namespace)
-
-    async def gone() -> bool:
-        await world.run_kubelet()
-        return await is_gone(world)
-
-    await until("the group is gone", gone)
+async def test_deletion_leaves_data_and_record_by_default(world: World) -> None:
+    await ready(world)
+    await world.delete(BROKER_GROUPS, world.key.name)
+    await until_gone(world)
     assert sorted(await world.everything()) == [
         "BrokerGroupState orders",
         "PersistentVolumeClaim orders-1",
@@ -125,32 +117,22 @@ async def test_deletion_leaves_data_and_record_by_default(world: World, start_pl
     ]
 
 
-async def test_a_group_made_again_finds_its_ids_and_disks(world: World, start_plane: Callable[..., Any]) -> None:
-    await start_plane()
-    await make_ready(world)
+async def test_a_group_made_again_finds_its_ids_and_disks(world: World) -> None:
+    await ready(world)
     claims = await uids_of(world, PERSISTENT_VOLUME_CLAIMS)
-    await world.api.delete(BROKER_GROUPS, world.key.name, namespace=world.key.namespace)
-
-    async def gone() -> bool:
-        await world.run_kubelet()
-        return await is_gone(world)
-
-    await until("the group is gone", gone)
+    await world.delete(BROKER_GROUPS, world.key.name)
+    await until_gone(world)
     await world.create_group()
     await until("Ready", lambda: all_ready(world))
-
-    state = await world.api.get(BROKER_GROUP_STATES, world.key.name, namespace=world.key.namespace)
+    state = await world.get(BROKER_GROUP_STATES, world.key.name)
     assert (state["record"]["nextBrokerId"], state["record"]["masterEpoch"]) == (4, 1)
     assert await uids_of(world, PERSISTENT_VOLUME_CLAIMS) == claims
 
 
 @SANDBOX
-async def test_nothing_is_written_about_a_group_at_rest(
-    world: World, start_plane: Callable[..., Any], sandbox: SandboxApiServer
-) -> None:
+async def test_nothing_is_written_about_a_group_at_rest(world: World, sandbox: SandboxApiServer) -> None:
     """Resyncs come and go; a group that is as it should be is left alone."""
-    await start_plane(resync_seconds=0.05)
-    await make_ready(world)
+    await ready(world, resync_seconds=0.05)
     reads: list[str] = []
     writes: list[str] = []
 
@@ -160,17 +142,12 @@ async def test_nothing_is_written_about_a_group_at_rest(
     await asyncio.sleep(0.3)
     sandbox.before_request = count
 
-    async def several_passes() -> bool:
-        return sum(path.endswith("/persistentvolumeclaims") for path in reads) >= 5
-
-    await until("five passes", several_passes)
+    await until("five passes", lambda: sum(path.endswith("/persistentvolumeclaims") for path in reads) >= 5)
     assert writes == []
 
 
 @SANDBOX
-async def test_without_any_watch_the_resync_does_the_work(
-    world: World, start_plane: Callable[..., Any], sandbox: SandboxApiServer
-) -> None:
+async def test_without_any_watch_the_resync_does_the_work(world: World, sandbox: SandboxApiServer) -> None:
     """All events may be lost: a pass decides by what the API holds."""
 
     def no_watch(request: Any) -> None:
@@ -178,17 +155,13 @@ async def test_without_any_watch_the_resync_does_the_work(
             raise StatusError(503, "ServiceUnavailable", "no watch today")
 
     sandbox.before_request = no_watch
-    await start_plane(resync_seconds=0.1)
-    await make_ready(world)
+    await ready(world, resync_seconds=0.1)
 
 
 @SANDBOX
-async def test_the_plane_outlives_the_api_server(
-    world: World, start_plane: Callable[..., Any], sandbox: SandboxApiServer
-) -> None:
+async def test_the_plane_outlives_the_api_server(world: World, sandbox: SandboxApiServer) -> None:
     """Patroni #3344, #3462: half an API was worse than none."""
-    await start_plane(backoff_maximum_seconds=0.5)
-    await make_ready(world)
+    await ready(world, backoff_maximum_seconds=0.5)
     await sandbox.stop()
     world.view.changed(world.key)
     await asyncio.sleep(0.5)
@@ -198,10 +171,9 @@ async def test_the_plane_outlives_the_api_server(
     await replaced(world, "orders-3", before=before)
 
 
-async def test_foreign_tasks_survive_the_stop_of_the_plane(world: World, start_plane: Callable[..., Any]) -> None:
+async def test_foreign_tasks_survive_the_stop_of_the_plane(world: World) -> None:
     """Kopf cancels what was born after it in its loop; the controller plane's tasks are born at any time."""
-    plane = await start_plane()
-    await make_ready(world)
+    plane = await ready(world)
 
     async def serve() -> None:
         await asyncio.Event().wait()
@@ -218,11 +190,11 @@ async def test_foreign_tasks_survive_the_stop_of_the_plane(world: World, start_p
 
 
 @SANDBOX
-async def test_a_plane_started_before_the_kinds_waits_for_them(world: World, start_plane: Callable[..., Any]) -> None:
+async def test_a_plane_started_before_the_kinds_waits_for_them(world: World) -> None:
     definitions = (await world.api.list(CUSTOM_RESOURCE_DEFINITIONS)).items
     for item in definitions:
         await world.api.delete(CUSTOM_RESOURCE_DEFINITIONS, item["metadata"]["name"])
-    await start_plane()
+    await world.start_plane()
     await asyncio.sleep(0.2)
     for item in definitions:
         fresh = {"metadata": {"name": item["metadata"]["name"]}, "spec": item["spec"]}
@@ -240,56 +212,51 @@ def election(world: World, identity: str, *, retry_period_seconds: float = 1) ->
     )
 
 
-async def test_one_of_two_planes_leads_and_the_other_follows_at_its_end(
-    world: World, start_plane: Callable[..., Any]
-) -> None:
-    first = await start_plane(leader_election=election(world, "first"))
+async def test_one_of_two_planes_leads_and_the_other_follows_at_its_end(world: World) -> None:
+    first = await world.start_plane(leader_election=election(world, "first"))
 
-    async def leads(plane: ReconcilePlane) -> bool:
-        return plane.is_leading
-
-    await until("the first leads", lambda: leads(first))
-    second = await start_plane(leader_election=election(world, "second"))
+    await until("the first leads", lambda: first.is_leading)
+    second = await world.start_plane(leader_election=election(world, "second"))
     await make_ready(world)
     assert not second.is_leading
 
     await first.stop()
     # Far sooner than the 30 s of the Lease: it was given back.
-    await until("the second leads", lambda: leads(second))
+    await until("the second leads", lambda: second.is_leading)
     assert (await named(world, LEASES))["brokergroup-operator"]["spec"]["holderIdentity"].startswith("second_")
 
 
 async def test_a_plane_that_fails_leaves_the_lease_to_another_at_once(
-    world: World, start_plane: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not after the 30 s of its Lease, nor once its pod is restarted: the other pod's plane keeps the groups meanwhile."""
 
-    first = await start_plane(leader_election=election(world, "first", retry_period_seconds=0.2), resync_seconds=0.1)
+    first = await world.start_plane(
+        leader_election=election(world, "first", retry_period_seconds=0.2), resync_seconds=0.1
+    )
     await make_ready(world)
 
     async def fails(*_: Any, **__: Any) -> None:
         raise KeyError("metadata")
 
-    second = await start_plane(leader_election=election(world, "second", retry_period_seconds=0.2))
+    second = await world.start_plane(leader_election=election(world, "second", retry_period_seconds=0.2))
     monkeypatch.setattr(first, "_resync", fails)
 
-    async def second_leads() -> bool:
-        return second.is_leading and not first.is_leading
-
-    await until("the second leads", second_leads)
+    await until("the second leads", lambda: second.is_leading and not first.is_leading)
     assert "KeyError('metadata')" in (first.trouble() or "")
     assert second.trouble() is None
     await world.lose_pod("orders-2")
 
-    async def comes_back() -> bool:
-        return "orders-2" in await named(world, PODS)
-
-    await until("orders-2 again", comes_back)
+    await until_pods(world, "orders-1", "orders-2", "orders-3")
 
 
-async def test_the_conditions_are_metrics_while_it_reconciles(world: World, start_plane: Callable[..., Any]) -> None:
+def voting(conditions: ConditionGauges) -> list[float]:
+    return [one.value for family in conditions.voting.collect() for one in family.samples]
+
+
+async def test_the_conditions_are_metrics_while_it_reconciles(world: World) -> None:
     conditions = ConditionGauges()
-    plane = await start_plane(conditions)
+    plane = await world.start_plane(conditions)
     await make_ready(world)
 
     async def is_as_written() -> bool:
@@ -298,18 +265,15 @@ async def test_the_conditions_are_metrics_while_it_reconciles(world: World, star
         return measured == written and measured["Ready"] == 1
 
     await until("the metric says what the status says", is_as_written)
-    assert [one.value for family in conditions.voting.collect() for one in family.samples] == [3]
+    assert voting(conditions) == [3]
     await world.patch_group({"spec": {"maintenance": {"hibernated": True}}})
 
-    async def wants_no_member() -> bool:
-        return [one.value for family in conditions.voting.collect() for one in family.samples] == [0]
-
-    await until("no member that votes is wanted", wants_no_member)
+    await until("no member that votes is wanted", lambda: voting(conditions) == [0])
     await plane.stop()
     assert [one for family in conditions.collect() for one in family.samples] == []
 
 
-async def test_no_pass_begins_while_the_groups_master_changes(world: World, start_plane: Callable[..., Any]) -> None:
+async def test_no_pass_begins_while_the_groups_master_changes(world: World) -> None:
     waits, told = asyncio.Event(), asyncio.Event()
 
     async def until_told(key: GroupKey, timeout_seconds: float) -> None:
@@ -318,27 +282,22 @@ async def test_no_pass_begins_while_the_groups_master_changes(world: World, star
         await told.wait()
 
     world.view.wait_until_master_is_told = until_told  # type: ignore[method-assign]
-    await start_plane()
+    await world.start_plane()
     await world.create_group()
     await asyncio.wait_for(waits.wait(), 60)
     assert await named(world, SERVICES) == {}
     told.set()
 
-    async def has_begun() -> bool:
-        return bool(await named(world, SERVICES))
-
-    await until("the group's Services", has_begun)
+    await until("the group's Services", lambda: named(world, SERVICES))
 
 
 async def cluster_status(world: World) -> Any:
-    found = await world.api.get(ROCKETMQ_CLUSTERS, "shop", namespace=world.key.namespace)
+    found = await world.get(ROCKETMQ_CLUSTERS, "shop")
     return found.get("status")
 
 
-async def test_clusters_are_kept_by_the_plane_that_keeps_the_groups(
-    world: World, start_plane: Callable[..., Any]
-) -> None:
-    await start_plane()
+async def test_clusters_are_kept_by_the_plane_that_keeps_the_groups(world: World) -> None:
+    await world.start_plane()
     metadata = {"name": "shop", "namespace": world.key.namespace}
     spec = {"brokerGroups": {"template": {"replicas": 1, "implementation": "Python"}}}
     await world.api.create(ROCKETMQ_CLUSTERS, {"metadata": metadata, "spec": spec})
@@ -354,15 +313,14 @@ async def test_clusters_are_kept_by_the_plane_that_keeps_the_groups(
 # Not at the kube-apiserver: its kinds are other tests' too.
 @SANDBOX
 async def test_groups_are_kept_where_the_kind_of_clusters_is_missing_until_it_comes(
-    world: World, start_plane: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An operator of this release under a chart of before: without kind and right for clusters it would have kept no group."""
     monkeypatch.setattr(plane_module, "WAIT_FOR_CLUSTERS_SECONDS", 0.0)
     name = f"{ROCKETMQ_CLUSTERS.plural}.{names.GROUP}"
     definition = await world.api.get(CUSTOM_RESOURCE_DEFINITIONS, name)
     await world.api.delete(CUSTOM_RESOURCE_DEFINITIONS, name)
-    await start_plane(resync_seconds=0.2)
-    await make_ready(world)
+    await ready(world, resync_seconds=0.2)
     await world.api.create(CUSTOM_RESOURCE_DEFINITIONS, {"metadata": {"name": name}, "spec": definition["spec"]})
     metadata = {"name": "shop", "namespace": world.key.namespace}
 
@@ -378,7 +336,7 @@ async def test_groups_are_kept_where_the_kind_of_clusters_is_missing_until_it_co
 
 @SANDBOX
 async def test_groups_are_kept_without_the_right_to_network_policies_until_it_comes(
-    world: World, start_plane: Callable[..., Any], sandbox: SandboxApiServer
+    world: World, sandbox: SandboxApiServer
 ) -> None:
     """A role of before, where the chart makes none (rbac.create=false): every pass over every group ended in a refusal."""
 
@@ -387,8 +345,7 @@ async def test_groups_are_kept_without_the_right_to_network_policies_until_it_co
             raise StatusError(403, "Forbidden", "cannot list resource networkpolicies")
 
     async def stalled() -> Any:
-        conditions = (await named(world, BROKER_GROUPS))["orders"]["status"]["conditions"]
-        return next(one for one in conditions if one["type"] == "Stalled")
+        return (await world.conditions())["Stalled"]
 
     async def is_said() -> bool:
         found = await stalled()
@@ -401,11 +358,9 @@ async def test_groups_are_kept_without_the_right_to_network_policies_until_it_co
         return bool((await stalled())["status"] == "False")
 
     sandbox.before_request = no_right
-    await start_plane(resync_seconds=0.2, backoff_maximum_seconds=0.5)
-    await make_ready(world)
+    await ready(world, resync_seconds=0.2, backoff_maximum_seconds=0.5)
     assert (await stalled())["status"] == "False"
-    change: dict[str, Any] = {"spec": {"network": {"policy": {}}}}
-    await world.api.patch(BROKER_GROUPS, "orders", change, namespace=world.key.namespace)
+    await world.patch_group({"spec": {"network": {"policy": {}}}})
     await until("the condition names the right", is_said)
     before = (await named(world, PODS))["orders-3"]["metadata"]["uid"]
     await world.lose_pod("orders-3")

@@ -56,9 +56,7 @@ RESTRICTED: dict[str, Callable[[Pod], bool]] = {
     "no host ports": lambda of: (
         not [port for item in of["spec"]["containers"] for port in item.get("ports", []) if "hostPort" in port]
     ),
-    "no AppArmor or SELinux of its own": every(
-        lambda security: not {"appArmorProfile", "seLinuxOptions"} & set(security)
-    ),
+    "no AppArmor or SELinux of its own": every(lambda security: not {"appArmorProfile", "seLinuxOptions"} & set(security)),
     "default /proc": every(lambda security: "procMount" not in security),
     "seccomp RuntimeDefault": every(lambda security: security["seccompProfile"] == {"type": "RuntimeDefault"}),
     "no sysctls": lambda of: "sysctls" not in of["spec"]["securityContext"],
@@ -68,7 +66,7 @@ RESTRICTED: dict[str, Callable[[Pod], bool]] = {
     "read-only root file system": every(lambda security: security["readOnlyRootFilesystem"] is True),
     "no API token": lambda of: of["spec"]["automountServiceAccountToken"] is False,
     "the volume is the broker's user's": lambda of: of["spec"]["securityContext"]["fsGroup"] > 0,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("rule", RESTRICTED)
@@ -103,7 +101,6 @@ def test_whatever_is_written_has_a_volume(implementation: str) -> None:
     broker = b.containers(pod(implementation=implementation))[names.CONTAINER_BROKER]
     writable = {mount["mountPath"] for mount in broker["volumeMounts"] if not mount.get("readOnly")}
     environment = {entry["name"]: entry.get("value") for entry in broker["env"]}
-
     assert writable == {names.STORE_DIR, names.RUN_DIR}
     assert (environment["STORE_DIR"], environment["RUN_DIR"]) == (names.STORE_DIR, names.RUN_DIR)
     if implementation == "Java":
@@ -170,7 +167,6 @@ def test_the_fence_of_a_python_broker_only_waits_for_the_deletion_of_its_pod() -
     of = pod(implementation="Python")
     both = b.containers(of)
     fence = both[names.CONTAINER_FENCE]
-
     assert of["spec"]["shareProcessNamespace"] is True
     assert fence["command"][-1] == deletion.__name__
     assert {entry["name"] for entry in fence["env"]} == {"POD_UID", "BROKERGROUP_CONTAINER"}
@@ -202,11 +198,8 @@ def test_ports_are_the_same_wherever_they_are_said() -> None:
     service = {port["name"]: port for port in children.build_master_service(of)["spec"]["ports"]}
 
     assert (properties["listenPort"], properties["haListenPort"]) == ("20911", "20920")
-    assert {name: port["containerPort"] for name, port in ports.items()} == {
-        "broker": 20911,
-        "ha": 20920,
-        "fast": 20909,
-    }
+    expected = {"broker": 20911, "ha": 20920, "fast": 20909}
+    assert {name: port["containerPort"] for name, port in ports.items()} == expected
     assert both[names.CONTAINER_BROKER]["readinessProbe"]["tcpSocket"] == {"port": 20911}
     assert (service["broker"]["port"], service["broker"]["targetPort"]) == (20911, "broker")
     assert (service["ha"]["port"], service["ha"]["targetPort"]) == (20920, "ha")
@@ -220,7 +213,6 @@ def test_an_exporter_is_configured_and_has_a_port() -> None:
     of = b.group(implementation="Java", monitoring={"exporter": True, "port": 9400})
     properties = broker_properties("orders", of.spec, b.SETTINGS)
     ports = {port["name"]: port for port in b.containers(build_pod(of, b.member(1), b.SETTINGS))["broker"]["ports"]}
-
     assert (properties["metricsExporterType"], properties["metricsPromExporterPort"]) == ("PROM", "9400")
     assert ports["metrics"]["containerPort"] == 9400
     assert not [key for key in broker_properties("orders", b.group().spec, b.SETTINGS) if key.startswith("metrics")]
@@ -252,59 +244,44 @@ OUR_TERM = {
 }
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+OUR_PREFERRED = {"podAntiAffinity": {PREFERRED: [{"weight": 100, "podAffinityTerm": OUR_TERM}]}}
 
 
 @pytest.mark.parametrize(
-    ("anti_affinity", "expected"),
+    ("wish", "expected"),
     [
-        (None, {"podAntiAffinity": {PREFERRED: [{"weight": 100, "podAffinityTerm": OUR_TERM}]}}),
-        ("Preferred", {"podAntiAffinity": {PREFERRED: [{"weight": 100, "podAffinityTerm": OUR_TERM}]}}),
-        ("Required", {"podAntiAffinity": {REQUIRED: [OUR_TERM]}}),
-        ("None", None),
+        ({}, OUR_PREFERRED),
+        ({"antiAffinity": {"type": "Preferred"}}, OUR_PREFERRED),
+        ({"antiAffinity": {"type": "Required"}}, {"podAntiAffinity": {REQUIRED: [OUR_TERM]}}),
+        ({"antiAffinity": {"type": "None"}}, None),
     ],
 )
-def test_members_keep_apart_as_the_spec_says(anti_affinity: str | None, expected: Any) -> None:
-    wish = {} if anti_affinity is None else {"antiAffinity": {"type": anti_affinity}}
+def test_members_keep_apart_as_the_spec_says(wish: dict[str, Any], expected: Any) -> None:
     assert pod(**wish)["spec"].get("affinity") == expected
-
-
-def test_affinity_of_the_user_stands_beside_ours() -> None:
-    theirs = {"topologyKey": "rack", "labelSelector": {"matchLabels": {"app": "noisy"}}}
-    node: dict[str, Any] = {
-        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": []}]}
-    }
-    wish: dict[str, Any] = {"nodeAffinity": node, "podAntiAffinity": {REQUIRED: [theirs]}}
-    apart = {"type": "Required", "topologyKey": "topology.kubernetes.io/zone"}
-    affinity = pod(antiAffinity=apart, podTemplate={"spec": {"affinity": wish}})["spec"]["affinity"]
-
-    assert affinity["nodeAffinity"] == node
-    assert affinity["podAntiAffinity"][REQUIRED] == [OUR_TERM | {"topologyKey": "topology.kubernetes.io/zone"}, theirs]
-    assert wish["podAntiAffinity"] == {REQUIRED: [theirs]}, "the spec itself is left alone"
 
 
 def test_scheduling_reaches_the_pod() -> None:
     wish: dict[str, Any] = {
         "nodeSelector": {"disk": "fast"},
         "tolerations": [{"key": "brokers", "operator": "Exists", "effect": "NoSchedule"}, {"operator": "Exists"}],
-        "topologySpreadConstraints": [{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
         "priorityClassName": "important",
     }
-    spec = pod(podTemplate={"spec": wish})["spec"]
+    spread: dict[str, Any] = {"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    spec = pod(podTemplate={"spec": wish | {"topologySpreadConstraints": [spread]}})["spec"]
+    assert {field: spec[field] for field in wish} == wish
+    ours = {"maxSkew": 1, "labelSelector": OUR_TERM["labelSelector"]}
+    assert spec["topologySpreadConstraints"] == [spread | ours]
 
-    assert spec["nodeSelector"] == {"disk": "fast"}
-    assert spec["tolerations"] == [
-        {"key": "brokers", "operator": "Exists", "effect": "NoSchedule"},
-        {"operator": "Exists"},
-    ]
-    assert spec["topologySpreadConstraints"] == [
-        {
-            "topologyKey": "zone",
-            "maxSkew": 1,
-            "whenUnsatisfiable": "DoNotSchedule",
-            "labelSelector": OUR_TERM["labelSelector"],
-        }
-    ]
-    assert spec["priorityClassName"] == "important"
+
+def test_affinity_of_the_user_stands_beside_ours() -> None:
+    theirs = {"topologyKey": "rack", "labelSelector": {"matchLabels": {"app": "noisy"}}}
+    node: dict[str, Any] = {REQUIRED: {"nodeSelectorTerms": [{"matchFields": []}]}}
+    wish: dict[str, Any] = {"nodeAffinity": node, "podAntiAffinity": {REQUIRED: [theirs]}}
+    apart = {"type": "Required", "topologyKey": "topology.kubernetes.io/zone"}
+    affinity = pod(antiAffinity=apart, podTemplate={"spec": {"affinity": wish}})["spec"]["affinity"]
+    assert affinity["nodeAffinity"] == node
+    assert affinity["podAntiAffinity"][REQUIRED] == [OUR_TERM | {"topologyKey": "topology.kubernetes.io/zone"}, theirs]
+    assert wish["podAntiAffinity"] == {REQUIRED: [theirs]}, "the spec itself is left alone"
 
 
 def test_a_template_adds_and_never_changes_what_is_ours() -> None:
@@ -342,7 +319,6 @@ def test_a_template_adds_and_never_changes_what_is_ours() -> None:
 def test_a_further_container_may_say_that_it_is_less_restricted() -> None:
     loose = SIDECAR | {"securityContext": {"readOnlyRootFilesystem": False}}
     shipper = b.containers(pod(podTemplate={"spec": {"containers": [loose]}}))["shipper"]
-
     assert shipper["securityContext"]["readOnlyRootFilesystem"] is False
     assert shipper["securityContext"]["allowPrivilegeEscalation"] is False
 
@@ -379,12 +355,8 @@ def test_the_rule_knows_every_variable_and_folder_of_the_broker(implementation: 
     assert {item["name"] for item in broker["env"]} <= set(names.OWN_VARIABLES)
     assert {item["mountPath"] for item in broker["volumeMounts"]} == set(names.OWN_FOLDERS)
     wrong = [{"name": name, "value": "x"} for name in names.OWN_VARIABLES]
-    assert (
-        b.containers(pod(implementation=implementation, podTemplate={"spec": {"broker": {"env": wrong}}}, **spec))[
-            "broker"
-        ]
-        == broker
-    )
+    smuggled = pod(implementation=implementation, podTemplate={"spec": {"broker": {"env": wrong}}}, **spec)
+    assert b.containers(smuggled)["broker"] == broker
 
 
 CHANGES: dict[str, dict[str, Any]] = {

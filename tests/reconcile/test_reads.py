@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.kube import resources
 from brokergroup_operator.kube.errors import NotFoundError
 from brokergroup_operator.kube.resources import (
     BROKER_GROUP_OPERATIONS,
@@ -47,6 +46,13 @@ class CachedWorld(World):
     """A settled group of three, and a cache that has seen it."""
 
     cache: GroupCache
+    sandbox: SandboxApiServer
+
+    async def requests(self) -> Requests:
+        """Run a pass, and return what it requested."""
+        found = Requests(self.sandbox)
+        await self.run_pass()
+        return found
 
     async def fill(self) -> None:
         self.cache = GroupCache()
@@ -72,15 +78,15 @@ class Requests:
 async def world(sandbox: SandboxApiServer, api: KubernetesApi) -> AsyncIterator[CachedWorld]:
     applier = applier_for(ClusterAccess(url=sandbox.url))
     made = CachedWorld(api, applier, KEY)
+    made.sandbox = sandbox
     await made.bring_up(sandbox)
     await made.fill()
     yield made
     await applier.close()
 
 
-async def test_a_settled_group_costs_no_request(world: CachedWorld, sandbox: SandboxApiServer) -> None:
-    requests = Requests(sandbox)
-    await world.run_pass()
+async def test_a_settled_group_costs_no_request(world: CachedWorld) -> None:
+    requests = await world.requests()
     assert (requests.reads, requests.writes) == ([], [])
 
 
@@ -103,54 +109,43 @@ async def test_what_the_plane_lists_is_trimmed(world: CachedWorld, sandbox: Sand
     [BROKER_GROUPS, BROKER_GROUP_STATES, PODS, PERSISTENT_VOLUME_CLAIMS, SERVICES, CONFIG_MAPS, POD_DISRUPTION_BUDGETS],
     ids=lambda resource: resource.plural,
 )
-async def test_what_a_cache_lacks_is_looked_for_and_not_made_again(
-    world: CachedWorld, sandbox: SandboxApiServer, resource: Resource
-) -> None:
+async def test_what_a_cache_lacks_is_looked_for_and_not_made_again(world: CachedWorld, resource: Resource) -> None:
     """A wrongly assumed absence costs most: a pod made twice, a claim taken for lost, another id reserved."""
     world.cache.hold(resource, world.cache.all(resource, KEY)[0], is_gone=True)
-    requests = Requests(sandbox)
-    await world.run_pass()
+    requests = await world.requests()
     assert requests.reads != []
     assert requests.writes == []
 
 
-async def test_what_a_cache_still_shows_is_not_deleted_nor_counted_on(
-    world: CachedWorld, sandbox: SandboxApiServer
-) -> None:
+async def test_what_a_cache_still_shows_is_not_deleted_nor_counted_on(world: CachedWorld) -> None:
     """An older spec has fewer members: only a read of the API may decide that a member leaves."""
     (group,) = world.cache.all(BROKER_GROUPS, KEY)
     older = group | {"spec": group["spec"] | {"replicas": 2}}
     older["metadata"] = group["metadata"] | {"resourceVersion": "1"}
     world.cache.hold(BROKER_GROUPS, older)
-    requests = Requests(sandbox)
-    await world.run_pass()
+    requests = await world.requests()
     assert requests.reads != []
     assert requests.writes == []
 
 
-async def test_a_record_that_the_controller_plane_knows_to_be_newer_is_read(
-    world: CachedWorld, sandbox: SandboxApiServer
-) -> None:
+async def test_a_record_that_the_controller_plane_knows_to_be_newer_is_read(world: CachedWorld) -> None:
     """Otherwise the role label of a new master, by which its Service selects, would wait for the watch."""
     await world.view.make_master(KEY, 3)
-    requests = Requests(sandbox)
-    await world.run_pass()
+    requests = await world.requests()
     assert any(path.startswith("PATCH") and "/pods/" in path for path in requests.writes)
 
 
-async def test_nothing_is_concluded_before_every_kind_was_listed(world: CachedWorld, sandbox: SandboxApiServer) -> None:
+async def test_nothing_is_concluded_before_every_kind_was_listed(world: CachedWorld) -> None:
     world.cache = GroupCache()
-    requests = Requests(sandbox)
-    await world.run_pass()
+    requests = await world.requests()
     assert requests.reads != []
     assert requests.writes == []
 
 
-async def test_a_lost_pod_comes_back_once_the_cache_shows_it(world: CachedWorld, sandbox: SandboxApiServer) -> None:
+async def test_a_lost_pod_comes_back_once_the_cache_shows_it(world: CachedWorld) -> None:
     await world.lose_pod("orders-2")
     world.cache.hold(PODS, world.cache.by_name(PODS, KEY)["orders-2"], is_gone=True)
-    requests = Requests(sandbox)
-    await world.run_pass()
+    requests = await world.requests()
     assert any(path.startswith("PATCH") and path.endswith("/pods/orders-2") for path in requests.writes)
 
 
@@ -272,13 +267,8 @@ async def test_a_pass_that_changed_nothing_has_read_for_its_operations(operated:
     await operated.ask("Switchover", toBrokerId=2)
     reads = await operated.pass_over_both()
     assert await operated.phase() == "Running"
-    assert {
-        plural: count_of(reads, plural) for plural in ("brokergroupoperations", "pods", "persistentvolumeclaims")
-    } == {
-        "brokergroupoperations": 1,
-        "pods": 1,
-        "persistentvolumeclaims": 1,
-    }
+    for plural in ("brokergroupoperations", "pods", "persistentvolumeclaims"):
+        assert count_of(reads, plural) == 1, plural
 
 
 async def test_what_the_watches_said_begins_no_operation(operated: OperatedWorld) -> None:
@@ -380,12 +370,8 @@ async def test_a_rebuild_of_an_earlier_group_of_this_name_costs_the_new_one_no_v
     if owner is not None:
         uid = before.group_object["metadata"]["uid"] if owner == "this" else "of-an-earlier-one"
         reference = {"apiVersion": names.API_VERSION, "kind": names.BROKER_GROUP_KIND, "name": key.name, "uid": uid}
-        await api.patch(
-            resources.BROKER_GROUP_OPERATIONS,
-            "rebuild",
-            {"metadata": {"ownerReferences": [reference]}},
-            namespace=key.namespace,
-        )
+        owned = {"metadata": {"ownerReferences": [reference]}}
+        await world.patch(BROKER_GROUP_OPERATIONS, "rebuild", owned)
     after = await fetcher.fetch(key)
     assert after is not None
     assert (after.operation is not None) == counts

@@ -109,7 +109,6 @@ async def test_the_next_plane_goes_on_from_what_the_status_says(error: Exception
     cluster = Cluster()
     [_, reason] = await cluster.passes(cluster.new_reconciler(), error, error)
     assert reason != "NothingStalled"
-
     told = await cluster.passes(cluster.new_reconciler(), error, error, None, None)
     assert told == [reason, reason, reason, "NothingStalled"]
     assert cluster.events == [reason]
@@ -149,15 +148,15 @@ async def failing_passes(world: World, error: type[Exception]) -> None:
             await reconciler.run_pass(world.key)
 
 
+def refuse_to_read(group_object: dict[str, Any]) -> Any:
+    raise UnreadableGroupError(f"BrokerGroup default/orders: {COMPLAINT}", group_object)
+
+
 @pytest.fixture
 def unreadable(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """As after a downgrade: what is stored was admitted by the rules of a later version."""
     del world  # it was brought up before
-
-    def refuse(group_object: dict[str, Any]) -> Any:
-        raise UnreadableGroupError(f"BrokerGroup default/orders: {COMPLAINT}", group_object)
-
-    monkeypatch.setattr(fetch, "read_group", refuse)
+    monkeypatch.setattr(fetch, "read_group", refuse_to_read)
 
 
 @pytest.mark.usefixtures("unreadable")
@@ -165,7 +164,6 @@ async def test_a_group_that_cannot_be_read_says_so_by_one_event_and_in_its_statu
     before = await conditions(world)
     assert before["Ready"][0] == "True"
     await failing_passes(world, UnreadableGroupError)
-
     assert (await events(world))["GroupUnreadable"] == 1
     told = {
         "Ready": ("False", "InvalidSpec"),
@@ -180,11 +178,7 @@ async def test_a_group_that_cannot_be_read_says_so_by_one_event_and_in_its_statu
 async def test_once_it_can_be_read_again_the_status_is_as_before(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     before = await conditions(world)
     with monkeypatch.context() as patched:
-
-        def refuse(group_object: dict[str, Any]) -> Any:
-            raise UnreadableGroupError(COMPLAINT, group_object)
-
-        patched.setattr(fetch, "read_group", refuse)
+        patched.setattr(fetch, "read_group", refuse_to_read)
         await failing_passes(world, UnreadableGroupError)
     await world.settle()
     assert await conditions(world) == before

@@ -22,7 +22,7 @@ from tests.reconcile.world import until
 from tests.support.virtual_loop import VirtualLoop
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+    from collections.abc import AsyncIterator, Callable, Coroutine
 
     from brokergroup_operator.kube.client import KubernetesApi
 
@@ -115,9 +115,7 @@ async def turns(count: int = 20) -> None:
 
 
 async def test_the_lease_lost_and_won_twice_while_a_run_ends_begins_no_second_one_beside_it(watchers: Watchers) -> None:
-    plane = new_plane()
-    await plane.start()
-    lease = cast("Lease", plane._elector)
+    plane, lease, _ = await started()
     lease.won()
     await until("the first run", watchers.run)
     for _ in range(2):
@@ -135,9 +133,7 @@ async def test_the_lease_lost_and_won_twice_while_a_run_ends_begins_no_second_on
 
 
 async def test_a_plane_that_stops_waits_for_the_run_that_lost_the_lease(watchers: Watchers) -> None:
-    plane = new_plane()
-    await plane.start()
-    lease = cast("Lease", plane._elector)
+    plane, lease, _ = await started()
     lease.won()
     await until("the first run", watchers.run)
     lease.lost()
@@ -164,128 +160,115 @@ class FaultyCluster(EmptyCluster):
         yield await self.list()
 
 
-@pytest.fixture
-def virtual_loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualLoop]:
-    made = Watchers()
-    made.may_end.set()
-    monkeypatch.setattr(plane_module, "LeaderElector", Lease)
-    monkeypatch.setattr(plane_module, "Watcher", made.make)
-    loop = VirtualLoop()
-    yield loop
-    loop.finish()
+async def started() -> tuple[ReconcilePlane, Lease, FaultyCluster]:
+    cluster = FaultyCluster()
+    plane = new_plane(cluster)
+    await plane.start()
+    return plane, cast("Lease", plane._elector), cluster
 
 
-def run(loop: VirtualLoop, story: Coroutine[Any, Any, None]) -> None:
-    loop.run_until_complete(story)
+def in_virtual_time(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[pytest.MonkeyPatch], None]:
+    """Run the test on a loop whose clock jumps, with watchers that end at once."""
+
+    def sync_test(monkeypatch: pytest.MonkeyPatch) -> None:
+        made = Watchers()
+        made.may_end.set()
+        monkeypatch.setattr(plane_module, "LeaderElector", Lease)
+        monkeypatch.setattr(plane_module, "Watcher", made.make)
+        loop = VirtualLoop()
+        try:
+            loop.run_until_complete(test())
+        finally:
+            loop.finish()
+
+    sync_test.__name__, sync_test.__doc__ = test.__name__, test.__doc__
+    return sync_test
 
 
-def test_a_run_that_fails_gives_the_lease_back_at_once_and_says_so(virtual_loop: VirtualLoop) -> None:
-    async def story() -> None:
-        cluster = FaultyCluster()
-        plane = new_plane(cluster)
-        await plane.start()
-        lease = cast("Lease", plane._elector)
-        cluster.faults = 1
-        with capture_logs() as told:
-            lease.won()
-            await turns()
+@in_virtual_time
+async def test_a_run_that_fails_gives_the_lease_back_at_once_and_says_so() -> None:
+    plane, lease, cluster = await started()
+    cluster.faults = 1
+    with capture_logs() as told:
+        lease.won()
+        await turns()
 
-        assert [what for what, _ in lease.told] == ["asked for", "given back"]
-        assert not plane.is_leading
-        assert "KeyError('metadata')" in (plane.trouble() or "")
-        [line] = [one for one in told if one["event"] == "reconcile.ended"]
-        assert (line["log_level"], line["error"]) == ("error", "KeyError('metadata')")
-        await plane.stop()
-
-    run(virtual_loop, story())
+    assert [what for what, _ in lease.told] == ["asked for", "given back"]
+    assert not plane.is_leading
+    assert "KeyError('metadata')" in (plane.trouble() or "")
+    [line] = [one for one in told if one["event"] == "reconcile.ended"]
+    assert (line["log_level"], line["error"]) == ("error", "KeyError('metadata')")
+    await plane.stop()
 
 
-def test_it_asks_for_the_lease_again_later_and_later(virtual_loop: VirtualLoop) -> None:
+@in_virtual_time
+async def test_it_asks_for_the_lease_again_later_and_later() -> None:
     """Not before another pod can have taken it; a run that lasted is followed by the first pause again."""
-
-    async def story() -> None:
-        cluster = FaultyCluster()
-        plane = new_plane(cluster)
-        await plane.start()
-        lease = cast("Lease", plane._elector)
-        for _ in range(9):
-            cluster.faults = 1
-            lease.won()
-            await asyncio.sleep(100.0)
-        lasting = LeaderElectionSettings(namespace="ops", identity="pod-0").lease_duration_seconds
-        assert min(lease.pauses) >= lasting
-        assert lease.pauses[5] > 3 * lease.pauses[0]
-        assert max(lease.pauses) <= 60.0
-
-        lease.won()
-        await asyncio.sleep(LASTED_SECONDS)
+    plane, lease, cluster = await started()
+    for _ in range(9):
         cluster.faults = 1
-        plane._look_at_all.set()
+        lease.won()
         await asyncio.sleep(100.0)
-        assert lease.pauses[-1] == lease.pauses[0]
-        await plane.stop()
+    lasting = LeaderElectionSettings(namespace="ops", identity="pod-0").lease_duration_seconds
+    assert min(lease.pauses) >= lasting
+    assert lease.pauses[5] > 3 * lease.pauses[0]
+    assert max(lease.pauses) <= 60.0
 
-    run(virtual_loop, story())
-
-
-def test_healthz_is_red_until_a_run_lasts_or_another_pod_may_have_the_lease(virtual_loop: VirtualLoop) -> None:
-    async def story() -> None:
-        cluster = FaultyCluster()
-        plane = new_plane(cluster)
-        await plane.start()
-        lease = cast("Lease", plane._elector)
-        assert plane.trouble() is None
-        cluster.faults = 1
-        lease.won()
-        await turns()
-        assert plane.trouble()
-        await asyncio.sleep(10.0)
-        assert [what for what, _ in lease.told][-1] == "asked for"
-        assert plane.trouble() is None, "it follows: another pod may have the Lease"
-        lease.won()
-        await turns()
-        assert plane.trouble(), "it runs again, and may end again at once"
-        await asyncio.sleep(LASTED_SECONDS)
-        assert plane.trouble() is None
-        await plane.stop()
-
-    run(virtual_loop, story())
+    lease.won()
+    await asyncio.sleep(LASTED_SECONDS)
+    cluster.faults = 1
+    plane._look_at_all.set()
+    await asyncio.sleep(100.0)
+    assert lease.pauses[-1] == lease.pauses[0]
+    await plane.stop()
 
 
-def test_an_election_that_fails_is_begun_again(virtual_loop: VirtualLoop) -> None:
+@in_virtual_time
+async def test_healthz_is_red_until_a_run_lasts_or_another_pod_may_have_the_lease() -> None:
+    plane, lease, cluster = await started()
+    assert plane.trouble() is None
+    cluster.faults = 1
+    lease.won()
+    await turns()
+    assert plane.trouble()
+    await asyncio.sleep(10.0)
+    assert [what for what, _ in lease.told][-1] == "asked for"
+    assert plane.trouble() is None, "it follows: another pod may have the Lease"
+    lease.won()
+    await turns()
+    assert plane.trouble(), "it runs again, and may end again at once"
+    await asyncio.sleep(LASTED_SECONDS)
+    assert plane.trouble() is None
+    await plane.stop()
+
+
+@in_virtual_time
+async def test_an_election_that_fails_is_begun_again() -> None:
     """If its task ended, the process would follow for ever while `/healthz` reports ok."""
-
-    async def story() -> None:
-        plane = new_plane()
-        await plane.start()
-        lease = cast("Lease", plane._elector)
-        lease.won()
-        await turns()
-        lease.campaign.set_exception(TypeError("leaseDurationSeconds"))
-        await turns()
-        assert "TypeError('leaseDurationSeconds')" in (plane.trouble() or "")
-        assert not plane.is_leading
-        await asyncio.sleep(10.0)
-        assert [what for what, _ in lease.told] == ["asked for", "given back", "asked for"]
-        await plane.stop()
-
-    run(virtual_loop, story())
+    plane, lease, _ = await started()
+    lease.won()
+    await turns()
+    lease.campaign.set_exception(TypeError("leaseDurationSeconds"))
+    await turns()
+    assert "TypeError('leaseDurationSeconds')" in (plane.trouble() or "")
+    assert not plane.is_leading
+    await asyncio.sleep(10.0)
+    assert [what for what, _ in lease.told] == ["asked for", "given back", "asked for"]
+    await plane.stop()
 
 
-def test_a_plane_without_a_lease_begins_again_too(virtual_loop: VirtualLoop) -> None:
-    async def story() -> None:
-        cluster = FaultyCluster()
-        cluster.faults = 1
-        plane = new_plane(cluster, with_lease=False)
-        await plane.start()
-        await turns()
-        assert "KeyError('metadata')" in (plane.trouble() or "")
-        await asyncio.sleep(10.0 + LASTED_SECONDS)
-        assert plane.trouble() is None
-        assert plane._watcher is not None, "the second run watches"
-        await plane.stop()
-
-    run(virtual_loop, story())
+@in_virtual_time
+async def test_a_plane_without_a_lease_begins_again_too() -> None:
+    cluster = FaultyCluster()
+    cluster.faults = 1
+    plane = new_plane(cluster, with_lease=False)
+    await plane.start()
+    await turns()
+    assert "KeyError('metadata')" in (plane.trouble() or "")
+    await asyncio.sleep(10.0 + LASTED_SECONDS)
+    assert plane.trouble() is None
+    assert plane._watcher is not None, "the second run watches"
+    await plane.stop()
 
 
 @pytest.mark.parametrize("count", range(5))

@@ -1,7 +1,8 @@
-"""The status of a group: when it is written, its members, alarms that wait for a person, and what keeps a pod from being ready."""
+"""The status of a group, alarms that wait for a person, and why a member went: each cause by its proof."""
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +12,21 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import STANDING_CONDITIONS, Reason
 from brokergroup_operator.api.credentials import CredentialsError, secret_not_found
 from brokergroup_operator.reconcile.evaluate import UNSETTLED_SECONDS, evaluate
-from brokergroup_operator.reconcile.plan import WriteStatus
+from brokergroup_operator.reconcile.other_groups import BrokerNames, RollingTurns
+from brokergroup_operator.reconcile.plan import DeleteObject, WriteStatus
+from brokergroup_operator.reconcile.reconciler import Reconciler
+from brokergroup_operator.reconcile.see.circumstances import CircumstanceWatch, circumstances_of, circumstances_of_plan
 from brokergroup_operator.reconcile.see.observed import pod_trouble
 from controller_core.model import LiveReplica
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.passes import conditions, message, run, status_of
+from tests.reconcile.cases import conditions, message, run, status_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from brokergroup_operator.observe.incidents import Circumstance
+    from brokergroup_operator.reconcile.plan import Plan
     from brokergroup_operator.reconcile.see.observed import Observed
     from controller_core.model import BrokerGroupRecord
 
@@ -28,10 +36,46 @@ WRITTEN = "2026-11-21T00:00:00Z"
 
 def lagging(seen: Observed, behind: int) -> Observed:
     """Broker 2 is so many bytes behind the master."""
-    assert seen.snapshot is not None
-    live = {one: LiveReplica(broker_id=one, epoch=7, max_offset=10**9) for one in (1, 2, 3)}
-    live[2] = live[2]._replace(max_offset=10**9 - behind)
-    return replace(seen, snapshot=replace(seen.snapshot, live=live))
+    return at_offsets(seen, {1: 10**9, 2: 10**9 - behind, 3: 10**9})
+
+
+def at_offsets(seen: Observed, offsets: dict[int, int]) -> Observed:
+    return c.seeing(seen, live={one: LiveReplica(broker_id=one, epoch=7, max_offset=at) for one, at in offsets.items()})
+
+
+@pytest.mark.parametrize(
+    ("master", "slave", "lag"),
+    [
+        (5_000_000, 5_000_000, 0), (5_000_000, 4_500_000, 0), (5_000_000, 5_100_000, 0), (5_000_000, 0, 4 * 2**20),
+        (9 * 2**20, 2**20, 8 * 2**20), (9 * 2**20, 0, 8 * 2**20), (-1, 0, None), (0, -1, None),
+    ],
+)  # fmt: skip
+def test_lag_is_coarse(master: int, slave: int, lag: int | None) -> None:
+    assert second(at_offsets(c.settled(), {1: master, 2: slave})).get("lagBytes") == lag
+
+
+OUTDATED = c.outdated(c.settled(), "orders-2")
+
+
+@pytest.mark.parametrize(
+    ("seen", "updated", "is_complete", "second_runs"),
+    [
+        (OUTDATED, 2, False, "older"),
+        # Counted as updated, it would show progress while the first pod is only being deleted.
+        (c.going(OUTDATED, "orders-2"), 2, False, "older"),
+        (c.going(c.settled(), "orders-2"), 3, True, None),
+        (c.live(c.rolling(c.without_pods(c.settled(), "orders-2")), 1, 3), 2, False, ""),
+        (c.rolling(c.settled()), 3, True, None),
+    ],
+    ids=["outdated", "outdated and going", "going", "the last has yet to come", "all have come"],
+)
+def test_which_revision_each_pod_runs(seen: Observed, updated: int, is_complete: bool, second_runs: str | None) -> None:
+    status = status_of(seen)
+    assert status["updatedReplicas"] == updated
+    assert status.get("currentRevision") == (status["updateRevision"] if is_complete else None)
+    assert status["members"][0]["revision"] == status["updateRevision"]
+    expected = status["updateRevision"] if second_runs is None else second_runs
+    assert status["members"][1].get("revision", "") == expected
 
 
 def shown(seen: Observed, now: str) -> list[dict[str, Any]]:
@@ -83,29 +127,6 @@ def second(seen: Observed) -> dict[str, Any]:
     return member
 
 
-@pytest.mark.parametrize(
-    ("master", "slave", "lag"),
-    [
-        (5_000_000, 5_000_000, 0),
-        (5_000_000, 4_500_000, 0),
-        (5_000_000, 5_100_000, 0),
-        (5_000_000, 0, 4 * 2**20),
-        (9 * 2**20, 2**20, 8 * 2**20),
-        (9 * 2**20, 0, 8 * 2**20),
-        (-1, 0, None),
-        (0, -1, None),
-    ],
-)
-def test_lag_is_coarse(master: int, slave: int, lag: int | None) -> None:
-    seen = c.settled()
-    assert seen.snapshot is not None
-    live = {
-        1: LiveReplica(broker_id=1, epoch=7, max_offset=master),
-        2: LiveReplica(broker_id=2, epoch=7, max_offset=slave),
-    }
-    assert second(replace(seen, snapshot=replace(seen.snapshot, live=live))).get("lagBytes") == lag
-
-
 def test_node_and_zone_where_nodes_can_be_read() -> None:
     told = second(c.on_nodes(c.settled(), node_2=c.node("node-2")))
     assert (told["node"], told["zone"]) == ("node-2", "zone-of-node-2")
@@ -119,34 +140,6 @@ def test_a_fenced_and_a_sleeping_member() -> None:
     assert second(fenced)["state"] == "Fenced"
     asleep = c.without_pods(c.settled(maintenance={"hibernated": True}), "orders-2")
     assert second(asleep)["state"] == "Stopped"
-
-
-def test_an_outdated_pod_shows_what_it_runs() -> None:
-    status = status_of(c.outdated(c.settled(), "orders-2"))
-    assert status["members"][1]["revision"] == "older"
-    assert status["members"][0]["revision"] == status["updateRevision"]
-    assert (status["updatedReplicas"], "currentRevision" in status) == (2, False)
-
-
-def test_an_outdated_pod_that_is_going_still_runs_what_it_ran() -> None:
-    """Counted as updated, it would show progress while the first pod is only being deleted."""
-    seen = c.going(c.outdated(c.settled(), "orders-2"), "orders-2")
-    status = status_of(seen)
-    assert status["members"][1]["revision"] == "older"
-    assert (status["updatedReplicas"], "currentRevision" in status) == (2, False)
-
-
-def test_a_pod_that_is_going_and_runs_what_the_spec_says_is_counted() -> None:
-    status = status_of(c.going(c.settled(), "orders-2"))
-    assert status["members"][1]["revision"] == status["updateRevision"] == status["currentRevision"]
-    assert status["updatedReplicas"] == 3
-
-
-def test_an_update_whose_last_pod_has_yet_to_come_is_not_complete() -> None:
-    missing = c.live(c.rolling(c.without_pods(c.settled(), "orders-2")), 1, 3)
-    status = status_of(missing)
-    assert (status["updatedReplicas"], "currentRevision" in status) == (2, False)
-    assert status_of(c.rolling(c.settled()))["currentRevision"] == status["updateRevision"]
 
 
 ALWAYS = {str(kind) for kind in STANDING_CONDITIONS}
@@ -173,7 +166,6 @@ def test_a_group_in_order_has_no_alarm() -> None:
 def test_an_epoch_jump_shows_the_command_that_accepts_it() -> None:
     seen = with_record(b.record(), epoch_jump=25_000)
     alarm = alarms_of(seen)["EpochJump"]
-
     assert (alarm["status"], alarm["reason"]) == ("True", "EpochFarAboveRecord")
     assert "epoch 25000, the record says 7" in alarm["message"]
     assert "kubectl annotate brokergroup orders -n shop brokergroup.dev/accept-epoch=25000" in alarm["message"]
@@ -187,7 +179,6 @@ def annotated(seen: Observed, text: str) -> Observed:
 
 def test_an_acceptance_is_shown_and_an_unreadable_one_is_named() -> None:
     seen = with_record(b.record(), epoch_jump=25_000)
-
     assert status_of(annotated(seen, "30000"))["controller"]["acceptedEpoch"] == 30_000
     misspelt = annotated(seen, "25k")
     assert "acceptedEpoch" not in status_of(misspelt)["controller"]
@@ -197,7 +188,6 @@ def test_an_acceptance_is_shown_and_an_unreadable_one_is_named() -> None:
 
 def test_a_record_behind_its_brokers_names_the_brokers_it_waits_for() -> None:
     alarm = alarms_of(with_record(behind(), live=(1, 3), writable=False))["Recovering"]
-
     assert alarm["reason"] == "RecordBehindBrokers"
     assert "above epoch 7" in alarm["message"]
     assert "waiting for brokers 2 (one that is gone for good: mqadmin cleanBrokerMetadata)" in alarm["message"]
@@ -211,7 +201,6 @@ def test_a_record_rebuilt_from_its_brokers_says_so() -> None:
         for broker_id, replica in list(record.replicas.items())[:2]
     }
     alarm = alarms_of(with_record(replace(record, replicas=adopted, master_epoch=0), live=(1, 2), writable=False))
-
     assert alarm["Recovering"]["reason"] == "RecordRebuiltFromBrokers"
     assert "every registered broker is heard, and for 1 that have not registered" in alarm["Recovering"]["message"]
 
@@ -236,7 +225,6 @@ def test_lost_seats_show_both_ways_out() -> None:
 def test_members_show_their_seats_and_the_group_its_unclean_elections() -> None:
     record = replace(b.record(in_sync=(1,)), eligible=frozenset({2}), unclean_elections=3)
     status = status_of(with_record(record))
-
     assert [item["seat"] for item in status["members"]] == ["InSyncStateSet", "Eligible", "None"]
     assert status["uncleanElections"] == 3
 
@@ -253,7 +241,6 @@ def test_missing_credentials_say_what_follows(signature: str, consequence: str) 
     security = {"signature": signature, "credentialsSecretRef": {"name": "keys"}}
     seen = b.changed(b.settled(security=security), credentials_problem=secret_not_found("shop", "keys"))
     alarm = alarms_of(seen)["CredentialsMissing"]
-
     assert alarm["reason"] == "SecretNotFound"
     assert "Secret shop/keys does not exist" in alarm["message"]
     assert consequence in alarm["message"]
@@ -265,7 +252,6 @@ def test_a_missing_secret_is_looked_for_again_although_no_watch_reports_it() -> 
     problem = CredentialsError(
         Reason.SECRET_INCOMPLETE, "Secret shop/keys has no key secretKey, expected a text under it"
     )
-
     assert run(in_order).look_again_seconds is None
     waiting = run(b.changed(in_order, credentials_problem=problem))
     assert waiting.look_again_seconds == UNSETTLED_SECONDS
@@ -279,11 +265,8 @@ def pod(status: dict[str, Any], **metadata: Any) -> dict[str, Any]:
 
 
 def waiting(reason: str, message: str = "") -> dict[str, Any]:
-    return {
-        "containerStatuses": [
-            {"name": "broker", "image": "x:1", "state": {"waiting": {"reason": reason, "message": message}}}
-        ]
-    }
+    state = {"waiting": {"reason": reason, "message": message}}
+    return {"containerStatuses": [{"name": "broker", "image": "x:1", "state": state}]}
 
 
 def started(times: int, *, ready: bool) -> dict[str, Any]:
@@ -328,7 +311,6 @@ TROUBLES: list[tuple[str, dict[str, Any], str | None]] = [
 @pytest.mark.parametrize(("seen", "expected"), [case[1:] for case in TROUBLES], ids=[case[0] for case in TROUBLES])
 def test_trouble(seen: dict[str, Any], expected: str | None) -> None:
     trouble = pod_trouble(seen, now=b.NOW)
-
     assert (trouble.reason.value if trouble else None) == expected
 
 
@@ -344,3 +326,154 @@ def test_what_is_missing_is_named_as_the_kubelet_names_it() -> None:
     trouble = pod_trouble(pod(waiting("CreateContainerConfigError", 'secret "orders-keys" not found')), now=b.NOW)
     assert trouble is not None
     assert trouble.message == 'Pod orders-2: CreateContainerConfigError: secret "orders-keys" not found'
+
+
+AT = "2026-11-20T23:50:00Z"
+LATER = "2026-11-20T23:55:00Z"
+
+
+def ended(**terminated: Any) -> Observed:
+    """Pod orders-2 runs again after its container ended so."""
+    state = {"exitCode": 1, "finishedAt": AT, **terminated}
+
+    def end(pod: dict[str, Any]) -> None:
+        pod["status"]["containerStatuses"] = [
+            {"name": "fence", "lastState": {"terminated": {"exitCode": 1, "finishedAt": AT}}},
+            {"name": "broker", "state": {"running": {}}, "lastState": {"terminated": state}},
+        ]
+
+    return c.with_pods(c.settled(), end, "orders-2")
+
+
+def disrupted(reason: str, message: str = "", **status: Any) -> Observed:
+    target = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": AT,
+    }
+    return c.with_pods(c.settled(), lambda pod: pod["status"].update(status, conditions=[target]), "orders-2")
+
+
+def test_a_pod_that_is_being_deleted_does_not_crash_by_going() -> None:
+    assert list(circumstances_of(c.going(ended(exitCode=1), "orders-2"))) == []
+    assert [one.cause for one in circumstances_of(c.going(ended(reason="OOMKilled"), "orders-2"))] == ["oom"]
+
+
+@pytest.mark.parametrize(("before", "after"), [("boot-1", "boot-1"), ("boot-1", "boot-2"), ("", "")])
+def test_a_node_that_comes_back_without_a_boot_was_cut_off(before: str, after: str) -> None:
+    watch = CircumstanceWatch()
+    watch.look(on_node(condition("Ready", "Unknown"), boot_id=before))
+    found = watch.look(on_node(condition("Ready", "True", LATER), boot_id=after))
+    if not before or before != after:
+        assert found == [], "that proves no partition"
+        return
+    [partition] = found
+    assert (partition.cause, partition.broker_id) == ("partition", 2)
+    assert partition.started_at == dt.datetime.fromisoformat(AT) - dt.timedelta(seconds=60)
+    assert partition.ended_at == dt.datetime.fromisoformat(LATER)
+
+
+def on_node(*conditions: dict[str, Any], boot_id: str = "boot-1") -> Observed:
+    """Pod orders-2 is on a node with these conditions."""
+    node = c.node("node-2") | {"status": {"conditions": list(conditions), "nodeInfo": {"bootID": boot_id}}}
+    return c.on_nodes(c.settled(), node_2=node)
+
+
+def condition(kind: str, status: str, since: str = AT) -> dict[str, Any]:
+    return {"type": kind, "status": status, "lastTransitionTime": since, "message": "said"}
+
+
+def drained(seen: Observed) -> Observed:
+    return c.on_nodes(seen, node_2=c.node("node-2", unschedulable=True))
+
+
+EVICTED = "The node was low on resource: {}. Threshold quantity: 1, available: 0."
+
+
+@pytest.mark.parametrize(
+    ("seen", "told"),
+    [
+        (ended(reason="OOMKilled", exitCode=137), [("oom", "OOMKilled")]),
+        (ended(reason="Error", message="java.io.IOException: No space left on device"), [("disk", "NoSpaceLeft")]),
+        (ended(reason="Error", exitCode=134), [("crash", "ContainerEnded")]),
+        # Kubernetes does not say what killed it (a fence, a probe, a person).
+        (ended(reason="Error", exitCode=137), [("unknown", "ContainerKilled")]),
+        (disrupted("EvictionByEvictionAPI"), [("drain", "EvictionByEvictionAPI")]),
+        (disrupted("PreemptionByScheduler"), [("drain", "PreemptionByScheduler")]),
+        (drained(disrupted("DeletionByTaintManager")), [("drain", "DeletionByTaintManager")]),
+        (disrupted("DeletionByTaintManager"), [("unknown", "DeletionByTaintManager")]),
+        (disrupted("TerminationByKubelet", EVICTED.format("ephemeral-storage")), [("disk", "TerminationByKubelet")]),
+        (disrupted("TerminationByKubelet", EVICTED.format("memory")), [("oom", "TerminationByKubelet")]),
+        (
+            disrupted("TerminationByKubelet", message="Pod was terminated in response to imminent node shutdown."),
+            [("drain", "TerminationByKubelet")],
+        ),
+        (disrupted("TerminationByKubelet", EVICTED.format("pids")), [("unknown", "TerminationByKubelet")]),
+        (on_node(condition("DiskPressure", "True")), [("disk", "DiskPressure")]),
+        (on_node(condition("DiskPressure", "False")), []),
+        (on_node(condition("Ready", "Unknown")), [("unknown", "NodeUnreachable")]),
+        (on_node(condition("Ready", "False")), []),
+        (c.settled(), []),
+    ],
+)
+def test_each_cause_by_its_proof(seen: Observed, told: list[tuple[str, str]]) -> None:
+    found = list(circumstances_of(seen))
+    assert [(one.cause, one.what) for one in found] == told
+    for one in found:
+        assert (one.broker_id, one.pod, str(one.group), one.broker_name) == (2, "orders-2", "shop/orders", "orders")
+
+
+def test_the_times_are_those_of_kubernetes() -> None:
+    at = dt.datetime.fromisoformat(AT)
+    [killed] = circumstances_of(ended(reason="OOMKilled"))
+    assert (killed.started_at, killed.ended_at) == (at, at)
+    assert killed.id == "shop/orders/orders-2/OOMKilled@2026-11-20T23:50:00.000Z"
+    # What still goes on has lasted until now; noted again later it is the same record with a later end.
+    [pressure] = circumstances_of(on_node(condition("DiskPressure", "True")))
+    assert (pressure.started_at, pressure.ended_at) == (at, dt.datetime.fromisoformat(b.NOW))
+
+
+def test_an_update_is_noted_until_the_pod_must_have_gone() -> None:
+    seen = c.outdated(c.settled(), "orders-2")
+    plan = run(seen)
+    [update] = circumstances_of_plan(plan, seen)
+    assert (update.cause, update.broker_id, update.started_at) == (
+        "rollingUpgrade", 2, dt.datetime.fromisoformat(b.NOW),
+    )  # fmt: skip
+    assert update.ended_at - update.started_at == dt.timedelta(seconds=seen.group.spec.termination_grace_period_seconds)
+    assert list(circumstances_of_plan(run(c.settled()), c.settled())) == []
+    scaled_in = replace(c.settled(), group=b.group(replicas=2), group_object=b.group_object(replicas=2))
+    assert list(circumstances_of_plan(run(scaled_in), scaled_in)) == []
+
+
+async def test_what_is_about_to_be_done_is_noted_before_it_is() -> None:
+    """If the operator dies while it deletes a pod, the reason is already recorded."""
+    seen = c.outdated(c.settled(), "orders-2")
+    order: list[str] = []
+
+    class Parts:
+        """Records the order in which a pass uses its parts."""
+
+        async def look(self, _: Any) -> None:
+            """The cache is empty."""
+
+        async def fetch(self, _: Any) -> Observed:
+            return seen
+
+        async def take(self, group_object: Any, *, operator: str | None) -> Any:
+            assert operator == b.SETTINGS.operator
+            return group_object
+
+        async def carry_out(self, _: Any, plan: Plan, __: Observed) -> int:
+            order.extend(one.target for one in plan.actions if isinstance(one, DeleteObject))
+            return 0
+
+        async def note(self, told: Sequence[Circumstance]) -> None:
+            order.extend(one.cause for one in told)
+
+    parts: Any = Parts()
+    turns = RollingTurns(0, wake=lambda _: None)
+    await Reconciler(parts, parts, b.SETTINGS, turns, BrokerNames(), circumstances=parts).run_pass(b.KEY)
+    assert order == ["rollingUpgrade", "Pod orders-2"]

@@ -22,14 +22,10 @@ from brokergroup_operator.reconcile.see.members import membership
 from brokergroup_operator.reconcile.tell.events import transition_notes
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.cases import with_pods
-from tests.reconcile.golden_files import compare
-from tests.reconcile.passes import conditions, lines_of, run
-from tests.reconcile.world import SANDBOX, make_ready, named, uids_of, until
+from tests.reconcile.cases import compare, conditions, lines_of, run, shown, with_pods
+from tests.reconcile.world import SANDBOX, named, ready, uids_of, until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kube_sandbox.api_server.server import SandboxApiServer
     from tests.reconcile.world import World
 
@@ -68,19 +64,25 @@ def test_nothing_is_done_to_a_settled_group(spec: dict[str, Any]) -> None:
     assert lines_of(run(settled(**spec))) == []
 
 
-def test_the_loss_of_an_ephemeral_pod_is_the_loss_of_its_disk() -> None:
-    """Its id is never used again: the next pod has an empty disk."""
-    seen = settled(**EPHEMERAL)
-    members = membership(replace(seen, pods=b.without(seen.pods, "orders-2")))
+def test_the_loss_of_an_ephemeral_pod_or_of_a_commit_log_is_the_loss_of_the_disk() -> None:
+    """The id is never used again: the next pod has an empty disk."""
+    members = membership(c.without_pods(settled(**EPHEMERAL), "orders-2"))
     assert [one.broker_id for one in members.volume_lost] == [2]
     assert [one.pod for one in members.to_reserve] == ["orders-4"]
-
-
-def test_the_loss_of_a_commit_log_is_the_loss_of_the_disk() -> None:
     seen = settled(**COMMIT_LOG)
-    gone = replace(seen, pods=b.without(seen.pods, "orders-2"), claims=b.without(seen.claims, LOGS[1]))
+    gone = replace(c.without_pods(seen, "orders-2"), claims=b.without(seen.claims, LOGS[1]))
     assert [one.broker_id for one in membership(gone).volume_lost] == [2]
     assert membership(replace(gone, claims=seen.claims)).volume_lost == ()
+
+
+def test_each_claim_of_a_member_grows_by_its_own_wish() -> None:
+    larger = c.wishing(settled(**COMMIT_LOG), storage={"commitLog": {"size": "200Gi", "storageClassName": "fast"}})
+    grown = {
+        step.object["metadata"]["name"]: step.object["spec"]["resources"]["requests"]["storage"]
+        for step in run(larger).actions
+        if isinstance(step, ApplyObject) and step.resource.kind == "PersistentVolumeClaim"
+    }
+    assert grown == dict.fromkeys(LOGS, "200Gi")
 
 
 @pytest.mark.parametrize("phase", ["Failed", "Pending"])
@@ -109,21 +111,6 @@ def test_an_ephemeral_group_says_so_when_it_is_made() -> None:
     assert notes == ["EphemeralStorage"]
 
 
-def test_each_claim_of_a_member_grows_by_its_own_wish() -> None:
-    seen = settled(**COMMIT_LOG)
-    larger = b.changed(
-        seen,
-        group=b.group(storage={"commitLog": {"size": "200Gi", "storageClassName": "fast"}}),
-        group_object=b.group_object(storage={"commitLog": {"size": "200Gi", "storageClassName": "fast"}}),
-    )
-    grown = {
-        step.object["metadata"]["name"]: step.object["spec"]["resources"]["requests"]["storage"]
-        for step in run(larger).actions
-        if isinstance(step, ApplyObject) and step.resource.kind == "PersistentVolumeClaim"
-    }
-    assert grown == dict.fromkeys(LOGS, "200Gi")
-
-
 def test_a_member_that_has_left_leaves_no_commit_log_behind_where_that_was_asked_for() -> None:
     wish = {"storage": {**COMMIT_LOG["storage"], "retention": {"whenScaled": "Delete"}}}
     seen = settled(**wish)
@@ -133,10 +120,8 @@ def test_a_member_that_has_left_leaves_no_commit_log_behind_where_that_was_asked
         "orders-4": store | {"metadata": store["metadata"] | {"name": "orders-4", "annotations": marks}},
         "orders-4-commitlog": log | {"metadata": log["metadata"] | {"name": "orders-4-commitlog"}},
     }
-    assert lines_of(run(replace(seen, claims={**seen.claims, **fourth}))) == [
-        "delete PersistentVolumeClaim orders-4-commitlog",
-        "delete PersistentVolumeClaim orders-4",
-    ]
+    expected = ["delete PersistentVolumeClaim orders-4-commitlog", "delete PersistentVolumeClaim orders-4"]
+    assert lines_of(run(replace(seen, claims={**seen.claims, **fourth}))) == expected
 
 
 DELETE: dict[str, Any] = {"storage": {"retention": {"whenScaled": "Delete"}}}
@@ -241,7 +226,7 @@ async def claims(world: World) -> dict[str, dict[str, Any]]:
 
 async def test_a_claim_without_the_label_is_no_lost_disk(settled_world: World) -> None:
     off = {"metadata": {"labels": {names.LABEL_BROKER_GROUP: None}}}
-    await settled_world.api.patch(PERSISTENT_VOLUME_CLAIMS, POD, off, namespace=settled_world.key.namespace)
+    await settled_world.patch(PERSISTENT_VOLUME_CLAIMS, POD, off)
     await settled_world.stop_pod(POD)
     await settled_world.settle()
     assert await ids(settled_world) == [1, 2, 3]
@@ -250,7 +235,7 @@ async def test_a_claim_without_the_label_is_no_lost_disk(settled_world: World) -
 
 async def test_a_claim_that_a_person_made_again_waits_for_the_person(settled_world: World) -> None:
     """With no label at all it may be a user's: it is not taken over, and the id is not given up."""
-    await settled_world.api.delete(PERSISTENT_VOLUME_CLAIMS, POD, namespace=settled_world.key.namespace)
+    await settled_world.delete(PERSISTENT_VOLUME_CLAIMS, POD)
     bare = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     await settled_world.stop_pod(POD)
     metadata = {"name": POD, "namespace": settled_world.key.namespace}
@@ -260,16 +245,14 @@ async def test_a_claim_that_a_person_made_again_waits_for_the_person(settled_wor
     assert await ids(settled_world) == [1, 2, 3]
 
     ours = {names.LABEL_BROKER_GROUP: "orders", names.LABEL_APP_MANAGED_BY: names.MANAGED_BY}
-    await settled_world.api.patch(
-        PERSISTENT_VOLUME_CLAIMS, POD, {"metadata": {"labels": ours}}, namespace=settled_world.key.namespace
-    )
+    await settled_world.patch(PERSISTENT_VOLUME_CLAIMS, POD, {"metadata": {"labels": ours}})
     await settled_world.settle()
     assert await ids(settled_world) == [1, 2, 3]
-    assert POD in {pod["metadata"]["name"] for pod in await settled_world._pods()}
+    assert POD in await named(settled_world, PODS)
 
 
 async def test_a_claim_that_is_gone_is_a_lost_disk(settled_world: World) -> None:
-    await settled_world.api.delete(PERSISTENT_VOLUME_CLAIMS, POD, namespace=settled_world.key.namespace)
+    await settled_world.delete(PERSISTENT_VOLUME_CLAIMS, POD)
     await settled_world.stop_pod(POD)
     await settled_world.settle()
     assert await ids(settled_world) == [1, 3, 4]
@@ -288,81 +271,58 @@ def going(seen: Any, *claims: str) -> Any:
     return replace(seen, claims=changed)
 
 
+HELD = going(c.settled(), "orders-2")
+
+
 def test_it_is_a_condition_that_names_claim_pod_and_the_way_out() -> None:
-    alarm = conditions(going(c.settled(), "orders-2"))[ConditionType.CLAIM_TERMINATING]
+    alarm = conditions(HELD)[ConditionType.CLAIM_TERMINATING]
     assert (alarm["status"], alarm["reason"]) == ("True", Reason.CLAIM_BEING_DELETED)
-    for part in (
-        "claim orders-2.",
-        "pod orders-2",
-        "kubectl brokergroup rebuild orders 2 -n shop",
-        "Retain",
-        "gitops.md",
-    ):
+    way_out = ("kubectl brokergroup rebuild orders 2 -n shop", "Retain", "gitops.md")
+    for part in ("claim orders-2.", "pod orders-2", *way_out):
         assert part in alarm["message"]
-    assert ConditionType.CLAIM_TERMINATING not in conditions(c.settled())
+    log = conditions(going(settled(**COMMIT_LOG), LOGS[2]))[ConditionType.CLAIM_TERMINATING]
+    assert f"claim {LOGS[2]}." in log["message"]
 
 
-def test_a_commit_logs_claim_counts_as_well() -> None:
-    seen = going(settled(**COMMIT_LOG), LOGS[2])
-    assert f"claim {LOGS[2]}." in conditions(seen)[ConditionType.CLAIM_TERMINATING]["message"]
+def copied_claim(seen: Any) -> Any:
+    copy = seen.claims["orders-2"]
+    copy = copy | {"metadata": copy["metadata"] | {"name": "orders-2-backup"}}
+    return replace(c.settled(), claims={**c.settled().claims, "orders-2-backup": copy})
 
 
-@pytest.mark.parametrize("why", ["the pod is going", "no pod", "another's claim"])
-def test_what_is_no_danger_is_no_alarm(why: str) -> None:
-    seen = going(c.settled(), "orders-2")
-    if why == "the pod is going":
-        seen = c.with_pods(seen, lambda pod: pod["metadata"].update(deletionTimestamp=b.NOW), "orders-2")
-    elif why == "no pod":
-        seen = replace(seen, pods=b.without(seen.pods, "orders-2"))
-    else:
-        copy = seen.claims["orders-2"]
-        copy = copy | {"metadata": copy["metadata"] | {"name": "orders-2-backup"}}
-        seen = replace(c.settled(), claims={**c.settled().claims, "orders-2-backup": copy})
+@pytest.mark.parametrize(
+    "seen",
+    [c.settled(), c.going(HELD, "orders-2"), c.without_pods(HELD, "orders-2"), copied_claim(HELD)],
+    ids=["in order", "the pod is going", "no pod", "another's claim"],
+)
+def test_what_is_no_danger_is_no_alarm(seen: Any) -> None:
     assert ConditionType.CLAIM_TERMINATING not in conditions(seen)
 
 
-def test_every_further_claim_is_an_event() -> None:
-    settled, one, two = (
-        list(conditions(seen).values())
-        for seen in (c.settled(), going(c.settled(), "orders-2"), going(c.settled(), "orders-2", "orders-3"))
-    )
+LAST = c.outdated(c.settled(), "orders-2")
 
-    def events(before: Any, after: Any) -> list[str]:
-        return [note.reason for note in transition_notes(before, after) if note.reason == "ClaimBeingDeleted"]
 
-    assert events(settled, one) == ["ClaimBeingDeleted"]
-    assert events(one, one) == []
-    assert events(one, two) == ["ClaimBeingDeleted"]
-    assert events(two, settled) == []
+def stalled(seen: Any) -> tuple[str, str, str]:
+    found = conditions(seen)[ConditionType.STALLED]
+    return found["status"], found["reason"], found["message"]
 
 
 def test_a_rolling_update_passes_over_its_pod_and_then_waits_for_a_person() -> None:
     outdated = c.wishing(c.settled(), **IMAGE)
     assert lines_of(run(outdated))[-1] == "delete Pod orders-2"
-    held = going(outdated, "orders-2")
-    assert lines_of(run(held))[-1] == "delete Pod orders-3"
-    alone = going(c.settled(), "orders-2")
-    alone = c.with_pods(
-        alone, lambda pod: pod["metadata"]["annotations"].update({names.ANNOTATION_REVISION: "another"}), "orders-2"
-    )
+    assert lines_of(run(going(outdated, "orders-2")))[-1] == "delete Pod orders-3"
+    alone = going(LAST, "orders-2")
     assert not [line for line in lines_of(run(alone)) if "Pod" in line]
-    stalled = conditions(alone)[ConditionType.STALLED]
-    assert (stalled["status"], stalled["reason"]) == ("True", Reason.CLAIM_BEING_DELETED)
-    assert "orders-2: a claim is being deleted" in stalled["message"]
+    assert stalled(alone)[:2] == ("True", Reason.CLAIM_BEING_DELETED)
+    assert "orders-2: a claim is being deleted" in stalled(alone)[2]
 
 
 def test_it_keeps_no_other_group_waiting() -> None:
     """An update that has come to its last pod, and may not stop that one, gives its turn back."""
-    last = c.with_pods(
-        c.settled(),
-        lambda pod: pod["metadata"]["annotations"].update({names.ANNOTATION_REVISION: "another"}),
-        "orders-2",
-    )
-    assert run(c.rolling(last)).turn is Turn.HOLDS
-    held = c.rolling(going(last, "orders-2"))
+    assert run(c.rolling(LAST)).turn is Turn.HOLDS
+    held = c.rolling(going(LAST, "orders-2"))
     assert run(held).turn is Turn.NONE
-    told_of = conditions(held)[ConditionType.UP_TO_DATE]
-    assert (told_of["status"], told_of["reason"]) == ("False", Reason.CLAIM_BEING_DELETED)
+    assert shown(held, ConditionType.UP_TO_DATE) == ("False", Reason.CLAIM_BEING_DELETED)
 
 
 def test_an_asked_for_restart_is_refused_as_well() -> None:
@@ -370,20 +330,20 @@ def test_an_asked_for_restart_is_refused_as_well() -> None:
     marked = seen.group_object | {"metadata": seen.group_object["metadata"] | {"annotations": RESTARTED}}
     seen = replace(seen, group_object=marked)
     assert not [line for line in lines_of(run(seen)) if "Pod" in line or "switch" in line]
-    assert conditions(seen)[ConditionType.STALLED]["reason"] == Reason.CLAIM_BEING_DELETED
+    assert stalled(seen)[1] == Reason.CLAIM_BEING_DELETED
 
 
-def test_a_pod_that_is_not_heard_is_left_alone_too() -> None:
-    """Usually a replaced pod keeps its disk; here it would lose it."""
-    seen = c.live(going(c.wishing(c.settled(), **IMAGE), "orders-3"), 1, 2)
-    seen = c.with_pods(seen, lambda pod: pod["status"].update(conditions=[]), "orders-3")
-    assert "delete Pod orders-3" not in lines_of(run(seen))
-
-
-@pytest.mark.parametrize("phase", ["Failed", "Pending"])
-def test_a_pod_that_never_runs_is_not_made_again(phase: str) -> None:
-    seen = going(c.settled(), "orders-2")
-    seen = c.with_pods(seen, lambda pod: pod["status"].update(phase=phase), "orders-2")
+@pytest.mark.parametrize(
+    "seen",
+    [
+        # Usually a replaced pod keeps its disk; here it would lose it.
+        c.not_ready(c.live(going(c.wishing(c.settled(), **IMAGE), "orders-2"), 1, 3), "orders-2"),
+        c.with_pods(HELD, lambda pod: pod["status"].update(phase="Failed"), "orders-2"),
+        c.with_pods(HELD, lambda pod: pod["status"].update(phase="Pending"), "orders-2"),
+    ],
+    ids=["not heard", "Failed", "Pending"],
+)  # fmt: skip
+def test_a_pod_that_does_not_run_is_left_alone_too(seen: Any) -> None:
     assert "delete Pod orders-2" not in lines_of(run(seen))
 
 
@@ -392,12 +352,23 @@ def test_a_group_is_not_put_to_sleep_on_it() -> None:
     asleep = c.wishing(c.settled(), maintenance={"hibernated": True})
     assert lines_of(run(asleep)) != []
     held = going(asleep, "orders-3")
-    assert not [
-        line for line in lines_of(run(held)) if "Pod" in line or "minInSyncReplicas=99" in line or "config" in line
-    ]
-    stalled = conditions(held)[ConditionType.STALLED]
-    assert (stalled["status"], stalled["reason"]) == ("True", Reason.CLAIM_BEING_DELETED)
-    assert stalled["message"].startswith("Not hibernated: orders-3")
+    unwanted = ("Pod", "minInSyncReplicas=99", "config")
+    assert not [line for line in lines_of(run(held)) if any(word in line for word in unwanted)]
+    assert stalled(held)[:2] == ("True", Reason.CLAIM_BEING_DELETED)
+    assert stalled(held)[2].startswith("Not hibernated: orders-3")
+
+
+def test_every_further_claim_is_an_event() -> None:
+    seen = (c.settled(), HELD, going(c.settled(), "orders-2", "orders-3"))
+    settled, one, two = (list(conditions(each).values()) for each in seen)
+
+    def events(before: Any, after: Any) -> list[str]:
+        return [note.reason for note in transition_notes(before, after) if note.reason == "ClaimBeingDeleted"]
+
+    assert events(settled, one) == ["ClaimBeingDeleted"]
+    assert events(one, one) == []
+    assert events(one, two) == ["ClaimBeingDeleted"]
+    assert events(two, settled) == []
 
 
 def test_a_rebuild_is_the_way_out() -> None:
@@ -411,15 +382,12 @@ def test_a_rebuild_is_the_way_out() -> None:
 
 
 @SANDBOX
-async def test_it_is_reported_at_once_and_the_claim_stays_until_the_pod_stops(
-    world: World, start_plane: Callable[..., Any]
-) -> None:
+async def test_it_is_reported_at_once_and_the_claim_stays_until_the_pod_stops(world: World) -> None:
     """What an Argo CD that prunes does: all claims at once. Reports: argo-cd #1250."""
-    await start_plane(resync_seconds=600.0)
-    await make_ready(world)
+    await ready(world, resync_seconds=600.0)
     pods = await uids_of(world, PODS)
     for name in pods:
-        await world.api.delete(PERSISTENT_VOLUME_CLAIMS, name, namespace=world.key.namespace)
+        await world.delete(PERSISTENT_VOLUME_CLAIMS, name)
 
     async def alarm() -> Any:
         found = (await world.conditions()).get("ClaimTerminating")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.resources import CONFIG_MAPS, NODES, PODS
 from brokergroup_operator.reconcile.access import ClusterAccess
 from brokergroup_operator.reconcile.run import watch
@@ -66,6 +65,14 @@ class EndingKopf:
         await watching.stop()
 
 
+async def with_ending_kopf(monkeypatch: pytest.MonkeyPatch) -> tuple[Clock, EndingKopf, Watcher]:
+    clock, kopf = Clock(), EndingKopf(monkeypatch)
+    watching = watcher(ClusterAccess(url="http://127.0.0.1:1"), clock, [])
+    watching.start()
+    await kopf.begins()
+    return clock, kopf, watching
+
+
 def watcher(access: ClusterAccess, clock: Clock, changes: list[GroupKey]) -> Watcher:
     return Watcher(
         access,
@@ -112,6 +119,15 @@ class Ends:
                 self.moved.clear()
                 await self.moved.wait()
 
+    async def until_watched(self) -> None:
+        await self.until(lambda: any("brokergroups" in path for path in self.watched))
+
+
+def started(sandbox: SandboxApiServer, monkeypatch: pytest.MonkeyPatch) -> tuple[Ends, Watcher]:
+    ends, watching = Ends(sandbox, monkeypatch), watcher(ClusterAccess(url=sandbox.url), Clock(), [])
+    watching.start()
+    return ends, watching
+
 
 async def test_the_watch_runs_where_the_user_has_no_name(
     sandbox: SandboxApiServer, monkeypatch: pytest.MonkeyPatch
@@ -122,9 +138,7 @@ async def test_the_watch_runs_where_the_user_has_no_name(
         raise KeyError("getpwuid(): uid not found: 65532")
 
     monkeypatch.setattr(getpass, "getuser", no_name)
-    ends = Ends(sandbox, monkeypatch)
-    watching = watcher(ClusterAccess(url=sandbox.url), Clock(), [])
-    watching.start()
+    ends, watching = started(sandbox, monkeypatch)
     await ends.until(lambda: bool(ends.watched or ends.errors))
     await watching.stop()
     assert ends.errors == []
@@ -134,10 +148,8 @@ async def test_kopf_has_a_thread_that_ends_with_the_watch_and_leaves_signals_and
     sandbox: SandboxApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
-    ends = Ends(sandbox, monkeypatch)
-    watching = watcher(ClusterAccess(url=sandbox.url), Clock(), [])
-    watching.start()
-    await ends.until(lambda: any("brokergroups" in path for path in ends.watched))
+    ends, watching = started(sandbox, monkeypatch)
+    await ends.until_watched()
     tasks = {task.get_name() for task in asyncio.all_tasks()}
     assert [thread.name for thread in threading.enumerate()].count("kopf") == 1
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == handlers
@@ -170,7 +182,7 @@ async def test_a_thread_that_is_slow_to_return_is_waited_for(
     monkeypatch.setattr(threading, "Thread", SlowThread)
     watching = watcher(ClusterAccess(url=sandbox.url), Clock(), [])
     watching.start()
-    await ends.until(lambda: any("brokergroups" in path for path in ends.watched))
+    await ends.until_watched()
     await watching.stop()
     assert returns.is_set()
     assert "kopf" not in [thread.name for thread in threading.enumerate()]
@@ -280,10 +292,7 @@ async def test_a_thread_that_does_not_end_is_left_behind_and_heard_no_more(monke
 async def test_a_watch_that_cannot_live_is_a_trouble_after_a_minute(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock, kopf = Clock(), EndingKopf(monkeypatch)
-    watching = watcher(ClusterAccess(url="http://127.0.0.1:1"), clock, [])
-    watching.start()
-    await kopf.begins()
+    clock, kopf, watching = await with_ending_kopf(monkeypatch)
     while clock.now < 1000 + FAILING_SECONDS:
         await kopf.ends(error)
         assert watching.trouble() is None
@@ -300,10 +309,7 @@ async def test_a_watch_that_cannot_live_is_a_trouble_after_a_minute(
 
 async def test_an_outage_of_the_api_is_no_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
     """A restart would not end it, and would take the controller from all brokers."""
-    clock, kopf = Clock(), EndingKopf(monkeypatch)
-    watching = watcher(ClusterAccess(url="http://127.0.0.1:1"), clock, [])
-    watching.start()
-    await kopf.begins()
+    clock, kopf, watching = await with_ending_kopf(monkeypatch)
     for _ in range(20):
         await kopf.ends(ConnectionRefusedError("the API server is away"))
         clock.now += 10
@@ -330,8 +336,8 @@ async def test_only_a_change_of_what_matters_is_news(api: KubernetesApi, sandbox
     async with asyncio.timeout(120):
         assert not is_draining(await news.get())
         for label, cordoned in (("b", True), ("c", None)):
-            await api.patch(NODES, "node-1", {"metadata": {"labels": {"a": label}}}, content_type=PatchType.MERGE)
-            await api.patch(NODES, "node-1", {"spec": {"unschedulable": cordoned}}, content_type=PatchType.MERGE)
+            await api.patch(NODES, "node-1", {"metadata": {"labels": {"a": label}}})
+            await api.patch(NODES, "node-1", {"spec": {"unschedulable": cordoned}})
             assert is_draining(await news.get()) is bool(cordoned)
         await api.delete(NODES, "node-1")
         assert await news.get() is None

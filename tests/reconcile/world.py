@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.kube import resources
-from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import NotFoundError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, PERSISTENT_VOLUME_CLAIMS, PODS
 from brokergroup_operator.kube.server_side_apply import ServerSideApplier
 from brokergroup_operator.reconcile.act.apply import PlanApplier
 from brokergroup_operator.reconcile.other_groups import BrokerNames, RollingTurns
 from brokergroup_operator.reconcile.reconciler import Passed, Reconciler
+from brokergroup_operator.reconcile.run.plane import ReconcilePlane
 from brokergroup_operator.reconcile.see.fetch import GroupFetcher
 from brokergroup_operator.reconcile.settings import ReconcileSettings
 from brokergroup_operator.reconcile.tell.events import EventPoster
@@ -25,10 +26,13 @@ from kube_sandbox.api_server.errors import StatusError
 from tests.reconcile.fake_view import FakeGroupView, PatientRecordStore
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from aiohttp import web
 
     from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.kube.resources import Resource
+    from brokergroup_operator.observe.metrics import ConditionGauges
     from brokergroup_operator.reconcile.access import ClusterAccess
     from kube_sandbox.api_server.server import SandboxApiServer
 
@@ -50,16 +54,27 @@ VOLATILE = {
 }  # fmt: skip
 
 
-async def until(what: str, check: Any, *, deadline_seconds: float = 60.0) -> Any:
-    """Wait until `check` is true and return its result; fail with `what` after the deadline."""
+async def until(what: str, check: Callable[[], Any], *, deadline_seconds: float = 60.0) -> Any:
+    """Wait until `check`, a function or coroutine function, is true; return its result, or fail with `what` after the deadline."""
     loop = asyncio.get_running_loop()
     end = loop.time() + deadline_seconds
     while True:
-        result = await check()
+        result = check()
+        if inspect.isawaitable(result):
+            result = await result
         if result:
             return result
         assert loop.time() < end, f"{what}: not within {deadline_seconds} s"
         await asyncio.sleep(0.02)
+
+
+async def until_is(what: str, expected: Any, read: Callable[[], Awaitable[Any]]) -> None:
+    """Wait until what is read is as expected."""
+
+    async def is_so() -> bool:
+        return bool(await read() == expected)
+
+    await until(what, is_so)
 
 
 def applier_for(access: ClusterAccess) -> ServerSideApplier:
@@ -70,13 +85,34 @@ class KilledError(Exception):
     """The operator was killed at the planned write."""
 
 
-class World:
+class Namespaced:
+    """The objects of the namespace of `key`."""
+
+    def __init__(self, api: KubernetesApi, key: GroupKey) -> None:
+        self.api, self.key = api, key
+
+    async def get(self, resource: Resource, name: str) -> dict[str, Any]:
+        return await self.api.get(resource, name, namespace=self.key.namespace)
+
+    async def items(self, resource: Resource) -> list[dict[str, Any]]:
+        return (await self.api.list(resource, namespace=self.key.namespace)).items
+
+    async def patch(self, resource: Resource, name: str, patch: Any, **options: Any) -> dict[str, Any]:
+        return await self.api.patch(resource, name, patch, namespace=self.key.namespace, **options)
+
+    async def delete(self, resource: Resource, name: str, **options: Any) -> None:
+        await self.api.delete(resource, name, namespace=self.key.namespace, **options)
+
+
+class World(Namespaced):
     """Passes without queue and kopf, so that every run of a story makes the same writes in the same order."""
 
-    def __init__(self, api: KubernetesApi, applier: ServerSideApplier, key: GroupKey) -> None:
-        self.key = key
-        self.applier = applier
-        self.api = api
+    def __init__(
+        self, api: KubernetesApi, applier: ServerSideApplier, key: GroupKey, access: ClusterAccess | None = None
+    ) -> None:
+        super().__init__(api, key)
+        self.applier, self.access = applier, access
+        self.planes: list[ReconcilePlane] = []
         self.view = FakeGroupView(PatientRecordStore(api))
         # Of a newly started operator; a test puts other groups in.
         self.turns = RollingTurns(SETTINGS.max_groups_rolling, wake=lambda _key: None)
@@ -89,6 +125,20 @@ class World:
         self.was_killed = False
         self._kill_at: int | None = None
         self._pass: asyncio.Task[Passed] | None = None
+
+    async def start_plane(self, conditions: ConditionGauges | None = None, **settings: Any) -> ReconcilePlane:
+        """Start a plane of the group's namespace; `close` stops it."""
+        assert self.access is not None
+        values = {"controller_addresses": ("127.0.0.1:9878",), "namespace": self.key.namespace} | settings
+        plane = ReconcilePlane(self.api, self.access, self.view, ReconcileSettings(**values), conditions=conditions)
+        self.planes.append(plane)
+        await plane.start()
+        return plane
+
+    async def close(self) -> None:
+        for plane in self.planes:
+            await plane.stop()
+        await self.applier.close()
 
     def observe(self, request: web.BaseRequest) -> None:
         if self._pass is None or request.method not in WRITES or request.path.endswith("/events"):
@@ -147,10 +197,10 @@ class World:
 
     async def run_kubelet(self) -> None:
         """New pods run and are ready, on bound claims; deleted ones stop."""
-        for claim in (await self.api.list(PERSISTENT_VOLUME_CLAIMS, namespace=self.key.namespace)).items:
+        for claim in await self.items(PERSISTENT_VOLUME_CLAIMS):
             if claim.get("status", {}).get("phase") != "Bound":
                 await self._bind(claim)
-        for pod in (await self.api.list(PODS, namespace=self.key.namespace)).items:
+        for pod in await self.items(PODS):
             name = pod["metadata"]["name"]
             if pod["metadata"].get("deletionTimestamp"):
                 await self.stop_pod(name)
@@ -163,7 +213,7 @@ class World:
         stored = await self.view.store.read(self.key)
         if stored is None:
             return False
-        pods = {item["metadata"]["name"]: item for item in (await self._pods())}
+        pods = {item["metadata"]["name"]: item for item in await self.items(PODS)}
         by_pod = {one.reserved_for: one.broker_id for _, one in sorted(stored.record.replicas.items())}
         group = await self.group()
         await self.view.live(
@@ -174,59 +224,46 @@ class World:
         after = await self.view.store.read(self.key)
         return after is not None and after.record != stored.record
 
-    async def _pods(self) -> list[dict[str, Any]]:
-        return (await self.api.list(PODS, namespace=self.key.namespace)).items
-
     async def _bind(self, claim: dict[str, Any]) -> None:
-        name, namespace = claim["metadata"]["name"], self.key.namespace
-        volume, status = {"spec": {"volumeName": f"volume-of-{name}"}}, {"status": {"phase": "Bound"}}
-        await self.api.patch(PERSISTENT_VOLUME_CLAIMS, name, volume, namespace=namespace)
-        await self.api.patch(PERSISTENT_VOLUME_CLAIMS, name, status, namespace=namespace, subresource="status")
+        name = claim["metadata"]["name"]
+        await self.patch(PERSISTENT_VOLUME_CLAIMS, name, {"spec": {"volumeName": f"volume-of-{name}"}})
+        await self.patch(PERSISTENT_VOLUME_CLAIMS, name, {"status": {"phase": "Bound"}}, subresource="status")
 
     async def lose_pod(self, name: str) -> None:
         """Delete the pod, and end it as its kubelet would."""
-        await self.api.delete(PODS, name, namespace=self.key.namespace)
+        await self.delete(PODS, name)
         await self.stop_pod(name)
 
     async def stop_pod(self, name: str) -> None:
         await self._report(name, phase="Running", state={"terminated": {"exitCode": 137}}, ready="False")
         try:
-            await self.api.delete(PODS, name, namespace=self.key.namespace, grace_period_seconds=0)
+            await self.delete(PODS, name, grace_period_seconds=0)
         except NotFoundError:
             return
 
     async def _report(self, name: str, *, phase: str, state: dict[str, Any], ready: str) -> None:
-        number = name.rpartition("-")[2]
+        broker = {
+            "name": "broker",
+            "state": state,
+            "ready": ready == "True",
+            "restartCount": 0,
+            "image": "",
+            "imageID": "",
+        }
         status = {
             "phase": phase,
-            "podIP": f"127.64.0.{number}",
+            "podIP": f"127.64.0.{name.rpartition('-')[2]}",
             "conditions": [{"type": "Ready", "status": ready}],
-            "containerStatuses": [
-                {
-                    "name": "broker",
-                    "state": state,
-                    "ready": ready == "True",
-                    "restartCount": 0,
-                    "image": "",
-                    "imageID": "",
-                }
-            ],
+            "containerStatuses": [broker],
         }
-        await self.api.patch(
-            PODS,
-            name,
-            {"status": status},
-            namespace=self.key.namespace,
-            subresource="status",
-            content_type=PatchType.MERGE,
-        )
+        await self.patch(PODS, name, {"status": status}, subresource="status")
 
     async def group(self) -> dict[str, Any]:
         """Return the group's object as the API server has it."""
-        return await self.api.get(BROKER_GROUPS, self.key.name, namespace=self.key.namespace)
+        return await self.get(BROKER_GROUPS, self.key.name)
 
     async def patch_group(self, patch: dict[str, Any], **options: Any) -> dict[str, Any]:
-        return await self.api.patch(BROKER_GROUPS, self.key.name, patch, namespace=self.key.namespace, **options)
+        return await self.patch(BROKER_GROUPS, self.key.name, patch, **options)
 
     async def conditions(self) -> dict[str, dict[str, Any]]:
         """Return the group's conditions by type; empty before its first status."""
@@ -241,37 +278,27 @@ class World:
         server.before_request = None
 
     async def create_group(self, **spec: Any) -> None:
-        group = {
-            "metadata": {"name": self.key.name, "namespace": self.key.namespace},
-            "spec": {"implementation": "Python"} | spec,
-        }
+        metadata = {"name": self.key.name, "namespace": self.key.namespace}
+        group = {"metadata": metadata, "spec": {"implementation": "Python"} | spec}
         await self.api.create(BROKER_GROUPS, group | {"apiVersion": names.API_VERSION, "kind": names.BROKER_GROUP_KIND})
 
     async def run_operation(self, kind: str, **section: Any) -> None:
         """Create an operation that the operations plane has set Running."""
-        made = await self.api.create(
-            resources.BROKER_GROUP_OPERATIONS,
-            {
-                "apiVersion": names.API_VERSION,
-                "kind": names.BROKER_GROUP_OPERATION_KIND,
-                "metadata": {"name": kind.lower(), "namespace": self.key.namespace},
-                "spec": {"brokerGroupRef": {"name": self.key.name}, "type": kind} | section,
-            },
-        )
-        started = str(made["metadata"]["creationTimestamp"])
-        await self.api.patch(
-            resources.BROKER_GROUP_OPERATIONS,
-            kind.lower(),
-            {"status": {"phase": "Running", "startedAt": started}},
-            namespace=self.key.namespace,
-            subresource="status",
-        )
+        asked = {
+            "apiVersion": names.API_VERSION,
+            "kind": names.BROKER_GROUP_OPERATION_KIND,
+            "metadata": {"name": kind.lower(), "namespace": self.key.namespace},
+            "spec": {"brokerGroupRef": {"name": self.key.name}, "type": kind} | section,
+        }
+        made = await self.api.create(resources.BROKER_GROUP_OPERATIONS, asked)
+        status = {"phase": "Running", "startedAt": str(made["metadata"]["creationTimestamp"])}
+        await self.patch(resources.BROKER_GROUP_OPERATIONS, kind.lower(), {"status": status}, subresource="status")
 
     async def everything(self) -> dict[str, Any]:
         """Return all objects of all our kinds, without what differs from run to run."""
         result = {}
         for resource in KINDS:
-            for item in (await self.api.list(resource, namespace=self.key.namespace)).items:
+            for item in await self.items(resource):
                 result[f"{resource.kind} {item['metadata']['name']}"] = stable(item)
         return result
 
@@ -285,8 +312,7 @@ def stable(value: Any) -> Any:
 
 
 async def named(world: World, resource: Resource) -> dict[str, dict[str, Any]]:
-    listed = await world.api.list(resource, namespace=world.key.namespace)
-    return {item["metadata"]["name"]: item for item in listed.items}
+    return {item["metadata"]["name"]: item for item in await world.items(resource)}
 
 
 async def all_ready(world: World) -> bool:
@@ -296,27 +322,55 @@ async def all_ready(world: World) -> bool:
 
 async def make_ready(world: World) -> None:
     await world.create_group()
+    await become_ready(world)
 
-    async def three_pods() -> bool:
-        return len(await named(world, PODS)) == 3
 
-    await until("three pods", three_pods)
+async def ready(world: World, **settings: Any) -> ReconcilePlane:
+    """Start a plane, and create a group that becomes Ready."""
+    plane = await world.start_plane(**settings)
+    await make_ready(world)
+    return plane
+
+
+async def become_ready(world: World) -> None:
+    """Wait for three pods, make the first member master, and wait until the group is Ready."""
+
+    await until_pods(world, "orders-1", "orders-2", "orders-3")
     await world.view.make_master(world.key, 1)
     await until("Ready", lambda: all_ready(world))
 
 
 async def delete(world: World, policy: str) -> None:
-    await world.api.delete(BROKER_GROUPS, world.key.name, namespace=world.key.namespace, propagation_policy=policy)
+    await world.delete(BROKER_GROUPS, world.key.name, propagation_policy=policy)
 
 
 async def is_gone(world: World) -> bool:
     return world.key.name not in await named(world, BROKER_GROUPS)
 
 
+async def until_gone(world: World) -> None:
+    """Let the pods of a deleted group end, and wait until its object is gone."""
+
+    async def gone() -> bool:
+        await world.run_kubelet()
+        return await is_gone(world)
+
+    await until("the group is gone", gone)
+
+
 async def orphan(world: World) -> None:
     """Delete the group with the policy Orphan, and wait until its object is gone."""
     await delete(world, "Orphan")
     await until("the group is gone", lambda: is_gone(world))
+
+
+async def until_pods(world: World, *names_of_pods: str) -> None:
+    """Wait until these are the group's pods."""
+    await until_is("pods", sorted(names_of_pods), lambda: sorted_names(world, PODS))
+
+
+async def sorted_names(world: World, resource: Resource) -> list[str]:
+    return sorted(await named(world, resource))
 
 
 async def uids_of(world: World, resource: Resource) -> dict[str, str]:

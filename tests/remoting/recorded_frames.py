@@ -36,11 +36,6 @@ def _frame(line: int, entry: dict[str, Any]) -> RecordedFrame:
     assert len(body) == entry["blen"], f"line {line}: body of {len(body)} bytes, recorded {entry['blen']}"
     frame = struct.pack(">iI", 4 + len(header) + len(body), entry["stype"] << 24 | len(header)) + header + body
     return RecordedFrame(
-        line=line,
-        request_code=entry.get("req", entry["code"]),
-        is_answer="req" in entry,
-        header=entry["header"],
-        header_bytes=header,
-        body=body,
-        frame=frame,
-    )
+        line=line, request_code=entry.get("req", entry["code"]), is_answer="req" in entry, header=entry["header"],
+        header_bytes=header, body=body, frame=frame,
+    )  # fmt: skip

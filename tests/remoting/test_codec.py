@@ -1,18 +1,37 @@
-"""Frames in both header forms: round trips, the live example, and everything that is not a frame."""
+"""Frames in both header forms: round trips, the live example, what is not a frame, and a hundred thousand hostile inputs."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import random
+import resource
+import ssl
 import struct
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
+import uvloop
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codec import FrameDecoder, FrameLimits, decode_frame, encode
 from rocketmq_remoting.command import LanguageCode, RemotingCommand, SerializeType, request
 from rocketmq_remoting.errors import CommandEncodeError, FrameError
+from rocketmq_remoting.tls import ClientTls, TlsFiles, TlsMode, TlsServerSettings, client_context
+from tests.security.certificates import make_authority
+from tests.support.draws import WHOLE
+from tests.support.quiet_handler import QuietHandler
+from tests.support.remoting_rig import HOST, serving
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from rocketmq_remoting.connection import RemotingConnection
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT16 = st.integers(-(2**15), 2**15 - 1)
@@ -26,29 +45,16 @@ def framed(header: bytes, *, serialize_type: int = 0, body: bytes = b"") -> byte
 
 
 json_commands = st.builds(
-    RemotingCommand,
-    code=INT32,
-    opaque=INT32,
-    flag=INT32,
-    language=st.none() | st.sampled_from(LanguageCode),
-    version=INT32,
-    remark=st.none() | TEXT,
-    ext_fields=st.none() | st.dictionaries(TEXT, TEXT),
-    body=BODIES,
-)
+    RemotingCommand, code=INT32, opaque=INT32, flag=INT32, language=st.none() | st.sampled_from(LanguageCode),
+    version=INT32, remark=st.none() | TEXT, ext_fields=st.none() | st.dictionaries(TEXT, TEXT), body=BODIES,
+)  # fmt: skip
 # The binary form has no empty strings, no empty ext fields and no absent language: they read as null, null, OTHER.
 binary_commands = st.builds(
-    RemotingCommand,
-    code=INT16,
-    opaque=INT32,
-    flag=INT32,
-    language=st.sampled_from(LanguageCode),
-    version=INT16,
+    RemotingCommand, code=INT16, opaque=INT32, flag=INT32, language=st.sampled_from(LanguageCode), version=INT16,
     remark=st.none() | TEXT.filter(bool),
     ext_fields=st.none() | st.dictionaries(TEXT.filter(bool), TEXT.filter(bool), min_size=1),
-    body=BODIES,
-    serialize_type=st.just(SerializeType.ROCKETMQ),
-)
+    body=BODIES, serialize_type=st.just(SerializeType.ROCKETMQ),
+)  # fmt: skip
 
 
 @given(json_commands | binary_commands)
@@ -86,18 +92,13 @@ def test_the_live_example_of_the_binary_header() -> None:
         rest += struct.pack(">h", len(key)) + key.encode() + struct.pack(">i", len(value)) + value.encode()
     [command] = FrameDecoder().feed(shown + rest)
     assert command == RemotingCommand(
-        code=1003,
-        opaque=5,
-        language=LanguageCode.JAVA,
+        code=1003, opaque=5, language=LanguageCode.JAVA,
         ext_fields={
-            "brokerId": "1",
-            "clusterName": "cl",
-            "brokerName": "bn",
-            "brokerAddress": "1.1.1.9:1",
+            "brokerId": "1", "clusterName": "cl", "brokerName": "bn", "brokerAddress": "1.1.1.9:1",
             "invokeTime": "12345",
         },
         serialize_type=SerializeType.ROCKETMQ,
-    )
+    )  # fmt: skip
     assert encode(command) == shown + rest
 
 
@@ -115,21 +116,17 @@ def test_a_java_request_is_reproduced() -> None:
     [
         (b'{"code":1}', {"code": 1, "language": None}),
         (b'{"opaque":7,"code":1,"nobody":{"knows":[1,2]}}', {"code": 1, "opaque": 7}),
-        (
-            b'{"code":1,"remark":null,"extFields":null,"language":null,"version":null}',
-            {"remark": None, "ext_fields": None},
-        ),
+        (b'{"code":1,"remark":null,"extFields":null,"language":null,"version":null}',
+         {"remark": None, "ext_fields": None}),
         (b'{"code":1,"language":"COBOL"}', {"language": None}),
         (b'{"code":1,"language":9}', {"language": LanguageCode.GO}),
         (b'{"code":1,"language":99}', {"language": None}),
         (b'{"code":"1005","opaque":"3"}', {"code": 1005, "opaque": 3}),
-        (
-            b'{"code":1,"extFields":{"i":12,"d":1.50,"b":true,"s":"x\\n","n":null,"o":{"a":1}}}',
-            {"ext_fields": {"i": "12", "d": "1.50", "b": "true", "s": "x\n", "o": '{"a":1}'}},
-        ),
+        (b'{"code":1,"extFields":{"i":12,"d":1.50,"b":true,"s":"x\\n","n":null,"o":{"a":1}}}',
+         {"ext_fields": {"i": "12", "d": "1.50", "b": "true", "s": "x\n", "o": '{"a":1}'}}),
         (b'{"code":1,"extFields":{}}', {"ext_fields": {}}),
     ],
-)
+)  # fmt: skip
 def test_json_headers_are_read_as_tolerantly_as_java_reads_them(header: bytes, expected: dict[str, object]) -> None:
     command = decode_frame(framed(header)[4:])
     for name, value in expected.items():
@@ -145,26 +142,17 @@ def test_an_empty_value_of_a_binary_header_is_absent() -> None:
 
 BINARY = encode(RemotingCommand(1003, ext_fields={"brokerId": "1"}, remark="r", serialize_type=SerializeType.ROCKETMQ))
 NOT_FRAMES = {
-    "negative length": struct.pack(">i", -1),
-    "most negative length": struct.pack(">i", -(2**31)),
-    "zero length": struct.pack(">ii", 0, 0),
-    "length below the second word": struct.pack(">i", 3),
+    "negative length": struct.pack(">i", -1), "most negative length": struct.pack(">i", -(2**31)),
+    "zero length": struct.pack(">ii", 0, 0), "length below the second word": struct.pack(">i", 3),
     "one byte above 16 MiB": struct.pack(">i", 16 * 1024 * 1024 + 1),
-    "a TLS hello": bytes.fromhex("160301020001"),
-    "an HTTP request": b"GET / HTTP/1.1\r\n\r\n",
+    "a TLS hello": bytes.fromhex("160301020001"), "an HTTP request": b"GET / HTTP/1.1\r\n\r\n",
     "header longer than the frame": struct.pack(">iI", 8, 5) + b"{}  ",
     "unknown serialize type": framed(b'{"code":1}', serialize_type=2),
     "serialize type 255": framed(b'{"code":1}', serialize_type=255),
-    "no header": framed(b""),
-    "header is no JSON": framed(b"code=1"),
-    "header is cut JSON": framed(b'{"code":1'),
-    "header is an array": framed(b"[1]"),
-    "header is a number": framed(b"1"),
-    "header is null": framed(b"null"),
-    "two headers": framed(b'{"code":1}{"code":1}'),
-    "code is text": framed(b'{"code":"abc"}'),
-    "code is an object": framed(b'{"code":{}}'),
-    "code beyond int32": framed(b'{"code":2147483648}'),
+    "no header": framed(b""), "header is no JSON": framed(b"code=1"), "header is cut JSON": framed(b'{"code":1'),
+    "header is an array": framed(b"[1]"), "header is a number": framed(b"1"), "header is null": framed(b"null"),
+    "two headers": framed(b'{"code":1}{"code":1}'), "code is text": framed(b'{"code":"abc"}'),
+    "code is an object": framed(b'{"code":{}}'), "code beyond int32": framed(b'{"code":2147483648}'),
     "opaque of a million digits": framed(b'{"code":1,"opaque":' + b"9" * 1_000_000 + b"}"),
     "extFields is text": framed(b'{"code":1,"extFields":"x"}'),
     "not UTF-8": framed(b'{"code":1,"remark":"\xff"}'),
@@ -180,7 +168,7 @@ NOT_FRAMES = {
     "binary key of negative length": framed(BINARY[8:21] + struct.pack(">iihi", 0, 6, -1, 0), serialize_type=1),
     "binary value of 2 GiB": framed(BINARY[8:21] + struct.pack(">iihci", 0, 7, 1, b"k", 2**31 - 1), serialize_type=1),
     "binary remark not UTF-8": framed(BINARY[8:21] + struct.pack(">ici", 1, b"\xff", 0), serialize_type=1),
-}
+}  # fmt: skip
 
 
 def is_refused(decoder: FrameDecoder, data: bytes) -> bool:
@@ -263,18 +251,15 @@ def test_a_decoder_keeps_no_more_than_the_frame_it_waits_for() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        RemotingCommand(2**31),
-        RemotingCommand(1, opaque=-(2**31) - 1),
-        RemotingCommand(1, version=2**31),
-        RemotingCommand(1, remark="\ud800"),
-        RemotingCommand(1, body=bytes(16 * 1024 * 1024)),
+        RemotingCommand(2**31), RemotingCommand(1, opaque=-(2**31) - 1), RemotingCommand(1, version=2**31),
+        RemotingCommand(1, remark="\ud800"), RemotingCommand(1, body=bytes(16 * 1024 * 1024)),
         RemotingCommand(200_050, serialize_type=SerializeType.ROCKETMQ),
         RemotingCommand(1, version=40_000, serialize_type=SerializeType.ROCKETMQ),
         RemotingCommand(1, ext_fields={"k" * 40_000: "v"}, serialize_type=SerializeType.ROCKETMQ),
         RemotingCommand(1, remark="\ud800", serialize_type=SerializeType.ROCKETMQ),
     ],
     ids=lambda command: str(command)[:40],
-)
+)  # fmt: skip
 def test_a_command_that_does_not_fit_the_wire_is_refused_before_it_is_sent(command: RemotingCommand) -> None:
     with pytest.raises(CommandEncodeError):
         encode(command)
@@ -283,3 +268,156 @@ def test_a_command_that_does_not_fit_the_wire_is_refused_before_it_is_sent(comma
 def test_absent_and_empty_ext_fields_differ_as_in_java() -> None:
     assert "extFields" not in json.loads(encode(RemotingCommand(1))[8:])
     assert json.loads(encode(RemotingCommand(1, ext_fields={}))[8:])["extFields"] == {}
+
+
+FRAMES = int(os.environ.get("BROKERGROUP_FUZZED_FRAMES", "100000" if WHOLE else "20000"))
+BROKEN_HANDSHAKES = 400 if WHOLE else 100
+ROUNDS = 10
+GROWTH_BYTES = 24 * 1024 * 1024
+
+
+class Echo(QuietHandler):
+    """Remembers nothing: what stays in memory is counted."""
+
+    def handle(self, command: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        return command.answer(0, remark=command.remark, ext_fields=command.ext_fields, body=command.body)
+
+
+def fuzzed(dice: random.Random) -> bytes:
+    """Mostly frames with something wrong; sometimes a right one, sometimes noise, sometimes the start of a handshake."""
+    kind = dice.randrange(10)
+    if kind == 0:
+        return dice.randbytes(dice.randrange(1, 200))
+    if kind == 1:
+        return b"\x16\x03\x01" + dice.randbytes(dice.randrange(200))
+    if kind == 2:
+        return struct.pack(">iI", dice.randrange(-(2**31), 2**31), dice.randrange(2**32))
+    fields = {dice.choice(["brokerName", "brokerId", "AccessKey", "Signature", "\udcff", ""]): "x" * dice.randrange(40)}
+    fields = {name: value for name, value in fields.items() if name.isascii()}
+    command = request(
+        dice.randrange(0, 2001), ext_fields=fields, body=dice.randbytes(dice.randrange(64)), oneway=dice.random() < 0.2,
+        serialize_type=SerializeType(dice.randrange(2)),
+    )  # fmt: skip
+    frame = bytearray(encode(command))
+    if kind < 8:
+        for _ in range(dice.randrange(1, 6)):
+            frame[dice.randrange(len(frame))] = dice.randrange(256)
+    return bytes(frame[: dice.randrange(len(frame))] if kind == 8 else frame)
+
+
+def rss_bytes() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - not a file
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+async def torment(port: int, dice: random.Random, frames: int, files: TlsFiles | None) -> int:
+    """Send until closed, connect again, go on; returns the number of connections it took."""
+    connections = 0
+    sent = 0
+    context = client_context(files) if files is not None else None
+    while sent < frames:
+        connections += 1
+        reader, writer = await asyncio.open_connection(HOST, port, ssl=context)
+        drain = asyncio.create_task(swallow(reader))
+        while sent < frames and not drain.done():
+            for _ in range(dice.randrange(1, 12)):
+                sent += 1
+                if not writer.transport.is_closing():
+                    writer.write(fuzzed(dice))
+            await asyncio.sleep(0)
+        writer.transport.abort()
+        await drain
+    return connections
+
+
+async def swallow(reader: asyncio.StreamReader) -> None:
+    try:
+        while await reader.read(65536):
+            pass
+    except OSError:  # ssl.SSLError and ConnectionError are among them
+        return
+
+
+@pytest.mark.sampled
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("loop_factory", "frames"),
+    [(uvloop.new_event_loop, FRAMES), (asyncio.new_event_loop, FRAMES // 5)],
+    ids=["uvloop", "asyncio"],
+)
+@pytest.mark.parametrize("secured", [False, True], ids=["plain", "tls"])
+def test_fuzzed_frames_harm_no_other_peer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, loop_factory: Callable[[], asyncio.AbstractEventLoop], *,
+    frames: int, secured: bool,
+) -> None:  # fmt: skip
+    """All of them under uvloop, which the operator runs on; fewer under plain asyncio."""
+    caplog.set_level("CRITICAL", logger="rocketmq_remoting")
+    files = make_authority(tmp_path).issue("server")
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        assert runner.run(fuzz(files, frames, secured=secured)) < GROWTH_BYTES
+
+
+async def fuzz(files: TlsFiles, frames: int, *, secured: bool) -> int:
+    """By how many bytes the process grew after its first thousands of connections."""
+    shown = TlsFiles(ca=files.ca) if secured else None
+    limits = FrameLimits(max_frame_bytes=1024 * 1024, max_frame_bytes_until_known=64 * 1024)
+    served = TlsServerSettings(mode=TlsMode.PERMISSIVE, files=files)
+    witness = RemotingClient(tls=ClientTls(shown) if shown is not None else None)
+    dice = random.Random(20_26_11)
+    before_bytes = 0
+    async with serving(Echo(), limits=limits, tls=served) as (server, _):
+        for number in range(ROUNDS):
+            await torment(server.port, dice, frames // ROUNDS, shown)
+            answer = await witness.invoke(server.address, request(1, body=b"still here"), timeout_seconds=10)
+            assert answer.body == b"still here"
+            if number == 1:
+                before_bytes = rss_bytes()
+        await witness.close()
+    return rss_bytes() - before_bytes
+
+
+async def half_way(port: int, dice: random.Random, files: TlsFiles) -> None:
+    """A handshake and some frames, in which at some point a byte is wrong, missing, or the end comes."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    talker = client_context(files).wrap_bio(incoming, outgoing)
+    reader, writer = await asyncio.open_connection(HOST, port)
+    wrong_at = dice.randrange(1, 12)
+    try:
+        for step in range(1, 14):
+            try:
+                if step < 4:
+                    talker.do_handshake()
+                talker.write(encode(request(1, body=dice.randbytes(20))))
+            except ssl.SSLWantReadError:
+                pass
+            data = bytearray(outgoing.read())
+            if step == wrong_at and data:
+                kind = dice.randrange(3)
+                if kind == 0:
+                    data[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
+                elif kind == 1:
+                    del data[dice.randrange(len(data)) :]
+                else:
+                    break
+            writer.write(data)
+            async with asyncio.timeout(0.05):
+                incoming.write(await reader.read(65536))
+    except (OSError, TimeoutError):  # the server has closed, or waits for what was cut off
+        pass
+    finally:
+        writer.transport.abort()
+
+
+@pytest.mark.sampled
+async def test_broken_tls_records_harm_no_other_peer(tmp_path: Path) -> None:
+    files = make_authority(tmp_path).issue("server")
+    dice = random.Random(4)
+    async with serving(Echo(), tls=TlsServerSettings(mode=TlsMode.ENFORCING, files=files)) as (server, _):
+        for _ in range(BROKEN_HANDSHAKES // 10):
+            await asyncio.gather(*(half_way(server.port, dice, TlsFiles(ca=files.ca)) for _ in range(10)))
+        client = RemotingClient(tls=ClientTls(TlsFiles(ca=files.ca)))
+        answer = await client.invoke(server.address, request(1, body=b"still here"), timeout_seconds=10)
+        assert answer.body == b"still here"
+        await client.close()
+    assert server._tls is not None
+    assert server._tls.handshakes == 0

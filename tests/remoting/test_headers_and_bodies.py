@@ -10,37 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketmq_remoting.broker_protocol import (
-    OPEN_END_OFFSET,
-    ClusterInfoBody,
-    EpochCacheBody,
-    HARuntimeInfoBody,
-    RegisterBrokerBody,
-    RegisterBrokerRequestHeader,
-    TopicConfig,
-    TopicConfigBody,
-    TopicRouteBody,
-)
+from rocketmq_remoting import broker_protocol as bp
+from rocketmq_remoting import controller_protocol as cp
 from rocketmq_remoting.client_protocol import (
     GetMaxOffsetRequestHeader,
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
     UnregisterClientRequestHeader,
-)
-from rocketmq_remoting.controller_protocol import (
-    AlterSyncStateSetRequestHeader,
-    AlterSyncStateSetResponseHeader,
-    BrokerHeartbeatRequestHeader,
-    BrokerMemberGroup,
-    BrokerReplicasInfoBody,
-    ElectMasterRequestHeader,
-    ElectMasterResponseBody,
-    ElectMasterResponseHeader,
-    GetMetaDataResponseHeader,
-    ReplicaIdentity,
-    ReplicasInfo,
-    SyncStateSetBody,
-    decode_broker_names,
 )
 from rocketmq_remoting.errors import BodyError
 from rocketmq_remoting.serialization import (
@@ -121,8 +97,8 @@ def test_no_ext_fields_can_make_a_header_fail(
 )
 def test_numbers_parse_as_java_parses_them(text: str, expected: int | None) -> None:
     """A header without booleans is read in one step where it can be."""
-    assert ElectMasterRequestHeader.decode({"brokerId": text}).broker_id == expected
-    assert BrokerHeartbeatRequestHeader.decode({"brokerId": text}).broker_id == expected
+    assert cp.ElectMasterRequestHeader.decode({"brokerId": text}).broker_id == expected
+    assert cp.BrokerHeartbeatRequestHeader.decode({"brokerId": text}).broker_id == expected
 
 
 @pytest.mark.sampled
@@ -151,7 +127,7 @@ def test_a_header_that_is_read_in_one_step_is_the_same_as_field_by_field(
 
 
 def test_an_integer_beyond_int32_keeps_the_default() -> None:
-    read = AlterSyncStateSetRequestHeader.decode({"masterEpoch": "2147483648", "masterBrokerId": "2147483648"})
+    read = cp.AlterSyncStateSetRequestHeader.decode({"masterEpoch": "2147483648", "masterBrokerId": "2147483648"})
     assert (read.master_epoch, read.master_broker_id) == (None, 2**31)
 
 
@@ -159,28 +135,28 @@ def test_an_integer_beyond_int32_keeps_the_default() -> None:
     ("text", "expected"), [("true", True), ("TRUE", True), ("yes", False), ("1", False), ("", False)]
 )
 def test_booleans_parse_as_java_parses_them(text: str, expected: bool) -> None:
-    assert ElectMasterRequestHeader.decode({"designateElect": text}).designate_elect is expected
+    assert cp.ElectMasterRequestHeader.decode({"designateElect": text}).designate_elect is expected
 
 
 def test_defaults_are_those_of_the_java_classes() -> None:
     """A heartbeat, and malformed input."""
-    assert ElectMasterRequestHeader.decode(None) == ElectMasterRequestHeader(
+    assert cp.ElectMasterRequestHeader.decode(None) == cp.ElectMasterRequestHeader(
         cluster_name="", broker_name="", broker_id=None
     )
-    assert AlterSyncStateSetRequestHeader.decode({}).broker_name is None
-    heartbeat = BrokerHeartbeatRequestHeader.decode({"brokerId": "1"})
+    assert cp.AlterSyncStateSetRequestHeader.decode({}).broker_name is None
+    heartbeat = cp.BrokerHeartbeatRequestHeader.decode({"brokerId": "1"})
     assert (heartbeat.epoch, heartbeat.max_offset, heartbeat.confirm_offset) == (-1, -1, -1)
     assert (heartbeat.heartbeat_timeout_ms, heartbeat.election_priority) == (10_000, 2**31 - 1)
     assert GetMaxOffsetRequestHeader.decode({}).committed
-    assert AlterSyncStateSetResponseHeader().encode() == {"newSyncStateSetEpoch": "0"}
-    assert ElectMasterResponseHeader().encode() == {}
+    assert cp.AlterSyncStateSetResponseHeader().encode() == {"newSyncStateSetEpoch": "0"}
+    assert cp.ElectMasterResponseHeader().encode() == {}
 
 
 def test_names_on_the_wire_are_javas() -> None:
-    assert set(GetMetaDataResponseHeader(is_leader=True).encode()) == {"isLeader"}
-    assert BrokerHeartbeatRequestHeader(heartbeat_timeout_ms=5).encode()["heartbeatTimeoutMills"] == "5"
+    assert set(cp.GetMetaDataResponseHeader(is_leader=True).encode()) == {"isLeader"}
+    assert cp.BrokerHeartbeatRequestHeader(heartbeat_timeout_ms=5).encode()["heartbeatTimeoutMills"] == "5"
     assert UnregisterClientRequestHeader(client_id="c").encode() == {"clientID": "c"}
-    written = RegisterBrokerRequestHeader(heartbeat_timeout_ms=1, ha_server_addr="h", body_crc32=2).encode()
+    written = bp.RegisterBrokerRequestHeader(heartbeat_timeout_ms=1, ha_server_addr="h", body_crc32=2).encode()
     assert written == {"heartbeatTimeoutMillis": "1", "haServerAddr": "h", "compressed": "false", "bodyCrc32": "2"}
 
 
@@ -193,25 +169,24 @@ def test_a_send_is_written_under_full_or_one_letter_names() -> None:
 
 def test_an_elect_answer_satisfies_both_readers() -> None:
     """The broker reads brokerMemberGroup and the set, mqadmin a bare member group (docs/reference/controller.md)."""
-    body = ElectMasterResponseBody(BrokerMemberGroup("cl", "bn", {1: "1.1.1.9:1", 2: "1.1.1.2:1"}), frozenset({2}))
+    body = cp.ElectMasterResponseBody(
+        cp.BrokerMemberGroup("cl", "bn", {1: "1.1.1.9:1", 2: "1.1.1.2:1"}), frozenset({2})
+    )
     addresses = {"1": "1.1.1.9:1", "2": "1.1.1.2:1"}
     assert json.loads(body.encode()) == {
         "brokerMemberGroup": {"brokerAddrs": addresses, "brokerName": "bn", "cluster": "cl"},
-        "syncStateSet": [2],
-        "brokerAddrs": addresses,
-        "brokerName": "bn",
-        "cluster": "cl",
-    }
-    assert ElectMasterResponseBody.decode(body.encode()) == body
+        "syncStateSet": [2], "brokerAddrs": addresses, "brokerName": "bn", "cluster": "cl",
+    }  # fmt: skip
+    assert cp.ElectMasterResponseBody.decode(body.encode()) == body
 
 
 def test_an_elect_answer_without_a_new_master_is_the_set_alone() -> None:
-    assert ElectMasterResponseBody(sync_state_set=frozenset({2, 1})).encode() == b'{"syncStateSet":[1,2]}'
+    assert cp.ElectMasterResponseBody(sync_state_set=frozenset({2, 1})).encode() == b'{"syncStateSet":[1,2]}'
 
 
 def test_replicas_info_leaves_out_the_master_that_is_not_and_never_the_lists() -> None:
-    body = BrokerReplicasInfoBody(
-        {"bn": ReplicasInfo(not_in_sync_replicas=(ReplicaIdentity("bn", 1, "a:1", alive=True),))}
+    body = cp.BrokerReplicasInfoBody(
+        {"bn": cp.ReplicasInfo(not_in_sync_replicas=(cp.ReplicaIdentity("bn", 1, "a:1", alive=True),))}
     )
     assert json.loads(body.encode()) == {
         "replicasInfoTable": {
@@ -226,8 +201,8 @@ def test_replicas_info_leaves_out_the_master_that_is_not_and_never_the_lists() -
 
 
 def test_numbers_in_quotes_are_numbers() -> None:
-    read = SyncStateSetBody.decode(b'{"syncStateSet":["1",2],"syncStateSetEpoch":"3","more":{}}')
-    assert read == SyncStateSetBody(frozenset({1, 2}), 3)
+    read = cp.SyncStateSetBody.decode(b'{"syncStateSet":["1",2],"syncStateSetEpoch":"3","more":{}}')
+    assert read == cp.SyncStateSetBody(frozenset({1, 2}), 3)
 
 
 def test_epoch_cache_of_a_java_broker_is_read() -> None:
@@ -236,19 +211,19 @@ def test_epoch_cache_of_a_java_broker_is_read() -> None:
         b'{"brokerId":0,"brokerName":"..","clusterName":"..",'
         b'"epochList":[{"endOffset":9223372036854775807,"epoch":1,"startOffset":0}],"maxOffset":123}'
     )
-    body = EpochCacheBody.decode(sample)
-    assert body.epoch_list[0].end_offset == OPEN_END_OFFSET
+    body = bp.EpochCacheBody.decode(sample)
+    assert body.epoch_list[0].end_offset == bp.OPEN_END_OFFSET
     assert body.encode() == sample
 
 
 def test_cluster_info_and_routes_with_number_keys_are_read() -> None:
-    cluster = ClusterInfoBody.decode(
+    cluster = bp.ClusterInfoBody.decode(
         b'{"brokerAddrTable":{"bn":{"brokerAddrs":{0:"10.0.0.1:10911",2:"{3:x,4:"},"brokerName":"bn","cluster":"cl"}},'
         b'"clusterAddrTable":{"cl":["bn"]}}'
     )
     assert cluster.broker_addr_table["bn"].broker_addrs == {0: "10.0.0.1:10911", 2: "{3:x,4:"}
     assert cluster.cluster_addr_table == {"cl": frozenset({"bn"})}
-    route = TopicRouteBody.decode(
+    route = bp.TopicRouteBody.decode(
         b'{"brokerDatas":[{"brokerAddrs":{0:"a:1", -1 :"b:1"},"brokerName":"bn","cluster":"cl","enableActingMaster":false}],'
         b'"filterServerTable":{},"queueDatas":[{"brokerName":"bn","perm":6,"readQueueNums":4,"topicSysFlag":0,"writeQueueNums":4}]}'
     )
@@ -257,58 +232,37 @@ def test_cluster_info_and_routes_with_number_keys_are_read() -> None:
 
 
 def test_a_registration_says_what_the_name_server_needs() -> None:
-    topics = TopicConfigBody(topic_config_table={"T": TopicConfig("T", 4, 4)})
-    written = json.loads(RegisterBrokerBody(topic_config_serialize_wrapper=topics).encode())
+    topics = bp.TopicConfigBody(topic_config_table={"T": bp.TopicConfig("T", 4, 4)})
+    written = json.loads(bp.RegisterBrokerBody(topic_config_serialize_wrapper=topics).encode())
     assert written["filterServerList"] == []
     assert written["topicConfigSerializeWrapper"]["dataVersion"] == {"counter": 0, "stateVersion": 0, "timestamp": 0}
     assert written["topicConfigSerializeWrapper"]["topicConfigTable"]["T"] == {
-        "attributes": {},
-        "order": False,
-        "perm": 6,
-        "readQueueNums": 4,
-        "topicFilterType": "SINGLE_TAG",
-        "topicName": "T",
-        "topicSysFlag": 0,
-        "writeQueueNums": 4,
-    }
+        "attributes": {}, "order": False, "perm": 6, "readQueueNums": 4, "topicFilterType": "SINGLE_TAG",
+        "topicName": "T", "topicSysFlag": 0, "writeQueueNums": 4,
+    }  # fmt: skip
 
 
 def test_ha_status_without_a_client_part_is_read() -> None:
-    status = HARuntimeInfoBody.decode(b'{"master":true,"haConnectionInfo":[{"addr":"1.1.1.1:5","inSync":true}]}')
+    status = bp.HARuntimeInfoBody.decode(b'{"master":true,"haConnectionInfo":[{"addr":"1.1.1.1:5","inSync":true}]}')
     assert status.ha_connection_info[0].in_sync
     assert status.ha_client_runtime_info.master_addr is None
 
 
 @pytest.mark.parametrize(("body", "expected"), [(None, ()), (b"null", ()), (b"[]", ()), (b'["a","b"]', ("a", "b"))])
 def test_broker_names(body: bytes | None, expected: tuple[str, ...]) -> None:
-    assert decode_broker_names(body) == expected
+    assert cp.decode_broker_names(body) == expected
 
 
 @pytest.mark.parametrize(
     "body",
-    [
-        None,
-        b"{}",
-        b"[]",
-        b"null",
-        b"1",
-        b"x",
-        b'{"syncStateSet":[1],',
-        b'{"syncStateSet":null,"syncStateSetEpoch":1}',
-        b'{"syncStateSet":[1.5]}',
-        b'{"syncStateSet":["a"]}',
-        b'{"syncStateSet":{}}',
-        b"\xff",
-        b"[" * 1_000_000,
-        b'{"a":' * 1_000_000,
-        b'"' + b'\\"' * 1_000_000,
-        b"{1:" * 300_000,
-    ],
+    [None, b"{}", b"[]", b"null", b"1", b"x", b'{"syncStateSet":[1],', b'{"syncStateSet":null,"syncStateSetEpoch":1}',
+     b'{"syncStateSet":[1.5]}', b'{"syncStateSet":["a"]}', b'{"syncStateSet":{}}', b"\xff", b"[" * 1_000_000,
+     b'{"a":' * 1_000_000, b'"' + b'\\"' * 1_000_000, b"{1:" * 300_000],
     ids=lambda body: repr(body)[:20],
-)
+)  # fmt: skip
 def test_a_bad_body_is_a_body_error(body: bytes | None) -> None:
     with pytest.raises(BodyError):
-        SyncStateSetBody.decode(body)
+        cp.SyncStateSetBody.decode(body)
 
 
 ANY_JSON = st.recursive(

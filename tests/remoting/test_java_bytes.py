@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from rocketmq_remoting import controller_protocol as cp
 from rocketmq_remoting.broker_protocol import BrokerRuntimeInfoBody, EpochCacheBody, HARuntimeInfoBody
 from rocketmq_remoting.client_protocol import (
     HeartbeatDataBody,
@@ -21,29 +22,6 @@ from rocketmq_remoting.client_protocol import (
 from rocketmq_remoting.codec import FrameDecoder, decode_frame, encode
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
-from rocketmq_remoting.controller_protocol import (
-    AlterSyncStateSetRequestHeader,
-    AlterSyncStateSetResponseHeader,
-    ApplyBrokerIdRequestHeader,
-    ApplyBrokerIdResponseHeader,
-    BrokerHeartbeatRequestHeader,
-    BrokerReplicasInfoBody,
-    CleanBrokerDataRequestHeader,
-    ElectMasterRequestHeader,
-    ElectMasterResponseBody,
-    ElectMasterResponseHeader,
-    GetMetaDataResponseHeader,
-    GetNextBrokerIdRequestHeader,
-    GetNextBrokerIdResponseHeader,
-    GetReplicaInfoRequestHeader,
-    GetReplicaInfoResponseHeader,
-    NotifyBrokerRoleChangedRequestHeader,
-    RegisterBrokerToControllerRequestHeader,
-    RegisterBrokerToControllerResponseHeader,
-    SyncStateSetBody,
-    decode_broker_names,
-    encode_broker_names,
-)
 from rocketmq_remoting.serialization import ExtFieldsHeader, decode_properties, encode_properties
 from rocketmq_remoting.signature import (
     ACCESS_KEY,
@@ -101,22 +79,22 @@ def test_every_frame_is_written_again_with_the_same_meaning_and_javas_byte_for_b
 
 
 HEADERS: dict[tuple[int, bool], type[ExtFieldsHeader]] = {
-    (RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, False): AlterSyncStateSetRequestHeader,
-    (RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, True): AlterSyncStateSetResponseHeader,
-    (RequestCode.CONTROLLER_ELECT_MASTER, False): ElectMasterRequestHeader,
-    (RequestCode.CONTROLLER_ELECT_MASTER, True): ElectMasterResponseHeader,
-    (RequestCode.CONTROLLER_REGISTER_BROKER, False): RegisterBrokerToControllerRequestHeader,
-    (RequestCode.CONTROLLER_REGISTER_BROKER, True): RegisterBrokerToControllerResponseHeader,
-    (RequestCode.CONTROLLER_GET_REPLICA_INFO, False): GetReplicaInfoRequestHeader,
-    (RequestCode.CONTROLLER_GET_REPLICA_INFO, True): GetReplicaInfoResponseHeader,
-    (RequestCode.CONTROLLER_GET_METADATA_INFO, True): GetMetaDataResponseHeader,
-    (RequestCode.BROKER_HEARTBEAT, False): BrokerHeartbeatRequestHeader,
-    (RequestCode.NOTIFY_BROKER_ROLE_CHANGED, False): NotifyBrokerRoleChangedRequestHeader,
-    (RequestCode.CLEAN_BROKER_DATA, False): CleanBrokerDataRequestHeader,
-    (RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, False): GetNextBrokerIdRequestHeader,
-    (RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, True): GetNextBrokerIdResponseHeader,
-    (RequestCode.CONTROLLER_APPLY_BROKER_ID, False): ApplyBrokerIdRequestHeader,
-    (RequestCode.CONTROLLER_APPLY_BROKER_ID, True): ApplyBrokerIdResponseHeader,
+    (RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, False): cp.AlterSyncStateSetRequestHeader,
+    (RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, True): cp.AlterSyncStateSetResponseHeader,
+    (RequestCode.CONTROLLER_ELECT_MASTER, False): cp.ElectMasterRequestHeader,
+    (RequestCode.CONTROLLER_ELECT_MASTER, True): cp.ElectMasterResponseHeader,
+    (RequestCode.CONTROLLER_REGISTER_BROKER, False): cp.RegisterBrokerToControllerRequestHeader,
+    (RequestCode.CONTROLLER_REGISTER_BROKER, True): cp.RegisterBrokerToControllerResponseHeader,
+    (RequestCode.CONTROLLER_GET_REPLICA_INFO, False): cp.GetReplicaInfoRequestHeader,
+    (RequestCode.CONTROLLER_GET_REPLICA_INFO, True): cp.GetReplicaInfoResponseHeader,
+    (RequestCode.CONTROLLER_GET_METADATA_INFO, True): cp.GetMetaDataResponseHeader,
+    (RequestCode.BROKER_HEARTBEAT, False): cp.BrokerHeartbeatRequestHeader,
+    (RequestCode.NOTIFY_BROKER_ROLE_CHANGED, False): cp.NotifyBrokerRoleChangedRequestHeader,
+    (RequestCode.CLEAN_BROKER_DATA, False): cp.CleanBrokerDataRequestHeader,
+    (RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, False): cp.GetNextBrokerIdRequestHeader,
+    (RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, True): cp.GetNextBrokerIdResponseHeader,
+    (RequestCode.CONTROLLER_APPLY_BROKER_ID, False): cp.ApplyBrokerIdRequestHeader,
+    (RequestCode.CONTROLLER_APPLY_BROKER_ID, True): cp.ApplyBrokerIdResponseHeader,
     (RequestCode.SEND_MESSAGE_V2, False): SendMessageRequestHeaderV2,
     (RequestCode.SEND_MESSAGE_V2, True): SendMessageResponseHeader,
     (RequestCode.UNREGISTER_CLIENT, False): UnregisterClientRequestHeader,
@@ -139,11 +117,11 @@ def test_typed_headers_lose_nothing_of_what_java_wrote(code: int, is_answer: boo
 
 
 BODIES: dict[tuple[int, bool], type[JsonBody]] = {
-    (RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, False): SyncStateSetBody,
-    (RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, True): SyncStateSetBody,
-    (RequestCode.CONTROLLER_REGISTER_BROKER, True): SyncStateSetBody,
-    (RequestCode.CONTROLLER_GET_REPLICA_INFO, True): SyncStateSetBody,
-    (RequestCode.NOTIFY_BROKER_ROLE_CHANGED, False): SyncStateSetBody,
+    (RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, False): cp.SyncStateSetBody,
+    (RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, True): cp.SyncStateSetBody,
+    (RequestCode.CONTROLLER_REGISTER_BROKER, True): cp.SyncStateSetBody,
+    (RequestCode.CONTROLLER_GET_REPLICA_INFO, True): cp.SyncStateSetBody,
+    (RequestCode.NOTIFY_BROKER_ROLE_CHANGED, False): cp.SyncStateSetBody,
     (RequestCode.GET_BROKER_EPOCH_CACHE, True): EpochCacheBody,
     (RequestCode.GET_BROKER_HA_STATUS, True): HARuntimeInfoBody,
     (RequestCode.HEART_BEAT, False): HeartbeatDataBody,
@@ -165,7 +143,7 @@ def test_elect_answers_with_number_keys_are_read() -> None:
     for recorded in _frames_of(RequestCode.CONTROLLER_ELECT_MASTER, is_answer=True):
         if not recorded.body:
             continue
-        body = ElectMasterResponseBody.decode(recorded.body)
+        body = cp.ElectMasterResponseBody.decode(recorded.body)
         assert body.sync_state_set
         if body.broker_member_group is not None:
             with_group += 1
@@ -177,7 +155,7 @@ def test_elect_answers_with_number_keys_are_read() -> None:
 def test_replicas_info_is_written_again_but_for_the_order_of_the_groups() -> None:
     for recorded in _frames_of(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, is_answer=True):
         if recorded.body:
-            written = BrokerReplicasInfoBody.decode(recorded.body).encode()
+            written = cp.BrokerReplicasInfoBody.decode(recorded.body).encode()
             assert len(written) == len(recorded.body)
             assert json.loads(written) == json.loads(recorded.body), recorded.line
 
@@ -185,7 +163,7 @@ def test_replicas_info_is_written_again_but_for_the_order_of_the_groups() -> Non
 def test_names_runtime_info_and_configuration_are_read() -> None:
     for recorded in _frames_of(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, is_answer=False):
         if recorded.header["language"] == "JAVA":
-            assert encode_broker_names(decode_broker_names(recorded.body)) == recorded.body
+            assert cp.encode_broker_names(cp.decode_broker_names(recorded.body)) == recorded.body
     for recorded in _frames_of(RequestCode.GET_BROKER_RUNTIME_INFO, is_answer=True):
         assert BrokerRuntimeInfoBody.decode(recorded.body).table["brokerActive"] in ("true", "false")
     for recorded in _frames_of(RequestCode.GET_CONTROLLER_CONFIG, is_answer=True):
@@ -204,31 +182,20 @@ BROKER = Credentials(access_key="broker-a", secret_key="12345678")
 BY_JAVA = {
     "register": (
         {
-            "clusterName": "DefaultCluster",
-            "brokerName": "broker-a",
-            "brokerId": "1",
-            "brokerAddress": "10.0.0.1:10911",
-            "invokeTime": "1795210522768",
+            "clusterName": "DefaultCluster", "brokerName": "broker-a", "brokerId": "1",
+            "brokerAddress": "10.0.0.1:10911", "invokeTime": "1795210522768",
         },
-        None,
-        "12345678",
-        "7+QliFGZIMiHXgotVWtjONNdp0w=",
+        None, "12345678", "7+QliFGZIMiHXgotVWtjONNdp0w=",
     ),
-    "alter": (
-        {"brokerName": "broker-a", "masterBrokerId": "1", "masterEpoch": "3", "invokeTime": "1795210522768"},
-        b'{"syncStateSet":[1,2],"syncStateSetEpoch":2}',
-        "12345678",
-        "nQyejuRGplh1IqBhmRKC6niZuGo=",
-    ),
+    "alter": ({"brokerName": "broker-a", "masterBrokerId": "1", "masterEpoch": "3", "invokeTime": "1795210522768"},
+              b'{"syncStateSet":[1,2],"syncStateSetEpoch":2}', "12345678", "nQyejuRGplh1IqBhmRKC6niZuGo="),
     "no fields": ({}, None, "a long secret key with spaces \u00e9\u4e2d", "UHMeJmaqtipRofv+s0PKxF0S8VU="),
     # Java sorts by UTF-16 units: the astral name comes before the one at U+FF5E, code points would say after.
     "unicode": (
         {"\uff5e": "last?", "\U0001f600": "astral", "Z": "upper", "a": "lower", "brokerName": "\u4e2d\u6587\U0001f600"},
-        b"\x00\xff\x80",
-        "s",
-        "pqTjyObejMU7ll23JsXSyP5FxIA=",
+        b"\x00\xff\x80", "s", "pqTjyObejMU7ll23JsXSyP5FxIA=",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BY_JAVA)

@@ -84,12 +84,9 @@ async def ask(server: RemotingServer, tls: TlsFiles | None, body: bytes = b"x") 
     [(TlsMode.DISABLED, True, False), (TlsMode.PERMISSIVE, True, True), (TlsMode.ENFORCING, False, True)],
 )
 def test_what_a_mode_serves(
-    authority: Authority,
-    mode: TlsMode,
-    plain_served: bool,
-    tls_served: bool,
+    authority: Authority, mode: TlsMode, plain_served: bool, tls_served: bool,
     loop_factory: Callable[[], asyncio.AbstractEventLoop],
-) -> None:
+) -> None:  # fmt: skip
     settings = settings_of(authority, mode)
     long_body = bytes(range(256)) * 4096
 
@@ -120,13 +117,9 @@ def test_what_a_mode_serves(
     ],
 )
 async def test_a_client_certificate_is_asked_for_checked_and_named(
-    authority: Authority,
-    stranger: Authority,
-    wanted: ClientCertificates,
-    shown: str | None,
-    served: bool,
+    authority: Authority, stranger: Authority, wanted: ClientCertificates, shown: str | None, served: bool,
     names: tuple[str, ...],
-) -> None:
+) -> None:  # fmt: skip
     settings = settings_of(authority, client_certificates=wanted)
     shows = {None: TlsFiles(), "ours": files_of(authority, "client"), "stranger": files_of(stranger, "client")}[shown]
     async with serving(tls=settings) as (server, handler):

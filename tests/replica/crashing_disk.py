@@ -166,18 +166,9 @@ class DiskModel:
 
 
 REPLACED = (
-    "create_file",
-    "lock_file",
-    "empty_file",
-    "write_at",
-    "set_size",
-    "sync_file",
-    "sync_data",
-    "rename",
-    "unlink",
-    "make_folder",
-    "sync_folder",
-)
+    "create_file", "lock_file", "empty_file", "write_at", "set_size", "sync_file", "sync_data", "rename", "unlink",
+    "make_folder", "sync_folder",
+)  # fmt: skip
 """The functions of ``log/disk.py`` that change the disk; a ``Recorder`` stands in for them."""
 
 

@@ -179,12 +179,9 @@ class Life:
         materialize({}, self.root)
         for _ in range(self.draw.randint(1, 3)):
             disk = FaultyDisk(
-                self.root,
-                model,
-                self.draw,
-                fault_rate=self.draw.choice((0.0, 0.02, 0.1)),
+                self.root, model, self.draw, fault_rate=self.draw.choice((0.0, 0.02, 0.1)),
                 cut_rate=self.draw.choice((0.0, 0.003, 0.02)),
-            )
+            )  # fmt: skip
             model = self._process(disk)
             self.faults += disk.faults
             self.ends += 1

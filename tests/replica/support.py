@@ -13,28 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.records.store import GroupKey
+from rocketmq_remoting import controller_protocol as cp
 from rocketmq_remoting.broker_protocol import HARuntimeInfoBody
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import RemotingCommand, request
-from rocketmq_remoting.controller_protocol import (
-    AlterSyncStateSetRequestHeader,
-    ApplyBrokerIdRequestHeader,
-    BrokerHeartbeatRequestHeader,
-    BrokerReplicasInfoBody,
-    ElectMasterRequestHeader,
-    ElectMasterResponseBody,
-    ElectMasterResponseHeader,
-    GetMetaDataResponseHeader,
-    GetNextBrokerIdResponseHeader,
-    GetReplicaInfoResponseHeader,
-    NotifyBrokerRoleChangedRequestHeader,
-    RegisterBrokerToControllerRequestHeader,
-    RegisterBrokerToControllerResponseHeader,
-    ReplicaIdentity,
-    ReplicasInfo,
-    SyncStateSetBody,
-)
 from rocketmq_remoting.handler import not_supported
 from rocketmq_remoting.message_record import StoredMessage, decode_records
 from rocketmq_remoting.server import RemotingServer
@@ -76,7 +59,7 @@ class FakeController(QuietHandler):
     master_epoch: int = 0
     members: frozenset[int] = frozenset()
     set_epoch: int = 0
-    heartbeats: dict[int, BrokerHeartbeatRequestHeader] = field(default_factory=dict)
+    heartbeats: dict[int, cp.BrokerHeartbeatRequestHeader] = field(default_factory=dict)
     requests: list[int] = field(default_factory=list)
     silent: set[int] = field(default_factory=set)
     refused: dict[int, int] = field(default_factory=dict)
@@ -121,10 +104,12 @@ class FakeController(QuietHandler):
     def _answer(self, command: RemotingCommand) -> RemotingCommand | None:  # noqa: PLR0911
         match command.code:
             case RequestCode.CONTROLLER_GET_METADATA_INFO:
-                fields = GetMetaDataResponseHeader(controller_leader_address=self.address, is_leader=True)
+                fields = cp.GetMetaDataResponseHeader(controller_leader_address=self.address, is_leader=True)
                 return command.answer(0, ext_fields=fields.encode())
             case RequestCode.CONTROLLER_GET_NEXT_BROKER_ID:
-                return command.answer(0, ext_fields=GetNextBrokerIdResponseHeader(next_broker_id=self.next_id).encode())
+                return command.answer(
+                    0, ext_fields=cp.GetNextBrokerIdResponseHeader(next_broker_id=self.next_id).encode()
+                )
             case RequestCode.CONTROLLER_APPLY_BROKER_ID:
                 return self._apply(command)
             case RequestCode.CONTROLLER_REGISTER_BROKER:
@@ -138,7 +123,7 @@ class FakeController(QuietHandler):
             case RequestCode.CONTROLLER_GET_SYNC_STATE_DATA:
                 return self._members(command)
             case RequestCode.BROKER_HEARTBEAT:
-                beat = BrokerHeartbeatRequestHeader.decode(command.ext_fields)
+                beat = cp.BrokerHeartbeatRequestHeader.decode(command.ext_fields)
                 assert beat.broker_id is not None
                 self.heartbeats[beat.broker_id] = beat
                 return command.answer(0)
@@ -146,7 +131,7 @@ class FakeController(QuietHandler):
                 return not_supported(command)
 
     def _apply(self, command: RemotingCommand) -> RemotingCommand:
-        header = ApplyBrokerIdRequestHeader.decode(command.ext_fields)
+        header = cp.ApplyBrokerIdRequestHeader.decode(command.ext_fields)
         wanted, code = header.applied_broker_id or 0, header.register_check_code or ""
         if wanted != self.next_id and self.check_codes.get(wanted) != code:
             return command.answer(ResponseCode.CONTROLLER_BROKER_ID_INVALID)
@@ -155,7 +140,7 @@ class FakeController(QuietHandler):
         return command.answer(0)
 
     def _register(self, command: RemotingCommand) -> RemotingCommand:
-        header = RegisterBrokerToControllerRequestHeader.decode(command.ext_fields)
+        header = cp.RegisterBrokerToControllerRequestHeader.decode(command.ext_fields)
         if header.broker_id not in self.check_codes:
             return command.answer(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED)
         if header.broker_id == self.master_id and not self.forgotten:
@@ -163,19 +148,19 @@ class FakeController(QuietHandler):
         self.forgotten = False
         self.addresses[header.broker_id] = header.broker_address or ""
         master = {} if self.master_id is None else self._master()
-        fields = RegisterBrokerToControllerResponseHeader(cluster_name=header.cluster_name, **master)
+        fields = cp.RegisterBrokerToControllerResponseHeader(cluster_name=header.cluster_name, **master)
         return command.answer(0, ext_fields=fields.encode(), body=self.set_body())
 
     def _elect(self, command: RemotingCommand) -> RemotingCommand:
-        header = ElectMasterRequestHeader.decode(command.ext_fields)
+        header = cp.ElectMasterRequestHeader.decode(command.ext_fields)
         code = int(ResponseCode.CONTROLLER_MASTER_STILL_EXIST)
         if self.master_id is None:
             if self.members and header.broker_id not in self.members:
                 return command.answer(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED)
             code = 0
             self.decide(header.broker_id or 0)
-        fields = ElectMasterResponseHeader(**self._master())
-        body = ElectMasterResponseBody(sync_state_set=self.members).encode()
+        fields = cp.ElectMasterResponseHeader(**self._master())
+        body = cp.ElectMasterResponseBody(sync_state_set=self.members).encode()
         return command.answer(code, ext_fields=fields.encode(), body=body)
 
     def _master(self) -> dict[str, Any]:
@@ -190,7 +175,7 @@ class FakeController(QuietHandler):
     def _info(self, command: RemotingCommand) -> RemotingCommand:
         if self.forgotten:
             return command.answer(ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST)
-        fields = GetReplicaInfoResponseHeader(
+        fields = cp.GetReplicaInfoResponseHeader(
             master_broker_id=self.master_id,
             master_address=None if self.master_id is None else self.master_address,
             master_epoch=self.master_epoch,
@@ -198,13 +183,13 @@ class FakeController(QuietHandler):
         return command.answer(0, ext_fields=fields.encode(), body=self.set_body())
 
     def _members(self, command: RemotingCommand) -> RemotingCommand:
-        known = [ReplicaIdentity(BROKER_NAME, broker_id, address) for broker_id, address in self.addresses.items()]
-        table = {BROKER_NAME: ReplicasInfo(not_in_sync_replicas=tuple(known))}
-        return command.answer(0, body=BrokerReplicasInfoBody(table).encode())
+        known = [cp.ReplicaIdentity(BROKER_NAME, broker_id, address) for broker_id, address in self.addresses.items()]
+        table = {BROKER_NAME: cp.ReplicasInfo(not_in_sync_replicas=tuple(known))}
+        return command.answer(0, body=cp.BrokerReplicasInfoBody(table).encode())
 
     def _alter(self, command: RemotingCommand) -> RemotingCommand:
-        header = AlterSyncStateSetRequestHeader.decode(command.ext_fields)
-        body = SyncStateSetBody.decode(command.body)
+        header = cp.AlterSyncStateSetRequestHeader.decode(command.ext_fields)
+        body = cp.SyncStateSetBody.decode(command.body)
         if body.sync_state_set == self.members:
             return command.answer(ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED)
         if header.master_broker_id != self.master_id:
@@ -219,7 +204,7 @@ class FakeController(QuietHandler):
         return command.answer(0, body=self.set_body())
 
     def set_body(self) -> bytes:
-        return SyncStateSetBody(sync_state_set=self.members, sync_state_set_epoch=self.set_epoch).encode()
+        return cp.SyncStateSetBody(sync_state_set=self.members, sync_state_set_epoch=self.set_epoch).encode()
 
     def decide(self, broker_id: int) -> None:
         """Commit an election without a notification."""
@@ -248,7 +233,7 @@ class FakeController(QuietHandler):
         await eventually(lambda: self.requests.count(code) >= expected)
 
     def notification(self) -> RemotingCommand:
-        header = NotifyBrokerRoleChangedRequestHeader(**self._master())
+        header = cp.NotifyBrokerRoleChangedRequestHeader(**self._master())
         return request(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, ext_fields=header.encode(), body=self.set_body())
 
 
@@ -290,21 +275,12 @@ class RunningReplica:
 
 def configuration_text(root: Path, controller: str, address: str, **keys: object) -> str:
     properties: dict[str, object] = {
-        "brokerClusterName": "DefaultCluster",
-        "brokerName": BROKER_NAME,
-        "controllerAddr": controller,
-        "brokerIP1": address,
-        "brokerIP2": address,
-        "storePathRootDir": root,
-        "mappedFileSizeCommitLog": 65536,
-        "allAckInSyncStateSet": "true",
-        "minInSyncReplicas": 1,
-        "brokerHeartbeatInterval": 50,
-        "controllerHeartBeatTimeoutMills": 3000,
-        "syncBrokerMetadataPeriod": 60_000,
-        "haSendHeartbeatInterval": 100,
+        "brokerClusterName": "DefaultCluster", "brokerName": BROKER_NAME, "controllerAddr": controller,
+        "brokerIP1": address, "brokerIP2": address, "storePathRootDir": root, "mappedFileSizeCommitLog": 65536,
+        "allAckInSyncStateSet": "true", "minInSyncReplicas": 1, "brokerHeartbeatInterval": 50,
+        "controllerHeartBeatTimeoutMills": 3000, "syncBrokerMetadataPeriod": 60_000, "haSendHeartbeatInterval": 100,
         "slaveTimeout": 2000,
-    }
+    }  # fmt: skip
     return "\n".join(f"{key}={value}" for key, value in (properties | keys).items())
 
 
@@ -355,15 +331,9 @@ class Client:
             assert answer.code == ResponseCode.SUCCESS, answer
 
     async def pull(
-        self,
-        at: RunningReplica | str,
-        offset: int,
-        *,
-        topic: str = "Topic",
-        queue_id: int = 0,
-        suspend_ms: int = 0,
+        self, at: RunningReplica | str, offset: int, *, topic: str = "Topic", queue_id: int = 0, suspend_ms: int = 0,
         **more: str,
-    ) -> RemotingCommand:
+    ) -> RemotingCommand:  # fmt: skip
         fields = {"consumerGroup": "CG", "topic": topic, "queueId": str(queue_id), "queueOffset": str(offset)}
         fields |= {"maxMsgNums": "100", "sysFlag": "6" if suspend_ms else "4", "commitOffset": "0"}
         fields |= {"subscription": "*", "subVersion": "0", "suspendTimeoutMillis": str(suspend_ms)}
@@ -479,16 +449,11 @@ def is_complete(plane: ControllerPlane, size: int, name: str = BROKER_NAME) -> b
 def tls_keys(authority: Authority, *, mode: str, client_auth: str = "none") -> dict[str, object]:
     files = authority.issue(BROKER_NAME)
     return {
-        "tls.enable": "true",
-        "tls.client.certPath": files.certificate,
-        "tls.client.keyPath": files.key,
-        "tls.client.trustCertPath": authority.certificate,
-        "tls.server.mode": mode,
-        "tls.server.certPath": files.certificate,
-        "tls.server.keyPath": files.key,
-        "tls.server.trustCertPath": authority.certificate,
-        "tls.server.need.client.auth": client_auth,
-    }
+        "tls.enable": "true", "tls.client.certPath": files.certificate, "tls.client.keyPath": files.key,
+        "tls.client.trustCertPath": authority.certificate, "tls.server.mode": mode,
+        "tls.server.certPath": files.certificate, "tls.server.keyPath": files.key,
+        "tls.server.trustCertPath": authority.certificate, "tls.server.need.client.auth": client_auth,
+    }  # fmt: skip
 
 
 async def start_process(log: Path, *arguments: str) -> asyncio.subprocess.Process:

@@ -325,14 +325,10 @@ def test_what_is_acknowledged_at_once_is_what_waiting_would_acknowledge() -> Non
         for fast in (True, False):
             store = Log(100)
             term: MasterTerm[str] = MasterTerm(
-                cast("MessageStore", store),
-                AcknowledgementPolicy(all_ack, in_sync, minimum),
-                sync_state=state(members, {}),
-                master_epoch=1,
-                sync_flush=sync_flush,
-                max_pause_seconds=5.0,
+                cast("MessageStore", store), AcknowledgementPolicy(all_ack, in_sync, minimum),
+                sync_state=state(members, {}), master_epoch=1, sync_flush=sync_flush, max_pause_seconds=5.0,
                 now_seconds=0.0,
-            )
+            )  # fmt: skip
             if acknowledged := fast and term.acknowledges_at_once(100, now_seconds=now):
                 assert store.confirm_offset == 100, case
             else:

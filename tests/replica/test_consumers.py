@@ -309,12 +309,8 @@ def test_delays_that_are_none_are_refused(value: str) -> None:
 async def subscribe(client: Client, replica: RunningReplica, tags: list[str], version: int) -> None:
     text = "||".join(tags) or "*"
     subscription = {
-        "topic": "Topic",
-        "subString": text,
-        "tagsSet": tags,
-        "subVersion": version,
-        "expressionType": "TAG",
-    }
+        "topic": "Topic", "subString": text, "tagsSet": tags, "subVersion": version, "expressionType": "TAG",
+    }  # fmt: skip
     body = {"clientID": "c", "consumerDataSet": [{"groupName": "CG", "subscriptionDataSet": [subscription]}]}
     answer = await client.ask(replica, RequestCode.HEART_BEAT, body=json.dumps(body).encode())
     assert answer.code == ResponseCode.SUCCESS

@@ -170,13 +170,9 @@ class Controllers:
     def client(self, folder: Path) -> ControllerClient:
         configuration = parse_configuration(configuration_text(folder, ";".join((A, B, C)), fresh_address()), {})
         self.live = LiveSettings(
-            slave_timeout_seconds=3.0,
-            ha_max_time_slave_not_catchup_seconds=15.0,
-            broker_election_priority=1,
-            operators_sign=False,
-            name_server_addresses=(),
-            controller_addresses=configuration.controller_addresses,
-        )
+            slave_timeout_seconds=3.0, ha_max_time_slave_not_catchup_seconds=15.0, broker_election_priority=1,
+            operators_sign=False, name_server_addresses=(), controller_addresses=configuration.controller_addresses,
+        )  # fmt: skip
         return ControllerClient(cast("RemotingClient", self), configuration, self.live, now_ms=lambda: 0)
 
 

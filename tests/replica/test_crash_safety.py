@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import re
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -58,18 +59,8 @@ FILE_BYTES = 1024
 ROOT = "data/store"  # two folders deep: the names of folders can be lost too
 
 
-class NoLinks:
-    """HA links that are never dialled."""
-
-    def follow(self, master: object) -> None: ...
-
-    def leave(self) -> None: ...
-
-    def close_links(self) -> None: ...
-
-    def wake(self) -> None: ...
-
-    linked = False
+# HA links that are never dialled.
+NO_LINKS = SimpleNamespace(linked=False, **dict.fromkeys(("follow", "leave", "close_links", "wake"), lambda *_: None))
 
 
 @dataclass
@@ -124,8 +115,8 @@ class Replica:
         self.broker = Broker(configuration, self.store, topics)
         self.roles = Roles(
             self.broker,
-            ha_server=cast("HaServer", NoLinks()),
-            ha_client=cast("HaClient", NoLinks()),
+            ha_server=cast("HaServer", NO_LINKS),
+            ha_client=cast("HaClient", NO_LINKS),
             on_changed=lambda: None,
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import pytest
 
@@ -215,16 +216,12 @@ async def test_a_disk_that_takes_no_deletion_keeps_the_topic(lab: Lab, monkeypat
     one, _ = await lab.pair()
     await lab.client.store(one, b"x", topic="T")
     with monkeypatch.context() as patch:
-        patch.setattr(disk, "rename", _no_space)
+        patch.setattr(disk, "rename", mock.Mock(side_effect=OSError(errno.ENOSPC, "no space")))
         code, remark = await delete(lab.client, one, "T")
     assert (code, remark) == (ResponseCode.SYSTEM_ERROR, "topic T not deleted, ask again: [Errno 28] no space")
     assert "T" in await topics_of(lab.client, one)
     assert await lab.client.bodies(one, topic="T") == [b"x"]
     assert await delete(lab.client, one, "T") == (SUCCESS, "")
-
-
-def _no_space(*_: object) -> None:
-    raise OSError(errno.ENOSPC, "no space")
 
 
 def shown(store: MessageStore, topic: str = "T") -> list[int]:

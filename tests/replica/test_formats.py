@@ -122,26 +122,13 @@ names = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=
     flags=st.tuples(st.integers(-(2**31), 2**31 - 1), st.sampled_from([0, 1, 0x100])),
 )
 def test_what_is_encoded_is_decoded(
-    topic: str,
-    body: bytes,
-    queue: tuple[int, int, int],
-    born: mr.Host,
-    store: mr.Host,
-    properties: dict[str, str],
+    topic: str, body: bytes, queue: tuple[int, int, int], born: mr.Host, store: mr.Host, properties: dict[str, str],
     flags: tuple[int, int],
-) -> None:
+) -> None:  # fmt: skip
     raw = plain(
-        queue[2],
-        topic=topic,
-        body=body,
-        queue_id=queue[0],
-        queue_offset=queue[1],
-        born_host=born,
-        store_host=store,
-        properties=mr.encode_properties(properties),
-        flag=flags[0],
-        sys_flag=flags[1],
-    )
+        queue[2], topic=topic, body=body, queue_id=queue[0], queue_offset=queue[1], born_host=born, store_host=store,
+        properties=mr.encode_properties(properties), flag=flags[0], sys_flag=flags[1],
+    )  # fmt: skip
     message = mr.decode_record(raw)
     assert (message.topic, message.body, message.properties) == (topic, body, properties)
     assert (message.queue_id, message.queue_offset, message.physical_offset) == queue
@@ -231,16 +218,10 @@ def test_the_fast_way_to_read_a_send_header_reads_what_the_slow_one_does(code: i
     command = request(code, ext_fields=ext_fields)
     slow, fast = header_type.decode(ext_fields), read_send_fields(command)
     assert fast == SendFields(
-        slow.topic or "",
-        -1 if slow.queue_id is None else slow.queue_id,
-        slow.sys_flag or 0,
-        slow.born_timestamp or 0,
-        slow.flag or 0,
-        slow.properties or "",
-        slow.reconsume_times or 0,
-        bool(slow.batch),
+        slow.topic or "", -1 if slow.queue_id is None else slow.queue_id, slow.sys_flag or 0, slow.born_timestamp or 0,
+        slow.flag or 0, slow.properties or "", slow.reconsume_times or 0, bool(slow.batch),
         slow.default_topic_queue_nums,
-    )
+    )  # fmt: skip
 
 
 JAVA_FILE = b"2\n773307083\n7-7000\n8-8000\n"

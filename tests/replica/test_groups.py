@@ -1,4 +1,4 @@
-"""Whole groups lose no acknowledged message: killed, frozen, signed, under TLS, and on ``::1`` alone."""
+"""Whole groups lose no acknowledged message: killed, frozen, signed, under TLS, on ``::1`` alone; their benchmark counts."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 
+from benchmarks import replica_groups
+from benchmarks.replica_groups import TOPIC, Figures, cost_of_waiting, judge_targets
 from brokergroup_operator.api.brokergroup import Signature
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.settings import SecuritySettings
@@ -154,25 +156,16 @@ class Process:
             await self.started.wait()
 
 
-async def until_known(controller: FakeController, broker_id: int) -> None:
-    await eventually(lambda: broker_id in controller.addresses, within_seconds=30)
-
-
 @pytest.fixture
 async def group(lab: Lab, tmp_path: Path) -> AsyncIterator[list[Process]]:
     processes = [Process(tmp_path / f"r{number}", lab.controller) for number in (1, 2, 3)]
     for number, process in enumerate(processes, 1):
         await process.start()
-        await until_known(lab.controller, number)
+        await eventually(lambda: len(lab.controller.addresses) == number, within_seconds=30)  # noqa: B023 - awaited here
     await eventually(lambda: len(lab.controller.members) == 3, within_seconds=30)
     yield processes
     for process in processes:
         await process.kill()
-
-
-def process_of_master(group: list[Process], controller: FakeController) -> Process:
-    host = controller.master_address.partition(":")[0]
-    return next(process for process in group if process.address == host)
 
 
 async def produce(
@@ -213,7 +206,8 @@ async def test_nothing_acknowledged_is_lost(lab: Lab, group: list[Process], how:
     producers = [asyncio.create_task(produce(lab.controller, stop, acknowledged, numbers)) for _ in range(8)]
     for _ in range(3):
         await grows(acknowledged, 100)
-        victim = process_of_master(group, lab.controller)
+        host = lab.controller.master_address.partition(":")[0]
+        victim = next(process for process in group if process.address == host)
         victim.signal(signal.SIGKILL if how == "killed" else signal.SIGSTOP)
         if how != "killed":
             await asyncio.sleep(0.2)  # sends pile up in the sockets of the stopped process
@@ -438,3 +432,60 @@ async def test_a_replica_of_both_families_is_reached_by_either_address(
         for each in (port, port - 2):
             answer = await client.ask(join_address(host, each), RequestCode.GET_BROKER_HA_STATUS)
             assert answer.code == ResponseCode.SUCCESS
+
+
+async def loaded_group(one: RunningReplica, controller: FakeController, root: Path) -> replica_groups.Group:
+    """A group of the benchmark around a replica of the test, after a moment of its load."""
+    group = replica_groups.Group("python", "", controller=controller, root=root, patience_seconds=0.5)
+    result = await replica_groups.produce(one.address, seconds=0.2, body_bytes=100, connections=2, window=16)
+    assert set(result.codes) == {0}
+    assert len(result.latencies_seconds) == result.codes[0]
+    assert (result.percentile_ms(0.5) or 0) <= (result.percentile_ms(0.99) or 0)
+    group.acknowledged = result.codes[0]
+    return group
+
+
+async def test_every_answer_is_a_message_and_a_missing_one_is_noticed(lab: Lab, tmp_path: Path) -> None:
+    one = await lab.master()
+    group = await loaded_group(one, lab.controller, tmp_path / "group")
+    try:
+        assert len(await lab.client.pull_all(one, topic=TOPIC)) == group.acknowledged
+        assert await group.lost_messages() == 0
+        group.acknowledged += 3
+        assert await group.lost_messages() == 3
+    finally:
+        await group.client.close()
+
+
+def test_the_worst_is_the_slowest_and_refused_sends_are_counted() -> None:
+    figures = Figures()
+    for rate, wait in ((10.0, 1.0), (30.0, 3.0), (20.0, 2.0)):
+        figures.add("sends_per_second", rate, more_is_better=True)
+        figures.add("p99_ms", wait)
+    figures.note_refused({0: 100, 2: 7})
+    figures.note_refused({0: 100, 2: 1, 12: 1})
+    summary = figures.summary()
+    assert summary["sends_per_second"] == {"median": 20.0, "worst": 10.0, "best": 30.0}
+    assert summary["p99_ms"] == {"median": 2.0, "worst": 3.0, "best": 1.0}
+    assert summary["refused"] == {"2": 8, "12": 1}
+    assert summary["runs"] == 3
+
+
+def test_what_waiting_for_the_slaves_costs_is_shown_run_by_run() -> None:
+    synchronous, asynchronous = Figures(), Figures()
+    for waited, alone in ((9.0, 10.0), (40.0, 50.0), (30.0, 20.0)):
+        synchronous.add("sends_per_second", waited, more_is_better=True)
+        asynchronous.add("sends_per_second", alone, more_is_better=True)
+    assert cost_of_waiting(synchronous, asynchronous) == {"median": 0.9, "worst": 0.8, "best": 1.5}
+
+
+def test_a_target_is_judged_by_what_was_seen_and_by_what_one_core_does() -> None:
+    figures = Figures()
+    figures.add("sends_per_second", 14_000, more_is_better=True)
+    figures.add("sends_per_processor_second", 40_000, more_is_better=True)
+    assert judge_targets({"1_replicas": figures}) == {
+        "sends_per_second_1_replica": {
+            "wanted": 15_000, "as_measured": 14_000, "met_as_measured": False,
+            "per_processor_second_of_the_busiest_broker": 40_000, "met_on_one_core": True,
+        }
+    }  # fmt: skip

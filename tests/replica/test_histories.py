@@ -355,22 +355,10 @@ _ANY = st.one_of(
 
 # A slave with the mark, and not with all that it is about, is elected and writes there; another one copies the mark from it.
 _BEHIND: list[tuple[Any, ...]] = [
-    ("write", 2),
-    ("follow", 1, 1 << 20),
-    ("follow", 2, 1 << 20),
-    ("write", 5),
-    ("delete",),
-    ("ask", 0),
-    ("copy", 1),
-    ("elect", 1),
-    ("write", 6),
-    ("ask", 1),
-    ("follow", 2, 1 << 20),
-    ("copy", 2),
-    ("restart", 2),
-    ("elect", 2),
+    ("write", 2), ("follow", 1, 1 << 20), ("follow", 2, 1 << 20), ("write", 5), ("delete",), ("ask", 0), ("copy", 1),
+    ("elect", 1), ("write", 6), ("ask", 1), ("follow", 2, 1 << 20), ("copy", 2), ("restart", 2), ("elect", 2),
     ("follow", 0, 1 << 20),
-]
+]  # fmt: skip
 
 
 @settings(max_examples=examples(50))

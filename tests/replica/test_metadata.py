@@ -29,15 +29,9 @@ if TYPE_CHECKING:
 
 
 JAVA_TOPIC = {
-    "topicName": "Ordered",
-    "readQueueNums": 2,
-    "writeQueueNums": 2,
-    "perm": 4,
-    "topicFilterType": "MULTI_TAG",
-    "topicSysFlag": 1,
-    "order": True,
-    "attributes": {"message.type": "FIFO"},
-}
+    "topicName": "Ordered", "readQueueNums": 2, "writeQueueNums": 2, "perm": 4, "topicFilterType": "MULTI_TAG",
+    "topicSysFlag": 1, "order": True, "attributes": {"message.type": "FIFO"},
+}  # fmt: skip
 JAVA_GROUPS: dict[str, Any] = {
     "subscriptionGroupTable": {
         "Shy": {"groupName": "Shy", "consumeEnable": False, "retryMaxTimes": 3, "newer": {"x": 1}}

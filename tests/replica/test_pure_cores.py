@@ -22,17 +22,8 @@ PACKAGE = Path(rocketmq_replica.__file__).parent
 DOCUMENT = (PACKAGE.parent / "docs" / "reference" / "replica.md").read_text(encoding="utf-8")
 # What a pure module may import of the standard library: values and their forms, no world. And msgspec, for structs.
 ALLOWED = {
-    "array",
-    "bisect",
-    "collections",
-    "dataclasses",
-    "enum",
-    "functools",
-    "heapq",
-    "itertools",
-    "struct",
-    "typing",
-}
+    "array", "bisect", "collections", "dataclasses", "enum", "functools", "heapq", "itertools", "struct", "typing",
+}  # fmt: skip
 ALLOWED |= {"__future__", "msgspec"}
 PURE_ELSEWHERE = {"codes", "errors", "message_record"}  # of rocketmq_remoting: bytes in, values out
 WORLD = {"open", "print", "input", "exec", "eval", "__import__"}

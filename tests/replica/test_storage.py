@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from rocketmq_replica.log.message_store import MessageStore
     from tests.replica.stores import Stores
-    from tests.replica.support import Lab, RunningReplica
+    from tests.replica.support import Lab
 
 HOUR = 3600.0
 NOW = 1000 * HOUR
@@ -40,13 +40,9 @@ def files(*ages_hours: float) -> list[LogFileFacts]:
 
 
 def deleted(
-    facts: list[LogFileFacts],
-    *,
-    policy: RetentionPolicy | None = None,
-    space: DiskSpace = EMPTY_DISK,
-    barrier: int = 1 << 60,
-    hour: int = 4,
-) -> int:
+    facts: list[LogFileFacts], *, policy: RetentionPolicy | None = None, space: DiskSpace = EMPTY_DISK,
+    barrier: int = 1 << 60, hour: int = 4,
+) -> int:  # fmt: skip
     return files_to_delete(
         facts, policy or RetentionPolicy(), space, barrier_offset=barrier, now_seconds=NOW, local_hour=hour
     )
@@ -304,10 +300,6 @@ async def test_no_space_left_anywhere_ends_nothing(lab: Lab, monkeypatch: pytest
     assert not any(replica.task.done() for replica in (old, new))
 
 
-async def until_barrier_reaches(offset: int, replica: RunningReplica) -> None:
-    await eventually(lambda: replica.process.upkeep.barrier_offset() >= offset)
-
-
 async def test_what_a_linked_slave_or_an_absent_member_may_need_stays(lab: Lab) -> None:
     master, slave = await lab.pair(mappedFileSizeCommitLog=4096)
     await lab.client.store(master, *[b"x" * 500] * 30)
@@ -326,7 +318,7 @@ async def test_what_a_linked_slave_or_an_absent_member_may_need_stays(lab: Lab) 
     await lab.client.ask(master, 25, body=b"fileReservedTime=1")
     for replica in (master, slave):
         replica.process.broker.retention = RetentionPolicy(max_bytes=8192)
-        await until_barrier_reaches(end, replica)
+        await eventually(lambda: replica.process.upkeep.barrier_offset() >= end)  # noqa: B023 - awaited here
         replica.process.upkeep.look(now_seconds=0.0, local_hour=0)
         assert replica.process.store.log.min_offset == end - end % 4096 - 4096
     await lab.client.store(master, b"goes on")

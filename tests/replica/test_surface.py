@@ -297,13 +297,9 @@ async def test_what_the_document_calls_supported_is_what_is_handled(one: Running
 
 @pytest.mark.parametrize(
     ("properties", "sys_flag", "remark"),
-    [
-        ("DELAY\x013\x02", 0, "DELAY=3"),
-        ("a\x01b\x02TIMER_DELIVER_MS\x0199\x02", 0, "TIMER_DELIVER_MS=99"),
-        ("TRAN_MSG\x01true\x02", 0, "transactional"),
-        ("", 4, "transactional"),
-    ],
-)
+    [("DELAY\x013\x02", 0, "DELAY=3"), ("a\x01b\x02TIMER_DELIVER_MS\x0199\x02", 0, "TIMER_DELIVER_MS=99"),
+     ("TRAN_MSG\x01true\x02", 0, "transactional"), ("", 4, "transactional")],
+)  # fmt: skip
 async def test_a_message_that_would_have_to_be_kept_back_is_refused(
     lab: Lab, one: RunningReplica, properties: str, sys_flag: int, remark: str
 ) -> None:

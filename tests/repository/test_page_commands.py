@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from brokergroup_operator.cli.main import app as brokergroup
 from brokergroup_operator.kubectl.main import app as plugin
 from tests.node.checks import INSTALL_PAGE
+from tests.node.helm_demo import BLOCKS as HELM_DEMO
 from tests.node.live_page import NAME as DASHBOARD
 from tests.support.page_blocks import IN_ONE_SANDBOX, IN_THE_SAME_CLUSTER, page_blocks
 
@@ -35,7 +36,7 @@ RUN_IN = {
     "prometheus and java, exit 0, 2 or 3": ["docs/tasks/sla.md"],
     "written reports": ["docs/tasks/sla.md"],
 }
-ON_NODES = {"docs/tasks/install.md": INSTALL_PAGE, "docs/tasks/page.md": [DASHBOARD]}
+ON_NODES = {"docs/tasks/install.md": INSTALL_PAGE, "docs/tasks/page.md": [DASHBOARD], "README.md": HELM_DEMO}
 COMMAND = re.compile(
     r"(?:^|[`|&(]|\$ )\s*(?P<program>kubectl brokergroup|brokergroup) (?P<verb>[a-z][a-z-]*)(?P<rest>[^\n`|&>]*)",
     re.MULTILINE,

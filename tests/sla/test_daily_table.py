@@ -1,37 +1,306 @@
-"""The daily table gives the same as all samples at once, in any order of arrival; a late day replaces only itself."""
+"""The daily table gives the same as all samples at once, in any order of arrival, by any jobs; every report is a query by key."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
 import random
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from typer.testing import CliRunner
 
+from brokergroup_operator.cli.main import app
 from metric_names import GROUP_WRITABLE
-from sla_reports.reduction.runs import Quality
-from sla_reports.sources import Form, Origin, TableError
+from sla_reports.daily import append_days, derived, sums
+from sla_reports.measures.reconciliation import Reconciliation
+from sla_reports.output.files import incident_document
+from sla_reports.readers import lake
+from sla_reports.readers.text import read_openmetrics
+from sla_reports.reduction.daily_table import (
+    FIGURES,
+    INCIDENTS,
+    LOG,
+    RUNS,
+    Derive,
+    Late,
+    late_days,
+    missing_days,
+    read_lines,
+    read_rows,
+    read_runs,
+    stretches_of,
+    write_days,
+)
+from sla_reports.reduction.runs import DAY_MS, Quality, runs_in
+from sla_reports.report import Request, StoredQuality, as_text, make_report, reduced_from_table, wanted
+from sla_reports.series import parse_series
+from sla_reports.sources import REPORT_METRICS, Form, Origin, SourceError, TableError, samples_of
+from sla_reports.states.logged import lines_of_logs
 from sla_reports.states.spans import Run, Window, gap_limit_ms
+from tests.real.parts.s3_server import start_s3_server
 from tests.sla import one_day
 from tests.sla.histories import Sample, runs_of, series_of
+from tests.sla.planted.exports import write_incident_log
+from tests.sla.planted.month import Month, plant
+from tests.sla.test_states import line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
+    from collections.abc import Collection, Iterable, Iterator
 
     from pyspark.sql import SparkSession
 
     from sla_reports.measures.availability import Availability
+    from sla_reports.measures.summary import Summary
     from sla_reports.reduction.daily_table import Appended
+    from sla_reports.states.logged import LogLine
 
-DAY_MS = 86_400_000
-FIRST_DAY = 20_400
+STEP_MS = 120_000
+FIRST = dt.date(2025, 9, 29)
+START_MS = (FIRST - dt.date(1970, 1, 1)).days * DAY_MS
 INTERVAL_MS = 60_000
+FIRST_DAY = 20_400
 DAYS = [dt.date(1970, 1, 1) + dt.timedelta(days=FIRST_DAY + number) for number in range(3)]
+JOBS, WRITES = 3, 4
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def write(
+    table: str | Path, samples: Collection[Sample], *, log: Iterable[LogLine] = (), step_ms: int = STEP_MS,
+    derive: Derive | None = derived, until_ms: int | None = None,
+) -> Appended:  # fmt: skip
+    """Write runs as the reduction does: none crosses midnight."""
+    days: dict[int, list[Sample]] = {}
+    for one in samples:
+        days.setdefault(one[1] // DAY_MS, []).append(one)
+    runs = [run for own in days.values() for run in runs_of(own, gap_limit_ms(step_ms))]
+    columns = {name: [getattr(run, name) for run in runs] for name in ("series", "value", "start_ms", "end_ms", "n")}
+    frame = pa.table({**columns, "interval_ms": pa.array([step_ms] * len(runs), pa.int64())})
+    quality = Quality(len(samples), 0, 0, 0, 0)
+    return write_days(table, frame, quality, log=list(log), derive=derive, until_ms=until_ms)
+
+
+# Without figures: the series of these tests are of no group.
+_append = partial(write, step_ms=INTERVAL_MS, derive=None)
+
+
+def gauge(group: str, days: int, *, down: Iterable[tuple[int, int]] = ()) -> list[Sample]:
+    """Return a gauge of some days from FIRST on; `down` in minutes since then."""
+    times = range(START_MS, START_MS + days * DAY_MS, STEP_MS)
+    downs = [(START_MS + low * 60_000, START_MS + high * 60_000) for low, high in down]
+    series = series_of(GROUP_WRITABLE, group)
+    return [(series, at_ms, 0.0 if any(low <= at_ms < high for low, high in downs) else 1.0) for at_ms in times]
+
+
+def _summary(table: Path, window: Window, groups: str = "*") -> Summary:
+    return make_report(None, Request(Origin(Form.RUNS, table=str(table)), (), window, groups=groups)).summary
+
+
+def _day(number: int) -> Window:
+    return Window(START_MS + number * DAY_MS, START_MS + (number + 1) * DAY_MS)
+
+
+@pytest.fixture(scope="module")
+def month(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write two groups' planted ten days in three jobs, out of order, one day twice."""
+    folder = tmp_path_factory.mktemp("month")
+    planted = plant(
+        Month(groups=2, start_ms=START_MS, end_ms=START_MS + 10 * DAY_MS, step_ms=STEP_MS, incidents_per_group=6)
+    )
+    samples = [
+        (series, int(at_ms), float(value))
+        for series, (times, values) in planted.series.items()
+        if parse_series(series).metric in REPORT_METRICS
+        for at_ms, value in zip(times, values, strict=True)
+    ]
+    log = lines_of_logs([write_incident_log(planted, folder / "incidents.jsonl")])
+    for first, end in ((6, 12), (-2, 3), (2, 7)):
+        own = [one for one in samples if START_MS + first * DAY_MS <= one[1] < START_MS + end * DAY_MS]
+        write(folder / "table", own, log=log)
+    return folder
+
+
+def test_a_days_figures_and_outages_are_those_of_its_report(month: Path) -> None:
+    table = month / "table"
+    for number in range(10):
+        day = FIRST + dt.timedelta(days=number)
+        summary = _summary(table, _day(number))
+        figures = read_rows(table, FIGURES, day, day).to_pylist()
+        assert [
+            (one["broker_group"], one["up_ms"], one["down_ms"], one["unknown_ms"], one["disputed_ms"], one["n"])
+            for one in sorted(figures, key=lambda one: one["broker_group"])
+        ] == [
+            (one.group.broker_group, told.up_ms, told.down_ms, told.unknown_ms, told.disputed_ms, len(one.incidents))
+            for one in summary.groups
+            for told in (one.availability,)
+        ]
+        outages = read_rows(table, INCIDENTS, day, day).to_pylist()
+        told = {one.id: incident_document(one) for one in summary.incidents}
+        assert {one["id"]: json.loads(one["line"]) for one in outages} == told, day
+
+
+def test_the_days_add_up_to_the_report_of_all_of_them(month: Path) -> None:
+    """By the table's log and by the log's file: the table has every line."""
+    table, window = month / "table", Window(START_MS, START_MS + 10 * DAY_MS)
+    summary = _summary(table, window)
+    files = Request(Origin(Form.RUNS, table=str(table)), [month / "incidents.jsonl"], window)
+    assert make_report(None, files).summary == summary
+    assert summary.incidents
+    by_group = {one.key["group"]: one for one in sums(table, window, by=["group"])}
+    assert sorted(by_group) == [str(one.group) for one in summary.groups]
+    for one in summary.groups:
+        told = by_group[str(one.group)]
+        assert (told.days, told.outages) == (10, len(one.incidents))
+        ours, theirs = told.availability, one.availability
+        assert (ours.up_ms, ours.down_ms, ours.unknown_ms, ours.disputed_ms) == (
+            theirs.up_ms, theirs.down_ms, theirs.unknown_ms, theirs.disputed_ms,
+        )  # fmt: skip
+
+
+def test_sums_by_key_are_the_same_time_cut_in_other_ways(month: Path) -> None:
+    table, window = month / "table", Window(START_MS, START_MS + 10 * DAY_MS)
+    [fleet] = sums(table, window)
+    assert (fleet.groups, fleet.days, fleet.availability.total_ms) == (2, 10, 2 * 10 * DAY_MS)
+    for by in (["day"], ["month"], ["cluster"], ["namespace"], ["group"], ["month", "cluster"], ["day", "group"]):
+        found = sums(table, window, by=by)
+        assert sum(one.availability.down_ms for one in found) == fleet.availability.down_ms > 0, by
+        assert sum(one.outages for one in found) == fleet.outages
+        assert all(list(one.key) == by for one in found)
+    assert [one.key["month"] for one in sums(table, window, by=["month"])] == ["2025-09", "2025-10"]
+    [one] = sums(table, window, groups="*/*/orders-1")
+    assert one == sums(table, window, by=["group"])[1].__class__({}, one.days, 1, one.outages, one.availability)
+    assert sums(table, window, groups="default/Default' OR 'a'='a/orders-1") == []
+    with pytest.raises(SourceError, match="by: 'zone'; expected one of day, month, namespace, cluster, group"):
+        sums(table, window, by=["zone"])
+    with pytest.raises(SourceError, match="midnight UTC"):
+        sums(table, Window(START_MS + 1, START_MS + DAY_MS))
+
+
+def test_a_report_of_some_groups_reads_them_by_key(month: Path) -> None:
+    table, window = month / "table", Window(START_MS, START_MS + 10 * DAY_MS)
+    whole = {one.group: one for one in _summary(table, window).groups}
+    for pattern in ("default/*/orders-1", "default/DefaultCluster/orders-1", "*-1"):
+        [figures] = _summary(table, window, pattern).groups
+        assert figures.group.broker_group == "orders-1"
+        assert figures == whole[figures.group]
+
+
+def test_a_midnight_is_decided_by_both_days_whichever_is_written_last(tmp_path: Path) -> None:
+    """Down from 23:50 to 0:10; the earlier day is written first, and updated after the next one."""
+    samples = gauge("orders", 2, down=[(1430, 1450)])
+    first, second = ([one for one in samples if one[1] // DAY_MS == (START_MS + n * DAY_MS) // DAY_MS] for n in (0, 1))
+    tables = []
+    for name, order in (("forwards", (first, second)), ("backwards", (second, first)), ("at once", (samples,))):
+        tables.append(tmp_path / name)
+        for given in order:
+            write(tables[-1], given)
+    figures = [
+        [read_rows(table, kind, FIRST, FIRST + dt.timedelta(days=1)).to_pylist() for kind in (FIGURES, INCIDENTS)]
+        for table in tables
+    ]
+    assert figures[0] == figures[1] == figures[2]
+    (days, outages) = figures[0]
+    assert [(one["day"], one["down_ms"], one["n"]) for one in days] == [
+        ("2025-09-29", 600_000, 1), ("2025-09-30", 600_000, 0),
+    ]  # fmt: skip
+    assert [(one["day"], one["start_ms"]) for one in outages] == [("2025-09-29", START_MS + 1430 * 60_000)]
+
+
+def test_a_line_that_comes_late_changes_its_days_figures_and_is_never_lost(tmp_path: Path) -> None:
+    table, log = tmp_path / "table", tmp_path / "incidents.jsonl"
+    samples = gauge("orders", 3, down=[(600, 620)])
+    assert write(table, samples).logged == ()
+    before = read_rows(table, INCIDENTS, FIRST, FIRST + dt.timedelta(days=2)).to_pylist()
+    assert [one["source"] for one in before] == ["gauge"]
+    started = dt.datetime.fromtimestamp(START_MS / 1000, dt.UTC) + dt.timedelta(minutes=600)
+    steps = {"detected": 0.0, "inSync": 20 * 60_000.0}
+    log.write_text(
+        line(
+            brokerName="orders", cluster="c", startedAt=started.isoformat(), stepsMilliseconds=steps, cause="crash",
+            durationMilliseconds=20 * 60_000.0,
+        )
+    )  # fmt: skip
+    given = lines_of_logs([log])
+    # The last day again, now with the log: the first day's figures change.
+    last = [one for one in samples if one[1] >= START_MS + 2 * DAY_MS]
+    appended = write(table, last, log=given)
+    assert (appended.days, appended.logged) == ((FIRST + dt.timedelta(days=2),), (FIRST,))
+    after = read_rows(table, INCIDENTS, FIRST, FIRST + dt.timedelta(days=2)).to_pylist()
+    assert [(one["source"], one["cause"]) for one in after] == [("incident_log", "crash")]
+    # The log was rotated away; the day is reduced again without it.
+    assert write(table, samples, log=()).logged == ()
+    assert read_lines(table, Window(START_MS, START_MS + DAY_MS)) == [given[0].text]
+    assert read_rows(table, INCIDENTS, FIRST, FIRST).to_pylist() == after
+    assert write(table, samples, log=given).logged == ()
+    assert len(read_rows(table, LOG, FIRST, FIRST)) == 1
+
+
+def test_a_day_that_goes_on_has_figures_up_to_now(tmp_path: Path) -> None:
+    noon_ms = START_MS + DAY_MS // 2
+    write(tmp_path / "t", [one for one in gauge("orders", 1) if one[1] < noon_ms], until_ms=noon_ms)
+    [one] = read_rows(tmp_path / "t", FIGURES, FIRST, FIRST).to_pylist()
+    assert (one["up_ms"], one["unknown_ms"]) == (DAY_MS // 2, 0)
+    # Also after a job that catches up on the previous day, and does not know the present time.
+    day_before = [(name, at_ms - DAY_MS, value) for name, at_ms, value in gauge("orders", 1)]
+    write(tmp_path / "t", day_before)
+    assert read_rows(tmp_path / "t", FIGURES, FIRST, FIRST).to_pylist() == [one]
+
+
+def _run(*words: str) -> tuple[int, str]:
+    told = CliRunner().invoke(app, [*words], env={"COLUMNS": "200"})
+    return told.exit_code, told.output
+
+
+def test_every_question_is_a_command_that_needs_neither_java_nor_the_log(month: Path, tmp_path: Path) -> None:
+    store = ("--store", str(month / "table"))
+    code, output = _run("sla", "days", *store, "--period", "2025-10-03", "--by", "cluster")
+    assert code == 0, output
+    [told] = json.loads(output.splitlines()[-1])
+    assert (told["cluster"], told["groups"], told["days"]) == ("default/DefaultCluster", 2, 1)
+    assert output.startswith("default/DefaultCluster: ")
+    code, output = _run("sla", "days", *store, "--period", "2024-10")
+    assert (code, "no figures of * in 2024-10" in output) == (1, True)
+    words = ("--from", "runs", "--export", str(month / "table"), "--group", "*/*/orders-0", "--out", str(tmp_path))
+    code, output = _run("sla", "report", *words, "--period", "2025-10-03")
+    assert code == 0, output
+    assert [one["broker_group"] for one in json.loads(output.splitlines()[-1])["groups"]] == ["orders-0"]
+    question = json.loads((tmp_path / "provenance.json").read_text())["question"]
+    assert question["groups"] == "*/*/orders-0"
+    code, output = _run("sla", "report", *words, "--period", "2025-10-03", "--group", "nobody")
+    assert (code, "of a group nobody (--group)" in output) == (1, True)
+
+
+def test_what_changed_from_period_to_period_is_a_query_of_the_table(month: Path, tmp_path: Path) -> None:
+    for period in ("2025-10-01", "2025-10-02"):
+        words = ("--from", "runs", "--export", str(month / "table"), "--period", period)
+        assert _run("sla", "report", *words, "--out", str(tmp_path / period))[0] == 0
+    periods = ("--before", "2025-10-01", "--after", "2025-10-02")
+    code, asked = _run("slo", "compare", "--store", str(month / "table"), *periods)
+    assert code == 0, asked
+    folders = ("--before", str(tmp_path / "2025-10-01"), "--after", str(tmp_path / "2025-10-02"))
+    assert _run("slo", "compare", *folders) == (0, asked)
+    assert len(json.loads(asked.splitlines()[-1])["groups"]) == 2
+    code, output = _run("slo", "compare", *folders, "--group", "a")
+    assert (code, "expected none without --store" in output) == (1, True)
+
+
+def test_figures_that_do_not_add_up_end_with_a_code_of_their_own(month: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = Reconciliation(7, ("fleet: down: 1 ms; expected 2 ms",))
+    for place in ("sla_reports.measures.reconciliation", "sla_reports.report", "sla_reports.output.html_page"):
+        monkeypatch.setattr(f"{place}.reconcile_totals", lambda _: broken)
+    words = ("--from", "runs", "--export", str(month / "table"), "--period", "2025-10-03")
+    # Also where the objective is met.
+    for more in ((), ("--objective", "50")):
+        code, output = _run("sla", "report", *words, *more)
+        assert (code, "do not use this report" in output) == (4, True)
+        assert json.loads(output.splitlines()[-1])["reconciled"] is False
 
 
 def _planted() -> list[Sample]:
@@ -54,29 +323,11 @@ def _of_day(samples: Iterable[Sample], number: int) -> list[Sample]:
     return [sample for sample in samples if sample[1] // DAY_MS == FIRST_DAY + number]
 
 
-def _append(
-    table: str | Path, samples: list[Sample], interval_ms: int = INTERVAL_MS, *, until_ms: int | None = None
-) -> Appended:
-    """Append runs as the reduction does: none crosses midnight."""
-    from sla_reports.reduction.daily_table import write_days
-
-    days = sorted({at_ms // DAY_MS for _, at_ms, _ in samples})
-    runs = [
-        run for day in days for run in runs_of([s for s in samples if s[1] // DAY_MS == day], gap_limit_ms(interval_ms))
-    ]
-    columns = {name: [getattr(run, name) for run in runs] for name in ("series", "value", "start_ms", "end_ms", "n")}
-    frame = pa.table({**columns, "interval_ms": pa.array([interval_ms] * len(runs), pa.int64())})
-    return write_days(table, frame, Quality(len(samples), 0, 0, 0, 0), until_ms=until_ms)
-
-
 def _days(table: Path) -> list[dt.date]:
     return sorted({dt.date.fromisoformat(one["day"]) for one in DeltaTable(str(table)).partitions()})
 
 
 def test_days_one_by_one_are_all_at_once(tmp_path: Path) -> None:
-    from sla_reports.reduction.daily_table import Late, read_runs
-    from sla_reports.reduction.runs import runs_in
-
     samples, table = _planted(), tmp_path / "table"
     first_day = _of_day(samples, 0)
     late = [sample for sample in first_day if sample[0] == "a"]
@@ -94,9 +345,6 @@ def test_days_one_by_one_are_all_at_once(tmp_path: Path) -> None:
 
 def test_two_jobs_at_once_do_not_tear_a_day(tmp_path: Path) -> None:
     """Eight writers of two days: afterwards each day is completely one writer's, and no write is lost in part."""
-    from sla_reports.reduction.daily_table import read_runs
-    from sla_reports.reduction.runs import runs_in
-
     table = tmp_path / "table"
     whole = [s for s in _planted() if s[0] == "a"]
     given = {n: [*(_of_day(whole, 0)[: 500 + n]), *(_of_day(whole, 1)[: 700 + n])] for n in range(8)}
@@ -109,9 +357,6 @@ def test_two_jobs_at_once_do_not_tear_a_day(tmp_path: Path) -> None:
 
 
 def test_what_an_export_lacks_or_brings_late_is_told_by_a_report_without_spark(tmp_path: Path) -> None:
-    from sla_reports.reduction.daily_table import Late, late_days
-    from sla_reports.report import Request, StoredQuality, as_text, make_report, reduced_from_table
-
     start_ms = FIRST_DAY * DAY_MS
     whole = [(series_of(GROUP_WRITABLE), start_ms + number * INTERVAL_MS, 1.0) for number in range(100)]
     others = [(series_of(GROUP_WRITABLE, "payments"), at_ms, 1.0) for _, at_ms, _ in whole]
@@ -137,8 +382,6 @@ def test_what_an_export_lacks_or_brings_late_is_told_by_a_report_without_spark(t
 
 def test_a_day_is_missing_until_it_is_there_whole(tmp_path: Path) -> None:
     """A job that was down for a day catches up; samples after a partly written day are not late."""
-    from sla_reports.reduction.daily_table import late_days, missing_days, stretches_of
-
     table, samples = tmp_path / "table", [sample for sample in _planted() if sample[0] == "a"]
     last_ms = (FIRST_DAY + 2) * DAY_MS
     noon_ms, next_ms = last_ms + DAY_MS // 2, last_ms + DAY_MS
@@ -163,25 +406,20 @@ def test_a_day_is_missing_until_it_is_there_whole(tmp_path: Path) -> None:
 
 
 def test_a_day_with_another_scrape_interval_keeps_its_own(tmp_path: Path) -> None:
-    from sla_reports.reduction.daily_table import read_runs
-    from sla_reports.reduction.runs import runs_in
-
     start_ms = FIRST_DAY * DAY_MS
     both = Window(start_ms, start_ms + 2 * DAY_MS)
-    _append(tmp_path / "t", [("a", start_ms + at_ms, 1.0) for at_ms in range(0, DAY_MS, 15_000)], 15_000)
-    _append(tmp_path / "t", [("a", start_ms + DAY_MS + at_ms, 1.0) for at_ms in range(0, DAY_MS, 60_000)], 60_000)
+    _append(tmp_path / "t", [("a", start_ms + at_ms, 1.0) for at_ms in range(0, DAY_MS, 15_000)], step_ms=15_000)
+    _append(tmp_path / "t", [("a", start_ms + DAY_MS + at_ms, 1.0) for at_ms in range(0, DAY_MS, 60_000)])
     assert runs_in(read_runs(tmp_path / "t", both).runs) == [
         Run("a", 1.0, start_ms, start_ms + DAY_MS - 15_000, 5760),
         Run("a", 1.0, start_ms + DAY_MS, start_ms + 2 * DAY_MS - 60_000, 1440, 60_000),
     ]
     # The usual interval of all samples together, not that of a day with one sample.
-    _append(tmp_path / "t", [("a", start_ms + 2 * DAY_MS, 1.0)], 1_000)
+    _append(tmp_path / "t", [("a", start_ms + 2 * DAY_MS, 1.0)], step_ms=1_000)
     assert read_runs(tmp_path / "t", both).intervals_ms == {"a": 15_000}
 
 
 def test_a_place_that_is_no_table_is_refused(tmp_path: Path) -> None:
-    from sla_reports.reduction.daily_table import read_runs
-
     with pytest.raises(TableError, match=r"no Delta table; expected one that `sla backfill` wrote"):
         read_runs(tmp_path / "none", Window(0, 1))
     (tmp_path / "file").write_text("")
@@ -192,10 +430,6 @@ def test_a_place_that_is_no_table_is_refused(tmp_path: Path) -> None:
 @pytest.mark.real("java")
 @pytest.mark.timeout(600)
 def test_spark_reduces_days_into_the_table(spark: SparkSession, tmp_path: Path) -> None:
-    from sla_reports.daily import append_days
-    from sla_reports.reduction.daily_table import read_runs
-    from sla_reports.reduction.runs import runs_in
-
     samples = _planted()
     frame = spark.createDataFrame(samples, "series string, ts_ms long, value double")
     appended = append_days(tmp_path / "table", frame)
@@ -221,12 +455,6 @@ def test_conflicting_duplicates_are_the_same_figure_from_files_lake_and_table(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """70 minutes of both values: it was 95.139 % from files and 99.275 % from the lake, which had chosen one."""
-    from sla_reports.daily import append_days
-    from sla_reports.readers import lake
-    from sla_reports.readers.text import read_openmetrics
-    from sla_reports.report import Request, make_report, wanted
-    from sla_reports.sources import REPORT_METRICS, samples_of
-
     (tmp_path / "log.jsonl").write_text("")
     files = Origin(Form.OPENMETRICS, [_exported(tmp_path / "day.om", contradicted=range(300, 370))])
     lake.write(spark, read_openmetrics(spark, files.paths).frame, tmp_path / "lake")
@@ -242,3 +470,97 @@ def test_conflicting_duplicates_are_the_same_figure_from_files_lake_and_table(
     assert first.disputed_ms == 70 * INTERVAL_MS
     assert told(Origin(Form.LAKE, [tmp_path / "lake"])) == first
     assert told(Origin(Form.RUNS, table=str(tmp_path / "runs"))) == first
+
+
+@pytest.fixture
+def s3_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    server = start_s3_server(tmp_path, "reports")
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    yield "s3a://reports/runs"
+    server.stop()
+
+
+def _job(number: int, first: int) -> None:
+    """Repeatedly write a day and half of the next in a separate process, with the job's number of groups."""
+    samples = [one for group in range(number) for one in gauge(f"orders-{group}", first + 2)]
+    begin_ms, half_ms = START_MS + first * DAY_MS, START_MS + first * DAY_MS + DAY_MS * 3 // 2
+    for _ in range(WRITES):
+        write("s3a://reports/runs", [one for one in samples if begin_ms <= one[1] < half_ms])
+
+
+@pytest.mark.real("s3-server")
+@pytest.mark.timeout(600)
+def test_jobs_that_write_at_once_tear_no_day(s3_table: str) -> None:
+    """Three processes write the same two days while a reader polls: it never sees runs or figures of two jobs."""
+    write(s3_table, gauge("orders-0", 2))
+    program = "import sys; from tests.sla.test_daily_table import _job; _job(int(sys.argv[1]), 0)"
+    jobs = [
+        subprocess.Popen([sys.executable, "-c", program, str(number)], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        for number in range(2, 2 + JOBS)
+    ]
+    seen = set()
+    while any(job.poll() is None for job in jobs):
+        seen.add(_groups(s3_table))
+    assert [(job.wait(), job.communicate()[1][-2000:]) for job in jobs] == [(0, "")] * JOBS
+    seen.add(_groups(s3_table))
+    assert seen <= {1, *range(2, 2 + JOBS)}
+    # A job that lost a race leaves no data: each write is one version.
+    assert DeltaTable(s3_table).version() == 1 + JOBS * WRITES
+    last = _groups(s3_table)
+    near = read_runs(s3_table, Window(START_MS, START_MS + DAY_MS)).runs
+    counts = {run["series"]: 0 for run in near.to_pylist()}
+    for run in near.to_pylist():
+        counts[run["series"]] += run["n"]
+    assert counts == {series_of(GROUP_WRITABLE, f"orders-{group}"): DAY_MS * 3 // 2 // STEP_MS for group in range(last)}
+
+
+def _groups(s3_table: str) -> int:
+    """Return the number of groups in one version of the s3_table, equal in every kind of row of both days."""
+    known = DeltaTable(s3_table).to_pyarrow_table(columns=["day", "kind", "broker_group"])
+    found: dict[tuple[str, str], set[str]] = {}
+    for row in known.to_pylist():
+        found.setdefault((row["day"], row["kind"]), set()).add(row["broker_group"])
+    counts = {len(names) for (_, kind), names in found.items() if kind in (RUNS, FIGURES)}
+    assert len(counts) == 1, found
+    assert len(found) == 4, found
+    return counts.pop()
+
+
+@pytest.mark.real("s3-server")
+@pytest.mark.timeout(600)
+def test_days_side_by_side_and_a_job_that_is_killed(s3_table: str) -> None:
+    """Two jobs of neighbouring days update each other's figures; a killed job leaves all of its data or none."""
+    program = "import sys; from tests.sla.test_daily_table import _job; _job(1, int(sys.argv[1]))"
+    jobs = [
+        subprocess.Popen([sys.executable, "-c", program, str(day)], cwd=ROOT, stderr=subprocess.DEVNULL)
+        for day in (0, 2, 4)
+    ]
+    while not read_rows_or_none(s3_table):
+        assert any(job.poll() is None for job in jobs)
+    jobs[2].kill()
+    assert [job.wait() for job in jobs[:2]] == [0, 0]
+    jobs[2].wait()
+    days = {row["day"] for row in read_rows(s3_table, FIGURES, FIRST, FIRST.replace(year=2026)).to_pylist()}
+    assert {"2025-09-29", "2025-09-30", "2025-10-01", "2025-10-02"} <= days
+    assert days == {row["day"] for row in read_rows(s3_table, RUNS, FIRST, FIRST.replace(year=2026)).to_pylist()}
+
+
+def read_rows_or_none(s3_table: str) -> bool:
+    try:
+        return bool(len(read_rows(s3_table, FIGURES, FIRST, FIRST.replace(year=2026))))
+    except TableError:
+        return False
+
+
+@pytest.mark.real("s3-server")
+@pytest.mark.timeout(600)
+def test_the_commands_read_it(s3_table: str, tmp_path: Path) -> None:
+    write(s3_table, gauge("orders", 2, down=[(60, 70)]))
+    code, output = _run("sla", "days", "--store", s3_table, "--period", "2025-09-29")
+    assert code == 0, output
+    assert json.loads(output.splitlines()[-1])[0]["downMs"] == 600_000
+    words = ("--from", "runs", "--export", s3_table, "--period", "2025-09-29", "--out", str(tmp_path / "out"))
+    code, output = _run("sla", "report", *words)
+    assert code == 0, output
+    assert json.loads(output.splitlines()[-1])["groups"][0]["down_ms"] == 600_000

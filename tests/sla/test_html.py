@@ -1,26 +1,32 @@
-"""report.html: complete, escaped, deterministic, with all of the summary."""
+"""report.html: complete, escaped, deterministic, with all of the summary, and whole at 1280 px in a real Chromium."""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 import xml.etree.ElementTree as ET
 from html import unescape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from metric_names import GROUP_WRITABLE
+from metric_names import GROUP_WRITABLE, SYNC_STATE_SET_SIZE
 from sla_reports.measures.amendments import Amendment
 from sla_reports.measures.objectives import BudgetWindow, Objective
 from sla_reports.measures.summary import Agreement, Evidence, summarise
 from sla_reports.output.html_elements import Markup, TimeScale, duration, join, minutes, percent, table, tag, text
 from sla_reports.output.html_groups import counted_downs
 from sla_reports.output.html_page import report_html
-from sla_reports.states.entities import Fleet
+from sla_reports.states.entities import Fleet, GroupKey
+from sla_reports.states.logged import LoggedIncident
 from sla_reports.states.spans import Span, State, Window, by_series
+from tests.real.parts.install import chromium_program, playwright_folder
 from tests.sla import one_day
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 GOLDEN = Path(__file__).parent / "golden" / "report.html"
 PROVENANCE: dict[str, Any] = {
@@ -230,25 +236,16 @@ def test_flapping_states_stay_a_small_picture() -> None:
     assert scale.columns([Span(500, 501, State.DOWN)], State.DOWN) == [(5.0, 6.0)]
 
 
-@pytest.mark.parametrize(
-    ("milliseconds", "told"),
-    [(None, "-"), (0, "0 ms"), (999, "999 ms"), (3500, "3.5 s"), (125_000, "2 min 5 s"), (7_260_000, "2 h 1 min"),
-     (90_000_000, "1 d 1 h"), (-125_000, "-2 min 5 s")],
-)  # fmt: skip
-def test_durations(milliseconds: float | None, told: str) -> None:
-    assert duration(milliseconds) == told
-
-
-def test_a_budget_below_a_minute_is_told_in_seconds() -> None:
-    assert [minutes(one) for one in (16.0, -8_200, 59_999, 90_000, -900_000)] == [
-        "16 ms", "-8.2 s", "60.0 s", "1.5 min", "-15.0 min",
-    ]  # fmt: skip
-
-
-def test_a_share_is_cut_and_not_rounded() -> None:
-    assert [percent(one) for one in (0.9995, 0.9999999, 1.0, 0.57, None)] == [
-        "99.9500 %", "99.9999 %", "100.0000 %", "57.0000 %", "unknown",
-    ]  # fmt: skip
+def test_figures_are_short_texts() -> None:
+    """A budget below a minute is told in seconds; a share is cut, and not rounded."""
+    told: tuple[tuple[Callable[[Any], str], dict[float | None, str]], ...] = (
+        (duration, {None: "-", 0: "0 ms", 999: "999 ms", 3500: "3.5 s", 125_000: "2 min 5 s", 7_260_000: "2 h 1 min",
+                    90_000_000: "1 d 1 h", -125_000: "-2 min 5 s"}),
+        (minutes, {16.0: "16 ms", -8_200: "-8.2 s", 59_999: "60.0 s", 90_000: "1.5 min", -900_000: "-15.0 min"}),
+        (percent, {0.9995: "99.9500 %", 0.9999999: "99.9999 %", 1.0: "100.0000 %", 0.57: "57.0000 %", None: "unknown"}),
+    )  # fmt: skip
+    for show, texts in told:
+        assert {value: show(value) for value in texts} == texts
 
 
 def test_only_markup_is_not_escaped() -> None:
@@ -256,3 +253,72 @@ def test_only_markup_is_not_escaped() -> None:
     assert join(["<", Markup("<br/>")], ", ") == "&lt;, <br/>"
     assert "&lt;td&gt;" in table(["h"], [["a", "<td>"]])
     assert text("\x01\ud800") == "\ufffd\ufffd"
+
+
+# Realistic names: DNS labels of up to 63 characters.
+NAMES = ["orders", "payments-and-refunds-of-the-europe-west-region", "a" * 63]
+_SIDEWAYS = """() => [...document.querySelectorAll("html, body, body *")]
+  .filter(one => one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).display !== "inline" && !one.closest("svg"))
+  .map(one => `${one.tagName} of ${one.closest("section")?.id ?? "page one"}: ${one.scrollWidth} in ${one.clientWidth}`)"""
+_BEYOND = """() => [...document.querySelectorAll("body *")]
+  .filter(one => !one.closest("svg") && one.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
+  .map(one => `${one.tagName} of ${one.closest("section")?.id ?? "page one"}`)"""
+
+
+def _page_of_long_names() -> str:
+    """Three groups with long names, each with logged and unlogged incidents, and its own objectives."""
+    groups = [GroupKey("default", "c", name) for name in NAMES]
+    runs = [
+        run
+        for group in groups
+        for run in (
+            *one_day.runs(GROUP_WRITABLE, group, (0, 1.0), (5, 0.0), (5.25, 1.0), (8, None), (10, 1.0)),
+            *one_day.runs(SYNC_STATE_SET_SIZE, group, (0, 3.0), (5, 1.0), (6, 3.0)),
+        )
+    ]
+    steps = {"detected": 0.0, "committed": 300.0, "roleChanged": 500.0, "inSync": 104_600.0}
+    log = [
+        LoggedIncident(
+            f"default/{group.broker_group}/{number}", group, one_day.START_MS + number * one_day.HOUR_MS,
+            trigger="connectionRefused", detection_ms=3_000.0, steps_ms=steps, facts={"zone": "eu-west-1a", "node": "n" * 40},
+        )
+        for group in groups
+        for number in (2, 13, 21)
+    ]  # fmt: skip
+    own = [
+        Objective(str(one), str(one), 0.9995, BudgetWindow(30, "month", "Asia/Shanghai"), "checkout", "li")
+        for one in groups
+    ]
+    told = summarise(
+        Agreement(one_day.DAY, 0.999, objectives=own), Evidence(Fleet(by_series(runs), gap_ms=37_500), log)
+    )
+    files = [{"name": f"{'x' * 60}.json", "bytes": 1, "sha256": "ab" * 32}]
+    return report_html(told, {"inputs": files, "question": {"match": {"region": "eu"}}}, time_zone="Asia/Shanghai")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    sys.path.insert(0, str(playwright_folder()))
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=str(chromium_program()), args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.mark.real("browser")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_scrolls_sideways(browser: Any, tmp_path: Path, scheme: str) -> None:
+    (tmp_path / "report.html").write_text(_page_of_long_names(), encoding="utf-8")
+    page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme=scheme)
+    page.goto((tmp_path / "report.html").as_uri())
+    page.evaluate("() => document.querySelectorAll('details').forEach(one => one.open = true)")
+    if folder := os.environ.get("SCREENSHOTS"):
+        page.screenshot(path=Path(folder) / f"report-{scheme}.png", full_page=True)
+    assert page.evaluate(_SIDEWAYS) == []
+    assert page.evaluate(_BEYOND) == []
+    small = "() => Math.min(...[...document.querySelectorAll('td, th')].map(one => parseFloat(getComputedStyle(one).fontSize)))"
+    assert page.evaluate(small) >= 12
+    page.close()

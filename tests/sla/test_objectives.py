@@ -124,28 +124,22 @@ def test_a_name_wins_over_a_pattern_and_nobody_chooses_between_two_names() -> No
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        (
-            "targetPercent: 99.95",
-            "targetPercent: 0.9995",
-            r"SLO all: spec.objectives\[0\].targetPercent: '0.9995'; expected 99.95",
-        ),
+        ("targetPercent: 99.95", "targetPercent: 0.9995",
+         r"SLO all: spec.objectives\[0\].targetPercent: '0.9995'; expected 99.95"),
         ("target: 0.9}", "target: 99.9}", r"SLO orders: .*target: '99.9'; expected 0.9995"),
         ("target: 0.9}", "target: high}", r"'high'; expected 0.9995"),
         ("duration: 4w", "duration: 1M", r"timeWindow: rolling '1M'; expected days or weeks"),
         ("duration: 1M", "duration: 2M", r"calendar '2M'; expected one of 1d, 1w, 1M, 1Q, 1Y"),
         ("2026-01-01", "2026-01-02", r"startTime .*; expected the first instant of a month"),
-        (
-            "Asia/Shanghai",
-            "Asia/Nowhere",
-            r"SLO all: spec.timeWindow: time zone 'Asia/Nowhere': unknown; expected a name",
-        ),
+        ("Asia/Shanghai", "Asia/Nowhere",
+         r"SLO all: spec.timeWindow: time zone 'Asia/Nowhere': unknown; expected a name"),
         ("Asia/Shanghai", "Asia", r"time zone 'Asia': unknown"),
         ("Asia/Shanghai", "[Asia/Shanghai]", r"time zone \['Asia/Shanghai'\]: unknown; expected a name as"),
         ("default/*/*", "orders", r"brokergroup.dev/groups 'orders'; expected namespace/cluster/brokerGroup"),
         ("name: orders,", "name: all,", r"all stands twice"),
         ("metadata: {name: orders, annotations: {brokergroup.dev/groups: default/c/orders}}", ": :", r"not YAML"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_named_with_what_was_expected(tmp_path: Path, old: str, new: str, told: str) -> None:
     assert old in OPEN_SLO
     with pytest.raises(ObjectiveError, match=told):

@@ -1,4 +1,4 @@
-"""The reduction in any order, parts and form equals a plain loop: of a frame, and of a lake at its files."""
+"""The reduction in any order, parts and form equals a plain loop, also of a series whose scrape interval becomes longer."""
 
 from __future__ import annotations
 
@@ -12,9 +12,29 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from sla_reports.reduction.runs import Intervals, day_pieces, hour_counts, runs_in, stitched
-from sla_reports.states.spans import CONFLICT, Run, by_series, gap_limit_ms
-from tests.sla.histories import INTERVAL_MS, START_MS, Sample, batches_of, fleets, histories, instants, runs_of
+from metric_names import GROUP_WRITABLE, UNAVAILABLE_SECONDS_TOTAL
+from sla_reports.daily import append_lake
+from sla_reports.readers import lake
+from sla_reports.readers.samples import ExportFormatError
+from sla_reports.reduction.daily_table import Late, read_runs
+from sla_reports.reduction.jobs import IntervalError, infer_intervals, reduce_lake, reduce_samples
+from sla_reports.reduction.runs import HOUR_MS, Intervals, day_pieces, hour_counts, runs_in, stitched
+from sla_reports.report import reduce_for_report, reduce_lake_for_report
+from sla_reports.series import series_text
+from sla_reports.states.entities import Fleet, GroupKey
+from sla_reports.states.existence import Existences
+from sla_reports.states.spans import CONFLICT, Run, State, Window, at_least, by_series, combine, gap_limit_ms
+from tests.sla.histories import (
+    INTERVAL_MS,
+    START_MS,
+    Sample,
+    batches_of,
+    fleets,
+    histories,
+    instants,
+    longer_hours,
+    runs_of,
+)
 from tests.support.draws import examples
 
 if TYPE_CHECKING:
@@ -81,8 +101,6 @@ def test_runs_that_overlap_are_refused() -> None:
 def test_of_a_frame_spark_finds_what_a_plain_loop_finds(
     spark: SparkSession, samples: list[Sample], partitions: int
 ) -> None:
-    from sla_reports.reduction.jobs import reduce_samples
-
     frame = spark.createDataFrame(samples, "series string, ts_ms long, value double").repartition(partitions)
     reduction = reduce_samples(frame, INTERVAL_MS)
     assert runs_in(reduction.runs) == runs_of(samples, GAP_MS)
@@ -97,8 +115,6 @@ def test_of_a_frame_spark_finds_what_a_plain_loop_finds(
 @pytest.mark.real("java")
 @pytest.mark.timeout(600)
 def test_of_a_frame_days_end_runs_where_asked(spark: SparkSession) -> None:
-    from sla_reports.reduction.jobs import reduce_samples
-
     midnight = START_MS // DAY_MS * DAY_MS
     calm = [midnight - 3_600_000 + second * 1000 for second in range(7200)]
     rows = [(name, at_ms, 0.0 if name == "b" and at_ms == midnight else 1.0) for name in "ab" for at_ms in calm]
@@ -115,8 +131,6 @@ def test_of_a_frame_days_end_runs_where_asked(spark: SparkSession) -> None:
 @pytest.mark.real("java")
 @pytest.mark.timeout(600)
 def test_the_interval_is_inferred_although_read_twice(spark: SparkSession) -> None:
-    from sla_reports.reduction.jobs import reduce_samples
-
     def scraped(name: str, every_ms: int, count: int) -> list[tuple[Any, ...]]:
         return [(name, START_MS + number * every_ms, 1.0) for number in range(count)]
 
@@ -129,8 +143,6 @@ def test_the_interval_is_inferred_although_read_twice(spark: SparkSession) -> No
 
 
 def test_an_interval_nobody_can_have_is_refused() -> None:
-    from sla_reports.reduction.jobs import IntervalError, reduce_samples
-
     with pytest.raises(IntervalError, match="19 ms: expected 20 ms"):
         reduce_samples(None, 19)  # type: ignore[arg-type]
 
@@ -184,8 +196,6 @@ def test_hours_are_counted_in_parts_that_add_up() -> None:
 
 
 def _lake(spark: SparkSession, samples: Iterable[Sample], folder: Path) -> Path:
-    from sla_reports.readers import lake
-
     lake.write(spark, spark.createDataFrame(list(samples), "series string, ts_ms long, value double"), folder)
     return folder
 
@@ -197,9 +207,6 @@ def _lake(spark: SparkSession, samples: Iterable[Sample], folder: Path) -> Path:
 def test_a_written_lake_is_what_a_plain_loop_finds(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, samples: list[Sample]
 ) -> None:
-    from sla_reports.readers import lake
-    from sla_reports.reduction.jobs import infer_intervals, reduce_lake, reduce_samples
-
     # Each sample once, as a lake keeps those that agree.
     once = {(series, at_ms): value for series, at_ms, value in samples}
     kept = [(*key, value) for key, value in once.items()]
@@ -216,10 +223,6 @@ def test_a_written_lake_is_what_a_plain_loop_finds(
 @pytest.mark.real("java")
 @pytest.mark.timeout(600)
 def test_days_of_a_lake_become_days_of_the_table(spark: SparkSession, tmp_path: Path) -> None:
-    from sla_reports.daily import append_lake
-    from sla_reports.reduction.daily_table import Late, read_runs
-    from sla_reports.states.spans import Window
-
     first_ms = START_MS // DAY_MS * DAY_MS
     samples = [
         (name, first_ms + minute * 60_000, 0.0 if name == "up" and 1435 <= minute < 1445 else 1.0)
@@ -248,9 +251,6 @@ def test_days_of_a_lake_become_days_of_the_table(spark: SparkSession, tmp_path: 
 def test_a_report_of_a_lake_is_made_of_what_its_samples_say(
     spark: SparkSession, tmp_path: Path, interval_ms: int | None
 ) -> None:
-    from sla_reports.readers import lake
-    from sla_reports.report import reduce_for_report, reduce_lake_for_report
-
     group = 'broker_group="orders",cluster="c",namespace="n"'
     samples = [
         (series, START_MS + number * 30_000, value if number % 50 else 0.0)
@@ -274,9 +274,6 @@ def test_a_report_of_a_lake_is_made_of_what_its_samples_say(
 @pytest.mark.real("java")
 @pytest.mark.timeout(600)
 def test_what_is_no_day_of_samples_is_told_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
-    from sla_reports.readers.samples import ExportFormatError
-    from sla_reports.reduction.jobs import reduce_lake
-
     lake = _lake(spark, [("up", START_MS, 1.0)], tmp_path / "lake")
     day = next(lake.glob("day=*"))
     day.rename(lake / "day=2001-01-01")
@@ -287,3 +284,138 @@ def test_what_is_no_day_of_samples_is_told_in_one_line(spark: SparkSession, tmp_
         reduce_lake(spark, lake, GIVEN)
     with pytest.raises(ExportFormatError, match="no such folder"):
         reduce_lake(spark, tmp_path / "nowhere", GIVEN)
+
+
+MIDNIGHT_MS = START_MS // DAY_MS * DAY_MS
+GROUP = {"namespace": "n", "cluster": "c", "broker_group": "orders"}
+GAUGE = series_text(GROUP_WRITABLE, GROUP)
+COUNTER = series_text(UNAVAILABLE_SECONDS_TOTAL, {**GROUP, "cause": "crash"})
+# Within an hour at 60 s.
+DOWN_MS, UP_MS = MIDNIGHT_MS + 30 * HOUR_MS + 1_200_000, MIDNIGHT_MS + 30 * HOUR_MS + 1_500_000
+
+
+def two_days() -> list[Sample]:
+    """A day at 15 s, then a day at 60 s with a lost scrape, one downtime, and a silence of ten minutes."""
+    times = [*range(MIDNIGHT_MS, MIDNIGHT_MS + DAY_MS, 15_000)]
+    times += [*range(MIDNIGHT_MS + DAY_MS, MIDNIGHT_MS + 2 * DAY_MS, 60_000)]
+    quiet_ms = MIDNIGHT_MS + 40 * HOUR_MS
+    times.remove(MIDNIGHT_MS + 35 * HOUR_MS)
+    times = [at_ms for at_ms in times if not quiet_ms < at_ms < quiet_ms + 600_000]
+    gauge = [(GAUGE, at_ms, 0.0 if DOWN_MS <= at_ms < UP_MS else 1.0) for at_ms in times]
+    return gauge + [(COUNTER, at_ms, 300.0 if at_ms >= UP_MS else 0.0) for at_ms in times]
+
+
+@pytest.mark.real("java")
+@pytest.mark.timeout(600)
+def test_a_day_at_a_longer_interval_is_a_few_runs_in_rows_and_in_a_lake(spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.createDataFrame(two_days(), "series string, ts_ms long, value double")
+    lake.write(spark, frame, tmp_path / "lake")
+    rows = reduce_for_report(frame)
+    files = reduce_lake_for_report(spark, tmp_path / "lake")
+    assert rows.intervals_ms == files.intervals_ms == {GAUGE: 15_000, COUNTER: 15_000}
+    assert sum(run.n for run in rows.runs) == len(two_days())
+    assert len(rows.runs) < 20
+    assert rows.runs == files.runs
+
+
+Part = tuple[int, int, int, int]
+USUAL_MS = 15_000
+USUAL_GAP_MS = gap_limit_ms(USUAL_MS)
+KEY = GroupKey("n", "c", "orders")
+LONGER_MS = (40_000, 60_000, 61_000, 120_000, 300_000)
+# A part of a history at one interval; it may end within an hour, or at its edge.
+REST = (
+    st.sampled_from([1, 20, 60, 61, 90, 180, 300]),  # minutes
+    st.sampled_from([0, 0, 0, 1, 2, 15]),  # samples lost in the middle
+    st.sampled_from([0, 0, 1, 3]),  # down samples in the middle
+)
+
+
+def changing_histories(*steps_ms: int) -> st.SearchStrategy[list[Part]]:
+    """Draw parts of a history, each at one of these intervals or at the usual one."""
+    return st.lists(st.tuples(st.sampled_from([USUAL_MS, *steps_ms]), *REST), min_size=1, max_size=6)
+
+
+OFFSETS = st.sampled_from([0, 1, 7_000, 30_000])
+
+
+def history(parts: Iterable[Part], offset_ms: int) -> list[Sample]:
+    """Return a gauge whose interval changes, with lost samples and some downtime."""
+    at_ms = MIDNIGHT_MS + offset_ms
+    found: list[Sample] = []
+    for step_ms, minutes, lost, down in parts:
+        count = minutes * 60_000 // step_ms
+        for number in range(count):
+            middle = number - count // 2
+            if not 0 <= middle < lost:
+                found.append((GAUGE, at_ms, 0.0 if lost <= middle < lost + down else 1.0))
+            at_ms += step_ms
+    return found or [(GAUGE, at_ms, 1.0)]
+
+
+def by_ranges(samples: list[Sample]) -> list[Run]:
+    intervals = Intervals({GAUGE: USUAL_MS}, longer=longer_hours(samples, USUAL_MS))
+    return runs_in(stitched(pa.Table.from_batches(day_pieces(partial(batches_of, samples), intervals))))
+
+
+def fleet_of(runs: Iterable[Run]) -> Fleet:
+    return Fleet(by_series(runs), gap_ms={GAUGE: USUAL_GAP_MS})
+
+
+@pytest.mark.sampled
+@settings(max_examples=examples(75, 300))
+@given(
+    parts=st.sampled_from(LONGER_MS).flatmap(changing_histories),
+    offset_ms=OFFSETS,
+    edge_ms=st.sampled_from([0, 20_000, 200_000]),
+)
+def test_hours_at_a_longer_interval_say_what_their_single_samples_say(
+    parts: list[Part], offset_ms: int, edge_ms: int
+) -> None:
+    """Compared are: up, down and unknown time, the interval of each stretch, scraped time, and the group's existence."""
+    samples = history(parts, offset_ms)
+    single, ranged = runs_of(samples, USUAL_GAP_MS), by_ranges(samples)
+    assert len(ranged) <= len(single)
+    assert sum(run.n for run in ranged) == len(samples)
+    window = Window(samples[0][1] - edge_ms, samples[-1][1] + edge_ms + 1)
+    told = [
+        (
+            fleet.spans(GROUP_WRITABLE, KEY, window, at_least(1)),
+            fleet.interval(GROUP_WRITABLE, KEY),
+            fleet.scraped(fleet.series_of(GROUP_WRITABLE, KEY)[0]),
+            Existences(fleet, {}).of(KEY, window),
+        )
+        for fleet in (fleet_of(single), fleet_of(ranged))
+    ]
+    assert told[0] == told[1]
+
+
+@pytest.mark.sampled
+@settings(max_examples=examples(50, 200))
+@given(parts=changing_histories(*LONGER_MS), offset_ms=OFFSETS)
+def test_between_two_longer_intervals_no_state_is_another_one(parts: list[Part], offset_ms: int) -> None:
+    """There a window of ten samples belongs to both: unknown time may differ by these, known time may not."""
+    samples = history(parts, offset_ms)
+    window = Window(samples[0][1], samples[-1][1] + 1)
+    single, ranged = (
+        fleet_of(runs).spans(GROUP_WRITABLE, KEY, window, at_least(1))
+        for runs in (runs_of(samples, USUAL_GAP_MS), by_ranges(samples))
+    )
+    differ_ms = 0
+    for piece in combine([single, ranged], lambda states: State.UP if states[0] is states[1] else State.UNKNOWN):
+        differ_ms += piece.length_ms if piece.state is State.UNKNOWN else 0
+    both = combine([single, ranged], lambda states: State.DOWN if set(states) == {State.UP, State.DOWN} else State.UP)
+    assert {piece.state for piece in both} == {State.UP}
+    assert differ_ms <= len(parts) * 20 * max(LONGER_MS)
+
+
+def test_a_day_at_a_longer_interval_is_one_run_and_its_stretch_is_told() -> None:
+    samples = [one for one in two_days() if one[0] == GAUGE]
+    found = by_ranges(samples)
+    assert [(run.value, run.n, run.longer_ms) for run in found] == [
+        (1.0, 5760, 0), (1.0, 380, 60_000), (0.0, 5, 60_000), (1.0, 575, 60_000), (1.0, 470, 60_000),
+    ]  # fmt: skip
+    [stretch] = fleet_of(found[:-1]).interval(GROUP_WRITABLE, KEY).stretches
+    assert (stretch.interval_ms, stretch.end_ms) == (60_000, found[-2].end_ms)
+    for before, after in pairwise(found):
+        assert before.end_ms < after.start_ms

@@ -1,21 +1,23 @@
-"""Progress of a running job; after the job there is no output and no process."""
+"""Spark's processes: progress of a running job, the class archive that it starts from, and the image's entry point."""
 
 from __future__ import annotations
 
 import os
+import re
+import shlex
+import signal
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING
+from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from sla_reports import class_archive
 from sla_reports.class_archive import ARCHIVE_VARIABLE, CACHE_VARIABLE, NoJavaError, archive_options, jvm_options, main
+from sla_reports.pod_entrypoint import SPARK_HOME, EntryPointError, application_file, command_of, exit_codes, is_apart
 from sla_reports.session import StageNow, Teller, line_of, progress, spark_stages
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 A_JOB = """
 from sla_reports.session import start_session
@@ -87,22 +89,10 @@ def test_a_job_that_is_over_at_once_is_not_told_of() -> None:
     assert (lines, stages.asked) == ([], 0)
 
 
-class _Gone:
-    """A session whose JVM has stopped answering."""
-
-    @property
-    def sparkContext(self) -> _Gone:  # noqa: N802 - Spark's name
-        return self
-
-    def statusTracker(self) -> _Gone:  # noqa: N802 - Spark's name
-        return self
-
-    def getActiveStageIds(self) -> list[int]:  # noqa: N802 - Spark's name
-        raise ConnectionRefusedError("gone")
-
-
 def test_a_spark_that_is_gone_is_no_error() -> None:
-    assert spark_stages(_Gone()) == []
+    session = mock.Mock()
+    session.sparkContext.statusTracker().getActiveStageIds.side_effect = ConnectionRefusedError("gone")
+    assert spark_stages(session) == []
 
 
 def _job(archive: Path, classes: Path) -> subprocess.CompletedProcess[str]:
@@ -221,3 +211,132 @@ def test_set_up_goes_on_without_java_and_says_what_is_missing(
     assert "apt-get install openjdk-17-jre-headless" in told.err
     with pytest.raises(NoJavaError):
         archive_options()
+
+
+EXECUTOR = {
+    "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@10.0.0.1:7078", "SPARK_EXECUTOR_ID": "3",
+    "SPARK_EXECUTOR_CORES": "2", "SPARK_EXECUTOR_MEMORY": "1g", "SPARK_APPLICATION_ID": "spark-1",
+    "SPARK_EXECUTOR_POD_IP": "10.0.0.3", "SPARK_EXECUTOR_POD_NAME": "report-exec-3", "SPARK_RESOURCE_PROFILE_ID": "0",
+    "SPARK_CONF_DIR": "/opt/spark/conf", "SPARK_JAVA_OPT_0": "-Dfirst", "SPARK_JAVA_OPT_10": "-Dlast",
+    "SPARK_JAVA_OPT_2": "-Dsecond=with a space",
+}  # fmt: skip
+ROOT = Path(__file__).resolve().parents[2]
+# As Spark 4.3 writes it.
+ENDED = """26/11/22 12:00:00 INFO LoggingPodStatusWatcherImpl: State changed, new state:
+\t exit code: 7
+26/11/22 12:00:01 INFO LoggingPodStatusWatcherImpl: Container final statuses:
+
+\t container name: report
+\t container state: terminated
+\t exit code: {}
+\t termination reason: Error
+"""
+
+
+@pytest.mark.real("java")
+def test_an_executor_is_told_all_that_spark_said() -> None:
+    program, *rest = command_of(["executor"], EXECUTOR)
+    assert Path(program).name == "java"
+    assert rest[:5] == ["-Dfirst", "-Dsecond=with a space", "-Dlast", "-Xms1g", "-Xmx1g"]
+    conf, first, *others = rest[rest.index("-cp") + 1].split(":")
+    assert (conf, others) == (f"{SPARK_HOME}/conf", [f"{SPARK_HOME}/jars/*", "/opt/spark/conf"])
+    assert Path(first).is_file()
+    said = rest[rest.index("-cp") + 3 :]
+    options = dict(zip(said[::2], said[1::2], strict=True))
+    assert options == {
+        "--driver-url": "spark://CoarseGrainedScheduler@10.0.0.1:7078",
+        "--executor-id": "3", "--cores": "2", "--app-id": "spark-1", "--hostname": "10.0.0.3",
+        "--resourceProfileId": "0", "--podName": "report-exec-3",
+    }  # fmt: skip
+
+
+@pytest.mark.real("java")
+def test_an_executors_class_path_begins_as_spark_submits() -> None:
+    """spark-submit creates the class archive, which fits only the same beginning of the class path."""
+    command = [*command_of(["submit"], {}), "--version"]
+    environment = {**os.environ, "SPARK_PRINT_LAUNCH_COMMAND": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250, check=True)
+    [submits] = set(re.findall(r"^Spark Command: .* -cp (\S+) ", done.stderr, re.MULTILINE))
+    executor = command_of(["executor"], EXECUTOR)
+    assert executor[executor.index("-cp") + 1].startswith(submits)
+
+
+def test_a_driver_is_spark_submit_in_its_own_pod() -> None:
+    words = ["driver", "--properties-file", "/opt/spark/conf/spark.properties", "local:///a.py", "report"]
+    command = command_of(words, {"SPARK_DRIVER_BIND_ADDRESS": "10.0.0.1"})
+    assert Path(command[0]).is_file()
+    assert command[1:5] == ["--deploy-mode", "client", "--conf", "spark.driver.bindAddress=10.0.0.1"]
+    assert command[5:] == words[1:]
+
+
+def test_our_word_submits_the_application_of_the_image() -> None:
+    command = command_of(["submit", "--master", "k8s://https://kubernetes", "{application}", "report"], {})
+    assert command[0].endswith("/bin/spark-submit")
+    assert command[1:] == ["--master", "k8s://https://kubernetes", application_file(), "report"]
+    assert Path(application_file().removeprefix("local://")).is_file()
+
+
+@pytest.mark.parametrize("words", [["sla", "report"], ["--help"], []])
+def test_all_else_is_a_command_of_ours(words: list[str]) -> None:
+    assert command_of(words, {}) == ["brokergroup", *words]
+
+
+@pytest.mark.parametrize(
+    ("words", "variable"), [(["driver"], "SPARK_DRIVER_BIND_ADDRESS"), (["executor"], "SPARK_EXECUTOR_MEMORY")]
+)
+def test_a_pod_that_spark_told_nothing_says_what_is_missing(words: list[str], variable: str) -> None:
+    with pytest.raises(EntryPointError, match=f"{variable}: missing"):
+        command_of(words, {})
+
+
+def _wait_for(program: str) -> subprocess.Popen[str]:
+    """Run the wrapper around a shell in place of spark-submit."""
+    wait = f"submission.wait_for_driver(['sh', '-c', {program!r}], dict(os.environ))"
+    words = f"import os, sys; from sla_reports import pod_entrypoint as submission; sys.exit({wait})"
+    return subprocess.Popen(
+        [sys.executable, "-c", words], env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=ROOT,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("says", "ends", "code"),
+    [
+        (ENDED.format(0), 0, 0),
+        (ENDED.format(2), 0, 2),
+        (ENDED.format(137), 0, 137),
+        # The submission itself failed.
+        ("", 1, 1),
+        # The driver continues without a waiting process: there is no report yet.
+        ("26/11/22 12:00:00 INFO Client: Deployed Spark application\n", 0, 1),
+    ],
+)
+def test_it_ends_as_the_driver_did(says: str, ends: int, code: int) -> None:
+    process = _wait_for(f"printf %s {shlex.quote(says)} >&2; exit {ends}")
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert said.startswith(says)
+    assert ("did not report how the driver ended" in said) is (code == 1 and ends == 0)
+
+
+def test_a_pod_that_is_told_to_go_tells_spark_submit() -> None:
+    process = _wait_for("trap 'echo went >&2; exit 143' TERM; echo here >&2; while :; do sleep 0.05; done")
+    assert process.stderr is not None
+    assert process.stderr.readline() == "here\n"
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (143, "went\n")
+
+
+def test_only_the_final_states_count() -> None:
+    assert exit_codes(ENDED.format(3).splitlines()) == [3]
+    assert exit_codes(["\t exit code: 3\n"]) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "apart"),
+    [(["spark-submit", "--deploy-mode=cluster"], True), (["spark-submit", "--deploy-mode", "cluster"], True),
+     (["spark-submit", "--deploy-mode", "client", "cluster"], False), (["spark-submit"], False)],
+)  # fmt: skip
+def test_a_driver_here_becomes_the_process_itself(words: list[str], apart: bool) -> None:
+    assert is_apart(words) is apart

@@ -1,6 +1,6 @@
 """Planted truth: every reader's samples and the report equal the planted month.
 
-    python tests/sla/truth.py [--seed 1] [--groups 3] [--step-seconds 60] [--draws 400] [--keep FOLDER]
+    python -m tests.sla.truth [--seed 1] [--groups 3] [--step-seconds 60] [--draws 400] [--keep FOLDER]
 
 A synthetic month goes through promtool's backfill into a real Prometheus, and from there and from files through every reader.
 For each series the number of samples and a checksum over times and values must be those of the truth, and its report
@@ -19,23 +19,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "operator")]
+from pyspark.sql import functions as sql
 
-from pyspark.sql import functions as sql  # noqa: E402
-
-from sla_reports.measures.summary import Agreement, summarise  # noqa: E402
-from sla_reports.readers import json_forms, lake, prometheus  # noqa: E402
-from sla_reports.readers.samples import readable_errors  # noqa: E402
-from sla_reports.readers.text import read_openmetrics, read_tsdb_dump  # noqa: E402
-from sla_reports.report import evidence, reduce_for_report  # noqa: E402
-from sla_reports.session import start_session  # noqa: E402
-from sla_reports.states.logged import read_logs  # noqa: E402
-from sla_reports.states.spans import Window  # noqa: E402
-from tests.sla.planted import exports  # noqa: E402
-from tests.sla.planted.draws import violations  # noqa: E402
-from tests.sla.planted.exports import incidents_found, mismatches  # noqa: E402
-from tests.sla.planted.month import Month, Planted, plant  # noqa: E402
+from sla_reports.measures.summary import Agreement, summarise
+from sla_reports.readers import json_forms, lake, prometheus
+from sla_reports.readers.samples import readable_errors
+from sla_reports.readers.text import read_openmetrics, read_tsdb_dump
+from sla_reports.report import evidence, reduce_for_report
+from sla_reports.session import start_session
+from sla_reports.states.logged import read_logs
+from sla_reports.states.spans import Window
+from tests.sla.planted import exports
+from tests.sla.planted.draws import violations
+from tests.sla.planted.exports import incidents_found, mismatches
+from tests.sla.planted.month import Month, Planted, plant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,23 +40,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Sums = dict[str, tuple[int, int]]
-
-
-@dataclass
-class ReaderResult:
-    """One reader's result."""
-
-    reader: str
-    samples: int
-    mismatches: int
-    incidents: int
-    wall_s: float
-    notes: dict[str, Any]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the result for the result line."""
-        known = {"reader": self.reader, "samples": self.samples, "mismatches": self.mismatches}
-        return {**known, "incidents_found": self.incidents, "wall_s": self.wall_s, **self.notes}
 
 
 def checksums(frame: DataFrame) -> Sums:
@@ -156,8 +136,8 @@ def readers(
 
 def compare(
     name: str, make: Callable[[dict[str, Any]], DataFrame], truth: Sums, planted: Planted, incidents: Path
-) -> ReaderResult:
-    """Read, report, and compare both with the truth."""
+) -> dict[str, Any]:
+    """Read, report, and compare both with the truth; return the reader's part of the result line."""
     notes: dict[str, Any] = {}
     begun = time.monotonic()
     frame = make(notes).persist()
@@ -173,9 +153,9 @@ def compare(
     for text in wrong[:5]:
         say(f"  {name}: {text}")
     samples, seconds = sum(count for count, _ in found.values()), round(time.monotonic() - begun, 2)
-    result = ReaderResult(name, samples, len(wrong), incidents_found(summary), seconds, notes)
-    say(f"{name}: {samples} samples, {result.incidents} incidents, {result.mismatches} mismatches, {seconds} s")
-    return result
+    told = {"reader": name, "samples": samples, "mismatches": len(wrong), "incidents_found": incidents_found(summary)}
+    say(f"{name}: {samples} samples, {told['incidents_found']} incidents, {len(wrong)} mismatches, {seconds} s")
+    return {**told, "wall_s": seconds, **notes}
 
 
 def say(text: str) -> None:
@@ -200,10 +180,10 @@ def run(month: Month, folder: Path) -> dict[str, Any]:
         server.process.stop()
     return {
         "incidents_planted": len(planted.incidents),
-        "incidents_found": min(one.incidents for one in results),
-        "mismatches": sum(one.mismatches for one in results),
+        "incidents_found": min(one["incidents_found"] for one in results),
+        "mismatches": sum(one["mismatches"] for one in results),
         "samples_planted": planted.samples,
-        "readers": [one.as_json() for one in results],
+        "readers": results,
     }
 
 

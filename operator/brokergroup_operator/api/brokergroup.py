@@ -29,6 +29,7 @@ from brokergroup_operator.api.pod_fields import (
     PodTemplateSpec,
     ResourceRequirements,
 )
+from brokergroup_operator.api.proxy_fields import LocalProxySpec
 from brokergroup_operator.api.rules import (
     CONFIG_RULES,
     RUNS_WITH_A_CONTROLLER,
@@ -348,6 +349,14 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
             extra_json_schema=bounds.ATOMIC_LIST,
         ),
     ] = []
+    local_proxy: Annotated[
+        LocalProxySpec | None,
+        Meta(
+            description="Given, also as {}: each Java broker runs RocketMQ's Proxy in its process (local mode), at port 8081 for"
+            " clients of the gRPC protocol. They connect to the Service <group>-master, and are sent on to the masters' pods"
+            " (docs/tasks/clusters.md). A change is a rolling update, and so is one of nameServers. Absent: no such Proxy."
+        ),
+    ] = None
     resources: ResourceRequirements = ResourceRequirements()
     jvm: JvmSpec = JvmSpec()
     network: NetworkSpec = NetworkSpec()
@@ -436,6 +445,7 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
             "monitoring.canary.enabled needs nameServers: the canary finds the master by them, as clients do",
             field_path=".monitoring.canary.enabled",
         ),
+        *LocalProxySpec.RULES_OF_GROUP,
         Rule(
             "self.network.addressing != 'HostNetwork' || (self.antiAffinity.type == 'Required'"
             " && self.antiAffinity.topologyKey == 'kubernetes.io/hostname')",

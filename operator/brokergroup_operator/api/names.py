@@ -153,6 +153,8 @@ OWN_VARIABLES: Final = (
     "BROKERGROUP_CONTAINER",
 )
 CONFIG_FILE: Final = "broker.conf"
+# Beside it, or alone where a Proxy is a process of its own.
+PROXY_CONFIG_FILE: Final = "rmq-proxy.json"
 # Beside it, if the controllers use TLS: the certificate authority that the fence trusts. Public, re-read while the pod runs.
 AUTHORITY_FILE: Final = "controller-ca.crt"
 
@@ -174,6 +176,9 @@ PORT_HA: Final = "ha"
 PORT_FAST: Final = "fast"
 PORT_FENCE: Final = "fence"
 PORT_METRICS: Final = "metrics"
+# Of a Proxy, also of one in the broker's process.
+PORT_PROXY_GRPC: Final = "grpc"
+PORT_PROXY_REMOTING: Final = "remoting"
 
 
 def pod_name(group: str, broker_id: int) -> str:

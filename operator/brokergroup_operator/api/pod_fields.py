@@ -128,7 +128,8 @@ class ResourceRequirements(Struct, frozen=True, rename="camel", kw_only=True):
 
 class JvmSpec(Struct, frozen=True, rename="camel", kw_only=True):
     """Memory of a Java broker's JVM, in percent of resources.limits.memory. Without that limit, heap and direct memory
-    are 512 MiB each. With a small limit both are reduced in proportion, so that 224 MiB are left to the JVM itself.
+    are 512 MiB each. With a small limit both are reduced in proportion, so that 224 MiB are left to the JVM itself
+    (352 with localProxy).
     """
 
     heap_percent: Annotated[

@@ -125,8 +125,9 @@ class GroupPolicySpec(Struct, frozen=True, rename="camel", kw_only=True):
         GroupPeers | None,
         Meta(
             description=_CLIENTS_FROM.format(
-                what="the brokers' ports for clients",
-                none="none but the group's members, the operator, and in a RocketMQCluster its proxies",
+                what="the brokers' ports for clients, and with localProxy those of its Proxies",
+                none="none but the group's members, the operator, and in a RocketMQCluster its proxies; at the ports of"
+                " localProxy none but the latter",
             )
         ),
     ] = None
@@ -145,14 +146,17 @@ class ClusterPolicySpec(GroupPolicySpec, frozen=True, rename="camel", kw_only=Tr
         Peers | None,
         Meta(
             description=_CLIENTS_FROM.format(
-                what="the brokers' ports for clients and the NameServers",
+                what="the brokers' ports for clients, with localProxy those of its Proxies, and the NameServers",
                 none="none but the group's members and the proxies at brokers, every broker of the namespace and the"
-                " proxies at NameServers, and the operator at both",
+                " proxies at NameServers, and the operator at both; at the ports of localProxy none but the proxies",
             )
         ),
     ] = None
 
     proxy_clients_from: Annotated[
         Peers | None,
-        Meta(description="Sources that reach the proxies. Absent: every source. An empty list: none."),
+        Meta(
+            description="Sources that reach the proxies of spec.proxy; clientsFrom names those of localProxy. Absent: every"
+            " source. An empty list: none."
+        ),
     ] = None

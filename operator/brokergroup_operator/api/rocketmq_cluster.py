@@ -23,6 +23,7 @@ from brokergroup_operator.api.pod_fields import (
     ResourceRequirements,
 )
 from brokergroup_operator.api.policy_fields import MAX_PEERS
+from brokergroup_operator.api.proxy_fields import RESERVED_PROXY_KEYS, config_meta
 from brokergroup_operator.api.rules import (
     CONFIG_RULES,
     HAS_ACL,
@@ -34,8 +35,6 @@ from brokergroup_operator.api.rules import (
 
 MAX_GROUPS = 64
 MAX_TOPICS = 256
-# Keys of rmq-proxy.json that the operator writes itself.
-RESERVED_PROXY_KEYS: Final = ("proxyMode", "rocketMQClusterName", "namesrvAddr", "grpcServerPort", "remotingListenPort")
 # A broker creates these itself, and refuses a request to create one (TopicValidator of RocketMQ 5.5.0).
 SYSTEM_TOPICS: Final = (
     "TBW102", "SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
@@ -65,20 +64,7 @@ class ProxySpec(Struct, frozen=True, rename="camel", kw_only=True):
     resources: ResourceRequirements = ResourceRequirements()
     anti_affinity: AntiAffinitySpec = AntiAffinitySpec()
     pod_template: PlacementTemplate = PlacementTemplate()
-    config: Annotated[
-        dict[str, bounds.ConfigValue],
-        Meta(
-            max_length=bounds.MAX_CONFIG_ENTRIES,
-            description="Further keys of rmq-proxy.json, each value in quotes; a number, true or false is written without"
-            " them. A key that the operator sets is rejected.",
-            extra_json_schema=validations(
-                *(
-                    Rule(f"!('{key}' in self)", f"proxy.config.{key} is set by the operator")
-                    for key in RESERVED_PROXY_KEYS
-                )
-            ),
-        ),
-    ] = {}
+    config: Annotated[dict[str, bounds.ConfigValue], config_meta("proxy.config", RESERVED_PROXY_KEYS)] = {}
 
 
 class GroupOverride(Struct, frozen=True, rename="camel", kw_only=True):
@@ -327,6 +313,12 @@ class ClusterSpec(Struct, frozen=True, rename="camel", kw_only=True):
             "acl and proxy exclude each other: the operator gives no Proxy a key to sign with, and none checks its own"
             " clients, so brokers would refuse it, or take its key for every client",
             field_path=".proxy",
+        ),
+        Rule(
+            "!has(self.acl) || !has(self.brokerGroups.template.localProxy)",
+            "acl and brokerGroups.template.localProxy exclude each other: the Proxy in a broker's process hands requests to"
+            " it past the broker's checks",
+            field_path=".brokerGroups.template.localProxy",
         ),
         # A broker makes these itself (TopicConfigManager of RocketMQ 5.5.0), and refuses to make them when it is asked.
         Rule(

@@ -97,7 +97,7 @@ def rocketmq_home(version: str = ROCKETMQ_VERSION) -> Path:
 
 
 def proxy_home() -> Path:
-    """The folder whose lib/ holds the Java Proxy's jars."""
+    """The folder whose lib/ holds the jars of the Java Proxy and of the BrokerContainer."""
     return cache_folder() / f"rocketmq-proxy-{ROCKETMQ_VERSION}"
 
 
@@ -160,7 +160,7 @@ def base_image_archive() -> Path:
 
 def java_image_archive() -> Path:
     """The image of Java's brokers, NameServer and Proxy, as a docker archive."""
-    return cache_folder() / f"rocketmq-image-with-proxy-{ROCKETMQ_VERSION}" / "image.tar"
+    return cache_folder() / f"rocketmq-image-with-proxy-and-container-{ROCKETMQ_VERSION}" / "image.tar"
 
 
 def etcd_program() -> Path:
@@ -601,8 +601,8 @@ PARTS: dict[str, Part] = {
         ),
         Part(
             "rocketmq-proxy",
-            f"Java RocketMQ Proxy {ROCKETMQ_VERSION}",
-            lambda: java_missing() or no_files(jar(proxy_home(), "proxy")),
+            f"Java RocketMQ Proxy and BrokerContainer {ROCKETMQ_VERSION}",
+            lambda: java_missing() or no_files(jar(proxy_home(), "proxy"), jar(proxy_home(), "container")),
             install_proxy,
             ("java", "maven"),
         ),

@@ -42,19 +42,11 @@ CAUSES = ("crash", "oom", "disk", "partition", "unknown")
 STEP_NAMES = ("fenced", "committed", "roleChanged")
 
 
-@dataclass(frozen=True)
-class Outage:
-    """[start, end) in ms, in which the group really accepted no writes."""
-
-    start_ms: int
-    end_ms: int
-
-
 @dataclass
 class Drawn:
-    """Outages of each group, and all sources about them."""
+    """Outages of each group, in which it really accepted no writes, and all sources about them."""
 
-    outages: dict[GroupKey, list[Outage]] = field(default_factory=dict)
+    outages: dict[GroupKey, list[Window]] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
     log: list[LoggedIncident] = field(default_factory=list)
     amendments: list[Amendment] = field(default_factory=list)
@@ -134,11 +126,11 @@ def violations(seed: int) -> Iterator[str]:
         yield f"{seed}: outages that were cut at {edge_ms}: {cut}"
 
 
-def _outages(source: random.Random) -> Iterator[Outage]:
+def _outages(source: random.Random) -> Iterator[Window]:
     at_ms = source.randrange(2 * STEP_MS, LENGTH_MS // 3)
     while at_ms < LENGTH_MS - 30 * STEP_MS:
         length_ms = source.choice([source.randrange(100, STEP_MS), source.randrange(4 * STEP_MS, 20 * STEP_MS)])
-        yield Outage(at_ms, at_ms + length_ms)
+        yield Window(at_ms, at_ms + length_ms)
         at_ms += length_ms + source.randrange(12 * STEP_MS, 80 * STEP_MS)
 
 
@@ -171,7 +163,7 @@ def _tell(drawn: Drawn, key: GroupKey, source: random.Random) -> None:
 
 
 def _lines(
-    key: GroupKey, number: int, one: Outage, source: random.Random, *, may_lie: bool
+    key: GroupKey, number: int, one: Window, source: random.Random, *, may_lie: bool
 ) -> Iterator[LoggedIncident]:
     """Return the log's lines of an outage: exact, too short, by another clock; once or twice."""
     start_ms, end_ms = one.start_ms, one.end_ms
@@ -194,18 +186,18 @@ def _lines(
         yield line
 
 
-def _silence(source: random.Random) -> Outage:
+def _silence(source: random.Random) -> Window:
     """Return spans in which a pod is not scraped; most pods have none."""
     start_ms = source.randrange(LENGTH_MS) if source.random() < 0.3 else LENGTH_MS
-    return Outage(start_ms, start_ms + 20 * STEP_MS)
+    return Window(start_ms, start_ms + 20 * STEP_MS)
 
 
-def _overlap(one: Outage, other: Outage) -> bool:
+def _overlap(one: Window, other: Window) -> bool:
     # The scrape before a silence holds for as long as a lost scrape allows.
     return one.start_ms < other.end_ms + 3 * STEP_MS and other.start_ms - 3 * STEP_MS < one.end_ms
 
 
-def _gauge(labels: dict[str, str], outages: list[Outage], silence: Outage, source: random.Random) -> Iterator[Sample]:
+def _gauge(labels: dict[str, str], outages: list[Window], silence: Window, source: random.Random) -> Iterator[Sample]:
     """Return scrapes: some lost, some doubled, some with two contradicting samples."""
     name, phase_ms = series_text(GROUP_WRITABLE, labels), source.randrange(STEP_MS)
     for at_ms in range(phase_ms, LENGTH_MS, STEP_MS):
@@ -220,7 +212,7 @@ def _gauge(labels: dict[str, str], outages: list[Outage], silence: Outage, sourc
             yield name, at_ms, 1.0 - value
 
 
-def _counter(labels: dict[str, str], outages: list[Outage]) -> Iterator[Sample]:
+def _counter(labels: dict[str, str], outages: list[Window]) -> Iterator[Sample]:
     """Return the counter, which rises when an outage ends; none of its scrapes is lost."""
     name = series_text(UNAVAILABLE_SECONDS_TOTAL, labels)
     for at_ms in range(0, LENGTH_MS, STEP_MS):

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from typer.testing import CliRunner
 
 from brokergroup_operator.cli.main import app
@@ -97,9 +99,6 @@ def write_victoriametrics(planted: Planted, path: Path) -> Path:
 
 def write_parquet(planted: Planted, path: Path) -> Path:
     """Write the truth itself as a table, without any reader."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     names = pa.array(list(planted.series), pa.string())
     lengths = [len(ts_ms) for ts_ms, _ in planted.series.values()]
     table = {

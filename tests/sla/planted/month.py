@@ -308,14 +308,9 @@ def _counter(planted: Planted, ts_ms: NDArray[np.int64], rises: list[tuple[int, 
 
 
 def _add(
-    planted: Planted,
-    metric: str,
-    labels: dict[str, str],
-    ts_ms: NDArray[np.int64],
-    values: NDArray[np.float64],
-    *,
+    planted: Planted, metric: str, labels: dict[str, str], ts_ms: NDArray[np.int64], values: NDArray[np.float64], *,
     stale: bool = False,
-) -> None:
+) -> None:  # fmt: skip
     if stale:  # the last scrape before a gap of more than five minutes ends the series
         values = values.copy()
         values[np.flatnonzero(np.diff(ts_ms) > 5 * MINUTE_MS)] = np.nan

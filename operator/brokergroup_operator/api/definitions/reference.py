@@ -2,7 +2,7 @@
 rely on.
 
 Fields and rules come from the same types as the CRDs (`python -m brokergroup_operator.api.definitions.generate`). Events, labels,
-annotations, finalizers and field managers are API too; tests/api/test_contract.py compares each with what the code can produce.
+annotations, finalizers and field managers are API too; tests/api/test_crds.py compares each with what the code can produce.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ as a Warning too, when it begins. The failover's record is the status and the in
 LEFT_OUT: Final = """- `mode: Static` (roles by configuration, no controller): there would be nothing for this operator to decide. A
   group of one replica is the same thing with a controller that never has to elect.
 - `clusterRef`: a RocketMQCluster makes its groups and sets their NameServers; a group of its own names its `nameServers`.
-- `proxy` (RocketMQ's Proxy inside the broker's process): run it as a Deployment of its own, as a RocketMQCluster does. It
-  then outlives a change of master, and is scaled without one.
+- Ports of `localProxy`: a Proxy in local mode sends clients to every broker of the cluster at its own gRPC port, so all have
+  the same, 8081. For the same reason it excludes `addressing: NodePort`.
 - `configFrom` from Secrets, `maintenance.fencedBrokers`, `storage.accessModes` and `volumeAttributesClassName`, a PodMonitor by the
   group (the chart makes one): not built.
 """

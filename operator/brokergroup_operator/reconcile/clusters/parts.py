@@ -8,7 +8,6 @@ since every NameServer has all routes.
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,10 +16,12 @@ import msgspec
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.definitions.schema import without_nulls
+from brokergroup_operator.api.proxy_fields import GRPC_PORT, REMOTING_PORT
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.render import network_policies as policies
 from brokergroup_operator.reconcile.render.containers import restricted
 from brokergroup_operator.reconcile.render.pods import scheduling
+from brokergroup_operator.reconcile.render.proxy_config import cluster_mode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,12 +38,9 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
 
-PROXY_CONFIG: Final = "rmq-proxy.json"
 # The Proxy ends its clients' streams for 30 s (grpcShutdownTimeSeconds).
 PROXY_GRACE_SECONDS: Final = 45
 NAME_SERVER_GRACE_SECONDS: Final = 10
-# How often a Proxy asks where the masters are: its own default makes a failover last 20 s longer for its clients.
-ROUTE_CACHE_SECONDS: Final = 2
 
 
 _AUTH: Final = "org.apache.rocketmq.auth"
@@ -93,14 +91,14 @@ def proxies(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[JsonO
     if wish is None:
         return []
     labels = part_labels(name, component)
-    ports = {"grpc": GRPC_PORT, "remoting": REMOTING_PORT}
+    ports = {names.PORT_PROXY_GRPC: GRPC_PORT, names.PORT_PROXY_REMOTING: REMOTING_PORT}
     config = proxy_config(cluster, wish)
     program = Program(
         name=component,
         main_class="org.apache.rocketmq.proxy.ProxyStartup",
-        arguments=f" -pc /etc/rocketmq/{PROXY_CONFIG}",
+        arguments=f" -pc /etc/rocketmq/{names.PROXY_CONFIG_FILE}",
         ports=ports,
-        ready="grpc",
+        ready=names.PORT_PROXY_GRPC,
         grace_seconds=PROXY_GRACE_SECONDS,
         config_map=proxy_name(name),
     )
@@ -115,7 +113,8 @@ def proxies(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[JsonO
     if wish.replicas is not None:
         deployment["replicas"] = wish.replicas
     return [
-        _object(cluster, "v1", "ConfigMap", proxy_name(name), labels, None) | {"data": {PROXY_CONFIG: config}},
+        _object(cluster, "v1", "ConfigMap", proxy_name(name), labels, None)
+        | {"data": {names.PROXY_CONFIG_FILE: config}},
         _object(cluster, "apps/v1", "Deployment", proxy_name(name), labels, deployment),
         _service(cluster, component, proxy_name(name), ports),
         _budget(cluster, component, proxy_name(name)),
@@ -151,25 +150,11 @@ def _policy(
 
 def proxy_config(cluster: RocketMQCluster, wish: ProxySpec) -> str:
     """rmq-proxy.json: ours win, for what they say must be so."""
-    addresses = name_server_addresses(_name(cluster), _namespace(cluster), cluster.spec.name_server.replicas)
-    settings = {
-        "topicRouteServiceCacheRefreshSeconds": ROUTE_CACHE_SECONDS,
-        **{key: _json_value(value) for key, value in wish.config.items()},
-        "proxyMode": "CLUSTER",
-        "rocketMQClusterName": cluster.spec.broker_groups.template.broker_cluster_name,
-        "namesrvAddr": ";".join(addresses),
-        "grpcServerPort": GRPC_PORT,
-        "remotingListenPort": REMOTING_PORT,
-    }
-    return json.dumps(settings, indent=1, sort_keys=True) + "\n"
-
-
-def _json_value(text: str) -> int | bool | str:
-    """A Proxy takes no "20" where it expects a number."""
-    if text in {"true", "false"}:
-        return text == "true"
-    digits = text.removeprefix("-")
-    return int(text) if digits.isascii() and digits.isdecimal() else text
+    return cluster_mode(
+        wish.config,
+        broker_cluster_name=cluster.spec.broker_groups.template.broker_cluster_name,
+        name_servers=name_server_addresses(_name(cluster), _namespace(cluster), cluster.spec.name_server.replicas),
+    )
 
 
 def broker_groups(cluster: RocketMQCluster, cluster_object: JsonObject, *, with_acl: bool = True) -> list[JsonObject]:
@@ -372,8 +357,6 @@ def _container(program: Program, spec: ClusterSpec, *, image: str, resources: Re
 
 
 NAME_SERVER_PORT: Final = 9876
-GRPC_PORT: Final = 8081
-REMOTING_PORT: Final = 8080
 COMPONENT_NAME_SERVER: Final = "nameserver"
 COMPONENT_PROXY: Final = "proxy"
 

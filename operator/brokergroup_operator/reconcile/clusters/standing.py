@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import ConditionStatus
+from brokergroup_operator.api.proxy_fields import GRPC_PORT
 from brokergroup_operator.api.rocketmq_cluster import ClientAddresses, ClusterStatus, GroupSummary, PartStatus
 from brokergroup_operator.reconcile.clusters import parts
 from brokergroup_operator.reconcile.clusters.topics import TopicsStanding
@@ -96,11 +98,23 @@ def status_of(seen: Seen, *, now: str) -> ClusterStatus:
         policies=_part(seen.users.policies, seen.users.ready_policies) if cluster.spec.acl is not None else None,
         clients=ClientAddresses(
             name_server=f"{parts.name_server_name(name)}.{namespace}.svc:{parts.NAME_SERVER_PORT}",
-            proxy=None if cluster.spec.proxy is None else f"{parts.proxy_name(name)}.{namespace}.svc:{parts.GRPC_PORT}",
+            proxy=_proxy_address(cluster),
         ),
         groups=groups,
         conditions=_conditions(seen, servers, proxies, wanted, now=now),
     )
+
+
+def _proxy_address(cluster: RocketMQCluster) -> str | None:
+    """The proxies' own Service; without them the first group's masters, whose Proxy sends clients on to the other groups'."""
+    name, namespace = str(cluster.metadata["name"]), str(cluster.metadata["namespace"])
+    if cluster.spec.proxy is not None:
+        service = parts.proxy_name(name)
+    elif cluster.spec.broker_groups.template.local_proxy is not None:
+        service = names.master_service_name(parts.group_name(name, 0))
+    else:
+        return None
+    return f"{service}.{namespace}.svc:{GRPC_PORT}"
 
 
 def beyond_count(seen: Seen) -> list[str]:

@@ -3,7 +3,7 @@
 A slave copies its master's topics every few seconds and not with the log, so a new master may lack the newest one: after each
 change of master the topics of a group are looked at again, and from time to time anyway, for a person may have deleted one. Nothing
 here deletes a topic, lowers the number of queues that are read, or changes what kind of messages a topic has: each could hide
-messages (tests/reconcile/test_topics.py::test_fewer_queues_are_still_read, ::test_another_message_type_is_left_and_told).
+messages (tests/reconcile/test_clusters.py::test_fewer_queues_are_still_read, ::test_another_message_type_is_left_and_told).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from brokergroup_operator.api import broker_keys, names
 from brokergroup_operator.api.brokergroup import Implementation, Signature
 from brokergroup_operator.api.durability import acknowledgement_rule
 from brokergroup_operator.api.network_fields import Addressing
-from brokergroup_operator.reconcile.render import certificate
+from brokergroup_operator.reconcile.render import certificate, proxy_config
 from brokergroup_operator.reconcile.render.addressing import known_host
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.foreign import content_hash
@@ -197,12 +197,14 @@ def start_values(group: BrokerGroup, settings: ReconcileSettings) -> dict[str, s
 @observed.rendered_once
 def cold_hash(group: BrokerGroup, settings: ReconcileSettings) -> str:
     """Of everything that only a start reads: another hash needs another start."""
-    return _cold_hash(_properties(group, settings), broker_keys.HOT_KEYS[group.spec.implementation])
+    hot_keys = broker_keys.HOT_KEYS[group.spec.implementation]
+    return _cold_hash(_properties(group, settings), hot_keys, proxy_config.local_mode(group.spec))
 
 
 def cold_hash_of(group: BrokerGroup, config_map: JsonObject) -> str:
-    """The same of the broker.conf that the group's ConfigMap has."""
-    return _cold_hash(written_in(config_map), broker_keys.HOT_KEYS[group.spec.implementation])
+    """The same of what the group's ConfigMap has."""
+    proxy = str((config_map.get("data") or {}).get(names.PROXY_CONFIG_FILE, ""))
+    return _cold_hash(written_in(config_map), broker_keys.HOT_KEYS[group.spec.implementation], proxy)
 
 
 def written_in(config_map: JsonObject) -> dict[str, str]:
@@ -215,11 +217,11 @@ def started_as(pod: JsonObject, group: BrokerGroup, settings: ReconcileSettings)
     return observed.annotations_of(pod).get(names.ANNOTATION_CONFIG_HASH) == cold_hash(group, settings)
 
 
-def _cold_hash(properties: Mapping[str, str], hot_keys: frozenset[str]) -> str:
+def _cold_hash(properties: Mapping[str, str], hot_keys: frozenset[str], proxy: str) -> str:
+    """`proxy`: its rmq-proxy.json, of which it reads no key again, not even the NameServers."""
     cold = {key: text for key, text in properties.items() if key not in hot_keys}
-    return content_hash(
-        render(cold | ({broker_keys.NAME_SERVERS: "some"} if broker_keys.NAME_SERVERS in properties else {}))
-    )
+    some = {broker_keys.NAME_SERVERS: "some"} if broker_keys.NAME_SERVERS in properties else {}
+    return content_hash(render(cold | some) + proxy)
 
 
 @observed.rendered_once

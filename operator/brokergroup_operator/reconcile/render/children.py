@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, Final
 from brokergroup_operator.api import names, pod_fence
 from brokergroup_operator.kube.resources import CONFIG_MAPS, POD_DISRUPTION_BUDGETS, SERVICES
 from brokergroup_operator.reconcile import identity
+from brokergroup_operator.reconcile.render import addressing
 from brokergroup_operator.reconcile.render.broker_config import broker_conf
 from brokergroup_operator.reconcile.render.pods import with_template_metadata
+from brokergroup_operator.reconcile.render.proxy_config import local_mode
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup import BrokerGroup
     from brokergroup_operator.api.storage_fields import CommitLogStorage, StorageSpec
@@ -22,6 +26,8 @@ if TYPE_CHECKING:
 def build_config_map(group: BrokerGroup, settings: ReconcileSettings) -> JsonObject:
     name = names.config_map_name(identity.name_of(group))
     data = {names.CONFIG_FILE: broker_conf(group, settings)}
+    if proxy := local_mode(group.spec):
+        data[names.PROXY_CONFIG_FILE] = proxy
     if settings.controller_authority is not None and pod_fence.kills_the_isolated(group.spec):
         data[names.AUTHORITY_FILE] = settings.controller_authority
     return _made(group, CONFIG_MAPS, name, data=data)
@@ -64,25 +70,28 @@ def build_services(group: BrokerGroup) -> list[JsonObject]:
 def build_members_service(group: BrokerGroup) -> JsonObject:
     """Headless: gives each pod its name. Also for pods that are not ready, so that a recovering member can be found."""
     name, selector = names.members_service_name(identity.name_of(group)), identity.selector_labels(group)
-    return _service(group, name, selector, clusterIP="None", publishNotReadyAddresses=True)
+    return _service(group, name, selector, {}, clusterIP="None", publishNotReadyAddresses=True)
 
 
 def build_master_service(group: BrokerGroup) -> JsonObject:
-    """Follows the role label, which moves at a role change."""
+    """Follows the role label, which moves at a role change. A Proxy whose broker is a slave takes no messages."""
     selector = identity.selector_labels(group) | {names.LABEL_ROLE: names.ROLE_MASTER}
-    return _service(group, names.master_service_name(identity.name_of(group)), selector)
+    name = names.master_service_name(identity.name_of(group))
+    return _service(group, name, selector, addressing.proxy_ports(group.spec))
 
 
 def build_slaves_service(group: BrokerGroup) -> JsonObject:
     """For reads: the ready pods whose role label says slave. A learner is none: it may be far behind."""
     selector = identity.selector_labels(group) | {names.LABEL_ROLE: names.ROLE_SLAVE}
-    return _service(group, names.slaves_service_name(identity.name_of(group)), selector)
+    return _service(group, names.slaves_service_name(identity.name_of(group)), selector, {})
 
 
-def _service(group: BrokerGroup, name: str, selector: dict[str, str], **more: object) -> JsonObject:
+def _service(
+    group: BrokerGroup, name: str, selector: dict[str, str], more_ports: Mapping[str, int], **more: object
+) -> JsonObject:
     """Pods are reached by the names of their ports: while a change of the numbers is rolled out, they differ."""
     network = group.spec.network
-    numbers = {names.PORT_BROKER: network.listen_port, names.PORT_HA: network.ha_port}
+    numbers = {names.PORT_BROKER: network.listen_port, names.PORT_HA: network.ha_port, **more_ports}
     ports = [{"name": port, "port": at, "targetPort": port, "protocol": "TCP"} for port, at in numbers.items()]
     return _made(group, SERVICES, name, spec={"selector": selector, "ports": ports, **network.on_services(), **more})
 

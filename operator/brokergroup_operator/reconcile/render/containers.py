@@ -30,9 +30,15 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
 JAVA_MAIN_CLASS: Final = "org.apache.rocketmq.broker.BrokerStartup"
+# The Proxy starts the broker in its own process, from the same broker.conf.
+JAVA_WITH_PROXY: Final = (
+    f'org.apache.rocketmq.proxy.ProxyStartup -pm local -pc "$CONFIG_DIR/{names.PROXY_CONFIG_FILE}" -bc'
+)
 DEFAULT_JAVA_MEBIBYTES: Final = 512
 # Classes, code, threads, garbage collection of a broker that has just started: 181 MiB (tests/real/test_java_memory.py).
 JVM_OWN_MEBIBYTES: Final = 224
+# The same of a Proxy in the broker's process, on top of that.
+PROXY_OWN_MEBIBYTES: Final = 128
 # Properties know no substitution, so sed fills in what only the pod knows.
 JAVA_RENDER: Final = 'sed {} "$CONFIG_DIR/broker.conf" > "$RUN_DIR/broker.conf"'
 # The secret is written by the shell itself: as an argument of another program it would stand in the process list.
@@ -96,6 +102,7 @@ def broker_container(
             {"name": names.PORT_FAST, "containerPort": spec.network.listen_port - names.FAST_PORT_OFFSET},
             # Where Prometheus finds the broker's own metrics, by name.
             *([{"name": names.PORT_METRICS, "containerPort": monitoring.port}] if monitoring.exporter else []),
+            *({"name": name, "containerPort": port} for name, port in addressing.proxy_ports(spec).items()),
         ],
         "volumeMounts": [
             {"name": names.VOLUME_STORE, "mountPath": names.STORE_DIR},
@@ -110,7 +117,7 @@ def broker_container(
         ],
         # Never the HA port: each probe of it would make a Java broker keep an HA connection.
         "readinessProbe": {
-            "tcpSocket": {"port": spec.network.listen_port},
+            "tcpSocket": {"port": _last_port(spec)},
             **msgspec.to_builtins(spec.pod_template.spec.broker.readiness_probe),
         },
         "livenessProbe": {
@@ -124,6 +131,11 @@ def broker_container(
         container["lifecycle"] = broker_lifecycle(spec)
     resources = {kind: values for kind, values in msgspec.to_builtins(spec.resources).items() if values}
     return container | ({"resources": resources} if resources else {})
+
+
+def _last_port(spec: BrokerGroupSpec) -> int:
+    """The port that opens last: a Proxy starts its broker, then its gRPC port, then this one."""
+    return addressing.proxy_ports(spec).get(names.PORT_PROXY_REMOTING, spec.network.listen_port)
 
 
 def disk_probe(spec: BrokerGroupSpec) -> list[str]:
@@ -155,10 +167,11 @@ def command(spec: BrokerGroupSpec, *, learner: bool = False) -> list[str]:
         own = ["--async-learner"] if learner else []
         return ["brokergroup", "replica", "--config", f"{names.CONFIG_DIR}/{names.CONFIG_FILE}", *own]
     # `exec` makes the JVM process 1: SIGTERM reaches it.
+    main = f"{JAVA_MAIN_CLASS} -c" if spec.local_proxy is None else JAVA_WITH_PROXY
     start = (
         f"exec java {' '.join([*certificate.java_arguments(spec), *java_arguments(spec)])}"
         ' -Duser.home="$RUN_DIR" -Djava.io.tmpdir="$RUN_DIR" -Drocketmq.home.dir="$ROCKETMQ_HOME"'
-        f' -cp "$ROCKETMQ_HOME/lib/*" {JAVA_MAIN_CLASS} -c "$RUN_DIR/broker.conf"'
+        f' -cp "$ROCKETMQ_HOME/lib/*" {main} "$RUN_DIR/broker.conf"'
     )
     further = [*_commit_log_environment(spec), *addressing.environment(spec, None)]
     filled_in = ["POD_IP", "STORE_DIR", *(entry["name"] for entry in further)]
@@ -189,7 +202,8 @@ def _java_mebibytes(spec: BrokerGroupSpec) -> tuple[int, int]:
     mebibytes = foreign.parse_quantity(limit) / 2**20
     heap, direct = mebibytes * spec.jvm.heap_percent / 100, mebibytes * spec.jvm.direct_memory_percent / 100
     # Below that nothing helps; a container of 128 MiB is killed either way.
-    room = max(mebibytes - JVM_OWN_MEBIBYTES, mebibytes / 4)
+    own = JVM_OWN_MEBIBYTES + (0 if spec.local_proxy is None else PROXY_OWN_MEBIBYTES)
+    room = max(mebibytes - own, mebibytes / 4)
     shrunk = min(Fraction(1), room / (heap + direct))
     return int(heap * shrunk), int(direct * shrunk)
 

@@ -13,6 +13,7 @@ import msgspec
 
 from brokergroup_operator.api import names, pod_fence
 from brokergroup_operator.reconcile import identity
+from brokergroup_operator.reconcile.render import addressing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +39,9 @@ def of_group(group: BrokerGroup, settings: ReconcileSettings) -> JsonObject | No
         rule([_tcp(network.ha_port)], [members]),
         rule(_client_ports(network), sources(policy.clients_from, beside=admitted)),
     ]
+    if of_proxy := addressing.proxy_ports(group.spec):
+        # Neither the other members nor the operator dial a Proxy.
+        rules.append(rule([_tcp(port) for port in of_proxy.values()], sources(policy.clients_from, beside=[])))
     if pod_fence.wanted(group.spec):
         rules.append(rule([_fence_port(network)], admitted))
     if monitoring.exporter:

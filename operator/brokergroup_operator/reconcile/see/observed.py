@@ -173,7 +173,7 @@ T = TypeVar("T")
 
 
 def derived(derive: Callable[Concatenate[Observed, P], T]) -> Callable[Concatenate[Observed, P], T]:
-    """Make `derive` run once for each view and arguments, which must be hashable (`tests/reconcile/test_derived_once.py`)."""
+    """Make `derive` run once for each view and arguments, which must be hashable (`tests/reconcile/test_evaluate.py`)."""
 
     @functools.wraps(derive)
     def read(seen: Observed, /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,0 +1,138 @@
+"""The brokers of a deployment by their own words: the list of its NameServers, and the slaves of each master.
+
+It asks neither an operator nor a controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from rocketmq_remoting.broker_protocol import HARuntimeInfoBody
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_remoting.command import request
+from rocketmq_remoting.errors import RemotingError
+from tests.node.bench import CheckError, expect
+from tests.node.cluster import condition
+from tests.node.kubectl import get, until
+from tests.node.load import addresses_of, cluster_request
+
+if TYPE_CHECKING:
+    from rocketmq_remoting.command import RemotingCommand
+    from tests.node.deployments import Deployment
+
+WHOLE_SECONDS = 180.0
+ANSWER_SECONDS = 2.0
+PORT = 9876
+
+
+class Brokers:
+    """The brokers of one deployment. `name_server`, `host:port`, is the one that is asked: the first ready one until it is set."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+        self.name_server = ""
+
+    def name_servers(self) -> list[str]:
+        """Return the addresses of the ready NameServers."""
+        return [f"{pod['status']['podIP']}:{PORT}" for pod in self._ready_name_servers()]
+
+    def name_server_beside(self, node: str) -> str:
+        """Return a ready one on another node than this, if there is one."""
+        pods = self._ready_name_servers()
+        chosen = next((pod for pod in pods if pod["spec"]["nodeName"] != node), pods[0])
+        return f"{chosen['status']['podIP']}:{PORT}"
+
+    def _ready_name_servers(self) -> list[dict[str, Any]]:
+        pods = get("pods", "-l", self._deployment.part("nameserver"))["items"]
+        ready = [pod for pod in pods if condition(pod, "Ready").get("status") == "True"]
+        expect(ready, f"{self._deployment.name}: no NameServer is ready")
+        return ready
+
+    def master(self) -> str:
+        """Return the address of the struck broker name's master at the NameServer; empty without one."""
+        return self._registered().get(self._deployment.struck, {}).get("0", "")
+
+    def master_pod(self) -> dict[str, Any]:
+        """Return its pod, by its address."""
+        address = self.master()
+        pod = pod_at(address)
+        if pod is None:
+            raise CheckError(f"{self._deployment.name}: no pod has the master's address {address!r}")
+        return pod
+
+    def is_back(self, before: tuple[str, int]) -> bool:
+        """Whether another incarnation of a broker than this one serves as master."""
+        address = self.master()
+        pod = pod_at(address) if address else None
+        return pod is not None and incarnation(pod) != before and self._in_sync(address) is not None
+
+    def has_registered(self, pod: dict[str, Any]) -> bool:
+        """Whether a NameServer has the struck broker name at this pod."""
+        found = self._registered().get(self._deployment.struck, {}).values()
+        return any(one.startswith(f"{pod['status']['podIP']}:") for one in found)
+
+    def wait_until_all_have(self, topic: str) -> None:
+        """Wait until every broker of the struck name has this topic: a slave copies topics now and then, and serves no other."""
+        question = request(RequestCode.GET_TOPIC_CONFIG, ext_fields={"topic": topic})
+
+        def have_it() -> bool:
+            addresses = self._registered().get(self._deployment.struck, {}).values()
+            answers = [ask(address, question) for address in addresses]
+            return bool(answers) and all(one is not None and one.code == ResponseCode.SUCCESS for one in answers)
+
+        until(f"every broker has topic {topic}", have_it, WHOLE_SECONDS, 0.5)
+
+    def wait_until_whole(self) -> None:
+        """Wait until all brokers are registered, and each master has all its slaves in sync."""
+        until(f"{self._deployment.name} has all its brokers in sync", self._is_whole, WHOLE_SECONDS, 0.5)
+
+    def _is_whole(self) -> bool:
+        registered = self._registered()
+        if {name: len(found) for name, found in registered.items()} != dict(self._deployment.brokers):
+            return False
+        masters = [found.get("0", "") for found in registered.values()]
+        wanted = self._deployment.in_sync
+        counted = wanted is None or all(self._in_sync(one) == wanted for one in masters)
+        return all(masters) and counted and self._deployment.is_ready()
+
+    def _registered(self) -> dict[str, dict[str, str]]:
+        """Return the addresses by broker name and id; a master has id 0. Empty while no NameServer answers."""
+        if not self.name_server:
+            self.name_server = self.name_servers()[0]
+        answer = ask(self.name_server, cluster_request())
+        return {} if answer is None else addresses_of(answer.body)
+
+    def _in_sync(self, address: str) -> int | None:
+        """Return how many slaves a master counts as in sync; None if it does not answer."""
+        answer = ask(address, request(RequestCode.GET_BROKER_HA_STATUS)) if address else None
+        if answer is None or not answer.body:
+            return None
+        return HARuntimeInfoBody.decode(answer.body).in_sync_slave_nums
+
+
+def pod_at(address: str) -> dict[str, Any] | None:
+    """Return the pod of this `host:port`; None while there is none."""
+    pods = get("pods", "--field-selector", f"status.podIP={address.rpartition(':')[0]}")["items"]
+    return pods[0] if len(pods) == 1 else None
+
+
+def incarnation(pod: dict[str, Any]) -> tuple[str, int]:
+    """Return what changes with each start of a pod's containers: its uid, and how often they were started again."""
+    return pod["metadata"]["uid"], sum(one["restartCount"] for one in pod["status"].get("containerStatuses", []))
+
+
+def ask(address: str, question: RemotingCommand) -> RemotingCommand | None:
+    """Return the answer, or None if there is none in time."""
+
+    async def once() -> RemotingCommand | None:
+        client = RemotingClient(connect_timeout_seconds=ANSWER_SECONDS)
+        try:
+            return await client.invoke(address, question, timeout_seconds=ANSWER_SECONDS)
+        except RemotingError:
+            return None
+        finally:
+            await client.close()
+
+    return asyncio.run(once())

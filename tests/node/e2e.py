@@ -1,0 +1,457 @@
+"""Two real nodes: every deployment of docs/deployments.md, applied, used by real clients, broken, used again, and deleted.
+
+    python -m tests.node.e2e                         all of them, one after the other
+    python -m tests.node.e2e --only single --only replicated
+    python -m tests.node.e2e --keep                  leaves the nodes up
+
+For each: Java's client sends, a fault meets a master under load, Java's client sends again and another one reads everything; with
+a Proxy the gRPC client does the same, and goes on while the master dies. Then it is deleted, and only its claims are left.
+
+`ready_s` counts from the command to Ready with all brokers at the NameServer and all slaves in sync. `failover_s` is the longest
+time between two acknowledgements around a fault, over all faults of the line; null where nothing fails over (then `back_s` is that
+time). `sent` and `consumed` count the messages of the Java and gRPC clients, `load` those that were acknowledged under the faults,
+and `lost` those of all three that were not there afterwards. The last line of standard output is JSON; the exit code is 0 only if
+all are ok.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.interop.clients import ClientError, compile_client, start_client
+from tests.node import cluster, faults
+from tests.node.bench import Bench, CheckError
+from tests.node.brokers import Brokers, incarnation
+from tests.node.checks import RELEASE, wait_for_operator
+from tests.node.cluster import OPERATOR_NAMESPACE, say
+from tests.node.deployments import DEPLOYMENTS, GONE_SECONDS, TOPIC, Deployment
+from tests.node.evidence import RECORDS, keep_brokers_labelled, keep_what_runs
+from tests.node.kubectl import CHART, environment, get, helm, kubectl, until
+from tests.node.leftovers import claims, delete_claims, inventory, kinds, left_over, refuse_a_used_cluster
+from tests.node.places import nodes, state_folder
+from tests.node.processes import NodeError
+from tests.node.records import OperatorRecords
+from tests.node.run import end, interrupted
+from tests.node.whole_cluster import GrpcClient
+from tests.real.parts.install import ROCKETMQ_VERSION, PartError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.interop.clients import JavaClient
+
+# Messages of Java's client before the faults and after them, and of the gRPC client before, during and after.
+MESSAGES, GRPC_MESSAGES = 200, 50
+CLIENT_SECONDS = 90.0
+BROKEN_SECONDS = 120.0
+STEADY_SECONDS = 2.0
+DRAIN_SECONDS = 60
+ERRORS = (
+    CheckError,
+    ClientError,
+    NodeError,
+    PartError,
+    AssertionError,
+    OSError,
+    KeyError,
+    ValueError,
+    subprocess.SubprocessError,
+)
+
+
+@dataclass
+class Line:
+    """What was seen of one deployment."""
+
+    name: str
+    ready_s: float | None = None
+    sent: int = 0
+    consumed: int = 0
+    load: int = 0
+    lost: int = 0
+    # Longest gap at the load's client, by fault.
+    gaps_s: dict[str, float] = field(default_factory=dict)
+    # From the deletion of the master's pod, which cannot start again, until everything has been read.
+    read_while_away_s: float | None = None
+    deleted_s: float | None = None
+    left: list[str] = field(default_factory=list)
+    why: list[str] = field(default_factory=list)
+
+
+def verdict(deployment: Deployment, line: Line) -> dict[str, Any]:
+    """Return its line of JSON. It is ok only if it was ready, used, broken as planned and deleted clean, and lost nothing that it
+    promises to keep.
+    """
+    why, worst = list(line.why), max(line.gaps_s.values(), default=None)
+    if line.ready_s is None:
+        why.append("never ready")
+    if line.sent == 0:
+        why.append("no message was acknowledged: expected some")
+    if line.lost and not deployment.may_lose:
+        why.append(f"{line.lost} acknowledged messages were not there afterwards")
+    if missing := [fault for fault in deployment.faults if fault not in line.gaps_s]:
+        why.append(f"not measured: {', '.join(missing)}")
+    if deployment.reads_while_away and line.read_while_away_s is None:
+        why.append("not read while the master's pod was away")
+    if line.deleted_s is None:
+        why.append("not deleted to the end")
+    if line.left:
+        why.append(f"{len(line.left)} objects are left: {', '.join(line.left[:5])}")
+    return {
+        "name": deployment.name,
+        "ready_s": line.ready_s,
+        "sent": line.sent,
+        "consumed": line.consumed,
+        "load": line.load,
+        "failover_s": worst if deployment.fails_over else None,
+        "back_s": None if deployment.fails_over else worst,
+        "gaps_s": line.gaps_s,
+        "read_while_away_s": line.read_while_away_s,
+        "lost": line.lost,
+        "deleted_s": line.deleted_s,
+        "ok": not why,
+        "why": why,
+    }
+
+
+@dataclass
+class Run:
+    """The state that all deployments of a run share."""
+
+    folder: Path
+    bench: Bench
+    class_path: list[str]
+
+    def line_of(self, deployment: Deployment) -> Line:
+        """Make one deployment, use it, break it, delete it."""
+        line, before, mine = Line(deployment.name), inventory(), claims()
+        say(f"{deployment.name} …")
+        try:
+            self.make(deployment, line)
+            self.use(deployment, line)
+        except ERRORS as error:
+            line.why.append(told(error))
+            say(f"{deployment.name}: FAILED: {line.why[-1]}")
+            keep_what_runs(RECORDS / deployment.name, [])
+            keep_brokers_labelled(RECORDS / deployment.name, "", "Java")
+        finally:
+            # After an interrupt too: the cluster may be one that stays.
+            self.bench.end_loads()
+            try:
+                self.delete(deployment, line, before)
+                delete_claims(claims() - mine)
+            except ERRORS as error:
+                line.why.append(told(error))
+        return line
+
+    def make(self, deployment: Deployment, line: Line) -> None:
+        """Apply it; Ready is by Kubernetes, and by the brokers' own words."""
+        began = time.monotonic()
+        deployment.apply(self.folder / "values.yaml")
+        deployment.wait_until_ready()
+        Brokers(deployment).wait_until_whole()
+        line.ready_s = round(time.monotonic() - began, 1)
+        say(f"  ready after {line.ready_s} s")
+
+    def use(self, deployment: Deployment, line: Line) -> None:
+        """Send before the faults and after them, read all of it at the end."""
+        with contextlib.ExitStack() as open_clients:
+            java = open_clients.enter_context(self.java_client(deployment, "produce", workers=2))
+            grpc = open_clients.enter_context(grpc_client(deployment)) if deployment.proxy else None
+            sent = Sent(java, grpc)
+            sent.exchange(line)
+            Brokers(deployment).wait_until_all_have(TOPIC)
+            for fault in deployment.faults:
+                with sent.meanwhile(line):
+                    self.strike(deployment, line, fault)
+            sent.exchange(line)
+            acknowledged = {one.key for one in java.acknowledged()}
+            if deployment.reads_while_away:
+                self.read_while_away(deployment, line, acknowledged)
+            missing = self.unread(deployment, acknowledged, "after")
+            line.sent += len(acknowledged)
+            line.consumed += len(acknowledged - missing)
+            line.lost += len(missing)
+            say(f"  {line.sent} sent, {line.consumed} consumed, {len(missing)} of Java's client missing")
+
+    @contextlib.contextmanager
+    def java_client(self, deployment: Deployment, role: str, **options: str | int) -> Iterator[JavaClient]:
+        """The unmodified Java client, until the block ends."""
+        addresses = ";".join(Brokers(deployment).name_servers())
+        folder = self.folder / deployment.name
+        client = start_client(
+            folder,
+            f"{role}-{time.monotonic_ns()}",
+            self.class_path,
+            role,
+            name_server=addresses,
+            topic=TOPIC,
+            **options,
+        )
+        try:
+            yield client
+        finally:
+            if client.process.poll() is None:
+                client.process.kill()
+            client.process.wait()
+
+    def read_while_away(self, deployment: Deployment, line: Line, acknowledged: set[str]) -> None:
+        """Read everything while the master's pod cannot start."""
+        brokers = Brokers(deployment)
+        pod = brokers.master_pod()
+        say(f"  away: {pod['metadata']['name']}")
+        began = time.monotonic()
+        with away(pod):
+            until("the pod is gone", lambda: is_gone(pod), BROKEN_SECONDS)
+            until("the master has left the NameServer", lambda: not brokers.has_registered(pod), BROKEN_SECONDS)
+            missing = self.unread(deployment, acknowledged, "away")
+            line.read_while_away_s = round(time.monotonic() - began, 1)
+            say(f"  {len(acknowledged - missing)} of {len(acknowledged)} read after {line.read_while_away_s} s")
+        if missing:
+            line.why.append(f"while the master's pod was away {len(missing)} messages could not be read")
+        brokers.wait_until_whole()
+
+    def unread(self, deployment: Deployment, wanted: set[str], name: str) -> set[str]:
+        """Return those of these keys that a new consumer group has not received within `CLIENT_SECONDS`."""
+        with self.java_client(deployment, "pull", group=f"readers-{name}") as reader:
+            with contextlib.suppress(NodeError):
+                until("all are read", lambda: wanted <= {one.key for one in reader.seen()}, CLIENT_SECONDS)
+            return wanted - {one.key for one in reader.seen()}
+
+    def strike(self, deployment: Deployment, line: Line, fault: str) -> None:
+        """One fault of the master under load, and the longest gap between two acknowledgements around it."""
+        brokers = Brokers(deployment)
+        pod = brokers.master_pod()
+        # A drain takes the NameServer of its node too.
+        brokers.name_server = brokers.name_server_beside(pod["spec"]["nodeName"])
+        load = self.bench.load_on(
+            deployment.struck, brokers.name_server, brokers.master(), f"{fault}-{deployment.name}"
+        )
+        time.sleep(STEADY_SECONDS)
+        say(f"  {fault}: {pod['metadata']['name']} on {pod['spec']['nodeName']}")
+        struck, before = brokers.master(), incarnation(pod)
+        with FAULTS[fault](pod):
+            if deployment.fails_over:
+                until("another broker leads", lambda: brokers.master() not in ("", struck), BROKEN_SECONDS)
+            else:
+                until("the broker is back", lambda: brokers.is_back(before), BROKEN_SECONDS)
+        brokers.wait_until_whole()
+        seen = load.stop()
+        line.load += seen["acknowledged"]
+        line.lost += len(seen["lost"])
+        line.gaps_s[fault] = seen["longest_gap_s"]
+        say(f"  {seen['acknowledged']} acknowledged, longest gap {seen['longest_gap_s']} s, lost {len(seen['lost'])}")
+
+    def delete(self, deployment: Deployment, line: Line, before: set[str]) -> None:
+        """Delete it by its users' command; what is new and does not stay by intent is left over."""
+        began = time.monotonic()
+        deployment.delete()
+        with contextlib.suppress(NodeError):
+            until("nothing is left", lambda: not left_over(before, inventory()), GONE_SECONDS, 1.0)
+        line.deleted_s = round(time.monotonic() - began, 1)
+        line.left = left_over(before, inventory())
+        kubectl("delete", "brokergroupstates", "--all", "--timeout=60s", seconds=70)
+
+
+@dataclass
+class Sent:
+    """The clients that send: Java's, and with a Proxy the gRPC one."""
+
+    java: JavaClient
+    grpc: GrpcClient | None
+    allowed: int = 0
+    by_grpc: int = 0
+
+    def exchange(self, line: Line) -> None:
+        """Send by each; the gRPC client also receives its messages."""
+        self.allowed += MESSAGES
+        self.java.tell(str(self.allowed))
+        wanted = self.allowed
+        until(
+            f"Java's client has {wanted} acknowledged", lambda: len(self.java.acknowledged()) >= wanted, CLIENT_SECONDS
+        )
+        self.by_the_proxy(line)
+
+    @contextlib.contextmanager
+    def meanwhile(self, line: Line) -> Iterator[None]:
+        """The gRPC client sends and receives while the block runs."""
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                self.by_the_proxy(line)
+            except ERRORS as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield
+        finally:
+            thread.join()
+        if failed:
+            raise CheckError(f"through the Proxy during the fault: {told(failed[0])}")
+
+    def by_the_proxy(self, line: Line) -> None:
+        if self.grpc is None:
+            return
+        first, self.by_grpc = self.by_grpc, self.by_grpc + GRPC_MESSAGES
+        sent, missing, _ = self.grpc.exchange(first, GRPC_MESSAGES)
+        line.sent += sent
+        line.consumed += sent - len(missing)
+        line.lost += len(missing)
+
+
+def grpc_client(deployment: Deployment) -> GrpcClient:
+    """The gRPC client at the Service of the proxies, whose address exists on the nodes' networks only."""
+    address = get("service", deployment.proxy_service)["spec"]["clusterIP"]
+    return GrpcClient(f"{address}:8081", nodes()[0].enter)
+
+
+@contextlib.contextmanager
+def killed(pod: dict[str, Any]) -> Iterator[None]:
+    """kill -9 of the broker in its container."""
+    faults.kill(pod, "Java")
+    yield
+
+
+@contextlib.contextmanager
+def deleted(pod: dict[str, Any]) -> Iterator[None]:
+    """kubectl delete pod."""
+    faults.delete(pod, "Java")
+    yield
+
+
+@contextlib.contextmanager
+def away(pod: dict[str, Any]) -> Iterator[None]:
+    """No pod of it runs until the block ends: its disk is on one node, and that one takes no new pod."""
+    kubectl("cordon", pod["spec"]["nodeName"])
+    try:
+        faults.delete(pod, "Java")
+        yield
+    finally:
+        kubectl("uncordon", pod["spec"]["nodeName"])
+
+
+def is_gone(pod: dict[str, Any]) -> bool:
+    """Whether this very pod is gone; its successor may wait for the node."""
+    found = get("pods", "--field-selector", f"metadata.name={pod['metadata']['name']}")["items"]
+    return all(one["metadata"]["uid"] != pod["metadata"]["uid"] for one in found)
+
+
+@contextlib.contextmanager
+def drained(pod: dict[str, Any]) -> Iterator[None]:
+    """kubectl drain of the pod's node, until the block ends. Volumes stay on their node, so its brokers return with it."""
+    node = pod["spec"]["nodeName"]
+    options = ["--ignore-daemonsets", "--delete-emptydir-data", "--force", f"--timeout={DRAIN_SECONDS}s"]
+    words = ["kubectl", "drain", node, *options]
+    draining = subprocess.Popen(words, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        draining.terminate()
+        draining.wait()
+        kubectl("uncordon", node)
+
+
+FAULTS: dict[str, Callable[[dict[str, Any]], contextlib.AbstractContextManager[None]]] = {
+    "kill": killed,
+    "delete": deleted,
+    "drain": drained,
+}
+
+
+def told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def install_operator() -> None:
+    helm("install", RELEASE, str(CHART), "--namespace", OPERATOR_NAMESPACE)
+    wait_for_operator()
+
+
+def tidy(chosen: list[Deployment]) -> None:
+    """Leave the cluster as it was found, empty: an interrupt may have come while a deployment was being deleted."""
+    for deployment in chosen:
+        deployment.delete()
+    helm("uninstall", RELEASE, "--namespace", OPERATOR_NAMESPACE, "--ignore-not-found", "--wait")
+    # With its kind each record is deleted.
+    if there := kinds():
+        kubectl("delete", *there, "--timeout=60s", seconds=70)
+    stays = (f"lease/{RELEASE}", f"secret/{RELEASE}-fence-key")
+    kubectl("delete", *stays, "--namespace", OPERATOR_NAMESPACE, "--ignore-not-found")
+    delete_claims(claims())
+
+
+def run_all(chosen: list[Deployment], bench: Bench, folder: Path, lines: list[dict[str, Any]]) -> None:
+    """Run the chosen ones; each line is there as soon as it is done."""
+    (folder / "classes").mkdir()
+    run = Run(folder, bench, compile_client(folder / "classes", ROCKETMQ_VERSION))
+    install_operator()
+    for deployment in chosen:
+        lines.append(verdict(deployment, run.line_of(deployment)))
+        say(f"{deployment.name}: {'ok' if lines[-1]['ok'] else lines[-1]['why']}")
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = [one.name for one in DEPLOYMENTS]
+    parser.add_argument("--only", action="append", choices=names, metavar="NAME", help=f"of {', '.join(names)}")
+    parser.add_argument("--keep", action="store_true", help="leave the nodes up")
+    options = parser.parse_args(arguments)
+    chosen = [one for one in DEPLOYMENTS if not options.only or one.name in options.only]
+    signal.signal(signal.SIGTERM, interrupted)
+    signal.signal(signal.SIGINT, interrupted)
+    began, kept = time.monotonic(), options.keep or cluster.is_up()
+    bench, is_mine = Bench({}, OperatorRecords(OPERATOR_NAMESPACE)), False
+    lines: list[dict[str, Any]] = []
+    failed: dict[str, str] = {}
+    shutil.rmtree(RECORDS, ignore_errors=True)
+    try:
+        cluster.up()
+        refuse_a_used_cluster()
+        is_mine = True
+        bench.records.start()
+        with tempfile.TemporaryDirectory(prefix="e2e-", dir=state_folder()) as folder:
+            run_all(chosen, bench, Path(folder), lines)
+    except ERRORS as error:
+        failed["e2e"] = told(error)
+        say(f"FAILED: {failed['e2e']}")
+    except KeyboardInterrupt as interrupt:
+        failed["interrupted"] = str(interrupt)
+    finally:
+        # A second interrupt must not leave half of it running.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        bench.close()
+        failed |= {one["name"]: "; ".join(one["why"]) for one in lines if not one["ok"]}
+        if kept and is_mine:
+            try:
+                tidy(chosen)
+            except ERRORS as error:
+                failed["tidy"] = told(error)
+        end(bench, kept=kept, failed=failed)
+    failed |= {one.name: "not run" for one in chosen if one.name not in {line["name"] for line in lines}}
+    seconds = round(time.monotonic() - began)
+    print(
+        json.dumps(
+            {"deployments": lines, "failed": len(failed), "nodes": len(nodes()), "seconds": seconds, "why": failed}
+        )
+    )
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
