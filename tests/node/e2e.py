@@ -26,13 +26,16 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rocketmq_remoting.errors import RemotingError
 from tests.interop.clients import ClientError, compile_client, start_client
 from tests.node import cluster, faults
-from tests.node.bench import Bench, CheckError
+from tests.node.bench import Bench, CheckError, expect
 from tests.node.brokers import Brokers, incarnation
 from tests.node.checks import RELEASE, wait_for_operator
 from tests.node.cluster import OPERATOR_NAMESPACE, say
@@ -40,10 +43,13 @@ from tests.node.deployments import DEPLOYMENTS, GONE_SECONDS, TOPIC, Deployment
 from tests.node.evidence import RECORDS, keep_brokers_labelled, keep_what_runs
 from tests.node.kubectl import CHART, environment, get, helm, kubectl, until
 from tests.node.leftovers import claims, delete_claims, inventory, kinds, left_over, refuse_a_used_cluster
+from tests.node.load import GAP_SECONDS
 from tests.node.places import nodes, state_folder
 from tests.node.processes import NodeError
 from tests.node.records import OperatorRecords
 from tests.node.run import end, interrupted
+from tests.node.whole_cluster import READERS as GRPC_READERS
+from tests.node.whole_cluster import TOPIC as GRPC_TOPIC
 from tests.node.whole_cluster import GrpcClient
 from tests.real.parts.install import ROCKETMQ_VERSION, PartError
 
@@ -57,6 +63,10 @@ MESSAGES, GRPC_MESSAGES = 200, 50
 CLIENT_SECONDS = 90.0
 BROKEN_SECONDS = 120.0
 STEADY_SECONDS = 2.0
+# What a deployment that may lose messages may lose: those that were acknowledged this long before the fault.
+NEWEST_SECONDS = 5.0
+# Messages of the gRPC client at once while a fault is under way.
+GRPC_BATCH = 5
 DRAIN_SECONDS = 60
 ERRORS = (
     CheckError,
@@ -64,6 +74,8 @@ ERRORS = (
     NodeError,
     PartError,
     AssertionError,
+    RemotingError,
+    RuntimeError,
     OSError,
     KeyError,
     ValueError,
@@ -80,7 +92,11 @@ class Line:
     sent: int = 0
     consumed: int = 0
     load: int = 0
+    # Of the clients' messages; of the load's, when each of the lost ones was acknowledged, in seconds before the fault.
     lost: int = 0
+    lost_before_fault_s: list[float] = field(default_factory=list)
+    # Longest time until the gRPC client had sent and received a few messages, by fault.
+    proxy_s: dict[str, float] = field(default_factory=dict)
     # Longest gap at the load's client, by fault.
     gaps_s: dict[str, float] = field(default_factory=dict)
     # From the deletion of the master's pod, which cannot start again, until everything has been read.
@@ -99,8 +115,10 @@ def verdict(deployment: Deployment, line: Line) -> dict[str, Any]:
         why.append("never ready")
     if line.sent == 0:
         why.append("no message was acknowledged: expected some")
-    if line.lost and not deployment.may_lose:
+    if line.lost:
         why.append(f"{line.lost} acknowledged messages were not there afterwards")
+    if lost := [round(one, 1) for one in line.lost_before_fault_s if not deployment.may_lose or one > NEWEST_SECONDS]:
+        why.append(f"{len(lost)} messages of the load, acknowledged up to {max(lost)} s before the fault, are lost")
     if missing := [fault for fault in deployment.faults if fault not in line.gaps_s]:
         why.append(f"not measured: {', '.join(missing)}")
     if deployment.reads_while_away and line.read_while_away_s is None:
@@ -118,8 +136,9 @@ def verdict(deployment: Deployment, line: Line) -> dict[str, Any]:
         "failover_s": worst if deployment.fails_over else None,
         "back_s": None if deployment.fails_over else worst,
         "gaps_s": line.gaps_s,
+        "proxy_s": line.proxy_s,
         "read_while_away_s": line.read_while_away_s,
-        "lost": line.lost,
+        "lost": line.lost + len(line.lost_before_fault_s),
         "deleted_s": line.deleted_s,
         "ok": not why,
         "why": why,
@@ -146,14 +165,21 @@ class Run:
             say(f"{deployment.name}: FAILED: {line.why[-1]}")
             keep_what_runs(RECORDS / deployment.name, [])
             keep_brokers_labelled(RECORDS / deployment.name, "", "Java")
+            clients = self.folder / deployment.name
+            if clients.exists():
+                shutil.copytree(clients, RECORDS / deployment.name / "clients", dirs_exist_ok=True)
         finally:
-            # After an interrupt too: the cluster may be one that stays.
+            # After an interrupt too: the cluster may be one that stays. What one step leaves, the others still remove.
             self.bench.end_loads()
-            try:
-                self.delete(deployment, line, before)
-                delete_claims(claims() - mine)
-            except ERRORS as error:
-                line.why.append(told(error))
+            for step in (
+                partial(self.delete, deployment, line, before),
+                forget_records,
+                lambda: delete_claims(claims() - mine),
+            ):
+                try:
+                    step()
+                except ERRORS as error:
+                    line.why.append(told(error))
         return line
 
     def make(self, deployment: Deployment, line: Line) -> None:
@@ -170,11 +196,12 @@ class Run:
         with contextlib.ExitStack() as open_clients:
             java = open_clients.enter_context(self.java_client(deployment, "produce", workers=2))
             grpc = open_clients.enter_context(grpc_client(deployment)) if deployment.proxy else None
+            Brokers(deployment).make_topics_and_groups((TOPIC, GRPC_TOPIC), GRPC_READERS)
+            Brokers(deployment).wait_until_all_have(TOPIC)
             sent = Sent(java, grpc)
             sent.exchange(line)
-            Brokers(deployment).wait_until_all_have(TOPIC)
             for fault in deployment.faults:
-                with sent.meanwhile(line):
+                with sent.meanwhile(line, fault):
                     self.strike(deployment, line, fault)
             sent.exchange(line)
             acknowledged = {one.key for one in java.acknowledged()}
@@ -241,18 +268,26 @@ class Run:
         )
         time.sleep(STEADY_SECONDS)
         say(f"  {fault}: {pod['metadata']['name']} on {pod['spec']['nodeName']}")
-        struck, before = brokers.master(), incarnation(pod)
+        before, began = incarnation(pod), time.time()
         with FAULTS[fault](pod):
             if deployment.fails_over:
-                until("another broker leads", lambda: brokers.master() not in ("", struck), BROKEN_SECONDS)
+                ours = ("", pod["metadata"]["name"])
+                until("another broker leads", lambda: brokers.master_pod_name() not in ours, BROKEN_SECONDS)
             else:
                 until("the broker is back", lambda: brokers.is_back(before), BROKEN_SECONDS)
+            if fault == "drain":
+                until("the node is drained of the master's pod", lambda: is_gone(pod), BROKEN_SECONDS)
+        leads = time.time()
         brokers.wait_until_whole()
+        time.sleep(STEADY_SECONDS)
         seen = load.stop()
+        expect(seen["last_acknowledged"] > leads, f"{fault}: nothing was acknowledged once a broker led again")
         line.load += seen["acknowledged"]
-        line.lost += len(seen["lost"])
-        line.gaps_s[fault] = seen["longest_gap_s"]
-        say(f"  {seen['acknowledged']} acknowledged, longest gap {seen['longest_gap_s']} s, lost {len(seen['lost'])}")
+        line.lost_before_fault_s += [began - at for at in seen["lost_at"]]
+        line.gaps_s[fault] = max(
+            (length for begin, length in seen["gaps"] if begin + length > began), default=GAP_SECONDS
+        )
+        say(f"  {seen['acknowledged']} acknowledged, longest gap {line.gaps_s[fault]} s, lost {len(seen['lost'])}")
 
     def delete(self, deployment: Deployment, line: Line, before: set[str]) -> None:
         """Delete it by its users' command; what is new and does not stay by intent is left over."""
@@ -262,7 +297,6 @@ class Run:
             until("nothing is left", lambda: not left_over(before, inventory()), GONE_SECONDS, 1.0)
         line.deleted_s = round(time.monotonic() - began, 1)
         line.left = left_over(before, inventory())
-        kubectl("delete", "brokergroupstates", "--all", "--timeout=60s", seconds=70)
 
 
 @dataclass
@@ -285,30 +319,31 @@ class Sent:
         self.by_the_proxy(line)
 
     @contextlib.contextmanager
-    def meanwhile(self, line: Line) -> Iterator[None]:
-        """The gRPC client sends and receives while the block runs."""
-        failed: list[BaseException] = []
+    def meanwhile(self, line: Line, fault: str) -> Iterator[None]:
+        """The gRPC client sends and receives, a few messages at once, until the block has ended, and once more after it."""
+        over = threading.Event()
 
         def run() -> None:
+            while self.grpc is not None:
+                last, began = over.is_set(), time.monotonic()
+                self.by_the_proxy(line, GRPC_BATCH)
+                line.proxy_s[fault] = max(line.proxy_s.get(fault, 0.0), round(time.monotonic() - began, 1))
+                if last:
+                    return
+
+        with ThreadPoolExecutor(1) as beside:
+            sending = beside.submit(run)
             try:
-                self.by_the_proxy(line)
-            except ERRORS as error:
-                failed.append(error)
+                yield
+            finally:
+                over.set()
+            sending.result()
 
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
-            yield
-        finally:
-            thread.join()
-        if failed:
-            raise CheckError(f"through the Proxy during the fault: {told(failed[0])}")
-
-    def by_the_proxy(self, line: Line) -> None:
+    def by_the_proxy(self, line: Line, count: int = GRPC_MESSAGES) -> None:
         if self.grpc is None:
             return
-        first, self.by_grpc = self.by_grpc, self.by_grpc + GRPC_MESSAGES
-        sent, missing, _ = self.grpc.exchange(first, GRPC_MESSAGES)
+        first, self.by_grpc = self.by_grpc, self.by_grpc + count
+        sent, missing, _ = self.grpc.exchange(first, count)
         line.sent += sent
         line.consumed += sent - len(missing)
         line.lost += len(missing)
@@ -371,6 +406,11 @@ FAULTS: dict[str, Callable[[dict[str, Any]], contextlib.AbstractContextManager[N
     "delete": deleted,
     "drain": drained,
 }
+
+
+def forget_records() -> None:
+    """Delete the records that outlive their groups."""
+    kubectl("delete", "brokergroupstates", "--all", "--timeout=60s", seconds=70)
 
 
 def told(error: BaseException) -> str:

@@ -357,7 +357,12 @@ class ClientAddresses(Struct, frozen=True, rename="camel", kw_only=True):
         bounds.AddressText, Meta(description="For clients of the remoting protocol (namesrvAddr), host:port.")
     ]
     proxy: Annotated[
-        bounds.AddressText | None, Meta(description="For clients of the gRPC protocol (endpoints), host:port.")
+        bounds.AddressText | None,
+        Meta(
+            description="For clients of the gRPC protocol (endpoints), host:port. With template.localProxy and without spec.proxy"
+            " it is the first group's master: while that group has no master, no client can start with it, and running ones"
+            " keep the route they have. <group>-master:8081 of another group answers the same."
+        ),
     ] = None
 
 

@@ -29,7 +29,7 @@ from brokergroup_operator.reconcile.decide import deletion
 from brokergroup_operator.reconcile.decide.claims import claim_actions, discarded_claims
 from brokergroup_operator.reconcile.decide.configuration_drift import put_back_actions
 from brokergroup_operator.reconcile.decide.rollout import wanted_pod
-from brokergroup_operator.reconcile.render import broker_config, certificate, children, network_policies
+from brokergroup_operator.reconcile.render import broker_config, certificate, children, network_policies, proxy_config
 from brokergroup_operator.reconcile.render.addressing import place_of, service_actions
 from brokergroup_operator.reconcile.see import foreign, observed
 from brokergroup_operator.reconcile.see.members import Membership, is_broken, learning, membership
@@ -103,7 +103,7 @@ def _repairs(seen: Observed, course: Course, settings: ReconcileSettings) -> Ite
     yield from _durability(seen)
     yield from deletion.adopted(seen)
     yield from deletion.marks_mended(seen)
-    yield from foreign.apply_if_drifted(CONFIG_MAPS, seen.config_maps, children.build_config_map(seen.group, settings))
+    yield from _config_map(seen, settings)
     yield from _services(seen)
     yield from _network_policy(seen, settings)
     yield from _disruption_budgets(seen, course)
@@ -117,6 +117,13 @@ def _repairs(seen: Observed, course: Course, settings: ReconcileSettings) -> Ite
     # Last: a reservation that is refused ends the pass, and should not keep a pod from coming back.
     if not seen.group.spec.maintenance.hibernated:
         yield from _reservations(membership(seen))
+
+
+def _config_map(seen: Observed, settings: ReconcileSettings) -> Iterator[plans.Action]:
+    stored = seen.config_maps.get(names.config_map_name(identity.name_of(seen.group)))
+    proxy = proxy_config.still_read(stored, seen.pods.values())
+    wanted = children.build_config_map(seen.group, settings, proxy=proxy)
+    yield from foreign.apply_if_drifted(CONFIG_MAPS, seen.config_maps, wanted)
 
 
 def _repairs_as_configured(seen: Observed, course: Course, settings: ReconcileSettings) -> Iterator[plans.Action]:

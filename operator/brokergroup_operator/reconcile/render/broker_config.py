@@ -203,7 +203,9 @@ def cold_hash(group: BrokerGroup, settings: ReconcileSettings) -> str:
 
 def cold_hash_of(group: BrokerGroup, config_map: JsonObject) -> str:
     """The same of what the group's ConfigMap has."""
-    proxy = str((config_map.get("data") or {}).get(names.PROXY_CONFIG_FILE, ""))
+    # Without a Proxy in the spec, the file is there for pods of before.
+    with_proxy = group.spec.local_proxy is not None
+    proxy = str((config_map.get("data") or {}).get(names.PROXY_CONFIG_FILE, "")) if with_proxy else ""
     return _cold_hash(written_in(config_map), broker_keys.HOT_KEYS[group.spec.implementation], proxy)
 
 

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
 
-def build_config_map(group: BrokerGroup, settings: ReconcileSettings) -> JsonObject:
+def build_config_map(group: BrokerGroup, settings: ReconcileSettings, *, proxy: str = "") -> JsonObject:
+    """`proxy`: the rmq-proxy.json of before, for a group whose spec has no Proxy any more (`proxy_config.still_read`)."""
     name = names.config_map_name(identity.name_of(group))
     data = {names.CONFIG_FILE: broker_conf(group, settings)}
-    if proxy := local_mode(group.spec):
+    if proxy := local_mode(group.spec) or proxy:
         data[names.PROXY_CONFIG_FILE] = proxy
     if settings.controller_authority is not None and pod_fence.kills_the_isolated(group.spec):
         data[names.AUTHORITY_FILE] = settings.controller_authority

@@ -16,6 +16,7 @@ from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec
 from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
 from brokergroup_operator.api.credentials import CredentialsError, credentials_in, secret_not_found, secret_not_readable
 from brokergroup_operator.api.durability import with_durability
+from brokergroup_operator.api.proxy_fields import acl_complaint
 from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
 from brokergroup_operator.kube import resources
 from brokergroup_operator.kube.errors import ApiError, NotFoundError
@@ -299,6 +300,9 @@ def with_sources(group: BrokerGroup, found: Mapping[str, JsonObject | None]) -> 
     if len(merged) > MAX_CONFIG_ENTRIES:
         keys = f"spec.config and spec.configFrom have {len(merged)} keys together"
         return group, f"{keys}, expected at most {MAX_CONFIG_ENTRIES}"
+    proxy = group.spec.local_proxy
+    if proxy is not None and (complaint := acl_complaint(merged, proxy.config)):
+        return group, f"of spec.config and spec.configFrom together: {complaint}"
     return msgspec.structs.replace(group, spec=msgspec.structs.replace(group.spec, config=merged)), ""
 
 
