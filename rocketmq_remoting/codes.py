@@ -87,6 +87,15 @@ class RequestCode(IntEnum):
     CONTROLLER_GET_NEXT_BROKER_ID = 1012
     CONTROLLER_APPLY_BROKER_ID = 1013
 
+    # Users and rules of ACL 2.0, at brokers
+    AUTH_CREATE_USER = 3001
+    AUTH_UPDATE_USER = 3002
+    AUTH_DELETE_USER = 3003
+    AUTH_LIST_USER = 3005
+    AUTH_UPDATE_ACL = 3007
+    AUTH_DELETE_ACL = 3008
+    AUTH_LIST_ACL = 3010
+
 
 class ResponseCode(IntEnum):
     """Response codes of controller and broker."""

@@ -344,8 +344,8 @@ def test_a_group_goes_once_its_operator_is_gone(bench: Bench) -> None:
     assert groups(bench) == ["orders"]
     said = bench.must("release", "orders", "--confirm", "orders").splitlines()
     assert said[0] == (
-        "goes with the group, by the cluster's garbage collector: pods (orders-1, orders-2), Services, ConfigMap and"
-        " PodDisruptionBudgets"
+        "goes with the group, by the cluster's garbage collector: pods (orders-1, orders-2), Services, ConfigMap,"
+        " PodDisruptionBudgets and NetworkPolicy"
     )
     assert said[1].startswith("stays, with the data: claims (orders-1) and the record brokergroupstate/orders;")
     label = f"-l {names.LABEL_BROKER_GROUP}=orders"

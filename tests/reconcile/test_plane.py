@@ -19,6 +19,7 @@ from brokergroup_operator.kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     EVENTS,
     LEASES,
+    NETWORK_POLICIES,
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
     ROCKETMQ_CLUSTERS,
@@ -73,7 +74,7 @@ async def test_a_group_comes_up_and_a_deleted_pod_comes_back_with_its_id(world: 
     await until("Ready again", lambda: all_ready(world))
 
 
-async def test_roles_move_with_the_record_and_the_master_service_selects_by_them(world: World) -> None:
+async def test_roles_move_with_the_record_and_two_services_select_by_them(world: World) -> None:
     await ready(world)
     await world.view.make_master(world.key, 3)
 
@@ -82,8 +83,15 @@ async def test_roles_move_with_the_record_and_the_master_service_selects_by_them
         return {name: pod["metadata"]["labels"].get(names.LABEL_ROLE) for name, pod in pods.items()}
 
     await until_is("roles", {"orders-1": "slave", "orders-2": "slave", "orders-3": "master"}, roles)
-    service = (await named(world, SERVICES))["orders-master"]
-    assert service["spec"]["selector"] == {names.LABEL_BROKER_GROUP: "orders", names.LABEL_ROLE: "master"}
+    services = await named(world, SERVICES)
+    assert chosen(services["orders-master"], await named(world, PODS)) == {"orders-3"}
+    assert chosen(services["orders-slaves"], await named(world, PODS)) == {"orders-1", "orders-2"}
+
+
+def chosen(service: dict[str, Any], pods: dict[str, dict[str, Any]]) -> set[str]:
+    """The pods that a Service's selector takes."""
+    wanted = service["spec"]["selector"].items()
+    return {name for name, pod in pods.items() if wanted <= pod["metadata"]["labels"].items()}
 
 
 async def test_a_fence_is_lifted_once_the_pod_is_dead(world: World) -> None:
@@ -324,3 +332,39 @@ async def test_groups_are_kept_where_the_kind_of_clusters_is_missing_until_it_co
 
     await until("the kind is served", made)
     await until("the cluster's status", lambda: cluster_status(world))
+
+
+@SANDBOX
+async def test_groups_are_kept_without_the_right_to_network_policies_until_it_comes(
+    world: World, sandbox: SandboxApiServer
+) -> None:
+    """A role of before, where the chart makes none (rbac.create=false): every pass over every group ended in a refusal."""
+
+    def no_right(request: Any) -> None:
+        if "/networkpolicies" in request.path:
+            raise StatusError(403, "Forbidden", "cannot list resource networkpolicies")
+
+    async def stalled() -> Any:
+        return (await world.conditions())["Stalled"]
+
+    async def is_said() -> bool:
+        found = await stalled()
+        return bool(found["status"] == "True" and "networkpolicies" in found["message"])
+
+    async def is_made() -> bool:
+        return "orders-brokers" in await named(world, NETWORK_POLICIES)
+
+    async def is_over() -> bool:
+        return bool((await stalled())["status"] == "False")
+
+    sandbox.before_request = no_right
+    await ready(world, resync_seconds=0.2, backoff_maximum_seconds=0.5)
+    assert (await stalled())["status"] == "False"
+    await world.patch_group({"spec": {"network": {"policy": {}}}})
+    await until("the condition names the right", is_said)
+    before = (await named(world, PODS))["orders-3"]["metadata"]["uid"]
+    await world.lose_pod("orders-3")
+    await replaced(world, "orders-3", before=before)
+    sandbox.before_request = None
+    await until("the policy is made", is_made)
+    await until("the condition is over", is_over)

@@ -44,7 +44,7 @@ SANDBOX = pytest.mark.parametrize("access", ["sandbox"], indirect=True)
 WRITES = {"POST", "PUT", "PATCH", "DELETE"}
 KINDS = (
     resources.BROKER_GROUPS, resources.BROKER_GROUP_STATES, resources.PODS, resources.PERSISTENT_VOLUME_CLAIMS, resources.SERVICES,
-    resources.CONFIG_MAPS, resources.POD_DISRUPTION_BUDGETS,
+    resources.CONFIG_MAPS, resources.POD_DISRUPTION_BUDGETS, resources.NETWORK_POLICIES,
 )  # fmt: skip
 # What two runs of the same story may differ in; the revision is a hash of what is compared anyway, and of the owner's uid.
 VOLATILE = {

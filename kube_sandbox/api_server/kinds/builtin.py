@@ -222,7 +222,7 @@ def _kind(  # noqa: PLR0913 (the columns of the table)
     return ResourceType(
         group,
         version,
-        f"{kind.lower()}s",
+        f"{kind.lower()}s".replace("ys", "ies"),
         kind,
         namespaced=namespaced,
         short_names=tuple(short.split()),
@@ -323,6 +323,10 @@ _GROUPS = (
     _kind(
         "coordination.k8s.io/v1", "Lease", columns={"Holder": ".spec.holderIdentity"},
         behaviour=BuiltinBehaviour("V1Lease", rules=rules.lease_errors, unconditional_update=False),
+    ),
+    _kind(
+        "networking.k8s.io/v1", "NetworkPolicy", "netpol",
+        behaviour=BuiltinBehaviour("V1NetworkPolicy", counts_generation=True),
     ),
     _kind(
         "policy/v1", "PodDisruptionBudget", "pdb", status=True,

@@ -94,7 +94,8 @@ class SecuritySpec(Struct, frozen=True, rename="camel", kw_only=True):
             " backslashes and dollar signs. The operator needs the right to get it (chart:"
             " security.groupSecretNames). The operator reads a changed Secret within a minute, a broker at its"
             " next restart. So to change the key: set signature to Disabled, change the Secret, restart the pods"
-            " one by one, and set signature back. Absent: requests are not signed."
+            " one by one, and set signature back. Brokers that check users (ACL) keep the former secretKey: there the"
+            " key can't be changed. Absent: requests are not signed."
         ),
     ] = None
     certificate_secret_ref: Annotated[

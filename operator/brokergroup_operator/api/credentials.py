@@ -46,6 +46,17 @@ def credentials_in(secret: JsonObject) -> CredentialPair:
     return CredentialPair(_entry(secret, names.CREDENTIALS_ACCESS_KEY), _entry(secret, names.CREDENTIALS_SECRET_KEY))
 
 
+def password_in(secret: JsonObject | CredentialsError | None, namespace: str, name: str, key: str) -> str:
+    """Return a user's password in a Secret, or raise why there is none: CredentialsError."""
+    if isinstance(secret, CredentialsError):
+        raise secret
+    if secret is None:
+        raise CredentialsError(
+            Reason.SECRET_NOT_FOUND, f"Secret {namespace}/{name} does not exist: create it with the key {key}"
+        )
+    return _entry(secret, key)
+
+
 def secret_not_found(namespace: str, name: str) -> CredentialsError:
     """Return the error for a Secret that does not exist."""
     return CredentialsError(

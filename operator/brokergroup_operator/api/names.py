@@ -26,7 +26,7 @@ LABEL_CLUSTER: Final = f"{GROUP}/cluster"
 LABEL_ROCKETMQ_CLUSTER: Final = f"{GROUP}/rocketmq-cluster"
 LABEL_BROKER_GROUP: Final = f"{GROUP}/broker-group"
 LABEL_BROKER_ID: Final = f"{GROUP}/broker-id"
-# The role moves between pods at a failover; the `<group>-master` Service selects by it.
+# The role moves between pods at a failover; the Services `<group>-master` and `<group>-slaves` select by it.
 LABEL_ROLE: Final = f"{GROUP}/role"
 ROLE_MASTER: Final = "master"
 ROLE_SLAVE: Final = "slave"
@@ -212,6 +212,14 @@ def members_service_name(group: str) -> str:
 
 def master_service_name(group: str) -> str:
     return f"{group}-master"
+
+
+def slaves_service_name(group: str) -> str:
+    return f"{group}-slaves"
+
+
+def network_policy_name(group: str) -> str:
+    return f"{group}-brokers"
 
 
 def disruption_budget_name(group: str) -> str:

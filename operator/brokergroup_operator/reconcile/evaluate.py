@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import Reason
-from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, POD_DISRUPTION_BUDGETS, PODS, SERVICES
+from brokergroup_operator.kube.resources import (
+    BROKER_GROUPS,
+    CONFIG_MAPS,
+    NETWORK_POLICIES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    SERVICES,
+)
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.decide import course as courses
@@ -22,7 +29,7 @@ from brokergroup_operator.reconcile.decide import deletion, retiring
 from brokergroup_operator.reconcile.decide.claims import claim_actions, discarded_claims
 from brokergroup_operator.reconcile.decide.configuration_drift import put_back_actions
 from brokergroup_operator.reconcile.decide.rollout import wanted_pod
-from brokergroup_operator.reconcile.render import broker_config, certificate, children, proxy_config
+from brokergroup_operator.reconcile.render import broker_config, certificate, children, network_policies, proxy_config
 from brokergroup_operator.reconcile.render.addressing import place_of, service_actions
 from brokergroup_operator.reconcile.see import foreign, observed
 from brokergroup_operator.reconcile.see.members import Membership, is_broken, learning, membership
@@ -104,6 +111,7 @@ def _repairs(seen: Observed, course: Course, settings: ReconcileSettings) -> Ite
     yield from deletion.marks_mended(seen)
     yield from _config_map(seen, settings)
     yield from _services(seen)
+    yield from _network_policy(seen, settings)
     yield from _disruption_budgets(seen, course)
     if any(course.runs(one.broker_id) and one.pod not in seen.pods for one in membership(seen).members):
         yield from certificate.make_key(seen.group, settings)
@@ -133,6 +141,7 @@ def _repairs_as_configured(seen: Observed, course: Course, settings: ReconcileSe
     if kept is None:
         return
     yield from _services(seen)
+    yield from _network_policy(seen, settings)
     for action in _members(seen, course, settings):
         if isinstance(action, plans.ApplyObject) and action.resource == PODS:
             yield _reading(seen.group, kept, action)
@@ -199,9 +208,17 @@ def _durability(seen: Observed) -> Iterator[plans.Action]:
 
 
 def _services(seen: Observed) -> Iterator[plans.Action]:
-    yield from foreign.apply_if_drifted(SERVICES, seen.services, children.build_members_service(seen.group))
-    yield from foreign.apply_if_drifted(SERVICES, seen.services, children.build_master_service(seen.group))
+    for wanted in children.build_services(seen.group):
+        yield from foreign.apply_if_drifted(SERVICES, seen.services, wanted)
     yield from service_actions(seen)
+
+
+def _network_policy(seen: Observed, settings: ReconcileSettings) -> Iterator[plans.Action]:
+    if (wanted := network_policies.of_group(seen.group, settings)) is not None:
+        yield from foreign.apply_if_drifted(NETWORK_POLICIES, seen.network_policies, wanted)
+        return
+    for _, policy in sorted(foreign.made_here(seen, NETWORK_POLICIES).items()):
+        yield plans.DeleteObject.of(NETWORK_POLICIES, policy, "spec.network.policy is absent")
 
 
 def _disruption_budgets(seen: Observed, course: Course) -> Iterator[plans.Action]:

@@ -358,6 +358,8 @@ EVENTS: Final = {
     "ClusterNotOurs": "Warning. Objects that have a name of the cluster's parts are there already, and are left alone.",
     "ClusterRefused": "Warning. The API server refused a part of the cluster; the message has its words.",
     "ClusterGroupsBeyondCount": "Warning. `brokerGroups.count` was lowered; the groups beyond it stay until a person deletes them.",
+    "ClusterUserDiffers": "Warning. A declared user is there that the operator did not make, or its Secret can't be used; it is"
+    " left, and the message names it.",
     "ClusterTopicDiffers": "Warning. A declared topic is there with another message type, and is left; the message names it.",
     "ClusterUnreadable": "Warning. The stored RocketMQCluster does not fit this operator's API: it is left as it is.",
     **{
@@ -374,7 +376,7 @@ LABELS: Final = {
     names.LABEL_BROKER_ID: "On a member's pod, claims and Service: its broker id. A pod that lost its disk gets another one.",
     names.LABEL_CLUSTER: "On everything of a group: `spec.brokerClusterName`.",
     names.LABEL_ROLE: "On a pod: `master`, `slave` or `learner`, by the record. It moves at a change of master; the"
-    " `<group>-master` Service selects by it.",
+    " Services `<group>-master` and `<group>-slaves` select by it.",
     names.LABEL_COMPONENT: "On the operator's own pods: `operator`, whatever the release is called.",
     names.LABEL_APP_NAME: "Kubernetes' own: `rocketmq-broker` on everything of a group.",
     names.LABEL_APP_INSTANCE: "The release's, and by default Argo CD's: on nothing of a group (taken off what older versions made)."

@@ -19,13 +19,14 @@ from controller_core.decision import ControllerCode, ReserveBrokerIdAnswer
 from controller_core.requests import ElectMaster, RemoveMember, ReserveBrokerId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from brokergroup_operator.controller.change.failover import Failover
     from brokergroup_operator.controller.change.switchover import Switchover
     from brokergroup_operator.controller.group.groups import Groups
     from brokergroup_operator.observe.group_offsets import GroupOffsets
     from controller_core.model import BrokerGroupRecord
+    from rocketmq_remoting.acl_protocol import AccessChange, BrokerAccess
     from rocketmq_remoting.broker_protocol import TopicConfig
 
 
@@ -167,6 +168,18 @@ class GroupVerbs(Part):
         with self._known(key, f": topic {topic.topic_name}") as group:
             _must_be_at_rest(group, "topics are left alone")
             await self._calls.put_topic(self._address(group, group.granted_master_id), topic)
+
+    async def access(self, key: GroupKey, broker_id: int) -> BrokerAccess:
+        """3005 and 3010, of this member."""
+        with self._known(key, f": users of broker {broker_id}") as group:
+            return await self._calls.access(self._address(group, broker_id))
+
+    async def change_access(self, key: GroupKey, broker_id: int, changes: Sequence[AccessChange]) -> None:
+        """One after the other, at this member. Not during a change of master, which has the broker's time."""
+        with self._known(key, f": users of broker {broker_id}") as group:
+            for change in changes:
+                _must_be_at_rest(group, "users are left alone")
+                await self._calls.change_access(self._address(group, broker_id), change)
 
     @contextmanager
     def _known(self, key: GroupKey, what: str = "") -> Iterator[Group]:

@@ -24,6 +24,7 @@ import structlog
 
 from brokergroup_operator.api.broker_keys import ACCEPTS_SENDS_FROM
 from rocketmq_remoting import broker_protocol as protocol
+from rocketmq_remoting.acl_protocol import AccessChange, BrokerAccess, read_access
 from rocketmq_remoting.address import host_of
 from rocketmq_remoting.client_protocol import CreateTopicRequestHeader
 from rocketmq_remoting.codes import RequestCode, ResponseCode
@@ -293,6 +294,19 @@ class BrokerCalls:
             attributes=",".join(f"+{name}={value}" for name, value in sorted(topic.attributes.items())) or None,
         )
         await self._tell(address, request(RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=header.encode()))
+
+    async def access(self, address: str) -> BrokerAccess:
+        """3005, 3010: the users and rules of this broker, passwords too."""
+        users = await self._ask(address, request(RequestCode.AUTH_LIST_USER))
+        acls = await self._ask(address, request(RequestCode.AUTH_LIST_ACL))
+        try:
+            return read_access(users.body, acls.body)
+        except BodyError as error:
+            raise BrokerCallError(f"{address}: {error}") from error
+
+    async def change_access(self, address: str, change: AccessChange) -> None:
+        """3001, 3002, 3003, 3007, 3008."""
+        await self._tell(address, request(change.code, ext_fields=dict(change.fields), body=change.body))
 
     async def copy_topics_again(self, address: str) -> None:
         """17 and 215: create and delete a topic at this slave only, so that its next copy finds another version and replaces all.

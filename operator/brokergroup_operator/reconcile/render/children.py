@@ -63,6 +63,11 @@ def _claim(
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
 
 
+def build_services(group: BrokerGroup) -> list[JsonObject]:
+    """Those of the whole group; a member's own is `render/addressing.py`'s."""
+    return [build_members_service(group), build_master_service(group), build_slaves_service(group)]
+
+
 def build_members_service(group: BrokerGroup) -> JsonObject:
     """Headless: gives each pod its name. Also for pods that are not ready, so that a recovering member can be found."""
     name, selector = names.members_service_name(identity.name_of(group)), identity.selector_labels(group)
@@ -74,6 +79,12 @@ def build_master_service(group: BrokerGroup) -> JsonObject:
     selector = identity.selector_labels(group) | {names.LABEL_ROLE: names.ROLE_MASTER}
     name = names.master_service_name(identity.name_of(group))
     return _service(group, name, selector, addressing.proxy_ports(group.spec))
+
+
+def build_slaves_service(group: BrokerGroup) -> JsonObject:
+    """For reads: the ready pods whose role label says slave. A learner is none: it may be far behind."""
+    selector = identity.selector_labels(group) | {names.LABEL_ROLE: names.ROLE_SLAVE}
+    return _service(group, names.slaves_service_name(identity.name_of(group)), selector, {})
 
 
 def _service(

@@ -216,7 +216,13 @@ class ReconcilePlane:
         with_nodes = await self._may_read(
             resources.NODES, for_seconds=0.0, otherwise="at a drain a master leaves by its own preStop"
         )
-        namespace, cache = self._settings.namespace, GroupCache()
+        # A role of before, where the chart makes none.
+        may_lack = {
+            one: await self._may_read(one, for_seconds=0.0, otherwise="groups with spec.network.policy are Stalled")
+            for one in resources.MAY_LACK
+        }
+        unread = frozenset(one for one, is_readable in may_lack.items() if not is_readable)
+        namespace, cache = self._settings.namespace, GroupCache(unread)
         fetcher = GroupFetcher(self._api, self._view, cache=cache)
         events = EventPoster(self._api, instance=self._settings.instance)
         operations = OperationRunner(
@@ -250,7 +256,9 @@ class ReconcilePlane:
         watcher = Watcher(
             self._access,
             namespace=namespace,
-            listener=self._listener(cache, queue, clusters if with_clusters else None, with_nodes=with_nodes),
+            listener=self._listener(
+                cache, queue, clusters if with_clusters else None, with_nodes=with_nodes, unread=unread
+            ),
             identity=self._settings.instance,
         )
         self._watcher = watcher
@@ -259,7 +267,7 @@ class ReconcilePlane:
         log.info("reconcile.started", namespace=namespace or "(all)")
         try:
             await self._resync_for_ever(
-                lambda: self._resync(cache, queue, turns, broker_names), clusters if with_clusters else None
+                lambda: self._resync(cache, queue, turns, broker_names), clusters if with_clusters else None, unread
             )
         finally:
             unsubscribe()
@@ -271,7 +279,13 @@ class ReconcilePlane:
             await watcher.stop()
 
     def _listener(
-        self, cache: GroupCache, queue: ReconcileQueue, clusters: ReconcileQueue | None, *, with_nodes: bool
+        self,
+        cache: GroupCache,
+        queue: ReconcileQueue,
+        clusters: ReconcileQueue | None,
+        *,
+        with_nodes: bool,
+        unread: frozenset[resources.Resource],
     ) -> Listener:
         """What the watches say: into the cache first, then the pass that may look there."""
 
@@ -291,6 +305,7 @@ class ReconcilePlane:
             on_listed=self._look_at_all.set,
             on_cluster=None if clusters is None else clusters.add,
             on_node=on_node if with_nodes else None,
+            unread=unread,
         )
 
     async def _wait_for_kinds(self) -> tuple[list[JsonObject], set[GroupKey]]:
@@ -324,16 +339,21 @@ class ReconcilePlane:
                 retry_after_seconds = error.retry_after_seconds
             await asyncio.sleep(backoff.next_seconds(retry_after_seconds))
 
-    async def _resync_for_ever(self, resync: Callable[[], Awaitable[None]], clusters: ReconcileQueue | None) -> None:
+    async def _resync_for_ever(
+        self,
+        resync: Callable[[], Awaitable[None]],
+        clusters: ReconcileQueue | None,
+        unread: frozenset[resources.Resource],
+    ) -> None:
         """Events can be lost: a list of everything from time to time makes up for it, and a look at every group and cluster.
 
-        Without clusters it ends once they can be read: kopf follows only the kinds that it was started with.
+        It ends once clusters, or a kind that was unread, can be read: kopf follows only the kinds that it was started with.
         """
         while True:
             self._look_at_all.clear()
             try:
                 await resync()
-                if await self._look_at_clusters(clusters):
+                if await self._look_at_clusters(clusters) or await self._may_read_now(unread):
                     return
             except ApiError as error:
                 log.warning("reconcile.resync_failed", error=str(error))
@@ -350,7 +370,7 @@ class ReconcilePlane:
         turns.keep_only(groups)
         broker_names.keep_only(groups, _registered(states))
         for resource in WATCHED:
-            if resource not in {resources.BROKER_GROUPS, resources.BROKER_GROUP_STATES}:
+            if resource not in {resources.BROKER_GROUPS, resources.BROKER_GROUP_STATES, *cache.unread}:
                 await self._listed(cache, queue, resource)
         for key in map(key_of, groups):
             queue.add(key)
@@ -376,6 +396,15 @@ class ReconcilePlane:
             return True
         for cluster in found:
             clusters.add(key_of(cluster))
+        return False
+
+    async def _may_read_now(self, unread: frozenset[resources.Resource]) -> bool:
+        """Whether a right that was missing has come."""
+        for resource in unread:
+            with contextlib.suppress(ApiError):
+                await self._list(resource, names.LABEL_BROKER_GROUP)
+                log.info("reconcile.right_came", kind=resource.plural)
+                return True
         return False
 
     async def _list(self, resource: resources.Resource, label_selector: str = "") -> list[JsonObject]:

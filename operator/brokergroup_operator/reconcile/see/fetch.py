@@ -46,6 +46,7 @@ CHILDREN: Final = {
     resources.SERVICES: "services",
     resources.CONFIG_MAPS: "config_maps",
     resources.POD_DISRUPTION_BUDGETS: "disruption_budgets",
+    resources.NETWORK_POLICIES: "network_policies",
 }
 
 
@@ -103,7 +104,7 @@ class GroupFetcher:
         if seen.unreadable:
             raise UnreadableGroupError(seen.unreadable, seen.group_object)
         *children, nodes = await asyncio.gather(
-            *(self._objects.labelled(resource, key) for resource in CHILDREN), self._nodes(_node_names(seen.pods))
+            *(self._children(resource, key) for resource in CHILDREN), self._nodes(_node_names(seen.pods))
         )
         seen = await self._whole(seen, nodes=nodes, **dict(zip(CHILDREN.values(), children, strict=True)))
         # Those without the label by which they are listed are there too: none of them is a lost disk.
@@ -171,6 +172,15 @@ class GroupFetcher:
         """Those of these names that there are."""
         found = await asyncio.gather(*(self._objects.find(resource, GroupKey(namespace, name)) for name in wanted))
         return {str(obj["metadata"]["name"]): obj for obj in found if obj is not None}
+
+    async def _children(self, resource: Resource, key: GroupKey) -> dict[str, JsonObject]:
+        """No NetworkPolicy where the role lacks the right to them: a group that asks for one is Stalled when it is applied."""
+        try:
+            return await self._objects.labelled(resource, key)
+        except ApiError as error:
+            if error.status != FORBIDDEN or resource not in resources.MAY_LACK:
+                raise
+            return {}
 
     async def _nodes(self, wanted: Iterable[str]) -> dict[str, JsonObject]:
         """Empty where the operator may not read nodes (chart value rbac.readNodes)."""

@@ -120,6 +120,7 @@ class Observed:
     services: Mapping[str, JsonObject] = field(default_factory=dict)
     config_maps: Mapping[str, JsonObject] = field(default_factory=dict)
     disruption_budgets: Mapping[str, JsonObject] = field(default_factory=dict)
+    network_policies: Mapping[str, JsonObject] = field(default_factory=dict)
     operations: tuple[Operation, ...] = ()
     # The one of them that is Running; what it asks for is done by the same evaluation as everything else.
     operation: BrokerGroupOperation | None = None

@@ -157,7 +157,11 @@ def _endpoints(seen: Observed) -> api.Endpoints:
         place = place_of(seen.group, member, seen.services) or Place(port=port)
         by_name = f"{member.pod}.{names.members_service_name(group)}.{namespace}:{place.port}"
         members.append(place.text if place.host else by_name)
-    return api.Endpoints(master=f"{names.master_service_name(group)}.{namespace}:{port}", members=members)
+    return api.Endpoints(
+        master=f"{names.master_service_name(group)}.{namespace}:{port}",
+        slaves=f"{names.slaves_service_name(group)}.{namespace}:{port}",
+        members=members,
+    )
 
 
 def _master(seen: Observed) -> api.MasterStatus | None:
