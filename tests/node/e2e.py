@@ -20,8 +20,6 @@ import argparse
 import contextlib
 import json
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -32,26 +30,25 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rocketmq_remoting.errors import RemotingError
-from tests.interop.clients import ClientError, compile_client, start_client
-from tests.node import cluster, faults
-from tests.node.bench import Bench, CheckError, expect
+from tests.interop.clients import compile_client, start_client
+from tests.node import faults
+from tests.node.bench import Bench, expect
 from tests.node.brokers import Brokers, incarnation
 from tests.node.checks import RELEASE, wait_for_operator
 from tests.node.cluster import OPERATOR_NAMESPACE, say
 from tests.node.deployments import DEPLOYMENTS, GONE_SECONDS, TOPIC, Deployment
 from tests.node.evidence import RECORDS, keep_brokers_labelled, keep_what_runs
-from tests.node.kubectl import CHART, environment, get, helm, kubectl, until
-from tests.node.leftovers import claims, delete_claims, inventory, kinds, left_over, refuse_a_used_cluster
+from tests.node.kubectl import CHART, get, helm, kubectl, until
+from tests.node.leftovers import claims, delete_claims, delete_what_stays, inventory, left_over
 from tests.node.load import GAP_SECONDS
 from tests.node.places import nodes, state_folder
 from tests.node.processes import NodeError
 from tests.node.records import OperatorRecords
-from tests.node.run import end, interrupted
 from tests.node.whole_cluster import READERS as GRPC_READERS
 from tests.node.whole_cluster import TOPIC as GRPC_TOPIC
 from tests.node.whole_cluster import GrpcClient
-from tests.real.parts.install import ROCKETMQ_VERSION, PartError
+from tests.node.whole_run import ERRORS, run_on_two_nodes, told
+from tests.real.parts.install import ROCKETMQ_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,19 +65,6 @@ NEWEST_SECONDS = 5.0
 # Messages of the gRPC client at once while a fault is under way.
 GRPC_BATCH = 5
 DRAIN_SECONDS = 60
-ERRORS = (
-    CheckError,
-    ClientError,
-    NodeError,
-    PartError,
-    AssertionError,
-    RemotingError,
-    RuntimeError,
-    OSError,
-    KeyError,
-    ValueError,
-    subprocess.SubprocessError,
-)
 
 
 @dataclass
@@ -388,17 +372,9 @@ def is_gone(pod: dict[str, Any]) -> bool:
 
 @contextlib.contextmanager
 def drained(pod: dict[str, Any]) -> Iterator[None]:
-    """kubectl drain of the pod's node, until the block ends. Volumes stay on their node, so its brokers return with it."""
-    node = pod["spec"]["nodeName"]
-    options = ["--ignore-daemonsets", "--delete-emptydir-data", "--force", f"--timeout={DRAIN_SECONDS}s"]
-    words = ["kubectl", "drain", node, *options]
-    draining = subprocess.Popen(words, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
+    """kubectl drain of the pod's node. Volumes stay on their node, so its brokers return with it."""
+    with faults.draining(pod["spec"]["nodeName"], DRAIN_SECONDS):
         yield
-    finally:
-        draining.terminate()
-        draining.wait()
-        kubectl("uncordon", node)
 
 
 FAULTS: dict[str, Callable[[dict[str, Any]], contextlib.AbstractContextManager[None]]] = {
@@ -413,10 +389,6 @@ def forget_records() -> None:
     kubectl("delete", "brokergroupstates", "--all", "--timeout=60s", seconds=70)
 
 
-def told(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
-
-
 def install_operator() -> None:
     helm("install", RELEASE, str(CHART), "--namespace", OPERATOR_NAMESPACE)
     wait_for_operator()
@@ -427,22 +399,22 @@ def tidy(chosen: list[Deployment]) -> None:
     for deployment in chosen:
         deployment.delete()
     helm("uninstall", RELEASE, "--namespace", OPERATOR_NAMESPACE, "--ignore-not-found", "--wait")
-    # With its kind each record is deleted.
-    if there := kinds():
-        kubectl("delete", *there, "--timeout=60s", seconds=70)
-    stays = (f"lease/{RELEASE}", f"secret/{RELEASE}-fence-key")
-    kubectl("delete", *stays, "--namespace", OPERATOR_NAMESPACE, "--ignore-not-found")
-    delete_claims(claims())
+    delete_what_stays(claims())
 
 
-def run_all(chosen: list[Deployment], bench: Bench, folder: Path, lines: list[dict[str, Any]]) -> None:
-    """Run the chosen ones; each line is there as soon as it is done."""
+def run_all(
+    chosen: list[Deployment], bench: Bench, folder: Path, lines: list[dict[str, Any]], failed: dict[str, str]
+) -> None:
+    """Run the chosen ones; each line is there as soon as it is done, and why it is not ok in `failed`."""
     (folder / "classes").mkdir()
     run = Run(folder, bench, compile_client(folder / "classes", ROCKETMQ_VERSION))
     install_operator()
     for deployment in chosen:
-        lines.append(verdict(deployment, run.line_of(deployment)))
-        say(f"{deployment.name}: {'ok' if lines[-1]['ok'] else lines[-1]['why']}")
+        line = verdict(deployment, run.line_of(deployment))
+        lines.append(line)
+        if not line["ok"]:
+            failed[deployment.name] = "; ".join(line["why"])
+        say(f"{deployment.name}: {'ok' if line['ok'] else line['why']}")
 
 
 def main(arguments: list[str]) -> int:
@@ -452,37 +424,17 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--keep", action="store_true", help="leave the nodes up")
     options = parser.parse_args(arguments)
     chosen = [one for one in DEPLOYMENTS if not options.only or one.name in options.only]
-    signal.signal(signal.SIGTERM, interrupted)
-    signal.signal(signal.SIGINT, interrupted)
-    began, kept = time.monotonic(), options.keep or cluster.is_up()
-    bench, is_mine = Bench({}, OperatorRecords(OPERATOR_NAMESPACE)), False
+    began = time.monotonic()
+    bench = Bench({}, OperatorRecords(OPERATOR_NAMESPACE))
     lines: list[dict[str, Any]] = []
     failed: dict[str, str] = {}
-    shutil.rmtree(RECORDS, ignore_errors=True)
-    try:
-        cluster.up()
-        refuse_a_used_cluster()
-        is_mine = True
+
+    def act(_archive: Path) -> None:
         bench.records.start()
         with tempfile.TemporaryDirectory(prefix="e2e-", dir=state_folder()) as folder:
-            run_all(chosen, bench, Path(folder), lines)
-    except ERRORS as error:
-        failed["e2e"] = told(error)
-        say(f"FAILED: {failed['e2e']}")
-    except KeyboardInterrupt as interrupt:
-        failed["interrupted"] = str(interrupt)
-    finally:
-        # A second interrupt must not leave half of it running.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        bench.close()
-        failed |= {one["name"]: "; ".join(one["why"]) for one in lines if not one["ok"]}
-        if kept and is_mine:
-            try:
-                tidy(chosen)
-            except ERRORS as error:
-                failed["tidy"] = told(error)
-        end(bench, kept=kept, failed=failed)
+            run_all(chosen, bench, Path(folder), lines, failed)
+
+    run_on_two_nodes("e2e", bench, failed, act, keep=options.keep, tidy=partial(tidy, chosen))
     failed |= {one.name: "not run" for one in chosen if one.name not in {line["name"] for line in lines}}
     seconds = round(time.monotonic() - began)
     print(
