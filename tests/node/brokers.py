@@ -65,6 +65,11 @@ class Brokers:
             raise CheckError(f"{self._deployment.name}: no pod has the master's address {address!r}")
         return pod
 
+    def pods_on(self, node: str) -> list[dict[str, Any]]:
+        """Return the pods of the struck broker name on this node."""
+        found = map(pod_at, self._registered().get(self._deployment.struck, {}).values())
+        return [pod for pod in found if pod is not None and pod["spec"]["nodeName"] == node]
+
     def master_pod_name(self) -> str:
         """Return the name of the master's pod; empty while no pod has its address."""
         address = self.master()
