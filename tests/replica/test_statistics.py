@@ -18,6 +18,7 @@ from rocketmq_remoting.address import host_of
 from rocketmq_remoting.broker_protocol import QueueOffsets, decode_topic_stats
 from rocketmq_remoting.client_protocol import ConsumerData, HeartbeatDataBody, SubscriptionData
 from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_replica.broker import wall_clock_ms
 from tests.replica.support import is_complete, record_of, start_replica
 from tests.support.fake_broker import FakeGroup
 from tests.support.fake_broker import eventually as until
@@ -100,6 +101,7 @@ async def test_a_replica_without_the_write_permission_is_read_and_takes_no_send(
         wrapper = name_server.registered_bodies[one.address]["topicConfigSerializeWrapper"]
         return int(wrapper["dataVersion"]["counter"])
 
+    await eventually(lambda: one.address in name_server.registered_bodies)
     await eventually(lambda: routed() == 6)
     before = version()
     assert (await permit(lab, one, READ_ONLY)).code == ResponseCode.SUCCESS
@@ -121,13 +123,14 @@ async def test_a_replica_without_the_write_permission_is_read_and_takes_no_send(
 
 async def test_a_message_sent_back_to_a_read_only_replica_is_not_lost(lab: Lab) -> None:
     """A consumer that fails while the group drains: the message is delivered later, so it counts until then."""
-    one = await lab.master(messageDelayLevel="2s")
+    one = await lab.master(messageDelayLevel="2h")
     await lab.client.store(one, b"a")
     await permit(lab, one, READ_ONLY)
     assert (await lab.client.send_back(one, 0, level=1)).code == ResponseCode.SUCCESS
     assert await lab.client.commit(one, 1) == ResponseCode.SUCCESS
     assert await unread_at(lab, one) == "topic SCHEDULE_TOPIC_XXXX: 1 messages in 1 queue that are delivered later"
-    await eventually(lambda: one.process.store.queues.end("%RETRY%CG", 0) == 1)
+    one.process.delayed.deliver(now_ms=wall_clock_ms() + 3 * 3_600_000)
+    assert one.process.store.queues.end("%RETRY%CG", 0) == 1
 
     async def retried() -> bool:
         return await unread_at(lab, one) == "topic %RETRY%CG: 1 messages in 1 queue that no consumer group reads"
@@ -226,10 +229,12 @@ async def test_a_plane_reads_the_master_of_the_record(start_plane: StartPlane, l
         await plane.offsets(GroupKey("default", "unknown"))
 
 
-async def test_a_topic_that_only_a_slave_has_is_told(lab: Lab) -> None:
+async def test_a_topic_that_only_a_slave_has_is_told(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of an earlier master, before an unclean election: it may hold messages."""
-    one, two = await lab.pair(syncBrokerMetadataPeriod=300)
+    one, two = await lab.pair()
     await lab.client.store(one, b"a")
+    # A copy of the master's topics, every 5 s, would remove it.
+    monkeypatch.setattr(two.process.broker.topics, "replace_all", lambda _topics, **_: None)
     two.process.broker.topics.create("Lost", queue_count=1, now_ms=1)
     assert "Lost" in (await reader_of(lab, one, two).read()).missing_topics
 
