@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.demo.routes import RouteServer
 from rocketmq_remoting.broker_protocol import AddBrokerRequestHeader, RemoveBrokerRequestHeader
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from brokergroup_operator.controller.plane import ControllerPlane
+    from brokergroup_operator.demo.routes import RouteServer
     from controller_core.model import BrokerGroupRecord
     from tests.controller.conftest import StartPlane
 
@@ -406,14 +406,6 @@ def test_pauses_double_to_a_minute_and_begin_anew_after_a_good_run() -> None:
 
 KEY = Credentials(access_key="admin", secret_key="secret-of-the-container")
 MESSAGES = 200
-
-
-@pytest.fixture
-async def routes() -> AsyncIterator[RouteServer]:
-    server = RouteServer()
-    await server.start("127.0.0.1", 0)
-    yield server
-    await server.stop()
 
 
 @pytest.mark.real("java", "rocketmq")

@@ -20,28 +20,17 @@ from rocketmq_remoting.client_protocol import ConsumerData, HeartbeatDataBody, S
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_replica.broker import wall_clock_ms
 from tests.replica.support import is_complete, record_of, start_replica
-from tests.support.fake_broker import FakeGroup
-from tests.support.fake_broker import eventually as until
-from tests.support.fake_name_server import FakeNameServer
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from rocketmq_remoting.command import RemotingCommand
     from tests.controller.conftest import StartPlane
     from tests.replica.support import Lab, RunningReplica
+    from tests.support.fake_name_server import FakeNameServer
 
 READ_ONLY, READ_AND_WRITE = b"brokerPermission=4\n", b"brokerPermission=6\n"
-
-
-@pytest.fixture
-async def name_server() -> AsyncIterator[FakeNameServer]:
-    fake = FakeNameServer(FakeGroup())
-    await fake.start()
-    yield fake
-    await fake.stop()
 
 
 async def heartbeat(lab: Lab, at: RunningReplica, group: str, topic: str) -> None:
@@ -135,7 +124,7 @@ async def test_a_message_sent_back_to_a_read_only_replica_is_not_lost(lab: Lab) 
     async def retried() -> bool:
         return await unread_at(lab, one) == "topic %RETRY%CG: 1 messages in 1 queue that no consumer group reads"
 
-    await until(retried, what="its retry", within_seconds=20)
+    await eventually(retried, "its retry", within_seconds=20)
     assert await lab.client.commit(one, 1, topic="%RETRY%CG") == ResponseCode.SUCCESS
     assert await unread_at(lab, one) == ""
 
@@ -180,7 +169,7 @@ async def test_the_operator_reads_what_is_read(lab: Lab) -> None:
     async def is_steady() -> bool:
         return (await reader_of(lab, one, two).read()).steady
 
-    await until(is_steady, what="the slave to have everything", within_seconds=20)
+    await eventually(is_steady, "the slave to have everything", within_seconds=20)
     closed = await reader_of(lab, one, two).read()
     assert (closed.takes_sends, closed.acknowledges, unread_topics(closed)) == (False, False, [])
     assert not closed.missing_topics
@@ -189,7 +178,7 @@ async def test_the_operator_reads_what_is_read(lab: Lab) -> None:
     async def is_unsteady() -> bool:
         return not (await reader_of(lab, one, two).read()).steady
 
-    await until(is_unsteady, what="a member of the SyncStateSet without a link", within_seconds=20)
+    await eventually(is_unsteady, "a member of the SyncStateSet without a link", within_seconds=20)
     with pytest.raises(BrokerCallError, match="its log is of epoch 1, expected 2"):
         await reader_of(lab, one, epoch=2).read()
 
@@ -220,7 +209,7 @@ async def test_a_plane_reads_the_master_of_the_record(start_plane: StartPlane, l
             return (await plane.offsets(key)).epoch == record.master_epoch + 1
         return False
 
-    await until(is_read_again, what="the end of the switchover", within_seconds=20)
+    await eventually(is_read_again, "the end of the switchover", within_seconds=20)
     for replica in lab.started:
         await replica.stop()
     with pytest.raises(GroupViewError):
