@@ -120,7 +120,7 @@ async def check_every_member_has_it(plane: ControllerPlane) -> None:
 
 
 async def check_a_failover(rig: JavaRig, cluster: Cluster) -> str:
-    """The slave had the user before: nobody gives it anything between its election and the first message."""
+    """The new master has the user already: no pass of the keeper runs between its election and the first message."""
     before = record_of(cluster.plane).master_broker_id
     assert before is not None
     killed = rig.kill_at(address_of(cluster.plane, before))

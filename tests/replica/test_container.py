@@ -332,7 +332,7 @@ WRONG = Credentials(access_key="admin", secret_key="another")
 async def test_only_signed_requests_change_or_read_a_container(
     world: World, tmp_path: Path, key: Credentials | None, signed_as: Credentials | None
 ) -> None:
-    """Without a key it can be read by all, and changed by nobody."""
+    """A container without a key answers every read and refuses every change."""
     container = await with_orders(world, tmp_path, key)
     read = request(RequestCode.GET_BROKER_CONFIG)
     for command in (adding(tmp_path / "payments.conf"), removing("orders"), *([read] if key else [])):
@@ -349,7 +349,7 @@ async def test_only_signed_requests_change_or_read_a_container(
 @pytest.mark.parametrize(
     ("content", "remark"),
     [
-        ("brokerName=payments\n", "missing, expected in every broker.conf"),
+        ("brokerName=payments\n", r"missing, expected in every broker\.conf"),
         ("listenPort=abc\n", "listenPort=abc: expected a whole number"),
         (None, "cannot be read"),
         ("a pipe", "cannot be read: expected a file"),  # reading it would stop every broker of the container for ever

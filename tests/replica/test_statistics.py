@@ -1,4 +1,4 @@
-"""How far topics reach and are read, and a replica that lets nobody send: what an operation that removes a group rests on."""
+"""Offsets of topics (202) and their consumer groups (300), and a replica that refuses sends: what a Retire relies on."""
 
 from __future__ import annotations
 
