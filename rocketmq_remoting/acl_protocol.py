@@ -1,18 +1,19 @@
 """Users and rules of a broker's ACL 2.0 (RocketMQ 5.3.0 and later): 3001 to 3010.
 
-A broker keeps them in a database of its own disk; a slave copies none of its master's (5.5.0). A password stands in bodies as it
-is, also in the answer to 3005, so nothing here shows one: not as text, not in an error.
+A broker keeps them in a database of its own disk; a slave copies none of its master's (5.5.0). Bodies have passwords in plain
+text, the answer to 3005 too, so no text and no error of this module contains one.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.errors import BodyError
-from rocketmq_remoting.serialization import JsonPart, load_json_as
+from rocketmq_remoting.serialization import JsonPart, dump_json, load_json_as
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -107,17 +108,10 @@ def delete_user(username: str) -> AccessChange:
 def put_rules(username: str, entries: Sequence[PolicyEntryInfo]) -> AccessChange:
     """3007: these entries replace those of their resources; others stay. Where the user has no rules it makes them."""
     subject = f"{USER_PREFIX}{username}"
-    listed = [
-        {
-            "resource": one.resource,
-            "actions": list(one.actions or ()),
-            "sourceIps": list(one.source_ips or ()),
-            "decision": one.decision,
-        }
-        for one in entries
-    ]
-    body = {"subject": subject, "policies": [{"policyType": CUSTOM, "entries": listed}]}
-    return AccessChange(RequestCode.AUTH_UPDATE_ACL, {"subject": subject}, json.dumps(body).encode())
+    # Without a value the list is empty, not absent.
+    listed = tuple(replace(one, actions=one.actions or (), source_ips=one.source_ips or ()) for one in entries)
+    body = dump_json(AclInfo(subject, (PolicyInfo(CUSTOM, listed),)))
+    return AccessChange(RequestCode.AUTH_UPDATE_ACL, {"subject": subject}, body)
 
 
 def delete_rule(username: str, policy_type: str, resource: str) -> AccessChange:
@@ -127,5 +121,4 @@ def delete_rule(username: str, policy_type: str, resource: str) -> AccessChange:
 
 
 def _body_of_user(user: UserInfo) -> bytes:
-    known = {"password": user.password, "userType": user.user_type, "userStatus": user.user_status}
-    return json.dumps({key: value for key, value in known.items() if value is not None}).encode()
+    return dump_json({"password": user.password, "userType": user.user_type, "userStatus": user.user_status})

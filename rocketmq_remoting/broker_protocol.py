@@ -267,7 +267,7 @@ class QueueOffsets(NamedTuple):
 
 # 202 is a map with objects as its keys, which is no JSON: {"offsetTable":{{"brokerName":...}:{"lastUpdateTimestamp":...}}}
 _STATS_ENTRY: Final = re.compile(rb"(\{[^{}]*\}):(\{[^{}]*\})")
-_NO_STATS: Final = b'{"offsetTable":{'
+_STATS_BEGIN: Final = b'{"offsetTable":{'
 
 
 def encode_topic_stats(topic: str, broker_name: str, queues: Mapping[int, QueueOffsets]) -> bytes:
@@ -278,7 +278,7 @@ def encode_topic_stats(topic: str, broker_name: str, queues: Mapping[int, QueueO
         + dump_json({"lastUpdateTimestamp": one.last_update_ms, "maxOffset": one.maximum, "minOffset": one.minimum})
         for queue_id, one in queues.items()
     )
-    return _NO_STATS + b",".join(entries) + b'},"topicPutTps":0.0}'
+    return _STATS_BEGIN + b",".join(entries) + b'},"topicPutTps":0.0}'
 
 
 def decode_topic_stats(body: bytes | None) -> dict[int, QueueOffsets]:

@@ -34,7 +34,7 @@ class StatisticsRequests:
             return request.answer(ResponseCode.TOPIC_NOT_EXIST, remark=f"topic[{name}] not exist")
         # Also queues beyond today's number that hold messages: the topic had more once.
         stored = self._broker.store.queues.of_topic(name)
-        queues = sorted({*range(max(topic.read_queues, topic.write_queues)), *stored})
+        queues = sorted(stored.union(range(max(topic.read_queues, topic.write_queues))))
         body = encode_topic_stats(
             name,
             self._broker.configuration.broker_name,

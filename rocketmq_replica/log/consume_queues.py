@@ -169,6 +169,7 @@ class ConsumeQueues:
 
     def __init__(self) -> None:
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        # The queue ids of each topic in `_queues`, from which no queue is ever removed.
         self._ids: dict[str, set[int]] = {}
         self._hidden_before: Mapping[str, int] = {}
 
@@ -200,14 +201,14 @@ class ConsumeQueues:
             if topic in changed:
                 queue.hide_before(ends.get(topic, 0))
 
-    def of_topic(self, topic: str) -> list[int]:
+    def of_topic(self, topic: str) -> set[int]:
         """Return the ids of the topic's queues that show a message."""
-        ids = sorted(self._ids.get(topic, ()))
-        return [queue_id for queue_id in ids if self._queues[topic, queue_id].shows_messages]
+        ids = self._ids.get(topic, ())
+        return {queue_id for queue_id in ids if self._queues[topic, queue_id].shows_messages}
 
     def has_topic(self, topic: str) -> bool:
         """Whether a queue of this topic ever had a message."""
-        return any(name == topic for name, _ in self._queues)
+        return topic in self._ids
 
     def drop_from(self, physical_offset: int) -> None:
         """Remove messages stored at or after ``physical_offset`` from every queue."""

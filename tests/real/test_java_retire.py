@@ -16,7 +16,6 @@ from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import MQ_VERSION_5_5_0, request
 from tests.real.test_java_security import plane_with
-from tests.support.fake_broker import eventually as until
 from tests.support.java_rig import KEY, JavaRig, eventually, in_sync, record_of
 
 if TYPE_CHECKING:
@@ -112,7 +111,7 @@ async def test_a_java_group_becomes_read_only_and_says_what_is_unread(rig: JavaR
         async def sent() -> bool:
             return await clients.send() == ResponseCode.SUCCESS
 
-        await until(sent, what="the master to take sends", within_seconds=30)
+        await eventually(sent, "the master to take sends", within_seconds=30)
         await check_reading(plane, clients)
         await check_permission(plane, clients, name_server)
 
@@ -131,7 +130,20 @@ async def reads(plane: ControllerPlane, text: str, *, within_seconds: float = 20
         said = await told(plane)
         return said == text and (await plane.offsets(KEY)).steady
 
-    await until(is_so, what=f"{text!r}, last: {said!r}", within_seconds=within_seconds)
+    try:
+        await eventually(is_so, repr(text), within_seconds=within_seconds)
+    except AssertionError as error:
+        error.add_note(f"the last look: {said!r}")
+        raise
+
+
+async def names(plane: ControllerPlane, part: str) -> None:
+    """Wait until this is among what keeps the group."""
+
+    async def is_named() -> bool:
+        return part in await told(plane)
+
+    await eventually(is_named, repr(part), within_seconds=20)
 
 
 async def check_reading(plane: ControllerPlane, clients: Clients) -> None:
@@ -144,8 +156,8 @@ async def check_reading(plane: ControllerPlane, clients: Clients) -> None:
     await reads(plane, "")
     assert unread.settle_seconds(await plane.offsets(KEY)) == unread.SETTLE_SECONDS, "nothing was popped yet"
 
-    assert await clients.send(properties="DELAY\x012\x02") == ResponseCode.SUCCESS
-    assert "that are delivered later" in await told(plane)
+    assert await clients.send(properties="DELAY\x013\x02") == ResponseCode.SUCCESS
+    await names(plane, "that are delivered later")
     await reads(plane, f"topic {TOPIC}: 1 messages in 1 queue, unread by {GROUP} (1)", within_seconds=40)
     await clients.commit(3)
     await reads(plane, "")
@@ -168,11 +180,7 @@ async def check_reading(plane: ControllerPlane, clients: Clients) -> None:
 
     prepared = "TRAN_MSG\x01true\x02PGROUP\x01producers\x02"
     assert await clients.send(properties=prepared, sys_flag=TRANSACTION_PREPARED) == ResponseCode.SUCCESS
-
-    async def half() -> bool:
-        return "topic RMQ_SYS_TRANS_HALF_TOPIC: 1 messages in 1 queue" in await told(plane)
-
-    await until(half, what="the open transaction", within_seconds=20)
+    await names(plane, "topic RMQ_SYS_TRANS_HALF_TOPIC: 1 messages in 1 queue")
 
 
 async def check_permission(plane: ControllerPlane, clients: Clients, name_server: str) -> None:
@@ -183,7 +191,7 @@ async def check_permission(plane: ControllerPlane, clients: Clients, name_server
     async def has_left_the_route() -> bool:
         return await clients.route_permission(name_server) == 4
 
-    await until(has_left_the_route, what="the topic's route without the write permission", within_seconds=20)
+    await eventually(has_left_the_route, "the topic's route without the write permission", within_seconds=20)
     assert not (await plane.offsets(KEY)).takes_sends
     assert await clients.send() == ResponseCode.SUCCESS, "5.5.0 itself refuses only sends to ordered topics"
     for broker_id in members:

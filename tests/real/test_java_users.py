@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -12,6 +13,7 @@ from brokergroup_operator.api.acl_fields import MARK, AclSpec
 from brokergroup_operator.api.brokergroup import Signature
 from brokergroup_operator.controller.settings import SecuritySettings
 from brokergroup_operator.demo.client import numbered_message
+from brokergroup_operator.observe.group_view import BrokerUnreachableError
 from brokergroup_operator.reconcile.clusters.parts import ACL_CONFIG
 from brokergroup_operator.reconcile.clusters.users import UserKeeper, UsersStanding, wanted_users
 from rocketmq_remoting.acl_protocol import UserInfo, create_user
@@ -64,9 +66,19 @@ class Cluster:
             KEY.namespace, wanted, {KEY.name: "uid"}, counted={KEY.name}, own=GROUP.access_key
         )
 
+    async def is_whole(self, password: str) -> bool:
+        return await self.keep(DECLARED, password) == WHOLE
+
     async def make_topics(self) -> None:
-        for name in ("orders", "payments"):
-            await self.plane.put_topic(KEY, TopicConfig(topic_name=name, read_queue_nums=1, write_queue_nums=1))
+        async def are_made() -> bool:
+            with suppress(BrokerUnreachableError):
+                for name in ("orders", "payments"):
+                    await self.plane.put_topic(KEY, TopicConfig(topic_name=name, read_queue_nums=1, write_queue_nums=1))
+                return True
+            return False
+
+        # A broker that has just become master may not answer within the plane's second.
+        await eventually(are_made, "the master to take topics")
 
     async def sent(self, topic: str, credentials: Credentials | None, *, broker_id: int | None = None) -> int:
         """The code that the master, or this broker, answers to a message of this caller."""
@@ -81,7 +93,14 @@ class Cluster:
 
     async def allows(self, allowed: Credentials) -> None:
         """One topic for this user; nothing else, and nothing for others."""
-        assert await self.sent("orders", allowed) == ResponseCode.SUCCESS
+
+        async def is_sent() -> bool:
+            code = await self.sent("orders", allowed)
+            assert code != ResponseCode.NO_PERMISSION
+            return code == ResponseCode.SUCCESS
+
+        # A master refuses a send until it has the new SyncStateSet itself.
+        await eventually(is_sent, "the master to take sends")
         wrong = Credentials(access_key="shop", secret_key="guessed")
         for topic, caller in (("payments", allowed), ("orders", wrong), ("orders", None)):
             assert await self.sent(topic, caller) == ResponseCode.NO_PERMISSION, (topic, caller)
@@ -98,7 +117,7 @@ async def test_a_declared_user_may_send_to_one_topic_through_a_failover_and_a_ro
         await eventually(lambda: in_sync(plane, 2), "two brokers with ACL in sync")
         cluster = Cluster(plane)
         await cluster.make_topics()
-        assert await cluster.keep(DECLARED, SHOP.secret_key) == WHOLE
+        await eventually(lambda: cluster.is_whole(SHOP.secret_key), "both have the user", every_seconds=0.2)
         await check_every_member_has_it(plane)
         await cluster.allows(SHOP)
 
@@ -120,7 +139,7 @@ async def check_every_member_has_it(plane: ControllerPlane) -> None:
 
 
 async def check_a_failover(rig: JavaRig, cluster: Cluster) -> str:
-    """The slave had the user before: nobody gives it anything between its election and the first message."""
+    """The new master has the user already: no pass of the keeper runs between its election and the first message."""
     before = record_of(cluster.plane).master_broker_id
     assert before is not None
     killed = rig.kill_at(address_of(cluster.plane, before))
@@ -144,10 +163,7 @@ async def check_a_rotation(rig: JavaRig, cluster: Cluster, dead: str) -> None:
     rig.start_broker(dead, controllers=cluster.plane.address, autoCreateTopicEnable="false", **BROKER)
     await eventually(lambda: in_sync(cluster.plane, 2), "two brokers in sync again")
 
-    async def whole() -> bool:
-        return await cluster.keep(DECLARED, ROTATED.secret_key) == WHOLE
-
-    await eventually(whole, "both have the new password", every_seconds=0.2)
+    await eventually(lambda: cluster.is_whole(ROTATED.secret_key), "both have the new password", every_seconds=0.2)
     for broker_id in (1, 2):
         assert (await cluster.plane.access(KEY, broker_id)).users["shop"].password == ROTATED.secret_key
 

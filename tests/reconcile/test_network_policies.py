@@ -163,6 +163,21 @@ def test_each_port_of_each_role_admits_exactly_what_needs_it(case: str) -> None:
     }
 
 
+def test_ports_follow_the_group() -> None:
+    """All but those of the NameServer and the Proxy, which no field of a group moves."""
+    ports = {"network": {"listenPort": 20911, "haPort": 20912}, "monitoring": {"exporter": True, "port": 5600}}
+    policies = policies_of(cluster("trade", CLIENTS, **ports))
+    moved = {10909: 20909, 10911: 20911, 10912: 20912, 10913: 20913, 5557: 5600}
+    expected = {
+        (moved.get(port, port), protocol): sources
+        for (role, port, protocol), sources in OF_NAMED.items()
+        if role == "broker"
+    }
+    for port, protocol in [*PORTS, *expected]:
+        found = {name for name, one in SOURCES.items() if admits(policies, one, TARGETS["broker"], port, protocol)}
+        assert found == expected.get((port, protocol), set()), (port, protocol)
+
+
 def test_without_the_field_there_is_no_policy() -> None:
     assert policies_of(cluster("trade", None)) == []
 

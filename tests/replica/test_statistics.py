@@ -1,4 +1,4 @@
-"""How far topics reach and are read, and a replica that lets nobody send: what an operation that removes a group rests on."""
+"""Offsets of topics (202) and their consumer groups (300), and a replica that refuses sends: what a Retire relies on."""
 
 from __future__ import annotations
 
@@ -18,29 +18,19 @@ from rocketmq_remoting.address import host_of
 from rocketmq_remoting.broker_protocol import QueueOffsets, decode_topic_stats
 from rocketmq_remoting.client_protocol import ConsumerData, HeartbeatDataBody, SubscriptionData
 from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_replica.broker import wall_clock_ms
 from tests.replica.support import is_complete, record_of, start_replica
-from tests.support.fake_broker import FakeGroup
-from tests.support.fake_broker import eventually as until
-from tests.support.fake_name_server import FakeNameServer
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from rocketmq_remoting.command import RemotingCommand
     from tests.controller.conftest import StartPlane
     from tests.replica.support import Lab, RunningReplica
+    from tests.support.fake_name_server import FakeNameServer
 
 READ_ONLY, READ_AND_WRITE = b"brokerPermission=4\n", b"brokerPermission=6\n"
-
-
-@pytest.fixture
-async def name_server() -> AsyncIterator[FakeNameServer]:
-    fake = FakeNameServer(FakeGroup())
-    await fake.start()
-    yield fake
-    await fake.stop()
 
 
 async def heartbeat(lab: Lab, at: RunningReplica, group: str, topic: str) -> None:
@@ -100,6 +90,7 @@ async def test_a_replica_without_the_write_permission_is_read_and_takes_no_send(
         wrapper = name_server.registered_bodies[one.address]["topicConfigSerializeWrapper"]
         return int(wrapper["dataVersion"]["counter"])
 
+    await eventually(lambda: one.address in name_server.registered_bodies)
     await eventually(lambda: routed() == 6)
     before = version()
     assert (await permit(lab, one, READ_ONLY)).code == ResponseCode.SUCCESS
@@ -121,18 +112,19 @@ async def test_a_replica_without_the_write_permission_is_read_and_takes_no_send(
 
 async def test_a_message_sent_back_to_a_read_only_replica_is_not_lost(lab: Lab) -> None:
     """A consumer that fails while the group drains: the message is delivered later, so it counts until then."""
-    one = await lab.master(messageDelayLevel="2s")
+    one = await lab.master(messageDelayLevel="2h")
     await lab.client.store(one, b"a")
     await permit(lab, one, READ_ONLY)
     assert (await lab.client.send_back(one, 0, level=1)).code == ResponseCode.SUCCESS
     assert await lab.client.commit(one, 1) == ResponseCode.SUCCESS
     assert await unread_at(lab, one) == "topic SCHEDULE_TOPIC_XXXX: 1 messages in 1 queue that are delivered later"
-    await eventually(lambda: one.process.store.queues.end("%RETRY%CG", 0) == 1)
+    one.process.delayed.deliver(now_ms=wall_clock_ms() + 3 * 3_600_000)
+    assert one.process.store.queues.end("%RETRY%CG", 0) == 1
 
     async def retried() -> bool:
         return await unread_at(lab, one) == "topic %RETRY%CG: 1 messages in 1 queue that no consumer group reads"
 
-    await until(retried, what="its retry", within_seconds=20)
+    await eventually(retried, "its retry", within_seconds=20)
     assert await lab.client.commit(one, 1, topic="%RETRY%CG") == ResponseCode.SUCCESS
     assert await unread_at(lab, one) == ""
 
@@ -177,7 +169,7 @@ async def test_the_operator_reads_what_is_read(lab: Lab) -> None:
     async def is_steady() -> bool:
         return (await reader_of(lab, one, two).read()).steady
 
-    await until(is_steady, what="the slave to have everything", within_seconds=20)
+    await eventually(is_steady, "the slave to have everything", within_seconds=20)
     closed = await reader_of(lab, one, two).read()
     assert (closed.takes_sends, closed.acknowledges, unread_topics(closed)) == (False, False, [])
     assert not closed.missing_topics
@@ -186,7 +178,7 @@ async def test_the_operator_reads_what_is_read(lab: Lab) -> None:
     async def is_unsteady() -> bool:
         return not (await reader_of(lab, one, two).read()).steady
 
-    await until(is_unsteady, what="a member of the SyncStateSet without a link", within_seconds=20)
+    await eventually(is_unsteady, "a member of the SyncStateSet without a link", within_seconds=20)
     with pytest.raises(BrokerCallError, match="its log is of epoch 1, expected 2"):
         await reader_of(lab, one, epoch=2).read()
 
@@ -217,7 +209,7 @@ async def test_a_plane_reads_the_master_of_the_record(start_plane: StartPlane, l
             return (await plane.offsets(key)).epoch == record.master_epoch + 1
         return False
 
-    await until(is_read_again, what="the end of the switchover", within_seconds=20)
+    await eventually(is_read_again, "the end of the switchover", within_seconds=20)
     for replica in lab.started:
         await replica.stop()
     with pytest.raises(GroupViewError):
@@ -226,10 +218,12 @@ async def test_a_plane_reads_the_master_of_the_record(start_plane: StartPlane, l
         await plane.offsets(GroupKey("default", "unknown"))
 
 
-async def test_a_topic_that_only_a_slave_has_is_told(lab: Lab) -> None:
+async def test_a_topic_that_only_a_slave_has_is_told(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of an earlier master, before an unclean election: it may hold messages."""
-    one, two = await lab.pair(syncBrokerMetadataPeriod=300)
+    one, two = await lab.pair()
     await lab.client.store(one, b"a")
+    # A copy of the master's topics, every 5 s, would remove it.
+    monkeypatch.setattr(two.process.broker.topics, "replace_all", lambda _topics, **_: None)
     two.process.broker.topics.create("Lost", queue_count=1, now_ms=1)
     assert "Lost" in (await reader_of(lab, one, two).read()).missing_topics
 

@@ -222,7 +222,7 @@ def _kind(  # noqa: PLR0913 (the columns of the table)
     return ResourceType(
         group,
         version,
-        f"{kind.lower()}s".replace("ys", "ies"),
+        _plural(kind.lower()),
         kind,
         namespaced=namespaced,
         short_names=tuple(short.split()),
@@ -241,6 +241,10 @@ def _kind(  # noqa: PLR0913 (the columns of the table)
         ),
         behaviour=behaviour or BuiltinBehaviour(f"V1{kind}"),
     )
+
+
+def _plural(singular: str) -> str:
+    return f"{singular.removesuffix('y')}ies" if singular.endswith("y") else f"{singular}s"
 
 
 _READY = '.status.conditions[?(@.type=="Ready")].status'
