@@ -14,11 +14,7 @@ from brokergroup_operator.api.credentials import (
     credentials_in,
     password_in,
     secret_not_found,
-    secret_not_readable,
 )
-from brokergroup_operator.kube.errors import ApiError
-from brokergroup_operator.kube.resources import SECRETS
-from brokergroup_operator.records.store import GroupKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,9 +23,9 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
     from brokergroup_operator.records.kubernetes import GroupObjects
+    from brokergroup_operator.records.store import GroupKey
 
 AGAIN_SECONDS: Final = 60.0
-FORBIDDEN: Final = 403
 
 Read = dict[str, "JsonObject | CredentialsError | None"]
 
@@ -74,15 +70,8 @@ class AclSecretReader:
 
     async def _all(self, namespace: str, names: set[str]) -> Read:
         ordered = sorted(names)
-        return dict(zip(ordered, await asyncio.gather(*(self._one(namespace, name) for name in ordered)), strict=True))
-
-    async def _one(self, namespace: str, name: str) -> JsonObject | CredentialsError | None:
-        try:
-            return await self._objects.find(SECRETS, GroupKey(namespace, name))
-        except ApiError as error:
-            if error.status != FORBIDDEN:
-                raise
-            return secret_not_readable(namespace, name)
+        found = await asyncio.gather(*(self._objects.secret(namespace, name) for name in ordered))
+        return dict(zip(ordered, found, strict=True))
 
 
 def _judged(acl: AclSpec, own_name: str, found: Read, namespace: str) -> AclSecrets:

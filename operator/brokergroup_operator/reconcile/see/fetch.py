@@ -14,12 +14,12 @@ import structlog
 from brokergroup_operator.api.bounds import MAX_CONFIG_ENTRIES
 from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec
 from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation, OperationType
-from brokergroup_operator.api.credentials import CredentialsError, credentials_in, secret_not_found, secret_not_readable
+from brokergroup_operator.api.credentials import CredentialsError, credentials_in, secret_not_found
 from brokergroup_operator.api.durability import with_durability
 from brokergroup_operator.api.proxy_fields import acl_complaint
 from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
 from brokergroup_operator.kube import resources
-from brokergroup_operator.kube.errors import ApiError, NotFoundError
+from brokergroup_operator.kube.errors import FORBIDDEN, ApiError, NotFoundError
 from brokergroup_operator.kube.pods import node_of
 from brokergroup_operator.reconcile.identity import claim_names
 from brokergroup_operator.reconcile.see import foreign, observed
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 
 log = structlog.get_logger(__name__)
-FORBIDDEN = 403
 # What the group's pods need beside their claims, by the field of the view.
 CHILDREN: Final = {
     resources.SERVICES: "services",
@@ -104,7 +103,7 @@ class GroupFetcher:
         if seen.unreadable:
             raise UnreadableGroupError(seen.unreadable, seen.group_object)
         *children, nodes = await asyncio.gather(
-            *(self._children(resource, key) for resource in CHILDREN), self._nodes(_node_names(seen.pods))
+            *(self._objects.labelled(resource, key) for resource in CHILDREN), self._nodes(_node_names(seen.pods))
         )
         seen = await self._whole(seen, nodes=nodes, **dict(zip(CHILDREN.values(), children, strict=True)))
         # Those without the label by which they are listed are there too: none of them is a lost disk.
@@ -173,15 +172,6 @@ class GroupFetcher:
         found = await asyncio.gather(*(self._objects.find(resource, GroupKey(namespace, name)) for name in wanted))
         return {str(obj["metadata"]["name"]): obj for obj in found if obj is not None}
 
-    async def _children(self, resource: Resource, key: GroupKey) -> dict[str, JsonObject]:
-        """No NetworkPolicy where the role lacks the right to them: a group that asks for one is Stalled when it is applied."""
-        try:
-            return await self._objects.labelled(resource, key)
-        except ApiError as error:
-            if error.status != FORBIDDEN or resource not in resources.MAY_LACK:
-                raise
-            return {}
-
     async def _nodes(self, wanted: Iterable[str]) -> dict[str, JsonObject]:
         """Empty where the operator may not read nodes (chart value rbac.readNodes)."""
         try:
@@ -195,12 +185,9 @@ class GroupFetcher:
         """What is wrong with the Secret, and when it last changed. Nothing of it is kept: pods mount their own."""
         if name is None:
             return None, ""
-        try:
-            secret = await self._objects.find(resources.SECRETS, GroupKey(key.namespace, name))
-        except ApiError as error:
-            if error.status != FORBIDDEN:
-                raise
-            return secret_not_readable(key.namespace, name), ""
+        secret = await self._objects.secret(key.namespace, name)
+        if isinstance(secret, CredentialsError):
+            return secret, ""
         if secret is None:
             return secret_not_found(key.namespace, name), ""
         problem: CredentialsError | None = None
