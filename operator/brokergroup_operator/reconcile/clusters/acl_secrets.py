@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 AGAIN_SECONDS: Final = 60.0
 
 Read = dict[str, "JsonObject | CredentialsError | None"]
+# The uid and generation of a cluster.
+_Generation = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -45,24 +47,24 @@ class AclSecretReader:
     def __init__(self, objects: GroupObjects, clock: Callable[[], float]) -> None:
         self._objects = objects
         self._clock = clock
-        # With the uid and generation of the cluster, and the time of reading.
-        self._known: dict[GroupKey, tuple[str, int, float, AclSecrets]] = {}
+        # With the cluster that they were read for, and the time of reading.
+        self._known: dict[GroupKey, tuple[_Generation, float, AclSecrets]] = {}
 
     async def read(self, key: GroupKey, cluster: RocketMQCluster) -> AclSecrets:
         """Raises ApiError, but for a Secret that the operator may not read."""
         if (acl := cluster.spec.acl) is None:
             self.forget(key)
             return AclSecrets()
-        uid, generation = str(cluster.metadata.get("uid")), int(cluster.metadata.get("generation", 0))
+        of: _Generation = str(cluster.metadata.get("uid")), int(cluster.metadata.get("generation", 0))
         now_seconds = self._clock()
         if (known := self._known.get(key)) is not None:
-            *of, at_seconds, secrets = known
-            if of == [uid, generation] and now_seconds - at_seconds < AGAIN_SECONDS:
+            known_of, at_seconds, secrets = known
+            if known_of == of and now_seconds - at_seconds < AGAIN_SECONDS:
                 return secrets
         own_name = cluster.spec.broker_groups.template.security.credentials_secret_name or ""
         found = await self._all(key.namespace, {own_name, *(user.password_secret_ref.name for user in acl.users)})
         secrets = _judged(acl, own_name, found, key.namespace)
-        self._known[key] = (uid, generation, now_seconds, secrets)
+        self._known[key] = (of, now_seconds, secrets)
         return secrets
 
     def forget(self, key: GroupKey) -> None:
@@ -78,21 +80,23 @@ def _judged(acl: AclSpec, own_name: str, found: Read, namespace: str) -> AclSecr
     passwords, problems = {}, []
     own: str | None = None
     try:
-        own = _access_key(found[own_name], namespace, own_name)
+        own = credentials_in(_had(found[own_name], secret_not_found(namespace, own_name))).access_key
     except CredentialsError as error:
         problems.append(f"credentialsSecretRef: {error}")
     for user in acl.users:
         source = user.password_secret_ref
+        missing = secret_not_found(namespace, source.name, f"the key {source.key}")
         try:
-            passwords[user.name] = password_in(found[source.name], namespace, source.name, source.key)
+            passwords[user.name] = password_in(_had(found[source.name], missing), source.key)
         except CredentialsError as error:
             problems.append(f"user {user.name}: {error}")
     return AclSecrets(passwords, own, tuple(problems))
 
 
-def _access_key(secret: JsonObject | CredentialsError | None, namespace: str, name: str) -> str:
+def _had(secret: JsonObject | CredentialsError | None, missing: CredentialsError) -> JsonObject:
+    """Return the Secret, or raise why it can't be had."""
     if isinstance(secret, CredentialsError):
         raise secret
     if secret is None:
-        raise secret_not_found(namespace, name)
-    return credentials_in(secret).access_key
+        raise missing
+    return secret
