@@ -204,8 +204,7 @@ def cold_hash(group: BrokerGroup, settings: ReconcileSettings) -> str:
 def cold_hash_of(group: BrokerGroup, config_map: JsonObject) -> str:
     """The same of what the group's ConfigMap has."""
     # Without a Proxy in the spec, the file is there for pods of before.
-    with_proxy = group.spec.local_proxy is not None
-    proxy = str((config_map.get("data") or {}).get(names.PROXY_CONFIG_FILE, "")) if with_proxy else ""
+    proxy = proxy_config.stored_in(config_map) if group.spec.local_proxy is not None else ""
     return _cold_hash(written_in(config_map), broker_keys.HOT_KEYS[group.spec.implementation], proxy)
 
 

@@ -41,8 +41,11 @@ def still_read(config_map: JsonObject | None, pods: Iterable[JsonObject]) -> str
 
     Such a pod may be one of before, when the spec had a Proxy: a container that restarts before its pod's turn reads it again.
     """
-    if config_map is None or not any(map(_reads_it, pods)):
-        return ""
+    return stored_in(config_map) if config_map is not None and any(map(_reads_it, pods)) else ""
+
+
+def stored_in(config_map: JsonObject) -> str:
+    """Return the rmq-proxy.json of a group's ConfigMap; the empty text if it has none."""
     return str((config_map.get("data") or {}).get(names.PROXY_CONFIG_FILE, ""))
 
 
