@@ -6,13 +6,14 @@ is, also in the answer to 3005, so nothing here shows one: not as text, not in a
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.errors import BodyError
-from rocketmq_remoting.serialization import JsonPart, load_json_as
+from rocketmq_remoting.serialization import JsonPart, dump_json, load_json_as
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -107,17 +108,9 @@ def delete_user(username: str) -> AccessChange:
 def put_rules(username: str, entries: Sequence[PolicyEntryInfo]) -> AccessChange:
     """3007: these entries replace those of their resources; others stay. Where the user has no rules it makes them."""
     subject = f"{USER_PREFIX}{username}"
-    listed = [
-        {
-            "resource": one.resource,
-            "actions": list(one.actions or ()),
-            "sourceIps": list(one.source_ips or ()),
-            "decision": one.decision,
-        }
-        for one in entries
-    ]
-    body = {"subject": subject, "policies": [{"policyType": CUSTOM, "entries": listed}]}
-    return AccessChange(RequestCode.AUTH_UPDATE_ACL, {"subject": subject}, json.dumps(body).encode())
+    listed = tuple(replace(one, actions=one.actions or (), source_ips=one.source_ips or ()) for one in entries)
+    body = AclInfo(subject, (PolicyInfo(CUSTOM, listed),))
+    return AccessChange(RequestCode.AUTH_UPDATE_ACL, {"subject": subject}, dump_json(body))
 
 
 def delete_rule(username: str, policy_type: str, resource: str) -> AccessChange:
@@ -127,5 +120,4 @@ def delete_rule(username: str, policy_type: str, resource: str) -> AccessChange:
 
 
 def _body_of_user(user: UserInfo) -> bytes:
-    known = {"password": user.password, "userType": user.user_type, "userStatus": user.user_status}
-    return json.dumps({key: value for key, value in known.items() if value is not None}).encode()
+    return dump_json({"password": user.password, "userType": user.user_type, "userStatus": user.user_status})
