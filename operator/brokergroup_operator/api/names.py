@@ -210,6 +210,11 @@ def members_service_name(group: str) -> str:
     return f"{group}-members"
 
 
+def group_of_cluster(cluster: str, index: int) -> str:
+    """Return the name of a RocketMQCluster's BrokerGroup; `index` counts from 0."""
+    return f"{cluster}-{index}"
+
+
 def master_service_name(group: str) -> str:
     return f"{group}-master"
 

@@ -118,9 +118,8 @@ def _repairs(seen: Observed, course: Course, settings: ReconcileSettings) -> Ite
     yield from _members(seen, course, settings)
     yield from _roles(seen)
     yield from courses.hot_config_actions(seen, course, settings)
-    yield from put_back_actions(
-        course.drifts, retiring.HELD_KEYS if retiring.retirement(seen) is not None else frozenset()
-    )
+    held = retiring.HELD_KEYS if retiring.retirement(seen) is not None else frozenset[str]()
+    yield from put_back_actions(course.drifts, held)
     yield from discarded_claims(seen)
     # Last: a reservation that is refused ends the pass, and should not keep a pod from coming back.
     if not seen.group.spec.maintenance.hibernated:

@@ -214,7 +214,9 @@ def _broker_group(
             spec["replicas"] = override.replicas
         if override.config:
             spec["config"] = {**(spec.get("config") or {}), **override.config}
-    return _object(cluster, names.API_VERSION, names.BROKER_GROUP_KIND, group_name(name, index), labels, spec)
+    return _object(
+        cluster, names.API_VERSION, names.BROKER_GROUP_KIND, names.group_of_cluster(name, index), labels, spec
+    )
 
 
 def _policy_of_groups(cluster: RocketMQCluster) -> JsonObject | None:
@@ -378,17 +380,13 @@ def proxy_name(cluster: str) -> str:
     return f"{cluster}-proxy"
 
 
-def group_name(cluster: str, index: int) -> str:
-    return f"{cluster}-{index}"
-
-
 def is_group(cluster: str, name: str) -> bool:
     index = name.removeprefix(f"{cluster}-")
-    return index != name and index.isdecimal() and group_name(cluster, int(index)) == name
+    return index != name and index.isdecimal() and names.group_of_cluster(cluster, int(index)) == name
 
 
 def group_names(cluster: str, count: int) -> list[str]:
-    return [group_name(cluster, index) for index in range(count)]
+    return [names.group_of_cluster(cluster, index) for index in range(count)]
 
 
 def name_server_addresses(cluster: str, namespace: str, replicas: int) -> list[str]:

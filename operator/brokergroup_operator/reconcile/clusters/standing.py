@@ -111,7 +111,7 @@ def _proxy_address(cluster: RocketMQCluster) -> str | None:
     if cluster.spec.proxy is not None:
         service = parts.proxy_name(name)
     elif cluster.spec.broker_groups.template.local_proxy is not None:
-        service = names.master_service_name(parts.group_name(name, 0))
+        service = names.master_service_name(names.group_of_cluster(name, 0))
     else:
         return None
     return f"{service}.{namespace}.svc:{GRPC_PORT}"

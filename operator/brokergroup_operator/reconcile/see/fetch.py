@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import structlog
 
+from brokergroup_operator.api import names
 from brokergroup_operator.api.bounds import MAX_CONFIG_ENTRIES
 from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec
 from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation, OperationType
@@ -211,11 +212,10 @@ def _unlisted_claims(seen: Observed) -> list[str]:
 def wanted_by(cluster: JsonObject, group: str) -> str:
     """Why the cluster wants this group, and would create it again; empty if it is beyond the cluster's count."""
     name, count = str(cluster["metadata"]["name"]), int(cluster["spec"]["brokerGroups"]["count"])
-    if observed.being_deleted(cluster) or group not in {f"{name}-{index}" for index in range(count)}:
+    wanted = [names.group_of_cluster(name, index) for index in range(count)]
+    if observed.being_deleted(cluster) or group not in wanted:
         return ""
-    return (
-        f"RocketMQCluster {name} wants it: spec.brokerGroups.count is {count}, so {name}-{count - 1} is its last group"
-    )
+    return f"RocketMQCluster {name} wants it: spec.brokerGroups.count is {count}, so {wanted[-1]} is its last group"
 
 
 def _node_names(pods: Mapping[str, JsonObject]) -> list[str]:
