@@ -1,7 +1,7 @@
 """Users and rules of a broker's ACL 2.0 (RocketMQ 5.3.0 and later): 3001 to 3010.
 
-A broker keeps them in a database of its own disk; a slave copies none of its master's (5.5.0). A password stands in bodies as it
-is, also in the answer to 3005, so nothing here shows one: not as text, not in an error.
+A broker keeps them in a database of its own disk; a slave copies none of its master's (5.5.0). Bodies have passwords in plain
+text, also the answer to 3005; no text or error that is made here shows one.
 """
 
 from __future__ import annotations

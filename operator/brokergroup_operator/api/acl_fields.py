@@ -10,7 +10,7 @@ from brokergroup_operator.api.rules import Rule
 
 MAX_USERS = 64
 MAX_POLICIES = 256
-# Denied to each user that the operator made, and known by that: the mark is on the broker's disk, with the user.
+# The operator denies this resource to each user that it makes, and knows the user by that rule, which is on the broker's disk.
 MARK: Final = "Group:BROKERGROUP_OPERATOR"
 _USER_NAME: Final = "[A-Za-z0-9][A-Za-z0-9._@-]*"
 LONGEST_USER_NAME = 63

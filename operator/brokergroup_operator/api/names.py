@@ -155,7 +155,7 @@ OWN_VARIABLES: Final = (
     "BROKERGROUP_CONTAINER",
 )
 CONFIG_FILE: Final = "broker.conf"
-# Beside it, or alone where a Proxy is a process of its own.
+# A Proxy's configuration: beside broker.conf for one in the broker's process, else in a ConfigMap of its own.
 PROXY_CONFIG_FILE: Final = "rmq-proxy.json"
 # Beside it, if the controllers use TLS: the certificate authority that the fence trusts. Public, re-read while the pod runs.
 AUTHORITY_FILE: Final = "controller-ca.crt"

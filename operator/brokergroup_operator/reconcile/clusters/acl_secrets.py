@@ -34,7 +34,7 @@ _Generation = tuple[str, int]
 
 @dataclass(frozen=True)
 class AclSecrets:
-    """Passwords by user, the access key of brokers and operator (None: it can't be had), and why what is missing can't be had."""
+    """Passwords by user, and the access key of brokers and operator. `problems`: why one is missing; each names its Secret."""
 
     passwords: Mapping[str, str] = field(default_factory=dict, repr=False)
     own: str | None = None
@@ -42,12 +42,12 @@ class AclSecrets:
 
 
 class AclSecretReader:
-    """Reads them for all clusters."""
+    """Reads the Secrets of all clusters, and keeps what they had for a minute."""
 
     def __init__(self, objects: GroupObjects, clock: Callable[[], float]) -> None:
         self._objects = objects
         self._clock = clock
-        # With the cluster that they were read for, and the time of reading.
+        # What was read, after the generation that it was read for and the time.
         self._known: dict[GroupKey, tuple[_Generation, float, AclSecrets]] = {}
 
     async def read(self, key: GroupKey, cluster: RocketMQCluster) -> AclSecrets:

@@ -194,7 +194,7 @@ class ClusterPass:
         return await self._topics.keep(key.namespace, tuple(spec.topics), groups, count=len(wanted))
 
     async def _keep_users(self, key: GroupKey, seen: Seen, secrets: AclSecrets) -> Seen:
-        """Groups beyond count get them too: they serve on, and a user that was taken away would keep its rights there."""
+        """Also at groups beyond count: those still serve, and a user that spec.acl no longer names would keep its rights there."""
         acl, groups = seen.cluster.spec.acl, _uids(seen)
         if acl is None:
             self._users.forget(key.namespace, groups)

@@ -53,7 +53,8 @@ class ClusterReason(StrEnum):
     NOTHING_TO_DO = "NothingToDo"
 
 
-# Every part is ready, but for what is declared; and that lacks only what a person must decide.
+# Why a cluster is not Ready although every part is: a declared topic or user is missing. Stalled has the second reason where a
+# person must decide about one.
 _DECLARED = (ClusterReason.TOPICS_PENDING, ClusterReason.USERS_PENDING)
 _DIFFERS = (ClusterReason.TOPIC_DIFFERS, ClusterReason.USER_DIFFERS)
 

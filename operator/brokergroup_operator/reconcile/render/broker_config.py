@@ -203,7 +203,7 @@ def cold_hash(group: BrokerGroup, settings: ReconcileSettings) -> str:
 
 def cold_hash_of(group: BrokerGroup, config_map: JsonObject) -> str:
     """The same of what the group's ConfigMap has."""
-    # Without a Proxy in the spec, the file is there for pods of before.
+    # Without a Proxy in the spec, the file is there for pods that were made with one.
     proxy = proxy_config.stored_in(config_map) if group.spec.local_proxy is not None else ""
     return _cold_hash(written_in(config_map), broker_keys.HOT_KEYS[group.spec.implementation], proxy)
 
@@ -219,7 +219,7 @@ def started_as(pod: JsonObject, group: BrokerGroup, settings: ReconcileSettings)
 
 
 def _cold_hash(properties: Mapping[str, str], hot_keys: frozenset[str], proxy: str) -> str:
-    """`proxy`: its rmq-proxy.json, of which it reads no key again, not even the NameServers."""
+    """`proxy`: the text of rmq-proxy.json. A running Proxy reads no key of it again, not even the NameServers."""
     cold = {key: text for key, text in properties.items() if key not in hot_keys}
     some = {broker_keys.NAME_SERVERS: "some"} if broker_keys.NAME_SERVERS in properties else {}
     return content_hash(render(cold | some) + proxy)

@@ -216,7 +216,7 @@ class ReconcilePlane:
         with_nodes = await self._may_read(
             resources.NODES, for_seconds=0.0, otherwise="at a drain a master leaves by its own preStop"
         )
-        # A role of before, where the chart makes none.
+        # With rbac.create false the role may be an earlier release's, which has no right to these.
         unread = {
             one
             for one in resources.MAY_LACK
@@ -393,7 +393,7 @@ class ReconcilePlane:
         return False
 
     async def _may_read_now(self, unread: frozenset[resources.Resource]) -> bool:
-        """Whether a right that was missing has come."""
+        """Whether the role has the right to one of these kinds by now."""
         for resource in unread:
             with contextlib.suppress(ApiError):
                 await self._list(resource)
