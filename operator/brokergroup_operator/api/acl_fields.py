@@ -42,9 +42,9 @@ class AclUser(Struct, frozen=True, rename="camel", kw_only=True):
         str,
         bounds.judged_by_the_api(f"^{_USER_NAME}$", LONGEST_USER_NAME, 1),
         Meta(
-            description="Name of the user: the access key of its clients. A user of that name that the operator did not make"
-            " is left as it is, and condition Stalled names it; but a disabled one without rules is taken over. So is the"
-            " name left that is the access key of credentialsSecretRef."
+            description="Name of the user: the access key of its clients. The operator changes no user of that name that it did"
+            " not make, nor the user whose name is the access key of credentialsSecretRef; condition Stalled names it. But it"
+            " takes over a disabled user without rules."
         ),
     ]
     password_secret_ref: Annotated[
