@@ -127,8 +127,7 @@ def _repairs(seen: Observed, course: Course, settings: ReconcileSettings) -> Ite
 
 
 def _config_map(seen: Observed, settings: ReconcileSettings) -> Iterator[plans.Action]:
-    stored = seen.config_maps.get(names.config_map_name(identity.name_of(seen.group)))
-    proxy = proxy_config.still_read(stored, seen.pods.values())
+    proxy = proxy_config.still_read(seen.config_map, seen.pods.values())
     wanted = children.build_config_map(seen.group, settings, proxy=proxy)
     yield from foreign.apply_if_drifted(CONFIG_MAPS, seen.config_maps, wanted)
 
@@ -136,7 +135,7 @@ def _config_map(seen: Observed, settings: ReconcileSettings) -> Iterator[plans.A
 def _repairs_as_configured(seen: Observed, course: Course, settings: ReconcileSettings) -> Iterator[plans.Action]:
     """While a ConfigMap that the spec names is missing or bad: roles, lost Services and pods, with the broker.conf of before."""
     yield from _roles(seen)
-    kept = seen.config_maps.get(names.config_map_name(identity.name_of(seen.group)))
+    kept = seen.config_map
     if kept is None:
         return
     yield from _services(seen)

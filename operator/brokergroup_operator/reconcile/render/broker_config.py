@@ -251,8 +251,7 @@ def minimum_so_far(seen: Observed, master_pod: str) -> int | None:
     """Return the `minInSyncReplicas` that the group acknowledges by: its master's, else that of the file; None without either."""
     # What the master was given counts also if its container was started again, and wins over a file that another writer changed.
     given = _minimum_of(noted(seen.pods.get(master_pod) or {}))
-    config_map = seen.config_maps.get(names.config_map_name(str(seen.group.metadata["name"]))) or {}
-    return _minimum_of(written_in(config_map)) if given is None else given
+    return _minimum_of(written_in(seen.config_map or {})) if given is None else given
 
 
 def minimum_in_force(seen: Observed, pod: JsonObject | None) -> int:
