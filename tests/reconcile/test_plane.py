@@ -368,3 +368,20 @@ async def test_groups_are_kept_without_the_right_to_network_policies_until_it_co
     sandbox.before_request = None
     await until("the policy is made", is_made)
     await until("the condition is over", is_over)
+
+
+@SANDBOX
+async def test_of_kinds_that_others_use_too_only_the_groups_own_are_listed(
+    world: World, sandbox: SandboxApiServer
+) -> None:
+    """A Kubernetes cluster may have thousands of NetworkPolicies: the start needs only to know whether they can be read."""
+    selectors: list[str] = []
+
+    def note(request: Any) -> None:
+        if request.method == "GET" and request.path.endswith("/networkpolicies"):
+            selectors.append(request.query.get("labelSelector", ""))
+
+    sandbox.before_request = note
+    await ready(world)
+    assert selectors
+    assert [one for one in selectors if not one.startswith(names.LABEL_BROKER_GROUP)] == []

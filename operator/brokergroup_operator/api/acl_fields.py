@@ -10,8 +10,10 @@ from brokergroup_operator.api.rules import Rule
 
 MAX_USERS = 64
 MAX_POLICIES = 256
-# Denied to each user that the operator made, and known by that: the mark is on the broker's disk, with the user.
+# The operator denies this resource to each user that it makes, and knows the user by that rule, which is on the broker's disk.
 MARK: Final = "Group:BROKERGROUP_OPERATOR"
+_USER_NAME: Final = "[A-Za-z0-9][A-Za-z0-9._@-]*"
+LONGEST_USER_NAME = 63
 _NAME: Final = "[A-Za-z0-9_%|-]"
 
 
@@ -38,11 +40,11 @@ class AclUser(Struct, frozen=True, rename="camel", kw_only=True):
 
     name: Annotated[
         str,
-        bounds.judged_by_the_api("^[A-Za-z0-9][A-Za-z0-9._@-]*$", 63, 1),
+        bounds.judged_by_the_api(f"^{_USER_NAME}$", LONGEST_USER_NAME, 1),
         Meta(
-            description="Name of the user: the access key of its clients. A user of that name that the operator did not make"
-            " is left as it is, and condition Stalled names it; but a disabled one without rules is taken over. So is the"
-            " name left that is the access key of credentialsSecretRef."
+            description="Name of the user: the access key of its clients. The operator changes no user of that name that it did"
+            " not make, nor the user whose name is the access key of credentialsSecretRef; condition Stalled names it. But it"
+            " takes over a disabled user without rules."
         ),
     ]
     password_secret_ref: Annotated[
@@ -83,7 +85,7 @@ class AclPolicy(Struct, frozen=True, rename="camel", kw_only=True):
 
     subject: Annotated[
         str,
-        bounds.judged_by_the_api("^User:[A-Za-z0-9][A-Za-z0-9._@-]*$", 68, 6),
+        bounds.judged_by_the_api(f"^User:{_USER_NAME}$", len("User:") + LONGEST_USER_NAME, len("User:") + 1),
         Meta(description="User: and the name of a user in users."),
     ]
     resource: Annotated[

@@ -27,8 +27,12 @@ MAX_READER_CHARACTERS = MAX_TOPIC_NAME + MAX_GROUP_NAME + 1
 
 Messages = Annotated[int, Meta(ge=0, le=bounds.JAVA_LONG_EXACT_MAX)]
 # A retry topic of popped messages has a consumer group's name and a topic's, with a + between them.
-TopicText = Annotated[str, Meta(min_length=1, max_length=512, pattern="^[%|+a-zA-Z0-9_-]{1,512}$")]
-ConsumerGroupText = Annotated[str, Meta(min_length=1, max_length=255, pattern="^[%|a-zA-Z0-9_-]{1,255}$")]
+TopicText = Annotated[
+    str, Meta(min_length=1, max_length=MAX_TOPIC_NAME, pattern=f"^[%|+a-zA-Z0-9_-]{{1,{MAX_TOPIC_NAME}}}$")
+]
+ConsumerGroupText = Annotated[
+    str, Meta(min_length=1, max_length=MAX_GROUP_NAME, pattern=f"^[%|a-zA-Z0-9_-]{{1,{MAX_GROUP_NAME}}}$")
+]
 
 
 class OperationType(StrEnum):
@@ -293,7 +297,7 @@ class RetirementStep(StrEnum):
 class ConsumerLag(Struct, frozen=True, rename="camel", kw_only=True):
     """A consumer group that has not read everything of a topic."""
 
-    name: Annotated[str, Meta(max_length=255, description="Name of the consumer group.")]
+    name: Annotated[str, Meta(max_length=MAX_GROUP_NAME, description="Name of the consumer group.")]
     messages: Annotated[Messages, Meta(description="How many messages it has not read.")]
     beyond_end: Annotated[
         bool,
@@ -307,7 +311,7 @@ class ConsumerLag(Struct, frozen=True, rename="camel", kw_only=True):
 class UnreadTopic(Struct, frozen=True, rename="camel", kw_only=True):
     """A topic with messages that keep the group."""
 
-    topic: Annotated[str, Meta(max_length=512, description="Name of the topic.")]
+    topic: Annotated[str, Meta(max_length=MAX_TOPIC_NAME, description="Name of the topic.")]
     queues: Annotated[int, Meta(ge=0, description="In how many of its queues they are.")]
     messages: Annotated[
         Messages,

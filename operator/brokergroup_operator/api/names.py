@@ -155,7 +155,7 @@ OWN_VARIABLES: Final = (
     "BROKERGROUP_CONTAINER",
 )
 CONFIG_FILE: Final = "broker.conf"
-# Beside it, or alone where a Proxy is a process of its own.
+# A Proxy's configuration: beside broker.conf for one in the broker's process, else in a ConfigMap of its own.
 PROXY_CONFIG_FILE: Final = "rmq-proxy.json"
 # Beside it, if the controllers use TLS: the certificate authority that the fence trusts. Public, re-read while the pod runs.
 AUTHORITY_FILE: Final = "controller-ca.crt"
@@ -208,6 +208,11 @@ def config_map_name(group: str) -> str:
 
 def members_service_name(group: str) -> str:
     return f"{group}-members"
+
+
+def group_of_cluster(cluster: str, index: int) -> str:
+    """Return the name of a RocketMQCluster's BrokerGroup; `index` counts from 0."""
+    return f"{cluster}-{index}"
 
 
 def master_service_name(group: str) -> str:

@@ -5,12 +5,13 @@ from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta, Struct
 
-from brokergroup_operator.api import bounds
+from brokergroup_operator.api import bounds, names
 from brokergroup_operator.api.rules import Rule, validations
 
 # The same at every Proxy: one in local mode sends clients to the other brokers at its own gRPC port.
 GRPC_PORT: Final = 8081
 REMOTING_PORT: Final = 8080
+PROXY_PORTS: Final = {names.PORT_PROXY_GRPC: GRPC_PORT, names.PORT_PROXY_REMOTING: REMOTING_PORT}
 # Keys of rmq-proxy.json that the operator writes itself.
 RESERVED_PROXY_KEYS: Final = ("proxyMode", "rocketMQClusterName", "namesrvAddr", "grpcServerPort", "remotingListenPort")
 # In local mode the command names broker.conf.

@@ -118,9 +118,8 @@ def _repairs(seen: Observed, course: Course, settings: ReconcileSettings) -> Ite
     yield from _members(seen, course, settings)
     yield from _roles(seen)
     yield from courses.hot_config_actions(seen, course, settings)
-    yield from put_back_actions(
-        course.drifts, retiring.HELD_KEYS if retiring.retirement(seen) is not None else frozenset()
-    )
+    held = retiring.HELD_KEYS if retiring.retirement(seen) is not None else frozenset[str]()
+    yield from put_back_actions(course.drifts, held)
     yield from discarded_claims(seen)
     # Last: a reservation that is refused ends the pass, and should not keep a pod from coming back.
     if not seen.group.spec.maintenance.hibernated:
@@ -128,8 +127,7 @@ def _repairs(seen: Observed, course: Course, settings: ReconcileSettings) -> Ite
 
 
 def _config_map(seen: Observed, settings: ReconcileSettings) -> Iterator[plans.Action]:
-    stored = seen.config_maps.get(names.config_map_name(identity.name_of(seen.group)))
-    proxy = proxy_config.still_read(stored, seen.pods.values())
+    proxy = proxy_config.still_read(seen.config_map, seen.pods.values())
     wanted = children.build_config_map(seen.group, settings, proxy=proxy)
     yield from foreign.apply_if_drifted(CONFIG_MAPS, seen.config_maps, wanted)
 
@@ -137,7 +135,7 @@ def _config_map(seen: Observed, settings: ReconcileSettings) -> Iterator[plans.A
 def _repairs_as_configured(seen: Observed, course: Course, settings: ReconcileSettings) -> Iterator[plans.Action]:
     """While a ConfigMap that the spec names is missing or bad: roles, lost Services and pods, with the broker.conf of before."""
     yield from _roles(seen)
-    kept = seen.config_maps.get(names.config_map_name(identity.name_of(seen.group)))
+    kept = seen.config_map
     if kept is None:
         return
     yield from _services(seen)

@@ -35,7 +35,6 @@ from brokergroup_operator.kube.resources import (
     BROKER_GROUPS,
     CONFIG_MAPS,
     DEPLOYMENTS,
-    MAY_LACK,
     NETWORK_POLICIES,
     POD_DISRUPTION_BUDGETS,
     ROCKETMQ_CLUSTERS,
@@ -44,7 +43,7 @@ from brokergroup_operator.kube.resources import (
 )
 from brokergroup_operator.reconcile.act import ownership
 from brokergroup_operator.reconcile.clusters import parts, standing
-from brokergroup_operator.reconcile.clusters.acl_secrets import FORBIDDEN, AclSecretReader
+from brokergroup_operator.reconcile.clusters.acl_secrets import AclSecretReader
 from brokergroup_operator.reconcile.clusters.standing import ClusterCondition, ClusterReason, Seen
 from brokergroup_operator.reconcile.clusters.topics import TopicKeeper
 from brokergroup_operator.reconcile.clusters.users import UserKeeper, UsersStanding, wanted_users
@@ -54,11 +53,10 @@ from brokergroup_operator.records.kubernetes import GroupObjects
 from brokergroup_operator.records.store import GroupKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.client import KubernetesApi
-    from brokergroup_operator.kube.resources import Resource
     from brokergroup_operator.observe.group_view import GroupView
     from brokergroup_operator.reconcile.clusters.acl_secrets import AclSecrets
     from brokergroup_operator.reconcile.clusters.topics import TopicsStanding
@@ -196,7 +194,7 @@ class ClusterPass:
         return await self._topics.keep(key.namespace, tuple(spec.topics), groups, count=len(wanted))
 
     async def _keep_users(self, key: GroupKey, seen: Seen, secrets: AclSecrets) -> Seen:
-        """Groups beyond count get them too: they serve on, and a user that was taken away would keep its rights there."""
+        """Also at groups beyond count: those still serve, and a user that spec.acl no longer names would keep its rights there."""
         acl, groups = seen.cluster.spec.acl, _uids(seen)
         if acl is None:
             self._users.forget(key.namespace, groups)
@@ -211,25 +209,9 @@ class ClusterPass:
 
     async def _there(self, key: GroupKey) -> dict[tuple[str, str], JsonObject]:
         """Everything that carries the cluster's label, by kind and name."""
-        listed = await asyncio.gather(*(self._labelled(key, resource) for resource in KINDS.values()))
-        return {
-            (kind, str(obj["metadata"]["name"])): obj for kind, one in zip(KINDS, listed, strict=True) for obj in one
-        }
-
-    async def _labelled(self, key: GroupKey, resource: Resource) -> Sequence[JsonObject]:
-        """No NetworkPolicy where the role lacks the right to them: a cluster that asks for one is Stalled when it is applied."""
-        try:
-            listed = await self._api.list(
-                resource,
-                namespace=key.namespace,
-                label_selector=f"{names.LABEL_ROCKETMQ_CLUSTER}={key.name}",
-                timeout_seconds=self._settings.api_timeout_seconds,
-            )
-        except ApiError as error:
-            if error.status != FORBIDDEN or resource not in MAY_LACK:
-                raise
-            return ()
-        return listed.items
+        label = names.LABEL_ROCKETMQ_CLUSTER
+        listed = await asyncio.gather(*(self._objects.labelled(resource, key, label) for resource in KINDS.values()))
+        return {(kind, name): obj for kind, one in zip(KINDS, listed, strict=True) for name, obj in one.items()}
 
     async def _taken_back(
         self, key: GroupKey, seen: Seen, there: dict[tuple[str, str], JsonObject]

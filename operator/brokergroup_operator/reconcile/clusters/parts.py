@@ -16,7 +16,7 @@ import msgspec
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.definitions.schema import without_nulls
-from brokergroup_operator.api.proxy_fields import GRPC_PORT, REMOTING_PORT
+from brokergroup_operator.api.proxy_fields import PROXY_PORTS
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.render import network_policies as policies
 from brokergroup_operator.reconcile.render.containers import restricted
@@ -24,7 +24,7 @@ from brokergroup_operator.reconcile.render.pods import scheduling
 from brokergroup_operator.reconcile.render.proxy_config import cluster_mode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.pod_fields import ResourceRequirements
@@ -91,13 +91,12 @@ def proxies(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[JsonO
     if wish is None:
         return []
     labels = part_labels(name, component)
-    ports = {names.PORT_PROXY_GRPC: GRPC_PORT, names.PORT_PROXY_REMOTING: REMOTING_PORT}
     config = proxy_config(cluster, wish)
     program = Program(
         name=component,
         main_class="org.apache.rocketmq.proxy.ProxyStartup",
         arguments=f" -pc /etc/rocketmq/{names.PROXY_CONFIG_FILE}",
-        ports=ports,
+        ports=PROXY_PORTS,
         ready=names.PORT_PROXY_GRPC,
         grace_seconds=PROXY_GRACE_SECONDS,
         config_map=proxy_name(name),
@@ -116,7 +115,7 @@ def proxies(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[JsonO
         _object(cluster, "v1", "ConfigMap", proxy_name(name), labels, None)
         | {"data": {names.PROXY_CONFIG_FILE: config}},
         _object(cluster, "apps/v1", "Deployment", proxy_name(name), labels, deployment),
-        _service(cluster, component, proxy_name(name), ports),
+        _service(cluster, component, proxy_name(name), PROXY_PORTS),
         _budget(cluster, component, proxy_name(name)),
     ]
 
@@ -126,26 +125,29 @@ def network_policies(cluster: RocketMQCluster, settings: ReconcileSettings) -> l
     wish, name = cluster.spec.network.policy, _name(cluster)
     if wish is None:
         return []
-    brokers, proxies = (
-        policies.pods({names.LABEL_APP_NAME: names.APP_NAME}),
-        policies.pods(part_selector(name, COMPONENT_PROXY)),
-    )
     # Every broker of the namespace: a BrokerGroup beside the cluster may name its NameServers too.
-    of_name_servers = policies.sources(wish.clients_from, beside=[brokers, proxies, policies.operator(settings)])
-    of_proxies = policies.sources(wish.proxy_clients_from, beside=[])
+    brokers = policies.pods({names.LABEL_APP_NAME: names.APP_NAME})
+    beside = [brokers, _proxy_pods(cluster), policies.operator(settings)]
+    of_name_servers = policies.sources(wish.clients_from, beside=beside)
     made = [_policy(cluster, COMPONENT_NAME_SERVER, name_server_name(name), [NAME_SERVER_PORT], of_name_servers)]
     if cluster.spec.proxy is not None:
-        made.append(_policy(cluster, COMPONENT_PROXY, proxy_name(name), [GRPC_PORT, REMOTING_PORT], of_proxies))
+        of_proxies = policies.sources(wish.proxy_clients_from, beside=[])
+        made.append(_policy(cluster, COMPONENT_PROXY, proxy_name(name), PROXY_PORTS.values(), of_proxies))
     return made
 
 
 def _policy(
-    cluster: RocketMQCluster, component: str, name: str, ports: Sequence[int], peers: list[JsonObject] | None
+    cluster: RocketMQCluster, component: str, name: str, ports: Iterable[int], peers: list[JsonObject] | None
 ) -> JsonObject:
-    rule = policies.rule([{"port": port, "protocol": "TCP"} for port in ports], peers)
+    rule = policies.rule([policies.tcp(port) for port in ports], peers)
     spec = policies.policy_spec(part_selector(_name(cluster), component), [rule])
     labels = part_labels(_name(cluster), component)
     return _object(cluster, "networking.k8s.io/v1", "NetworkPolicy", name, labels, spec)
+
+
+def _proxy_pods(cluster: RocketMQCluster) -> JsonObject:
+    """The cluster's proxies, as a source."""
+    return policies.pods(part_selector(_name(cluster), COMPONENT_PROXY))
 
 
 def proxy_config(cluster: RocketMQCluster, wish: ProxySpec) -> str:
@@ -212,7 +214,9 @@ def _broker_group(
             spec["replicas"] = override.replicas
         if override.config:
             spec["config"] = {**(spec.get("config") or {}), **override.config}
-    return _object(cluster, names.API_VERSION, names.BROKER_GROUP_KIND, group_name(name, index), labels, spec)
+    return _object(
+        cluster, names.API_VERSION, names.BROKER_GROUP_KIND, names.group_of_cluster(name, index), labels, spec
+    )
 
 
 def _policy_of_groups(cluster: RocketMQCluster) -> JsonObject | None:
@@ -220,7 +224,7 @@ def _policy_of_groups(cluster: RocketMQCluster) -> JsonObject | None:
     wish = cluster.spec.broker_groups.template.network.policy or cluster.spec.network.policy
     if wish is None:
         return None
-    proxies = [policies.pods(part_selector(_name(cluster), COMPONENT_PROXY))] if cluster.spec.proxy is not None else []
+    proxies = [_proxy_pods(cluster)] if cluster.spec.proxy is not None else []
     asked = {
         "clientsFrom": policies.sources(wish.clients_from, beside=proxies),
         "metricsFrom": policies.sources(wish.metrics_from, beside=[]),
@@ -376,17 +380,13 @@ def proxy_name(cluster: str) -> str:
     return f"{cluster}-proxy"
 
 
-def group_name(cluster: str, index: int) -> str:
-    return f"{cluster}-{index}"
-
-
 def is_group(cluster: str, name: str) -> bool:
     index = name.removeprefix(f"{cluster}-")
-    return index != name and index.isdecimal() and group_name(cluster, int(index)) == name
+    return index != name and index.isdecimal() and names.group_of_cluster(cluster, int(index)) == name
 
 
 def group_names(cluster: str, count: int) -> list[str]:
-    return [group_name(cluster, index) for index in range(count)]
+    return [names.group_of_cluster(cluster, index) for index in range(count)]
 
 
 def name_server_addresses(cluster: str, namespace: str, replicas: int) -> list[str]:

@@ -53,7 +53,8 @@ class ClusterReason(StrEnum):
     NOTHING_TO_DO = "NothingToDo"
 
 
-# Every part is ready, but for what is declared; and that lacks only what a person must decide.
+# Why a cluster is not Ready although every part is: a declared topic or user is missing. Stalled has the second reason where a
+# person must decide about one.
 _DECLARED = (ClusterReason.TOPICS_PENDING, ClusterReason.USERS_PENDING)
 _DIFFERS = (ClusterReason.TOPIC_DIFFERS, ClusterReason.USER_DIFFERS)
 
@@ -111,7 +112,7 @@ def _proxy_address(cluster: RocketMQCluster) -> str | None:
     if cluster.spec.proxy is not None:
         service = parts.proxy_name(name)
     elif cluster.spec.broker_groups.template.local_proxy is not None:
-        service = names.master_service_name(parts.group_name(name, 0))
+        service = names.master_service_name(names.group_of_cluster(name, 0))
     else:
         return None
     return f"{service}.{namespace}.svc:{GRPC_PORT}"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.observe.group_view import GroupView
     from rocketmq_remoting.acl_protocol import AccessChange, BrokerAccess
 
-# So long a member is taken to have what it was seen to have.
+# How long a member is not looked at again after a look that succeeded.
 AGAIN_SECONDS: Final = 300.0
 MARK_ENTRY: Final = PolicyEntryInfo(resource=MARK, actions=("Get",), decision="Deny")
 
@@ -71,7 +71,7 @@ def wanted_users(spec: AclSpec, passwords: Mapping[str, str]) -> tuple[WantedUse
 class UsersStanding:
     """How many users and policies are declared, how many every member has so, what is waited for, and what needs a person.
 
-    Of groups beyond count and of hibernated ones nothing is in it.
+    Groups beyond count and hibernated ones are left out.
     """
 
     users: int = 0
@@ -178,7 +178,7 @@ def _changes_at(wanted: _Wanted, found: BrokerAccess) -> tuple[list[AccessChange
 
 @dataclass(frozen=True)
 class _Held:
-    """What a member was seen to have, and when it was: of which declaration, as which process, under which master."""
+    """The last look at a member that succeeded: what was declared, its address and the master epoch then, and the time."""
 
     uid: str
     address: str
@@ -205,9 +205,9 @@ class UserKeeper:
         counted: Collection[str],
         own: str,
     ) -> UsersStanding:
-        """Change every member that differs. `groups`: the uids of the BrokerGroups that are there, by name.
+        """Change every member that differs. `groups`: the uids of the BrokerGroups that exist, by name.
 
-        `counted`: those that the standing is about, also where they are not there yet. `own`: the access key of the brokers.
+        `counted`: the groups that the result is about, whether or not they exist yet. `own`: the access key of the brokers.
         """
         wanted, keys = _Wanted(users, own), {GroupKey(namespace, name): uid for name, uid in groups.items()}
         kept = await asyncio.gather(*(self._keep_group(key, wanted, uid) for key, uid in keys.items()))

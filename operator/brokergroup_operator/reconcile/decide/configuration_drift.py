@@ -89,7 +89,7 @@ def _differences(member: Member, said: Mapping[str, str], expected: Mapping[str,
         yield Drift(member=member, key=key, found=found, expected=wanted)
 
 
-def put_back_actions(drifts: Sequence[Drift], held: frozenset[str] = frozenset()) -> Iterator[PutBackBrokerConfig]:
+def put_back_actions(drifts: Sequence[Drift], held: frozenset[str]) -> Iterator[PutBackBrokerConfig]:
     """One for each member whose acknowledgements are other ones than spec.durability says, or that has another value of `held`."""
     of_members: dict[Member, dict[str, str]] = {}
     for drift in drifts:

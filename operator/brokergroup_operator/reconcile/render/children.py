@@ -31,10 +31,11 @@ def build_config_map(group: BrokerGroup, settings: ReconcileSettings, *, proxy: 
         data[names.PROXY_CONFIG_FILE] = proxy
     if settings.controller_authority is not None and pod_fence.kills_the_isolated(group.spec):
         data[names.AUTHORITY_FILE] = settings.controller_authority
-    return _made(group, CONFIG_MAPS, name, data=data)
+    return made(group, CONFIG_MAPS, name, data=data)
 
 
-def _made(group: BrokerGroup, resource: Resource, name: str, **fields: JsonObject) -> JsonObject:
+def made(group: BrokerGroup, resource: Resource, name: str, **fields: JsonObject) -> JsonObject:
+    """Return an object that lives and dies with the group."""
     metadata = identity.object_metadata(group, name, identity.child_labels(group))
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **fields}
 
@@ -94,7 +95,7 @@ def _service(
     network = group.spec.network
     numbers = {names.PORT_BROKER: network.listen_port, names.PORT_HA: network.ha_port, **more_ports}
     ports = [{"name": port, "port": at, "targetPort": port, "protocol": "TCP"} for port, at in numbers.items()]
-    return _made(group, SERVICES, name, spec={"selector": selector, "ports": ports, **network.on_services(), **more})
+    return made(group, SERVICES, name, spec={"selector": selector, "ports": ports, **network.on_services(), **more})
 
 
 # More than any group has members: no pod may be evicted.
@@ -120,4 +121,4 @@ def _budget(group: BrokerGroup, name: str, role: str, minimum: int) -> JsonObjec
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
         "selector": {"matchLabels": identity.selector_labels(group) | {names.LABEL_ROLE: role}},
     }
-    return _made(group, POD_DISRUPTION_BUDGETS, name, spec=spec)
+    return made(group, POD_DISRUPTION_BUDGETS, name, spec=spec)

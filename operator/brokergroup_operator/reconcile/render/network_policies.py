@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from brokergroup_operator.api import names, pod_fence
+from brokergroup_operator.kube.resources import NETWORK_POLICIES
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.render import addressing
+from brokergroup_operator.reconcile.render.children import made
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,23 +38,18 @@ def of_group(group: BrokerGroup, settings: ReconcileSettings) -> JsonObject | No
     members = pods(identity.selector_labels(group))
     admitted = [members, operator(settings)]
     rules = [
-        rule([_tcp(network.ha_port)], [members]),
+        rule([tcp(network.ha_port)], [members]),
         rule(_client_ports(network), sources(policy.clients_from, beside=admitted)),
     ]
     if of_proxy := addressing.proxy_ports(group.spec):
         # Neither the other members nor the operator dial a Proxy.
-        rules.append(rule([_tcp(port) for port in of_proxy.values()], sources(policy.clients_from, beside=[])))
+        rules.append(rule([tcp(port) for port in of_proxy.values()], sources(policy.clients_from, beside=[])))
     if pod_fence.wanted(group.spec):
         rules.append(rule([_fence_port(network)], admitted))
     if monitoring.exporter:
-        rules.append(rule([_tcp(monitoring.port)], sources(policy.metrics_from, beside=[])))
+        rules.append(rule([tcp(monitoring.port)], sources(policy.metrics_from, beside=[])))
     name = names.network_policy_name(identity.name_of(group))
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": identity.object_metadata(group, name, identity.child_labels(group)),
-        "spec": policy_spec(identity.selector_labels(group), rules),
-    }
+    return made(group, NETWORK_POLICIES, name, spec=policy_spec(identity.selector_labels(group), rules))
 
 
 def policy_spec(selected: dict[str, str], rules: Sequence[JsonObject | None]) -> JsonObject:
@@ -92,12 +89,12 @@ def operator(settings: ReconcileSettings) -> JsonObject:
 
 def _client_ports(network: NetworkSpec) -> list[JsonObject]:
     """A broker's own port and its fast port, from which a Java slave copies topics and offsets."""
-    return [_tcp(network.listen_port), _tcp(network.listen_port - names.FAST_PORT_OFFSET)]
+    return [tcp(network.listen_port), tcp(network.listen_port - names.FAST_PORT_OFFSET)]
 
 
 def _fence_port(network: NetworkSpec) -> JsonObject:
     return {"port": network.listen_port + names.FENCE_PORT_OFFSET, "protocol": "UDP"}
 
 
-def _tcp(number: int) -> JsonObject:
+def tcp(number: int) -> JsonObject:
     return {"port": number, "protocol": "TCP"}

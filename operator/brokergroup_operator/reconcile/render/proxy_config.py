@@ -39,10 +39,13 @@ def local_mode(spec: BrokerGroupSpec) -> str:
 def still_read(config_map: JsonObject | None, pods: Iterable[JsonObject]) -> str:
     """Return the stored rmq-proxy.json while a pod starts with it; the empty text if none does.
 
-    Such a pod may be one of before, when the spec had a Proxy: a container that restarts before its pod's turn reads it again.
+    A pod that was made while the spec had a Proxy: its container may restart, and read the file again, before its pod is replaced.
     """
-    if config_map is None or not any(map(_reads_it, pods)):
-        return ""
+    return stored_in(config_map) if config_map is not None and any(map(_reads_it, pods)) else ""
+
+
+def stored_in(config_map: JsonObject) -> str:
+    """Return the rmq-proxy.json of a group's ConfigMap; the empty text if it has none."""
     return str((config_map.get("data") or {}).get(names.PROXY_CONFIG_FILE, ""))
 
 

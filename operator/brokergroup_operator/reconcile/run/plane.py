@@ -216,13 +216,13 @@ class ReconcilePlane:
         with_nodes = await self._may_read(
             resources.NODES, for_seconds=0.0, otherwise="at a drain a master leaves by its own preStop"
         )
-        # A role of before, where the chart makes none.
-        may_lack = {
-            one: await self._may_read(one, for_seconds=0.0, otherwise="groups with spec.network.policy are Stalled")
+        # With rbac.create false the role may be an earlier release's, which has no right to these.
+        unread = {
+            one
             for one in resources.MAY_LACK
+            if not await self._may_read(one, for_seconds=0.0, otherwise="groups with spec.network.policy are Stalled")
         }
-        unread = frozenset(one for one, is_readable in may_lack.items() if not is_readable)
-        namespace, cache = self._settings.namespace, GroupCache(unread)
+        namespace, cache = self._settings.namespace, GroupCache(frozenset(unread))
         fetcher = GroupFetcher(self._api, self._view, cache=cache)
         events = EventPoster(self._api, instance=self._settings.instance)
         operations = OperationRunner(
@@ -256,9 +256,7 @@ class ReconcilePlane:
         watcher = Watcher(
             self._access,
             namespace=namespace,
-            listener=self._listener(
-                cache, queue, clusters if with_clusters else None, with_nodes=with_nodes, unread=unread
-            ),
+            listener=self._listener(cache, queue, clusters if with_clusters else None, with_nodes=with_nodes),
             identity=self._settings.instance,
         )
         self._watcher = watcher
@@ -267,7 +265,9 @@ class ReconcilePlane:
         log.info("reconcile.started", namespace=namespace or "(all)")
         try:
             await self._resync_for_ever(
-                lambda: self._resync(cache, queue, turns, broker_names), clusters if with_clusters else None, unread
+                lambda: self._resync(cache, queue, turns, broker_names),
+                clusters if with_clusters else None,
+                cache.unread,
             )
         finally:
             unsubscribe()
@@ -279,13 +279,7 @@ class ReconcilePlane:
             await watcher.stop()
 
     def _listener(
-        self,
-        cache: GroupCache,
-        queue: ReconcileQueue,
-        clusters: ReconcileQueue | None,
-        *,
-        with_nodes: bool,
-        unread: frozenset[resources.Resource],
+        self, cache: GroupCache, queue: ReconcileQueue, clusters: ReconcileQueue | None, *, with_nodes: bool
     ) -> Listener:
         """What the watches say: into the cache first, then the pass that may look there."""
 
@@ -305,7 +299,7 @@ class ReconcilePlane:
             on_listed=self._look_at_all.set,
             on_cluster=None if clusters is None else clusters.add,
             on_node=on_node if with_nodes else None,
-            unread=unread,
+            unread=cache.unread,
         )
 
     async def _wait_for_kinds(self) -> tuple[list[JsonObject], set[GroupKey]]:
@@ -378,7 +372,7 @@ class ReconcilePlane:
     async def _listed(self, cache: GroupCache, queue: ReconcileQueue, resource: resources.Resource) -> list[JsonObject]:
         """List a kind into the cache, and queue the groups of which the watches had said something else."""
         heard = cache.heard
-        found = await self._list(resource, names.LABEL_BROKER_GROUP if resource in LABELLED else "")
+        found = await self._list(resource)
         for key in cache.take_in(resource, found, heard=heard):
             queue.add(key)
         return found
@@ -399,16 +393,17 @@ class ReconcilePlane:
         return False
 
     async def _may_read_now(self, unread: frozenset[resources.Resource]) -> bool:
-        """Whether a right that was missing has come."""
+        """Whether the role has the right to one of these kinds by now."""
         for resource in unread:
             with contextlib.suppress(ApiError):
-                await self._list(resource, names.LABEL_BROKER_GROUP)
+                await self._list(resource)
                 log.info("reconcile.right_came", kind=resource.plural)
                 return True
         return False
 
-    async def _list(self, resource: resources.Resource, label_selector: str = "") -> list[JsonObject]:
-        """Trimmed page by page: whole, the pods of 1,000 groups take 165 MB."""
+    async def _list(self, resource: resources.Resource) -> list[JsonObject]:
+        """Trimmed page by page: whole, the pods of 1,000 groups take 165 MB. Of a kind that others use too, the groups' own."""
+        label_selector = names.LABEL_BROKER_GROUP if resource in LABELLED else ""
         pages = self._api.pages(resource, namespace=self._settings.namespace, label_selector=label_selector)
         async with contextlib.aclosing(pages):
             return [obj async for page in pages for obj in await trimmed_all(page.items, MANAGERS)]

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import structlog
 
+from brokergroup_operator.api import names
 from brokergroup_operator.api.bounds import MAX_CONFIG_ENTRIES
 from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec
 from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation, OperationType
-from brokergroup_operator.api.credentials import CredentialsError, credentials_in, secret_not_found, secret_not_readable
+from brokergroup_operator.api.credentials import CredentialsError, credentials_in, secret_not_found
 from brokergroup_operator.api.durability import with_durability
 from brokergroup_operator.api.proxy_fields import acl_complaint
 from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
 from brokergroup_operator.kube import resources
-from brokergroup_operator.kube.errors import ApiError, NotFoundError
+from brokergroup_operator.kube.errors import FORBIDDEN, ApiError, NotFoundError
 from brokergroup_operator.kube.pods import node_of
 from brokergroup_operator.reconcile.identity import claim_names
 from brokergroup_operator.reconcile.see import foreign, observed
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
 
 log = structlog.get_logger(__name__)
-FORBIDDEN = 403
 # What the group's pods need beside their claims, by the field of the view.
 CHILDREN: Final = {
     resources.SERVICES: "services",
@@ -104,7 +104,7 @@ class GroupFetcher:
         if seen.unreadable:
             raise UnreadableGroupError(seen.unreadable, seen.group_object)
         *children, nodes = await asyncio.gather(
-            *(self._children(resource, key) for resource in CHILDREN), self._nodes(_node_names(seen.pods))
+            *(self._objects.labelled(resource, key) for resource in CHILDREN), self._nodes(_node_names(seen.pods))
         )
         seen = await self._whole(seen, nodes=nodes, **dict(zip(CHILDREN.values(), children, strict=True)))
         # Those without the label by which they are listed are there too: none of them is a lost disk.
@@ -173,15 +173,6 @@ class GroupFetcher:
         found = await asyncio.gather(*(self._objects.find(resource, GroupKey(namespace, name)) for name in wanted))
         return {str(obj["metadata"]["name"]): obj for obj in found if obj is not None}
 
-    async def _children(self, resource: Resource, key: GroupKey) -> dict[str, JsonObject]:
-        """No NetworkPolicy where the role lacks the right to them: a group that asks for one is Stalled when it is applied."""
-        try:
-            return await self._objects.labelled(resource, key)
-        except ApiError as error:
-            if error.status != FORBIDDEN or resource not in resources.MAY_LACK:
-                raise
-            return {}
-
     async def _nodes(self, wanted: Iterable[str]) -> dict[str, JsonObject]:
         """Empty where the operator may not read nodes (chart value rbac.readNodes)."""
         try:
@@ -195,12 +186,9 @@ class GroupFetcher:
         """What is wrong with the Secret, and when it last changed. Nothing of it is kept: pods mount their own."""
         if name is None:
             return None, ""
-        try:
-            secret = await self._objects.find(resources.SECRETS, GroupKey(key.namespace, name))
-        except ApiError as error:
-            if error.status != FORBIDDEN:
-                raise
-            return secret_not_readable(key.namespace, name), ""
+        secret = await self._objects.secret(key.namespace, name)
+        if isinstance(secret, CredentialsError):
+            return secret, ""
         if secret is None:
             return secret_not_found(key.namespace, name), ""
         problem: CredentialsError | None = None
@@ -224,11 +212,10 @@ def _unlisted_claims(seen: Observed) -> list[str]:
 def wanted_by(cluster: JsonObject, group: str) -> str:
     """Why the cluster wants this group, and would create it again; empty if it is beyond the cluster's count."""
     name, count = str(cluster["metadata"]["name"]), int(cluster["spec"]["brokerGroups"]["count"])
-    if observed.being_deleted(cluster) or group not in {f"{name}-{index}" for index in range(count)}:
+    wanted = [names.group_of_cluster(name, index) for index in range(count)]
+    if observed.being_deleted(cluster) or group not in wanted:
         return ""
-    return (
-        f"RocketMQCluster {name} wants it: spec.brokerGroups.count is {count}, so {name}-{count - 1} is its last group"
-    )
+    return f"RocketMQCluster {name} wants it: spec.brokerGroups.count is {count}, so {wanted[-1]} is its last group"
 
 
 def _node_names(pods: Mapping[str, JsonObject]) -> list[str]:

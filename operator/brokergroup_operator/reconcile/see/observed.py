@@ -166,6 +166,11 @@ class Observed:
         return self.record.master_epoch if self.record else 0
 
     @property
+    def config_map(self) -> JsonObject | None:
+        """The group's own ConfigMap, which its pods mount; None if there is none."""
+        return self.config_maps.get(names.config_map_name(self.key.name))
+
+    @property
     def replicas(self) -> Mapping[int, Replica]:
         return self.record.replicas if self.record else {}
 
