@@ -18,6 +18,7 @@ from rocketmq_remoting.address import host_of
 from rocketmq_remoting.broker_protocol import QueueOffsets, decode_topic_stats
 from rocketmq_remoting.client_protocol import ConsumerData, HeartbeatDataBody, SubscriptionData
 from rocketmq_remoting.codes import RequestCode, ResponseCode
+from rocketmq_replica.ha.metadata_sync import MetadataSync
 from tests.replica.support import is_complete, record_of, start_replica
 from tests.support.fake_broker import FakeGroup
 from tests.support.fake_broker import eventually as until
@@ -93,6 +94,8 @@ async def test_a_replica_without_the_write_permission_is_read_and_takes_no_send(
     await lab.client.store(one, b"a")
 
     def routed() -> int | None:
+        if one.address not in name_server.registered_bodies:
+            return None
         table = name_server.registered_bodies[one.address]["topicConfigSerializeWrapper"]["topicConfigTable"]
         return table["Topic"]["perm"] if "Topic" in table else None
 
@@ -119,14 +122,24 @@ async def test_a_replica_without_the_write_permission_is_read_and_takes_no_send(
     assert (await permit(lab, one, b"brokerPermission=8\n")).code == ResponseCode.NO_PERMISSION
 
 
-async def test_a_message_sent_back_to_a_read_only_replica_is_not_lost(lab: Lab) -> None:
-    """A consumer that fails while the group drains: the message is delivered later, so it counts until then."""
-    one = await lab.master(messageDelayLevel="2s")
+async def with_a_message_sent_back(lab: Lab, delay: str) -> RunningReplica:
+    """Return a read-only replica at which a consumer failed, and read on: its message is delivered again after this delay."""
+    one = await lab.master(messageDelayLevel=delay)
     await lab.client.store(one, b"a")
     await permit(lab, one, READ_ONLY)
     assert (await lab.client.send_back(one, 0, level=1)).code == ResponseCode.SUCCESS
     assert await lab.client.commit(one, 1) == ResponseCode.SUCCESS
+    return one
+
+
+async def test_a_message_sent_back_to_a_read_only_replica_counts_until_it_is_delivered(lab: Lab) -> None:
+    one = await with_a_message_sent_back(lab, "2h")
     assert await unread_at(lab, one) == "topic SCHEDULE_TOPIC_XXXX: 1 messages in 1 queue that are delivered later"
+
+
+async def test_a_message_sent_back_to_a_read_only_replica_is_not_lost(lab: Lab) -> None:
+    """A consumer that fails while the group drains: the message is delivered later."""
+    one = await with_a_message_sent_back(lab, "1s")
     await eventually(lambda: one.process.store.queues.end("%RETRY%CG", 0) == 1)
 
     async def retried() -> bool:
@@ -226,12 +239,18 @@ async def test_a_plane_reads_the_master_of_the_record(start_plane: StartPlane, l
         await plane.offsets(GroupKey("default", "unknown"))
 
 
-async def test_a_topic_that_only_a_slave_has_is_told(lab: Lab) -> None:
+async def test_a_topic_that_only_a_slave_has_is_told(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of an earlier master, before an unclean election: it may hold messages."""
-    one, two = await lab.pair(syncBrokerMetadataPeriod=300)
+    # The slave's next copy of the master's table drops the topic.
+    monkeypatch.setattr(MetadataSync, "copy", without_a_copy)
+    one, two = await lab.pair()
     await lab.client.store(one, b"a")
     two.process.broker.topics.create("Lost", queue_count=1, now_ms=1)
     assert "Lost" in (await reader_of(lab, one, two).read()).missing_topics
+
+
+async def without_a_copy(_: MetadataSync) -> None:
+    """The slave copies nothing in this round."""
 
 
 async def test_queues_beyond_todays_number_are_listed(lab: Lab) -> None:
