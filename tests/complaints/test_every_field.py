@@ -115,7 +115,7 @@ CHANGES: list[tuple[str, Any, str, Spec]] = [
 AT_THEIR_MOMENT = {
     "configFrom": ("tests/reconcile/test_configuration.py", "test_a_change_of_a_cold_key_is_another_configuration"),
     "disruptionBudget.enabled": ("tests/reconcile/test_failover_safe.py", "test_budgets_can_be_switched_off"),
-    "replication.learners": ("tests/reconcile/test_membership.py", "test_next_step"),
+    "replication.learners": ("tests/reconcile/test_membership.py", "test_next_step_with_learners"),
     "failover.preferredMaster": ("tests/reconcile/test_failover_safe.py", "test_next_step"),
     "storage.retention.whenDeleted": ("tests/reconcile/test_membership.py", "test_deleted_claims_take_the_record_with_them_last"),
     "storage.retention.whenScaled": ("tests/reconcile/test_membership.py", "test_next_step"),

@@ -61,15 +61,21 @@ async def test_a_switchover_is_done_and_told(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("refusals", "asked"),
-    [([GIVEN_UP, GIVEN_UP], 3), ([SwitchoverRefusedError("a change of master is under way")], 2)],
-    ids=["given up", "refused for a moment"],
+    ("section", "refusals", "asked"),
+    [
+        ({}, [GIVEN_UP, GIVEN_UP], [(1, None)] * 3),
+        ({"toBrokerId": 2}, [GIVEN_UP, GIVEN_UP], [(1, 2)] * 3),
+        ({"toBrokerId": 2}, [SwitchoverRefusedError("a change of master is under way")], [(1, 2)] * 2),
+    ],
+    ids=["given up, to any", "given up", "refused for a moment"],
 )
-async def test_a_switchover_is_tried_again(world: World, refusals: list[Exception], asked: int) -> None:
+async def test_a_switchover_is_tried_again(
+    world: World, section: dict[str, Any], refusals: list[Exception], asked: list[tuple[int, int | None]]
+) -> None:
     world.view.refusals = list(refusals)
-    await world.ask("one", "Switchover", {"toBrokerId": 2})
+    await world.ask("one", "Switchover", section)
     assert (await world.until_over("one"))["one"]["status"]["phase"] == "Succeeded"
-    assert world.view.asked == [(1, 2)] * asked
+    assert world.view.asked == asked
 
 
 async def test_a_switchover_that_is_refused_is_rejected(world: World) -> None:

@@ -45,12 +45,11 @@ from brokergroup_operator.reconcile.settings import LeaderElectionSettings, Reco
 from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
-from kube_sandbox.api_server.errors import StatusError
 from kube_sandbox.api_server.requests import Deletion
 from rocketmq_remoting.acl_protocol import UserInfo
 from rocketmq_remoting.broker_protocol import TopicConfig
 from tests.reconcile.fake_view import FakeGroupView, led_by, with_members
-from tests.reconcile.world import SANDBOX, Namespaced, until_is
+from tests.reconcile.world import SANDBOX, Namespaced, refuse_network_policies, until_is
 from tests.support.scripted_acl import ScriptedAcl
 
 if TYPE_CHECKING:
@@ -646,12 +645,7 @@ async def test_without_the_right_to_network_policies_only_what_asks_for_them_sta
     place: Place, sandbox: SandboxApiServer
 ) -> None:
     """A role of before, where the chart makes none (rbac.create=false)."""
-
-    def no_right(request: Any) -> None:
-        if "/networkpolicies" in request.path:
-            raise StatusError(403, "Forbidden", "cannot list resource networkpolicies")
-
-    sandbox.before_request = no_right
+    sandbox.before_request = refuse_network_policies
     await place.made(brokerGroups={"count": 1})
     assert await place.names(BROKER_GROUPS) == ["shop-0"]
     assert (await place.condition("Stalled"))[0] == "False"

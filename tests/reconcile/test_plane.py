@@ -37,6 +37,7 @@ from tests.reconcile.world import (
     make_ready,
     named,
     ready,
+    refuse_network_policies,
     replaced,
     uids_of,
     until,
@@ -340,10 +341,6 @@ async def test_groups_are_kept_without_the_right_to_network_policies_until_it_co
 ) -> None:
     """A role of before, where the chart makes none (rbac.create=false): every pass over every group ended in a refusal."""
 
-    def no_right(request: Any) -> None:
-        if "/networkpolicies" in request.path:
-            raise StatusError(403, "Forbidden", "cannot list resource networkpolicies")
-
     async def stalled() -> Any:
         return (await world.conditions())["Stalled"]
 
@@ -357,7 +354,7 @@ async def test_groups_are_kept_without_the_right_to_network_policies_until_it_co
     async def is_over() -> bool:
         return bool((await stalled())["status"] == "False")
 
-    sandbox.before_request = no_right
+    sandbox.before_request = refuse_network_policies
     await ready(world, resync_seconds=0.2, backoff_maximum_seconds=0.5)
     assert (await stalled())["status"] == "False"
     await world.patch_group({"spec": {"network": {"policy": {}}}})

@@ -77,6 +77,12 @@ async def until_is(what: str, expected: Any, read: Callable[[], Awaitable[Any]])
     await until(what, is_so)
 
 
+def refuse_network_policies(request: web.BaseRequest) -> None:
+    """Refuse every request for NetworkPolicies, as an API server does if the operator's role has no right to them."""
+    if "/networkpolicies" in request.path:
+        raise StatusError(403, "Forbidden", "cannot list resource networkpolicies")
+
+
 def applier_for(access: ClusterAccess) -> ServerSideApplier:
     return ServerSideApplier(access.official_client, field_manager=names.FIELD_MANAGER_RECONCILE, timeout_seconds=5)
 
