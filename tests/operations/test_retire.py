@@ -391,6 +391,15 @@ def test_readers_are_kept_in_the_status() -> None:
     assert verdict.retirement.readers == ["t@a"]
 
 
+def test_a_reader_that_appears_after_everything_was_read_is_kept_in_the_status() -> None:
+    """It subscribed while the group was closed, and may be away again at the next look."""
+    verdict = judged(retiring("Closing", **FIXED), said(**SHUT, topics=UNREAD))
+    assert step_of(verdict) == "Draining"
+    assert isinstance(verdict, GoOn)
+    assert verdict.retirement is not None
+    assert verdict.retirement.readers == ["t@a"]
+
+
 def test_a_long_wait_looks_seldom() -> None:
     """A look asks for every topic, and consumers may take days."""
     pauses = []

@@ -222,7 +222,8 @@ def _judge_closed(case: Case, now: Retirement) -> plans.GoOn:  # noqa: PLR0911 (
         # A look from before, or the broker was closed a moment ago.
         return plans.GoOn(message=case.before.message, effect=plans.ReadOffsets(pause_seconds=0.0))
     if why := _not_closed(case, look):
-        return plans.GoOn(message=f"goes back to reading: {why}", retirement=_draining(now))
+        back = _draining(replace(now, readers=list(look.readers)))
+        return plans.GoOn(message=f"goes back to reading: {why}", retirement=back)
     if not look.steady:
         effect = plans.ReadOffsets(pause_seconds=LOOK_SECONDS)
         message = "waits until every member of the SyncStateSet has the master's whole log"
