@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,6 +30,7 @@ from brokergroup_operator.reconcile.operations.plan import (
 from brokergroup_operator.reconcile.operations.procedures.premises import Case
 from brokergroup_operator.reconcile.operations.procedures.retire import CLOSE_SECONDS, hindrance_of
 from brokergroup_operator.reconcile.see.fetch import wanted_by
+from controller_core.model import Change, ChangeKind, Phase
 from tests.operations.test_unread import offsets, topic
 from tests.operations.world import GROUP_UID, KEY, NOW, group, operation, record, running, scene, thing
 
@@ -47,6 +49,9 @@ OPEN, READ_ONLY, CLOSED = (
     },
 )
 WANTED = "RocketMQCluster shop wants it"
+UNDER_WAY = Change(
+    id=3, kind=ChangeKind.SWITCHOVER, phase=Phase.QUIETING, carried_out_by="another plane", from_broker_id=1
+)
 
 
 def pods(given: dict[str, str], *, missing: tuple[int, ...] = (), **of_one: dict[str, str]) -> dict[str, Any]:
@@ -324,6 +329,12 @@ def closed_by(operation_uid: str = "uid-of-retire-1", **spec: Any) -> dict[str, 
         pytest.param({"group": group()}, "the annotation brokergroup.dev/closed-by is not of this", id="not marked"),
         pytest.param({"group": closed_by("another")}, "is not of this operation", id="marked by another"),
         pytest.param({"in_progress": CHANGE}, "a change of master is under way", id="a switchover"),
+        pytest.param(
+            {"record": replace(record(), change=UNDER_WAY)},
+            "a change of master is under way",
+            id="of another plane, which this plane has not heard of",
+        ),
+        pytest.param({"record": replace(record(), change=replace(UNDER_WAY, epoch=5).told)}, "", id="all are told"),
         pytest.param({"snapshot": None}, "the controller plane does not know the group", id="not known"),
         pytest.param(
             {"look": offsets(**SHUT, booted_at_unix_seconds=NOW - 119)}, "broker 1 has just started", id="a new process"

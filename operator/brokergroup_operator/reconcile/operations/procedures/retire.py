@@ -274,7 +274,11 @@ def _master_changes(seen: Observed) -> str:
     snapshot = seen.snapshot
     if snapshot is None:
         return "the controller plane does not know the group"
-    return "a change of master is under way" if snapshot.in_progress is not None or snapshot.is_changing else ""
+    # The record was read from the API: another plane may have begun a change of which this plane's watch has not heard yet.
+    change = seen.record.change if seen.record is not None else None
+    is_recorded = change is not None and not change.is_told
+    is_changing = snapshot.in_progress is not None or snapshot.is_changing or is_recorded
+    return "a change of master is under way" if is_changing else ""
 
 
 def _not_closed(case: Case, look: Look) -> str:
