@@ -39,6 +39,7 @@ LIGHT_QUEUES: Final = "%LMQ%"
 _NOT_FOR_CONSUMERS: Final = frozenset(
     {
         "BROKERGROUP_CANARY",  # controller/upkeep/recovery_watch.py
+        "BROKERGROUP_OPERATOR_PASSING",  # controller/peers/broker_calls.py: at a slave only, and takes no message
         "CHECKPOINT_TOPIC",
         "DefaultHeartBeatSyncerTopic",  # proxies tell each other of their clients, and keep their own offsets
         "OFFSET_MOVED_EVENT",
