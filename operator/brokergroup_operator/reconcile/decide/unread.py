@@ -1,4 +1,4 @@
-"""Which messages of a group nobody has read yet, and that keep it from being deleted. Pure.
+"""Which unread messages keep a group from being deleted. Pure.
 
 A topic counts unless it is one of RocketMQ's own that holds no message for consumers. It is read once every consumer group that
 reads it has read every queue to its end. A topic with messages and without a reader is unread: whether it is needed is for a
@@ -60,7 +60,7 @@ SETTLE_SECONDS_WITH_POP: Final = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What one look at a group's master comes to, without the tables that it was read from."""
+    """The result of one look at a group's master, without the tables that it was read from."""
 
     master_id: int
     epoch: int
