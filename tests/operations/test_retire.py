@@ -231,6 +231,8 @@ FRESH: dict[str, Any] = {"epoch": 5, "since": rfc3339(NOW - 5)}
         pytest.param(FRESH, Outcome(failed="no answer"), {}, "", ReadOffsets, id="no answer"),
         pytest.param(FRESH, said(), {}, "", ReadOffsets, id="a look from before it was closed"),
         pytest.param(FRESH | {"since": rfc3339(NOW - CLOSE_SECONDS)}, said(), {}, "Draining", None, id="it stays open"),
+        pytest.param(FRESH | {"since": rfc3339(NOW - 100)}, said(read_at_unix_seconds=NOW - 101), {}, "", ReadOffsets,
+            id="a look from before it was closed, and a seat's holder was away since"),
         pytest.param(FIXED, said(), {}, "Draining", None, id="it acknowledges again"),
         pytest.param(FRESH, said(**SHUT), {}, "Closing", ReadOffsets, id="the end is fixed"),
         pytest.param(FRESH, said(**SHUT, steady=False), {}, "Closing", ReadOffsets, id="a slave lacks some of it"),

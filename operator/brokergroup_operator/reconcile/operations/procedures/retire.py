@@ -218,7 +218,8 @@ def _judge_closed(case: Case, now: Retirement) -> plans.GoOn:  # noqa: PLR0911 (
         is_deleting = now.step is RetirementStep.DELETING
         effect = _deletion(now) if is_deleting else plans.ReadOffsets(pause_seconds=0.0)
         return plans.GoOn(message=_not_known(case), effect=effect)
-    if look.acknowledges and now.position is None and case.now_seconds - observed.seconds_of(now.since) < CLOSE_SECONDS:
+    closed_for_seconds = look.read_at_unix_seconds - observed.seconds_of(now.since)
+    if look.acknowledges and now.position is None and closed_for_seconds < CLOSE_SECONDS:
         # A look from before, or the broker was closed a moment ago.
         return plans.GoOn(message=case.before.message, effect=plans.ReadOffsets(pause_seconds=0.0))
     if why := _not_closed(case, look):
