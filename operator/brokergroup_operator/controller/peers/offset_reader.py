@@ -69,7 +69,7 @@ class OffsetReader:
         elsewhere = await self._topics_elsewhere()
         level = await self._all_have_it()
         last = await self.calls.runtime_numbers(self.address)
-        # Late: a broker that was opened meanwhile is not closed. Behind it only the end of the log, with what was acknowledged so far.
+        # Late: a broker that was opened meanwhile is not closed. Behind it only the end of the log, with all that came in so far.
         shown = await self.calls.broker_config(self.address)
         ends = await self._log_end()
         is_whole = last.get("dispatchBehindBytes", 0) == 0 and last.get("confirmOffset", ends) == ends

@@ -25,7 +25,7 @@ from brokergroup_operator.api.brokergroup_operation import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from brokergroup_operator.observe.group_offsets import GroupOffsets, TopicOffsets
     from rocketmq_remoting.broker_protocol import QueueOffsets
@@ -240,12 +240,8 @@ def _unread(
 
 
 def _of(name: str, lags: Mapping[int, int]) -> UnreadTopic | None:
-    queues = _nonzero(lags.values())
+    queues = sum(1 for lag in lags.values() if lag)
     return UnreadTopic(topic=name, queues=queues, messages=sum(lags.values())) if queues else None
-
-
-def _nonzero(lags: Iterable[int]) -> int:
-    return sum(1 for lag in lags if lag)
 
 
 def _behind(queue: QueueOffsets, offset: int | None) -> int:

@@ -172,8 +172,9 @@ def _takes_sends(case: Case) -> str:
     if missing := retiring.pods_not_configured(case.seen):
         return f"{', '.join(missing)} does not have brokerPermission=4 yet"
     look = case.outcome.look
-    is_open = look is not None and look.takes_sends
-    return f"broker {look.master_id}, the master, takes sends (brokerPermission)" if is_open and look else ""
+    if look is None or not look.takes_sends:
+        return ""
+    return f"broker {look.master_id}, the master, takes sends (brokerPermission)"
 
 
 def _watched(case: Case, now: Retirement, look: Look) -> Retirement:
