@@ -140,6 +140,18 @@ async def test_groups_and_queues_with_an_offset_are_known_from_the_table_of_offs
     assert (offsets.topics["u"].readers, offsets.topics["u"].unlisted) == (frozenset("b"), ())
 
 
+async def test_a_master_that_is_opened_during_a_look_is_not_closed() -> None:
+    """A look at many topics takes a while: another plane may give the minimum back in that time, as the rest of a switchover."""
+
+    class Opened(Answers):
+        async def topic_stats(self, _: str, topic: str) -> dict[int, QueueOffsets]:
+            self.shown = {"brokerPermission": "6", "minInSyncReplicas": "2"}
+            return await super().topic_stats(_, topic)
+
+    found = await reader(Opened()).read()
+    assert (found.takes_sends, found.acknowledges) == (True, True)
+
+
 async def test_a_look_that_fails_leaves_no_request_behind() -> None:
     answers = Answers(answers_stats=False)
     with pytest.raises(BrokerCallError, match="202: no answer"):

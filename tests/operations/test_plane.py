@@ -234,6 +234,39 @@ async def test_an_operation_that_is_deleted_deletes_no_group(second: World) -> N
     assert not [write for write in second.writes if write.startswith("DELETE")]
 
 
+async def test_an_operation_that_is_deleted_behind_the_last_read_deletes_no_group(
+    second: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also at the second try: the note was written at the first one, whose DELETE named an older version of the group."""
+    await count(second, 1)
+    await second.ask("one", "Retire", {})
+    note = second.runner._note_deletion
+    tries: list[str] = []
+
+    async def meanwhile(*args: Any) -> None:
+        tries.append("try")
+        if len(tries) == 1:
+            await note(*args)
+            mark = {"metadata": {"labels": {"touched": "yes"}}}
+            await second.patch(BROKER_GROUPS, "shop-1", mark)
+            return
+        await second.delete(BROKER_GROUP_OPERATIONS, "one")
+        await note(*args)
+
+    monkeypatch.setattr(second.runner, "_note_deletion", meanwhile)
+
+    async def tried_twice() -> bool:
+        if len(tries) < 2:
+            await second.run_pass()
+        return len(tries) == 2
+
+    await second.until(tried_twice)
+    tasks = [task for _, task in second.runner._attempts._attempts.values()]
+    await asyncio.gather(*tasks, return_exceptions=True)
+    found = await second.get(BROKER_GROUPS, "shop-1")
+    assert "deletionTimestamp" not in found["metadata"]
+
+
 async def test_one_after_the_other(world: World) -> None:
     await world.ask("a", "Switchover", {"toBrokerId": 2})
     await world.ask("b", "Switchover", {"toBrokerId": 3})

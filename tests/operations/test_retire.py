@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,6 +30,7 @@ from brokergroup_operator.reconcile.operations.plan import (
 from brokergroup_operator.reconcile.operations.procedures.premises import Case
 from brokergroup_operator.reconcile.operations.procedures.retire import CLOSE_SECONDS, hindrance_of
 from brokergroup_operator.reconcile.see.fetch import wanted_by
+from controller_core.model import Change, ChangeKind, Phase
 from tests.operations.test_unread import offsets, topic
 from tests.operations.world import GROUP_UID, KEY, NOW, group, operation, record, running, scene, thing
 
@@ -47,6 +49,9 @@ OPEN, READ_ONLY, CLOSED = (
     },
 )
 WANTED = "RocketMQCluster shop wants it"
+UNDER_WAY = Change(
+    id=3, kind=ChangeKind.SWITCHOVER, phase=Phase.QUIETING, carried_out_by="another plane", from_broker_id=1
+)
 
 
 def pods(given: dict[str, str], *, missing: tuple[int, ...] = (), **of_one: dict[str, str]) -> dict[str, Any]:
@@ -226,6 +231,8 @@ FRESH: dict[str, Any] = {"epoch": 5, "since": rfc3339(NOW - 5)}
         pytest.param(FRESH, Outcome(failed="no answer"), {}, "", ReadOffsets, id="no answer"),
         pytest.param(FRESH, said(), {}, "", ReadOffsets, id="a look from before it was closed"),
         pytest.param(FRESH | {"since": rfc3339(NOW - CLOSE_SECONDS)}, said(), {}, "Draining", None, id="it stays open"),
+        pytest.param(FRESH | {"since": rfc3339(NOW - 100)}, said(read_at_unix_seconds=NOW - 101), {}, "", ReadOffsets,
+            id="a look from before it was closed, and a seat's holder was away since"),
         pytest.param(FIXED, said(), {}, "Draining", None, id="it acknowledges again"),
         pytest.param(FRESH, said(**SHUT), {}, "Closing", ReadOffsets, id="the end is fixed"),
         pytest.param(FRESH, said(**SHUT, steady=False), {}, "Closing", ReadOffsets, id="a slave lacks some of it"),
@@ -324,6 +331,12 @@ def closed_by(operation_uid: str = "uid-of-retire-1", **spec: Any) -> dict[str, 
         pytest.param({"group": group()}, "the annotation brokergroup.dev/closed-by is not of this", id="not marked"),
         pytest.param({"group": closed_by("another")}, "is not of this operation", id="marked by another"),
         pytest.param({"in_progress": CHANGE}, "a change of master is under way", id="a switchover"),
+        pytest.param(
+            {"record": replace(record(), change=UNDER_WAY)},
+            "a change of master is under way",
+            id="of another plane, which this plane has not heard of",
+        ),
+        pytest.param({"record": replace(record(), change=replace(UNDER_WAY, epoch=5).told)}, "", id="all are told"),
         pytest.param({"snapshot": None}, "the controller plane does not know the group", id="not known"),
         pytest.param(
             {"look": offsets(**SHUT, booted_at_unix_seconds=NOW - 119)}, "broker 1 has just started", id="a new process"
@@ -386,6 +399,15 @@ def test_consumers_have_time_to_appear(
 
 def test_readers_are_kept_in_the_status() -> None:
     verdict = judged(retiring("Draining"), said(topics=UNREAD), given=READ_ONLY)
+    assert isinstance(verdict, GoOn)
+    assert verdict.retirement is not None
+    assert verdict.retirement.readers == ["t@a"]
+
+
+def test_a_reader_that_appears_after_everything_was_read_is_kept_in_the_status() -> None:
+    """It subscribed while the group was closed, and may be away again at the next look."""
+    verdict = judged(retiring("Closing", **FIXED), said(**SHUT, topics=UNREAD))
+    assert step_of(verdict) == "Draining"
     assert isinstance(verdict, GoOn)
     assert verdict.retirement is not None
     assert verdict.retirement.readers == ["t@a"]

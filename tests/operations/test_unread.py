@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from brokergroup_operator.api.brokergroup_operation import MAX_GROUP_NAME
+from brokergroup_operator.controller.peers.broker_calls import PASSING_NAME
 from brokergroup_operator.observe.group_offsets import GroupOffsets, TopicOffsets
 from brokergroup_operator.reconcile.decide import unread
 from rocketmq_remoting.broker_protocol import QueueOffsets
@@ -71,6 +72,9 @@ def read(**of_groups: dict[int, int]) -> dict[str, dict[int, int]]:
             offsets(missing_topics=frozenset({"t", "BROKERGROUP_CANARY"})),
             "topic t: the master lacks it, and another member has it",
             id="a topic that only a slave has",
+        ),
+        pytest.param(
+            offsets(missing_topics=frozenset({PASSING_NAME})), "", id="a topic with which a slave is made to copy"
         ),
         *(
             pytest.param(

@@ -249,7 +249,7 @@ def hot_config_actions(seen: Observed, course: Course, settings: ReconcileSettin
                 noted=values,
                 restarts=observed.broker_restarts(pod),
                 # A restarted process gets the values again without an Event: for users nothing has changed. Nor has it where a
-                # closed broker is only told to stay so.
+                # closed broker only stays closed for longer.
                 note=note if broker_config.given_to(pod) and changed.keys() != {ACCEPTS_SENDS_FROM} else None,
             )
 

@@ -50,7 +50,7 @@ def retirement(seen: Observed) -> Retirement | None:
     if operation is None or operation.spec.type is not OperationType.RETIRE or operation.status is None:
         return None
     found = operation.status.retirement
-    # One that was written for an earlier group of this name is no order for this one.
+    # A Retire of an earlier group of this name does not apply to this one.
     return found if found is not None and found.group_uid == observed.uid(seen.group_object) else None
 
 

@@ -1,4 +1,4 @@
-"""Which messages of a group nobody has read yet, and that keep it from being deleted. Pure.
+"""Which unread messages keep a group from being deleted. Pure.
 
 A topic counts unless it is one of RocketMQ's own that holds no message for consumers. It is read once every consumer group that
 reads it has read every queue to its end. A topic with messages and without a reader is unread: whether it is needed is for a
@@ -25,7 +25,7 @@ from brokergroup_operator.api.brokergroup_operation import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from brokergroup_operator.observe.group_offsets import GroupOffsets, TopicOffsets
     from rocketmq_remoting.broker_protocol import QueueOffsets
@@ -39,6 +39,7 @@ LIGHT_QUEUES: Final = "%LMQ%"
 _NOT_FOR_CONSUMERS: Final = frozenset(
     {
         "BROKERGROUP_CANARY",  # controller/upkeep/recovery_watch.py
+        "BROKERGROUP_OPERATOR_PASSING",  # controller/peers/broker_calls.py: at a slave only, and takes no message
         "CHECKPOINT_TOPIC",
         "DefaultHeartBeatSyncerTopic",  # proxies tell each other of their clients, and keep their own offsets
         "OFFSET_MOVED_EVENT",
@@ -59,7 +60,7 @@ SETTLE_SECONDS_WITH_POP: Final = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What one look at a group's master comes to, without the tables that it was read from."""
+    """The result of one look at a group's master, without the tables that it was read from."""
 
     master_id: int
     epoch: int
@@ -239,12 +240,8 @@ def _unread(
 
 
 def _of(name: str, lags: Mapping[int, int]) -> UnreadTopic | None:
-    queues = _nonzero(lags.values())
+    queues = sum(1 for lag in lags.values() if lag)
     return UnreadTopic(topic=name, queues=queues, messages=sum(lags.values())) if queues else None
-
-
-def _nonzero(lags: Iterable[int]) -> int:
-    return sum(1 for lag in lags if lag)
 
 
 def _behind(queue: QueueOffsets, offset: int | None) -> int:

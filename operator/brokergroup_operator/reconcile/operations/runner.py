@@ -260,7 +260,7 @@ class OperationRunner:
         assert isinstance(step.effect, plans.DeleteDrained)
         look = await self._look_at_offsets(key, step)
         seen = await self._read(key)
-        hindrance = "the group is gone" if seen is None else hindrance_of(seen, step.operation.uid, look)
+        hindrance = "the operation was deleted" if seen is None else hindrance_of(seen, step.operation.uid, look)
         if hindrance or seen is None:
             log.info("operation.group_kept", group=str(key), name=step.operation.name, why=hindrance)
             return look
@@ -278,11 +278,13 @@ class OperationRunner:
         return look
 
     async def _note_deletion(self, seen: Observed, operation_uid: str) -> None:
-        """Write that this operation deletes its group, before it does: a group that is gone was else deleted by another client."""
+        """Write that this operation deletes its group, before it does: a group that is gone was else deleted by another client.
+
+        Raise ``NotFoundError`` or ``ConflictError`` if the operation was deleted or changed since it was read: also where the note
+        is there from an earlier try, so it is written again.
+        """
         raw = next(one for one in seen.operations if one.uid == operation_uid).raw
         status = raw["status"]
-        if status["retirement"].get("deleteSent"):
-            return
         noted = status | {"retirement": status["retirement"] | {"deleteSent": True}}
         await self._api.replace(
             BROKER_GROUP_OPERATIONS,

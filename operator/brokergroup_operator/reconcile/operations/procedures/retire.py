@@ -172,8 +172,9 @@ def _takes_sends(case: Case) -> str:
     if missing := retiring.pods_not_configured(case.seen):
         return f"{', '.join(missing)} does not have brokerPermission=4 yet"
     look = case.outcome.look
-    is_open = look is not None and look.takes_sends
-    return f"broker {look.master_id}, the master, takes sends (brokerPermission)" if is_open and look else ""
+    if look is None or not look.takes_sends:
+        return ""
+    return f"broker {look.master_id}, the master, takes sends (brokerPermission)"
 
 
 def _watched(case: Case, now: Retirement, look: Look) -> Retirement:
@@ -218,11 +219,13 @@ def _judge_closed(case: Case, now: Retirement) -> plans.GoOn:  # noqa: PLR0911 (
         is_deleting = now.step is RetirementStep.DELETING
         effect = _deletion(now) if is_deleting else plans.ReadOffsets(pause_seconds=0.0)
         return plans.GoOn(message=_not_known(case), effect=effect)
-    if look.acknowledges and now.position is None and case.now_seconds - observed.seconds_of(now.since) < CLOSE_SECONDS:
+    closed_for_seconds = look.read_at_unix_seconds - observed.seconds_of(now.since)
+    if look.acknowledges and now.position is None and closed_for_seconds < CLOSE_SECONDS:
         # A look from before, or the broker was closed a moment ago.
         return plans.GoOn(message=case.before.message, effect=plans.ReadOffsets(pause_seconds=0.0))
     if why := _not_closed(case, look):
-        return plans.GoOn(message=f"goes back to reading: {why}", retirement=_draining(now))
+        back = _draining(replace(now, readers=list(look.readers)))
+        return plans.GoOn(message=f"goes back to reading: {why}", retirement=back)
     if not look.steady:
         effect = plans.ReadOffsets(pause_seconds=LOOK_SECONDS)
         message = "waits until every member of the SyncStateSet has the master's whole log"
@@ -273,7 +276,11 @@ def _master_changes(seen: Observed) -> str:
     snapshot = seen.snapshot
     if snapshot is None:
         return "the controller plane does not know the group"
-    return "a change of master is under way" if snapshot.in_progress is not None or snapshot.is_changing else ""
+    # The record was read from the API: another plane may have begun a change of which this plane's watch has not heard yet.
+    change = seen.record.change if seen.record is not None else None
+    is_recorded = change is not None and not change.is_told
+    is_changing = snapshot.in_progress is not None or snapshot.is_changing or is_recorded
+    return "a change of master is under way" if is_changing else ""
 
 
 def _not_closed(case: Case, look: Look) -> str:
