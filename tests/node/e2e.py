@@ -224,7 +224,7 @@ class Run:
         pod = brokers.master_pod()
         say(f"  away: {pod['metadata']['name']}")
         began = time.monotonic()
-        with away(pod):
+        with away(pod, faults.delete):
             until("the pod is gone", lambda: is_gone(pod), BROKEN_SECONDS)
             until("the master has left the NameServer", lambda: not brokers.has_registered(pod), BROKEN_SECONDS)
             missing = self.unread(deployment, acknowledged, "away")
@@ -355,11 +355,19 @@ def deleted(pod: dict[str, Any]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def away(pod: dict[str, Any]) -> Iterator[None]:
+def lost(pod: dict[str, Any]) -> Iterator[None]:
+    """kill -9 of the broker, and no pod of it until the block ends: a Raft leader that restarts in time leads on, unelected."""
+    with away(pod, faults.kill, faults.delete):
+        yield
+
+
+@contextlib.contextmanager
+def away(pod: dict[str, Any], *strikes: faults.Fault) -> Iterator[None]:
     """No pod of it runs until the block ends: its disk is on one node, and that one takes no new pod."""
     kubectl("cordon", pod["spec"]["nodeName"])
     try:
-        faults.delete(pod, "Java")
+        for strike in strikes:
+            strike(pod, "Java")
         yield
     finally:
         kubectl("uncordon", pod["spec"]["nodeName"])
@@ -382,6 +390,7 @@ FAULTS: dict[str, Callable[[dict[str, Any]], contextlib.AbstractContextManager[N
     "kill": killed,
     "delete": deleted,
     "drain": drained,
+    "lose": lost,
 }
 
 
