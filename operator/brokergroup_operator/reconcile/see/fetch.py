@@ -20,7 +20,7 @@ from brokergroup_operator.api.durability import with_durability
 from brokergroup_operator.api.proxy_fields import acl_complaint
 from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
 from brokergroup_operator.kube import resources
-from brokergroup_operator.kube.errors import FORBIDDEN, ApiError, NotFoundError
+from brokergroup_operator.kube.errors import FORBIDDEN, ApiError, ApiUnavailableError, NotFoundError
 from brokergroup_operator.kube.pods import node_of
 from brokergroup_operator.reconcile.identity import claim_names
 from brokergroup_operator.reconcile.see import foreign, observed
@@ -125,6 +125,7 @@ class GroupFetcher:
     async def _judged_by(self, key: GroupKey, operations: tuple[Operation, ...]) -> Observed:
         """As much of the view as operations are judged by."""
         group_object = await self._objects.find(resources.BROKER_GROUPS, key)
+        self._refuse_an_older(key, group_object)
         # The record before the claims: a registered id whose claim is listed later must still have it, so a claim that is
         # missing then is lost, and not one that was created in between.
         state = await self._objects.find(resources.BROKER_GROUP_STATES, key)
@@ -134,6 +135,16 @@ class GroupFetcher:
         )
         seen = seen_of(key, group_object, state, snapshot=snapshot, operations=operations, pods=pods, claims=claims)
         return await self._with_cluster(seen)
+
+    def _refuse_an_older(self, key: GroupKey, group_object: JsonObject | None) -> None:
+        """Raise ApiUnavailableError for a spec older than the one that the watch has shown: by it a new member would leave."""
+        shown = self._cache.one(resources.BROKER_GROUPS, key)
+        if group_object is None or shown is None or observed.uid(shown) != observed.uid(group_object):
+            return
+        read, known = observed.generation(group_object), observed.generation(shown)
+        if read < known:
+            what = f"BrokerGroup {key} was read in generation {read}, and its watch has shown {known}"
+            raise ApiUnavailableError(f"{what}: expected the same or a later one")
 
     async def _with_cluster(self, seen: Observed) -> Observed:
         """With what the group's cluster wants, if a Retire asks whether the group may go: the count may change at any time."""

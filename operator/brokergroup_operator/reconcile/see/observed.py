@@ -232,6 +232,11 @@ def being_deleted(obj: JsonObject) -> bool:
     return bool(metadata(obj).get("deletionTimestamp"))
 
 
+def generation(obj: JsonObject) -> int:
+    """Return how often its spec was changed, as the API server counts it."""
+    return int(metadata(obj).get("generation", 0))
+
+
 def uid(obj: JsonObject) -> str:
     return str(metadata(obj).get("uid", ""))
 
