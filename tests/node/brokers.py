@@ -9,6 +9,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
+from rocketmq_remoting.address import host_of, ip_of_family, join_address
 from rocketmq_remoting.broker_protocol import HARuntimeInfoBody
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
@@ -39,13 +40,16 @@ class Brokers:
 
     def name_servers(self) -> list[str]:
         """Return the addresses of the ready NameServers."""
-        return [f"{pod['status']['podIP']}:{PORT}" for pod in self._ready_name_servers()]
+        return [self._name_server_of(pod) for pod in self._ready_name_servers()]
 
     def name_server_beside(self, node: str) -> str:
         """Return a ready one on another node than this, if there is one."""
         pods = self._ready_name_servers()
         chosen = next((pod for pod in pods if pod["spec"]["nodeName"] != node), pods[0])
-        return f"{chosen['status']['podIP']}:{PORT}"
+        return self._name_server_of(chosen)
+
+    def _name_server_of(self, pod: dict[str, Any]) -> str:
+        return join_address(ip_of_family(",".join(ips_of(pod)), self._deployment.family), PORT)
 
     def _ready_name_servers(self) -> list[dict[str, Any]]:
         pods = get("pods", "-l", self._deployment.part("nameserver"))["items"]
@@ -85,7 +89,7 @@ class Brokers:
     def has_registered(self, pod: dict[str, Any]) -> bool:
         """Whether a NameServer has the struck broker name at this pod."""
         found = self._registered().get(self._deployment.struck, {}).values()
-        return any(one.startswith(f"{pod['status']['podIP']}:") for one in found)
+        return any(host_of(one) in ips_of(pod) for one in found)
 
     def make_topics_and_groups(self, topics: Iterable[str], group: str) -> None:
         """Make the topics and the consumer group at each master: the clients depend on no automatic creation.
@@ -143,8 +147,13 @@ class Brokers:
 
 def pod_at(address: str) -> dict[str, Any] | None:
     """Return the pod of this `host:port`; None while there is none."""
-    pods = get("pods", "--field-selector", f"status.podIP={address.rpartition(':')[0]}")["items"]
+    pods = [pod for pod in get("pods")["items"] if host_of(address) in ips_of(pod)]
     return pods[0] if len(pods) == 1 else None
+
+
+def ips_of(pod: dict[str, Any]) -> list[str]:
+    """Return its addresses, of both families on these nodes; none before it has one."""
+    return [one["ip"] for one in pod["status"].get("podIPs", [])]
 
 
 def incarnation(pod: dict[str, Any]) -> tuple[str, int]:

@@ -9,6 +9,7 @@ from tests.node.places import (
     CLUSTER_DOMAIN,
     HOST_ADDRESS,
     SERVICE_RANGE,
+    SERVICE_RANGE_6,
     etcd_folder,
     kubeconfig,
     state_folder,
@@ -68,7 +69,7 @@ def start_apiserver() -> None:
         "kubelet-preferred-address-types": "InternalIP",
         "authorization-mode": "Node,RBAC",
         "token-auth-file": pki / "tokens.csv",
-        "service-cluster-ip-range": SERVICE_RANGE,
+        "service-cluster-ip-range": f"{SERVICE_RANGE},{SERVICE_RANGE_6}",
         "service-account-key-file": pki / "service-account.pub",
         "service-account-signing-key-file": pki / "service-account.key",
     }

@@ -10,6 +10,7 @@ import yaml
 from tests.node.cluster import condition
 from tests.node.kubectl import get, helm, kubectl, kubectl_run
 from tests.node.places import REPOSITORY
+from tests.node.policies import SOURCES
 from tests.node.whole_cluster import SMALL_BROKERS
 from tests.node.whole_cluster import TOPIC as GRPC_TOPIC
 
@@ -36,7 +37,8 @@ class Deployment:
     back.
     `may_lose`: an acknowledged message need not survive the faults. `in_sync`: how many slaves each master counts as in sync; None
     where a broker cannot say it. `proxy`: the gRPC client sends and receives too; `proxy_in_brokers`: it begins at the Service of
-    the master. `reads_while_away`: everything can be read while the master's pod is away.
+    the master. `reads_while_away`: everything can be read while the master's pod is away. `family`: of the addresses of brokers and
+    NameServers; empty for the nodes' first one, IPv4. `policies`: a firewall enforces the NetworkPolicies of all its pods.
     """
 
     name: str
@@ -50,6 +52,8 @@ class Deployment:
     proxy: bool = False
     proxy_in_brokers: bool = False
     reads_while_away: bool = False
+    family: str = ""
+    policies: bool = False
 
     @property
     def manifest(self) -> Path:
@@ -175,6 +179,48 @@ DEPLOYMENTS = (
             "brokerGroups": {"count": 1, "template": {"replicas": 4, "replication": {"learners": 1}}},
         },
         in_sync=2,
+    ),
+    layout(
+        "replicated-ipv6",
+        1,
+        3,
+        values={
+            "layout": "replicated",
+            "brokerGroups": {"count": 1},
+            "network": {"ipFamilies": ["IPv6"]},
+            "proxy": {"replicas": 1},
+        },
+        faults=("kill", "delete"),
+        in_sync=2,
+        proxy=True,
+        family="IPv6",
+    ),
+    layout(
+        "replicated-dual-stack",
+        1,
+        3,
+        values={
+            "layout": "replicated",
+            "brokerGroups": {"count": 1},
+            "network": {"ipFamilies": ["IPv6", "IPv4"], "ipFamilyPolicy": "RequireDualStack"},
+        },
+        in_sync=2,
+        family="IPv6",
+    ),
+    layout(
+        "replicated-policies",
+        1,
+        3,
+        values={
+            "layout": "replicated",
+            "brokerGroups": {"count": 1},
+            "network": {"policy": {"clientsFrom": SOURCES}},
+            "proxy": {"replicas": 1},
+        },
+        faults=("kill", "delete"),
+        in_sync=2,
+        proxy=True,
+        policies=True,
     ),
     manifest("static-roles", 2, fails_over=False, in_sync=1, reads_while_away=True),
     manifest("slave-acting-master", 2, fails_over=False, in_sync=1, reads_while_away=True),

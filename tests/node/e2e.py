@@ -30,8 +30,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rocketmq_remoting.address import join_address
 from tests.interop.clients import compile_client, start_client
-from tests.node import faults
+from tests.node import faults, policies
 from tests.node.bench import Bench, expect
 from tests.node.brokers import Brokers, incarnation
 from tests.node.checks import RELEASE, wait_for_operator
@@ -178,6 +179,9 @@ class Run:
     def use(self, deployment: Deployment, line: Line) -> None:
         """Send before the faults and after them, read all of it at the end."""
         with contextlib.ExitStack() as open_clients:
+            if deployment.policies:
+                parts = {part: deployment.part(part) for part in (*policies.FOR_CLIENTS, *policies.FOR_MEMBERS)}
+                open_clients.enter_context(policies.enforced(parts))
             java = open_clients.enter_context(self.java_client(deployment, "produce", workers=2))
             grpc = open_clients.enter_context(grpc_client(deployment)) if deployment.proxy else None
             Brokers(deployment).make_topics_and_groups((TOPIC, GRPC_TOPIC), GRPC_READERS)
@@ -337,7 +341,7 @@ class Sent:
 def grpc_client(deployment: Deployment) -> GrpcClient:
     """The gRPC client at the Service of the proxies, whose address exists on the nodes' networks only."""
     address = get("service", deployment.proxy_service)["spec"]["clusterIP"]
-    return GrpcClient(f"{address}:8081", nodes()[0].enter)
+    return GrpcClient(join_address(address, 8081), nodes()[0].enter)
 
 
 @contextlib.contextmanager

@@ -20,6 +20,11 @@ HOST_ADDRESS = f"{SUBNET}.1"
 API_PORT = 26443
 POD_RANGE = "10.244.0.0/16"
 SERVICE_RANGE = "10.96.0.0/16"
+# Nodes, pods and, on request, Services have IPv6 too; IPv4 is the first family.
+SUBNET_6 = "fd77::"
+HOST_ADDRESS_6 = f"{SUBNET_6}1"
+POD_RANGE_6 = "fd77:244::/48"
+SERVICE_RANGE_6 = "fd77:96::/112"
 CLUSTER_DOMAIN = "cluster.local"
 VOLUMES_PER_NODE = 24
 
@@ -65,8 +70,16 @@ class Node:
         return f"{SUBNET}.{10 + self.number}"
 
     @property
+    def address_6(self) -> str:
+        return f"{SUBNET_6}{10 + self.number}"
+
+    @property
     def pod_range(self) -> str:
         return f"10.244.{self.number}.0/24"
+
+    @property
+    def pod_range_6(self) -> str:
+        return f"fd77:244:0:{self.number}::/64"
 
     @property
     def folder(self) -> Path:

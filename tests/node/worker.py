@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.node.places import CLUSTER_DOMAIN, HOST_ADDRESS, POD_RANGE, Node, kubeconfig
+from tests.node.places import CLUSTER_DOMAIN, HOST_ADDRESS, POD_RANGE, POD_RANGE_6, Node, kubeconfig
 from tests.node.processes import (
     NodeError,
     Process,
@@ -85,7 +85,7 @@ def start_kubelet(node: Node) -> None:
         "root-dir": node.folder / "kubelet",
         "cert-dir": node.folder / "kubelet-pki",
         "hostname-override": node.name,
-        "node-ip": node.address,
+        "node-ip": f"{node.address},{node.address_6}",
     }
     proxy = {
         "kubeconfig": kubeconfig("proxy"),
@@ -94,7 +94,7 @@ def start_kubelet(node: Node) -> None:
         "hostname-override": node.name,
         "healthz-bind-address": "127.0.0.1:10256",
         "metrics-bind-address": "127.0.0.1:10249",
-        "cluster-cidr": POD_RANGE,
+        "cluster-cidr": f"{POD_RANGE},{POD_RANGE_6}",
     }
     for name, program, options in (("kubelet", "kubelet", kubelet), ("proxy", "kube-proxy", proxy)):
         arguments = [f"--{option}={value}" for option, value in options.items()]
@@ -131,8 +131,8 @@ def cni_settings(node: Node) -> dict[str, object]:
     addresses = {
         "type": "host-local",
         "dataDir": str(node.folder / "addresses"),
-        "ranges": [[{"subnet": node.pod_range}]],
-        "routes": [{"dst": "0.0.0.0/0"}],
+        "ranges": [[{"subnet": node.pod_range}], [{"subnet": node.pod_range_6}]],
+        "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}],
     }
     bridge = {"type": "bridge", "bridge": "cni0", "isGateway": True, "ipMasq": False, "hairpinMode": True}
     return {"cniVersion": "0.4.0", "name": "pods", "plugins": [{**bridge, "ipam": addresses}, {"type": "loopback"}]}

@@ -49,6 +49,7 @@ ACTIONLINT_VERSION = "v1.7.12"
 ALERTMANAGER_VERSION = "v0.28.1"
 S3_SERVER_VERSION = "v1.8.0"
 COREDNS_VERSION = "v1.12.4"
+KUBE_ROUTER_VERSION = "v2.1.0"
 PLAYWRIGHT_VERSION = "1.65.2"
 AXE_VERSION = "4.14.1"
 DEBIAN_RELEASE = "bookworm"
@@ -63,6 +64,7 @@ NODE_PACKAGES = {
     "/usr/lib/cni/bridge": "containernetworking-plugins",
     "conntrack": "conntrack",
     "iptables": "iptables",
+    "ipset": "ipset",
     "nft": "nftables",
     "buildah": "buildah",
     "debootstrap": "debootstrap",
@@ -151,6 +153,11 @@ def pause_program() -> Path:
 def coredns_program() -> Path:
     """The real CoreDNS."""
     return cache_folder() / f"coredns-{COREDNS_VERSION}" / "coredns"
+
+
+def kube_router_program() -> Path:
+    """kube-router, of which the nodes use the firewall: it enforces NetworkPolicies."""
+    return cache_folder() / f"kube-router-{KUBE_ROUTER_VERSION}" / "kube-router"
 
 
 def base_image_archive() -> Path:
@@ -393,6 +400,12 @@ def install_alertmanager() -> None:
 
 def install_coredns() -> None:
     go_install(f"github.com/coredns/coredns@{COREDNS_VERSION}", coredns_program().parent)
+
+
+def install_kube_router() -> None:
+    go_install(
+        f"github.com/cloudnativelabs/kube-router/v2/cmd/kube-router@{KUBE_ROUTER_VERSION}", kube_router_program().parent
+    )
 
 
 def s3_server_program() -> Path:
@@ -682,6 +695,13 @@ PARTS: dict[str, Part] = {
             ("go",),
         ),
         Part("coredns", f"CoreDNS {COREDNS_VERSION}", lambda: no_files(coredns_program()), install_coredns, ("go",)),
+        Part(
+            "kube-router",
+            f"kube-router {KUBE_ROUTER_VERSION}",
+            lambda: no_files(kube_router_program()),
+            install_kube_router,
+            ("go",),
+        ),
         Part(
             "base-image",
             f"Debian {DEBIAN_RELEASE} with Python, in place of the Dockerfile's base image",
