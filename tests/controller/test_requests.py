@@ -303,6 +303,23 @@ async def test_nobody_makes_the_controller_forget_the_dead_pods_that_have_the_da
         assert code == ResponseCode.NO_PERMISSION
 
 
+async def test_a_broker_before_5_1_1_is_answered_what_it_lacks(client: RemotingClient, group: World) -> None:
+    """It sends no brokerId, asks again every 5 s on its connection, and logs the answer; one Event says it beside the group."""
+    plane = await group.plane()
+    for _ in range(3):
+        await group.broker()
+    await eventually(lambda: snapshot_of(plane).writable, what="a master")
+    before, fields = record_of(plane), {"clusterName": CLUSTER, "brokerName": NAME, "brokerAddress": "127.0.0.1:10911"}
+    for _ in range(3):
+        old = request(RequestCode.CONTROLLER_REGISTER_BROKER, ext_fields=fields)
+        answer = await client.invoke(plane.address, old, timeout_seconds=3.0)
+        assert answer.code == ResponseCode.CONTROLLER_INVALID_REQUEST
+        assert "brokers before 5.1.1" in str(answer.remark)
+        assert "expected RocketMQ 5.1.1 or later, and not 5.1.2" in str(answer.remark)
+    assert group.notes.too_old == ["127.0.0.1"]
+    assert record_of(plane) == before
+
+
 # ---- The standalone controller: its settings, and records that survive a restart.
 
 BOTH = {"clusterName": "c", "brokerName": "bn"}

@@ -306,6 +306,7 @@ EVENTS: Final = {
     "SeatLost": "Warning. A member came back with less than it had held, and is not elected until it has caught up.",
     "EpochFloorRaised": "Warning. The record was behind its brokers and goes on above their epoch.",
     "EpochJump": "Warning. A broker reports an epoch too far above the record; a person has to look.",
+    "BrokerTooOld": "A broker before 5.1.1 registers: it gets no role, and asks again (docs/reference/versions.md).",
     "BrokerAdopted": "A broker that the record did not know is a member again, without a seat.",
     "MetadataDiverged": "Warning. A member lacks topics, groups or offsets that the master has; the message names them.",
     "MetadataCopiedAgain": "A slave went on lacking topics or groups, and was made to copy all of them from the master again.",
