@@ -18,7 +18,8 @@ TIMERS = {"timerRocksDBEnable": "true"}
 
 
 def version_of(bench: Bench) -> str | None:
-    return bench.get(BrokerGroup, "orders")["spec"].get("version")
+    found: str | None = bench.get(BrokerGroup, "orders")["spec"].get("version")
+    return found
 
 
 def test_the_plan_comes_first_and_a_dry_run_changes_nothing(bench: Bench) -> None:
@@ -62,7 +63,11 @@ def test_the_plan_notes_a_version_beyond_the_tests_and_a_step_back(bench: Bench)
 @pytest.mark.parametrize(
     ("to", "spec", "expected"),
     [
-        ("5.3.3", {"config": TIMERS}, ("expected no such step back from 5.5.0", "brokergroup.dev/accept-version=5.3.3")),
+        (
+            "5.3.3",
+            {"config": TIMERS},
+            ("expected no such step back from 5.5.0", "brokergroup.dev/accept-version=5.3.3"),
+        ),
         ("5.0.0", {}, ("expected 5.1.1 or later, and not 5.1.2", "no persistent broker ids")),
         ("5.1.2", {}, ("does not start in controller mode",)),
         ("latest", {}, ("--to is 'latest', expected a version like 5.5.0",)),

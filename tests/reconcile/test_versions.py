@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,9 +13,11 @@ from brokergroup_operator.controller.directory.group_directory import binding_of
 from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.evaluate import evaluate
-from brokergroup_operator.reconcile.see.observed import Observed
 from brokergroup_operator.reconcile.settings import ReconcileSettings, VersionCatalogue
 from tests.reconcile import builders as b
+
+if TYPE_CHECKING:
+    from brokergroup_operator.reconcile.see.observed import Observed
 
 TIMERS = {"timerRocksDBEnable": "true"}
 IMAGE = "registry.example/rocketmq@sha256:" + "a" * 64

@@ -71,7 +71,9 @@ class Feature:
 FEATURES: Final = {
     "authenticationEnabled": Feature(since=FIRST_WITH_ACL, lost="it checks no user, and lets every client in"),
     "authorizationEnabled": Feature(since=FIRST_WITH_ACL, lost="it checks no policy, and every user may do everything"),
-    "popConsumerKVServiceEnable": Feature(since=(5, 3, 3), lost="it forgets which messages POP consumers have not acknowledged"),
+    "popConsumerKVServiceEnable": Feature(
+        since=(5, 3, 3), lost="it forgets which messages POP consumers have not acknowledged"
+    ),
     "useSingleRocksDBForAllConfigs": Feature(since=(5, 4, 0), lost="it finds no topics, groups and offsets"),
     "timerRocksDBEnable": Feature(since=(5, 4, 0), lost="it delivers no delayed message that was stored before"),
     "transRocksDBEnable": Feature(since=(5, 4, 0), lost="it checks no transaction that was left open"),

@@ -131,9 +131,11 @@ class OperatorOptions:
         str, typer.Option("--rocketmq-version", help="Of Java brokers without spec.version")
     ] = "5.5.0"
     rocketmq_images: Annotated[
-        list[str],
-        typer.Option("--rocketmq-image", metavar="VERSION=IMAGE", help="The image of this version, such as one by digest"),
-    ] = field(default_factory=list)
+        list[str] | None,
+        typer.Option(
+            "--rocketmq-image", metavar="VERSION=IMAGE", help="The image of this version, such as one by digest"
+        ),
+    ] = None
     only_listed_versions: Annotated[
         bool, typer.Option("--only-listed-versions", help="Refuse a spec.version without an --rocketmq-image")
     ] = False
@@ -160,7 +162,7 @@ class OperatorOptions:
         """Return the images by version. ValueError if they contradict each other; typer.BadParameter for another form."""
         from brokergroup_operator.reconcile.settings import VersionCatalogue
 
-        pairs = [(text, *text.partition("=")) for text in self.rocketmq_images]
+        pairs = [(text, *text.partition("=")) for text in self.rocketmq_images or []]
         for text, version, _, image in pairs:
             if not re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+([0-9A-Za-z.-]*[0-9A-Za-z])?", version) or not image:
                 expected = "expected VERSION=IMAGE, like 5.5.0=apache/rocketmq:5.5.0"

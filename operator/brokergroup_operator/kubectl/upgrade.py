@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+([0-9A-Za-z.-]*[0-9A-Za-z])?", re.ASCII)
-To = Annotated[str, typer.Option("--to", metavar="VERSION", help="RocketMQ version, such as 5.5.0; an older one goes back")]
+To = Annotated[
+    str, typer.Option("--to", metavar="VERSION", help="RocketMQ version, such as 5.5.0; an older one goes back")
+]
 ORDER = {
     "Switchover": "switchover away from {pod}, the master, then restart it, and wait until it is in sync",
     "Supervised": "wait for you: kubectl brokergroup switchover {group}; then restart {pod}, the master until then",
@@ -48,11 +50,15 @@ def refuse(group: JsonObject, to: str) -> None:
     if not VERSION.fullmatch(to):
         raise UsageError(f"--to is {to!r}, expected a version like 5.5.0")
     if cluster:
-        raise UsageError(f"--to is {to!r}, expected in RocketMQCluster {cluster}, which writes the spec of {name}: set it there")
+        raise UsageError(
+            f"--to is {to!r}, expected in RocketMQCluster {cluster}, which writes the spec of {name}: set it there"
+        )
     if spec.get("image"):
         raise UsageError(f"--to is {to!r}, expected no spec.image beside it: {name} has {spec['image']!r}")
     if spec.get("implementation", "Java") != "Java":
-        raise UsageError(f"--to is {to!r}, expected implementation Java: {name} runs the Python replica of its operator")
+        raise UsageError(
+            f"--to is {to!r}, expected implementation Java: {name} runs the Python replica of its operator"
+        )
     if why := versions.why_it_never_runs(to):
         raise UsageError(f"--to is {to!r}, expected {versions.SERVED}: {why}")
     before = running(group)

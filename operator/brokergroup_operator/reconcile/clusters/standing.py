@@ -78,6 +78,8 @@ class Seen:
     password_problems: tuple[str, ...] = ()
     # Brokers that served without checks go on so until the passwords can be had.
     acl_held_back: bool = False
+    # The groups that are not up to date, while proxies keep their image for them (order.py).
+    proxies_wait_for: tuple[str, ...] = ()
 
 
 def status_of(seen: Seen, *, now: str) -> ClusterStatus:
@@ -162,6 +164,9 @@ def _ready(seen: Seen, servers: PartStatus, proxies: PartStatus | None, groups: 
         return no(ClusterReason.GROUPS_PENDING, f"{len(groups) - len(pending)}/{count} groups are ready{named}")
     if proxies is not None and proxies.ready < proxies.desired:
         return no(ClusterReason.PROXIES_PENDING, f"{proxies.summary} proxies are ready")
+    if seen.proxies_wait_for:
+        told = f"Proxies keep their image until every group is UpToDate: {', '.join(seen.proxies_wait_for)}"
+        return no(ClusterReason.PROXIES_PENDING, told)
     return _declared(seen) or yes(
         ClusterReason.ALL_READY,
         f"{servers.desired} NameServers, {count} groups, {proxies.desired if proxies else 0} proxies are ready",

@@ -122,7 +122,7 @@ def replication_healthy(seen: Observed, course: Course) -> Verdict:
     return yes(Reason.ALL_LINKED, _facts(unheard, f"All members replicate from master {master}"))
 
 
-def up_to_date(seen: Observed, course: Course) -> Verdict:
+def up_to_date(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one return per reason)
     """Every pod runs what the spec says."""
     if seen.version_refused:
         return no(Reason.VERSION_REFUSED, seen.version_refused)
