@@ -18,8 +18,10 @@ from controller_core.settings import ControllerSettings
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import ResponseCode
 from rocketmq_remoting.errors import RemotingError
-from tests.real.parts import java
-from tests.support.java_rig import KEY, JavaRig, address_of, eventually, in_sync, plane_beside, record_of
+from tests.real.parts import install, java
+from tests.real.parts.process import start
+from tests.support.java_rig import HOST, KEY, JavaRig, address_of, eventually, in_sync, plane_beside, record_of
+from tests.support.places import free_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -36,6 +38,8 @@ BROKERS = ("5.1.4", "5.3.3", "5.5.0")
 # By day the corners: the oldest and the newest of each.
 CORNERS = {("5.0.0", "5.1.4"), ("5.0.0", "5.5.0"), ("5.5.0", "5.1.4"), ("5.5.0", "5.5.0")}
 WITHOUT_IDS = ("5.0.0", "5.1.0")
+# What the controller of 5.0 answers to the request for the next broker id (1012).
+REFUSED_ID = "request type 1012 not supported"
 TOPIC, QUEUES, SENDS = "versions", 4, 20
 # As the operator renders them.
 EVERY_ONE = {"allAckInSyncStateSet": "true", "enableSplitMetadata": "false"}
@@ -219,6 +223,56 @@ async def test_a_broker_outside_controller_mode_serves_and_is_none_of_the_contro
         await cell.check_nothing_is_lost(program.address)
         snapshot = plane.snapshot(KEY)
         assert snapshot is None or snapshot.record is None
+
+
+def controller_of_5_0(cell: Cell) -> JavaProgram:
+    """Start Java's controller of 5.0.0, alone; return when it listens."""
+    folder, port = with_logging(cell.folder / "controller"), free_port(HOST)
+    properties: dict[str, str | int] = {
+        "controllerDLegerGroup": "tests",
+        "controllerDLegerPeers": f"n0-{HOST}:{port}",
+        "controllerDLegerSelfId": "n0",
+        "controllerStorePath": str(folder / "store"),
+        "mappedFileSize": 16777216,
+    }
+    config = java.write_properties(folder / "controller.conf", properties)
+    command = java.java_command("controller", folder, home=install.rocketmq_home("5.0.0"), flags=OF_JAVA_8)
+    process = start("controller", [*command, "-c", str(config)], log=folder / "controller.log")
+    cell.programs["controller"] = java.JavaProgram(process, HOST, port)
+    return cell.programs["controller"].wait_until_listening()
+
+
+async def test_brokers_of_5_0_fail_over_at_the_controller_of_5_0(cell: Cell) -> None:
+    """The cell 'old broker, old controller', which runs as ever: such a group needs no operator, and can't move here as it is."""
+    await cell.name_server_of("5.0.0")
+    controller = await asyncio.to_thread(controller_of_5_0, cell)
+    for name in ("one", "two"):
+        cell.broker_of("5.0.0", name, controller.address)
+
+    async def are_listed() -> bool:
+        return len(await cell.listed()) == 2 and 0 in await cell.listed()
+
+    await eventually(are_listed, f"both brokers\n{cell.logs()}")
+    first = (await cell.listed())[0]
+    await cell.send(first, "first")
+    cell.kill_at(first)
+
+    async def is_replaced() -> bool:
+        return (await cell.listed()).get(0) not in (None, first)
+
+    await eventually(is_replaced, f"another master\n{cell.logs()}")
+    await cell.send((await cell.listed())[0], "second")
+    await cell.check_nothing_is_lost((await cell.listed())[0])
+
+
+async def test_a_later_broker_is_not_online_at_the_controller_of_5_0(cell: Cell) -> None:
+    """The cell 'new broker, old controller'."""
+    await cell.name_server_of("5.0.0")
+    controller = await asyncio.to_thread(controller_of_5_0, cell)
+    broker = cell.broker_of("5.1.4", "one", controller.address)
+    await eventually(lambda: cell.log_of("one").count(REFUSED_ID) > 2, f"three refusals\n{cell.log_of('one')[-3000:]}")
+    assert broker.process.process.poll() is None
+    assert await cell.listed() == {}
 
 
 async def until_replaced(cell: Cell, plane: ControllerPlane, broker_id: int, version: str) -> None:
