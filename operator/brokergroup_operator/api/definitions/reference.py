@@ -392,8 +392,8 @@ LABELS: Final = {
 }
 
 ANNOTATIONS: Final = {
-    names.ANNOTATION_ACCEPT_VERSION: "On a BrokerGroup: a version. A person accepts that its brokers go back to this one, although they"
-    " lose state by it (condition `Stalled`, reason `VersionRefused`).",
+    names.ANNOTATION_ACCEPT_VERSION: "On a BrokerGroup: a version. A person accepts that its brokers go back to this one,"
+    " although they lose state by it (condition `Stalled`, reason `VersionRefused`).",
     names.ANNOTATION_ACCEPT_EPOCH: "On a BrokerGroup: a number. A person accepts that brokers report a master epoch up to this one,"
     " although it is far above the record's (condition `EpochJump`).",
     names.ANNOTATION_RESTARTED_AT: "On a BrokerGroup: any text. Pods made under another one are restarted one by one, as in a"
