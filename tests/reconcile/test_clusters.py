@@ -7,6 +7,7 @@ import json
 import re
 import uuid
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,7 @@ from brokergroup_operator.reconcile.clusters.topics import (
     change_of,
 )
 from brokergroup_operator.reconcile.clusters.users import MARK_ENTRY
-from brokergroup_operator.reconcile.settings import LeaderElectionSettings, ReconcileSettings
+from brokergroup_operator.reconcile.settings import LeaderElectionSettings, ReconcileSettings, VersionCatalogue
 from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
@@ -359,6 +360,22 @@ async def test_proxies_take_another_version_after_the_groups(place: Place) -> No
     await up_to_date(place, "shop-1")
     await place.run()
     assert await image_at(place, DEPLOYMENTS, "shop-proxy") == "apache/rocketmq:5.5.0"
+
+
+async def test_a_version_that_the_catalogue_lacks_changes_nothing_that_runs(place: Place) -> None:
+    await place.made(version="5.3.3", brokerGroups={"count": 1})
+    catalogue = VersionCatalogue(images=(("5.5.0", "a/b:5.5.0"),), only_listed=True)
+    limited = Place(place.api, place.key.namespace, replace(SETTINGS, catalogue=catalogue))
+    await limited.changed({"version": "5.4.0", "proxy": {"replicas": 1}})
+    assert await image_at(place, STATEFUL_SETS, "shop-nameserver") == "apache/rocketmq:5.3.3"
+    assert await place.names(DEPLOYMENTS) == []
+    status, reason, message = await place.condition("Stalled")
+    assert (status, reason) == ("True", "VersionRefused")
+    assert message.startswith("spec.version is '5.4.0', expected another: this operator is limited to 5.5.0")
+    await limited.changed({"version": "5.5.0"})
+    assert await image_at(place, STATEFUL_SETS, "shop-nameserver") == "a/b:5.5.0"
+    assert await image_at(place, DEPLOYMENTS, "shop-proxy") == "a/b:5.5.0"
+    assert (await place.condition("Stalled"))[0] == "False"
 
 
 async def test_an_image_that_the_cluster_names_waits_for_no_group(place: Place) -> None:

@@ -359,6 +359,7 @@ EVENTS: Final = {
     "ClusterNotOurs": "Warning. Objects that have a name of the cluster's parts are there already, and are left alone.",
     "ClusterRefused": "Warning. The API server refused a part of the cluster; the message has its words.",
     "ClusterGroupsBeyondCount": "Warning. `brokerGroups.count` was lowered; the groups beyond it stay until a person deletes them.",
+    "ClusterVersionRefused": "Warning. The cluster's version is not in the operator's catalogue: what runs goes on as it is.",
     "ClusterUserDiffers": "Warning. A declared user is there that the operator did not make, or its Secret can't be used; it is"
     " left, and the message names it.",
     "ClusterTopicDiffers": "Warning. A declared topic is there with another message type, and is left; the message names it.",

@@ -1,4 +1,4 @@
-"""In which order the parts of a cluster change their image: proxies last. Pure.
+"""Which parts of a cluster take another version, and when: none if it may not run, and proxies last. Pure.
 
 Every NameServer from 5.0.0 on serves every broker (docs/reference/versions.md), so groups wait for none. A Proxy may ask a broker
 for what an older one does not know, so it keeps its image until every group runs what the cluster wants. An image that the
@@ -9,19 +9,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from brokergroup_operator.api import versions
 from brokergroup_operator.api.brokergroup_status import ConditionStatus, ConditionType
-from brokergroup_operator.kube.resources import BROKER_GROUPS, DEPLOYMENTS
+from brokergroup_operator.kube.resources import BROKER_GROUPS, DEPLOYMENTS, STATEFUL_SETS
 from brokergroup_operator.reconcile.see import observed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
+    from brokergroup_operator.reconcile.settings import ReconcileSettings
 
     Found = Mapping[tuple[str, str], JsonObject]
 
 # What of a BrokerGroup's spec says what its brokers run.
 _RUNS = ("version", "image")
+
+
+def refusal(cluster: RocketMQCluster, settings: ReconcileSettings) -> str:
+    """Field, value and what is expected of a version that the operator's catalogue does not list; empty if it may run."""
+    wanted = cluster.spec.version
+    if wanted is None or not (why := versions.why_not_listed(wanted, settings.catalogue.choice)):
+        return ""
+    return f"spec.version is {wanted!r}, expected another: {why}. NameServers, groups and proxies that run go on as they are"
+
+
+def kept_back(programs: Sequence[JsonObject], found: Found) -> list[JsonObject]:
+    """Return the objects of NameServers or proxies with the images that run; what runs nothing yet is left out."""
+    run = {STATEFUL_SETS.kind, DEPLOYMENTS.kind}
+    kept = (one for one in programs if one["kind"] not in run or _present(one, found) is not None)
+    return [_with_present_image(one, found) for one in kept]
 
 
 def in_turn(
@@ -46,10 +64,14 @@ def _is_behind(group: JsonObject, found: Found) -> bool:
     )
 
 
+def _present(wanted: JsonObject, found: Found) -> JsonObject | None:
+    return found.get((str(wanted["kind"]), str(wanted["metadata"]["name"])))
+
+
 def _with_present_image(wanted: JsonObject, found: Found) -> JsonObject:
-    """Return the Deployment with the image that it has; the very object where there is no other one."""
-    there = found.get((str(wanted["kind"]), str(wanted["metadata"]["name"])))
-    if there is None or wanted["kind"] != DEPLOYMENTS.kind:
+    """Return the StatefulSet or Deployment with the image that it has; the very object where there is no other one."""
+    there = _present(wanted, found)
+    if there is None or wanted["kind"] not in {STATEFUL_SETS.kind, DEPLOYMENTS.kind}:
         return wanted
     template = wanted["spec"]["template"]
     (container, *others), (present, *_) = (
