@@ -311,7 +311,7 @@ async def test_a_broker_before_5_1_1_is_answered_what_it_lacks(client: RemotingC
     for _ in range(3):
         old = request(RequestCode.CONTROLLER_REGISTER_BROKER, ext_fields=fields)
         answer = await client.invoke(plane.address, old, timeout_seconds=3.0)
-        assert answer.code == ResponseCode.CONTROLLER_INVALID_REQUEST
+        assert answer.code == ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
         assert "brokers before 5.1.1" in str(answer.remark)
         assert "expected RocketMQ 5.1.1 or later, and not 5.1.2" in str(answer.remark)
     assert notes.too_old == ["127.0.0.1"]

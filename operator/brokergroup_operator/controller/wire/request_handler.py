@@ -300,7 +300,7 @@ class RequestHandler(Part):
             self._connections[connection.id].told_too_old = True
             self._observer.broker_too_old(group.key, connection.peer_host)
         remark = f"no brokerId in the registration: {NO_IDS}; expected RocketMQ {SERVED}"
-        return request.answer(ResponseCode.CONTROLLER_INVALID_REQUEST, remark=remark)
+        return request.answer(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, remark=remark)
 
     def _new_process(self, group: Group, wanted: requests.RegisterBroker, connection: RemotingConnection) -> None:
         """Note the new process, unless its connection has closed meanwhile: reports of the one before it do not count any more."""
