@@ -17,8 +17,6 @@ Numbers = tuple[int, int, int]
 
 # The first with persistent broker ids; earlier brokers register by their address, in another protocol under the same request codes.
 FIRST_WITH_IDS: Final[Numbers] = (5, 1, 1)
-# A broker of this version does not start in controller mode (apache/rocketmq #6926).
-DOES_NOT_START: Final[Numbers] = (5, 1, 2)
 # The first with ACL 2.0: users and policies that are kept at the brokers.
 FIRST_WITH_ACL: Final[Numbers] = (5, 3, 0)
 # The last known to ask the controller before its master shrinks the SyncStateSet; 5.5.0 asks afterwards (apache/rocketmq #9897).
@@ -40,7 +38,7 @@ def numbers(version: str) -> Numbers:
 def why_it_never_runs(version: str) -> str:
     """Why no broker of this version gets a role from this operator; empty if one does.
 
-    Of 5.1.2 only upstream's own is meant: a build with a name of its own may start.
+    Of 5.1.2 only upstream's own is meant (apache/rocketmq #6926): a build with a name of its own may start.
     """
     if numbers(version) < FIRST_WITH_IDS:
         return NO_IDS
