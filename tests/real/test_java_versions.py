@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
+from brokergroup_operator.api import versions
 from brokergroup_operator.demo.client import numbered_message, read_keys
 from brokergroup_operator.migrate.java import JavaCalls, MigrationCallError
+from brokergroup_operator.reconcile.clusters.parts import ACL_CONFIG
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import ResponseCode
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from brokergroup_operator.controller.plane import ControllerPlane
+    from rocketmq_remoting.command import RemotingCommand
     from tests.real.parts.java import JavaProgram
 
 T = TypeVar("T")
@@ -101,6 +104,19 @@ class Cell(JavaRig):
     async def check_version(self, address: str, version: str) -> None:
         """The broker at the address says that it is this version."""
         assert await self.answer(lambda calls: calls.version(address)) == f"V{version.replace('.', '_')}"
+
+    async def answer_to_send(self, address: str) -> RemotingCommand:
+        """Return the answer to an unsigned send, once the broker answers."""
+        message = numbered_message("unsigned", broker_name=KEY.name, topic=TOPIC, queue_id=0, queues=QUEUES)
+        answers: list[RemotingCommand] = []
+
+        async def is_answered() -> bool:
+            with contextlib.suppress(RemotingError):
+                answers.append(await self.client.invoke(address, message, timeout_seconds=10))
+            return bool(answers)
+
+        await eventually(is_answered, f"an answer to a send\n{self.logs()}")
+        return answers[0]
 
     async def send(self, address: str, phase: str) -> None:
         """Have some messages acknowledged by the master at the address, one after another."""
@@ -241,6 +257,25 @@ async def test_a_broker_outside_controller_mode_serves_and_is_none_of_the_contro
         await cell.check_nothing_is_lost(program.address)
         snapshot = plane.snapshot(KEY)
         assert snapshot is None or snapshot.record is None
+
+
+async def test_a_step_back_below_5_3_0_lets_every_client_in(cell: Cell) -> None:
+    """Why the operator refuses it with authenticationEnabled: on the disk of a broker that checks users, 5.1.4 checks none."""
+    checks = {
+        **ALONE,
+        **ACL_CONFIG,
+        "innerClientAuthenticationCredentials": '{"accessKey":"own","secretKey":"12345678"}',
+    }
+    assert versions.why_no_downgrade("5.5.0", "5.1.4", ACL_CONFIG)
+    await cell.name_server_of("5.5.0")
+    after = cell.broker_of("5.5.0", "one", java.NO_NAME_SERVER, **checks)
+    await asyncio.to_thread(after.wait_until_listening)
+    refused = await cell.answer_to_send(after.address)
+    assert refused.code == ResponseCode.NO_PERMISSION, refused.remark
+    after.process.kill()
+    before = cell.broker_of("5.1.4", "one", java.NO_NAME_SERVER, **checks)
+    await asyncio.to_thread(before.wait_until_listening)
+    await cell.send(before.address, "unsigned")
 
 
 def controller_of_5_0(cell: Cell) -> JavaProgram:
