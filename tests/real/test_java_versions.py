@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -296,7 +297,9 @@ def controller_of_5_0(cell: Cell) -> JavaProgram:
 
 
 async def test_brokers_of_5_0_fail_over_at_the_controller_of_5_0(cell: Cell) -> None:
-    """The cell 'old broker, old controller', which runs as ever: such a group needs no operator, and can't move here as it is."""
+    """The cell 'old broker, old controller', which runs as ever. The master is frozen: at the end of a connection the controller
+    of 5.0.0 may find the heartbeats of a dead master young enough, and elects nobody, then or later.
+    """
     await cell.name_server_of("5.0.0")
     controller = await asyncio.to_thread(controller_of_5_0, cell)
     for name in ("one", "two"):
@@ -308,7 +311,7 @@ async def test_brokers_of_5_0_fail_over_at_the_controller_of_5_0(cell: Cell) -> 
     await eventually(are_listed, f"both brokers\n{cell.logs()}")
     first = (await cell.listed())[0]
     await cell.send(first, "first")
-    cell.kill_at(first)
+    cell.programs[cell.name_at(first)].process.process.send_signal(signal.SIGSTOP)
 
     async def is_replaced() -> bool:
         return (await cell.listed()).get(0) not in (None, first)
