@@ -99,7 +99,7 @@ GATE = (
 API = ("kube-apiserver", "etcd", "helm")
 RELEASES = ("rocketmq", "newest-rocketmq", "older-rocketmq")
 CONTROLLERS = ("java", "rocketmq", "newest-rocketmq", "older-java-controller")
-JAVA = (*CONTROLLERS, "older-rocketmq", "netns", "nft")
+JAVA = (*CONTROLLERS, "older-rocketmq", "table-rocketmq", "netns", "nft")
 GRPC = ("rocketmq-proxy", "rocketmq-python-client")
 NODE = ("root", "node-packages", "node-programs", *API, "pause", "coredns", "rocketmq-image", "rocketmq-python-client")
 # Each night has other draws; the printed and stored command repeats them.

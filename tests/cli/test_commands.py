@@ -123,6 +123,23 @@ def test_a_pod_that_cannot_tell_its_address_says_so(identity: str) -> None:
         own_address(identity, ADDRESSES)
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"rocketmq_version": "5.1.0"}, "rocketmq_version is '5.1.0', expected another: brokers before 5.1.1"),
+        ({"rocketmq_images": ["5.5.0"]}, "'5.5.0', expected VERSION=IMAGE, like 5.5.0=apache/rocketmq:5.5.0"),
+        ({"rocketmq_images": ["latest=a/b:1"]}, "'latest=a/b:1', expected VERSION=IMAGE"),
+        ({"rocketmq_images": ["5.3.3=a:1"], "only_listed_versions": True}, "limited to 5.3.3"),
+        ({"rocketmq_images": ["5.5.0=a:1", "5.5.0=a:2"]}, "lists 5.5.0 twice"),
+        ({"only_listed_versions": True}, "expected at least one version that may run"),
+    ],
+)
+def test_versions_that_no_group_could_run_end_the_operator_at_its_start(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(typer.BadParameter) as refused:
+        OperatorOptions(controller_addresses=ADDRESSES, identity="operator-0", **options).checked()
+    assert says in str(refused.value)
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "::", "example.org"])
 def test_the_sandbox_listens_on_loopback_only(tmp_path: Path, host: str) -> None:
     result = CliRunner().invoke(app, ["sandbox", "--data-dir", str(tmp_path / "data"), "--host", host])

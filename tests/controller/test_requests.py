@@ -21,7 +21,7 @@ from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.controller_protocol import SyncStateSetBody
 from rocketmq_remoting.errors import RemotingError
 from tests.controller.conftest import StartPlane, record_of, snapshot_of
-from tests.controller.world import KEY, LOOSE, Store, World
+from tests.controller.world import KEY, LOOSE, Notes, Store, World
 from tests.support.fake_broker import CLUSTER, NAME, FakeBroker, FakeGroup, eventually
 from tests.support.pods_directory import PodsDirectory
 from tests.support.virtual_loop import VirtualLoop
@@ -301,6 +301,21 @@ async def test_nobody_makes_the_controller_forget_the_dead_pods_that_have_the_da
     for broker_id in record.sync_state_set:
         code = await pods.ask(RequestCode.CLEAN_BROKER_DATA, brokerControllerIdsToClean=str(broker_id))
         assert code == ResponseCode.NO_PERMISSION
+
+
+async def test_a_broker_before_5_1_1_is_answered_what_it_lacks(client: RemotingClient, group: World) -> None:
+    """It sends no brokerId, asks again every 5 s on its connection, and logs the answer; one Event says it beside the group."""
+    notes = Notes()
+    plane, _ = await group.three_under(observer=notes)
+    before, fields = record_of(plane), {"clusterName": CLUSTER, "brokerName": NAME, "brokerAddress": "127.0.0.1:10911"}
+    for _ in range(3):
+        old = request(RequestCode.CONTROLLER_REGISTER_BROKER, ext_fields=fields)
+        answer = await client.invoke(plane.address, old, timeout_seconds=3.0)
+        assert answer.code == ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+        assert "brokers before 5.1.1" in str(answer.remark)
+        assert "expected RocketMQ 5.1.1 or later, and not 5.1.2" in str(answer.remark)
+    assert notes.too_old == ["127.0.0.1"]
+    assert record_of(plane) == before
 
 
 # ---- The standalone controller: its settings, and records that survive a restart.

@@ -202,6 +202,7 @@ KEPT: Final[dict[str, tuple[str, int | slice]]] = {
     "floors": ("epoch_floor_raised", 1),
     "jumps": ("epoch_jump", 1),
     "adopted": ("broker_adopted", 1),
+    "too_old": ("broker_too_old", 1),
     "unlinked": ("members_unlinked", 1),
     "cured": ("member_relinked", slice(1, 3)),
     "unheard": ("members_unheard", 1),

@@ -144,7 +144,7 @@ def test_the_verbs_are_those_that_are_promised() -> None:
     assert verb_names() == [
         "completion", "dashboard", "decommission", "drill", "elect", "explain", "generate", "hibernate", "history", "lag",
         "migrate", "pause", "rebuild", "release", "report", "restart", "resume", "retire", "status", "switchover", "top",
-        "version", "wake",
+        "upgrade", "version", "wake",
     ]  # fmt: skip
 
 

@@ -118,6 +118,14 @@ def test_recoveries_have_reasons_of_their_own() -> None:
     ]
 
 
+def test_a_broker_that_is_too_old_is_named_with_what_is_expected() -> None:
+    sink = Sink()
+    EventObserver(sink).broker_too_old(KEY, "10.0.0.7")
+    assert [(event.reason, event.warning) for event in sink.events] == [("BrokerTooOld", True)]
+    assert "10.0.0.7 gets no role: brokers before 5.1.1" in sink.events[0].message
+    assert sink.events[0].message.endswith("RocketMQ 5.1.1 or later, and not 5.1.2")
+
+
 def test_an_epoch_jump_says_how_it_is_accepted() -> None:
     sink = Sink()
     EventObserver(sink).epoch_jump(KEY, 26_000)

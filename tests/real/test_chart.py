@@ -14,6 +14,7 @@ import yaml
 import metric_names
 from brokergroup_operator.api.brokergroup import BrokerGroup
 from brokergroup_operator.cli.main import app
+from brokergroup_operator.cli.operator_command import OperatorOptions
 from brokergroup_operator.kubectl import operator_pods
 from brokergroup_operator.reconcile.identity import Member
 from brokergroup_operator.reconcile.render.pods import build_pod
@@ -524,6 +525,41 @@ def test_the_pod_is_restricted() -> None:
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         }
+
+
+def test_a_catalogue_of_versions_is_what_the_operator_takes() -> None:
+    digest = "registry.example/rocketmq@sha256:" + "a" * 64
+    listed = {"images": [{"version": "5.5.0", "image": digest}, {"version": "5.3.3", "image": "b/c:5.3.3"}]}
+    objects = rendered("system", values_file={"brokers": listed | {"onlyListedVersions": True}})
+    stateful_set = next(item for item in objects if item["kind"] == "StatefulSet")
+    _, *arguments = stateful_set["spec"]["template"]["spec"]["containers"][0]["args"]
+    found = [one for one in arguments if "rocketmq-image=" in one or "listed" in one]
+    assert found == [
+        f"--rocketmq-image=5.5.0={digest}",
+        "--rocketmq-image=5.3.3=b/c:5.3.3",
+        "--only-listed-versions",
+    ]
+    options = OperatorOptions(
+        controller_addresses=["a:1"],
+        rocketmq_images=[one.partition("=")[2] for one in found[:2]],
+        only_listed_versions=True,
+    )
+    assert options.catalogue().image("5.5.0") == digest
+    assert options.catalogue().choice == {"5.5.0", "5.3.3"}
+
+
+@pytest.mark.parametrize(
+    ("brokers", "word"),
+    [
+        ({"images": [{"version": "latest", "image": "a/b:1"}]}, "/brokers/images/0/version"),
+        ({"images": [{"version": "5.5.0"}]}, "/brokers/images/0"),
+        ({"images": [{"version": "5.3.3", "image": "a/b:1"}], "onlyListedVersions": True}, "brokers.version is 5.5.0"),
+        ({"onlyListedVersions": True}, "brokers.version is 5.5.0"),
+    ],
+)
+def test_a_catalogue_that_nothing_could_run_by_is_refused(brokers: dict[str, Any], word: str) -> None:
+    with pytest.raises(ValueError, match=word):
+        rendered("system", values_file={"brokers": brokers})
 
 
 @pytest.mark.parametrize(

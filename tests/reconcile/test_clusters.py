@@ -7,6 +7,7 @@ import json
 import re
 import uuid
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,7 @@ from brokergroup_operator.reconcile.clusters.topics import (
     change_of,
 )
 from brokergroup_operator.reconcile.clusters.users import MARK_ENTRY
-from brokergroup_operator.reconcile.settings import LeaderElectionSettings, ReconcileSettings
+from brokergroup_operator.reconcile.settings import LeaderElectionSettings, ReconcileSettings, VersionCatalogue
 from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
@@ -325,6 +326,62 @@ async def test_proxies_that_are_not_asked_for_any_more_go(place: Place) -> None:
     assert await place.names(CONFIG_MAPS) == []
     assert await place.names(SERVICES) == ["shop-nameserver", "shop-nameservers"]
     assert "proxies" not in (await place.status())
+
+
+async def image_at(place: Place, resource: Resource, name: str) -> str:
+    found = await place.get(resource, name)
+    return str(found["spec"]["template"]["spec"]["containers"][0]["image"])
+
+
+async def up_to_date(place: Place, name: str) -> None:
+    told = {"reason": "Told", "message": "", "lastTransitionTime": "2026-11-26T00:00:00Z", "status": "True"}
+    conditions = [{"type": kind} | told for kind in ("Ready", "Available", "FailoverSafe", "UpToDate")]
+    await place.write_status(BROKER_GROUPS, name, conditions=conditions)
+
+
+async def test_proxies_take_another_version_after_the_groups(place: Place) -> None:
+    groups = ("shop-0", "shop-1")
+    await place.made(version="5.3.3", brokerGroups={"count": 2}, proxy={"replicas": 1})
+    for name in groups:
+        await up_to_date(place, name)
+    await place.changed({"version": "5.5.0"})
+    assert await image_at(place, STATEFUL_SETS, "shop-nameserver") == "apache/rocketmq:5.5.0"
+    assert {(await place.get(BROKER_GROUPS, name))["spec"]["version"] for name in groups} == {"5.5.0"}
+    assert await image_at(place, DEPLOYMENTS, "shop-proxy") == "apache/rocketmq:5.3.3"
+    await up_to_date(place, "shop-0")
+    await up_to_date(place, "shop-1")
+    await place.pods_are_ready(STATEFUL_SETS, "shop-nameserver", 2)
+    await place.pods_are_ready(DEPLOYMENTS, "shop-proxy", 1)
+    await place.group_is("shop-1", "True")
+    await place.run()
+    assert await image_at(place, DEPLOYMENTS, "shop-proxy") == "apache/rocketmq:5.3.3"
+    told = "Proxies keep their image until every group is UpToDate: shop-1"
+    assert await place.condition("Ready") == ("False", "ProxiesPending", told)
+    await up_to_date(place, "shop-1")
+    await place.run()
+    assert await image_at(place, DEPLOYMENTS, "shop-proxy") == "apache/rocketmq:5.5.0"
+
+
+async def test_a_version_that_the_catalogue_lacks_changes_nothing_that_runs(place: Place) -> None:
+    await place.made(version="5.3.3", brokerGroups={"count": 1})
+    catalogue = VersionCatalogue(images=(("5.5.0", "a/b:5.5.0"),), only_listed=True)
+    limited = Place(place.api, place.key.namespace, replace(SETTINGS, catalogue=catalogue))
+    await limited.changed({"version": "5.4.0", "proxy": {"replicas": 1}})
+    assert await image_at(place, STATEFUL_SETS, "shop-nameserver") == "apache/rocketmq:5.3.3"
+    assert await place.names(DEPLOYMENTS) == []
+    status, reason, message = await place.condition("Stalled")
+    assert (status, reason) == ("True", "VersionRefused")
+    assert message.startswith("spec.version is '5.4.0', expected another: this operator is limited to 5.5.0")
+    await limited.changed({"version": "5.5.0"})
+    assert await image_at(place, STATEFUL_SETS, "shop-nameserver") == "a/b:5.5.0"
+    assert await image_at(place, DEPLOYMENTS, "shop-proxy") == "a/b:5.5.0"
+    assert (await place.condition("Stalled"))[0] == "False"
+
+
+async def test_an_image_that_the_cluster_names_waits_for_no_group(place: Place) -> None:
+    await place.made(image="a/b:1", brokerGroups={"count": 1}, proxy={"replicas": 1})
+    await place.changed({"image": "a/b:2"})
+    assert await image_at(place, DEPLOYMENTS, "shop-proxy") == "a/b:2"
 
 
 async def test_replicas_that_the_spec_leaves_out_are_an_autoscalers(place: Place) -> None:

@@ -116,6 +116,7 @@ class Reason(StrEnum):
     BROKER_NAME_TAKEN = "BrokerNameTaken"  # another group has the broker name, where both would be taken for one broker
     NODE_PORT_TAKEN = "NodePortTaken"  # another Service has one of the numbers from spec.network.firstNodePort on
     IMAGE_UNAVAILABLE = "ImageUnavailable"
+    VERSION_REFUSED = "VersionRefused"  # the step to the version of the spec is refused; also UpToDate
     REFERENCE_MISSING = "ReferenceMissing"  # a Secret or ConfigMap that the pod names, or a key in it
     CONTAINER_NOT_CREATED = "ContainerNotCreated"
     MEMBER_CRASHES = "MemberCrashes"
@@ -480,6 +481,13 @@ class BrokerGroupStatus(Struct, frozen=True, rename="camel", kw_only=True):
     ] = None
     durability: Annotated[
         Durability | None, Meta(description="The durability in effect, also where the spec does not say it yet.")
+    ] = None
+    version: Annotated[
+        bounds.VersionText | None,
+        Meta(
+            description="The newest RocketMQ version of which a pod of the group has started. Absent: none has, or spec.image or"
+            " the Python replica runs, whose version is not known."
+        ),
     ] = None
     unfenced: Annotated[
         bool | None,

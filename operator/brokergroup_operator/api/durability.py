@@ -13,13 +13,12 @@ lowest broker ids vote: while a member is missing, the group lacks a learner, no
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from brokergroup_operator.api import names
+from brokergroup_operator.api import names, versions
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.brokergroup_status import Durability
 from brokergroup_operator.api.failover_fields import UncleanElection
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 
 
 REPLICAS_FOR_STRICT_BY_DEFAULT: Final = 3
-# The last version known to ask the controller before its master shrinks the SyncStateSet; 5.5.0 asks afterwards.
-LAST_VERSION_TO_ASK_FIRST: Final = (5, 3, 3)
 # What one replica acknowledged is only in the longest log.
 NOT_WITH_FAST: Final = "preferred-zone"
 
@@ -113,16 +110,18 @@ def acknowledgement_rule(spec: BrokerGroupSpec) -> AcknowledgementRule:
     )
 
 
-def masters_shrink_first(spec: BrokerGroupSpec) -> bool:
+def masters_shrink_first(spec: BrokerGroupSpec, *, running: str | None = None) -> bool:
     """Whether a master of this group may have applied a smaller SyncStateSet before it asks for it (apache/rocketmq #9897).
 
-    Where the version is not known, because an image or the operator's own version runs, it may.
+    Where the version is not known, because an image or the operator's own version runs, it may. `running` is the newest version of
+    the group's pods: on the way back to an older one they still shrink first.
     """
     if spec.implementation is Implementation.PYTHON:
         return False
     if spec.version is None:
         return True
-    return tuple(int(number) for number in re.findall(r"\d+", spec.version)[:3]) > LAST_VERSION_TO_ASK_FIRST
+    newest = max(map(versions.numbers, filter(None, (spec.version, running))))
+    return newest > versions.LAST_TO_ASK_FIRST
 
 
 # The value of ANNOTATION_LEARNER; a voter's pod does not have it.

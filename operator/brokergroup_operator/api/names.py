@@ -54,6 +54,8 @@ ANNOTATION_CONFIG_HASH: Final = f"{GROUP}/config-hash"
 ANNOTATION_REVISION: Final = f"{GROUP}/revision"
 # On a BrokerGroup: a person accepts that the brokers' master epoch is up to this number (docs/concepts/architecture.md, rule 3).
 ANNOTATION_ACCEPT_EPOCH: Final = f"{GROUP}/accept-epoch"
+# On a BrokerGroup: a person accepts that its brokers go back to this version, although they lose state by it.
+ANNOTATION_ACCEPT_VERSION: Final = f"{GROUP}/accept-version"
 # On a BrokerGroup: another value restarts its pods one by one. Kubernetes' own annotation.
 ANNOTATION_RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
 # On a pod: the hot keys that its process was given last; the operation in whose course it was made; that it is to leave the group.

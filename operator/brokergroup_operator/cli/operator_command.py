@@ -18,6 +18,7 @@ from brokergroup_operator.option_groups import with_option_groups
 
 if TYPE_CHECKING:
     from brokergroup_operator.page.live_page import PageSettings
+    from brokergroup_operator.reconcile.settings import VersionCatalogue
 
 DEFAULT_REPLICA_IMAGE = "brokergroup-operator:0.1.0"
 
@@ -129,6 +130,15 @@ class OperatorOptions:
     rocketmq_version: Annotated[
         str, typer.Option("--rocketmq-version", help="Of Java brokers without spec.version")
     ] = "5.5.0"
+    rocketmq_images: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--rocketmq-image", metavar="VERSION=IMAGE", help="The image of this version, such as one by digest"
+        ),
+    ] = None
+    only_listed_versions: Annotated[
+        bool, typer.Option("--only-listed-versions", help="Refuse a spec.version without an --rocketmq-image")
+    ] = False
     security: SecurityOptions = field(default_factory=SecurityOptions)
     drain_seconds: DrainSeconds = 0.0
     max_groups_rolling: Annotated[
@@ -148,12 +158,27 @@ class OperatorOptions:
     page: PageOptions = field(default_factory=PageOptions)
     log: LogOptions = field(default_factory=LogOptions)
 
+    def catalogue(self) -> "VersionCatalogue":
+        """Return the images by version. ValueError if they contradict each other; typer.BadParameter for another form."""
+        from brokergroup_operator.reconcile.settings import VersionCatalogue
+
+        pairs = [(text, *text.partition("=")) for text in self.rocketmq_images or []]
+        for text, version, _, image in pairs:
+            if not re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+([0-9A-Za-z.-]*[0-9A-Za-z])?", version) or not image:
+                expected = "expected VERSION=IMAGE, like 5.5.0=apache/rocketmq:5.5.0"
+                raise typer.BadParameter(f"{text!r}, {expected}", param_hint="--rocketmq-image")
+        images = tuple((version, image) for _, version, _, image in pairs)
+        return VersionCatalogue(
+            repository=self.rocketmq_image_repository, images=images, only_listed=self.only_listed_versions
+        )
+
     def checked(self) -> "OperatorOptions":
         """Return the options with addresses in their one spelling, and what follows from others filled in."""
         if self.fence_key_secret is not None and self.leader_election_namespace is None:
             expected = "expected --leader-election-namespace beside it: the Secret is kept there"
             raise typer.BadParameter(f"{self.fence_key_secret!r}, {expected}", param_hint="--fence-key-secret")
         _check_lease_name(self.lease_name)
+        self._check_version()
         addresses = [parse_address(one, "--controller-address") for one in self.controller_addresses]
         identity = self.identity or os.environ.get("POD_NAME") or socket.gethostname()
         parse_endpoint(self.listen, "--listen")
@@ -167,6 +192,14 @@ class OperatorOptions:
             if self.advertise
             else own_address(identity, addresses),
         )
+
+    def _check_version(self) -> None:
+        from brokergroup_operator.reconcile.settings import checked_version
+
+        try:
+            checked_version(self.rocketmq_version, self.catalogue())
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--rocketmq-version or --rocketmq-image") from error
 
 
 def _check_lease_name(name: str) -> None:

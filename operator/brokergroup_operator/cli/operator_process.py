@@ -130,7 +130,7 @@ def reconcile_settings(options: OperatorOptions, security: SecuritySettings) -> 
         namespace=options.namespace,
         max_groups_rolling=options.max_groups_rolling,
         replica_image=options.replica_image,
-        rocketmq_image_repository=options.rocketmq_image_repository,
+        catalogue=options.catalogue(),
         rocketmq_version=options.rocketmq_version,
         leader_election=election,
         controller_tls=security.tls is not None,

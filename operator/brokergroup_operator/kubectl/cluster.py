@@ -91,10 +91,11 @@ class Cluster:
         what = f"{kind.endpoint} {self.namespace}/{operation['metadata']['generateName']}"
         return self._ask("POST", self._url(kind, self.namespace), what=what, parameters=STRICT, body=operation)
 
-    def patch(self, kind: Kind, name: str, patch: JsonObject) -> JsonObject:
-        """Apply a merge patch."""
+    def patch(self, kind: Kind, name: str, patch: JsonObject, *, dry_run: bool = False) -> JsonObject:
+        """Apply a merge patch; `dry_run`: only ask whether the API server would take it."""
         what = f"{kind.endpoint} {self.namespace}/{name}"
-        return self._ask("PATCH", self._url(kind, self.namespace, name), what=what, parameters=STRICT, body=patch)
+        parameters = {**STRICT, "dryRun": "All"} if dry_run else STRICT
+        return self._ask("PATCH", self._url(kind, self.namespace, name), what=what, parameters=parameters, body=patch)
 
     def raw(self, path: str) -> JsonObject:
         """GET a path that answers with an object, like /version."""

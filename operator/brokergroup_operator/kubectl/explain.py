@@ -35,6 +35,7 @@ STALLED_ADVICE = {
     "BrokerNameTaken": "make it again with another spec.brokerName, or change spec.nameServers; it starts by itself once the"
     " other group is gone",
     "NodePortTaken": "delete or change that Service, or create the group again with another firstNodePort",
+    "VersionRefused": "the condition says what is expected; look first: kubectl brokergroup upgrade {group} --to VERSION --dry-run",
     "ImageUnavailable": "name an image that can be pulled (spec.version, spec.image, spec.imagePullSecrets)",
     "ReferenceMissing": "create what is missing, or take the reference out of the spec; the pod starts by itself then",
     "ContainerNotCreated": "the message is the kubelet's; if it is about what the spec asks for, correct the spec",

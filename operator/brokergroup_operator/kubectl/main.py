@@ -22,6 +22,7 @@ from brokergroup_operator.kubectl.release import release
 from brokergroup_operator.kubectl.report import report
 from brokergroup_operator.kubectl.status import history, lag, status
 from brokergroup_operator.kubectl.top import top
+from brokergroup_operator.kubectl.upgrade import upgrade
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +64,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "status": status, "top": top, "switchover": COMMANDS["switchover"], "history": history, "lag": lag, "explain": explain,
     **{name: COMMANDS[name] for name in ("pause", "resume", "hibernate", "wake")},
     **{name: COMMANDS[name] for name in ("restart", "rebuild", "decommission", "elect", "drill", "retire")},
-    "release": release, "report": report, "dashboard": dashboard, "generate": generate, "version": version,
+    "upgrade": upgrade, "release": release, "report": report, "dashboard": dashboard, "generate": generate, "version": version,
     "completion": completion,
 }  # fmt: skip
 for name, verb in VERBS.items():

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Any
 
+from brokergroup_operator.api.versions import FIRST_WITH_IDS
 from brokergroup_operator.migrate.java import BrokerSaid, JavaGroup, Reading, record_of
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from controller_core.model import BrokerGroupRecord
 
 
-OLDEST_VERSION = (5, 1, 1)
-"""The first version with persistent broker ids."""
 _VERSION = re.compile(r"V(\d+)_(\d+)_(\d+)")
 
 
@@ -253,7 +252,7 @@ def _about_versions(group: JavaGroup) -> Iterator[Doubt]:
                 remedy="it must be 5.1.1 or later",
                 blocks=False,
             )
-        elif tuple(map(int, match.groups())) < OLDEST_VERSION:
+        elif tuple(map(int, match.groups())) < FIRST_WITH_IDS:
             yield Doubt(
                 kind=Kind.OLD_BROKER,
                 what=f"broker {broker_id} is {said.version}",

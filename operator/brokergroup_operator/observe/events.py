@@ -17,6 +17,7 @@ import structlog
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.times import rfc3339
+from brokergroup_operator.api.versions import NO_IDS, SERVED
 from brokergroup_operator.kube.errors import ApiError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, EVENTS
 from brokergroup_operator.observe.observer import Observer
@@ -149,6 +150,10 @@ class EventObserver(Observer):
             f"added broker {broker_id}: its own disk has this id, the record had lost it; it is not in the SyncStateSet"
         )
         self._post(key, "BrokerAdopted", message)
+
+    def broker_too_old(self, key: GroupKey, host: str) -> None:
+        message = f"the broker at {host} gets no role: {NO_IDS}. Name an image of RocketMQ {SERVED}"
+        self._post(key, "BrokerTooOld", message, warning=True)
 
     def metadata_diverged(self, key: GroupKey, differences: tuple[MetadataDifference, ...]) -> None:
         message = f"missing, or not as the master has it: {_named(differences)}"

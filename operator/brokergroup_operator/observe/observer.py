@@ -62,6 +62,9 @@ class Observer:
     def broker_adopted(self, key: GroupKey, broker_id: int) -> None:
         """A broker whose id the record did not have became a member again, without a seat."""
 
+    def broker_too_old(self, key: GroupKey, host: str) -> None:
+        """A broker at this host registers as those before 5.1.1 do, without an id. Reported once for each connection."""
+
     def metadata_diverged(self, key: GroupKey, differences: tuple[MetadataDifference, ...]) -> None:
         """Members lack metadata of their master, or a new master metadata of the old one. All current ones, at each change."""
 

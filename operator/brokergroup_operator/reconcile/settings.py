@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
-from brokergroup_operator.api import names
+from brokergroup_operator.api import names, versions
 from rocketmq_remoting.address import Address
 
 if TYPE_CHECKING:
@@ -68,12 +68,44 @@ class LeaderElectionSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class VersionCatalogue:
+    """The image of each version. Those that `images` does not list have the tag of their name, unless `only_listed`."""
+
+    repository: str = "apache/rocketmq"
+    images: tuple[tuple[str, str], ...] = ()
+    only_listed: bool = False
+
+    def image(self, version: str) -> str:
+        """Return the image, also of a version that may not be chosen any more: its brokers may still run."""
+        return dict(self.images).get(version, f"{self.repository}:{version}")
+
+    @property
+    def choice(self) -> frozenset[str]:
+        """The versions that a group may choose; empty: any."""
+        return frozenset(version for version, _ in self.images) if self.only_listed else frozenset()
+
+    def __post_init__(self) -> None:
+        """Refuse a list that says two things of one version, and a limit to nothing."""
+        listed = [version for version, _ in self.images]
+        if twice := sorted({version for version in listed if listed.count(version) > 1}):
+            raise ValueError(f"images lists {', '.join(twice)} twice, expected each version once")
+        if self.only_listed and not listed:
+            raise ValueError("only_listed is true and images is empty, expected at least one version that may run")
+
+
+def checked_version(version: str, catalogue: VersionCatalogue) -> None:
+    """Raise ValueError if no group could run this default version."""
+    if why := versions.why_it_never_runs(version) or versions.why_not_listed(version, catalogue.choice):
+        raise ValueError(f"rocketmq_version is {version!r}, expected another: {why}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReconcileSettings:
     """One value per flag; `namespace=None` serves all namespaces."""
 
     controller_addresses: tuple[str, ...]
     namespace: str | None = None
-    rocketmq_image_repository: str = "apache/rocketmq"
+    catalogue: VersionCatalogue = field(default_factory=VersionCatalogue)
     rocketmq_version: str = DEFAULT_ROCKETMQ_VERSION
     replica_image: str = "brokergroup-operator:0.1.0"
     resync_seconds: float = 30.0
@@ -108,5 +140,6 @@ class ReconcileSettings:
             raise ValueError("controller_addresses is empty, expected at least one host:port that brokers can dial")
         for address in self.controller_addresses:
             Address.parse(address, "controller_addresses")
+        checked_version(self.rocketmq_version, self.catalogue)
         if self.max_groups_rolling < 0:
             raise ValueError(f"max_groups_rolling is {self.max_groups_rolling}, expected 0 (no limit) or more")

@@ -41,6 +41,8 @@ NEWEST_ROCKETMQ_VERSION = "5.5.1"
 REST_OF_ROCKETMQ = {NEWEST_ROCKETMQ_VERSION: ROCKETMQ_VERSION}
 OLDER_ROCKETMQ_VERSION = "5.3.3"
 OLDER_CONTROLLER_VERSION = OLDER_ROCKETMQ_VERSION
+# Beside the others, for the table of versions: before persistent broker ids (two of these), and the last of 5.1.
+TABLE_VERSIONS = ("5.0.0", "5.1.0", "5.1.4")
 PYTHON_CLIENT_VERSION = "5.1.2"
 KUBERNETES_VERSION = "v1.35.4"
 ETCD_VERSION = "v3.6.8"
@@ -294,6 +296,12 @@ def jar(home: Path, name: str, version: str = ROCKETMQ_VERSION) -> Path:
 
 def install_rocketmq(version: str = ROCKETMQ_VERSION) -> None:
     copy_jars(HERE / "rocketmq" / "pom.xml", rocketmq_home(version), version)
+
+
+def install_table_versions() -> None:
+    for version in TABLE_VERSIONS:
+        if no_files(jar(rocketmq_home(version), "broker", version)):
+            install_rocketmq(version)
 
 
 def install_older_controller() -> None:
@@ -610,6 +618,16 @@ PARTS: dict[str, Part] = {
                 or no_files(jar(rocketmq_home(NEWEST_ROCKETMQ_VERSION), "broker", NEWEST_ROCKETMQ_VERSION))
             ),
             lambda: install_rocketmq(NEWEST_ROCKETMQ_VERSION),
+            ("java", "maven"),
+        ),
+        Part(
+            "table-rocketmq",
+            f"Java RocketMQ {', '.join(TABLE_VERSIONS)}: broker, NameServer, controller",
+            lambda: (
+                java_missing()
+                or no_files(*(jar(rocketmq_home(version), "broker", version) for version in TABLE_VERSIONS))
+            ),
+            install_table_versions,
             ("java", "maven"),
         ),
         Part(

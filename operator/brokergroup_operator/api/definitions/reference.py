@@ -306,6 +306,7 @@ EVENTS: Final = {
     "SeatLost": "Warning. A member came back with less than it had held, and is not elected until it has caught up.",
     "EpochFloorRaised": "Warning. The record was behind its brokers and goes on above their epoch.",
     "EpochJump": "Warning. A broker reports an epoch too far above the record; a person has to look.",
+    "BrokerTooOld": "Warning. A broker before 5.1.1 registers: it gets no role, and asks again (docs/reference/versions.md).",
     "BrokerAdopted": "A broker that the record did not know is a member again, without a seat.",
     "MetadataDiverged": "Warning. A member lacks topics, groups or offsets that the master has; the message names them.",
     "MetadataCopiedAgain": "A slave went on lacking topics or groups, and was made to copy all of them from the master again.",
@@ -358,6 +359,7 @@ EVENTS: Final = {
     "ClusterNotOurs": "Warning. Objects that have a name of the cluster's parts are there already, and are left alone.",
     "ClusterRefused": "Warning. The API server refused a part of the cluster; the message has its words.",
     "ClusterGroupsBeyondCount": "Warning. `brokerGroups.count` was lowered; the groups beyond it stay until a person deletes them.",
+    "ClusterVersionRefused": "Warning. The cluster's version is not in the operator's catalogue: what runs goes on as it is.",
     "ClusterUserDiffers": "Warning. A declared user is there that the operator did not make, or its Secret can't be used; it is"
     " left, and the message names it.",
     "ClusterTopicDiffers": "Warning. A declared topic is there with another message type, and is left; the message names it.",
@@ -391,6 +393,8 @@ LABELS: Final = {
 }
 
 ANNOTATIONS: Final = {
+    names.ANNOTATION_ACCEPT_VERSION: "On a BrokerGroup: a version. A person accepts that its brokers go back to this one,"
+    " although they lose state by it (condition `Stalled`, reason `VersionRefused`).",
     names.ANNOTATION_ACCEPT_EPOCH: "On a BrokerGroup: a number. A person accepts that brokers report a master epoch up to this one,"
     " although it is far above the record's (condition `EpochJump`).",
     names.ANNOTATION_RESTARTED_AT: "On a BrokerGroup: any text. Pods made under another one are restarted one by one, as in a"

@@ -160,7 +160,9 @@ def binding_of(obj: JsonObject) -> GroupBinding:
         key=GroupKey(namespace, name),
         cluster_name=spec.broker_cluster_name,
         broker_name=spec.broker_name or name,
-        settings=_settings_of(spec, up_to_epoch=_accepted_epoch(obj)),
+        settings=_settings_of(
+            spec, up_to_epoch=_accepted_epoch(obj), running=group.status.version if group.status is not None else None
+        ),
         name_servers=tuple(_as_brokers_mean(address, namespace) for address in spec.name_servers),
         heartbeat_timeout_seconds=times.heartbeat_timeout_milliseconds / 1000,
         fence_timeout_seconds=times.fence_milliseconds / 1000,
@@ -203,12 +205,12 @@ def _accepted_epoch(obj: JsonObject) -> int:
         return 0
 
 
-def _settings_of(spec: BrokerGroupSpec, *, up_to_epoch: int) -> ControllerSettings:
+def _settings_of(spec: BrokerGroupSpec, *, up_to_epoch: int, running: str | None) -> ControllerSettings:
     rule = durability.acknowledgement_rule(spec)
     return ControllerSettings(
         unclean_election_allowed=spec.failover.unclean_election is UncleanElection.ALLOWED,
         shrink_floor=rule.shrink_floor,
-        masters_shrink_first=durability.masters_shrink_first(spec),
+        masters_shrink_first=durability.masters_shrink_first(spec, running=running),
         min_in_sync_replicas=rule.minimum_in_sync,
         election_priorities={item.broker_id: item.priority for item in spec.failover.priorities},
         preferred_zones=tuple(spec.failover.preferred_zones),

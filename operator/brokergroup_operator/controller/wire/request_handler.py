@@ -10,6 +10,7 @@ from weakref import WeakSet
 
 import structlog
 
+from brokergroup_operator.api.versions import NO_IDS, SERVED
 from brokergroup_operator.controller.access import authorization as access
 from brokergroup_operator.controller.detect.record_watch import AdoptionDesk, DisputedSets, HoldingsWatch
 from brokergroup_operator.controller.group.group import Group, PremiseGoneError
@@ -262,10 +263,12 @@ class RequestHandler(Part):
             self._connections[connection.id].told_unknown(wanted.broker_name or "")
         return decision
 
-    async def _register(self, request: RemotingCommand, connection: RemotingConnection) -> Decision:
+    async def _register(self, request: RemotingCommand, connection: RemotingConnection) -> Decision | RemotingCommand:
         """1003: a new process of a replica."""
         wanted = codec.decode_register_broker(request)
         notes = self._connections.get(connection.id)
+        if wanted.broker_id is None:
+            return await self._register_without_id(request, connection)
         follows_a_poll = notes is not None and notes.registers_because_of_poll(wanted.broker_name or "")
         group, caller = await self._admit(request, connection, broker_id=wanted.broker_id)
         if group is None:
@@ -286,6 +289,18 @@ class RequestHandler(Part):
             if not known:
                 self._new_process(group, wanted, connection)
         return decision
+
+    async def _register_without_id(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        """The 1003 of a broker before 5.1.1. It logs the answer and asks again every 5 s; reported once for each connection."""
+        group, _ = await self._admit(request, connection)
+        left_out = self._refusals.take(self._now_seconds)
+        if left_out is not None:
+            log.warning("registration without a broker id", peer=connection.peer_host, reason=NO_IDS, left_out=left_out)
+        if group is not None and connection.is_open and not self._connections[connection.id].told_too_old:
+            self._connections[connection.id].told_too_old = True
+            self._observer.broker_too_old(group.key, connection.peer_host)
+        remark = f"no brokerId in the registration: {NO_IDS}; expected RocketMQ {SERVED}"
+        return request.answer(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, remark=remark)
 
     def _new_process(self, group: Group, wanted: requests.RegisterBroker, connection: RemotingConnection) -> None:
         """Note the new process, unless its connection has closed meanwhile: reports of the one before it do not count any more."""
@@ -460,6 +475,8 @@ class ConnectionNotes:
     allowed_by: tuple[int, Peer | None, GroupBinding, BrokerGroupRecord | None] | None = None
     # The names that a poll (1004) was told to be unknown (2008), until the broker registers.
     unknown: set[str] = field(default_factory=set)
+    # Whether it was reported that its broker is before 5.1.1.
+    told_too_old: bool = False
 
     def told_unknown(self, broker_name: str) -> None:
         if len(self.unknown) < _MAX_NAMES_PER_CONNECTION:

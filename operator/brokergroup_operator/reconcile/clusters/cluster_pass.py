@@ -42,7 +42,7 @@ from brokergroup_operator.kube.resources import (
     STATEFUL_SETS,
 )
 from brokergroup_operator.reconcile.act import ownership
-from brokergroup_operator.reconcile.clusters import parts, standing
+from brokergroup_operator.reconcile.clusters import order, parts, standing
 from brokergroup_operator.reconcile.clusters.acl_secrets import AclSecretReader
 from brokergroup_operator.reconcile.clusters.standing import ClusterCondition, ClusterReason, Seen
 from brokergroup_operator.reconcile.clusters.topics import TopicKeeper
@@ -85,6 +85,7 @@ APPLY_TRIES: Final = 5
 STALLED_EVENTS: Final[dict[str, str]] = {
     ClusterReason.NOT_OURS: "ClusterNotOurs",
     ClusterReason.REFUSED: "ClusterRefused",
+    ClusterReason.VERSION_REFUSED: "ClusterVersionRefused",
     ClusterReason.GROUPS_BEYOND_COUNT: "ClusterGroupsBeyondCount",
     ClusterReason.TOPIC_DIFFERS: "ClusterTopicDiffers",
     ClusterReason.USER_DIFFERS: "ClusterUserDiffers",
@@ -158,11 +159,18 @@ class ClusterPass:
         """Apply and delete what is needed; returns what is there after it."""
         there = await self._taken_back(key, seen, await self._there(key))
         held_back = _is_acl_held_back(_groups(seen, there), secrets)
+        groups = parts.broker_groups(seen.cluster, seen.cluster_object, with_acl=not held_back)
+        name_servers = parts.name_servers(seen.cluster, self._settings)
+        proxies, waited_for = parts.proxies(seen.cluster, self._settings), list[str]()
+        if refused := order.refusal(seen.cluster, self._settings):
+            name_servers, proxies = (order.kept_back(one, there) for one in (name_servers, proxies))
+        elif seen.cluster.spec.image is None:
+            proxies, waited_for = order.in_turn(proxies, groups, there)
         wanted = [
             *parts.network_policies(seen.cluster, self._settings),
-            *parts.name_servers(seen.cluster, self._settings),
-            *parts.broker_groups(seen.cluster, seen.cluster_object, with_acl=not held_back),
-            *parts.proxies(seen.cluster, self._settings),
+            *name_servers,
+            *groups,
+            *proxies,
         ]
         strangers, refusals = [], []
         for obj in wanted:
@@ -183,6 +191,8 @@ class ClusterPass:
             proxies=there.get((DEPLOYMENTS.kind, parts.proxy_name(key.name))),
             groups=_groups(seen, there),
             acl_held_back=held_back,
+            proxies_wait_for=tuple(waited_for),
+            version_refused=refused,
             strangers=tuple(strangers),
             refusals=tuple(refusals),
         )

@@ -306,7 +306,7 @@ def template(
     program: Program, cluster: RocketMQCluster, wish: NameServerSpec | ProxySpec, settings: ReconcileSettings
 ) -> JsonObject:
     spec, name = cluster.spec, _name(cluster)
-    image = spec.image or f"{settings.rocketmq_image_repository}:{spec.version or settings.rocketmq_version}"
+    image = spec.image or settings.catalogue.image(spec.version or settings.rocketmq_version)
     volumes: list[JsonObject] = [{"name": "run", "emptyDir": {}}]
     if program.config_map:
         volumes.append({"name": "config", "configMap": {"name": program.config_map}})

@@ -45,6 +45,7 @@ class ClusterReason(StrEnum):
     DELETING = "Deleting"
     NOT_OURS = "NotOurs"
     REFUSED = "Refused"
+    VERSION_REFUSED = "VersionRefused"
     GROUPS_BEYOND_COUNT = "GroupsBeyondCount"
     TOPICS_PENDING = "TopicsPending"
     TOPIC_DIFFERS = "TopicDiffers"
@@ -78,6 +79,10 @@ class Seen:
     password_problems: tuple[str, ...] = ()
     # Brokers that served without checks go on so until the passwords can be had.
     acl_held_back: bool = False
+    # The groups that are not up to date, while proxies keep their image for them (order.py).
+    proxies_wait_for: tuple[str, ...] = ()
+    # Why spec.version may not run here.
+    version_refused: str = ""
 
 
 def status_of(seen: Seen, *, now: str) -> ClusterStatus:
@@ -162,6 +167,9 @@ def _ready(seen: Seen, servers: PartStatus, proxies: PartStatus | None, groups: 
         return no(ClusterReason.GROUPS_PENDING, f"{len(groups) - len(pending)}/{count} groups are ready{named}")
     if proxies is not None and proxies.ready < proxies.desired:
         return no(ClusterReason.PROXIES_PENDING, f"{proxies.summary} proxies are ready")
+    if seen.proxies_wait_for:
+        told = f"Proxies keep their image until every group is UpToDate: {', '.join(seen.proxies_wait_for)}"
+        return no(ClusterReason.PROXIES_PENDING, told)
     return _declared(seen) or yes(
         ClusterReason.ALL_READY,
         f"{servers.desired} NameServers, {count} groups, {proxies.desired if proxies else 0} proxies are ready",
@@ -193,7 +201,7 @@ def _available(seen: Seen, servers: PartStatus, proxies: PartStatus | None, grou
     return yes(ClusterReason.SERVING, "Every group takes writes")
 
 
-def _stalled(seen: Seen) -> Verdict:
+def _stalled(seen: Seen) -> Verdict:  # noqa: PLR0911 (one return per reason)
     if seen.strangers:
         told = (
             f"There already, and not this cluster's: {', '.join(seen.strangers)}. Delete or rename them, or the cluster"
@@ -201,6 +209,8 @@ def _stalled(seen: Seen) -> Verdict:
         return yes(ClusterReason.NOT_OURS, told)
     if seen.refusals:
         return yes(ClusterReason.REFUSED, f"The API server refused: {'; '.join(seen.refusals)}"[:MAX_MESSAGE])
+    if seen.version_refused:
+        return yes(ClusterReason.VERSION_REFUSED, seen.version_refused)
     if seen.topics.differing:
         told = (
             f"Topics that are there and are not as declared: {'; '.join(seen.topics.differing)}. Delete the topic once its"

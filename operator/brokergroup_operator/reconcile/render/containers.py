@@ -66,7 +66,7 @@ def image(spec: BrokerGroupSpec, settings: ReconcileSettings) -> str:
         return spec.image
     if runs_operators_image(spec):
         return settings.replica_image
-    return f"{settings.rocketmq_image_repository}:{spec.version or settings.rocketmq_version}"
+    return settings.catalogue.image(spec.version or settings.rocketmq_version)
 
 
 def runs_operators_image(spec: BrokerGroupSpec) -> bool:

@@ -146,6 +146,8 @@ class Observed:
     config_problem: str = ""
     # Why the group's pods can't show controllers what those ask for; empty if they can.
     certificate_problem: str = ""
+    # Why the version that the spec asks for is not what `group` has: there it is the one that runs.
+    version_refused: str = ""
     # Why the Secret that the spec names can't be used. Nothing of what is in it.
     credentials_problem: CredentialsError | None = None
     # When that Secret last changed (RFC 3339); empty if there is none, or it can't be read.

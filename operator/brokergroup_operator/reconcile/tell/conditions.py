@@ -10,12 +10,14 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Final
 
+from brokergroup_operator.api import versions
 from brokergroup_operator.api.brokergroup_status import Condition, ConditionType, MemberState, Reason
 from brokergroup_operator.observe.timeline import Kind
 from brokergroup_operator.reconcile.decide import retiring
 from brokergroup_operator.reconcile.decide.configuration_drift import told
 from brokergroup_operator.reconcile.decide.course import LEFT_TO_A_PERSON
 from brokergroup_operator.reconcile.decide.failover_safe import is_barred, why_not_writable
+from brokergroup_operator.reconcile.decide.versions import running
 from brokergroup_operator.reconcile.other_groups import NO_FREE_PORTS, Turn
 from brokergroup_operator.reconcile.plan import Step, Verb, no, yes
 from brokergroup_operator.reconcile.render.addressing import place_of
@@ -120,12 +122,14 @@ def replication_healthy(seen: Observed, course: Course) -> Verdict:
     return yes(Reason.ALL_LINKED, _facts(unheard, f"All members replicate from master {master}"))
 
 
-def up_to_date(seen: Observed, course: Course) -> Verdict:
+def up_to_date(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one return per reason)
     """Every pod runs what the spec says."""
+    if seen.version_refused:
+        return no(Reason.VERSION_REFUSED, seen.version_refused)
     if not course.outdated and course.turn is not Turn.HOLDS:
         if course.drifts:
             return no(Reason.CONFIGURATION_DRIFTED, f"Every pod was made from the spec, but {told(course.drifts)}")
-        return yes(Reason.ALL_UP_TO_DATE, "Every pod runs what the spec says")
+        return yes(Reason.ALL_UP_TO_DATE, f"Every pod runs what the spec says{_untested(seen)}")
     if not course.outdated:
         coming = ", ".join(one.member.pod for one in course.standings.values() if not one.in_sync)
         return no(Reason.ROLLING_UPDATE, f"Waiting for {coming} to be in sync")
@@ -137,6 +141,14 @@ def up_to_date(seen: Observed, course: Course) -> Verdict:
         return no(Reason.WAITING_FOR_PERSON, f"Paused with outdated pods: {pods}")
     blocked = next((f". {step.why}" for step in course.rollout if step.verb in {Verb.REFUSE, Verb.WAIT}), "")
     return no(_OUTDATED[course.turn], f"Outdated: {pods}{blocked}")
+
+
+def _untested(seen: Observed) -> str:
+    version = running(seen)
+    if not version or not versions.is_untested(version):
+        return ""
+    newest = ".".join(map(str, versions.NEWEST_TESTED))
+    return f"; {version} is newer than {newest}, the newest version that this operator was tested with"
 
 
 def _failing_over(seen: Observed) -> bool:
@@ -258,8 +270,9 @@ def _refused(seen: Observed) -> Verdict | None:
     if seen.node_port_taken:
         return yes(Reason.NODE_PORT_TAKEN, seen.refusal)
     said = f"{SAID_BY_THE_SERVER}{seen.refusal}" if seen.refusal else seen.certificate_problem
-    names_taken = ((Reason.NAME_TAKEN, seen.name_taken), (Reason.BROKER_NAME_TAKEN, seen.broker_name_taken))
-    return next((yes(reason, why) for reason, why in ((Reason.INVALID_SPEC, said), *names_taken) if why), None)
+    others = ((Reason.NAME_TAKEN, seen.name_taken), (Reason.BROKER_NAME_TAKEN, seen.broker_name_taken))
+    refused = (Reason.VERSION_REFUSED, seen.version_refused)
+    return next((yes(reason, why) for reason, why in ((Reason.INVALID_SPEC, said), *others, refused) if why), None)
 
 
 def _held_up(course: Course, pod: str) -> str:

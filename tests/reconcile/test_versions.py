@@ -1,0 +1,185 @@
+"""The version in force: a step that is refused rolls nothing, lost pods come back as they were, and the reason is said."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.api import names
+from brokergroup_operator.controller.directory.group_directory import binding_of
+from brokergroup_operator.kube.resources import PODS
+from brokergroup_operator.reconcile import plan as plans
+from brokergroup_operator.reconcile.evaluate import evaluate
+from brokergroup_operator.reconcile.settings import ReconcileSettings, VersionCatalogue
+from tests.reconcile import builders as b
+
+if TYPE_CHECKING:
+    from brokergroup_operator.reconcile.see.observed import Observed
+
+TIMERS = {"timerRocksDBEnable": "true"}
+IMAGE = "registry.example/rocketmq@sha256:" + "a" * 64
+LISTED = VersionCatalogue(images=(("5.5.0", IMAGE),), only_listed=True)
+LIMITED = replace(b.SETTINGS, catalogue=LISTED)
+
+
+def java(**spec: Any) -> dict[str, Any]:
+    return {"implementation": "Java", "nameServers": ["ns:9876"], "config": TIMERS} | spec
+
+
+def running_with(version: str | None, *, wants: dict[str, Any], annotations: dict[str, str] | None = None) -> Observed:
+    """A group whose pods run `version`, and whose spec asks for something else since."""
+    seen = b.settled(**java(version=version))
+    wanted = java(**wants)
+    found = b.group_object(**wanted)
+    found["metadata"]["annotations"] = annotations or {}
+    return b.changed(seen, group=b.group(**wanted), group_object=found)
+
+
+def stopped_pods(plan: plans.Plan) -> list[str]:
+    return [one.name for one in plan.actions if isinstance(one, plans.DeleteObject) and one.resource == PODS]
+
+
+def made_pods(plan: plans.Plan) -> list[dict[str, Any]]:
+    return [one.object for one in plan.actions if isinstance(one, plans.ApplyObject) and one.resource == PODS]
+
+
+def image_of(pod: dict[str, Any]) -> str:
+    return str(b.containers(pod)["broker"]["image"])
+
+
+def told(plan: plans.Plan) -> dict[str, Any]:
+    status = next(one.status for one in plan.actions if isinstance(one, plans.WriteStatus))
+    return {"version": status.get("version")} | {
+        one["type"]: (one["status"], one["reason"], one["message"]) for one in status["conditions"]
+    }
+
+
+def planned(seen: Observed, settings: ReconcileSettings = b.SETTINGS) -> plans.Plan:
+    return evaluate(seen, settings, now=b.NOW)
+
+
+def test_a_refused_step_back_rolls_nothing_and_says_field_value_and_reason() -> None:
+    plan = planned(running_with("5.5.0", wants={"version": "5.3.3"}))
+    assert stopped_pods(plan) == []
+    said = told(plan)
+    status, reason, message = said["Stalled"]
+    assert (status, reason) == ("True", "VersionRefused")
+    assert message.startswith("spec.version is '5.3.3', expected no such step back from 5.5.0: ")
+    assert "timerRocksDBEnable" in message
+    assert message.endswith("kubectl annotate brokergroup orders brokergroup.dev/accept-version=5.3.3")
+    assert said["UpToDate"][:2] == ("False", "VersionRefused")
+    assert said["version"] == "5.5.0"
+
+
+def test_a_lost_pod_comes_back_with_the_version_in_force() -> None:
+    seen = running_with("5.5.0", wants={"version": "5.3.3"})
+    (pod,) = made_pods(planned(b.changed(seen, pods=b.without(seen.pods, "orders-2"))))
+    assert image_of(pod) == "apache/rocketmq:5.5.0"
+    assert pod["metadata"]["labels"][names.LABEL_APP_VERSION] == "5.5.0"
+
+
+def test_without_a_pod_the_status_says_what_ran() -> None:
+    seen = running_with("5.5.0", wants={"version": "5.3.3"})
+    seen = b.changed(seen, pods={}, group_object=seen.group_object | {"status": {"version": "5.5.0"}})
+    assert {image_of(pod) for pod in made_pods(planned(seen))} == {"apache/rocketmq:5.5.0"}
+
+
+@pytest.mark.parametrize(
+    ("before", "wants", "annotations"),
+    [
+        pytest.param("5.5.0", {"version": "5.3.3", "config": {}}, {}, id="no-feature-is-lost"),
+        pytest.param("5.3.3", {"version": "5.5.0"}, {}, id="upgrade"),
+        pytest.param("5.5.0", {"version": "5.3.3"}, {names.ANNOTATION_ACCEPT_VERSION: "5.3.3"}, id="accepted"),
+        pytest.param("5.5.0", {"image": "example.com/rocketmq:5.3.3"}, {}, id="an-image-says-nothing"),
+        pytest.param("5.5.1", {"version": "6.0.0"}, {}, id="newer-than-tested"),
+    ],
+)
+def test_every_other_step_rolls(before: str, wants: dict[str, Any], annotations: dict[str, str]) -> None:
+    plan = planned(running_with(before, wants=wants, annotations=annotations))
+    assert stopped_pods(plan) == ["orders-2"]
+    assert told(plan)["Stalled"][0] == "False"
+
+
+def test_an_acceptance_holds_for_the_version_that_it_names() -> None:
+    seen = running_with("5.5.0", wants={"version": "5.3.3"}, annotations={names.ANNOTATION_ACCEPT_VERSION: "5.1.4"})
+    assert told(planned(seen))["Stalled"][1] == "VersionRefused"
+
+
+def test_a_pod_that_never_started_counts_for_nothing() -> None:
+    """An image that is not there is taken back by the former version, whatever the spec turns on."""
+    seen = running_with("5.3.3", wants={"version": "5.3.3"})
+    pod = copy.deepcopy(b.running_pod(b.group(**java(version="5.5.0")), 2, role="slave", ready=False))
+    pod["status"] = {"phase": "Pending"}
+    plan = planned(b.changed(seen, pods=dict(seen.pods) | {"orders-2": pod}))
+    assert told(plan)["Stalled"][1] != "VersionRefused"
+    assert told(plan)["version"] == "5.3.3"
+
+
+def test_a_limit_lets_no_new_group_begin_and_leaves_a_running_one_as_it_is() -> None:
+    new = b.changed(running_with("5.5.0", wants={"version": "5.3.3"}), pods={}, record=None, snapshot=None)
+    plan = planned(new, LIMITED)
+    assert made_pods(plan) == []
+    assert told(plan)["Ready"][1] == "VersionRefused"
+    assert "limited to 5.5.0 (chart: brokers.onlyListedVersions)" in told(plan)["Stalled"][2]
+    seen = running_with("5.3.3", wants={"version": "5.4.0"})
+    kept = planned(b.changed(seen, pods=b.without(seen.pods, "orders-3")), LIMITED)
+    assert stopped_pods(kept) == []
+    assert {image_of(pod) for pod in made_pods(kept)} == {"apache/rocketmq:5.3.3"}
+    assert "The group goes on with 5.3.3" in told(kept)["Stalled"][2]
+
+
+def test_the_operators_default_is_judged_as_a_version_of_the_spec_is() -> None:
+    seen = running_with("5.5.0", wants={})
+    plan = planned(seen, replace(b.SETTINGS, rocketmq_version="5.3.3"))
+    assert stopped_pods(plan) == []
+    assert told(plan)["Stalled"][2].startswith("spec.version is absent, and the operator's default version is '5.3.3'")
+
+
+def test_a_listed_version_runs_its_image_and_rolls_to_another() -> None:
+    pinned = replace(b.SETTINGS, catalogue=VersionCatalogue(images=(("5.5.0", IMAGE),)))
+    seen = running_with("5.5.0", wants={"version": "5.5.0"})
+    assert stopped_pods(planned(seen, pinned)) == ["orders-2"]
+    (pod,) = made_pods(planned(b.changed(seen, pods=b.without(seen.pods, "orders-2")), pinned))
+    assert image_of(pod) == IMAGE
+
+
+def test_a_version_without_ids_begins_no_group() -> None:
+    """The CRD refuses it; this holds for an object that was stored before it did."""
+    seen = b.changed(running_with("5.5.0", wants={"version": "5.0.0"}), pods={})
+    plan = planned(seen)
+    assert made_pods(plan) == []
+    assert "brokers before 5.1.1 have no persistent broker ids" in told(plan)["Stalled"][2]
+
+
+def test_a_version_beyond_the_tests_is_noted() -> None:
+    assert "newer than 5.5.1" in told(planned(running_with("5.6.0", wants={"version": "5.6.0"})))["UpToDate"][2]
+    assert "newer" not in told(planned(running_with("5.5.1", wants={"version": "5.5.1"})))["UpToDate"][2]
+
+
+def test_masters_shrink_first_until_no_pod_of_the_newer_version_is_left() -> None:
+    found = b.group_object(**java(version="5.3.3"))
+    assert binding_of(found | {"status": {"version": "5.5.0"}}).settings.masters_shrink_first
+    assert not binding_of(found | {"status": {"version": "5.3.3"}}).settings.masters_shrink_first
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"rocketmq_version": "5.0.0"}, "rocketmq_version is '5.0.0', expected another: brokers before 5.1.1"),
+        ({"rocketmq_version": "5.1.2"}, "does not start in controller mode"),
+        ({"rocketmq_version": "5.3.3", "catalogue": LISTED}, "limited to 5.5.0"),
+    ],
+)
+def test_a_default_that_no_group_could_run_is_refused_at_the_start(settings: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
+        replace(b.SETTINGS, **settings)
+
+
+def test_a_catalogue_names_each_version_once_and_limits_to_something() -> None:
+    with pytest.raises(ValueError, match=r"lists 5\.5\.0 twice"):
+        VersionCatalogue(images=(("5.5.0", "a:1"), ("5.5.0", "a:2")))
+    with pytest.raises(ValueError, match="images is empty"):
+        VersionCatalogue(only_listed=True)
