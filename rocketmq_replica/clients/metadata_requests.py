@@ -76,11 +76,11 @@ class MetadataRequests:
         return _answer(request, document, totalGroupNum=total)
 
     def create_subscription_group(self, request: RemotingCommand) -> RemotingCommand:
-        """200: create a group, which a Proxy requires before it admits a consumer. Settings without effect here are refused."""
+        """200: create or change a group; a Proxy requires it before it admits a consumer. Settings without effect here are refused."""
         if self._broker.role is not Role.MASTER:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark="this broker is no master")
         try:
-            self._groups().create(load_json(request.body or b""))
+            self._groups().put(load_json(request.body or b""))
         except (BodyError, ValueError) as error:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
         return request.answer(ResponseCode.SUCCESS)
@@ -166,8 +166,11 @@ class TopicRequests:
 def _topic_as_asked(header: CreateTopicRequestHeader, known: Topic | None) -> Topic:
     """Return the topic of the request, with attributes that it does not name unchanged, as in Java."""
     queues = (header.read_queue_nums or header.write_queue_nums or 0, header.write_queue_nums or 0)
-    if not all(0 < count <= MAX_QUEUES for count in queues):
-        raise InvalidTopicError(f"readQueueNums and writeQueueNums {queues}, expected 1 to {MAX_QUEUES}")
+    # Without a queue to write to, consumers get the topic's queues, and producers none.
+    if not (0 < queues[0] <= MAX_QUEUES and 0 <= queues[1] <= MAX_QUEUES):
+        raise InvalidTopicError(
+            f"readQueueNums and writeQueueNums {queues}, expected 1 to {MAX_QUEUES} and 0 to {MAX_QUEUES}"
+        )
     permission = PERMISSION_READ | PERMISSION_WRITE if header.perm is None else header.perm
     if not 0 <= permission <= MAX_PERMISSION:
         raise InvalidTopicError(f"perm {permission}, expected 0 to {MAX_PERMISSION}")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_replica.clients.consumers import Clients
     from rocketmq_replica.log.consume_queues import ConsumeQueue
-    from rocketmq_replica.tables import ConsumerOffsets
+    from rocketmq_replica.tables import ConsumerOffsets, SubscriptionGroups
 
 
 logger = logging.getLogger(__name__)
@@ -66,9 +66,12 @@ class _Held:
 class PullRequests:
     """Pulls, and those that are held."""
 
-    def __init__(self, broker: Broker, offsets: ConsumerOffsets, clients: Clients) -> None:
-        """``clients`` has the groups' subscriptions."""
+    def __init__(
+        self, broker: Broker, offsets: ConsumerOffsets, clients: Clients, groups: SubscriptionGroups
+    ) -> None:
+        """``clients`` has the groups' subscriptions, ``groups`` their settings."""
         self._clients = clients
+        self._groups = groups
         self._broker = broker
         self._offsets = offsets
         self._held: dict[tuple[str, int], set[_Held]] = {}
@@ -125,6 +128,11 @@ class PullRequests:
         slave_serves = broker.role is Role.SLAVE and broker.configuration.slave_read_enable
         if broker.role is not Role.MASTER and not slave_serves:
             return request.answer(ResponseCode.SYSTEM_BUSY, remark=_REJECTED)
+        group = header.consumer_group or ""
+        if not self._groups.may_consume(group):
+            return request.answer(
+                ResponseCode.NO_PERMISSION, remark=f"subscription group no permission, {group[:255]}"
+            )
         name = header.topic or ""
         topic = broker.topics.find(name)
         if topic is None:
