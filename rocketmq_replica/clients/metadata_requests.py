@@ -76,7 +76,7 @@ class MetadataRequests:
         return _answer(request, document, totalGroupNum=total)
 
     def create_subscription_group(self, request: RemotingCommand) -> RemotingCommand:
-        """200: create or change a group; a Proxy requires it before it admits a consumer. Settings without effect here are refused."""
+        """200: create or change a group, which a Proxy requires of its consumers. Settings without effect here are refused."""
         if self._broker.role is not Role.MASTER:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark="this broker is no master")
         try:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from brokergroup_operator.controller.peers.broker_calls import BrokerCallError, BrokerCalls
+from brokergroup_operator.controller.settings import PlaneSettings
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.message_record import decode_records
 from rocketmq_replica import tables
@@ -115,7 +117,10 @@ async def test_a_topic_is_made_and_changed_as_it_is_asked_for(lab: Lab) -> None:
     for wrong, complaint in (
         ({"attributes": "message.type=FIFO"}, "attribute 'message.type=FIFO', expected +name=value or -name"),
         ({"perm": "8"}, "perm 8, expected 0 to 7"),
-        ({"readQueueNums": "0", "writeQueueNums": "0"}, "readQueueNums and writeQueueNums (0, 0), expected 1 to 1024 and 0 to 1024"),
+        (
+            {"readQueueNums": "0", "writeQueueNums": "0"},
+            "readQueueNums and writeQueueNums (0, 0), expected 1 to 1024 and 0 to 1024",
+        ),
         ({"writeQueueNums": "-1"}, "readQueueNums and writeQueueNums (8, -1), expected 1 to 1024 and 0 to 1024"),
     ):
         answer = await lab.client.ask(one, code, ext_fields=asked | wrong)
@@ -139,7 +144,10 @@ async def test_a_group_is_made_for_an_operator_unless_it_should_be_a_special_one
     one = await lab.master()
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
     for document, complaint in (
-        ({"groupName": "G", "consumeMessageOrderly": True}, "consumeMessageOrderly=True of group G: this replica does not act"),
+        (
+            {"groupName": "G", "consumeMessageOrderly": True},
+            "consumeMessageOrderly=True of group G: this replica does not act",
+        ),
         ({"groupName": "G", "consumeEnable": "no"}, "consumeEnable=no of group G, expected true or false"),
         ({"groupName": "G", "retryMaxTimes": 1001}, "retryMaxTimes=1001 of group G, expected 0 to 1000"),
         ({"groupName": "G", "retryMaxTimes": True}, "retryMaxTimes=True of group G, expected 0 to 1000"),
@@ -175,6 +183,24 @@ async def test_a_group_that_may_not_consume_gets_no_message_until_it_may_again(l
     assert [message.body for message in decode_records((await lab.client.pull(one, 0)).body or b"")] == MESSAGES
     shown = await lab.client.table(one, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="CG")
     assert (shown["consumeEnable"], shown["retryMaxTimes"]) == (True, 3)
+
+
+async def test_the_operators_requests_about_consumer_groups_are_answered_as_javas_are(lab: Lab) -> None:
+    one = await lab.master()
+    await lab.client.store(one, *MESSAGES)
+    calls, address = BrokerCalls(lab.client.remoting, PlaneSettings()), one.address
+    await calls.put_consumer_group(address, {"groupName": "billing", "retryMaxTimes": 3})
+    found = await calls.consumer_groups(address, ["billing", "none"])
+    assert (set(found), found["billing"]["retryMaxTimes"]) == ({"billing"}, 3)
+    await calls.put_consumer_group(address, found["billing"] | {"consumeEnable": False})
+    found = await calls.consumer_groups(address, ["billing"])
+    assert (found["billing"]["retryMaxTimes"], found["billing"]["consumeEnable"]) == (3, False)
+    assert await calls.consumer_offsets(address) == {}
+    await calls.commit_offset(address, topic="Topic", queue_id=0, group="billing", offset=0)
+    assert await calls.consumer_offsets(address) == {"Topic@billing": {0: 0}}
+    assert await calls.topic_readers(address, "Topic") == {"billing"}
+    with pytest.raises(BrokerCallError, match="200 answered 1: consumeMessageOrderly=True of group billing"):
+        await calls.put_consumer_group(address, {"groupName": "billing", "consumeMessageOrderly": True})
 
 
 def test_so_many_groups_may_be_made_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
