@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rocketmq_replica.log.disk import compact_json, load_table, replace_file
-from rocketmq_replica.topics import RETRY_PREFIX, check_topic_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -236,7 +235,6 @@ class SubscriptionGroups:
         name = settings.get("groupName")
         if not isinstance(name, str) or not 0 < len(name) <= MAX_GROUP_CHARACTERS:
             raise ValueError(f"groupName {str(name)[:50]!r}, expected 1 to {MAX_GROUP_CHARACTERS} characters")
-        check_topic_name(f"{RETRY_PREFIX}{name}")
         if name not in self._table and len(self._table) >= MAX_GROUPS:
             raise ValueError(f"group {name}: {len(self._table)} groups are there, expected at most {MAX_GROUPS}")
         known = self._table.get(name) or _with_defaults(name)

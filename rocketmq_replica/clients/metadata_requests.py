@@ -18,9 +18,11 @@ from rocketmq_replica.topics import (
     MAX_QUEUES,
     PERMISSION_READ,
     PERMISSION_WRITE,
+    RETRY_PREFIX,
     InvalidTopicError,
     Topic,
     changed_attributes,
+    check_topic_name,
 )
 
 if TYPE_CHECKING:
@@ -80,7 +82,10 @@ class MetadataRequests:
         if self._broker.role is not Role.MASTER:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark="this broker is no master")
         try:
-            self._groups().put(load_json(request.body or b""))
+            settings = load_json(request.body or b"")
+            if isinstance(settings, dict) and (name := settings.get("groupName")):
+                check_topic_name(f"{RETRY_PREFIX}{name}")
+            self._groups().put(settings)
         except (BodyError, ValueError) as error:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
         return request.answer(ResponseCode.SUCCESS)
