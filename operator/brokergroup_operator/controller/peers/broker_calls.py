@@ -294,10 +294,12 @@ class BrokerCalls:
         self, address: str, names: Collection[str]
     ) -> dict[str, protocol.SubscriptionGroupConfig]:
         """201: those of these consumer groups that the broker has. (352 makes one that it does not have.)"""
-        table = await self._table(
-            address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, lambda body: body["subscriptionGroupTable"]
-        )
-        return {name: table[name] for name in names if name in table}
+
+        def read(body: Mapping[str, Any]) -> dict[str, protocol.SubscriptionGroupConfig]:
+            table = body["subscriptionGroupTable"]
+            return {name: dict(table[name]) for name in names if name in table}
+
+        return await self._table(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, read)
 
     async def put_consumer_group(self, address: str, group: protocol.SubscriptionGroupConfig) -> None:
         """200: make a consumer group, or replace its settings: what `group` does not name gets RocketMQ's default."""
