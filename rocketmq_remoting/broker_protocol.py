@@ -117,6 +117,10 @@ class TopicConfig(JsonPart, frozen=True):
     attributes: dict[str, str] = msgspec.field(default_factory=dict)
 
 
+SubscriptionGroupConfig = dict[str, Any]
+"""A consumer group's settings under their Java names (200, 201), also those that this project does not know."""
+
+
 class TopicAnswerBody(TopicConfig, JsonBody, frozen=True):
     """351: one topic."""
 

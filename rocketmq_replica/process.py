@@ -106,7 +106,7 @@ class ReplicaProcess:
         self.broker = Broker(configuration, self.store, topics)
         self.ha_server = HaServer(self.broker)
         clients = Clients()
-        self.pulls = PullRequests(self.broker, offsets, clients)
+        self.pulls = PullRequests(self.broker, offsets, clients, metadata.groups)
         self.ha_client = HaClient(self.broker, self._client, on_data_applied=self.pulls.confirmed)
         self.name_servers = NameServerRegistration(self.broker, self._client, on_ha_address=self.ha_client.push_address)
         self.roles = Roles(

@@ -196,6 +196,9 @@ class DelayOffsets(_SavedLater):
 logger = logging.getLogger(__name__)
 
 MAX_GROUP_CHARACTERS = 255
+MAX_GROUPS = 20_000
+"""The limit of groups that are created on request (200)."""
+MAX_RETRIES = 1000
 
 
 class SubscriptionGroups:
@@ -225,20 +228,29 @@ class SubscriptionGroups:
             self._table |= {name: _with_defaults(name) for name in missing}
             self._changed()
 
-    def create(self, settings: object) -> None:
-        """Create a group. Raise ValueError for a setting that has no effect here."""
+    def put(self, settings: object) -> None:
+        """Create or change a group. Raise ValueError for a value that is none, and for a setting that has no effect here."""
         if not isinstance(settings, dict):
             raise ValueError("expected the settings of one group")  # noqa: TRY004 - the caller's input, not its type
         name = settings.get("groupName")
         if not isinstance(name, str) or not 0 < len(name) <= MAX_GROUP_CHARACTERS:
             raise ValueError(f"groupName {str(name)[:50]!r}, expected 1 to {MAX_GROUP_CHARACTERS} characters")
+        if name not in self._table and len(self._table) >= MAX_GROUPS:
+            raise ValueError(f"group {name}: {len(self._table)} groups are there, expected at most {MAX_GROUPS}")
         known = self._table.get(name) or _with_defaults(name)
+        changed = known | _effective(name, settings)
         for key, value in settings.items():
-            if value not in (None, known.get(key)):
-                raise ValueError(
-                    f"{key}={value!r} of group {name}: this replica does not act on it, expected {known.get(key)!r}"
-                )
-        self.adopt([name])
+            # Java takes attributes as changes of those that are there.
+            if value not in (None, changed.get(key)) and not (key == "attributes" and not value):
+                told = f"{key}={str(value)[:50]} of group {name}"
+                raise ValueError(f"{told}: this replica does not act on it, expected {known.get(key)!r}")
+        if self._table.get(name) != changed:
+            self._table = {**self._table, name: changed}
+            self._changed()
+
+    def may_consume(self, name: str) -> bool:
+        """Whether the group is given messages, also one that does not exist yet."""
+        return (self._table.get(name) or {}).get("consumeEnable") is not False
 
     def replace_all(self, document: Mapping[str, Any]) -> None:
         """Take the master's table, a SubscriptionGroupWrapper. Raise KeyError, TypeError or AttributeError if it is not one."""
@@ -266,6 +278,20 @@ class SubscriptionGroups:
             replace_file(self._path, compact_json(self.to_json()))
         except OSError as error:
             logger.warning("%s: not saved: %s", self._path, error)  # the next change, or the next copy, saves it
+
+
+def _effective(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the settings that this replica acts on. Raise ValueError for another type or a number out of bounds."""
+    found: dict[str, Any] = {}
+    if (enabled := settings.get("consumeEnable")) is not None:
+        if not isinstance(enabled, bool):
+            raise ValueError(f"consumeEnable={str(enabled)[:50]} of group {name}, expected true or false")
+        found["consumeEnable"] = enabled
+    if (retries := settings.get("retryMaxTimes")) is not None:
+        if not isinstance(retries, int) or isinstance(retries, bool) or not 0 <= retries <= MAX_RETRIES:
+            raise ValueError(f"retryMaxTimes={str(retries)[:50]} of group {name}, expected 0 to {MAX_RETRIES}")
+        found["retryMaxTimes"] = retries
+    return found
 
 
 def _with_defaults(name: str) -> dict[str, Any]:

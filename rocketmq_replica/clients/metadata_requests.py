@@ -18,9 +18,11 @@ from rocketmq_replica.topics import (
     MAX_QUEUES,
     PERMISSION_READ,
     PERMISSION_WRITE,
+    RETRY_PREFIX,
     InvalidTopicError,
     Topic,
     changed_attributes,
+    check_topic_name,
 )
 
 if TYPE_CHECKING:
@@ -76,11 +78,14 @@ class MetadataRequests:
         return _answer(request, document, totalGroupNum=total)
 
     def create_subscription_group(self, request: RemotingCommand) -> RemotingCommand:
-        """200: create a group, which a Proxy requires before it admits a consumer. Settings without effect here are refused."""
+        """200: create or change a group, which a Proxy requires of its consumers. Settings without effect here are refused."""
         if self._broker.role is not Role.MASTER:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark="this broker is no master")
         try:
-            self._groups().create(load_json(request.body or b""))
+            settings = load_json(request.body or b"")
+            if isinstance(settings, dict) and (name := settings.get("groupName")):
+                check_topic_name(f"{RETRY_PREFIX}{name}")
+            self._groups().put(settings)
         except (BodyError, ValueError) as error:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
         return request.answer(ResponseCode.SUCCESS)
@@ -166,8 +171,11 @@ class TopicRequests:
 def _topic_as_asked(header: CreateTopicRequestHeader, known: Topic | None) -> Topic:
     """Return the topic of the request, with attributes that it does not name unchanged, as in Java."""
     queues = (header.read_queue_nums or header.write_queue_nums or 0, header.write_queue_nums or 0)
-    if not all(0 < count <= MAX_QUEUES for count in queues):
-        raise InvalidTopicError(f"readQueueNums and writeQueueNums {queues}, expected 1 to {MAX_QUEUES}")
+    # Without a queue to write to, consumers get the topic's queues, and producers none.
+    if not (0 < queues[0] <= MAX_QUEUES and 0 <= queues[1] <= MAX_QUEUES):
+        raise InvalidTopicError(
+            f"readQueueNums and writeQueueNums {queues}, expected 1 to {MAX_QUEUES} and 0 to {MAX_QUEUES}"
+        )
     permission = PERMISSION_READ | PERMISSION_WRITE if header.perm is None else header.perm
     if not 0 <= permission <= MAX_PERMISSION:
         raise InvalidTopicError(f"perm {permission}, expected 0 to {MAX_PERMISSION}")

@@ -25,6 +25,7 @@ from rocketmq_remoting.codes import ResponseCode
 from rocketmq_remoting.message_record import MessageRecordError, decode_record
 from rocketmq_replica.broker import Broker, Role
 from rocketmq_replica.clients.consumers import Subscription
+from rocketmq_replica.tables import MAX_GROUP_CHARACTERS
 from rocketmq_replica.topics import PERMISSION_READ
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     from rocketmq_remoting.command import RemotingCommand
     from rocketmq_replica.clients.consumers import Clients
     from rocketmq_replica.log.consume_queues import ConsumeQueue
-    from rocketmq_replica.tables import ConsumerOffsets
+    from rocketmq_replica.tables import ConsumerOffsets, SubscriptionGroups
+    from rocketmq_replica.topics import Topic
 
 
 logger = logging.getLogger(__name__)
@@ -66,9 +68,10 @@ class _Held:
 class PullRequests:
     """Pulls, and those that are held."""
 
-    def __init__(self, broker: Broker, offsets: ConsumerOffsets, clients: Clients) -> None:
-        """``clients`` has the groups' subscriptions."""
+    def __init__(self, broker: Broker, offsets: ConsumerOffsets, clients: Clients, groups: SubscriptionGroups) -> None:
+        """``clients`` has the groups' subscriptions, ``groups`` their settings."""
         self._clients = clients
+        self._groups = groups
         self._broker = broker
         self._offsets = offsets
         self._held: dict[tuple[str, int], set[_Held]] = {}
@@ -129,8 +132,8 @@ class PullRequests:
         topic = broker.topics.find(name)
         if topic is None:
             return request.answer(ResponseCode.TOPIC_NOT_EXIST, remark=f"topic[{name}] not exist")
-        if not topic.permission & PERMISSION_READ & broker.live.broker_permission:
-            return request.answer(ResponseCode.NO_PERMISSION, remark=f"reading topic[{name}] is forbidden")
+        if forbidden := self._forbidden(header.consumer_group or "", topic):
+            return request.answer(ResponseCode.NO_PERMISSION, remark=forbidden)
         if not 0 <= (header.queue_id or 0) < topic.read_queues:
             return request.answer(
                 ResponseCode.SYSTEM_ERROR, remark=f"queueId[{header.queue_id}] is illegal, topic {topic}"
@@ -140,6 +143,14 @@ class PullRequests:
             remark = f"expressionType {expression_type}: this broker filters by TAG only"
             return request.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
         return None
+
+    def _forbidden(self, group: str, topic: Topic) -> str:
+        """Return why this group may not read the topic; empty if it may."""
+        if not self._groups.may_consume(group):
+            return f"subscription group no permission, {group[:MAX_GROUP_CHARACTERS]}"
+        if not topic.permission & PERMISSION_READ & self._broker.live.broker_permission:
+            return f"reading topic[{topic.name}] is forbidden"
+        return ""
 
     def _subscription(self, header: PullMessageRequestHeader) -> Subscription:
         """Return the pull's subscription; without one, as from Java's push consumers, that of the group's heartbeats."""

@@ -120,7 +120,7 @@ class SendRequests:
         topic = self._topic(header)
         queue_id = header.queue_id
         if queue_id < 0:
-            queue_id = next(self._next_queue) % topic.write_queues
+            queue_id = next(self._next_queue) % max(topic.write_queues, 1)
         if queue_id >= topic.write_queues:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"queueId[{queue_id}] is illegal, topic {topic}")
         messages = _messages(request, header)

@@ -179,6 +179,26 @@ async def test_topics_are_left_alone_while_a_master_is_moved(group: World) -> No
             await plane.put_topic(KEY, TopicConfig(topic_name="orders"))
 
 
+async def test_a_consumer_group_and_its_first_offsets_are_made_at_the_master_alone(group: World) -> None:
+    """An offset that is there stays: the consumer group has read the queue."""
+    plane, (first, second, _) = await group.three_under()
+    first.takes_new_names = second.takes_new_names = True
+    assert await plane.consumer_groups(KEY, ["billing"]) == {}
+    await plane.put_consumer_group(KEY, {"groupName": "billing"})
+    assert set(await plane.consumer_groups(KEY, ["billing", "none"])) == {"billing"}
+    first.offsets = {"orders@billing": {0: 7}}
+    await plane.put_first_offsets(KEY, "orders", range(3), {"billing", "shipping"})
+    assert first.offsets == {"orders@billing": {0: 7, 1: 0, 2: 0}, "orders@shipping": {0: 0, 1: 0, 2: 0}}
+    assert (second.groups, second.offsets) == ({}, {})
+    first.offsets = {}
+    async with a_switchover(plane, first):
+        with pytest.raises(GroupViewError, match="consumer groups are left alone"):
+            await plane.put_consumer_group(KEY, {"groupName": "billing"})
+        with pytest.raises(GroupViewError, match="offsets are left alone"):
+            await plane.put_first_offsets(KEY, "orders", range(3), {"billing"})
+    assert first.offsets == {}
+
+
 async def test_others_wait_until_a_new_master_can_acknowledge(group: World) -> None:
     plane, (first, second, _) = await group.three_under()
     loop = asyncio.get_running_loop()

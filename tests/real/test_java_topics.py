@@ -10,7 +10,8 @@ import pytest
 from brokergroup_operator.api.rocketmq_cluster import MessageType, TopicSpec
 from brokergroup_operator.controller.settings import SecuritySettings
 from brokergroup_operator.observe.group_view import BrokerUnreachableError
-from brokergroup_operator.reconcile.clusters.topics import MESSAGE_TYPE, TopicKeeper, TopicsStanding
+from brokergroup_operator.reconcile.clusters.master_looks import Standing
+from brokergroup_operator.reconcile.clusters.topics import MESSAGE_TYPE, TopicKeeper
 from rocketmq_remoting.broker_protocol import TopicConfig
 from tests.real.test_java_security import plane_with
 from tests.support.fake_broker import eventually as until
@@ -45,16 +46,16 @@ async def test_java_brokers_take_declared_topics_and_keep_them_through_a_failove
 
 
 async def check_topics(rig: JavaRig, plane: ControllerPlane) -> None:
-    async def keep(*declared: TopicSpec) -> TopicsStanding:
+    async def keep(*declared: TopicSpec) -> Standing:
         keeper = TopicKeeper(plane, time.monotonic)
         return await keeper.keep(KEY.namespace, declared, {KEY.name: "uid"}, count=1)
 
-    assert await keep(ORDERS, PAYMENTS) == TopicsStanding(desired=2, ready=2)
+    assert await keep(ORDERS, PAYMENTS) == Standing(desired=2, ready=2)
     made = await plane.topic(KEY, "orders")
     assert made is not None
     assert (made.read_queue_nums, made.write_queue_nums, made.attributes) == (4, 4, {MESSAGE_TYPE: "FIFO"})
 
-    assert await keep(TopicSpec(name="orders", queues=2, message_type=MessageType.FIFO)) == TopicsStanding(1, 1)
+    assert await keep(TopicSpec(name="orders", queues=2, message_type=MessageType.FIFO)) == Standing(1, 1)
     fewer = await plane.topic(KEY, "orders")
     assert fewer is not None
     assert (fewer.read_queue_nums, fewer.write_queue_nums) == (4, 2), "messages in a queue are still read"
@@ -73,6 +74,6 @@ async def check_topics(rig: JavaRig, plane: ControllerPlane) -> None:
     )
 
     async def kept() -> bool:
-        return await keep(ORDERS, PAYMENTS) == TopicsStanding(desired=2, ready=2)
+        return await keep(ORDERS, PAYMENTS) == Standing(desired=2, ready=2)
 
     await until(kept, what="the new master to have them, from its master or from us", within_seconds=60)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.observe.group_offsets import GroupOffsets
     from brokergroup_operator.records.store import GroupKey, RecordStore, StoredRecord
     from rocketmq_remoting.acl_protocol import AccessChange, BrokerAccess
-    from rocketmq_remoting.broker_protocol import TopicConfig
+    from rocketmq_remoting.broker_protocol import SubscriptionGroupConfig, TopicConfig
 
 
 def led_by(key: GroupKey, broker_id: int, *, epoch: int) -> GroupSnapshot:
@@ -81,6 +81,11 @@ class FakeGroupView:
         self.topics: dict[tuple[GroupKey, str], TopicConfig] = {}
         self.group_offsets: dict[GroupKey, GroupOffsets] = {}
         self.topics_put: list[tuple[GroupKey, str]] = []
+        self.consumer_group_tables: dict[GroupKey, dict[str, SubscriptionGroupConfig]] = {}
+        self.consumer_groups_put: list[tuple[GroupKey, SubscriptionGroupConfig]] = []
+        # By group and topic: the consumer groups that read it; by queue of it and reader: the offset.
+        self.readers: dict[tuple[GroupKey, str], frozenset[str]] = {}
+        self.first_offsets: dict[tuple[GroupKey, str, int, str], int] = {}
         self.brokers: dict[tuple[GroupKey, int], ScriptedAcl] = {}
         self.causes: list[Cause] = []
         self._running: dict[GroupKey, frozenset[int]] = {}
@@ -175,6 +180,28 @@ class FakeGroupView:
         attributes = {**(known.attributes if known else {}), **topic.attributes}
         self.topics[key, topic.topic_name] = msgspec.structs.replace(topic, attributes=attributes)
         self.topics_put.append((key, topic.topic_name))
+
+    async def consumer_groups(self, key: GroupKey, names: Collection[str]) -> dict[str, SubscriptionGroupConfig]:
+        table = self.consumer_group_tables.get(key, {})
+        return {name: table[name] for name in names if name in table}
+
+    async def put_consumer_group(self, key: GroupKey, settings: SubscriptionGroupConfig) -> None:
+        """Replace the settings as a broker does: what is not named has RocketMQ's default, which is not kept here."""
+        self.consumer_group_tables.setdefault(key, {})[settings["groupName"]] = settings
+        self.consumer_groups_put.append((key, settings))
+
+    async def topic_readers(self, key: GroupKey, topic: str) -> frozenset[str]:
+        return self.readers.get((key, topic), frozenset())
+
+    async def put_first_offsets(self, key: GroupKey, topic: str, queues: range, readers: Collection[str]) -> None:
+        """As a Java broker: of topics and consumer groups that it has."""
+        made = self.topics[key, topic]
+        assert made.write_queue_nums <= min(queues), "a queue takes no message before its readers have an offset"
+        assert max(queues) < made.read_queue_nums
+        assert set(readers) <= self.consumer_group_tables[key].keys()
+        for queue_id in queues:
+            for reader in readers:
+                self.first_offsets.setdefault((key, topic, queue_id, reader), 0)
 
     async def access(self, key: GroupKey, broker_id: int) -> BrokerAccess:
         return self.brokers.setdefault((key, broker_id), ScriptedAcl()).access()

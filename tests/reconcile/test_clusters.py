@@ -33,14 +33,9 @@ from brokergroup_operator.kube.resources import (
 from brokergroup_operator.observe.group_view import BrokerUnreachableError
 from brokergroup_operator.reconcile.clusters import acl_secrets
 from brokergroup_operator.reconcile.clusters.cluster_pass import KINDS, SETTLED_SECONDS, UNSETTLED_SECONDS, ClusterPass
+from brokergroup_operator.reconcile.clusters.master_looks import AGAIN_SECONDS, Standing
 from brokergroup_operator.reconcile.clusters.parts import ACL_CONFIG
-from brokergroup_operator.reconcile.clusters.topics import (
-    AGAIN_SECONDS,
-    TopicDiffersError,
-    TopicKeeper,
-    TopicsStanding,
-    change_of,
-)
+from brokergroup_operator.reconcile.clusters.topics import TopicDiffersError, TopicKeeper, change_of
 from brokergroup_operator.reconcile.clusters.users import MARK_ENTRY
 from brokergroup_operator.reconcile.settings import LeaderElectionSettings, ReconcileSettings, VersionCatalogue
 from brokergroup_operator.reconcile.tell.events import EventPoster
@@ -302,6 +297,51 @@ async def test_a_topic_of_another_kind_stalls_the_cluster_until_a_person_decides
 async def test_names_that_rocketmq_refuses_are_refused_at_once(place: Place, name: str) -> None:
     with pytest.raises(InvalidError, match=r"topics\[0\].name"):
         await place.make(topics=[{"name": name}])
+
+
+async def test_declared_consumer_groups_are_carried_to_every_group_with_the_beginning_of_its_topics(
+    place: Place,
+) -> None:
+    declared = {"name": "billing", "retryMaxTimes": 3}
+    await place.made(topics=[{"name": "orders", "queues": 2}], consumerGroups=[declared])
+    await place.pods_are_ready(STATEFUL_SETS, "shop-nameserver", 2)
+    await place.group_is("shop-0", "True")
+    await place.run()
+    pending = "0/1 consumer groups are in every group: group shop-0 has no master"
+    assert await place.condition("Ready") == ("False", "ConsumerGroupsPending", pending)
+    first = place.lead("shop-0")
+    assert await place.run() == SETTLED_SECONDS
+    assert (await place.status())["consumerGroups"] == {"desired": 1, "ready": 1, "summary": "1/1"}
+    assert place.view.first_offsets == {}, "no consumer reads the topic"
+    place.view.readers[first, "orders"] = frozenset({"billing", "a persons"})
+    await place.changed({"brokerGroups": {"count": 2}})
+    await place.group_is("shop-1", "True")
+    second = place.lead("shop-1")
+    assert await place.run() == SETTLED_SECONDS
+    settings = {"groupName": "billing", "retryMaxTimes": 3}
+    assert place.view.consumer_groups_put == [(first, settings), (second, settings)]
+    assert place.view.first_offsets == {(second, "orders", queue, "billing"): 0 for queue in (0, 1)}
+    assert (await place.condition("Ready"))[0] == "True"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CID_RMQ_SYS_TRANS",
+        "CID_ONSAPI_PULL",
+        "TOOLS_CONSUMER",
+        "BROKERGROUP_OPERATOR",
+        "%RETRY%a",
+        "a b",
+        "",
+        "x" * 121,
+    ],
+)
+async def test_names_of_consumer_groups_that_rocketmq_uses_or_refuses_are_refused_at_once(
+    place: Place, name: str
+) -> None:
+    with pytest.raises(InvalidError, match=r"consumerGroups\[0\].name"):
+        await place.make(consumerGroups=[{"name": name}])
 
 
 async def test_a_lower_count_deletes_no_group(place: Place) -> None:
@@ -578,6 +618,12 @@ async def test_a_persons_objects_with_our_label_are_not_taken(place: Place) -> N
             "template.localProxy: .*localProxy needs implementation Java",
         ),
         ({"brokerGroups": {"count": 0}}, "count"),
+        (
+            {"brokerGroups": {"template": {"implementation": "Python"}}, "consumerGroups": [{"name": "a", "retryQueueNums": 2}]},
+            "retryQueueNums need brokerGroups.template.implementation Java",
+        ),
+        ({"consumerGroups": [{"name": "a", "retryMaxTimes": 1001}]}, r"consumerGroups\[0\].retryMaxTimes"),
+        ({"consumerGroups": [{"name": "a"}, {"name": "a"}]}, "Duplicate value"),
         (
             {"brokerGroups": {"template": {"replicas": 2, "durability": "Strict", "failover": {"uncleanElection": "Allowed"}}}},
             "Strict",
@@ -939,7 +985,7 @@ class Kept:
         self.uids = {"shop-0": "u0", "shop-1": "u1"}
         self.lead(*led)
 
-    async def keep(self, *declared: TopicSpec) -> TopicsStanding:
+    async def keep(self, *declared: TopicSpec) -> Standing:
         return await self.keeper.keep("n", declared, self.uids, count=2)
 
     def lead(self, *keys: GroupKey, epoch: int = 1) -> None:
@@ -949,10 +995,10 @@ class Kept:
 
 async def test_every_group_gets_every_topic_and_then_nothing_is_asked() -> None:
     kept = Kept(FIRST, SECOND)
-    assert await kept.keep(ORDERS, PAYMENTS) == TopicsStanding(desired=2, ready=2)
+    assert await kept.keep(ORDERS, PAYMENTS) == Standing(desired=2, ready=2)
     assert set(kept.view.topics) == {(key, name) for key in (FIRST, SECOND) for name in ("orders", "payments")}
     kept.view.asked.clear()
-    assert await kept.keep(ORDERS, PAYMENTS) == TopicsStanding(desired=2, ready=2)
+    assert await kept.keep(ORDERS, PAYMENTS) == Standing(desired=2, ready=2)
     assert kept.view.asked == []
 
 
@@ -980,20 +1026,20 @@ async def test_a_deleted_topic_comes_back_after_a_while() -> None:
 async def test_a_group_without_a_master_is_waited_for_and_one_that_had_them_is_not() -> None:
     kept = Kept(FIRST)
     standing = await kept.keep(ORDERS)
-    assert standing == TopicsStanding(desired=1, ready=0, pending=("group shop-1 has no master",))
+    assert standing == Standing(desired=1, ready=0, pending=("group shop-1 has no master",))
     kept.lead(SECOND)
     assert (await kept.keep(ORDERS)).ready == 1
     kept.view.snapshots.clear()
-    assert await kept.keep(ORDERS) == TopicsStanding(desired=1, ready=1), "a failover takes no topic away"
+    assert await kept.keep(ORDERS) == Standing(desired=1, ready=1), "a failover takes no topic away"
 
 
 async def test_a_master_that_does_not_answer_is_asked_in_the_next_pass() -> None:
     kept = Kept(FIRST, SECOND)
     kept.view.unreachable = {SECOND}
     standing = await kept.keep(ORDERS, PAYMENTS)
-    assert standing == TopicsStanding(desired=2, pending=(f"group {SECOND}: topic orders: no answer",))
+    assert standing == Standing(desired=2, pending=(f"group {SECOND}: topic orders: no answer",))
     kept.view.unreachable = set()
-    assert await kept.keep(ORDERS, PAYMENTS) == TopicsStanding(desired=2, ready=2)
+    assert await kept.keep(ORDERS, PAYMENTS) == Standing(desired=2, ready=2)
 
 
 async def test_a_group_made_anew_under_the_same_name_has_nothing() -> None:
@@ -1013,5 +1059,5 @@ async def test_groups_that_are_not_made_yet_count() -> None:
 
 async def test_without_declared_topics_no_master_is_asked() -> None:
     kept = Kept(FIRST, SECOND)
-    assert await kept.keep() == TopicsStanding()
+    assert await kept.keep() == Standing()
     assert kept.view.asked == []

@@ -16,9 +16,9 @@ from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
 from brokergroup_operator.observe.group_view import MetadataDifference, MetadataKind
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.act.refusals import Refused
+from brokergroup_operator.reconcile.clusters.master_looks import Standing
 from brokergroup_operator.reconcile.clusters.standing import Seen, is_settled
 from brokergroup_operator.reconcile.clusters.standing import status_of as status_of_cluster
-from brokergroup_operator.reconcile.clusters.topics import TopicsStanding
 from brokergroup_operator.reconcile.clusters.users import UsersStanding
 from brokergroup_operator.reconcile.tell.events import transition_notes
 from tests.reconcile import builders as b
@@ -325,12 +325,19 @@ CLUSTERS: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
         {"groups": {"shop-0": GROUP, "shop-1": GROUP | {"metadata": {"name": "shop-1", "generation": 1}}}},
         ("GroupsBeyondCount", "GroupsBeyondCount"),
     ),
-    "a topic differs": ({"topics": TopicsStanding(desired=0, differing=("t",))}, ("TopicDiffers", "TopicDiffers")),
+    "a topic differs": ({"topics": Standing(desired=0, differing=("t",))}, ("TopicDiffers", "TopicDiffers")),
     "a declared topic differs": (
-        {"topics": TopicsStanding(desired=1, differing=("t",))}, ("TopicsPending", "TopicDiffers"),
+        {"topics": Standing(desired=1, differing=("t",))}, ("TopicsPending", "TopicDiffers"),
     ),
     "a declared topic differs, and a group is waited for": (
-        {"topics": TopicsStanding(desired=2, differing=("t",), pending=("shop-0",))}, ("TopicsPending", "TopicDiffers"),
+        {"topics": Standing(desired=2, differing=("t",), pending=("shop-0",))}, ("TopicsPending", "TopicDiffers"),
+    ),
+    "a declared consumer group is waited for": (
+        {"consumer_groups": Standing(desired=1, pending=("shop-0",))}, ("ConsumerGroupsPending", "NothingToDo"),
+    ),
+    "a declared topic differs, and a consumer group is waited for": (
+        {"topics": Standing(desired=1, differing=("t",)), "consumer_groups": Standing(desired=1, ready=1, pending=("shop-0",))},
+        ("TopicsPending", "TopicDiffers"),
     ),
     "a declared user has no password": (
         {"users": UsersStanding(users=1), "password_problems": ("Secret",)}, ("UsersPending", "UserDiffers"),

@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from brokergroup_operator.controller.peers.broker_calls import BrokerCallError, BrokerCalls
+from brokergroup_operator.controller.settings import PlaneSettings
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.message_record import decode_records
+from rocketmq_replica import tables
 from rocketmq_replica.ha import metadata_sync
 from rocketmq_replica.tables import ConsumerOffsets, DelayOffsets, SubscriptionGroups
 from rocketmq_replica.topics import Topics
@@ -114,19 +117,44 @@ async def test_a_topic_is_made_and_changed_as_it_is_asked_for(lab: Lab) -> None:
     for wrong, complaint in (
         ({"attributes": "message.type=FIFO"}, "attribute 'message.type=FIFO', expected +name=value or -name"),
         ({"perm": "8"}, "perm 8, expected 0 to 7"),
-        ({"writeQueueNums": "0"}, "readQueueNums and writeQueueNums (8, 0), expected 1 to 1024"),
+        (
+            {"readQueueNums": "0", "writeQueueNums": "0"},
+            "readQueueNums and writeQueueNums (0, 0), expected 1 to 1024 and 0 to 1024",
+        ),
+        ({"writeQueueNums": "-1"}, "readQueueNums and writeQueueNums (8, -1), expected 1 to 1024 and 0 to 1024"),
     ):
         answer = await lab.client.ask(one, code, ext_fields=asked | wrong)
         assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, complaint)
+
+
+@pytest.mark.parametrize("queue_id", [-1, 0])
+async def test_a_topic_without_a_queue_to_write_to_is_read_and_takes_no_message(lab: Lab, queue_id: int) -> None:
+    """So consumer groups get their first offsets before the first message."""
+    one = await lab.master()
+    asked = {"topic": "T", "readQueueNums": "8", "writeQueueNums": "0", "perm": "6"}
+    answer = await lab.client.ask(one, RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=asked)
+    assert answer.code == ResponseCode.SUCCESS
+    refused = await lab.client.send(one, b"x", topic="T", queue_id=queue_id)
+    assert refused.code == ResponseCode.SYSTEM_ERROR
+    assert "is illegal" in (refused.remark or "")
+    assert await lab.client.commit(one, 0, topic="T") == ResponseCode.SUCCESS
 
 
 async def test_a_group_is_made_for_an_operator_unless_it_should_be_a_special_one(lab: Lab) -> None:
     one = await lab.master()
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
     for document, complaint in (
-        ({"groupName": "G", "consumeEnable": False}, "consumeEnable=False of group G"),
+        (
+            {"groupName": "G", "consumeMessageOrderly": True},
+            "consumeMessageOrderly=True of group G: this replica does not act",
+        ),
+        ({"groupName": "G", "consumeEnable": "no"}, "consumeEnable=no of group G, expected true or false"),
+        ({"groupName": "G", "retryMaxTimes": 1001}, "retryMaxTimes=1001 of group G, expected 0 to 1000"),
+        ({"groupName": "G", "retryMaxTimes": True}, "retryMaxTimes=True of group G, expected 0 to 1000"),
+        ({"groupName": "G", "attributes": {"+x": "1"}}, "attributes="),
         ({"groupName": "G", "subscriptionDataSet": [{}]}, "subscriptionDataSet="),
         ({"groupName": ""}, "groupName ''"),
+        ({"groupName": "a b"}, "expected letters, digits"),
         ([], "expected the settings of one group"),
     ):
         answer = await lab.client.ask(one, code, body=json.dumps(document).encode())
@@ -136,6 +164,52 @@ async def test_a_group_is_made_for_an_operator_unless_it_should_be_a_special_one
     assert (await lab.client.ask(one, code, body=json.dumps(wanted).encode())).code == ResponseCode.SUCCESS
     made = await lab.client.table(one, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="G")
     assert made["consumeEnable"] is True
+
+
+async def test_a_group_that_may_not_consume_gets_no_message_until_it_may_again(lab: Lab) -> None:
+    one = await lab.master()
+    await lab.client.store(one, *MESSAGES)
+
+    async def put(**settings: Any) -> None:
+        body = json.dumps({"groupName": "CG", **settings}).encode()
+        answer = await lab.client.ask(one, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+        assert answer.code == ResponseCode.SUCCESS
+
+    await put(consumeEnable=False, retryMaxTimes=3)
+    refused = await lab.client.pull(one, 0)
+    assert (refused.code, refused.remark) == (ResponseCode.NO_PERMISSION, "subscription group no permission, CG")
+    shown = await lab.client.table(one, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="CG")
+    await put(**shown | {"consumeEnable": True})
+    assert [message.body for message in decode_records((await lab.client.pull(one, 0)).body or b"")] == MESSAGES
+    shown = await lab.client.table(one, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="CG")
+    assert (shown["consumeEnable"], shown["retryMaxTimes"]) == (True, 3)
+
+
+async def test_the_operators_requests_about_consumer_groups_are_answered_as_javas_are(lab: Lab) -> None:
+    one = await lab.master()
+    await lab.client.store(one, *MESSAGES)
+    calls, address = BrokerCalls(lab.client.remoting, PlaneSettings()), one.address
+    await calls.put_consumer_group(address, {"groupName": "billing", "retryMaxTimes": 3})
+    found = await calls.consumer_groups(address, ["billing", "none"])
+    assert (set(found), found["billing"]["retryMaxTimes"]) == ({"billing"}, 3)
+    await calls.put_consumer_group(address, found["billing"] | {"consumeEnable": False})
+    found = await calls.consumer_groups(address, ["billing"])
+    assert (found["billing"]["retryMaxTimes"], found["billing"]["consumeEnable"]) == (3, False)
+    assert await calls.consumer_offsets(address) == {}
+    await calls.commit_offset(address, topic="Topic", queue_id=0, group="billing", offset=0)
+    assert await calls.consumer_offsets(address) == {"Topic@billing": {0: 0}}
+    assert await calls.topic_readers(address, "Topic") == {"billing"}
+    with pytest.raises(BrokerCallError, match="200 answered 1: consumeMessageOrderly=True of group billing"):
+        await calls.put_consumer_group(address, {"groupName": "billing", "consumeMessageOrderly": True})
+
+
+def test_so_many_groups_may_be_made_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "MAX_GROUPS", 2)
+    groups = SubscriptionGroups(tmp_path / "groups.json", now_ms=1)
+    for name in ("A", "B", "A"):
+        groups.put({"groupName": name})
+    with pytest.raises(ValueError, match="group C: 2 groups are there, expected at most 2"):
+        groups.put({"groupName": "C"})
 
 
 def test_a_topic_that_grows_keeps_its_settings(tmp_path: Path) -> None:

@@ -378,6 +378,7 @@ class FakeBroker(QuietHandler):
                 RequestCode.UPDATE_AND_CREATE_TOPIC
                 | RequestCode.DELETE_TOPIC_IN_BROKER
                 | RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+                | RequestCode.UPDATE_CONSUMER_OFFSET
             ) if self.takes_new_names:
                 self._take_name(command)
                 return command.answer(0)
@@ -449,6 +450,9 @@ class FakeBroker(QuietHandler):
             self.topics[fields["topic"]] = int(fields["writeQueueNums"])
         elif command.code == RequestCode.DELETE_TOPIC_IN_BROKER:
             del self.topics[fields["topic"]]
+        elif command.code == RequestCode.UPDATE_CONSUMER_OFFSET:
+            queues = self.offsets.setdefault(f"{fields['topic']}@{fields['consumerGroup']}", {})
+            queues[int(fields["queueId"])] = int(fields["commitOffset"])
         else:
             self.groups[json.loads(command.body or b"")["groupName"]] = 16
         self.copies_again.add(command.code)

@@ -13,6 +13,7 @@ from brokergroup_operator.api import bounds
 from brokergroup_operator.api.acl_fields import AclSpec
 from brokergroup_operator.api.brokergroup import BrokerGroupSpec
 from brokergroup_operator.api.brokergroup_status import Condition
+from brokergroup_operator.api.consumer_group_fields import MAX_CONSUMER_GROUPS, ONLY_JAVA, ConsumerGroupSpec
 from brokergroup_operator.api.names import API_VERSION, ROCKETMQ_CLUSTER_KIND
 from brokergroup_operator.api.network_fields import ClusterNetworkSpec
 from brokergroup_operator.api.pod_fields import (
@@ -230,6 +231,15 @@ class ClusterSpec(Struct, frozen=True, rename="camel", kw_only=True):
             extra_json_schema=bounds.map_list("name"),
         ),
     ] = []
+    consumer_groups: Annotated[
+        list[ConsumerGroupSpec],
+        Meta(
+            max_length=MAX_CONSUMER_GROUPS,
+            description="Consumer groups (subscription groups) that every broker group has, also one that is added later, where"
+            " they read the declared topics from the beginning. One that is no longer declared is kept.",
+            extra_json_schema=bounds.map_list("name"),
+        ),
+    ] = []
     acl: Annotated[
         AclSpec | None,
         Meta(
@@ -320,6 +330,13 @@ class ClusterSpec(Struct, frozen=True, rename="camel", kw_only=True):
             " it past the broker's checks",
             field_path=".brokerGroups.template.localProxy",
         ),
+        Rule(
+            "self.brokerGroups.template.implementation == 'Java' || self.consumerGroups.all(group, "
+            f"{' && '.join(f'!has(group.{name})' for name in ONLY_JAVA)})",
+            f"consumerGroups: {', '.join(ONLY_JAVA)} need brokerGroups.template.implementation Java: Python replicas do not act on"
+            " them",
+            field_path=".consumerGroups",
+        ),
         # A broker makes these itself (TopicConfigManager of RocketMQ 5.5.0), and refuses to make them when it is asked.
         Rule(
             "self.topics.all(topic, topic.name != self.brokerGroups.template.brokerClusterName"
@@ -377,6 +394,10 @@ class ClusterStatus(Struct, frozen=True, rename="camel", kw_only=True):
     proxies: PartStatus | None = None
     topics: Annotated[
         PartStatus | None, Meta(description="How many of the declared topics exist in every group as declared.")
+    ] = None
+    consumer_groups: Annotated[
+        PartStatus | None,
+        Meta(description="How many of the declared consumer groups exist in every broker group as declared."),
     ] = None
     users: Annotated[
         PartStatus | None, Meta(description="How many of the declared users every broker has as declared.")

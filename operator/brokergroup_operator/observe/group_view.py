@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Protocol
 from brokergroup_operator.observe.timeline import Cause, Step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from brokergroup_operator.observe.group_offsets import GroupOffsets
     from brokergroup_operator.observe.timeline import FailoverTimeline
     from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord, LiveReplica
     from rocketmq_remoting.acl_protocol import AccessChange, BrokerAccess
-    from rocketmq_remoting.broker_protocol import TopicConfig
+    from rocketmq_remoting.broker_protocol import SubscriptionGroupConfig, TopicConfig
 
 SWITCHOVER_DEADLINE_SECONDS = 30.0
 
@@ -289,6 +289,32 @@ class GroupView(ShownGroups, Protocol):
         """Create or change a topic at the group's master, from where slaves copy it (17); not during a change of master.
 
         Attributes that `topic` does not name stay. ``BrokerUnreachableError``, also if the broker refuses; ``GroupViewError``.
+        """
+        ...
+
+    async def consumer_groups(self, key: GroupKey, names: Collection[str]) -> dict[str, SubscriptionGroupConfig]:
+        """Return those of these consumer groups that the group's master has (201). ``BrokerUnreachableError``."""
+        ...
+
+    async def put_consumer_group(self, key: GroupKey, settings: SubscriptionGroupConfig) -> None:
+        """Create a consumer group at the group's master, or replace its settings (200); not during a change of master.
+
+        Attributes stay; any other setting that is not named gets RocketMQ's default. ``BrokerUnreachableError``, also if the
+        broker refuses; ``GroupViewError``.
+        """
+        ...
+
+    async def topic_readers(self, key: GroupKey, topic: str) -> frozenset[str]:
+        """Return the consumer groups that subscribe to a topic at the group's master, or have an offset of it (300).
+
+        ``BrokerUnreachableError``.
+        """
+        ...
+
+    async def put_first_offsets(self, key: GroupKey, topic: str, queues: range, readers: Collection[str]) -> None:
+        """Give each of these consumer groups offset 0 of each of these queues, where it has none (43, 15), at the group's master.
+
+        ``BrokerUnreachableError``, ``GroupViewError``; some may have theirs by then.
         """
         ...
 

@@ -31,7 +31,8 @@ import org.apache.rocketmq.remoting.exception.RemotingConnectException;
  *   it may send up to the number that the last line of its input said. {"event":"ack","key","crc","queue","offset","copies"}:
  *   `copies` is how many of the attempts may have left the message in the log, the acknowledged one among them.
  * pull: a DefaultLitePullConsumer that is given all queues of the topic and reads them from the beginning.
- * push: a DefaultMQPushConsumer of a group that nobody used before. Both: {"event":"got","key","crc","queue","offset"}.
+ * push: a DefaultMQPushConsumer; `--from` says where it begins without an offset, CONSUME_FROM_FIRST_OFFSET unless given.
+ *   Both: {"event":"got","key","crc","queue","offset"}.
  * All end with their input.
  */
 public final class InteropClient {
@@ -171,7 +172,7 @@ public final class InteropClient {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(options.get("--group"));
         consumer.setNamesrvAddr(options.get("--name-server"));
         consumer.setPollNameServerInterval(200);
-        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf(options.getOrDefault("--from", "CONSUME_FROM_FIRST_OFFSET")));
         consumer.setHeartbeatBrokerInterval(1000); // a heartbeat that a change of queues crosses is repeated after 30 s otherwise
         consumer.setConsumeThreadMin(2);
         consumer.setConsumeThreadMax(2);

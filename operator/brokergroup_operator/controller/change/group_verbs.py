@@ -1,4 +1,5 @@
-"""The verbs of `GroupView`: ids, a switchover, an election, a member's removal, a broker's configuration, topics and offsets.
+"""The verbs of `GroupView`: ids, a switchover, an election, a member's removal, a broker's configuration, topics, consumer groups
+and offsets.
 
 Each raises `GroupViewError` with the reason if it did not do it.
 """
@@ -19,7 +20,7 @@ from controller_core.decision import ControllerCode, ReserveBrokerIdAnswer
 from controller_core.requests import ElectMaster, RemoveMember, ReserveBrokerId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from brokergroup_operator.controller.change.failover import Failover
     from brokergroup_operator.controller.change.switchover import Switchover
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.observe.group_offsets import GroupOffsets
     from controller_core.model import BrokerGroupRecord
     from rocketmq_remoting.acl_protocol import AccessChange, BrokerAccess
-    from rocketmq_remoting.broker_protocol import TopicConfig
+    from rocketmq_remoting.broker_protocol import SubscriptionGroupConfig, TopicConfig
 
 
 class GroupVerbs(Part):
@@ -168,6 +169,32 @@ class GroupVerbs(Part):
         with self._known(key, f": topic {topic.topic_name}") as group:
             _must_be_at_rest(group, "topics are left alone")
             await self._calls.put_topic(self._address(group, group.granted_master_id), topic)
+
+    async def consumer_groups(self, key: GroupKey, names: Collection[str]) -> dict[str, SubscriptionGroupConfig]:
+        """201, of the master."""
+        with self._known(key, ": consumer groups") as group:
+            return await self._calls.consumer_groups(self._address(group, group.granted_master_id), names)
+
+    async def put_consumer_group(self, key: GroupKey, settings: SubscriptionGroupConfig) -> None:
+        """200, of the master. Not during a change of master: the next one might not copy it."""
+        with self._known(key, f": consumer group {settings.get('groupName')}") as group:
+            _must_be_at_rest(group, "consumer groups are left alone")
+            await self._calls.put_consumer_group(self._address(group, group.granted_master_id), settings)
+
+    async def topic_readers(self, key: GroupKey, topic: str) -> frozenset[str]:
+        """300, of the master."""
+        with self._known(key, f": readers of topic {topic}") as group:
+            return await self._calls.topic_readers(self._address(group, group.granted_master_id), topic)
+
+    async def put_first_offsets(self, key: GroupKey, topic: str, queues: range, readers: Collection[str]) -> None:
+        """43 and 15, of the master."""
+        with self._known(key, f": offsets of topic {topic}") as group:
+            address = self._address(group, group.granted_master_id)
+            known = await self._calls.consumer_offsets(address)
+            for reader in sorted(readers):
+                for queue_id in sorted(set(queues) - known.get(f"{topic}@{reader}", {}).keys()):
+                    _must_be_at_rest(group, "offsets are left alone")
+                    await self._calls.commit_offset(address, topic=topic, queue_id=queue_id, group=reader, offset=0)
 
     async def access(self, key: GroupKey, broker_id: int) -> BrokerAccess:
         """3005 and 3010, of this member."""

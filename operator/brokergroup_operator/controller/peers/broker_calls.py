@@ -26,16 +26,16 @@ from brokergroup_operator.api.broker_keys import ACCEPTS_SENDS_FROM
 from rocketmq_remoting import broker_protocol as protocol
 from rocketmq_remoting.acl_protocol import AccessChange, BrokerAccess, read_access
 from rocketmq_remoting.address import host_of
-from rocketmq_remoting.client_protocol import CreateTopicRequestHeader
+from rocketmq_remoting.client_protocol import CreateTopicRequestHeader, UpdateConsumerOffsetRequestHeader
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import MQ_VERSION_5_5_0, RemotingCommand, request
 from rocketmq_remoting.controller_protocol import NotifyBrokerRoleChangedRequestHeader, SyncStateSetBody
 from rocketmq_remoting.errors import BodyError, RemotingError
-from rocketmq_remoting.serialization import decode_properties, encode_properties, load_json
+from rocketmq_remoting.serialization import decode_properties, dump_json, encode_properties, load_json
 from rocketmq_remoting.signature import Credentials, sign_command
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
     from brokergroup_operator.controller.settings import PlaneSettings
     from controller_core.model import BrokerGroupRecord
@@ -194,14 +194,9 @@ class BrokerCalls:
 
     async def topic_names(self, address: str) -> frozenset[str]:
         """21: the names of all topics that the broker has."""
-        answer = await self._ask(
-            address, request(RequestCode.GET_ALL_TOPIC_CONFIG), self._settings.metadata_deadline_seconds
+        return await self._table(
+            address, RequestCode.GET_ALL_TOPIC_CONFIG, lambda body: frozenset(map(str, body["topicConfigTable"]))
         )
-        try:
-            table = (await asyncio.to_thread(load_json, answer.body or b""))["topicConfigTable"]
-            return frozenset(map(str, table))
-        except (KeyError, TypeError, ValueError) as error:
-            raise BrokerCallError(f"{address}: 21 answered something unreadable: {error!r}") from error
 
     async def topic_stats(self, address: str, topic: str) -> dict[int, protocol.QueueOffsets]:
         """202: the ends of a topic's queues, by queue id. `NoSuchTopicError`."""
@@ -295,6 +290,33 @@ class BrokerCalls:
         )
         await self._tell(address, request(RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=header.encode()))
 
+    async def consumer_groups(
+        self, address: str, names: Collection[str]
+    ) -> dict[str, protocol.SubscriptionGroupConfig]:
+        """201: those of these consumer groups that the broker has. (352 makes one that it does not have.)"""
+
+        def read(body: Mapping[str, Any]) -> dict[str, protocol.SubscriptionGroupConfig]:
+            table = body["subscriptionGroupTable"]
+            return {name: dict(table[name]) for name in names if name in table}
+
+        return await self._table(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, read)
+
+    async def put_consumer_group(self, address: str, group: protocol.SubscriptionGroupConfig) -> None:
+        """200: make a consumer group, or replace its settings: what `group` does not name gets RocketMQ's default."""
+        body = dump_json(group)
+        await self._tell(address, request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body))
+
+    async def consumer_offsets(self, address: str) -> Mapping[str, Mapping[int, int]]:
+        """43: by `topic@group`, then by queue, the offset that the consumer group reads next."""
+        return await self._table(address, RequestCode.GET_ALL_CONSUMER_OFFSET, _offsets_of)
+
+    async def commit_offset(self, address: str, *, topic: str, queue_id: int, group: str, offset: int) -> None:
+        """15: set the offset that a consumer group reads next. A Java broker refuses groups and topics that it does not have."""
+        header = UpdateConsumerOffsetRequestHeader(
+            consumer_group=group, topic=topic, queue_id=queue_id, commit_offset=offset
+        )
+        await self._tell(address, request(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=header.encode()))
+
     async def access(self, address: str) -> BrokerAccess:
         """3005, 3010: the users and rules of this broker, passwords too."""
         users = await self._ask(address, request(RequestCode.AUTH_LIST_USER))
@@ -357,6 +379,14 @@ class BrokerCalls:
             return decode(answer.body)
         except BodyError as error:
             raise BrokerCallError(f"{address}: {command.code} answered something unreadable: {error}") from error
+
+    async def _table(self, address: str, code: RequestCode, read: Callable[[Any], Body]) -> Body:
+        """Return what `read` finds in the body, parsed in a thread: a large table would hold up heartbeats."""
+        answer = await self._ask(address, request(code), self._settings.metadata_deadline_seconds)
+        try:
+            return read(await asyncio.to_thread(load_json, answer.body or b""))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise BrokerCallError(f"{address}: {code} answered something unreadable: {error!r}") from error
 
     async def _ask(self, address: str, command: RemotingCommand, deadline_seconds: float = 0.0) -> RemotingCommand:
         """Return the answer, which is a success; without a deadline of its own (0.0), the request has that of small ones."""
@@ -460,10 +490,7 @@ def read_metadata(topics: bytes | None, groups: bytes | None, offsets: bytes | N
         return Metadata(
             topics=_entries(topic_table["topicConfigTable"], _TOPIC_FIELDS),
             groups=_entries(groups_table["subscriptionGroupTable"], _GROUP_FIELDS),
-            offsets={
-                name: {int(queue): int(offset) for queue, offset in queues.items()}
-                for name, queues in offset_table["offsetTable"].items()
-            },
+            offsets=_offsets_of(offset_table),
             topics_version=_version(topic_table),
             groups_version=_version(groups_table),
         )
@@ -473,6 +500,13 @@ def read_metadata(topics: bytes | None, groups: bytes | None, offsets: bytes | N
 
 def _entries(table: Mapping[str, Mapping[str, object]], fields: tuple[str, ...]) -> dict[str, Entry]:
     return {name: tuple(entry.get(one) for one in fields) for name, entry in table.items()}
+
+
+def _offsets_of(body: Mapping[str, Any]) -> dict[str, dict[int, int]]:
+    return {
+        name: {int(queue): int(offset) for queue, offset in queues.items()}
+        for name, queues in body["offsetTable"].items()
+    }
 
 
 def _version(document: Mapping[str, Any]) -> str:

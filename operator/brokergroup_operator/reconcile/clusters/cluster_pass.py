@@ -44,6 +44,7 @@ from brokergroup_operator.kube.resources import (
 from brokergroup_operator.reconcile.act import ownership
 from brokergroup_operator.reconcile.clusters import order, parts, standing
 from brokergroup_operator.reconcile.clusters.acl_secrets import AclSecretReader
+from brokergroup_operator.reconcile.clusters.consumer_groups import ConsumerGroupKeeper
 from brokergroup_operator.reconcile.clusters.standing import ClusterCondition, ClusterReason, Seen
 from brokergroup_operator.reconcile.clusters.topics import TopicKeeper
 from brokergroup_operator.reconcile.clusters.users import UserKeeper, UsersStanding, wanted_users
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.observe.group_view import GroupView
     from brokergroup_operator.reconcile.clusters.acl_secrets import AclSecrets
-    from brokergroup_operator.reconcile.clusters.topics import TopicsStanding
     from brokergroup_operator.reconcile.settings import ReconcileSettings
     from brokergroup_operator.reconcile.tell.events import EventPoster
 
@@ -121,6 +121,7 @@ class ClusterPass:
         self._applied: dict[GroupKey, dict[tuple[str, str], Applied]] = {}
         self._objects = GroupObjects(api, timeout_seconds=settings.api_timeout_seconds)
         self._topics = TopicKeeper(view, clock)
+        self._consumer_groups = ConsumerGroupKeeper(view, clock)
         self._users = UserKeeper(view, clock)
         self._secrets = AclSecretReader(self._objects, clock)
 
@@ -132,6 +133,7 @@ class ClusterPass:
             applied = self._applied.pop(key, {})
             groups = [name for kind, name in applied if kind == BROKER_GROUPS.kind]
             self._topics.forget(key.namespace, groups)
+            self._consumer_groups.forget(key.namespace, groups)
             self._users.forget(key.namespace, groups)
             self._secrets.forget(key)
             return None
@@ -149,7 +151,7 @@ class ClusterPass:
             return SETTLED_SECONDS
         secrets = await self._secrets.read(key, cluster)
         seen = await self._brought_on(key, Seen(cluster=cluster, cluster_object=found), secrets)
-        seen = await self._keep_users(key, replace(seen, topics=await self._keep_topics(key, seen)), secrets)
+        seen = await self._keep_users(key, await self._keep_topics(key, seen), secrets)
         status = await self._write_status(key, seen)
         return SETTLED_SECONDS if standing.is_settled(seen, status) else UNSETTLED_SECONDS
 
@@ -197,11 +199,24 @@ class ClusterPass:
             refusals=tuple(refusals),
         )
 
-    async def _keep_topics(self, key: GroupKey, seen: Seen) -> TopicsStanding:
-        spec = seen.cluster.spec
+    async def _keep_topics(self, key: GroupKey, seen: Seen) -> Seen:
+        """Consumer groups first: a topic that comes later gives them their offsets."""
+        spec, namespace = seen.cluster.spec, key.namespace
         wanted = parts.group_names(key.name, spec.broker_groups.count)
         groups = {name: uid for name, uid in _uids(seen).items() if name in wanted}
-        return await self._topics.keep(key.namespace, tuple(spec.topics), groups, count=len(wanted))
+        declared, count = tuple(spec.consumer_groups), len(wanted)
+        consumer_groups = await self._consumer_groups.keep(namespace, declared, groups, count=count)
+        topics = await self._topics.keep(
+            namespace,
+            tuple(spec.topics),
+            groups,
+            count=count,
+            consumer_groups={
+                name: self._consumer_groups.had(GroupKey(namespace, name), declared, uid)
+                for name, uid in groups.items()
+            },
+        )
+        return replace(seen, topics=topics, consumer_groups=consumer_groups)
 
     async def _keep_users(self, key: GroupKey, seen: Seen, secrets: AclSecrets) -> Seen:
         """Also at groups beyond count: those still serve, and a user that spec.acl no longer names would keep its rights there."""

@@ -11,7 +11,7 @@ from brokergroup_operator.api.brokergroup_status import ConditionStatus
 from brokergroup_operator.api.proxy_fields import GRPC_PORT
 from brokergroup_operator.api.rocketmq_cluster import ClientAddresses, ClusterStatus, GroupSummary, PartStatus
 from brokergroup_operator.reconcile.clusters import parts
-from brokergroup_operator.reconcile.clusters.topics import TopicsStanding
+from brokergroup_operator.reconcile.clusters.master_looks import Standing
 from brokergroup_operator.reconcile.clusters.users import UsersStanding
 from brokergroup_operator.reconcile.plan import no, yes
 from brokergroup_operator.reconcile.tell.conditions import conditions_of
@@ -49,14 +49,15 @@ class ClusterReason(StrEnum):
     GROUPS_BEYOND_COUNT = "GroupsBeyondCount"
     TOPICS_PENDING = "TopicsPending"
     TOPIC_DIFFERS = "TopicDiffers"
+    CONSUMER_GROUPS_PENDING = "ConsumerGroupsPending"
     USERS_PENDING = "UsersPending"
     USER_DIFFERS = "UserDiffers"
     NOTHING_TO_DO = "NothingToDo"
 
 
-# Why a cluster is not Ready although every part is: a declared topic or user is missing. Stalled has the second reason where a
-# person must decide about one.
-_DECLARED = (ClusterReason.TOPICS_PENDING, ClusterReason.USERS_PENDING)
+# Why a cluster is not Ready although every part is: a declared topic, consumer group or user is missing. Stalled has a reason of
+# the second row where a person must decide about one.
+_DECLARED = (ClusterReason.TOPICS_PENDING, ClusterReason.CONSUMER_GROUPS_PENDING, ClusterReason.USERS_PENDING)
 _DIFFERS = (ClusterReason.TOPIC_DIFFERS, ClusterReason.USER_DIFFERS)
 
 
@@ -73,7 +74,8 @@ class Seen:
     strangers: tuple[str, ...] = ()
     # What the API server refused in this pass.
     refusals: tuple[str, ...] = ()
-    topics: TopicsStanding = field(default_factory=TopicsStanding)
+    topics: Standing = field(default_factory=Standing)
+    consumer_groups: Standing = field(default_factory=Standing)
     users: UsersStanding = field(default_factory=UsersStanding)
     # Why passwords of declared users, or the brokers' own key, can't be had.
     password_problems: tuple[str, ...] = ()
@@ -100,6 +102,9 @@ def status_of(seen: Seen, *, now: str) -> ClusterStatus:
         broker_groups=_part(cluster.spec.broker_groups.count, ready),
         proxies=proxies,
         topics=_part(seen.topics.desired, seen.topics.ready) if cluster.spec.topics else None,
+        consumer_groups=(
+            _part(seen.consumer_groups.desired, seen.consumer_groups.ready) if cluster.spec.consumer_groups else None
+        ),
         users=_part(seen.users.users, seen.users.ready_users) if cluster.spec.acl is not None else None,
         policies=_part(seen.users.policies, seen.users.ready_policies) if cluster.spec.acl is not None else None,
         clients=ClientAddresses(
@@ -135,7 +140,8 @@ def is_settled(seen: Seen, status: ClusterStatus) -> bool:
     ready, stalled = found[ClusterCondition.READY], found[ClusterCondition.STALLED]
     if ready.status == ConditionStatus.TRUE or ready.reason == stalled.reason:
         return True
-    return ready.reason in _DECLARED and stalled.reason in _DIFFERS and not (seen.topics.pending or seen.users.pending)
+    pending = (*seen.topics.pending, *seen.consumer_groups.pending, *seen.users.pending)
+    return ready.reason in _DECLARED and stalled.reason in _DIFFERS and not pending
 
 
 def _conditions(
@@ -177,7 +183,11 @@ def _ready(seen: Seen, servers: PartStatus, proxies: PartStatus | None, groups: 
 
 
 def _declared(seen: Seen) -> Verdict | None:
-    """What of the declared topics and users is not there yet; None: nothing."""
+    """What of the declared topics, consumer groups and users is not there yet; None: nothing."""
+    groups = seen.consumer_groups
+    if groups.ready < groups.desired:
+        told = f"{groups.ready}/{groups.desired} consumer groups are in every group: {'; '.join(groups.pending)}"
+        return no(ClusterReason.CONSUMER_GROUPS_PENDING, told[:MAX_MESSAGE])
     if seen.topics.ready < seen.topics.desired:
         why = "; ".join((*seen.topics.pending, *seen.topics.differing))
         told = f"{seen.topics.ready}/{seen.topics.desired} topics are in every group: {why}"

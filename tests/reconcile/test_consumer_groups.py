@@ -1,0 +1,220 @@
+"""Declared consumer groups, and the first offsets of a topic's readers: which requests each master gets, and in which order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from brokergroup_operator.api.consumer_group_fields import ConsumerGroupSpec
+from brokergroup_operator.api.rocketmq_cluster import TopicSpec
+from brokergroup_operator.observe.group_view import BrokerUnreachableError
+from brokergroup_operator.reconcile.clusters.consumer_groups import ConsumerGroupKeeper, change_of
+from brokergroup_operator.reconcile.clusters.master_looks import AGAIN_SECONDS, Standing
+from brokergroup_operator.reconcile.clusters.readers import PATIENCE_SECONDS
+from brokergroup_operator.reconcile.clusters.topics import TopicKeeper
+from brokergroup_operator.records.memory import MemoryRecordStore
+from brokergroup_operator.records.store import GroupKey
+from rocketmq_remoting.broker_protocol import TopicConfig
+from tests.reconcile.fake_view import FakeGroupView, led_by
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from rocketmq_remoting.broker_protocol import SubscriptionGroupConfig
+
+FIRST, SECOND = GroupKey("n", "shop-0"), GroupKey("n", "shop-1")
+ORDERS = TopicSpec(name="orders", queues=2)
+BILLING = ConsumerGroupSpec(name="billing", retry_max_times=3)
+
+
+@pytest.mark.parametrize(
+    ("declared", "found", "change"),
+    [
+        ({"name": "b"}, None, {"groupName": "b"}),
+        ({"name": "b", "consumeEnable": False}, None, {"groupName": "b", "consumeEnable": False}),
+        ({"name": "b"}, {"groupName": "b", "retryMaxTimes": 7}, None),
+        ({"name": "b", "retryMaxTimes": 7}, {"groupName": "b", "retryMaxTimes": 7, "newer": 1}, None),
+        (
+            {"name": "b", "retryMaxTimes": 0, "consumeMessageOrderly": True},
+            {"groupName": "b", "retryMaxTimes": 7, "newer": {"x": 1}, "brokerId": 4, "attributes": {"a": "1"}},
+            {"groupName": "b", "retryMaxTimes": 0, "consumeMessageOrderly": True, "newer": {"x": 1}, "brokerId": 4},
+        ),
+    ],
+    ids=["not there", "not there, disabled", "nothing declared", "as declared", "a change keeps what else it is"],
+)
+def test_the_change_that_a_declared_consumer_group_asks_for(
+    declared: dict[str, Any], found: SubscriptionGroupConfig | None, change: SubscriptionGroupConfig | None
+) -> None:
+    assert change_of(msgspec.convert(declared, ConsumerGroupSpec), found) == change
+
+
+class View(FakeGroupView):
+    """Groups whose master does not answer, while they are named; and the changes in their order."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryRecordStore())
+        self.unreachable: set[GroupKey] = set()
+        self.written: list[tuple[GroupKey, int]] = []
+
+    async def consumer_groups(self, key: GroupKey, names: Collection[str]) -> dict[str, SubscriptionGroupConfig]:
+        self._answer(key)
+        return await super().consumer_groups(key, names)
+
+    async def topic_readers(self, key: GroupKey, topic: str) -> frozenset[str]:
+        self._answer(key)
+        return await super().topic_readers(key, topic)
+
+    async def put_topic(self, key: GroupKey, topic: TopicConfig) -> None:
+        self.written.append((key, topic.write_queue_nums))
+        await super().put_topic(key, topic)
+
+    def _answer(self, key: GroupKey) -> None:
+        if key in self.unreachable:
+            raise BrokerUnreachableError(f"group {key}: no answer")
+
+
+class Kept:
+    """Two groups of a cluster, of which the first is led, and a clock that a test moves."""
+
+    def __init__(self, *led: GroupKey) -> None:
+        self.view = View()
+        self.now_seconds = 0.0
+        self.consumer_groups = ConsumerGroupKeeper(self.view, lambda: self.now_seconds)
+        self.topics = TopicKeeper(self.view, lambda: self.now_seconds)
+        self.uids = {"shop-0": "u0", "shop-1": "u1"}
+        self.lead(*led)
+
+    async def keep(self, *declared: ConsumerGroupSpec) -> Standing:
+        return await self.consumer_groups.keep("n", declared, self.uids, count=2)
+
+    async def keep_topics(
+        self, *declared: TopicSpec, consumer_groups: tuple[ConsumerGroupSpec, ...] = (BILLING,)
+    ) -> Standing:
+        """A pass: consumer groups first."""
+        await self.keep(*consumer_groups)
+        had = {
+            name: self.consumer_groups.had(GroupKey("n", name), consumer_groups, uid) for name, uid in self.uids.items()
+        }
+        return await self.topics.keep("n", declared, self.uids, count=2, consumer_groups=had)
+
+    def lead(self, *keys: GroupKey, epoch: int = 1) -> None:
+        for key in keys:
+            self.view.snapshots[key] = led_by(key, 1, epoch=epoch)
+
+
+async def test_every_group_gets_every_consumer_group_and_then_nothing_is_asked() -> None:
+    kept = Kept(FIRST)
+    assert await kept.keep(BILLING) == Standing(1, 0, pending=("group shop-1 has no master",))
+    kept.lead(SECOND)
+    assert await kept.keep(BILLING) == Standing(1, 1)
+    assert {key for key, _ in kept.view.consumer_groups_put} == {FIRST, SECOND}
+    kept.view.unreachable = {FIRST, SECOND}
+    assert await kept.keep(BILLING) == Standing(1, 1)
+
+
+@pytest.mark.parametrize("why", ["a new master", "five minutes"])
+async def test_a_changed_consumer_group_is_put_back_and_an_undeclared_one_left(why: str) -> None:
+    kept = Kept(FIRST, SECOND)
+    await kept.keep(BILLING)
+    table = kept.view.consumer_group_tables[FIRST]
+    table["billing"] = table["billing"] | {"retryMaxTimes": 16, "consumeEnable": False}
+    table["a persons"] = {"groupName": "a persons", "retryMaxTimes": 1}
+    await kept.keep(BILLING)
+    assert table["billing"]["retryMaxTimes"] == 16, "not looked at again yet"
+    if why == "a new master":
+        kept.lead(FIRST, epoch=2)
+    else:
+        kept.now_seconds = AGAIN_SECONDS
+    await kept.keep(BILLING)
+    assert table["billing"] == {"groupName": "billing", "retryMaxTimes": 3, "consumeEnable": False}
+    assert table["a persons"] == {"groupName": "a persons", "retryMaxTimes": 1}
+    await kept.keep()
+    assert set(table) == {"billing", "a persons"}, "what is declared no more stays"
+
+
+async def test_a_retry_topic_with_fewer_queues_than_retries_are_sent_to_gets_more() -> None:
+    kept = Kept(FIRST, SECOND)
+    narrow = TopicConfig(topic_name="%RETRY%billing", read_queue_nums=1, write_queue_nums=1)
+    kept.view.topics[FIRST, "%RETRY%billing"] = narrow
+    await kept.keep(ConsumerGroupSpec(name="billing", retry_queue_nums=4))
+    widened = kept.view.topics[FIRST, "%RETRY%billing"]
+    assert (widened.read_queue_nums, widened.write_queue_nums) == (4, 4)
+    assert (SECOND, "%RETRY%billing") not in kept.view.topics, "the broker makes it with four"
+
+
+async def test_a_new_groups_topic_takes_messages_once_its_readers_have_its_beginning() -> None:
+    kept = Kept(FIRST)
+    await kept.keep_topics(ORDERS)
+    kept.view.readers[FIRST, "orders"] = frozenset({"billing", "a persons"})
+    kept.view.written.clear()
+    kept.lead(SECOND)
+    assert (await kept.keep_topics(ORDERS)).ready == 1
+    assert kept.view.written == [(SECOND, 0), (SECOND, 2)]
+    assert kept.view.first_offsets == {(SECOND, "orders", queue, "billing"): 0 for queue in (0, 1)}
+
+
+async def test_what_an_operator_left_half_done_is_completed_by_the_next() -> None:
+    kept = Kept(FIRST, SECOND)
+    kept.view.topics[FIRST, "orders"] = TopicConfig(topic_name="orders", read_queue_nums=2, write_queue_nums=2)
+    kept.view.topics[SECOND, "orders"] = TopicConfig(topic_name="orders", read_queue_nums=2, write_queue_nums=0)
+    kept.view.readers[FIRST, "orders"] = frozenset({"billing"})
+    await kept.keep_topics(ORDERS)
+    assert set(kept.view.first_offsets) == {(SECOND, "orders", queue, "billing") for queue in (0, 1)}
+    assert kept.view.topics[SECOND, "orders"].write_queue_nums == 2
+
+
+async def test_more_queues_take_messages_once_their_readers_have_their_beginning() -> None:
+    kept = Kept(FIRST, SECOND)
+    await kept.keep_topics(ORDERS)
+    for key in (FIRST, SECOND):
+        kept.view.readers[key, "orders"] = frozenset({"billing"})
+    kept.view.written.clear()
+    await kept.keep_topics(TopicSpec(name="orders", queues=4))
+    assert sorted(kept.view.written) == [(FIRST, 2), (FIRST, 4), (SECOND, 2), (SECOND, 4)]
+    assert {queue for _, _, queue, _ in kept.view.first_offsets} == {2, 3}
+    await kept.keep_topics(ORDERS)
+    assert kept.view.topics[FIRST, "orders"].read_queue_nums == 4
+    assert len(kept.view.first_offsets) == 4, "fewer queues change no offset"
+
+
+async def test_without_declared_consumer_groups_nobody_is_asked_for_readers() -> None:
+    kept = Kept(FIRST, SECOND)
+    kept.view.unreachable = {FIRST, SECOND}
+    assert await kept.keep_topics(ORDERS, consumer_groups=()) == Standing(1, 1)
+    assert kept.view.written == [(FIRST, 2), (SECOND, 2)]
+
+
+async def test_a_topic_waits_for_the_consumer_groups_of_its_master() -> None:
+    kept = Kept(FIRST)
+    await kept.keep_topics(ORDERS)
+    kept.lead(SECOND)
+    kept.view.unreachable = {SECOND}
+    standing = await kept.keep_topics(ORDERS)
+    assert standing.pending == ("group shop-1: topic orders waits for the consumer groups",)
+    assert kept.view.written == [(FIRST, 2)]
+    kept.view.unreachable = set()
+    assert await kept.keep_topics(ORDERS) == Standing(1, 1)
+
+
+@pytest.mark.parametrize("how", ["no answer", "no master"])
+async def test_a_new_topic_waits_a_minute_for_the_only_group_that_knows_its_readers(how: str) -> None:
+    """Then it takes messages all the same: the group may be there because the other one is lost."""
+    kept = Kept(FIRST)
+    await kept.keep_topics(ORDERS)
+    kept.lead(SECOND)
+    if how == "no answer":
+        kept.view.unreachable = {FIRST}
+    else:
+        snapshot = kept.view.snapshots[FIRST]
+        assert snapshot.record is not None
+        lost = replace(snapshot.record, master_process_lost=True)
+        kept.view.snapshots[FIRST] = replace(snapshot, record=lost)
+    standing = await kept.keep_topics(ORDERS)
+    assert "the readers of topic orders are not known" in standing.pending[0]
+    kept.now_seconds = PATIENCE_SECONDS - 1
+    assert (await kept.keep_topics(ORDERS)).pending
+    kept.now_seconds = PATIENCE_SECONDS
+    assert (await kept.keep_topics(ORDERS)) == Standing(1, 1)
