@@ -1,9 +1,9 @@
 """BrokerGroup: one brokerName, one master and its slaves.
 
 The source of `crds/brokergroup.dev_brokergroups.yaml`, with the structs of `failover_fields.py`, `network_fields.py`,
-`pod_fields.py`, `storage_fields.py` and `update_fields.py`. A field's default, bound, description and rules stand beside it, a struct's rules across
-fields below them (`RULES`). The docstrings of structs are the CRD's descriptions. An absent optional value is None, and is
-omitted on the wire.
+`pod_fields.py`, `storage_fields.py` and `update_fields.py`. A field's default, bound, description and rules stand beside it, a
+struct's rules across fields below them (`RULES`). The docstrings of structs are the CRD's descriptions. An absent optional value
+is None, and is omitted on the wire.
 """
 
 from enum import StrEnum

@@ -103,10 +103,11 @@ class UpdateStrategySpec(Struct, frozen=True, rename="camel", kw_only=True):
         list[UpdateWindow],
         Meta(
             max_length=MAX_WINDOWS,
-            description="The only times in which the operator by itself replaces a pod that works, or moves the master to"
-            " preferredMaster or off priority 0. An update that is not done when the window closes goes on in the next one"
-            " (UpToDate, reason OutsideWindow, says when). Failovers, repairs, drained nodes, replicas and operations do not"
-            " wait: kubectl brokergroup restart updates at once. Empty: any time.",
+            description="Times in which the operator by itself replaces pods that work, and moves the master to"
+            " preferredMaster or off priority 0; at other times it does neither. An update that is not done when the window"
+            " closes goes on in the next one (UpToDate, reason OutsideWindow, says when). Failovers, repairs, drained nodes,"
+            " changed replicas and operations do not wait: kubectl brokergroup restart updates at once. Empty: any time"
+            " (docs/concepts/life.md).",
             extra_json_schema=bounds.ATOMIC_LIST,
         ),
     ] = []

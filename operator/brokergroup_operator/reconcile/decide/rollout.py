@@ -155,7 +155,11 @@ def rollout_steps(
     has_master = any(standing.is_master for standing in standings.values())
     idle = [item for item in due if _gives_nothing(standings[item.member.broker_id], has_master=has_master)]
     # One that copies the log works: it waits for the window. A broken one does not, or a bad image could not be taken back.
-    idle = [item for item in idle if opening.is_open or item.why in ASKED_FOR or _is_broken(standings[item.member.broker_id])]
+    idle = [
+        item
+        for item in idle
+        if opening.is_open or item.why in ASKED_FOR or _is_broken(standings[item.member.broker_id])
+    ]
     if idle:
         return [_replace(item, "gives the group nothing as it is") for item in idle]
     now = [item for item in due if opening.is_open or _does_not_wait(seen, item)]
