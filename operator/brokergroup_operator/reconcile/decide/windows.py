@@ -41,6 +41,7 @@ class Opening:
 ANY_TIME: Final = Opening(is_open=True)
 
 
+@observed.derived
 def opening_now(seen: Observed) -> Opening:
     """By the group's spec and the time of the pass."""
     windows = seen.group.spec.update_strategy.windows

@@ -221,8 +221,8 @@ def reconciling(seen: Observed, course: Course) -> Verdict:  # noqa: C901, PLR09
     stopping = sorted(name for name, pod in seen.pods.items() if observed.being_deleted(pod))
     if stopping:
         return yes(Reason.REPAIRING_MEMBERS, f"Waiting for {', '.join(stopping)} to stop")
-    if (step := course.outside_window) is not None:
-        return no(step.reason, step.why)
+    if (outside := course.outside_window) is not None:
+        return no(outside.reason, outside.why)
     return no(Reason.STABLE, "Nothing to do")
 
 
