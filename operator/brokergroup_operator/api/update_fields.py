@@ -41,7 +41,7 @@ class Weekday(StrEnum):
 
 
 class UpdateWindow(Struct, frozen=True, rename="camel", kw_only=True):
-    """A time that returns every week."""
+    """Hours of each week in which updates may run."""
 
     days: Annotated[
         list[Weekday],
