@@ -123,7 +123,7 @@ PROOFS = (
         "java",
         "prometheus",
     ),
-    real("charts", PARTS, "helm", "prometheus", "alertmanager", "actionlint", "package-index"),
+    real("charts", PARTS, "helm", "prometheus", "alertmanager", "actionlint", "package-index", "krew"),
     real("spark", ["java", "s3-server", "browser"], "java", "prometheus", "s3-server", "browser", "package-index"),
     real("api", ["kube-apiserver", "etcd", "netns", "nft"], *API, "java", "prometheus", "netns", "nft"),
     program("parity", "tests/parity/run.py", "", "", "kube-apiserver", "etcd"),

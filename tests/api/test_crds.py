@@ -178,7 +178,7 @@ def test_a_field_that_may_be_left_out_says_what_is_then(kind: type[Struct]) -> N
 @pytest.mark.parametrize("kind", [BrokerGroup, BrokerGroupOperation])
 def test_a_number_says_of_what(kind: type[Struct]) -> None:
     """A bare integer has no unit: its name or text must have the unit, or the counted thing."""
-    units = ("second", "percent", "port", "byte", "id", "epoch", "how many", "replica", "number")
+    units = ("second", "minute", "percent", "port", "byte", "id", "epoch", "how many", "replica", "number")
     spec = structural_schema(kind)["properties"]["spec"]
     bare = [
         path

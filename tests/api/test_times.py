@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import os
+import subprocess
+import sys
+import tomllib
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,6 +25,8 @@ from brokergroup_operator.kube.errors import InvalidError
 from brokergroup_operator.kube.resources import BROKER_GROUPS
 from sla_reports.measures.periods import zone_of
 from tests.our_kinds import api_with_our_kinds
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
@@ -64,6 +71,26 @@ def test_the_list_is_the_packages() -> None:
     """A newer tzdata in uv.lock may have more names: add them to `api/times.py`, and generate the kinds."""
     assert set(TIME_ZONES) == set((files("tzdata") / "zones").read_text().split()) - NONE_TO_CHOOSE
     assert len(TIME_ZONES) == len(set(TIME_ZONES))
+
+
+def test_the_image_has_the_time_zones() -> None:
+    """Its root has no /usr/share/zoneinfo, so the operator's own needs must bring the package, however far away."""
+    lock = tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))["package"]
+    needs = {one["name"]: {need["name"] for need in one.get("dependencies", ())} for one in lock}
+    found, left = set[str](), {"brokergroup-operator"}
+    while left:
+        found |= left
+        left = set[str]().union(*(needs[name] for name in left)) - found
+    assert "kubernetes" in found
+    assert "pandas" not in found, "expected what is installed without extras"
+    assert "tzdata" in found
+
+
+def test_a_zone_is_read_without_the_machines_database() -> None:
+    program = "from brokergroup_operator.api.times import zone_of; print(zone_of('Europe/Berlin'), zone_of('Europe'))"
+    environment = {"PYTHONTZPATH": "", "PATH": os.environ["PATH"]}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["Europe/Berlin", "None"]
 
 
 def test_a_report_knows_each_of_them() -> None:

@@ -114,7 +114,7 @@ async def test_defaults_are_filled_in(api: KubernetesApi) -> None:
     }
     assert spec["security"] == {"signature": "Accepted"}
     assert spec["storage"] == {"size": "8Gi", "retention": {"whenDeleted": "Retain", "whenScaled": "Retain"}}
-    assert spec["updateStrategy"] == {"type": "Rolling", "masterUpdate": "Switchover"}
+    assert spec["updateStrategy"] == {"type": "Rolling", "masterUpdate": "Switchover", "windows": []}
     assert spec["network"] == {"addressing": "PodIP", "ipFamilies": [], "listenPort": 10911, "haPort": 10912}
     assert (spec["antiAffinity"]["type"], spec["antiAffinity"]["topologyKey"]) == (
         "Preferred",
@@ -178,7 +178,7 @@ podTemplate:
     volumes: [{name: extra}]
     broker: {readinessProbe: {}, livenessProbe: {}, env: [{name: ZONE}], volumeMounts: [{name: extra, mountPath: /extra}]}
 imagePullSecrets: [{name: registry}]
-updateStrategy: {}
+updateStrategy: {windows: [{start: "02:00", durationMinutes: 60}]}
 disruptionBudget: {}
 maintenance: {}
 """

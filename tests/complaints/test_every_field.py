@@ -121,6 +121,7 @@ AT_THEIR_MOMENT = {
     "storage.retention.whenScaled": ("tests/reconcile/test_membership.py", "test_next_step"),
     "updateStrategy.type": ("tests/reconcile/test_rollout.py", "test_next_step"),
     "updateStrategy.masterUpdate": ("tests/reconcile/test_rollout.py", "test_next_step"),
+    "updateStrategy.windows": ("tests/reconcile/test_windows.py", "test_what_waits_for_the_window"),
     "slo.availabilityPercent": ("tests/sla/test_objectives.py", "test_open_slo_documents_and_broker_groups_are_read"),
     "slo.window": ("tests/sla/test_objectives.py", "test_open_slo_documents_and_broker_groups_are_read"),
     "slo.timeZone": ("tests/sla/test_objectives.py", "test_open_slo_documents_and_broker_groups_are_read"),

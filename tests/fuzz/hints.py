@@ -46,6 +46,7 @@ HINTS: Final = {
     "spec.nameServers[]": Hint(("ns:9876", "ns-0.mq.svc:9876", "10.0.0.1:9876", "[fd00::10]:9876", "fd00::10:9876")),
     # A name of the time zone database is nothing that a pattern draws.
     "spec.slo.timeZone": Hint(("UTC", "Asia/Shanghai", "Europe/Berlin", "Europe/Berln")),
+    "spec.updateStrategy.windows[].timeZone": Hint(("UTC", "Europe/Berlin", "Europe/Berln"), only=True),
     "spec.replicas": Hint((1, 2, 3, 4, 5)),
     # As numbers of the same few replicas: larger ones are refused, whatever else is drawn.
     "spec.replication.learners": Hint((0, 1, 2)),

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 SETTINGS = ReconcileSettings(controller_addresses=(CONTROLLER,), namespace=NAMESPACE)
 # Conditions that, when True, mean a wait for a person.
 TELLING = ("Stalled", "Paused", "Hibernated", "CredentialsMissing", "SeatLost", "EpochJump", "Recovering")
-WAITS_FOR_PERSON = "WaitingForPerson"
+# Reasons of an update that waits, and goes on at once where a person replaces the pods.
+WAITS_FOR_PERSON = ("WaitingForPerson", "OutsideWindow")
 
 
 def is_current(group: dict[str, Any]) -> bool:
@@ -58,7 +59,7 @@ def explanation(group: dict[str, Any]) -> str:
     """Return reason and message of the condition that explains why the declared state isn't reached; empty if none does."""
     for one in group.get("status", {}).get("conditions", []):
         tells = one["type"] in TELLING and one["status"] == "True"
-        waits = one["status"] == "False" and one["reason"] == WAITS_FOR_PERSON
+        waits = one["status"] == "False" and one["reason"] in WAITS_FOR_PERSON
         if (tells or waits) and one["reason"] and len(one["message"]) > len("Stalled"):
             return f"{one['type']} {one['reason']}: {one['message']}"
     return ""
@@ -85,9 +86,8 @@ def left_to_a_person(group: dict[str, Any]) -> str:
     if condition(group, "Paused") == "True" or condition(group, "Hibernated") == "True":
         return ""
     conditions = group.get("status", {}).get("conditions", [])
-    return next(
-        (one["message"] for one in conditions if (one["type"], one["reason"]) == ("UpToDate", WAITS_FOR_PERSON)), ""
-    )
+    waits = (one for one in conditions if one["type"] == "UpToDate" and one["reason"] in WAITS_FOR_PERSON)
+    return next((one["message"] for one in waits), "")
 
 
 async def differences(world: FuzzWorld) -> list[str]:

@@ -1,13 +1,17 @@
-"""`make dist`: the files of a release, and the plugin from its archive on a machine that has only Python."""
+"""`make dist`: the files of a release, the plugin from its archive on a machine that has only Python, and installed by krew."""
 
 from __future__ import annotations
 
 import hashlib
+import http.server
 import json
+import os
 import subprocess
 import sys
 import tarfile
+import threading
 import zipfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +21,8 @@ import yaml
 from tests.real.parts import install
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.kubectl.bench import Bench
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -121,3 +127,109 @@ def test_what_it_cannot_do_it_says(plugin: Path, arguments: tuple[str, ...]) -> 
     done = run(plugin, *arguments)
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: {arguments[0]} needs the whole package: pip install brokergroup-operator")
+
+
+class Krew:
+    """kubectl with the real krew, a krew root of its own, and an index of plugins that has this manifest."""
+
+    def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
+        self.root, home, self.index = folder / "krew", folder / "home", folder / "index"
+        home.mkdir()
+        programs = (install.krew_program().parent, install.kubernetes_folder(), self.root / "bin")
+        self._environment = {
+            "HOME": str(home),
+            "KREW_ROOT": str(self.root),
+            "KREW_DEFAULT_INDEX_URI": str(self.index),
+            "KREW_NO_UPGRADE_CHECK": "1",
+            "PATH": os.pathsep.join([*map(str, programs), str(Path(sys.base_prefix) / "bin"), "/usr/bin", "/bin"]),
+        }
+        self._make_index(manifest)
+
+    def _make_index(self, manifest: dict[str, Any]) -> None:
+        (self.index / "plugins").mkdir(parents=True)
+        (self.index / "plugins" / "brokergroup.yaml").write_text(json.dumps(manifest), encoding="utf-8")
+        author = ("-c", "user.name=test", "-c", "user.email=test@example.com")
+        for words in (("init", "--quiet"), ("add", "."), (*author, "commit", "--quiet", "--message", "An index")):
+            subprocess.run(["git", *words], cwd=self.index, env=self._environment, check=True)
+
+    def kubectl(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["kubectl", *words], env=self._environment | environment,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    def install(self, manifest: Path, archive: Path) -> subprocess.CompletedProcess[str]:
+        return self.kubectl("krew", "install", f"--manifest={manifest}", f"--archive={archive}")
+
+    def has_nothing(self) -> bool:
+        """Whether no link, no receipt and no file of a plugin is left."""
+        return not any(any((self.root / part).iterdir()) for part in ("bin", "receipts") if (self.root / part).exists())
+
+
+def manifest_and_archive(into: Path) -> tuple[Path, Path]:
+    [archive] = into.glob("kubectl-brokergroup-*.tar.gz")
+    return into / "brokergroup.yaml", archive
+
+
+def read(manifest: Path, **platform: str) -> dict[str, Any]:
+    """The manifest, with these fields of its platform changed."""
+    found: dict[str, Any] = yaml.safe_load(manifest.read_text(encoding="utf-8"))
+    found["spec"]["platforms"][0].update(platform)
+    return found
+
+
+@pytest.mark.real("krew")
+def test_krew_installs_it_from_its_manifest_and_takes_it_away(
+    made: tuple[Path, dict[str, Any]], bench: Bench, tmp_path: Path
+) -> None:
+    manifest, archive = manifest_and_archive(made[0])
+    krew = Krew(tmp_path, read(manifest))
+    assert krew.kubectl("krew", "update").returncode == 0
+    installed = krew.install(manifest, archive)
+    assert (installed.returncode, "Installed plugin: brokergroup" in installed.stderr) == (0, True), installed.stderr
+    assert krew.kubectl("krew", "list").stdout.split() == ["detached/brokergroup"], "of no index"
+    assert krew.kubectl("brokergroup", "--version").stdout == f"{made[1]['version']}\n"
+    assert "request operations" in krew.kubectl("brokergroup", "--help").stdout
+    bench.create_group()
+    shown = krew.kubectl("brokergroup", "status", "orders", KUBECONFIG=str(bench.kubeconfig))
+    assert shown.stdout.startswith(f"{bench.namespace}/orders   "), shown.stderr
+    removed = krew.kubectl("krew", "uninstall", "brokergroup")
+    assert (removed.returncode, "Uninstalled plugin: brokergroup" in removed.stderr) == (0, True), removed.stderr
+    assert krew.has_nothing()
+    assert 'unknown command "brokergroup"' in krew.kubectl("brokergroup", "--version").stderr
+
+
+@pytest.mark.real("krew")
+def test_krew_refuses_an_archive_with_another_checksum(made: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    manifest, archive = manifest_and_archive(made[0])
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(json.dumps(read(manifest, sha256="0" * 64)), encoding="utf-8")
+    krew = Krew(tmp_path, read(manifest))
+    refused = krew.install(wrong, archive)
+    got = hashlib.sha256(archive.read_bytes()).hexdigest()
+    assert refused.returncode == 1
+    assert f"checksum does not match, want: {'0' * 64}, got {got}" in refused.stderr
+    assert krew.has_nothing()
+
+
+@pytest.fixture
+def downloads(made: tuple[Path, dict[str, Any]]) -> Iterator[str]:
+    """The URL of a server that has the files of the release, as a page of downloads."""
+    handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(made[0]))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.real("krew")
+def test_krew_downloads_it_by_its_name_from_an_index(
+    made: tuple[Path, dict[str, Any]], downloads: str, tmp_path: Path
+) -> None:
+    manifest, archive = manifest_and_archive(made[0])
+    krew = Krew(tmp_path, read(manifest, uri=f"{downloads}/{archive.name}"))
+    installed = krew.kubectl("krew", "install", "brokergroup")
+    assert installed.returncode == 0, installed.stderr
+    assert krew.kubectl("brokergroup", "--version").stdout == f"{made[1]['version']}\n"

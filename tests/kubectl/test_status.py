@@ -50,6 +50,22 @@ def test_status_shows_the_group_in_one_look(bench: Bench) -> None:
     assert "done " not in text
 
 
+def test_an_update_that_waits_for_its_window_is_shown_with_the_time_and_the_command(bench: Bench) -> None:
+    told = (
+        "Outdated: orders-1 (PodChanged): outside spec.updateStrategy.windows until 2030-01-05T01:00:00Z (Sat 02:00"
+        " Europe/Berlin); kubectl brokergroup restart orders does not wait"
+    )
+    waits = {
+        "type": "UpToDate", "status": "False", "reason": Reason.OUTSIDE_WINDOW.value, "message": told,
+        "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1,
+    }  # fmt: skip
+    bench.create_group(status=STATUS | {"conditions": [*STATUS["conditions"], waits]})
+    [line] = [line for line in bench.must("status", "orders").splitlines() if "UpToDate" in line]
+    mark, *cells, _, reason, message = line.split(maxsplit=5)
+    assert (mark, cells, reason, message) == ("!", ["UpToDate", "False"], "OutsideWindow", told)
+    assert f"  UpToDate=False, OutsideWindow: {told}" in bench.run("explain", "orders").out
+
+
 def test_status_of_a_group_that_the_operator_has_not_seen(bench: Bench) -> None:
     bench.create_group(status={})
     text = bench.must("status", "orders")

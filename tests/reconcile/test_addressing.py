@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -265,12 +266,23 @@ def test_a_service_that_is_made_again_gets_the_node_ports_by_which_its_member_is
 @pytest.mark.parametrize("addressing", WISHES)
 def test_a_master_whose_address_is_lost_is_restarted_and_not_asked_to_hand_over(addressing: str) -> None:
     """No broker has the recorded address: a switchover would call it for ever, and heartbeats prevent a failover."""
-    seen = settled(addressing)
+    assert c.steps(of_lost_address(addressing)) == ["replace orders-1"]
+
+
+def of_lost_address(addressing: str) -> Observed:
+    """The master's Service was made again, and has another address."""
     another = given(addressing, 1, slot=7)
     another["spec"]["clusterIP"] = "10.96.9.9"
     another["status"] = {"loadBalancer": {"ingress": [{"ip": "203.0.113.99"}]}}
-    lost = with_services(seen, another)
-    assert c.steps(lost) == ["replace orders-1"]
+    return with_services(settled(addressing), another)
+
+
+def test_a_master_whose_address_is_lost_waits_for_no_window() -> None:
+    window = {"days": ["Sun"], "start": "02:00", "durationMinutes": 60}
+    spec = {"network": WISHES["ServiceIP"], "updateStrategy": {"windows": [window]}}
+    seen = replace(c.wishing(of_lost_address("ServiceIP"), **spec), now=b.NOW)
+    assert c.steps(seen) == ["replace orders-1"]
+    assert c.steps(c.outdated(seen, "orders-2")) == ["replace orders-1"], "and alone"
 
 
 def test_a_master_that_is_known_by_its_address_still_hands_over() -> None:

@@ -230,6 +230,18 @@ async def test_proxies_in_the_brokers_processes_are_where_clients_connect(
     assert status["clients"]["proxy"] == f"{service}.{place.key.namespace}.svc:8081"
 
 
+def windows(*found: dict[str, Any]) -> dict[str, Any]:
+    return {"updateStrategy": {"windows": list(found)}}
+
+
+async def test_each_group_has_the_templates_windows(place: Place) -> None:
+    night = {"days": ["Sat"], "start": "02:00", "durationMinutes": 60, "timeZone": "Europe/Berlin"}
+    await place.make(brokerGroups={"count": 2, "template": windows(night)})
+    await place.passes.run(place.key)
+    for name in ("shop-0", "shop-1"):
+        assert (await place.get(BROKER_GROUPS, name))["spec"]["updateStrategy"]["windows"] == [night]
+
+
 async def test_a_pass_over_a_settled_cluster_writes_nothing(place: Place) -> None:
     await place.made(proxy={"replicas": 1})
     await place.run()
@@ -627,6 +639,10 @@ async def test_a_persons_objects_with_our_label_are_not_taken(place: Place) -> N
         (
             {"brokerGroups": {"template": {"replicas": 2, "durability": "Strict", "failover": {"uncleanElection": "Allowed"}}}},
             "Strict",
+        ),
+        (
+            {"brokerGroups": {"template": windows({"start": "02:00", "durationMinutes": 60, "timeZone": "Mars/Olympus"})}},
+            r"template.updateStrategy.windows\[0\].timeZone: .*as Asia/Shanghai or UTC",
         ),
     ],
 )  # fmt: skip

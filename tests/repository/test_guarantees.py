@@ -183,6 +183,7 @@ SHOWN_BY: Final = {
     "cannot be changed here": CASES,
     "its id is never used again": "tests/core/test_properties.py::test_every_way_keeps_the_invariants",
     "is never master": LEARNER,
+    "at other times it does neither": "tests/reconcile/test_windows.py::test_what_waits_for_the_window",
     "only a running broker can be elected": ELECT,
     "an unclean election could only lose data": ELECT,
 }  # fmt: skip

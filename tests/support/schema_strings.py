@@ -27,6 +27,7 @@ GOOD: Final = (
     "10.0.0.0/8",
     "User:a",
     "Topic:a",
+    "02:00",
 )
 
 
@@ -44,7 +45,7 @@ def texts(longest: int) -> Iterator[str]:
         "-Da=*", "-Da=~", "-Da=#b", "-Da=&b", "-Da=>b", "-Da={b,c}", "-Da=!b", "2026-11-27T00:00:00Z",
         "10.0.0.0/8", "10.0.0.0/33", "10.0.0.256/24", "fd00::/8", "::/129", "User:a", "User:a@b.c", "User:-a", "Topic:a",
         "Topic:*", "Topic:a*", "Group:%RETRY%a", "Topic:a*b", "Disk:a", "*", "10.0.0.1",
-        "DefaultCluster", "DefaultCluster_REPLY_TOPIC", "case-0", "TBW102", "UTC", "Etc/GMT+5",
+        "DefaultCluster", "DefaultCluster_REPLY_TOPIC", "case-0", "TBW102", "UTC", "Etc/GMT+5", "02:00", "24:00",
     )  # fmt: skip
     for length in (15, 16, 41, 42, 49, 50, 52, 53, 63, 64, 128, 253, 254, 317, longest, longest + 1):
         yield "a" * length

@@ -1,9 +1,9 @@
 """BrokerGroup: one brokerName, one master and its slaves.
 
 The source of `crds/brokergroup.dev_brokergroups.yaml`, with the structs of `failover_fields.py`, `network_fields.py`,
-`pod_fields.py` and `storage_fields.py`. A field's default, bound, description and rules stand beside it, a struct's rules across
-fields below them (`RULES`). The docstrings of structs are the CRD's descriptions. An absent optional value is None, and is
-omitted on the wire.
+`pod_fields.py`, `storage_fields.py` and `update_fields.py`. A field's default, bound, description and rules stand beside it, a
+struct's rules across fields below them (`RULES`). The docstrings of structs are the CRD's descriptions. An absent optional value
+is None, and is omitted on the wire.
 """
 
 from enum import StrEnum
@@ -32,6 +32,7 @@ from brokergroup_operator.api.pod_fields import (
 from brokergroup_operator.api.proxy_fields import LocalProxySpec
 from brokergroup_operator.api.rules import (
     CONFIG_RULES,
+    IS_TIME_ZONE,
     RUNS_WITH_A_CONTROLLER,
     Rule,
     immutable,
@@ -39,7 +40,7 @@ from brokergroup_operator.api.rules import (
     validations,
 )
 from brokergroup_operator.api.storage_fields import StorageSpec
-from brokergroup_operator.api.times import EXPECTED_ZONE, TIME_ZONES
+from brokergroup_operator.api.update_fields import UpdateStrategySpec
 
 
 class Implementation(StrEnum):
@@ -55,21 +56,6 @@ class Signature(StrEnum):
     DISABLED = "Disabled"
     ACCEPTED = "Accepted"
     REQUIRED = "Required"
-
-
-class UpdateType(StrEnum):
-    """Whether the operator replaces a pod that runs something else than the spec says, or a user does."""
-
-    ROLLING = "Rolling"
-    ON_DELETE = "OnDelete"
-
-
-class MasterUpdate(StrEnum):
-    """How the master's turn is taken in a rolling update."""
-
-    SWITCHOVER = "Switchover"
-    RESTART = "Restart"
-    SUPERVISED = "Supervised"
 
 
 class SecuritySpec(Struct, frozen=True, rename="camel", kw_only=True):
@@ -139,26 +125,6 @@ class ConfigSource(Struct, frozen=True, rename="camel", kw_only=True):
     ]
 
 
-class UpdateStrategySpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """How a change of the spec is rolled out: one member at a time, each step when FailoverSafe is True."""
-
-    type: Annotated[
-        UpdateType,
-        Meta(
-            description="Rolling: the operator replaces the pods, slaves first, each in sync again before the next, the"
-            " master last. OnDelete: a pod changes once a user deletes it."
-        ),
-    ] = UpdateType.ROLLING
-    master_update: Annotated[
-        MasterUpdate,
-        Meta(
-            description="How the rolling update treats the master's pod. Switchover: another member becomes master first,"
-            " then the pod restarts. Restart: it restarts as master, and no write is acknowledged until it is"
-            " back. Supervised: the update waits until a user has switched over (kubectl brokergroup switchover)."
-        ),
-    ] = MasterUpdate.SWITCHOVER
-
-
 class MaintenanceSpec(Struct, frozen=True, rename="camel", kw_only=True):
     """Switches for maintenance. A GitOps manifest that leaves a switch out does not reset what kubectl set."""
 
@@ -220,12 +186,7 @@ class SloSpec(Struct, frozen=True, rename="camel", kw_only=True):
             max_length=64,
             pattern=r"^[A-Za-z0-9_+/-]{1,64}$",
             description="Time zone in which the calendar's week, month, quarter or year begins, such as Asia/Shanghai.",
-            extra_json_schema=validations(
-                Rule(
-                    f"self in [{', '.join(repr(one) for one in TIME_ZONES)}]",
-                    f"timeZone is no time zone: {EXPECTED_ZONE}",
-                )
-            ),
+            extra_json_schema=validations(IS_TIME_ZONE),
         ),
     ] = "UTC"
 

@@ -109,6 +109,7 @@ class Reason(StrEnum):
     WAITING_FOR_MEMBERS = "WaitingForMembers"
     WAITING_FOR_OTHER_GROUPS = "WaitingForOtherGroups"
     WAITING_FOR_PERSON = "WaitingForPerson"
+    OUTSIDE_WINDOW = "OutsideWindow"  # of spec.updateStrategy.windows; also Reconciling
     # Stalled
     NOTHING_STALLED = "NothingStalled"
     ROLLOUT_STUCK = "RolloutStuck"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api.bounds import LABEL_KEY_PATTERN, LONGEST_LABEL_KEY
+from brokergroup_operator.api.times import EXPECTED_ZONE, TIME_ZONES
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
@@ -73,6 +74,10 @@ def label_keys(what: str, *reserved: str) -> Rule:
     )
 
 
+# For a field timeZone.
+IS_TIME_ZONE: Final = Rule(
+    f"self in [{', '.join(repr(one) for one in TIME_ZONES)}]", f"timeZone is no time zone: {EXPECTED_ZONE}"
+)
 # Keys of broker.conf that the operator sets, and what a user writes instead.
 RESERVED_CONFIG_KEYS: Final = {
     "allAckInSyncStateSet": "use spec.durability",

@@ -3,7 +3,8 @@
 A time is RFC 3339 with an offset, without ambiguity. The API server's own `date-time` also accepts 2026-11-27t23:00:00+99:99,
 which is no time; a stored one is reported with a reason, and not as a fault of the operator.
 
-The time zones are the IANA database, as the package tzdata of `uv.lock` has it, and stand in the rule of `spec.slo.timeZone`.
+The time zones are the IANA database, as the package tzdata of `uv.lock` has it (the image has no other), and stand in the rule of
+each field `timeZone`.
 CEL's own time zone functions know them too, but a rule that fails at run time is not ratcheted: a kube-apiserver would refuse
 each write, also of the status, of an object that already holds an unknown name. `tests/api/test_times.py` compares the list
 with the package.
@@ -135,13 +136,15 @@ _NAMES: Final = """
 TIME_ZONES: Final = tuple(_NAMES.split())
 
 
-def is_unknown(name: str) -> bool:
-    """Whether neither our list nor the machine's database, which may be newer, has this time zone."""
-    if name in TIME_ZONES:
-        return False
+def zone_of(name: str) -> ZoneInfo | None:
+    """Return the time zone; None if the machine's database and the package tzdata lack it."""
     try:
-        ZoneInfo(name)
+        return ZoneInfo(name)
     except (LookupError, OSError, ValueError):
         # OSError: a folder of zones (Europe), a name too long for a file.
-        return True
-    return False
+        return None
+
+
+def is_unknown(name: str) -> bool:
+    """Whether neither our list nor the machine's database, which may be newer, has this time zone."""
+    return name not in TIME_ZONES and zone_of(name) is None

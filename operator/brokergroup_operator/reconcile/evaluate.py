@@ -92,15 +92,23 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> plans.
     unsettled = unsettled or retiring.is_closed(seen)  # the time until which a Java broker refuses sends is prolonged
     return plans.Plan(
         actions=(*work, *status, *voluntary),
-        look_again_seconds=UNSETTLED_SECONDS if unsettled else None,
+        look_again_seconds=_look_again_seconds(seen, course, unsettled=bool(unsettled)),
         turn=course.turn,
     )
 
 
+def _look_again_seconds(seen: Observed, course: Course, *, unsettled: bool) -> float | None:
+    """Soon while something is not as it should be; and when the window opens that a step waits for."""
+    looks = [UNSETTLED_SECONDS] if unsettled else []
+    if course.outside_window is not None and course.opens_at is not None:
+        looks.append((course.opens_at - observed.moment(seen.now)).total_seconds())
+    return min(looks, default=None)
+
+
 def _waits(course: Course) -> bool:
-    """Whether a step waits that the next pass may find possible. A person's change needs no such pass: it wakes one itself."""
+    """Whether a step waits that the next pass may find possible. A person's change wakes one itself, a window has its time."""
     waiting = (step for step in course.wanted if step.verb in {plans.Verb.WAIT, plans.Verb.REFUSE})
-    return any(step.reason is not Reason.WAITING_FOR_PERSON for step in waiting)
+    return any(step.reason not in {Reason.WAITING_FOR_PERSON, Reason.OUTSIDE_WINDOW} for step in waiting)
 
 
 def _repairs(seen: Observed, course: Course, settings: ReconcileSettings) -> Iterator[plans.Action]:

@@ -49,6 +49,7 @@ ETCD_VERSION = "v3.6.8"
 HELM_VERSION = "v3.22.0"
 ACTIONLINT_VERSION = "v1.7.12"
 ALERTMANAGER_VERSION = "v0.28.1"
+KREW_VERSION = "v0.4.3"
 S3_SERVER_VERSION = "v1.8.0"
 COREDNS_VERSION = "v1.12.4"
 KUBE_ROUTER_VERSION = "v2.1.0"
@@ -406,6 +407,19 @@ def install_alertmanager() -> None:
     go_install(package, alertmanager_program().parent)
 
 
+def krew_program() -> Path:
+    """krew, under the name by which kubectl finds it."""
+    return cache_folder() / f"krew-{KREW_VERSION}" / "kubectl-krew"
+
+
+def install_krew() -> None:
+    with built_aside(krew_program().parent) as aside:
+        command = ["nice", "-n", "10", "go", "install", "-trimpath", "-ldflags", "-s -w"]
+        environment = {"GOBIN": str(aside), "CGO_ENABLED": "0"}
+        run([*command, f"sigs.k8s.io/krew/cmd/krew@{KREW_VERSION}"], env=environment)
+        (aside / "krew").rename(aside / krew_program().name)
+
+
 def install_coredns() -> None:
     go_install(f"github.com/coredns/coredns@{COREDNS_VERSION}", coredns_program().parent)
 
@@ -664,6 +678,14 @@ PARTS: dict[str, Part] = {
             install_kubernetes,
             ("go", "etcd", "openssl"),
         ),
+        Part(
+            "kubectl",
+            f"kubectl {KUBERNETES_VERSION}, built with kube-apiserver",
+            lambda: no_files(kubernetes_folder() / "kubectl"),
+            install_kubernetes,
+            ("go",),
+        ),
+        Part("krew", f"krew {KREW_VERSION}", lambda: no_files(krew_program()), install_krew, ("go", "kubectl")),
         Part("openssl", "openssl, for the API server's key", openssl_missing, lambda: apt_install("openssl")),
         Part("package-index", "Python's package index", package_index_missing, install_package_index),
         Part("etcd", f"etcd {ETCD_VERSION}", lambda: no_files(etcd_program()), install_etcd, ("go",)),

@@ -336,6 +336,7 @@ EVENTS: Final = {
     "ConfigurationDrifted": "Warning. A broker runs with other values than it was given; the message names member, key and values.",
     "ConfigurationAsGiven": "Every broker runs with what it was given again.",
     "ConfigurationPutBack": "Warning. A key that acknowledgements rest on was changed at a broker, and put back; see the message.",
+    "RollingUpdateWaits": "Pods run something else than the spec says, and no window of `spec.updateStrategy` is open.",
     "RollingUpdateStarted": "Pods run something else than the spec says, and are replaced one by one.",
     "RollingUpdateCompleted": "Every pod runs what the spec says.",
     "Paused": "`maintenance.paused` is in effect.",

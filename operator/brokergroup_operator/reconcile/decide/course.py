@@ -2,7 +2,8 @@
 
 A running member that no controller hears comes first; then a drain, since `kubectl drain` waits for it; then a member that leaves;
 then ids whose disk is gone; then the rolling update. While the group is paused, none of these. While a change of master is under
-way or the group is not FailoverSafe, no member that counts is stopped or removed.
+way or the group is not FailoverSafe, no member that counts is stopped or removed. Outside the windows of `updateStrategy`, no
+working member is replaced, and mastership moves only off a drained node.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from brokergroup_operator.api.broker_keys import ACCEPTS_SENDS_FROM, MINIMUM, PE
 from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.api.durability import acknowledgement_rule
 from brokergroup_operator.kube.resources import PODS
+from brokergroup_operator.observe.timeline import Cause
+from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile import plan as plans
-from brokergroup_operator.reconcile.decide import claims, deletion, retiring, scale_in, silent_members
+from brokergroup_operator.reconcile.decide import claims, deletion, retiring, scale_in, silent_members, windows
 from brokergroup_operator.reconcile.decide import rollout as rollouts
 from brokergroup_operator.reconcile.decide.configuration_drift import drifted_keys
 from brokergroup_operator.reconcile.decide.failover_safe import failover_safe, mastership_step
@@ -28,6 +31,7 @@ from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.members import Standing, membership, standings
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Iterator, Mapping, Sequence
 
     from brokergroup_operator.api.brokergroup import BrokerGroup
@@ -39,6 +43,8 @@ if TYPE_CHECKING:
 
 
 LEFT_TO_A_PERSON = frozenset({Reason.WAITING_FOR_PERSON, Reason.CLAIM_BEING_DELETED})
+# A group whose update waits for these, perhaps for days, lets other groups roll meanwhile.
+GIVES_TURN_BACK = LEFT_TO_A_PERSON | {Reason.OUTSIDE_WINDOW}
 # Of the groups that roll before this one, so many are named.
 NAMED = 3
 
@@ -59,6 +65,13 @@ class Course:
     rollout: tuple[Step, ...] = ()
     turn: Turn = Turn.NONE
     steps: tuple[Step, ...] = ()
+    # When the next window of `updateStrategy` opens; None while one is open.
+    opens_at: dt.datetime | None = None
+
+    @property
+    def outside_window(self) -> Step | None:
+        """The first step that waits for a window."""
+        return next((step for step in self.wanted if step.reason is Reason.OUTSIDE_WINDOW), None)
 
     @property
     def first(self) -> tuple[Step, ...]:
@@ -97,9 +110,10 @@ def set_course(seen: Observed, settings: ReconcileSettings) -> Course:
         leaving=scale_in.leaving_step(seen, leaver, staying=len(staying), safe=may_step.holds)
         if leaver is not None
         else None,
-        moving=mastership_step(seen, at_rest=may_step, updating={one.member.broker_id for one in due}),
+        moving=_moving(seen, may_step, due),
         forgetting=scale_in.forgetting_step(seen),
         rollout=tuple(rollouts.rollout_steps(seen, staying, outdated, may_step)),
+        opens_at=windows.opening_now(seen).opens_at,
     )
     if seen.group.spec.maintenance.paused or observed.being_deleted(seen.group_object):
         return course
@@ -107,11 +121,21 @@ def set_course(seen: Observed, settings: ReconcileSettings) -> Course:
     return replace(course, steps=_chosen(course))
 
 
+def _moving(seen: Observed, may_step: Verdict, due: Sequence[rollouts.Outdated]) -> Step | None:
+    """The step that moves mastership. Only off a drained node it waits for no window: `kubectl drain` waits for it."""
+    step = mastership_step(seen, at_rest=may_step, updating={one.member.broker_id for one in due})
+    opening = windows.opening_now(seen)
+    if step is None or not step.acts or step.cause is Cause.DRAIN or opening.is_open:
+        return step
+    command = f"kubectl brokergroup switchover {identity.name_of(seen.group)}"
+    return windows.waiting_step(opening, f"Mastership is to move, {step.why}", command)
+
+
 def _in_turn(seen: Observed, course: Course, staying: Mapping[int, Standing]) -> Course:
     """A rolling update begins when it is the group's turn, and keeps the turn until every member is back.
 
-    A restart that a user asked for waits for no turn. A step that waits for a person gives the turn back; a group whose spec
-    the API refuses asks again first, and stops no member before it has an answer.
+    A restart that a user asked for waits for no turn. A step that waits for a person or a window gives the turn back; a group
+    whose spec the API refuses asks again first, and stops no member before it has an answer.
     """
     all_in_sync = all(standing.in_sync for standing in staying.values())
     stepping = {step.member for step in course.rollout if step.acts}
@@ -123,8 +147,8 @@ def _in_turn(seen: Observed, course: Course, staying: Mapping[int, Standing]) ->
         if seen.rolling_before and not holds and not asked_for:
             return replace(course, rollout=(_after_others(seen.rolling_before),), turn=Turn.WAITS)
         return replace(course, turn=Turn.HOLDS)
-    left_to_a_person = any(step.reason in LEFT_TO_A_PERSON for step in course.rollout)
-    if holds and not left_to_a_person and (course.outdated or not all_in_sync):
+    gives_back = any(step.reason in GIVES_TURN_BACK for step in course.rollout)
+    if holds and not gives_back and (course.outdated or not all_in_sync):
         return replace(course, turn=Turn.HOLDS)
     return course
 

@@ -3,8 +3,8 @@
 What a pod was made from stands in its annotations. Slaves are replaced one by one, each back in sync before the next, then the
 master, as `masterUpdate` says; learners come first. A member that gives the group nothing is replaced at once, so a bad image
 can be taken back. Any other waits until the group is `FailoverSafe` and all others are in sync: an update whose first pod does
-not come up touches no second one. What only the operator's release or its number of pods decides restarts no broker
-(docs/adr/0019).
+not come up touches no second one. Outside the windows of `updateStrategy` only what is broken or asked for is replaced. What only
+the operator's release or its number of pods decides restarts no broker (docs/adr/0019).
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from brokergroup_operator.api import broker_keys, names
-from brokergroup_operator.api.brokergroup import MasterUpdate, UpdateType
 from brokergroup_operator.api.brokergroup_operation import OperationType
 from brokergroup_operator.api.brokergroup_status import Reason
+from brokergroup_operator.api.update_fields import MasterUpdate, UpdateType
 from brokergroup_operator.observe.timeline import Cause
+from brokergroup_operator.reconcile import identity
+from brokergroup_operator.reconcile.decide import windows
 from brokergroup_operator.reconcile.plan import Step, Verb
 from brokergroup_operator.reconcile.render import broker_config, certificate
 from brokergroup_operator.reconcile.render.addressing import address_is_lost, place_of
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from brokergroup_operator.api.bounds import JsonObject
-    from brokergroup_operator.api.brokergroup import UpdateStrategySpec
+    from brokergroup_operator.api.update_fields import UpdateStrategySpec
     from brokergroup_operator.reconcile.identity import Member
     from brokergroup_operator.reconcile.plan import Verdict
     from brokergroup_operator.reconcile.see.members import Standing
@@ -149,13 +151,31 @@ def rollout_steps(
     if not due:
         why = observed.why_not_stopped([item.member.pod for item in wanted])
         return [Step(verb=Verb.REFUSE, reason=Reason.CLAIM_BEING_DELETED, why=why)]
+    opening = windows.opening_now(seen)
     has_master = any(standing.is_master for standing in standings.values())
     idle = [item for item in due if _gives_nothing(standings[item.member.broker_id], has_master=has_master)]
+    # One that copies the log works: it waits for the window. A broken one does not, or a bad image could not be taken back.
+    idle = [
+        item
+        for item in idle
+        if opening.is_open or item.why in ASKED_FOR or _is_broken(standings[item.member.broker_id])
+    ]
     if idle:
         return [_replace(item, "gives the group nothing as it is") for item in idle]
+    now = [item for item in due if opening.is_open or _does_not_wait(seen, item)]
     if waiting := _not_back(seen, standings):
-        return [Step(verb=Verb.WAIT, reason=Reason.ROLLING_UPDATE, why=f"Waiting for {waiting} to be in sync")]
-    return [_next_turn(standings, due, strategy, safe)]
+        later = "" if now else f"; {opening.told}"
+        return [Step(verb=Verb.WAIT, reason=Reason.ROLLING_UPDATE, why=f"Waiting for {waiting} to be in sync{later}")]
+    if not now:
+        pods = ", ".join(f"{item.member.pod} ({item.why.value})" for item in due)
+        command = f"kubectl brokergroup restart {identity.name_of(seen.group)}"
+        return [windows.waiting_step(opening, f"Outdated: {pods}", command)]
+    return [_next_turn(standings, now, strategy, safe)]
+
+
+def _does_not_wait(seen: Observed, item: Outdated) -> bool:
+    """Whether it is replaced outside the windows too: a user asked for it, or clients can't reach it as it is."""
+    return item.why in ASKED_FOR or address_is_lost(seen, item.member)
 
 
 def _strategy(seen: Observed, standings: Mapping[int, Standing]) -> UpdateStrategySpec:
@@ -184,6 +204,10 @@ def _gives_nothing(standing: Standing, *, has_master: bool) -> bool:
         return not standing.is_ready and not standing.contributes
     settled_learner = standing.is_learner and standing.in_sync
     return has_master and not standing.is_master and not standing.has_seat and not settled_learner
+
+
+def _is_broken(standing: Standing) -> bool:
+    return not (standing.is_live and standing.is_ready)
 
 
 def _not_back(seen: Observed, standings: Mapping[int, Standing]) -> str:

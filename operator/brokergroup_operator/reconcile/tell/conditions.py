@@ -15,7 +15,7 @@ from brokergroup_operator.api.brokergroup_status import Condition, ConditionType
 from brokergroup_operator.observe.timeline import Kind
 from brokergroup_operator.reconcile.decide import retiring
 from brokergroup_operator.reconcile.decide.configuration_drift import told
-from brokergroup_operator.reconcile.decide.course import LEFT_TO_A_PERSON
+from brokergroup_operator.reconcile.decide.course import GIVES_TURN_BACK
 from brokergroup_operator.reconcile.decide.failover_safe import is_barred, why_not_writable
 from brokergroup_operator.reconcile.decide.versions import running
 from brokergroup_operator.reconcile.other_groups import NO_FREE_PORTS, Turn
@@ -134,7 +134,7 @@ def up_to_date(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one
         coming = ", ".join(one.member.pod for one in course.standings.values() if not one.in_sync)
         return no(Reason.ROLLING_UPDATE, f"Waiting for {coming} to be in sync")
     pods = ", ".join(f"{item.member.pod} ({item.why.value})" for item in course.outdated)
-    waiting = next((step for step in course.rollout if step.reason in LEFT_TO_A_PERSON), None)
+    waiting = next((step for step in course.rollout if step.reason in GIVES_TURN_BACK), None)
     if waiting is not None:
         return no(waiting.reason, waiting.why)
     if seen.group.spec.maintenance.paused:
@@ -199,6 +199,8 @@ def conditions_of(obj: JsonObject, verdicts: Iterable[tuple[StrEnum, Verdict | N
     ]
 
 
+# What waits for these may wait for days: kstatus would say InProgress meanwhile.
+_NOT_UNDER_WAY: Final = frozenset({Reason.WAITING_FOR_PERSON, Reason.OUTSIDE_WINDOW})
 # A member that has not come back for so long holds an update up. A full copy may take longer: it is reported, but is no error.
 PATIENCE_SECONDS: Final = 600.0
 # How `Stalled` begins where the API server's own words follow; the next plane reads them there (`act/refusals.py`).
@@ -226,11 +228,13 @@ def reconciling(seen: Observed, course: Course) -> Verdict:  # noqa: C901, PLR09
         what = ", ".join(item.pod for item in missing) or f"{len(members.to_reserve)} members"
         return yes(Reason.CREATING_MEMBERS, f"Creating {what}")
     for step in course.wanted:
-        if step.acts or (step.verb is Verb.WAIT and step.reason is not Reason.WAITING_FOR_PERSON):
+        if step.acts or (step.verb is Verb.WAIT and step.reason not in _NOT_UNDER_WAY):
             return yes(step.reason, _told(step))
     stopping = sorted(name for name, pod in seen.pods.items() if observed.being_deleted(pod))
     if stopping:
         return yes(Reason.REPAIRING_MEMBERS, f"Waiting for {', '.join(stopping)} to stop")
+    if (outside := course.outside_window) is not None:
+        return no(outside.reason, outside.why)
     return no(Reason.STABLE, "Nothing to do")
 
 

@@ -77,8 +77,13 @@ _ENDS = {
     ConditionType.VOLUME_RESIZING: ("VolumeResized", "Every volume has the size of the spec"),
     ConditionType.UNFENCED: ("PromiseRestored", "Nothing is unfenced any more: the promise holds again"),
 }
-# Outdated, and nothing begun; while a person is waited for half of it may be done.
-_BEFORE_ROLLING = {Reason.WAITING_FOR_MEMBERS, Reason.WAITING_FOR_OTHER_GROUPS, Reason.CONFIGURATION_DRIFTED}
+# Outdated, and nothing begun in this window; while a person is waited for half of it may be done.
+_BEFORE_ROLLING = {
+    Reason.WAITING_FOR_MEMBERS,
+    Reason.WAITING_FOR_OTHER_GROUPS,
+    Reason.CONFIGURATION_DRIFTED,
+    Reason.OUTSIDE_WINDOW,
+}
 
 
 def transition_notes(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) -> Iterator[Note]:
@@ -117,6 +122,8 @@ def _rolling(old: dict[str, dict[str, Any]], new: dict[str, dict[str, Any]]) -> 
         yield Note(reason="RollingUpdateCompleted", message=now["message"])
     elif now["reason"] == Reason.ROLLING_UPDATE and (was["status"] == "True" or was["reason"] in _BEFORE_ROLLING):
         yield Note(reason="RollingUpdateStarted", message=now["message"])
+    elif now["reason"] == Reason.OUTSIDE_WINDOW and was["reason"] != Reason.OUTSIDE_WINDOW:
+        yield Note(reason="RollingUpdateWaits", message=now["message"])
 
 
 def _stalled(old: dict[str, dict[str, Any]], new: dict[str, dict[str, Any]]) -> Iterator[Note]:
