@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 import time
 from typing import Any
@@ -39,7 +40,9 @@ class Client:
     def __init__(self, endpoint: str, topic: str, group: str) -> None:
         self.configuration = rocketmq.ClientConfiguration(endpoint, rocketmq.Credentials(), "", 5)
         self.topic, self.group = topic, group
-        self.producer = rocketmq.Producer(self.configuration, (topic,))
+        # The variable of gRPC with the authorities to trust: set, the client connects with TLS.
+        self.uses_tls = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH" in os.environ
+        self.producer = rocketmq.Producer(self.configuration, (topic,), tls_enable=self.uses_tls)
         self.producer.startup()
         self.consumer: Any = None
 
@@ -96,7 +99,9 @@ class Client:
     def _consumer(self) -> Any:
         if self.consumer is None:
             subscription = {self.topic: rocketmq.FilterExpression()}
-            consumer = rocketmq.SimpleConsumer(self.configuration, self.group, subscription, LONG_POLL_SECONDS)
+            consumer = rocketmq.SimpleConsumer(
+                self.configuration, self.group, subscription, LONG_POLL_SECONDS, tls_enable=self.uses_tls
+            )
             consumer.startup()
             self.consumer = consumer
         return self.consumer

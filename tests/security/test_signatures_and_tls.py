@@ -283,7 +283,7 @@ async def test_planes_hear_each_others_testimony_over_tls(
     for address in addresses:
         await start_plane(listen_port=int(address.rpartition(":")[2]), peer_addresses=addresses, security=security)
     settings = PlaneSettings(peer_addresses=addresses, advertise_address=addresses[0], security=security)
-    client = open_client(settings.security, settings.peer_addresses, FixedDirectory().is_name_server)
+    client = open_client(settings.security, settings.peer_addresses, FixedDirectory())
     broker = client_of(authority, f"{NAME}.standalone")
     try:
         beat = {"brokerId": 1, "brokerAddr": "10.0.0.1:1", "heartbeatTimeoutMills": 60_000, "epoch": 0, "maxOffset": 0}
@@ -334,7 +334,7 @@ def test_each_kind_of_address_is_dialled_with_its_own_tls(authority: Authority) 
     directory.find(NAME, cluster_name=CLUSTER)
 
     def dialled(security: SecuritySettings) -> dict[str, bool]:
-        client = open_client(security, ("plane:9878",), directory.is_name_server)
+        client = open_client(security, ("plane:9878",), directory)
         assert callable(client._tls)
         return {address: client._tls(address) is not None for address in ("plane:9878", "ns:9876", "broker:10911")}
 
