@@ -20,7 +20,7 @@ MODES = st.sampled_from(STEPS)
 def understand(client: TlsMode | None, server: TlsMode | None) -> bool:
     """Whether a part that was made with one mode reaches one that was made with the other.
 
-    A Java server without spec.tls shows RocketMQ's test certificate, which a client with TLS accepts unless it verifies. A server that
+    A Java server without spec.tls shows RocketMQ's test certificate: a client with TLS accepts it unless it verifies. A server that
     enforces accepts no client without TLS.
     """
     if client is NO_TLS:

@@ -1,25 +1,41 @@
-"""spec.tls with unmodified Java 5.5.0: a change from no TLS to enforcing under load, a failover on TLS alone, a renewed certificate."""
+"""spec.tls with Java 5.5.0: from no TLS to enforced TLS under load, a failover on TLS alone, a renewed certificate."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
+from brokergroup_operator.api.proxy_fields import GRPC_PORT, REMOTING_PORT
 from brokergroup_operator.api.tls_fields import TlsMode
 from brokergroup_operator.demo.client import read_keys
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import RemotingError
+from rocketmq_remoting.serialization import load_json
 from rocketmq_remoting.tls import ClientTls, TlsFiles
 from tests.interop.proxy import GROUP, TOPIC, GrpcClient
 from tests.real.parts.java_producer import start_producer
-from tests.real.tls_cluster import ANSWER_SECONDS, MEMBERS, NAME_SERVER, PORTS, PROXY, Part, TlsCluster, tls_cluster
-from tests.support.java_rig import eventually, record_of
+from tests.real.tls_cluster import (
+    ANSWER_SECONDS,
+    BROKER_PORT,
+    MEMBERS,
+    NAME_SERVER,
+    PORTS,
+    PROXY,
+    MountedSecret,
+    Part,
+    TlsCluster,
+    issue,
+    tls_cluster,
+)
+from tests.security.certificates import make_authority
+from tests.support.java_rig import eventually, in_sync, record_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -36,6 +52,8 @@ QUEUES = 4
 SHARE = 50
 CLIENT_SECONDS = 120.0
 RETRY_MILLISECONDS = 60_000
+# Of Java, of a certificate that no authority of its trust file has signed.
+REFUSED = "unable to find valid certification path"
 
 
 @pytest.fixture
@@ -163,11 +181,7 @@ async def check_a_renewal(cluster: TlsCluster, producer: JavaProducer) -> None:
     assert cluster.secret.serial != before
     for name, part in cluster.found.items():
         for port in PORTS[name]:
-
-            def renewed(part: Part = part, port: int = port) -> bool:
-                return Part(part.address, port, part.process).served_serial() == cluster.secret.serial
-
-            await eventually(lambda look=renewed: asyncio.to_thread(look), f"{name}:{port} shows it\n{cluster.logs()}")  # type: ignore[misc]
+            await shows(cluster, part, port)
     await sends_more(cluster, producer)
     # Connections of the parts among each other are made anew under it.
     await cluster.switch_over()
@@ -176,6 +190,18 @@ async def check_a_renewal(cluster: TlsCluster, producer: JavaProducer) -> None:
     await sends_more(cluster, producer)
     assert {name: part.process.pid for name, part in cluster.found.items()} == pids
     assert all(part.process.process.poll() is None for part in cluster.found.values())
+
+
+async def shows(cluster: TlsCluster, part: Part, port: int) -> None:
+    """Wait until a new connection to this port is shown the certificate that the Secret has now."""
+    asked = Part(part.address, port, part.process)
+
+    async def shown() -> bool:
+        with contextlib.suppress(OSError):
+            return await asyncio.to_thread(asked.served_serial) == cluster.secret.serial
+        return False
+
+    await eventually(shown, f"{cluster.name_of(part)} shows it at {port}\n{cluster.logs()}", every_seconds=0.2)
 
 
 async def make_consumer_group(cluster: TlsCluster) -> None:
@@ -206,3 +232,48 @@ async def received(client: GrpcClient, first: int, many: int) -> set[str]:
     async with asyncio.timeout(CLIENT_SECONDS):
         answer = await client.ask("consume", first, many, int(CLIENT_SECONDS) // 2)
     return set(answer["keys"])
+
+
+async def test_the_proxy_in_a_brokers_process_serves_and_renews_the_same_certificate(cluster: TlsCluster) -> None:
+    """Its settings override the JVM's, also those of the broker in its process: neither may fall back to the test certificate."""
+    cluster.further["localProxy"] = {}
+    cluster.expects(TlsMode.ENFORCING)
+    await cluster.listening(NAME_SERVER, TlsMode.ENFORCING)
+    await cluster.listening("1", TlsMode.ENFORCING)
+    await eventually(lambda: in_sync(cluster.plane, 1), f"a master\n{cluster.logs()}")
+    member = cluster.master()
+    ports = (BROKER_PORT, GRPC_PORT, REMOTING_PORT)
+    for port in ports:
+        await shows(cluster, member, port)
+        assert not await answers_plainly(member, port)
+    await cluster.make_topic(TOPIC)
+    await make_consumer_group(cluster)
+    proxy = Part(member.address, GRPC_PORT, member.process)
+    async with grpc_client(cluster, "client", proxy) as client:
+        await produced(client, 0)
+        cluster.renew()
+        for port in ports:
+            await shows(cluster, member, port)
+        await produced(client, SHARE)
+    async with grpc_client(cluster, "later", proxy) as later:
+        assert len(await received(later, 0, 2 * SHARE)) == 2 * SHARE
+    assert member.process.process.poll() is None
+
+
+async def test_a_broker_that_enforces_registers_at_no_name_server_of_another_authority(cluster: TlsCluster) -> None:
+    cluster.expects(TlsMode.ENFORCING)
+    others = make_authority(cluster.folder / "others")
+    ours = cluster.secret
+    cluster.secret = MountedSecret(cluster.folder / "other-secret")
+    cluster.secret.write(issue(others, cluster.addresses))
+    await cluster.listening(NAME_SERVER, TlsMode.ENFORCING)
+    cluster.secret = ours
+    await cluster.listening("1", TlsMode.ENFORCING)
+    await eventually(
+        lambda: in_sync(cluster.plane, 1), f"heard by the operator, which is of its authority\n{cluster.logs()}"
+    )
+    await eventually(
+        lambda: REFUSED in cluster.program_logs("1"), "the broker's log has the refusal", every_seconds=0.5
+    )
+    answer = await cluster.ask(cluster.found[NAME_SERVER], RequestCode.GET_BROKER_CLUSTER_INFO)
+    assert not load_json(answer.body or b"{}")["brokerAddrTable"]

@@ -125,6 +125,8 @@ class TlsCluster:
     directory: FixedDirectory
     plane: ControllerPlane
     client: RemotingClient
+    # Of the groups, beside spec.tls.
+    further: dict[str, Any] = field(default_factory=dict)
     found: dict[str, Part] = field(default_factory=dict)
     starts: count[int] = field(default_factory=count)
 
@@ -157,6 +159,7 @@ class TlsCluster:
             config={key: str(value) for key, value in java.SPARING_BROKER.items()},
             resources={"limits": {"memory": "768Mi"}},
             jvm={"extraArguments": ["-XX:TieredStopAtLevel=1"]},
+            **self.further,
             **self.tls(mode),
         )
 
@@ -281,6 +284,11 @@ class TlsCluster:
 
     def logs(self) -> str:
         return "\n".join(f"--- {name}\n{part.process.tail()}" for name, part in self.found.items())
+
+    def program_logs(self, name: str) -> str:
+        """What RocketMQ's own loggers of this part have written."""
+        files = sorted((self.folder / name / "RUN_DIR").glob("logs/**/*.log"))
+        return "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in files)
 
     def renew(self) -> None:
         """Another certificate and key for the same names, of the same authority."""

@@ -251,8 +251,8 @@ class ClusterSpec(Struct, frozen=True, rename="camel", kw_only=True):
     tls: Annotated[
         TlsSpec | None,
         Meta(
-            description="TLS of NameServers, groups (Java) and proxies, with one Secret for all. The operator must serve TLS (chart:"
-            " security.tls) with a certificate of the same authority. Absent: RocketMQ's defaults."
+            description="TLS of NameServers, groups (Java) and proxies, with one Secret for all. The operator must serve TLS"
+            " (chart: security.tls) with a certificate of the same authority. Absent: RocketMQ's defaults."
         ),
     ] = None
     network: Annotated[
