@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from brokergroup_operator.api import names
 from brokergroup_operator.api.tls_fields import STEPS, TlsMode, TlsSpec, mode_of, next_mode, next_tls, strictest
 
-NO_TLS, PERMISSIVE, ENFORCING = STEPS
+NO_TLS, PERMISSIVE, ENFORCING = None, TlsMode.PERMISSIVE, TlsMode.ENFORCING
 MODES = st.sampled_from(STEPS)
 
 

@@ -288,7 +288,7 @@ def test_the_page_has_each_layout_as_it_is() -> None:
     }
 
 
-SECURED = {
+SECURED: dict[str, Any] = {
     "layout": "2m-2s-sync",
     "certificate__issuerRef__name": "ours",
     "certificate__issuerRef__kind": "ClusterIssuer",
@@ -347,7 +347,7 @@ def test_the_certificate_has_the_names_by_which_clients_and_the_operator_know_th
         (SECURED | {"certificate__issuerRef__nane": "ours"}, "nane"),
     ],
 )
-def test_a_certificate_without_its_secret_or_issuer_is_refused(values: dict[str, str], told: str) -> None:
+def test_a_certificate_without_its_secret_or_issuer_is_refused(values: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         helm.template("trade", chart=CHART, release="shop", **values)
 

@@ -53,7 +53,7 @@ SHARE = 50
 CLIENT_SECONDS = 120.0
 RETRY_MILLISECONDS = 60_000
 # Of Java, of a certificate that no authority of its trust file has signed.
-REFUSED = "unable to find valid certification path"
+REFUSED = "sun.security.validator.ValidatorException"
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ import msgspec
 from brokergroup_operator.api import names
 from brokergroup_operator.api.proxy_fields import GRPC_PORT, REMOTING_PORT
 from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
-from brokergroup_operator.api.tls_fields import TlsMode
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import PlaneSettings, SecuritySettings
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup import BrokerGroup
+    from brokergroup_operator.api.tls_fields import TlsMode
     from kube_sandbox.kubelet.network import PodAddress
     from rocketmq_remoting.command import RemotingCommand
 

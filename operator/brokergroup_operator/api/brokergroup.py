@@ -333,8 +333,8 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
         TlsSpec | None,
         Meta(
             description="TLS of the brokers' ports and of all that they connect to (Java): their NameServers must accept it, and"
-            " the operator must serve it (chart: security.tls). In the template of a RocketMQCluster it stays empty: spec.tls of the"
-            " cluster covers its groups. Absent: RocketMQ's defaults."
+            " the operator must serve it (chart: security.tls). In the template of a RocketMQCluster it stays empty: spec.tls of"
+            " the cluster covers its groups. Absent: RocketMQ's defaults."
         ),
     ] = None
     storage: StorageSpec = StorageSpec()

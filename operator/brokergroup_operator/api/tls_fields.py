@@ -1,7 +1,7 @@
 """TLS between the parts of a cluster (spec.tls of RocketMQCluster and BrokerGroup), and in which order its modes may follow.
 
-Parts whose modes differ by one step understand each other, others may not: a part without TLS cannot reach one that enforces it, and
-is not accepted by one that verifies. So a change goes step by step, and the next step waits for every part (`next_mode`).
+Parts whose modes differ by one step understand each other, others may not: a part without TLS cannot reach one that enforces it,
+and is not accepted by one that verifies. So a change goes step by step, and the next step waits for every part (`next_mode`).
 """
 
 from collections.abc import Collection, Iterable
