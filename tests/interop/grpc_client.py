@@ -2,6 +2,8 @@
 
     python grpc_client.py ENDPOINT TOPIC GROUP
 
+With ROCKETMQ_CLIENT_TLS in its environment it connects with TLS, and trusts the file that gRPC's own variable names.
+
 Its input is a command a line, its output one line of JSON a command: `produce FROM COUNT` sends so many numbered messages, each
 tried until it is acknowledged; `send NUMBER` tries one once; `consume FROM COUNT SECONDS` receives and acknowledges until it has
 all of these or the time is up; `receive` asks once and tells how that ended.
@@ -40,8 +42,7 @@ class Client:
     def __init__(self, endpoint: str, topic: str, group: str) -> None:
         self.configuration = rocketmq.ClientConfiguration(endpoint, rocketmq.Credentials(), "", 5)
         self.topic, self.group = topic, group
-        # The variable of gRPC with the authorities to trust: set, the client connects with TLS.
-        self.uses_tls = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH" in os.environ
+        self.uses_tls = "ROCKETMQ_CLIENT_TLS" in os.environ
         self.producer = rocketmq.Producer(self.configuration, (topic,), tls_enable=self.uses_tls)
         self.producer.startup()
         self.consumer: Any = None
