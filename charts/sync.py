@@ -26,6 +26,22 @@ CLUSTER_KIND = "brokergroup.dev_rocketmqclusters.yaml"
 # Words of a CRD that mean nothing to Helm; the layout decides in place of the defaults.
 OF_KUBERNETES = ("default", "description")
 OPEN = "x-kubernetes-preserve-unknown-fields"
+_TEXT: dict[str, Any] = {"type": "string"}
+_DURATION: dict[str, Any] = {"type": "string", "pattern": "^$|^([0-9]+(h|m|s))+$"}
+CERTIFICATE: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "issuerRef": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {"name": _TEXT, "kind": _TEXT, "group": _TEXT},
+        },
+        "duration": _DURATION,
+        "renewBefore": _DURATION,
+        "clusterDomain": {"type": "string", "minLength": 1},
+    },
+}
 
 
 def wanted() -> dict[Path, bytes]:
@@ -52,6 +68,7 @@ def values_schema() -> dict[str, Any]:
         "fullnameOverride": {"type": "string", "maxLength": name["maxLength"], "pattern": f"^$|{name['pattern']}"},
         "labels": texts,
         "annotations": texts,
+        "certificate": CERTIFICATE,
     }
     fields = {field: closed(one, optional="default" not in one) for field, one in whole["spec"]["properties"].items()}
     return {

@@ -156,6 +156,7 @@ failover: {isolation: {}, priorities: [{brokerId: 1, priority: 1}]}
 replication: {}
 configFrom: [{configMapRef: {name: site}}]
 security: {credentialsSecretRef: {name: keys}, certificateSecretRef: {name: certificate}}
+tls: {certificateSecretRef: {name: tls}}
 storage: {retention: {}, commitLog: {size: 1Gi}, claimTemplate: {metadata: {}}}
 localProxy: {}
 resources: {}

@@ -11,6 +11,7 @@ import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Signature
+from brokergroup_operator.api.tls_fields import TlsMode
 from brokergroup_operator.controller.directory.group_directory import binding_of
 from brokergroup_operator.controller.directory.kubernetes_directory import KubernetesDirectory, member_facts
 from brokergroup_operator.controller.directory.pods import Peer, PodIndex, PodPlace, termination
@@ -102,6 +103,22 @@ def test_a_human_accepts_an_epoch_by_an_annotation(text: str, expected: int) -> 
 def test_a_name_server_is_dialled_by_the_name_that_the_brokers_mean(told: str, dialled: str) -> None:
     """In the operator's own namespace `nameserver` resolved to nothing, so no dead master was ever unregistered (104)."""
     assert binding_of(group_object(nameServers=[told])).name_servers == (dialled,)
+
+
+async def test_each_address_has_the_mode_of_tls_of_what_listens_there(cluster: Cluster) -> None:
+    """A pod keeps the mode with which it was made while the spec asks for another one already."""
+    tls = {"certificateSecretRef": {"name": "tls"}, "mode": "Enforcing"}
+    await create_group(cluster.api, implementation="Java", nameServers=["ns:9876"], tls=tls)
+    await create_pod(cluster.api)
+    made = {names.ANNOTATION_TLS: "Permissive"}
+    await create_pod(cluster.api, "orders-2", address=SECOND, annotations=made)
+    await create_pod(cluster.api, "orders-3", address="127.64.1.3", known_by=SERVICE, annotations=made)
+    directory = cluster.directory
+    await eventually(lambda: directory.tls_at(SERVICE) is TlsMode.PERMISSIVE)
+    assert directory.tls_at("ns.default:9876") is TlsMode.ENFORCING
+    assert directory.tls_at(f"{SECOND}:10911") is TlsMode.PERMISSIVE
+    assert directory.tls_at(f"{HOST}:10911") is None
+    assert directory.tls_at("10.9.9.9:10911") is None
 
 
 async def test_a_group_is_found_by_its_broker_name_with_what_its_owner_wants(cluster: Cluster) -> None:

@@ -2,6 +2,8 @@
 
     python grpc_client.py ENDPOINT TOPIC GROUP
 
+With ROCKETMQ_CLIENT_TLS in its environment it connects with TLS, and trusts the file that gRPC's own variable names.
+
 Its input is a command a line, its output one line of JSON a command: `produce FROM COUNT` sends so many numbered messages, each
 tried until it is acknowledged; `send NUMBER` tries one once; `consume FROM COUNT SECONDS` receives and acknowledges until it has
 all of these or the time is up; `receive` asks once and tells how that ended.
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 import time
 from typing import Any
@@ -39,7 +42,8 @@ class Client:
     def __init__(self, endpoint: str, topic: str, group: str) -> None:
         self.configuration = rocketmq.ClientConfiguration(endpoint, rocketmq.Credentials(), "", 5)
         self.topic, self.group = topic, group
-        self.producer = rocketmq.Producer(self.configuration, (topic,))
+        self.uses_tls = "ROCKETMQ_CLIENT_TLS" in os.environ
+        self.producer = rocketmq.Producer(self.configuration, (topic,), tls_enable=self.uses_tls)
         self.producer.startup()
         self.consumer: Any = None
 
@@ -96,7 +100,9 @@ class Client:
     def _consumer(self) -> Any:
         if self.consumer is None:
             subscription = {self.topic: rocketmq.FilterExpression()}
-            consumer = rocketmq.SimpleConsumer(self.configuration, self.group, subscription, LONG_POLL_SECONDS)
+            consumer = rocketmq.SimpleConsumer(
+                self.configuration, self.group, subscription, LONG_POLL_SECONDS, tls_enable=self.uses_tls
+            )
             consumer.startup()
             self.consumer = consumer
         return self.consumer

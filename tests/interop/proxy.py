@@ -58,8 +58,10 @@ class ProxyOutcome:
 class GrpcClient:
     """`grpc_client.py` in the Python that has the client's packages."""
 
-    def __init__(self, folder: Path, endpoint: str) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(install.python_client_folder()), "HOME": str(folder)}
+    def __init__(self, folder: Path, endpoint: str, *, authority: Path | None = None) -> None:
+        """With an authority it connects with TLS only, and verifies the Proxy's certificate and name."""
+        trusted = {"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(authority), "ROCKETMQ_CLIENT_TLS": "1"} if authority else {}
+        environment = {**os.environ, **trusted, "PYTHONPATH": str(install.python_client_folder()), "HOME": str(folder)}
         self._log = (folder / "grpc-client.log").open("wb")
         self.process = subprocess.Popen(
             ["python3", str(PROGRAM), endpoint, TOPIC, GROUP],

@@ -33,7 +33,11 @@ CLIENT_LABEL = {"example.com/role": "rocketmq-client"}
 SOURCES = [{"podSelector": {"matchLabels": CLIENT_LABEL}}, {"ipBlock": {"cidr": f"{SUBNET}.0/24"}}]
 STRANGER, CLIENT = "stranger", "client"
 # A port for clients, and one between members alone, by the component of the pods that have them.
-FOR_CLIENTS: Final[Mapping[str, tuple[int, ...]]] = {"broker": (10911, 10909), "nameserver": (9876,), "proxy": (8080, 8081)}
+FOR_CLIENTS: Final[Mapping[str, tuple[int, ...]]] = {
+    "broker": (10911, 10909),
+    "nameserver": (9876,),
+    "proxy": (8080, 8081),
+}
 FOR_MEMBERS: Final[Mapping[str, tuple[int, ...]]] = {"broker": (10912,)}
 CONTROLLER_PORT = 9878
 # The firewall rebuilds its rules at each change of a pod or policy.

@@ -286,3 +286,75 @@ def test_the_page_has_each_layout_as_it_is() -> None:
     assert {name: (int(groups), int(brokers), word) for name, groups, brokers, word in rows} == {
         name: (groups, brokers, durability.value) for name, (groups, brokers, durability, _) in LAYOUTS.items()
     }
+
+
+SECURED: dict[str, Any] = {
+    "layout": "2m-2s-sync",
+    "certificate__issuerRef__name": "ours",
+    "certificate__issuerRef__kind": "ClusterIssuer",
+    "tls__certificateSecretRef__name": "shop-tls",
+}
+
+
+def certificate(**values: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The Certificate and the cluster of a release that asks for both."""
+    objects = helm.objects(helm.template("trade", chart=CHART, release="shop", **{**SECURED, **values}))
+    found = {one["kind"]: one for one in objects}
+    assert len(found) == len(objects) == 2
+    return found["Certificate"], found["RocketMQCluster"]
+
+
+def test_cert_manager_writes_the_secret_that_all_parts_mount() -> None:
+    issued, made = certificate(proxy__replicas="1", tls__mode="Enforcing", certificate__duration="2160h")
+    assert made["spec"]["tls"] == {"certificateSecretRef": {"name": "shop-tls"}, "mode": "Enforcing"}
+    assert "certificate" not in made["spec"]
+    spec = issued["spec"]
+    assert spec["secretName"] == "shop-tls"
+    assert spec["issuerRef"] == {"name": "ours", "kind": "ClusterIssuer"}
+    assert spec["duration"] == "2160h"
+    assert "renewBefore" not in spec
+    # Java reads PKCS#8 only, and a renewed certificate only together with a new key (tests/real/test_java_tls.py).
+    assert spec["privateKey"] == {"encoding": "PKCS8", "rotationPolicy": "Always"}
+
+
+def test_the_certificate_has_the_names_by_which_clients_and_the_operator_know_the_parts() -> None:
+    """Those of the objects that the operator makes."""
+    issued, made = certificate(proxy__replicas="1")
+    dns_names = issued["spec"]["dnsNames"]
+    assert len(dns_names) == len(set(dns_names))
+    typed = msgspec.convert(made | {"metadata": made["metadata"] | {"uid": "u"}}, RocketMQCluster)
+    [first, second] = [one["metadata"]["name"] for one in parts.broker_groups(typed, made)]
+    services = (
+        parts.name_server_name("shop"),
+        parts.proxy_name("shop"),
+        *map(names.master_service_name, (first, second)),
+    )
+    for service in services:
+        assert {service, f"{service}.trade.svc", f"{service}.trade.svc.cluster.local"} <= set(dns_names)
+    assert f"*.{parts.name_server_pods('shop')}.trade.svc" in dns_names
+    assert {f"{first}.trade", f"{second}.trade", "localhost"} <= set(dns_names)
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"certificate__issuerRef__name": "ours"}, r"tls\.certificateSecretRef\.name: expected the name of the Secret"),
+        (
+            {"certificate__issuerRef__kind": "Issuer", "tls__certificateSecretRef__name": "a"},
+            r"certificate\.issuerRef\.name",
+        ),
+        (SECURED | {"certificate__duration": "soon"}, "duration"),
+        (SECURED | {"certificate__issuerRef__nane": "ours"}, "nane"),
+    ],
+)
+def test_a_certificate_without_its_secret_or_issuer_is_refused(values: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        helm.template("trade", chart=CHART, release="shop", **values)
+
+
+def test_without_cert_manager_the_chart_says_what_to_install() -> None:
+    served = ("v1/Pod", "brokergroup.dev/v1beta1/RocketMQCluster")
+    with pytest.raises(ValueError, match="no Certificate of cert-manager"):
+        helm.template("trade", chart=CHART, release="shop", capabilities=served, **SECURED)
+    with_it = (*served, "cert-manager.io/v1/Certificate")
+    assert helm.template("trade", chart=CHART, release="shop", capabilities=with_it, **SECURED)

@@ -349,6 +349,7 @@ def test_the_rule_knows_every_variable_and_folder_of_the_broker(implementation: 
         "network": {"addressing": addressing, "ipFamilies": ["IPv6"]},
         "security": {"credentialsSecretRef": {"name": "keys"}, "certificateSecretRef": {"name": "certificate"}},
         "storage": {"commitLog": {"size": "1Gi"}},
+        "tls": {"certificateSecretRef": {"name": "tls"}},
     }
     broker = b.containers(pod(implementation=implementation, **spec))["broker"]
 

@@ -169,6 +169,10 @@ def test_every_row_of_guarantees_links_to_a_test(page: str, head: str) -> None:
 TOLD: Final = re.compile(r"\b(never|always|only|neither|no later|cannot be (?:lowered|changed))\b", re.IGNORECASE)
 CASES: Final = "tests/api/test_validation.py::test_case"
 LEARNER: Final = "tests/operations/test_types.py::test_a_learner_is_made_master_by_nothing"
+TLS: Final = (
+    "tests/real/test_java_tls.py"
+    "::test_a_running_cluster_changes_to_enforced_tls_and_renews_its_certificate_without_a_loss"
+)
 ELECT: Final = "tests/operations/test_types.py::test_elect_wants_the_name_and_no_serving_master"
 # A phrase of a CRD, an Event or a condition -> the test that shows it. Those of `test_case` are in
 # validation_cases.yaml.
@@ -186,6 +190,8 @@ SHOWN_BY: Final = {
     "at other times it does neither": "tests/reconcile/test_windows.py::test_what_waits_for_the_window",
     "only a running broker can be elected": ELECT,
     "an unclean election could only lose data": ELECT,
+    "servers accept TLS only": TLS,
+    "Servers take a renewed certificate without a restart": TLS,
 }  # fmt: skip
 # In these the words count, and promise nothing.
 NO_GUARANTEE: Final = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import ssl
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import msgspec
 import pytest
 
 from brokergroup_operator.api.brokergroup import Signature
+from brokergroup_operator.api.tls_fields import TlsMode as SpecMode
 from brokergroup_operator.controller.access.authorization import GUARDED
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.directory.pods import Peer
@@ -283,7 +285,7 @@ async def test_planes_hear_each_others_testimony_over_tls(
     for address in addresses:
         await start_plane(listen_port=int(address.rpartition(":")[2]), peer_addresses=addresses, security=security)
     settings = PlaneSettings(peer_addresses=addresses, advertise_address=addresses[0], security=security)
-    client = open_client(settings.security, settings.peer_addresses, FixedDirectory().is_name_server)
+    client = open_client(settings.security, settings.peer_addresses, FixedDirectory())
     broker = client_of(authority, f"{NAME}.standalone")
     try:
         beat = {"brokerId": 1, "brokerAddr": "10.0.0.1:1", "heartbeatTimeoutMills": 60_000, "epoch": 0, "maxOffset": 0}
@@ -334,7 +336,7 @@ def test_each_kind_of_address_is_dialled_with_its_own_tls(authority: Authority) 
     directory.find(NAME, cluster_name=CLUSTER)
 
     def dialled(security: SecuritySettings) -> dict[str, bool]:
-        client = open_client(security, ("plane:9878",), directory.is_name_server)
+        client = open_client(security, ("plane:9878",), directory)
         assert callable(client._tls)
         return {address: client._tls(address) is not None for address in ("plane:9878", "ns:9876", "broker:10911")}
 
@@ -350,3 +352,25 @@ def test_each_kind_of_address_is_dialled_with_its_own_tls(authority: Authority) 
         "broker:10911": True,
         "ns:9876": True,
     }
+
+
+def test_an_address_is_dialled_as_its_mode_says(authority: Authority) -> None:
+    """Verified only where every part has a certificate of ours; the flags for all addresses go first."""
+    files = authority.issue("controller")
+    served = TlsServerSettings(mode=TlsMode.PERMISSIVE, files=files)
+
+    def verifies(mode: SpecMode | None, **settings: Any) -> ssl.VerifyMode | None:
+        directory = FixedDirectory(name_servers=("ns:9876",), tls=mode)
+        client = open_client(SecuritySettings(**settings), ("plane:9878",), directory)
+        assert callable(client._tls)
+        assert client._tls("plane:9878") is None
+        found = [client._tls(address) for address in ("ns:9876", "broker:10911")]
+        [tls] = {None if one is None else one.context.get(0.0).verify_mode for one in found}
+        return tls
+
+    assert verifies(None, tls=served) is None
+    assert verifies(SpecMode.PERMISSIVE, tls=served) == ssl.CERT_NONE
+    assert verifies(SpecMode.ENFORCING, tls=served) == ssl.CERT_REQUIRED
+    assert verifies(SpecMode.PERMISSIVE, tls=served, broker_tls=files, name_server_tls=files) == ssl.CERT_REQUIRED
+    # Without files of its own it has no authority to verify by.
+    assert verifies(SpecMode.ENFORCING) == ssl.CERT_NONE

@@ -41,6 +41,7 @@ from brokergroup_operator.api.rules import (
 )
 from brokergroup_operator.api.storage_fields import StorageSpec
 from brokergroup_operator.api.update_fields import UpdateStrategySpec
+from brokergroup_operator.api.tls_fields import TlsSpec
 
 
 class Implementation(StrEnum):
@@ -289,6 +290,14 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
     replication: ReplicationSpec = ReplicationSpec()
     failover: FailoverSpec = FailoverSpec()
     security: SecuritySpec = SecuritySpec()
+    tls: Annotated[
+        TlsSpec | None,
+        Meta(
+            description="TLS of the brokers' ports and of all that they connect to (Java): their NameServers must accept it, and"
+            " the operator must serve it (chart: security.tls). In the template of a RocketMQCluster it stays empty: spec.tls of"
+            " the cluster covers its groups. Absent: RocketMQ's defaults."
+        ),
+    ] = None
     storage: StorageSpec = StorageSpec()
     config: Annotated[
         dict[str, bounds.ConfigValue],
@@ -409,6 +418,7 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
             field_path=".monitoring.canary.enabled",
         ),
         *LocalProxySpec.RULES_OF_GROUP,
+        *TlsSpec.RULES_OF_GROUP,
         Rule(
             "self.network.addressing != 'HostNetwork' || (self.antiAffinity.type == 'Required'"
             " && self.antiAffinity.topologyKey == 'kubernetes.io/hostname')",

@@ -75,6 +75,8 @@ ANNOTATION_TAKES_BACK: Final = f"{GROUP}/takes-back"
 # On an Event: its change of master.
 ANNOTATION_INCIDENT: Final = f"{GROUP}/incident"
 ANNOTATION_LEARNER: Final = f"{GROUP}/learner"
+# On a pod: the mode of spec.tls with which it was made; absent without TLS.
+ANNOTATION_TLS: Final = f"{GROUP}/tls"
 
 # On a BrokerGroup: namespace and name of the Lease whose holder alone reconciles it (docs/adr/0010).
 ANNOTATION_OWNER: Final = f"{GROUP}/owner"
@@ -102,6 +104,8 @@ CREDENTIALS_SECRET_KEY: Final = "secretKey"  # noqa: S105 (the key of an entry)
 # The keys of the Secret that spec.security.certificateSecretRef names: Kubernetes' own, of type kubernetes.io/tls.
 CERTIFICATE_FILE: Final = "tls.crt"
 CERTIFICATE_KEY_FILE: Final = "tls.key"
+# Beside them in that of spec.tls.certificateSecretRef: as cert-manager writes it.
+CERTIFICATE_AUTHORITY_FILE: Final = "ca.crt"
 # The environment variables of a broker's container that carry the credentials.
 ENVIRONMENT_ACCESS_KEY: Final = "BROKER_ACCESS_KEY"
 ENVIRONMENT_SECRET_KEY: Final = "BROKER_SECRET_KEY"  # noqa: S105 (the name of a variable)
@@ -126,6 +130,7 @@ VOLUME_COMMIT_LOG: Final = "commitlog"
 VOLUME_CONFIG: Final = "config"
 VOLUME_RUN: Final = "run"
 VOLUME_CERTIFICATE: Final = "brokergroup-certificate"
+VOLUME_TLS: Final = "brokergroup-tls"
 VOLUME_FENCE_KEY: Final = "brokergroup-fence-key"
 # A pod template can't change these.
 OWN_CONTAINERS: Final = (CONTAINER_BROKER, CONTAINER_FENCE)
@@ -135,6 +140,7 @@ OWN_VOLUMES: Final = (
     VOLUME_CONFIG,
     VOLUME_RUN,
     VOLUME_CERTIFICATE,
+    VOLUME_TLS,
     VOLUME_FENCE_KEY,
 )
 # Nor these of the broker's container: the variables that we set, and the folders that are on its claim or mounted by us.
@@ -150,6 +156,7 @@ OWN_VARIABLES: Final = (
     "RUN_DIR",
     "COMMIT_LOG_DIR",
     "CERTIFICATE_DIR",
+    "TLS_DIR",
     ENVIRONMENT_BROKER_HOST,
     ENVIRONMENT_LISTEN_PORT,
     ENVIRONMENT_ACCESS_KEY,
@@ -167,8 +174,9 @@ COMMIT_LOG_DIR: Final = "/var/lib/rocketmq/commitlog"
 CONFIG_DIR: Final = "/etc/rocketmq"
 RUN_DIR: Final = "/var/run/rocketmq"
 CERTIFICATE_DIR: Final = "/etc/brokergroup/certificate"
+TLS_DIR: Final = "/etc/brokergroup/tls"
 FENCE_KEY_DIR: Final = "/etc/brokergroup/fence"
-OWN_FOLDERS: Final = (STORE_DIR, COMMIT_LOG_DIR, CONFIG_DIR, RUN_DIR, CERTIFICATE_DIR)
+OWN_FOLDERS: Final = (STORE_DIR, COMMIT_LOG_DIR, CONFIG_DIR, RUN_DIR, CERTIFICATE_DIR, TLS_DIR)
 
 # Below a broker's port: RocketMQ's second listener for everything but sends and pulls.
 FAST_PORT_OFFSET: Final = 2

@@ -33,6 +33,7 @@ from brokergroup_operator.api.rules import (
     label_keys,
     validations,
 )
+from brokergroup_operator.api.tls_fields import TlsSpec
 
 MAX_GROUPS = 64
 MAX_TOPICS = 256
@@ -134,6 +135,11 @@ class BrokerGroupsSpec(Struct, frozen=True, rename="camel", kw_only=True):
             "!has(self.template.brokerName)",
             "template.brokerName must be absent: each group's brokerName is its own name",
             field_path=".template.brokerName",
+        ),
+        Rule(
+            "!has(self.template.tls)",
+            "template.tls must be absent: spec.tls of the cluster covers NameServers, groups and proxies",
+            field_path=".template.tls",
         ),
         Rule(
             "self.overrides.all(one, one.index < self.count)",
@@ -252,6 +258,13 @@ class ClusterSpec(Struct, frozen=True, rename="camel", kw_only=True):
     proxy: Annotated[ProxySpec | None, Meta(description="Proxies for clients of the gRPC protocol. Absent: none.")] = (
         None
     )
+    tls: Annotated[
+        TlsSpec | None,
+        Meta(
+            description="TLS of NameServers, groups (Java) and proxies, with one Secret for all. The operator must serve TLS"
+            " (chart: security.tls) with a certificate of the same authority. Absent: RocketMQ's defaults."
+        ),
+    ] = None
     network: Annotated[
         ClusterNetworkSpec,
         Meta(
@@ -317,6 +330,11 @@ class ClusterSpec(Struct, frozen=True, rename="camel", kw_only=True):
             " send each other, and brokers refuse what is not signed",
             field_path=".acl",
             reason="FieldValueRequired",
+        ),
+        Rule(
+            "!has(self.tls) || self.brokerGroups.template.implementation == 'Java'",
+            "tls needs brokerGroups.template.implementation Java: a Python replica takes TLS from the tls keys of its config",
+            field_path=".tls",
         ),
         Rule(
             "!has(self.acl) || !has(self.proxy)",

@@ -69,7 +69,7 @@ class ControllerPlane(GroupVerbs):
             threshold_seconds=settings.pause_threshold_seconds, distrust_seconds=settings.heartbeat_timeout_seconds
         )
         groups = Groups(store=store, directory=directory, settings=settings, observer=observer, on_change=self._changed)
-        self._client = open_client(security, settings.peer_addresses, directory.is_name_server)
+        self._client = open_client(security, settings.peer_addresses, directory)
         calls = BrokerCalls(
             self._client,
             settings,

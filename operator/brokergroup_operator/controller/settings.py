@@ -9,17 +9,19 @@ from __future__ import annotations
 import json
 import logging
 import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
 
+from brokergroup_operator.api.tls_fields import TlsMode
 from rocketmq_remoting.address import heard_address
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codec import FrameLimits
 from rocketmq_remoting.signature import Credentials
-from rocketmq_remoting.tls import ClientCertificates, ClientTls, TlsFiles, TlsMode, TlsServerSettings
+from rocketmq_remoting.tls import ClientCertificates, ClientTls, TlsFiles, TlsServerSettings
+from rocketmq_remoting.tls import TlsMode as ServerMode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Collection, Iterable
     from pathlib import Path
 
 
@@ -238,7 +240,7 @@ def effective_configuration(settings: PlaneSettings, *, advertise_address: str) 
         "isProcessReadEvent": True,
         "enableShutdownGracefully": True,
         "serverChannelMaxIdleTimeSeconds": 120,
-        "tls.server.mode": (tls.mode if tls is not None else TlsMode.DISABLED).value,
+        "tls.server.mode": (tls.mode if tls is not None else ServerMode.DISABLED).value,
         "tls.server.need.client.auth": "require" if wanted is ClientCertificates.REQUIRED else wanted.value,
         "tls.enable": security.broker_tls is not None,
         "brokergroup.openAdmin": security.open_admin,
@@ -307,25 +309,35 @@ def read_credentials(path: Path) -> tuple[Credentials, ...]:
         ) from None
 
 
-def open_client(
-    security: SecuritySettings, planes: Collection[str], is_name_server: Callable[[str], bool]
-) -> RemotingClient:
+class AddressBook(Protocol):
+    """What the directory knows of an address (host:port)."""
+
+    def is_name_server(self, address: str) -> bool: ...
+
+    def tls_at(self, address: str) -> TlsMode | None: ...
+
+
+def open_client(security: SecuritySettings, planes: Collection[str], known: AddressBook) -> RemotingClient:
     """Return the plane's client. Raise `TlsConfigurationError` if its TLS files cannot be used.
 
     TLS is chosen by address: brokers may enforce it while NameServers have none; the other planes speak what this one demands.
     """
     served = security.tls
-    demanded = served.files if served is not None and served.mode is TlsMode.ENFORCING else None
+    demanded = served.files if served is not None and served.mode is ServerMode.ENFORCING else None
     to_planes, to_brokers, to_name_servers = (
         ClientTls(files) if files is not None else None
         for files in (demanded, security.broker_tls, security.name_server_tls)
     )
+    own = served.files if served is not None else TlsFiles()
+    # Beside spec.tls: a part that enforces it has a certificate of our authority, and before that perhaps RocketMQ's own.
+    by_mode = {TlsMode.ENFORCING: ClientTls(own), TlsMode.PERMISSIVE: ClientTls(replace(own, ca=None))}
 
     def tls_for(address: str) -> ClientTls | None:
         if address in planes:
             return to_planes
-        if to_brokers is not to_name_servers and is_name_server(address):
-            return to_name_servers
-        return to_brokers
+        of_all = to_name_servers if to_brokers is not to_name_servers and known.is_name_server(address) else to_brokers
+        if of_all is not None or (mode := known.tls_at(address)) is None:
+            return of_all
+        return by_mode[mode]
 
     return RemotingClient(tls=tls_for)

@@ -18,6 +18,7 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.errors import RemotingError
 from rocketmq_remoting.message_record import decode_records
+from rocketmq_remoting.tls import ClientTls
 
 # The address `host:port` of the group's master as far as the route knows, or None.
 Route = Callable[[], str | None]
@@ -199,13 +200,13 @@ class ReadbackError(Exception):
     """The log could not be read whole: there is no verdict about lost messages."""
 
 
-async def read_keys(address: str, topic: str, queues: int) -> set[str]:
+async def read_keys(address: str, topic: str, queues: int, *, tls: ClientTls | None = None) -> set[str]:
     """Return the keys of a topic's messages in the log of the broker at `address`; a key is the body up to the first dot.
 
     A replica shows consumers only what lies below its confirm offset, so every replica in sync has a message that is found.
     Raises ReadbackError if a queue can't be read to its end.
     """
-    client = RemotingClient()
+    client = RemotingClient(tls=tls)
     try:
         queues_keys = [await _read_queue(client, address, topic, queue_id) for queue_id in range(queues)]
     except RemotingError as error:

@@ -25,7 +25,7 @@ from brokergroup_operator.kube.resources import (
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.decide import course as courses
-from brokergroup_operator.reconcile.decide import deletion, retiring, versions
+from brokergroup_operator.reconcile.decide import deletion, retiring, tls_order, versions
 from brokergroup_operator.reconcile.decide.claims import claim_actions, discarded_claims
 from brokergroup_operator.reconcile.decide.configuration_drift import put_back_actions
 from brokergroup_operator.reconcile.decide.rollout import wanted_pod
@@ -61,6 +61,8 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> plans.
     """The plan for one pass. `now` is the time that status may show, as RFC 3339."""
     seen = replace(seen, now=now, certificate_problem=certificate.problem(seen.group, settings))
     seen = versions.judged(seen, settings)
+    if (group := tls_order.with_next_mode(seen, settings)) is not seen.group:
+        seen = replace(seen, group=group)
     if (group := courses.with_minimum_reached(seen)) is not seen.group:
         seen = replace(seen, group=group)
     if (group := retiring.with_permission(seen)) is not seen.group:

@@ -57,6 +57,7 @@ def start_producer(
     pause_ms: int = 10,
     retry_for_ms: int = 0,
     route_poll_ms: int = 200,
+    flags: tuple[str, ...] = (),
 ) -> JavaProducer:
     """Start the Java client sending; send timeout 500 ms, a failed send tried again for `retry_for_ms`."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -66,7 +67,7 @@ def start_producer(
     with outcomes.open("wb") as output, log.open("ab") as errors:
         process = subprocess.Popen(
             [
-                *("java", "-Xmx256m", "-XX:+UseSerialGC", f"-Duser.home={folder}", QUIET),
+                *("java", "-Xmx256m", "-XX:+UseSerialGC", f"-Duser.home={folder}", QUIET, *flags),
                 *("-cp", str(install.rocketmq_home() / "lib" / "*"), str(DEMO_JAVA / "NumberedProducer.java")),
                 *(text for name, value in options.items() for text in (f"--{name}", value)),
             ],

@@ -363,6 +363,7 @@ EVENTS: Final = {
     "ClusterVersionRefused": "Warning. The cluster's version is not in the operator's catalogue: what runs goes on as it is.",
     "ClusterUserDiffers": "Warning. A declared user is there that the operator did not make, or its Secret can't be used; it is"
     " left, and the message names it.",
+    "ClusterOperatorWithoutTls": "Warning. `tls` is given, and the operator's controllers speak no TLS: no part is changed to it.",
     "ClusterTopicDiffers": "Warning. A declared topic is there with another message type, and is left; the message names it.",
     "ClusterUnreadable": "Warning. The stored RocketMQCluster does not fit this operator's API: it is left as it is.",
     **{
@@ -417,6 +418,8 @@ ANNOTATIONS: Final = {
     names.ANNOTATION_TAKES_BACK: "On a BrokerGroup, by the operator: it is taking back what an orphaned group of its name has left."
     " One that is deleted before that is done leaves everything as it runs, however it is deleted.",
     names.ANNOTATION_LEARNER: "On a pod: `true` where its broker was started as an async learner (`replication.learners`).",
+    names.ANNOTATION_TLS: "On a pod, and in the templates of NameServers and proxies: the mode of `tls` with which it was made;"
+    " absent without TLS.",
     names.ANNOTATION_OPERATION: "On a pod: the uid of the operation in whose course it was made.",
     names.ANNOTATION_LEAVING: "On a claim: the broker id that is chosen to leave the group. Only such a claim is ever"
     " discarded.",

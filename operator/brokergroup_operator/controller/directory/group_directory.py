@@ -29,6 +29,7 @@ from rocketmq_remoting.address import EXPECTED, heard_address, host_of, is_ip, j
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
+    from brokergroup_operator.api.tls_fields import TlsMode
     from brokergroup_operator.kube.client import JsonObject
     from controller_core.model import BrokerGroupRecord
     from rocketmq_remoting.signature import Credentials
@@ -69,6 +70,8 @@ class GroupBinding:
     # its Secret.
     credentials: Credentials | None = None
     credentials_secret: ObjectKey | None = None
+    # How its NameServers are reached, and its brokers where they are no pods; a pod has its own mode. None: without TLS.
+    tls: TlsMode | None = None
     # Any caller that reaches the port may speak for brokers that are no pods: RocketMQ's own way, for the standalone controller.
     open: bool = False
     # Where brokers serve their log; None: at the port above their own.
@@ -164,6 +167,7 @@ def binding_of(obj: JsonObject) -> GroupBinding:
             spec, up_to_epoch=_accepted_epoch(obj), running=group.status.version if group.status is not None else None
         ),
         name_servers=tuple(_as_brokers_mean(address, namespace) for address in spec.name_servers),
+        tls=spec.tls.mode if spec.tls is not None else None,
         heartbeat_timeout_seconds=times.heartbeat_timeout_milliseconds / 1000,
         fence_timeout_seconds=times.fence_milliseconds / 1000,
         unconfirmed_trust=pod_fence.trust_without_confirmation(spec),
@@ -255,6 +259,10 @@ class GroupDirectory(ABC):
         """Whether any group names this address (host:port) as one of its NameServers."""
 
     @abstractmethod
+    def tls_at(self, address: str) -> TlsMode | None:
+        """Return how the broker or NameServer at this address (host:port) is reached; None: without TLS."""
+
+    @abstractmethod
     def registered(self, binding: GroupBinding) -> None:
         """Note that the record of this group has a registered broker."""
 
@@ -316,3 +324,6 @@ class FixedDirectory(GroupDirectory):
 
     def is_name_server(self, address: str) -> bool:
         return address in self.template.name_servers
+
+    def tls_at(self, address: str) -> TlsMode | None:  # noqa: ARG002
+        return self.template.tls

@@ -18,6 +18,7 @@ import metric_names
 from brokergroup_operator.api import credentials, names, pod_fence
 from brokergroup_operator.api.broker_names import NameClaim, claim_of, holder_before
 from brokergroup_operator.api.durability import runs_as_learner
+from brokergroup_operator.api.tls_fields import mode_of, strictest
 from brokergroup_operator.controller.directory import pods
 from brokergroup_operator.controller.directory.group_directory import GroupBinding, GroupDirectory, binding_of
 from brokergroup_operator.controller.peers.services import BackgroundTasks, Patience, wait_at_most
@@ -26,11 +27,13 @@ from brokergroup_operator.kube.pods import is_over, label_of, node_of, pod_ips
 from brokergroup_operator.kube.reflector import EVENTS_PER_TURN, ObjectKey, Reflector, key_of
 from brokergroup_operator.kube.resources import BROKER_GROUPS, NODES, PODS, SECRETS
 from brokergroup_operator.records.store import GroupKey
+from rocketmq_remoting.address import host_of
 from rocketmq_remoting.signature import Credentials
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+    from brokergroup_operator.api.tls_fields import TlsMode
     from brokergroup_operator.kube.client import JsonObject, KubernetesApi, WatchEvent
 
 Value = TypeVar("Value")
@@ -174,6 +177,16 @@ class KubernetesDirectory(GroupDirectory):
 
     def is_name_server(self, address: str) -> bool:
         return address in self._name_servers
+
+    def tls_at(self, address: str) -> TlsMode | None:
+        if groups := self._name_servers.get(address):
+            return strictest(self._bindings[key].tls for key in groups)
+        known = self.pods_known_by(address)
+        at_host = [
+            (peer.group, peer.pod_name) for peer in self.pods.peers_at(host_of(address)) if peer.group is not None
+        ]
+        pods_there = (self.pods.of_group(group).get(name) for group, name in known or at_host)
+        return strictest(mode_of(pod) for pod in pods_there if pod is not None)
 
     def registered(self, binding: GroupBinding) -> None:
         """Of two groups with one broker name, the one with a registered broker keeps it."""

@@ -46,6 +46,7 @@ from brokergroup_operator.reconcile.clusters import order, parts, standing
 from brokergroup_operator.reconcile.clusters.acl_secrets import AclSecretReader
 from brokergroup_operator.reconcile.clusters.consumer_groups import ConsumerGroupKeeper
 from brokergroup_operator.reconcile.clusters.standing import ClusterCondition, ClusterReason, Seen
+from brokergroup_operator.reconcile.clusters.tls_steps import TlsSteps, with_step
 from brokergroup_operator.reconcile.clusters.topics import TopicKeeper
 from brokergroup_operator.reconcile.clusters.users import UserKeeper, UsersStanding, wanted_users
 from brokergroup_operator.reconcile.plan import Note
@@ -89,6 +90,7 @@ STALLED_EVENTS: Final[dict[str, str]] = {
     ClusterReason.GROUPS_BEYOND_COUNT: "ClusterGroupsBeyondCount",
     ClusterReason.TOPIC_DIFFERS: "ClusterTopicDiffers",
     ClusterReason.USER_DIFFERS: "ClusterUserDiffers",
+    ClusterReason.OPERATOR_WITHOUT_TLS: "ClusterOperatorWithoutTls",
 }
 
 log = structlog.get_logger(__name__)
@@ -124,6 +126,7 @@ class ClusterPass:
         self._consumer_groups = ConsumerGroupKeeper(view, clock)
         self._users = UserKeeper(view, clock)
         self._secrets = AclSecretReader(self._objects, clock)
+        self._tls = TlsSteps(api, settings)
 
     async def run(self, key: GroupKey) -> float | None:
         """Returns in how many seconds to look again; None where there is nothing to do any more."""
@@ -161,15 +164,17 @@ class ClusterPass:
         """Apply and delete what is needed; returns what is there after it."""
         there = await self._taken_back(key, seen, await self._there(key))
         held_back = _is_acl_held_back(_groups(seen, there), secrets)
-        groups = parts.broker_groups(seen.cluster, seen.cluster_object, with_acl=not held_back)
-        name_servers = parts.name_servers(seen.cluster, self._settings)
-        proxies, waited_for = parts.proxies(seen.cluster, self._settings), list[str]()
-        if refused := order.refusal(seen.cluster, self._settings):
+        step = await self._tls.step(key, seen.cluster, _made_of_pods(seen, there))
+        cluster = with_step(seen.cluster, step)
+        groups = parts.broker_groups(cluster, seen.cluster_object, with_acl=not held_back)
+        name_servers = parts.name_servers(cluster, self._settings)
+        proxies, waited_for = parts.proxies(cluster, self._settings), list[str]()
+        if refused := order.refusal(cluster, self._settings):
             name_servers, proxies = (order.kept_back(one, there) for one in (name_servers, proxies))
-        elif seen.cluster.spec.image is None:
+        elif cluster.spec.image is None:
             proxies, waited_for = order.in_turn(proxies, groups, there)
         wanted = [
-            *parts.network_policies(seen.cluster, self._settings),
+            *parts.network_policies(cluster, self._settings),
             *name_servers,
             *groups,
             *proxies,
@@ -195,6 +200,7 @@ class ClusterPass:
             acl_held_back=held_back,
             proxies_wait_for=tuple(waited_for),
             version_refused=refused,
+            tls=step,
             strangers=tuple(strangers),
             refusals=tuple(refusals),
         )
@@ -357,6 +363,14 @@ def _groups(seen: Seen, there: Mapping[tuple[str, str], JsonObject]) -> dict[str
         for (kind, name), obj in there.items()
         if kind == BROKER_GROUPS.kind and _is_owned(obj, seen.cluster_object)
     }
+
+
+def _made_of_pods(seen: Seen, there: Mapping[tuple[str, str], JsonObject]) -> list[JsonObject]:
+    """What pods of the cluster come from, of what is there."""
+    name = str(seen.cluster.metadata["name"])
+    places = ((STATEFUL_SETS.kind, parts.name_server_name(name)), (DEPLOYMENTS.kind, parts.proxy_name(name)))
+    templates = [obj for place in places if (obj := there.get(place)) and _is_owned(obj, seen.cluster_object)]
+    return [*templates, *_groups(seen, there).values()]
 
 
 def _is_acl_held_back(groups: Mapping[str, JsonObject], secrets: AclSecrets) -> bool:

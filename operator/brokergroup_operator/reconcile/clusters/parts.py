@@ -19,6 +19,7 @@ from brokergroup_operator.api.definitions.schema import without_nulls
 from brokergroup_operator.api.proxy_fields import PROXY_PORTS
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.render import network_policies as policies
+from brokergroup_operator.reconcile.render import tls
 from brokergroup_operator.reconcile.render.containers import restricted
 from brokergroup_operator.reconcile.render.pods import scheduling
 from brokergroup_operator.reconcile.render.proxy_config import cluster_mode
@@ -103,7 +104,10 @@ def proxies(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[JsonO
     )
     pod = template(program, cluster, wish, settings)
     # A Proxy reads its configuration when it starts.
-    pod["metadata"]["annotations"] = {names.ANNOTATION_CONFIG_HASH: hashlib.sha256(config.encode()).hexdigest()[:16]}
+    pod["metadata"]["annotations"] = {
+        **pod["metadata"].get("annotations", {}),
+        names.ANNOTATION_CONFIG_HASH: hashlib.sha256(config.encode()).hexdigest()[:16],
+    }
     deployment: JsonObject = {
         "selector": {"matchLabels": part_selector(name, component)},
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
@@ -156,6 +160,7 @@ def proxy_config(cluster: RocketMQCluster, wish: ProxySpec) -> str:
         wish.config,
         broker_cluster_name=cluster.spec.broker_groups.template.broker_cluster_name,
         name_servers=name_server_addresses(_name(cluster), _namespace(cluster), cluster.spec.name_server.replicas),
+        tls=cluster.spec.tls,
     )
 
 
@@ -195,6 +200,9 @@ def _broker_group(
     is_java = cluster.spec.broker_groups.template.implementation is Implementation.JAVA
     if is_java and cluster.spec.version is not None and "version" not in spec and "image" not in spec:
         spec["version"] = cluster.spec.version
+    spec.pop("tls", None)
+    if cluster.spec.tls is not None:
+        spec["tls"] = msgspec.to_builtins(cluster.spec.tls)
     network = raw.get("network") or {}
     if families := {key: value for key, value in cluster.spec.network.on_services().items() if not network.get(key)}:
         spec["network"] = network = {**network, **families}
@@ -307,7 +315,7 @@ def template(
 ) -> JsonObject:
     spec, name = cluster.spec, _name(cluster)
     image = spec.image or settings.catalogue.image(spec.version or settings.rocketmq_version)
-    volumes: list[JsonObject] = [{"name": "run", "emptyDir": {}}]
+    volumes: list[JsonObject] = [{"name": "run", "emptyDir": {}}, *tls.volumes(spec.tls)]
     if program.config_map:
         volumes.append({"name": "config", "configMap": {"name": program.config_map}})
     pod: JsonObject = {
@@ -326,17 +334,21 @@ def template(
     }
     if spec.image_pull_secrets:
         pod["imagePullSecrets"] = [{"name": one.name} for one in spec.image_pull_secrets]
-    return {"metadata": {"labels": part_pod_labels(name, program.name)}, "spec": pod}
+    metadata: JsonObject = {"labels": part_pod_labels(name, program.name)}
+    if annotations := tls.mode_annotation(spec.tls):
+        metadata["annotations"] = annotations
+    return {"metadata": metadata, "spec": pod}
 
 
 def _container(program: Program, spec: ClusterSpec, *, image: str, resources: ResourceRequirements) -> JsonObject:
     heap = HEAP_OF_LIMIT if "memory" in resources.limits else DEFAULT_HEAP
     # `exec` makes the JVM process 1: SIGTERM reaches it.
+    arguments = " ".join([heap, *tls.java_arguments(spec.tls)])
     command = (
-        f'exec java {heap} -XX:+UseSerialGC -XX:-UsePerfData -Duser.home="$RUN_DIR" -Djava.io.tmpdir="$RUN_DIR"'
+        f'exec java {arguments} -XX:+UseSerialGC -XX:-UsePerfData -Duser.home="$RUN_DIR" -Djava.io.tmpdir="$RUN_DIR"'
         f' -Drocketmq.home.dir="$ROCKETMQ_HOME" -cp "$ROCKETMQ_HOME/lib/*" {program.main_class}{program.arguments}'
     )
-    mounts: list[JsonObject] = [{"name": "run", "mountPath": RUN_DIR}]
+    mounts: list[JsonObject] = [{"name": "run", "mountPath": RUN_DIR}, *tls.mounts(spec.tls)]
     if program.config_map:
         mounts.append({"name": "config", "mountPath": "/etc/rocketmq", "readOnly": True})
     asked = without_nulls(msgspec.to_builtins(resources))
@@ -345,7 +357,7 @@ def _container(program: Program, spec: ClusterSpec, *, image: str, resources: Re
         "image": image,
         "imagePullPolicy": spec.image_pull_policy.value,
         "command": ["sh", "-c", command],
-        "env": [{"name": "RUN_DIR", "value": RUN_DIR}],
+        "env": [{"name": "RUN_DIR", "value": RUN_DIR}, *tls.environment(spec.tls)],
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in program.ports.items()],
         "readinessProbe": {"tcpSocket": {"port": program.ready}, "periodSeconds": 1, "failureThreshold": 3},
         # RocketMQ has no health request without a port that serves: a program that hangs for a minute is started anew.

@@ -12,6 +12,7 @@ from brokergroup_operator.api.proxy_fields import GRPC_PORT
 from brokergroup_operator.api.rocketmq_cluster import ClientAddresses, ClusterStatus, GroupSummary, PartStatus
 from brokergroup_operator.reconcile.clusters import parts
 from brokergroup_operator.reconcile.clusters.master_looks import Standing
+from brokergroup_operator.reconcile.clusters.tls_steps import TlsStep
 from brokergroup_operator.reconcile.clusters.users import UsersStanding
 from brokergroup_operator.reconcile.plan import no, yes
 from brokergroup_operator.reconcile.tell.conditions import conditions_of
@@ -52,6 +53,8 @@ class ClusterReason(StrEnum):
     CONSUMER_GROUPS_PENDING = "ConsumerGroupsPending"
     USERS_PENDING = "UsersPending"
     USER_DIFFERS = "UserDiffers"
+    TLS_PENDING = "TlsPending"
+    OPERATOR_WITHOUT_TLS = "OperatorWithoutTls"
     NOTHING_TO_DO = "NothingToDo"
 
 
@@ -85,6 +88,7 @@ class Seen:
     proxies_wait_for: tuple[str, ...] = ()
     # Why spec.version may not run here.
     version_refused: str = ""
+    tls: TlsStep = field(default_factory=TlsStep)
 
 
 def status_of(seen: Seen, *, now: str) -> ClusterStatus:
@@ -140,6 +144,8 @@ def is_settled(seen: Seen, status: ClusterStatus) -> bool:
     ready, stalled = found[ClusterCondition.READY], found[ClusterCondition.STALLED]
     if ready.status == ConditionStatus.TRUE or ready.reason == stalled.reason:
         return True
+    if (ready.reason, stalled.reason) == (ClusterReason.TLS_PENDING, ClusterReason.OPERATOR_WITHOUT_TLS):
+        return True
     pending = (*seen.topics.pending, *seen.consumer_groups.pending, *seen.users.pending)
     return ready.reason in _DECLARED and stalled.reason in _DIFFERS and not pending
 
@@ -173,6 +179,8 @@ def _ready(seen: Seen, servers: PartStatus, proxies: PartStatus | None, groups: 
         return no(ClusterReason.GROUPS_PENDING, f"{len(groups) - len(pending)}/{count} groups are ready{named}")
     if proxies is not None and proxies.ready < proxies.desired:
         return no(ClusterReason.PROXIES_PENDING, f"{proxies.summary} proxies are ready")
+    if seen.tls.now != seen.cluster.spec.tls:
+        return no(ClusterReason.TLS_PENDING, _tls_pending(seen)[:MAX_MESSAGE])
     if seen.proxies_wait_for:
         told = f"Proxies keep their image until every group is UpToDate: {', '.join(seen.proxies_wait_for)}"
         return no(ClusterReason.PROXIES_PENDING, told)
@@ -180,6 +188,12 @@ def _ready(seen: Seen, servers: PartStatus, proxies: PartStatus | None, groups: 
         ClusterReason.ALL_READY,
         f"{servers.desired} NameServers, {count} groups, {proxies.desired if proxies else 0} proxies are ready",
     )
+
+
+def _tls_pending(seen: Seen) -> str:
+    wanted, now = (one.mode.value if one is not None else "no TLS" for one in (seen.cluster.spec.tls, seen.tls.now))
+    waits = f", and waits for {', '.join(seen.tls.waits_for)}" if seen.tls.waits_for else ""
+    return f"spec.tls is on its way to {wanted}: all parts are made with {now}{waits}"
 
 
 def _declared(seen: Seen) -> Verdict | None:
@@ -221,6 +235,25 @@ def _stalled(seen: Seen) -> Verdict:  # noqa: PLR0911 (one return per reason)
         return yes(ClusterReason.REFUSED, f"The API server refused: {'; '.join(seen.refusals)}"[:MAX_MESSAGE])
     if seen.version_refused:
         return yes(ClusterReason.VERSION_REFUSED, seen.version_refused)
+    if seen.tls.is_refused:
+        told = (
+            "spec.tls is given, and this operator's controllers speak no TLS (--tls-certificate; chart: security.tls): brokers with"
+            " TLS would not be heard, so no part is changed to it"
+        )
+        return yes(ClusterReason.OPERATOR_WITHOUT_TLS, told)
+    if (differing := _differing(seen)) is not None:
+        return differing
+    if beyond := beyond_count(seen):
+        told = (
+            f"Groups beyond spec.brokerGroups.count are kept, for they may hold messages: {', '.join(beyond)}."
+            " kubectl brokergroup retire NAME stops sends to one, and deletes it once everything is read"
+        )
+        return yes(ClusterReason.GROUPS_BEYOND_COUNT, told)
+    return no(ClusterReason.NOTHING_TO_DO, "Nothing needs a person")
+
+
+def _differing(seen: Seen) -> Verdict | None:
+    """What of the declared topics and users a person must decide about; None: nothing."""
     if seen.topics.differing:
         told = (
             f"Topics that are there and are not as declared: {'; '.join(seen.topics.differing)}. Delete the topic once its"
@@ -235,13 +268,7 @@ def _stalled(seen: Seen) -> Verdict:  # noqa: PLR0911 (one return per reason)
         if seen.acl_held_back:
             told += ". Until every Secret can be used, acl is not put into the brokers' configuration, and they check nothing"
         return yes(ClusterReason.USER_DIFFERS, told[:MAX_MESSAGE])
-    if beyond := beyond_count(seen):
-        told = (
-            f"Groups beyond spec.brokerGroups.count are kept, for they may hold messages: {', '.join(beyond)}."
-            " kubectl brokergroup retire NAME stops sends to one, and deletes it once everything is read"
-        )
-        return yes(ClusterReason.GROUPS_BEYOND_COUNT, told)
-    return no(ClusterReason.NOTHING_TO_DO, "Nothing needs a person")
+    return None
 
 
 def _pods(found: JsonObject | None, wanted: int | None) -> PartStatus:

@@ -16,6 +16,7 @@ from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.kube.recipes import ENTRY, secret_object
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.plan import MakeSecret
+from brokergroup_operator.reconcile.render import tls
 from brokergroup_operator.reconcile.see.observed import annotations_of
 
 if TYPE_CHECKING:
@@ -28,7 +29,12 @@ if TYPE_CHECKING:
 
 
 FIELD: Final = "spec.security.certificateSecretRef"
+TLS_FIELD: Final = "spec.tls"
 VARIABLE: Final = "CERTIFICATE_DIR"
+_NO_TLS_FOR: Final = (
+    "{field} is {what}, but this operator's controllers speak no TLS (--tls-certificate): expected none,"
+    " since a broker that connects over TLS is not heard"
+)
 # Readable for the broker's group only, which the volume is given (fsGroup).
 MODE: Final = 0o440
 
@@ -36,12 +42,12 @@ MODE: Final = 0o440
 def problem(group: BrokerGroup, settings: ReconcileSettings) -> str:
     """What is wrong between the spec and what this operator's controllers ask for; else empty."""
     spec = group.spec
+    if spec.tls is not None:
+        # `with_next_tls` makes no pod with it until then.
+        return "" if settings.controller_tls else _NO_TLS_FOR.format(field=TLS_FIELD, what="given")
     secret = spec.security.certificate_secret_name
     if secret is not None and not settings.controller_tls:
-        return (
-            f"{FIELD} is {secret!r}, but this operator's controllers speak no TLS (--tls-certificate): expected none,"
-            " since a broker that connects over TLS is not heard"
-        )
+        return _NO_TLS_FOR.format(field=FIELD, what=repr(secret))
     if secret is not None or not settings.client_certificates_required:
         return ""
     if spec.implementation is Implementation.PYTHON:
@@ -63,22 +69,26 @@ def volumes(group: BrokerGroup, settings: ReconcileSettings) -> list[JsonObject]
     if settings.fence_keys is not None and pod_fence.wanted(group.spec):
         key = _key_name(group, settings.fence_keys)
         secrets[names.VOLUME_FENCE_KEY] = {"secretName": key, "defaultMode": MODE, "optional": True}
-    return [{"name": name, "secret": source} for name, source in secrets.items()]
+    return [*({"name": name, "secret": source} for name, source in secrets.items()), *tls.volumes(group.spec.tls)]
 
 
 def mounts(spec: BrokerGroupSpec) -> list[JsonObject]:
     shown = {"name": names.VOLUME_CERTIFICATE, "mountPath": names.CERTIFICATE_DIR, "readOnly": True}
-    return [shown] if spec.security.certificate_secret_name is not None else []
+    return [*([shown] if spec.security.certificate_secret_name is not None else []), *tls.mounts(spec.tls)]
 
 
 def broker_environment(spec: BrokerGroupSpec) -> list[JsonObject]:
-    """The variable with the certificate's folder, for the arguments and properties below."""
-    return [{"name": VARIABLE, "value": names.CERTIFICATE_DIR}] if spec.security.certificate_secret_name else []
+    """The variables with the folders, for the arguments and properties below."""
+    shown = [{"name": VARIABLE, "value": names.CERTIFICATE_DIR}] if spec.security.certificate_secret_name else []
+    return [*shown, *tls.environment(spec.tls)]
 
 
 def java_arguments(spec: BrokerGroupSpec) -> list[str]:
     """For a shell. Java accepts any certificate of the other side unless `jvm.extraArguments` name an authority."""
-    if spec.security.certificate_secret_name is None:
+    has_its_own = spec.security.certificate_secret_name is not None
+    if spec.tls is not None:
+        return tls.java_arguments(spec.tls, presented=VARIABLE if has_its_own else tls.VARIABLE)
+    if not has_its_own:
         return []
     # Out of its test mode it also serves TLS with a certificate of files only: the same one.
     files = (("certPath", names.CERTIFICATE_FILE), ("keyPath", names.CERTIFICATE_KEY_FILE))
@@ -98,11 +108,15 @@ def replica_properties(spec: BrokerGroupSpec) -> dict[str, str]:
 
 
 def fence_environment(spec: BrokerGroupSpec) -> list[JsonObject]:
-    if spec.security.certificate_secret_name is None:
+    if spec.security.certificate_secret_name is not None:
+        folder = names.CERTIFICATE_DIR
+    elif spec.tls is not None:
+        folder = names.TLS_DIR
+    else:
         return []
     return [
-        {"name": "FENCE_CONTROLLER_CERTIFICATE", "value": f"{names.CERTIFICATE_DIR}/{names.CERTIFICATE_FILE}"},
-        {"name": "FENCE_CONTROLLER_KEY", "value": f"{names.CERTIFICATE_DIR}/{names.CERTIFICATE_KEY_FILE}"},
+        {"name": "FENCE_CONTROLLER_CERTIFICATE", "value": f"{folder}/{names.CERTIFICATE_FILE}"},
+        {"name": "FENCE_CONTROLLER_KEY", "value": f"{folder}/{names.CERTIFICATE_KEY_FILE}"},
     ]
 
 

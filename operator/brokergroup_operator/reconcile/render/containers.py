@@ -356,7 +356,9 @@ def _tls(spec: BrokerGroupSpec, settings: ReconcileSettings) -> list[JsonObject]
         *([authority] if settings.controller_authority is not None else []),
         *certificate.fence_environment(spec),
     ]
-    from_operator = [{"name": "FENCE_BROKER_TLS", "value": "true"}] if settings.broker_tls else []
+    from_operator = (
+        [{"name": "FENCE_BROKER_TLS", "value": "true"}] if settings.broker_tls or spec.tls is not None else []
+    )
     return (to_operator if settings.controller_tls else []) + from_operator
 
 

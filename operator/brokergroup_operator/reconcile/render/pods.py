@@ -20,7 +20,7 @@ from brokergroup_operator.api.definitions.schema import without_nulls
 from brokergroup_operator.api.durability import LEARNER
 from brokergroup_operator.api.network_fields import Addressing
 from brokergroup_operator.reconcile import identity
-from brokergroup_operator.reconcile.render import broker_config, certificate, containers
+from brokergroup_operator.reconcile.render import broker_config, certificate, containers, tls
 from brokergroup_operator.reconcile.render.addressing import as_placed
 from brokergroup_operator.reconcile.see.foreign import content_hash
 from brokergroup_operator.reconcile.see.observed import annotations_of
@@ -56,6 +56,7 @@ def build_pod(
         names.ANNOTATION_CONFIG_HASH: broker_config.cold_hash(group, settings),
         names.ANNOTATION_REVISION: pod_revision(spec, group.spec),
     }
+    metadata["annotations"] |= tls.mode_annotation(group.spec.tls)
     if place is not None:
         metadata["annotations"][names.ANNOTATION_ADDRESS] = place.text
     if learner:

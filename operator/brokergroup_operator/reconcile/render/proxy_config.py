@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.proxy_fields import GRPC_PORT, REMOTING_PORT
+from brokergroup_operator.reconcile.render.tls import proxy_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup import BrokerGroupSpec
+    from brokergroup_operator.api.tls_fields import TlsSpec
 
 # How often a Proxy asks where the masters are: its own default makes a failover last 20 s longer for its clients.
 ROUTE_CACHE_SECONDS: Final = 2
@@ -24,16 +26,20 @@ LOCAL_DEFAULTS: Final = {
 }
 
 
-def cluster_mode(config: Mapping[str, str], *, broker_cluster_name: str, name_servers: Sequence[str]) -> str:
+def cluster_mode(
+    config: Mapping[str, str], *, broker_cluster_name: str, name_servers: Sequence[str], tls: TlsSpec | None
+) -> str:
     """Of proxies that are processes of their own."""
-    return _rendered({}, config, "CLUSTER", broker_cluster_name, name_servers)
+    return _rendered({}, config, "CLUSTER", broker_cluster_name, name_servers, tls)
 
 
 def local_mode(spec: BrokerGroupSpec) -> str:
     """One text for all members of the group; empty where their brokers run no Proxy."""
     if spec.local_proxy is None:
         return ""
-    return _rendered(LOCAL_DEFAULTS, spec.local_proxy.config, "LOCAL", spec.broker_cluster_name, spec.name_servers)
+    return _rendered(
+        LOCAL_DEFAULTS, spec.local_proxy.config, "LOCAL", spec.broker_cluster_name, spec.name_servers, spec.tls
+    )
 
 
 def still_read(config_map: JsonObject | None, pods: Iterable[JsonObject]) -> str:
@@ -60,6 +66,7 @@ def _rendered(
     mode: str,
     broker_cluster_name: str,
     name_servers: Sequence[str],
+    tls: TlsSpec | None,
 ) -> str:
     """The file's text. What the operator decides overrides `config`, and `config` overrides the defaults."""
     settings = {
@@ -71,6 +78,7 @@ def _rendered(
         "namesrvAddr": ";".join(name_servers),
         "grpcServerPort": GRPC_PORT,
         "remotingListenPort": REMOTING_PORT,
+        **proxy_settings(tls),
     }
     return json.dumps(settings, indent=1, sort_keys=True) + "\n"
 

@@ -1,0 +1,323 @@
+"""spec.tls: what pods are made with, and how a group and a whole cluster change to it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
+from brokergroup_operator.api.tls_fields import TlsMode
+from brokergroup_operator.controller.directory.group_directory import binding_of
+from brokergroup_operator.fence.settings import FenceSettings
+from brokergroup_operator.kube.errors import InvalidError, NotFoundError
+from brokergroup_operator.kube.resources import BROKER_GROUPS, DEPLOYMENTS, NAMESPACES, PODS, STATEFUL_SETS
+from brokergroup_operator.reconcile.clusters import parts
+from brokergroup_operator.reconcile.decide import tls_order
+from brokergroup_operator.reconcile.evaluate import evaluate
+from brokergroup_operator.reconcile.plan import DeleteObject, SwitchMaster
+from brokergroup_operator.reconcile.render import certificate, proxy_config
+from brokergroup_operator.reconcile.render.pods import build_pod
+from tests.reconcile import builders as b
+from tests.reconcile.test_clusters import Place
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from brokergroup_operator.reconcile.access import ClusterAccess
+    from brokergroup_operator.reconcile.settings import ReconcileSettings
+
+SERVED = replace(b.SETTINGS, controller_tls=True, controller_authority="PEM\n")
+JAVA = {"implementation": "Java", "nameServers": ["ns:9876"]}
+MODES = ("Permissive", "Enforcing")
+
+
+def tls(mode: str = "Permissive", secret: str = "shop-tls") -> dict[str, Any]:
+    return {"certificateSecretRef": {"name": secret}, "mode": mode}
+
+
+# ---- what is rendered
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_broker_serves_the_secrets_certificate_and_verifies_once_it_enforces(mode: str) -> None:
+    pod = build_pod(b.group(**JAVA, tls=tls(mode)), b.member(2), SERVED)
+    both = b.containers(pod)
+    assert {"name": names.VOLUME_TLS, "secret": {"secretName": "shop-tls", "defaultMode": 0o440}} in pod["spec"][
+        "volumes"
+    ]
+    mount = {"name": names.VOLUME_TLS, "mountPath": names.TLS_DIR, "readOnly": True}
+    assert all(mount in both[name]["volumeMounts"] for name in ("broker", "fence"))
+    assert {"name": "TLS_DIR", "value": names.TLS_DIR} in both["broker"]["env"]
+    assert pod["metadata"]["annotations"][names.ANNOTATION_TLS] == mode
+    shell = both["broker"]["command"][-1]
+    assert f"-Dtls.server.mode={mode.lower()} " in shell
+    for argument in (
+        "-Dtls.enable=true",
+        "-Dtls.test.mode.enable=false",
+        '-Dtls.server.certPath="$TLS_DIR/tls.crt"',
+        '-Dtls.server.keyPath="$TLS_DIR/tls.key"',
+    ):
+        assert argument in shell
+    verifies = '-Dtls.client.authServer=true -Dtls.client.trustCertPath="$TLS_DIR/ca.crt"'
+    assert (verifies in shell) == (mode == "Enforcing")
+
+
+def test_without_it_nothing_of_a_pod_changes() -> None:
+    pod = build_pod(b.group(**JAVA), b.member(2), SERVED)
+    assert "tls" not in json.dumps(b.containers(pod)["broker"]).lower()
+    assert names.ANNOTATION_TLS not in pod["metadata"]["annotations"]
+
+
+def test_the_fence_reaches_a_broker_that_enforces_and_shows_the_groups_certificate() -> None:
+    pod = build_pod(b.group(**JAVA, tls=tls("Enforcing")), b.member(2), SERVED)
+    told = {entry["name"]: str(entry.get("value", "10.0.0.2")) for entry in b.containers(pod)["fence"]["env"]}
+    told |= {"FENCE_BROKER_ADDRESS": "10.0.0.2:10911", "FENCE_LOCAL_ADDRESS": "10.0.0.2:10911"}
+    settings = FenceSettings.from_environment(told)
+    assert settings.broker_tls is not None
+    assert settings.controller_tls is not None
+    assert str(settings.controller_tls.certificate) == f"{names.TLS_DIR}/tls.crt"
+
+
+def test_a_certificate_for_controllers_is_shown_to_servers_and_not_served() -> None:
+    own = {"security": {"certificateSecretRef": {"name": "orders-certificate"}}}
+    shell = b.containers(build_pod(b.group(**JAVA, **own, tls=tls()), b.member(2), SERVED))["broker"]["command"][-1]
+    assert '-Dtls.client.certPath="$CERTIFICATE_DIR/tls.crt"' in shell
+    assert '-Dtls.server.certPath="$TLS_DIR/tls.crt"' in shell
+
+
+def test_the_proxy_in_a_brokers_process_serves_it_too_and_looks_for_a_renewed_one() -> None:
+    group = b.group(**JAVA, localProxy={"config": {"tlsTestModeEnable": "true"}}, tls=tls())
+    settings = json.loads(proxy_config.local_mode(group.spec))
+    assert settings["tlsTestModeEnable"] is False, "it overrides the broker's"
+    assert (settings["tlsCertPath"], settings["tlsKeyPath"]) == (f"{names.TLS_DIR}/tls.crt", f"{names.TLS_DIR}/tls.key")
+    assert settings["tlsCertWatchIntervalMs"] <= 10_000
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_name_servers_and_proxies_have_the_same_secret(mode: str) -> None:
+    spec = {"tls": tls(mode), "proxy": {"replicas": 1}}
+    cluster = msgspec.convert(
+        {"metadata": {"name": "shop", "namespace": "shop", "uid": "u"}, "spec": spec}, RocketMQCluster
+    )
+    made = [*parts.name_servers(cluster, SERVED), *parts.proxies(cluster, SERVED)]
+    templates = [one["spec"]["template"] for one in made if "template" in (one.get("spec") or {})]
+    assert len(templates) == 2
+    for template in templates:
+        assert template["metadata"]["annotations"][names.ANNOTATION_TLS] == mode
+        assert {"name": names.VOLUME_TLS, "secret": {"secretName": "shop-tls", "defaultMode": 0o440}} in (
+            template["spec"]["volumes"]
+        )
+        shell = template["spec"]["containers"][0]["command"][-1]
+        assert f"-Dtls.server.mode={mode.lower()} " in shell
+        assert ("-Dtls.client.authServer=true" in shell) == (mode == "Enforcing")
+    [config] = [one["data"] for one in made if one["kind"] == "ConfigMap"]
+    assert json.loads(config[names.PROXY_CONFIG_FILE])["tlsTestModeEnable"] is False
+
+
+# ---- a group
+
+
+def seen_with(
+    wanted: dict[str, Any] | None, made: list[dict[str, Any] | None], settings: ReconcileSettings = SERVED
+) -> Any:
+    """A settled group that wants this, and whose pods were made with those."""
+    seen = b.settled(**JAVA, **({"tls": wanted} if wanted else {}))
+    pods = {}
+    for number, (name, pod) in enumerate(sorted(seen.pods.items())):
+        spec = made[number]
+        built = build_pod(b.group(**JAVA, **({"tls": spec} if spec else {})), b.member(number + 1), settings)
+        pods[name] = pod | {
+            "metadata": pod["metadata"] | {"annotations": built["metadata"]["annotations"]},
+            "spec": built["spec"],
+        }
+    return replace(seen, pods=pods)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "made", "now"),
+    [
+        ("Enforcing", [None, None, None], "Permissive"),
+        ("Enforcing", ["Permissive", None, "Permissive"], "Permissive"),
+        ("Enforcing", ["Permissive", "Permissive", "Permissive"], "Enforcing"),
+        ("Enforcing", ["Enforcing", "Permissive", "Permissive"], "Enforcing"),
+        (None, ["Enforcing", "Enforcing", "Enforcing"], "Permissive"),
+        (None, ["Permissive", "Enforcing", "Permissive"], "Permissive"),
+        (None, ["Permissive", "Permissive", None], None),
+    ],
+)
+def test_a_group_goes_one_step_while_a_pod_is_behind(
+    wanted: str | None, made: list[str | None], now: str | None
+) -> None:
+    seen = seen_with(tls(wanted) if wanted else None, [tls(one) if one else None for one in made])
+    group = tls_order.with_next_mode(seen, SERVED)
+    assert (group.spec.tls.mode if group.spec.tls else None) == now
+    if group.spec.tls is not None:
+        assert group.spec.tls.certificate_secret_ref.name == "shop-tls"
+
+
+def replaced(seen: Any, settings: Any) -> set[str]:
+    """The pods that a pass deletes to make them anew, or moves the master away from first."""
+    actions = evaluate(seen, settings, now=b.NOW).actions
+    return {one.target for one in actions if isinstance(one, DeleteObject | SwitchMaster)}
+
+
+def test_pods_are_replaced_for_each_step_and_for_none_without_an_operator_that_serves_tls() -> None:
+    """A broker with TLS is not heard by such an operator: the first one would be lost to the group."""
+    assert replaced(seen_with(tls("Enforcing"), [None] * 3), SERVED)
+    behind = seen_with(tls("Enforcing"), [None] * 3, b.SETTINGS)
+    assert not replaced(behind, b.SETTINGS)
+    assert "speak no TLS" in certificate.problem(behind.group, b.SETTINGS)
+    assert replaced(seen_with(tls("Enforcing"), [tls()] * 3), SERVED)
+    assert not replaced(seen_with(tls("Enforcing"), [tls("Enforcing")] * 3), SERVED)
+
+
+def test_an_operator_without_tls_takes_it_from_no_group_that_has_it() -> None:
+    assert not replaced(seen_with(tls("Enforcing"), [tls("Enforcing")] * 3, b.SETTINGS), b.SETTINGS)
+
+
+def test_the_directory_knows_how_a_groups_name_servers_are_reached() -> None:
+    assert binding_of(b.group_object(**JAVA, tls=tls("Enforcing"))).tls is TlsMode.ENFORCING
+    assert binding_of(b.group_object(**JAVA)).tls is None
+
+
+# ---- a cluster
+
+
+@pytest.fixture
+async def place(access: ClusterAccess) -> AsyncIterator[Place]:
+    async with access.own_client() as api:
+        namespace = f"t-{uuid.uuid4().hex[:8]}"
+        await api.create(NAMESPACES, {"metadata": {"name": namespace}})
+        yield Place(api, namespace, SERVED)
+
+
+CLUSTER = {
+    "brokerGroups": {"count": 1, "template": {"replicas": 1}},
+    "nameServer": {"replicas": 1},
+    "proxy": {"replicas": 1},
+}
+PODS_OF_PARTS = ("shop-nameserver-0", "shop-proxy-x", "shop-0-1")
+
+
+async def modes(place: Place) -> set[str | None]:
+    """With which mode the parts are made now: one for all of them."""
+    group = await place.get(BROKER_GROUPS, "shop-0")
+    found: set[str | None] = {(group["spec"].get("tls") or {}).get("mode")}
+    for resource, name in ((STATEFUL_SETS, "shop-nameserver"), (DEPLOYMENTS, "shop-proxy")):
+        metadata = (await place.get(resource, name))["spec"]["template"]["metadata"]
+        found.add((metadata.get("annotations") or {}).get(names.ANNOTATION_TLS))
+    return found
+
+
+async def pod_is_made(place: Place, name: str, mode: str | None) -> None:
+    """As the controllers of the parts replace their pods."""
+    labels = {names.LABEL_BROKER_GROUP: "shop-0"} if name == "shop-0-1" else {names.LABEL_ROCKETMQ_CLUSTER: "shop"}
+    annotations = {names.ANNOTATION_TLS: mode} if mode else {}
+    with contextlib.suppress(NotFoundError):
+        await place.api.delete(PODS, name, namespace=place.key.namespace, grace_period_seconds=0)
+    container = {"name": "main", "image": "none"}
+    metadata = {"name": name, "namespace": place.key.namespace, "labels": labels, "annotations": annotations}
+    await place.api.create(PODS, {"metadata": metadata, "spec": {"containers": [container]}})
+
+
+async def all_are_ready(place: Place) -> None:
+    await place.pods_are_ready(STATEFUL_SETS, "shop-nameserver", 1)
+    await place.pods_are_ready(DEPLOYMENTS, "shop-proxy", 1)
+    await place.group_is("shop-0", "True")
+
+
+async def test_a_new_cluster_enforces_from_its_beginning(place: Place) -> None:
+    await place.made(**CLUSTER, tls=tls("Enforcing"))
+    assert await modes(place) == {"Enforcing"}
+    group = await place.get(BROKER_GROUPS, "shop-0")
+    assert group["spec"]["tls"] == tls("Enforcing")
+    await all_are_ready(place)
+    await place.run()
+    assert (await place.condition("Ready"))[:2] == ("True", "AllReady")
+
+
+async def test_a_running_cluster_goes_step_by_step_there_and_back_and_says_what_it_waits_for(place: Place) -> None:
+    """A NameServer that enforced at once would shut out every broker that has not been restarted yet."""
+    await place.made(**CLUSTER)
+    for name in PODS_OF_PARTS:
+        await pod_is_made(place, name, None)
+    await place.changed({"tls": tls("Enforcing")})
+    assert await modes(place) == {"Permissive"}
+    for done, name in enumerate(PODS_OF_PARTS):
+        await all_are_ready(place)
+        await place.run()
+        assert await modes(place) == {"Permissive"}
+        status, reason, message = await place.condition("Ready")
+        assert (status, reason) == ("False", "TlsPending")
+        assert message == (
+            "spec.tls is on its way to Enforcing: all parts are made with Permissive, and waits for "
+            + ", ".join(sorted(PODS_OF_PARTS[done:]))
+        )
+        await pod_is_made(place, name, "Permissive")
+    await place.run()
+    assert await modes(place) == {"Enforcing"}
+    for name in PODS_OF_PARTS:
+        await pod_is_made(place, name, "Enforcing")
+    await all_are_ready(place)
+    await place.run()
+    assert (await place.condition("Ready"))[:2] == ("True", "AllReady")
+
+    await place.changed({"tls": None})
+    assert await modes(place) == {"Permissive"}
+    template = (await place.get(STATEFUL_SETS, "shop-nameserver"))["spec"]["template"]["spec"]
+    [secret] = [one["secret"]["secretName"] for one in template["volumes"] if one["name"] == names.VOLUME_TLS]
+    assert secret == "shop-tls"
+    for name in PODS_OF_PARTS[:2]:
+        await pod_is_made(place, name, "Permissive")
+    await place.run()
+    assert await modes(place) == {"Permissive"}, "a broker still verifies"
+    await pod_is_made(place, PODS_OF_PARTS[2], "Permissive")
+    await place.run()
+    assert await modes(place) == {None}
+
+
+async def test_a_wrong_secret_can_be_taken_back(place: Place) -> None:
+    """Its pods never start; the ones without TLS still run."""
+    await place.made(**CLUSTER)
+    for name in PODS_OF_PARTS:
+        await pod_is_made(place, name, None)
+    await place.changed({"tls": tls("Enforcing", "misspelt")})
+    await pod_is_made(place, PODS_OF_PARTS[0], "Permissive")
+    await place.changed({"tls": None})
+    assert await modes(place) == {None}
+
+
+async def test_no_part_changes_while_the_operator_serves_no_tls(place: Place) -> None:
+    plain = Place(place.api, place.key.namespace)
+    await plain.made(**CLUSTER, tls=tls("Enforcing"))
+    assert await modes(place) == {None}
+    status, reason, message = await plain.condition("Stalled")
+    assert (status, reason) == ("True", "OperatorWithoutTls")
+    assert "security.tls" in message
+    assert await plain.events() == ["ClusterOperatorWithoutTls"]
+    await place.run()
+    assert (await place.condition("Stalled"))[0] == "False"
+    assert await modes(place) == {"Permissive"}, "what was made without it may have pods without it"
+    await plain.run()
+    assert await modes(place) == {"Permissive"}, "and what has it keeps it"
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ({"brokerGroups": {"template": {"tls": tls()}}}, "template.tls must be absent"),
+        ({"tls": tls(), "brokerGroups": {"template": {"implementation": "Python"}}}, "tls needs .*implementation Java"),
+        ({"tls": {"mode": "Enforcing"}}, "certificateSecretRef"),
+        ({"tls": tls("enforcing")}, "mode"),
+    ],
+)
+async def test_a_bad_spec_is_refused_with_its_field(place: Place, spec: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidError, match=told):
+        await place.make(**spec)
