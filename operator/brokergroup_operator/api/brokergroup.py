@@ -40,8 +40,8 @@ from brokergroup_operator.api.rules import (
     validations,
 )
 from brokergroup_operator.api.storage_fields import StorageSpec
-from brokergroup_operator.api.update_fields import UpdateStrategySpec
 from brokergroup_operator.api.tls_fields import TlsSpec
+from brokergroup_operator.api.update_fields import UpdateStrategySpec
 
 
 class Implementation(StrEnum):

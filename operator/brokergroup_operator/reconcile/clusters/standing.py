@@ -179,15 +179,24 @@ def _ready(seen: Seen, servers: PartStatus, proxies: PartStatus | None, groups: 
         return no(ClusterReason.GROUPS_PENDING, f"{len(groups) - len(pending)}/{count} groups are ready{named}")
     if proxies is not None and proxies.ready < proxies.desired:
         return no(ClusterReason.PROXIES_PENDING, f"{proxies.summary} proxies are ready")
+    return (
+        _changing(seen)
+        or _declared(seen)
+        or yes(
+            ClusterReason.ALL_READY,
+            f"{servers.desired} NameServers, {count} groups, {proxies.desired if proxies else 0} proxies are ready",
+        )
+    )
+
+
+def _changing(seen: Seen) -> Verdict | None:
+    """Which part waits for others with its change; None: none does."""
     if seen.tls.now != seen.cluster.spec.tls:
         return no(ClusterReason.TLS_PENDING, _tls_pending(seen)[:MAX_MESSAGE])
     if seen.proxies_wait_for:
         told = f"Proxies keep their image until every group is UpToDate: {', '.join(seen.proxies_wait_for)}"
         return no(ClusterReason.PROXIES_PENDING, told)
-    return _declared(seen) or yes(
-        ClusterReason.ALL_READY,
-        f"{servers.desired} NameServers, {count} groups, {proxies.desired if proxies else 0} proxies are ready",
-    )
+    return None
 
 
 def _tls_pending(seen: Seen) -> str:
