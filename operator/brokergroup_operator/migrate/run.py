@@ -1,4 +1,4 @@
-"""The five commands: open clients, stores and listeners, run the steps, close everything."""
+"""The commands: open clients, stores and listeners, run the steps, close everything."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING
 
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.controller.standalone import StandaloneSettings, run_standalone
+from brokergroup_operator.migrate.adopt import record_of
 from brokergroup_operator.migrate.back import Back, BackError, BackSettings
+from brokergroup_operator.migrate.claims import Takeover
 from brokergroup_operator.migrate.cut_over import CutOver, CutOverError, CutOverSettings
 from brokergroup_operator.migrate.java import JavaCalls, MigrationCallError, read_controller, read_states
 from brokergroup_operator.migrate.plan import RecordInTheWayError, check_record, make_plan, write_record
 from brokergroup_operator.migrate.quiet_controller import QuietController
 from brokergroup_operator.migrate.shadow import Shadow, heard_before
 from brokergroup_operator.records.store import GroupKey, RecordStoreError
-from brokergroup_operator.records.stores import namespace_of, open_record_store
+from brokergroup_operator.records.stores import kubernetes_api, namespace_of, open_record_store
 from controller_core.model import LiveReplica
 from rocketmq_remoting.address import WILDCARDS, join_address
 from rocketmq_remoting.client import RemotingClient
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
+    from brokergroup_operator.migrate.adopt import Adoption
+    from brokergroup_operator.migrate.claims import Wish
     from brokergroup_operator.migrate.cut_over import Report
     from brokergroup_operator.migrate.java import JavaState, Reading
     from brokergroup_operator.migrate.plan import GroupPlan, Standing
@@ -200,6 +204,26 @@ async def back(source: Source, home: Home, settings: BackSettings, *, dry_run: b
             report("would go back", leader=metadata.leader, lessons=[str(one) for one in lessons])
             return []
         return await way.run()
+
+
+async def begin(adoption: Adoption, *, store: str, kubeconfig: Path | None = None) -> Standing:
+    """Write the record with which our controller begins on these stores. Raises ``RecordInTheWayError`` for one that goes on already."""
+    opened = open_record_store(store, kubeconfig=kubeconfig)
+    try:
+        key = GroupKey(namespace_of(store), adoption.broker_name)
+        return await write_record(opened, key, record_of(adoption), replace_older=False)
+    finally:
+        await opened.close()
+
+
+async def take_claims(wish: Wish, *, kubeconfig: Path | None, report: Report, yes: bool) -> Adoption:
+    """Plan what becomes of another deployment's claims, and with `yes` do it, unless it is blocked. Raises ``ClaimsError``."""
+    async with kubernetes_api(kubeconfig) as api:
+        takeover = Takeover(api, wish, report)
+        adoption = await takeover.plan(go_on=yes)
+        if yes and not adoption.blocked:
+            await takeover.run(adoption)
+        return adoption
 
 
 @contextlib.asynccontextmanager
