@@ -32,7 +32,6 @@ FIRST_EPOCH: Final = (1, 0)
 COMPARED_FILES: Final = 2
 _LOG_FILE: Final = re.compile(r"[0-9]{20}")
 _ENTRY: Final = re.compile(r"([0-9]+)-([0-9]+)")
-_LEFT_BY_FILE_SYSTEMS: Final = frozenset({"lost+found"})
 
 
 class StoreError(Exception):
@@ -98,8 +97,9 @@ class Place:
         source = self.volume / self.folder
         if not self.folder or not source.is_dir():
             return
-        for name in sorted(path.name for path in source.iterdir()):
-            self.path(name).replace(self.volume / name)
+        moves = [(self.path(path.name), self.volume / path.name) for path in sorted(source.iterdir())]
+        for inside, above in moves:
+            inside.replace(above)
         _sync(self.volume)
         source.rmdir()
         _sync(source.parent)
