@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
+import yaml
 
 from brokergroup_operator.demo.client import DemoProducer, Ledger
 from brokergroup_operator.kube.errors import NotFoundError
@@ -149,7 +150,8 @@ async def test_static_roles_become_a_broker_group_with_their_claims(java_house: 
     assert "broker 1  store-old-0" in shown
     assert (tmp_path / OLD_CLAIMS[0] / "store" / "commitlog").is_dir()
     shown = await adopt(house, "--yes")
-    assert "create BrokerGroup" in shown
+    spec = yaml.safe_load(shown[shown.index("spec:") :])["spec"]
+    assert spec["storage"] == {"size": "1Gi", "storageClassName": "by-hand"}
     # Asked again, it finds all of it done.
     assert json.loads(next(line for line in (await adopt(house, "--yes")).splitlines() if '"begun"' in line))["record"] == "same"
     for broker_id, name in enumerate(OLD_CLAIMS, start=1):
@@ -162,8 +164,8 @@ async def test_static_roles_become_a_broker_group_with_their_claims(java_house: 
     async with whole_group(house, GROUP, replicas=3) as orders:
         orders.ledger = ledger
         await house.start_operator()
-        config = {"mappedFileSizeCommitLog": str(FILE_BYTES)}
-        await house.create_group(GROUP, brokerClusterName=CLUSTER, replicas=3, config=config)
+        # What it printed, and one member more: that one gets a volume of the default class.
+        await house.create_group(GROUP, **spec | {"replicas": 3, "storage": {"size": "1Gi"}})
         await orders.until_settled()
         assert (orders.seen.master_id, orders.seen.master_epoch) == (1, 2)
         async with orders.under_load():

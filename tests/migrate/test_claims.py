@@ -15,6 +15,7 @@ from brokergroup_operator.kube.resources import (
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
     PODS,
+    STATEFUL_SETS,
 )
 from brokergroup_operator.migrate.claims import ClaimsError, SourceClaim, Takeover, Wish
 from brokergroup_operator.migrate.stores import Identity, Place, inspect
@@ -166,7 +167,20 @@ async def test_a_blocked_plan_is_not_carried_out(tmp_path: Path) -> None:
 
 
 async def pod_of_old_broker(node: FakeNode) -> None:
-    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "broker", "uid": "u", "controller": True}
+    labels = {"app": "broker"}
+    template = {
+        "metadata": {"labels": labels},
+        "spec": {"containers": [{"name": "broker", "image": "apache/rocketmq:5.5.0"}]},
+    }
+    made = await node.api.create(
+        STATEFUL_SETS,
+        {
+            **{"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "broker", "namespace": NAMESPACE}},
+            "spec": {"serviceName": "broker", "selector": {"matchLabels": labels}, "template": template},
+        },
+    )
+    uid = made["metadata"]["uid"]
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "broker", "uid": uid, "controller": True}
     metadata = {"name": "broker-0", "namespace": NAMESPACE, "ownerReferences": [owner]}
     spec = {
         "containers": [{"name": "broker", "image": "apache/rocketmq:5.5.0"}],
@@ -177,8 +191,8 @@ async def pod_of_old_broker(node: FakeNode) -> None:
 
 async def group_of_that_name(node: FakeNode) -> None:
     metadata = {"name": GROUP, "namespace": NAMESPACE}
-    group = {"apiVersion": BROKER_GROUPS.api_version, "kind": BROKER_GROUPS.kind, "metadata": metadata, "spec": {}}
-    await node.api.create(BROKER_GROUPS, group)
+    group = {"apiVersion": BROKER_GROUPS.api_version, "kind": BROKER_GROUPS.kind, "metadata": metadata}
+    await node.api.create(BROKER_GROUPS, group | {"spec": {"implementation": "Python"}})
 
 
 async def claim_of_that_name(node: FakeNode) -> None:

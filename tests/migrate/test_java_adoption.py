@@ -22,7 +22,7 @@ import pytest
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import PlaneSettings
-from brokergroup_operator.demo.client import DemoProducer, read_keys
+from brokergroup_operator.demo.client import DemoProducer, numbered_message, read_keys
 from brokergroup_operator.migrate.stores import Place, inspect
 from brokergroup_operator.records.file import FileRecordStore
 from controller_core.settings import ControllerSettings
@@ -72,10 +72,6 @@ class Lab(JavaRig):
     def start_static(self, name: str, broker_id: int) -> None:
         role = {"brokerId": broker_id, "brokerRole": "SLAVE" if broker_id else "SYNC_MASTER"}
         self.start_broker(name, controllers=NO_CONTROLLER, **STATIC, **role)
-
-    async def max_offset(self, name: str) -> int:
-        answer = await self.must(self.programs[name].address, request(RequestCode.GET_BROKER_RUNTIME_INFO))
-        return int(json.loads(answer.body or b"{}")["table"]["commitLogMaxOffset"])
 
     async def offset_of_consumers(self, name: str) -> int | None:
         fields = {"consumerGroup": GROUP_OF_CONSUMERS, "topic": TOPIC, "queueId": "1"}
@@ -171,10 +167,15 @@ async def static_roles(lab: Lab) -> Ledger:
     await lab.must(master, request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=group))
     await lab.commit_offset(master, 7)
 
-    async def alike() -> bool:
-        return await lab.max_offset("one") == await lab.max_offset("two")
-
-    await eventually(alike, "the slave has everything")
+    shown = await lab.brokergroup("quiet", "--name-server", lab.name_server_address, "--broker-name", NAME, "--yes")
+    assert '"step": "alike"' in shown
+    refused = await lab.client.invoke(
+        master,
+        numbered_message("m99999999", broker_name=NAME, topic=TOPIC, queue_id=0),
+        timeout_seconds=5.0,
+    )
+    assert refused.code == ResponseCode.SYSTEM_ERROR
+    assert "unable to service" in (refused.remark or "")
     for name in ("one", "two"):
         await asyncio.to_thread(lab.programs[name].process.stop, 40.0)
     return ledger

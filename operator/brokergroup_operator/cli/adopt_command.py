@@ -9,11 +9,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from brokergroup_operator.cli.migrate_command import FAILED, REFUSED, Kubeconfig, Steps, Store, Yes, run_to_exit_code
+from brokergroup_operator.cli.migrate_command import (
+    FAILED,
+    REFUSED,
+    Kubeconfig,
+    SourceOptions,
+    Steps,
+    Store,
+    Yes,
+    run_to_exit_code,
+)
 from brokergroup_operator.cli.running import check_store
+from brokergroup_operator.option_groups import with_option_groups
 
 if TYPE_CHECKING:
     from brokergroup_operator.migrate.adopt import Adoption, NamedStore
+    from brokergroup_operator.migrate.quiet import StaticGroup
     from brokergroup_operator.migrate.stores import StoreReport
 
 app = typer.Typer(
@@ -28,6 +39,37 @@ Say = Annotated[
 ]
 ClusterName = Annotated[str, typer.Option("--cluster", help="brokerClusterName")]
 BrokerName = Annotated[str, typer.Option("--broker-name", help="brokerName")]
+
+
+@app.command("quiet")
+@with_option_groups
+def quiet(
+    *,
+    given: SourceOptions,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=1.0, help="How long the slaves may take; then the master takes messages again")
+    ] = 60.0,
+    yes: Yes = False,
+) -> None:
+    """Show brokers with static roles, from --name-server and --broker-name; with --yes, keep the master from taking messages
+    (brokerPermission=4) until every slave has all of them, and leave it so. Exit code 2 if they cannot be taken over."""
+    from brokergroup_operator.migrate import run
+
+    if not given.name_servers or not given.broker_names:
+        raise typer.BadParameter("expected at least one each", param_hint="--name-server, --broker-name")
+    blocked: list[str] = []
+
+    def show_group(group: "StaticGroup") -> None:
+        for line in group.lines():
+            typer.echo(line)
+        blocked.extend([group.broker_name] if group.blocked else [])
+
+    steps = Steps()
+    source = given.of_brokers()
+    run_to_exit_code(run.quiet(source, report=steps, seconds=seconds, yes=yes, show=show_group), steps)
+    if blocked:
+        raise typer.Exit(REFUSED)
+    typer.echo("stop them now, slaves after the master" if yes else "nothing was done: say --yes to do it")
 
 
 @app.command("check")
@@ -117,12 +159,12 @@ def claims(  # noqa: PLR0913 (one argument a flag)
         pod_seconds=pod_seconds,
     )
     steps = Steps()
-    adoption = run_to_exit_code(run.take_claims(wish, kubeconfig=kubeconfig, report=steps, yes=yes), steps)
+    adoption, spec = run_to_exit_code(run.take_claims(wish, kubeconfig=kubeconfig, report=steps, yes=yes), steps)
     show(adoption)
     if not yes:
         typer.echo("nothing was done: say --yes to do it")
         return
-    typer.echo(f"create BrokerGroup {namespace}/{group} now, with:\n{adoption.spec_of_group()}")
+    typer.echo(f"create BrokerGroup {namespace}/{group} now, with:\n{spec}")
 
 
 def show(adoption: "Adoption") -> None:

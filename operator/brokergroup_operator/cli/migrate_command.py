@@ -61,8 +61,15 @@ class SourceOptions:
         ),
     ] = None
 
+    def of_brokers(self) -> "Source":
+        """Return the source of brokers that have no controller."""
+        return self._of("")
+
     def of(self, controller: str) -> "Source":
         """Return the source with this controller. Raise typer.BadParameter for an address or a file that cannot be used."""
+        return self._of(parse_address(controller, "--controller"))
+
+    def _of(self, controller: str) -> "Source":
         from brokergroup_operator.migrate.run import Source
         from rocketmq_remoting.signature import Credentials
 
@@ -75,7 +82,7 @@ class SourceOptions:
                 what = f"{file}: {type(error).__name__}: {error}; expected JSON with accessKey and secretKey"
                 raise typer.BadParameter(what, param_hint="--credentials-file") from error
         return Source(
-            controller=parse_address(controller, "--controller"),
+            controller=controller,
             name_servers=tuple(parse_address(one, "--name-server") for one in self.name_servers or ()),
             broker_names=tuple(self.broker_names or ()),
             credentials=credentials,
@@ -316,6 +323,7 @@ async def _with_exit_code(work: Awaitable[Any], steps: Steps) -> Any:
     from brokergroup_operator.migrate.cut_over import CutOverError
     from brokergroup_operator.migrate.java import MigrationCallError
     from brokergroup_operator.migrate.plan import RecordInTheWayError
+    from brokergroup_operator.migrate.quiet import QuietError
     from brokergroup_operator.migrate.teach import TeachError
     from brokergroup_operator.records.store import RecordStoreError
 
@@ -331,6 +339,7 @@ async def _with_exit_code(work: Awaitable[Any], steps: Steps) -> Any:
         CutOverError,
         MigrationCallError,
         OSError,
+        QuietError,
         RecordStoreError,
         TeachError,
         ValueError,

@@ -92,13 +92,20 @@ class Adoption:
     def identity_of(self, member: Member) -> Identity:
         return Identity(cluster_name=self.cluster_name, broker_name=self.broker_name, broker_id=member.broker_id)
 
-    def spec_of_group(self) -> str:
-        """Return the fields of a BrokerGroup's spec that the stores dictate, in YAML."""
-        size = self.members[0].report.file_bytes
-        return (
-            f"spec:\n  brokerClusterName: {self.cluster_name}\n  brokerName: {self.broker_name}\n  replicas: {len(self.members)}\n"
-            f'  implementation: Java\n  config:\n    mappedFileSizeCommitLog: "{size}"'
-        )
+    def spec_of_group(self, *, size: str, storage_class: str) -> str:
+        """Return the fields of a BrokerGroup's spec that the stores and their volumes dictate, in YAML."""
+        fields = [
+            "spec:",
+            f"  brokerClusterName: {self.cluster_name}",
+            f"  brokerName: {self.broker_name}",
+            f"  replicas: {len(self.members)}  # or more",
+            "  storage:",
+            f"    size: {size}  # or less",
+            f"    storageClassName: {storage_class}" if storage_class else "    # no storageClassName: the volumes have none",
+            "  config:",
+            f'    mappedFileSizeCommitLog: "{self.members[0].report.file_bytes}"',
+        ]
+        return "\n".join(fields)
 
     def lines(self) -> Iterator[str]:
         """Yield the plan, for a person."""

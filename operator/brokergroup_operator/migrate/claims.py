@@ -25,6 +25,7 @@ from brokergroup_operator.kube.resources import (
 from brokergroup_operator.migrate.adopt import Adoption, NamedStore, judge, record_of
 from brokergroup_operator.migrate.plan import write_record
 from brokergroup_operator.migrate.store_pods import failure_of, report_of, store_pod, store_pod_name
+from brokergroup_operator.reconcile.see.foreign import parse_quantity
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from brokergroup_operator.records.store import GroupKey
 
@@ -119,6 +120,12 @@ class Takeover:
         if after.blocked:
             raise ClaimsError("; ".join(str(doubt) for doubt in after.doubts if doubt.blocks))
         await self._write_record(after)
+
+    async def spec_of_group(self, adoption: Adoption) -> str:
+        """Return what the BrokerGroup's spec must say to run on these volumes."""
+        volumes = [(await self._api.get(PERSISTENT_VOLUMES, one.name))["spec"] for one in await self._volumes()]
+        sizes = sorted((str(one["capacity"]["storage"]) for one in volumes), key=parse_quantity)
+        return adoption.spec_of_group(size=sizes[0], storage_class=str(volumes[0].get("storageClassName") or ""))
 
     async def _write_record(self, adoption: Adoption) -> None:
         key = GroupKey(self._wish.namespace, self._wish.group)

@@ -15,6 +15,7 @@ from brokergroup_operator.migrate.claims import Takeover
 from brokergroup_operator.migrate.cut_over import CutOver, CutOverError, CutOverSettings
 from brokergroup_operator.migrate.java import JavaCalls, MigrationCallError, read_controller, read_states
 from brokergroup_operator.migrate.plan import RecordInTheWayError, check_record, make_plan, write_record
+from brokergroup_operator.migrate.quiet import make_quiet, read_static
 from brokergroup_operator.migrate.quiet_controller import QuietController
 from brokergroup_operator.migrate.shadow import Shadow, heard_before
 from brokergroup_operator.records.store import GroupKey, RecordStoreError
@@ -24,7 +25,7 @@ from rocketmq_remoting.address import WILDCARDS, join_address
 from rocketmq_remoting.client import RemotingClient
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
     from brokergroup_operator.migrate.adopt import Adoption
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.migrate.cut_over import Report
     from brokergroup_operator.migrate.java import JavaState, Reading
     from brokergroup_operator.migrate.plan import GroupPlan, Standing
+    from brokergroup_operator.migrate.quiet import StaticGroup
     from controller_core.model import BrokerGroupRecord
     from rocketmq_remoting.signature import Credentials
 
@@ -216,14 +218,30 @@ async def begin(adoption: Adoption, *, store: str, kubeconfig: Path | None = Non
         await opened.close()
 
 
-async def take_claims(wish: Wish, *, kubeconfig: Path | None, report: Report, yes: bool) -> Adoption:
-    """Plan what becomes of another deployment's claims, and with `yes` do it, unless it is blocked. Raises ``ClaimsError``."""
+async def quiet(
+    source: Source, *, report: Report, seconds: float, yes: bool, show: Callable[[StaticGroup], None]
+) -> None:
+    """Show each named group of static roles, and with `yes` bring it to where it can be stopped. Raises ``QuietError``."""
+    async with java_calls(source) as calls:
+        for name in source.broker_names:
+            group = await read_static(calls, source.name_servers, name)
+            show(group)
+            if yes:
+                show(await make_quiet(calls, group, source.name_servers, report, seconds=seconds))
+
+
+async def take_claims(wish: Wish, *, kubeconfig: Path | None, report: Report, yes: bool) -> tuple[Adoption, str]:
+    """Plan what becomes of another deployment's claims, and with `yes` do it, unless it is blocked. Raises ``ClaimsError``.
+
+    Return the plan, and what the BrokerGroup's spec must say; empty if that is not to be created now.
+    """
     async with kubernetes_api(kubeconfig) as api:
         takeover = Takeover(api, wish, report)
         adoption = await takeover.plan(go_on=yes)
-        if yes and not adoption.blocked:
-            await takeover.run(adoption)
-        return adoption
+        if adoption.blocked or not yes:
+            return adoption, ""
+        await takeover.run(adoption)
+        return adoption, await takeover.spec_of_group(adoption)
 
 
 @contextlib.asynccontextmanager
