@@ -1,9 +1,10 @@
 """The node's own object, and what scheduler and volume controllers do elsewhere.
 
 The Node is Ready from start to stop, with heartbeats. Pods without a node are bound to this one; with several process kubelets the
-first binding wins and the others get 409. A claim is bound by its status alone; its volume is a folder, removed after the claim. One
-that names a PersistentVolume is bound to that, a hostPath made by hand, which stays: the volume is Released then. The finalizer ``kubernetes.io/pvc-protection`` is taken off once no pod uses the claim, because a
-bare kube-apiserver has no controller for it.
+first binding wins and the others get 409. A claim is bound by its status alone; its volume is a folder, removed after the claim. A
+claim that names a PersistentVolume is bound to that, a hostPath made by hand, which stays and is Released after the claim. The
+finalizer ``kubernetes.io/pvc-protection`` is taken off once no pod uses the claim, because a bare kube-apiserver has no controller
+for it.
 """
 
 from __future__ import annotations

@@ -153,13 +153,18 @@ async def test_static_roles_become_a_broker_group_with_their_claims(java_house: 
     spec = yaml.safe_load(shown[shown.index("spec:") :])["spec"]
     assert spec["storage"] == {"size": "1Gi", "storageClassName": "by-hand"}
     # Asked again, it finds all of it done.
-    assert json.loads(next(line for line in (await adopt(house, "--yes")).splitlines() if '"begun"' in line))["record"] == "same"
+    assert (
+        json.loads(next(line for line in (await adopt(house, "--yes")).splitlines() if '"begun"' in line))["record"]
+        == "same"
+    )
     for broker_id, name in enumerate(OLD_CLAIMS, start=1):
         volume = await volume_of(house, f"{GROUP}-{broker_id}")
         assert (volume["metadata"]["name"], volume["spec"]["persistentVolumeReclaimPolicy"]) == (f"pv-{name}", "Delete")
         with pytest.raises(NotFoundError):
             await house.api.get(PERSISTENT_VOLUME_CLAIMS, name, namespace=NAMESPACE)
-    assert (await house.api.list(PODS, namespace=NAMESPACE, label_selector="app.kubernetes.io/component=adopt")).items == []
+    assert (
+        await house.api.list(PODS, namespace=NAMESPACE, label_selector="app.kubernetes.io/component=adopt")
+    ).items == []
 
     async with whole_group(house, GROUP, replicas=3) as orders:
         orders.ledger = ledger

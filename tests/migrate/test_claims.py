@@ -118,7 +118,9 @@ async def test_a_plan_changes_nothing(tmp_path: Path) -> None:
         claims = (await node.api.list(PERSISTENT_VOLUME_CLAIMS, namespace=NAMESPACE)).items
         assert {one["metadata"]["name"] for one in claims} == set(OLD)
         assert (await node.api.list(PODS, namespace=NAMESPACE)).items == []
-        assert all(one["metadata"].get("annotations") is None for one in (await node.api.list(PERSISTENT_VOLUMES)).items)
+        assert all(
+            one["metadata"].get("annotations") is None for one in (await node.api.list(PERSISTENT_VOLUMES)).items
+        )
         with pytest.raises(NotFoundError):
             await node.api.get(BROKER_GROUP_STATES, GROUP, namespace=NAMESPACE)
 
@@ -175,7 +177,9 @@ async def pod_of_old_broker(node: FakeNode) -> None:
     made = await node.api.create(
         STATEFUL_SETS,
         {
-            **{"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "broker", "namespace": NAMESPACE}},
+            "apiVersion": "apps/v1",
+            "kind": "StatefulSet",
+            "metadata": {"name": "broker", "namespace": NAMESPACE},
             "spec": {"serviceName": "broker", "selector": {"matchLabels": labels}, "template": template},
         },
     )

@@ -90,7 +90,9 @@ def test_an_empty_log_ends_where_its_first_file_begins(tmp_path: Path) -> None:
     assert (report.begin, report.end, report.tails) == (FILE_BYTES, FILE_BYTES, ())
 
 
-@pytest.mark.parametrize("difference", ["in the last file", "in the file before", "none, but a file more at the beginning"])
+@pytest.mark.parametrize(
+    "difference", ["in the last file", "in the file before", "none, but a file more at the beginning"]
+)
 def test_two_logs_that_end_alike_are_compared_by_their_last_files(tmp_path: Path, difference: str) -> None:
     write_store(tmp_path / "one")
     write_store(tmp_path / "two", body=b"y" * 500 if difference == "in the last file" else b"x" * 500)
@@ -204,5 +206,5 @@ def test_a_place_without_a_log_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="expected the folder of a broker's store"):
         inspect(Place(tmp_path / "nowhere"))
     for place in (Place(tmp_path), Place(tmp_path, "store")):
-        with pytest.raises(StoreError, match="there is no commit log in (store/)?commitlog"):
+        with pytest.raises(StoreError, match=r"there is no commit log in (store/)?commitlog"):
             inspect(place)

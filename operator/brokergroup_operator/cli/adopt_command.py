@@ -3,7 +3,6 @@
 `check` and `begin` without --yes change nothing; `prepare` changes one stopped broker's store.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +22,8 @@ from brokergroup_operator.cli.running import check_store
 from brokergroup_operator.option_groups import with_option_groups
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from brokergroup_operator.migrate.adopt import Adoption, NamedStore
     from brokergroup_operator.migrate.quiet import StaticGroup
     from brokergroup_operator.migrate.stores import StoreReport
@@ -47,7 +48,8 @@ def quiet(
     *,
     given: SourceOptions,
     seconds: Annotated[
-        float, typer.Option("--seconds", min=1.0, help="How long the slaves may take; then the master takes messages again")
+        float,
+        typer.Option("--seconds", min=1.0, help="How long the slaves may take; then the master takes messages again"),
     ] = 60.0,
     yes: Yes = False,
 ) -> None:
@@ -85,7 +87,7 @@ def check(
 
 
 @app.command("prepare")
-def prepare(  # noqa: PLR0913 (one argument a flag)
+def prepare(
     store: Annotated[Path, typer.Argument(help="storePathRootDir of a stopped broker")],
     cluster: ClusterName,
     broker_name: BrokerName,
@@ -103,7 +105,9 @@ def prepare(  # noqa: PLR0913 (one argument a flag)
 
 @app.command("begin")
 def begin(
-    reports: Annotated[list[Path], typer.Argument(help="What `check` printed, a file for each store; the master's first")],
+    reports: Annotated[
+        list[Path], typer.Argument(help="What `check` printed, a file for each store; the master's first")
+    ],
     cluster: ClusterName,
     broker_name: BrokerName,
     store: Store,
@@ -111,7 +115,7 @@ def begin(
     kubeconfig: Kubeconfig = None,
     yes: Yes = False,
 ) -> None:
-    """Show the plan for these stores; with --yes, write the record with which our controller begins. Exit code 2 if it is blocked."""
+    """Show the plan for these stores; with --yes, write the record that our controller begins with. Exit code 2 if blocked."""
     from brokergroup_operator.migrate import run
     from brokergroup_operator.migrate.adopt import judge
 
@@ -131,7 +135,9 @@ def claims(  # noqa: PLR0913 (one argument a flag)
     group: Annotated[str, typer.Argument(help="Name of the BrokerGroup to come")],
     claim: Annotated[
         list[str],
-        typer.Option("--claim", help="CLAIM or CLAIM:FOLDER, where the store is a folder of the volume; the master's first"),
+        typer.Option(
+            "--claim", help="CLAIM or CLAIM:FOLDER, where the store is a folder of the volume; the master's first"
+        ),
     ],
     cluster: ClusterName,
     broker_name: BrokerName,
@@ -202,5 +208,7 @@ def _read(path: Path) -> "NamedStore":
     try:
         report = msgspec.json.decode(path.read_bytes(), type=StoreReport)
     except (OSError, msgspec.MsgspecError) as error:
-        raise typer.BadParameter(f"{path}: {error}; expected what `adopt check` printed", param_hint="REPORTS") from error
+        raise typer.BadParameter(
+            f"{path}: {error}; expected what `adopt check` printed", param_hint="REPORTS"
+        ) from error
     return NamedStore(name=path.name, said=report)

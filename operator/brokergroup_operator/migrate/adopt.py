@@ -1,8 +1,8 @@
 """Judges the stores of another deployment, and plans the record of the group that goes on with them. Pure.
 
-The stores are of stopped brokers: of static roles, a master and slaves that copied it, or of a controller. The first one named is the
-master's, and it alone has a seat in the record, with the end of its log as its mark: no other disk is elected before it (rule 2 of
-docs/concepts/architecture.md). The others join as slaves do.
+The stores are of stopped brokers: of static roles, a master and slaves that copied it, or of a controller. The first one named is
+the master's, and it alone has a seat in the record, with the end of its log as its mark: no other disk is elected before it (rule 2
+of docs/concepts/architecture.md). The others join as slaves do.
 """
 
 from __future__ import annotations
@@ -101,7 +101,9 @@ class Adoption:
             f"  replicas: {len(self.members)}  # or more",
             "  storage:",
             f"    size: {size}  # or less",
-            f"    storageClassName: {storage_class}" if storage_class else "    # no storageClassName: the volumes have none",
+            f"    storageClassName: {storage_class}"
+            if storage_class
+            else "    # no storageClassName: the volumes have none",
             "  config:",
             f'    mappedFileSizeCommitLog: "{self.members[0].report.file_bytes}"',
         ]
@@ -124,7 +126,10 @@ def judge(stores: Sequence[NamedStore], *, cluster_name: str, broker_name: str) 
         for number, one in enumerate(stores, start=1)
         if isinstance(one.said, StoreReport)
     )
-    doubts = [*_about_reading(stores), *(doubt for one in members for doubt in _about_one(one, cluster_name, broker_name))]
+    doubts = [
+        *_about_reading(stores),
+        *(doubt for one in members for doubt in _about_one(one, cluster_name, broker_name)),
+    ]
     if members and members[0].broker_id == 1:
         doubts += [doubt for one in members[1:] for doubt in _beside_master(one, members[0])]
     return Adoption(cluster_name=cluster_name, broker_name=broker_name, members=members, doubts=tuple(doubts))
@@ -135,7 +140,9 @@ def _about_reading(stores: Sequence[NamedStore]) -> Iterator[Doubt]:
         yield Doubt(finding=Finding.UNREADABLE, what="no store is named", remedy="Name the master's first")
     for one in stores:
         if isinstance(one.said, str):
-            yield Doubt(finding=Finding.UNREADABLE, what=f"{one.name}: {one.said}", remedy="Without it nothing is begun")
+            yield Doubt(
+                finding=Finding.UNREADABLE, what=f"{one.name}: {one.said}", remedy="Without it nothing is begun"
+            )
     names = [one.name for one in stores]
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield Doubt(finding=Finding.NAMED_TWICE, what=f"{name} is named twice", remedy="Name each store once")
@@ -166,7 +173,7 @@ def _about_one(one: Member, cluster_name: str, broker_name: str) -> Iterator[Dou
         yield Doubt(
             finding=Finding.NO_TOPICS,
             what=f"{one.name} has no config/topics.json",
-            remedy="Topics and groups come from the master's store; if it keeps them in RocksDB (configStorePath), nothing is to be done",
+            remedy="Topics and groups come from the master's store. If it keeps them in RocksDB, nothing is to be done",
             blocks=False,
         )
     if not report.stopped_cleanly:
@@ -197,8 +204,8 @@ def _beside_master(one: Member, master: Member) -> Iterator[Doubt]:
         yield Doubt(
             finding=Finding.AHEAD,
             what=f"{one.name} ends at epoch {mine.last_epoch}, {mine.end}; {master.name} at epoch {its.last_epoch}, {its.end}",
-            remedy="It has messages that the master lacks, so it may have been a master itself: find out which one clients used, name"
-            " that first, and leave the other one out",
+            remedy="It has messages that the master lacks, so it may have been a master itself: find out which one clients used,"
+            " name that first, and leave the other one out",
         )
     elif mine.epochs and its.epochs:
         yield from _beside_controllers_master(one, master)

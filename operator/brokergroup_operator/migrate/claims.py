@@ -1,8 +1,8 @@
 """Takes the volumes of another deployment's claims into the claims of a BrokerGroup, with their data in place.
 
-A claim can't be renamed, and a BrokerGroup's are called after group and broker id. So each volume is kept (`Retain`), its claim deleted,
-and the volume bound to a claim of the new name. Each step reads what is there first, so the whole may be ended anywhere and begun again.
-What a volume came from is noted on it: without its old claim, nothing else would say so.
+A claim can't be renamed, and a BrokerGroup's are called after group and broker id. So each volume is kept (`Retain`), its claim
+deleted, and the volume bound to a claim of the new name. Each step first reads what is there, so it may be ended anywhere and
+begun again. What a volume came from is noted on it: without its old claim, nothing else would say so.
 
 The rights are those of the administrator who runs it; the operator needs none on volumes.
 """
@@ -92,7 +92,7 @@ class Takeover:
     async def plan(self, *, go_on: bool) -> Adoption:
         """Read the stores by a pod on each volume, and judge them. Nothing else is changed.
 
-        `go_on`: a volume that an earlier run has taken from its claim, and not bound yet, is bound first. Without it that is an error.
+        `go_on`: a volume that an earlier run took from its claim, and has not bound yet, is bound first; otherwise an error.
         """
         volumes = await self._volumes()
         await self._check_free(volumes)
@@ -154,7 +154,9 @@ class Takeover:
         mark = f"{wish.namespace}/{source.name}"
         found = [one for one in listed.items if _annotations(one).get(ANNOTATION_TAKEN_FROM) == mark]
         if len(found) != 1:
-            raise ClaimsError(f"there is no claim {source.name} in namespace {wish.namespace}, nor one volume taken from it")
+            raise ClaimsError(
+                f"there is no claim {source.name} in namespace {wish.namespace}, nor one volume taken from it"
+            )
         name = str(found[0]["metadata"]["name"])
         return Volume(source=source, broker_id=broker_id, name=name, claim=new, moved=True)
 
@@ -162,7 +164,9 @@ class Takeover:
         """Raise ClaimsError if the names are taken, or a pod uses one of the claims."""
         wish = self._wish
         if await self._get_or_none(BROKER_GROUPS, wish.group, wish.namespace) is not None:
-            raise ClaimsError(f"BrokerGroup {wish.group} exists: it is created when its claims and its record are there")
+            raise ClaimsError(
+                f"BrokerGroup {wish.group} exists: it is created when its claims and its record are there"
+            )
         for volume in volumes:
             new = names.pod_name(wish.group, volume.broker_id)
             there = await self._get_or_none(PERSISTENT_VOLUME_CLAIMS, new, wish.namespace)
@@ -207,7 +211,9 @@ class Takeover:
         wish, new = self._wish, names.pod_name(self._wish.group, volume.broker_id)
         obj = await self._api.get(PERSISTENT_VOLUMES, volume.name)
         if ACCESS_MODE not in (obj["spec"].get("accessModes") or []):
-            raise ClaimsError(f"volume {volume.name} does not allow {ACCESS_MODE}, which a BrokerGroup's claims ask for")
+            raise ClaimsError(
+                f"volume {volume.name} does not allow {ACCESS_MODE}, which a BrokerGroup's claims ask for"
+            )
         if ANNOTATION_RECLAIM_POLICY not in _annotations(obj):
             policy = str(obj["spec"].get("persistentVolumeReclaimPolicy") or "Retain")
             marks = {ANNOTATION_TAKEN_FROM: f"{wish.namespace}/{volume.source.name}", ANNOTATION_RECLAIM_POLICY: policy}
@@ -312,7 +318,7 @@ class Takeover:
             return None
 
 
-async def _until(look: Callable[[], Awaitable[_Found]], seconds: float, otherwise: str) -> _Found:
+async def _until(look: Callable[[], Awaitable[_Found | None]], seconds: float, otherwise: str) -> _Found:
     """Return `look`'s first true result. Raises ClaimsError with `otherwise` at the deadline."""
     try:
         async with asyncio.timeout(seconds):

@@ -1,4 +1,4 @@
-"""Brings brokers with static roles to where they can be stopped and taken over: the master takes no more, and every slave has all of it.
+"""Brings brokers with static roles to where they can be stopped: the master takes no more, and every slave has all of it.
 
 Without epochs nothing tells later where two logs part, so they must end alike when they are stopped.
 """
@@ -128,29 +128,38 @@ def _about_broker(group: StaticGroup, broker_id: int, one: StaticBroker) -> Iter
     match = _VERSION.match(one.version)
     if match is None:
         yield Doubt(
-            finding=Finding.UNKNOWN_VERSION, what=f"brokerId {broker_id} says {one.version!r}: it must be 5.1.1 or later", blocks=False
+            finding=Finding.UNKNOWN_VERSION,
+            what=f"brokerId {broker_id} says {one.version!r}: it must be 5.1.1 or later",
+            blocks=False,
         )
     elif tuple(map(int, match.groups())) < OLDEST_VERSION:
         yield Doubt(
-            finding=Finding.OLD_BROKER, what=f"brokerId {broker_id} is {one.version}, expected 5.1.1 or later: upgrade it in its roles first"
+            finding=Finding.OLD_BROKER,
+            what=f"brokerId {broker_id} is {one.version}, expected 5.1.1 or later: upgrade it in its roles first",
         )
     if one.is_on("enableDLegerCommitLog"):
-        yield Doubt(finding=Finding.DLEDGER, what=f"brokerId {broker_id} has a DLedger commit log, which no other mode reads")
+        yield Doubt(
+            finding=Finding.DLEDGER, what=f"brokerId {broker_id} has a DLedger commit log, which no other mode reads"
+        )
     if one.is_on("enableControllerMode"):
         yield Doubt(
             finding=Finding.CONTROLLER_MODE,
-            what=f"brokerId {broker_id} has a controller: it gives roles anew while brokers are stopped. Stop brokers and controller as"
+            what=f"brokerId {broker_id} has a controller, which gives roles anew: stop brokers and controller as"
             " docs/tasks/adopt.md says",
         )
     master = group.master
     if broker_id == MASTER or master is None:
         return
     if one.configuration.get("brokerRole", "").endswith("MASTER"):
-        yield Doubt(finding=Finding.TWO_MASTERS, what=f"brokerId {broker_id} has brokerRole {one.configuration['brokerRole']}")
+        yield Doubt(
+            finding=Finding.TWO_MASTERS, what=f"brokerId {broker_id} has brokerRole {one.configuration['brokerRole']}"
+        )
     if one.end > master.end:
         yield Doubt(finding=Finding.AHEAD, what=f"brokerId {broker_id} ends at {one.end}, the master at {master.end}")
     elif one.end < master.end:
-        yield Doubt(finding=Finding.BEHIND, what=f"brokerId {broker_id} lacks {master.end - one.end} bytes", blocks=False)
+        yield Doubt(
+            finding=Finding.BEHIND, what=f"brokerId {broker_id} lacks {master.end - one.end} bytes", blocks=False
+        )
     size = "mappedFileSizeCommitLog"
     if one.configuration.get(size) != master.configuration.get(size):
         yield Doubt(finding=Finding.OTHER_FILE_SIZE, what=f"brokerId {broker_id} and the master differ in {size}")

@@ -209,7 +209,7 @@ async def back(source: Source, home: Home, settings: BackSettings, *, dry_run: b
 
 
 async def begin(adoption: Adoption, *, store: str, kubeconfig: Path | None = None) -> Standing:
-    """Write the record with which our controller begins on these stores. Raises ``RecordInTheWayError`` for one that goes on already."""
+    """Write the record that our controller begins with on these stores. Raises ``RecordInTheWayError`` if one goes on already."""
     opened = open_record_store(store, kubeconfig=kubeconfig)
     try:
         key = GroupKey(namespace_of(store), adoption.broker_name)

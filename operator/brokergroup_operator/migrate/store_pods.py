@@ -1,4 +1,4 @@
-"""The pod that reads a stopped broker's volume, or makes it ready: `brokergroup adopt check` or `prepare` in the operator's image. Pure.
+"""The pod that reads a stopped broker's volume, or makes it ready, by `brokergroup adopt` in the operator's image. Pure.
 
 It runs as the brokers' user, without rights in the cluster, and says how it ended as its termination message.
 """
@@ -26,7 +26,7 @@ def store_pod_name(group: str, broker_id: int) -> str:
     return f"{group}-adopt-{broker_id}"
 
 
-def store_pod(  # noqa: PLR0913 (one argument per difference)
+def store_pod(
     namespace: str, name: str, image: str, claim: str, verb: list[str], *, folder: str, read_only: bool
 ) -> JsonObject:
     """Return the pod that runs the verb on this claim. It carries no label of a member: no Service or budget counts it."""

@@ -1,7 +1,7 @@
 """What the files of a stopped broker say, and how they are made ready for a controller: by one file of epochs, one of identity.
 
-A store of static roles has no epochs. A Java 5.5.0 master of such a store sends nothing to a slave that lacks a part, unless its log
-still begins at 0 (docs/adr/0026-stores-of-another-deployment-are-taken-over.md). So the log as it is becomes epoch 1, from offset 0.
+A store of static roles has no epochs, and a Java 5.5.0 master of such a store has none for what it wrote before
+(docs/adr/0026-stores-of-another-deployment-are-taken-over.md). So the log as it is becomes epoch 1, from offset 0.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Identity:
 class StoreReport:
     """One store. `begin` and `end` are offsets in bytes of its log, `epochs` pairs of epoch and first offset.
 
-    `tails`: SHA-256 of the log in the file with its end, up to the end, then of the file before. `stopped_cleanly`: no file `abort` is
-    left. `identity`: None for a store of static roles. `has_topics`: config/topics.json is there.
+    `tails`: SHA-256 of the log in the file with its end, up to the end, then of the file before. `stopped_cleanly`: no file `abort`
+    is left. `identity`: None for a store of static roles. `has_topics`: config/topics.json is there.
     """
 
     begin: int
