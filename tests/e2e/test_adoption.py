@@ -26,6 +26,7 @@ from tests.e2e.conftest import REAL_PARTS
 from tests.e2e.house import NAMESPACE, TOPIC, whole_group
 from tests.e2e.java_house import ClusterHouse, open_java_house
 from tests.support.java_rig import JavaRig, eventually
+from tests.support.places import free_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -36,6 +37,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.real(*REAL_P
 GROUP, CLUSTER = "orders", "DefaultCluster"
 FILE_BYTES = 67108864
 OLD_CLAIMS = ("store-old-0", "store-old-1")
+MASTER: dict[str, Any] = {"brokerId": 0, "brokerRole": "SYNC_MASTER"}
 STATIC: dict[str, Any] = {
     "brokerName": GROUP,
     "enableControllerMode": "false",
@@ -62,8 +64,10 @@ async def static_roles(folder: Path) -> Ledger:
     rig, client = JavaRig(folder), RemotingClient()
     try:
         await asyncio.to_thread(rig.start_name_server)
-        for broker_id, name in enumerate(OLD_CLAIMS):
-            role = {"brokerId": broker_id, "brokerRole": "SLAVE" if broker_id else "SYNC_MASTER"}
+        port = free_port()
+        # Not from the NameServer, which may not know the master yet when the slave asks.
+        linked = {"brokerId": 1, "brokerRole": "SLAVE", "haMasterAddress": f"127.0.0.1:{port}"}
+        for name, role in zip(OLD_CLAIMS, ({**MASTER, "haListenPort": port}, linked), strict=True):
             rig.start_broker(name, controllers="127.0.0.1:1", **STATIC, **role)
         for name in OLD_CLAIMS:
             await asyncio.to_thread(rig.programs[name].wait_until_listening)

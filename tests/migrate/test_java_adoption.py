@@ -31,6 +31,7 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
 from tests.real.parts import java
 from tests.support.java_rig import JavaRig, eventually, in_sync, record_of
+from tests.support.places import free_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -69,9 +70,15 @@ class Lab(JavaRig):
 
     client: RemotingClient = field(kw_only=True)
 
-    def start_static(self, name: str, broker_id: int) -> None:
-        role = {"brokerId": broker_id, "brokerRole": "SLAVE" if broker_id else "SYNC_MASTER"}
-        self.start_broker(name, controllers=NO_CONTROLLER, **STATIC, **role)
+    async def start_static(self) -> None:
+        """Start master and slave. The slave is given its master: a NameServer may not know it yet when the slave asks."""
+        port = free_port()
+        master: dict[str, Any] = {"brokerId": 0, "brokerRole": "SYNC_MASTER", "haListenPort": port}
+        slave: dict[str, Any] = {"brokerId": 1, "brokerRole": "SLAVE", "haMasterAddress": f"127.0.0.1:{port}"}
+        for name, role in (("one", master), ("two", slave)):
+            self.start_broker(name, controllers=NO_CONTROLLER, **STATIC, **role)
+        for name in ("one", "two"):
+            await asyncio.to_thread(self.programs[name].wait_until_listening)
 
     async def offset_of_consumers(self, name: str) -> int | None:
         fields = {"consumerGroup": GROUP_OF_CONSUMERS, "topic": TOPIC, "queueId": "1"}
@@ -157,10 +164,7 @@ async def send(lab: Lab, address: str, *, count: int, first: int = 1) -> Ledger:
 
 async def static_roles(lab: Lab) -> Ledger:
     """Run master and slave, send messages, commit a consumer's offset, and stop both when they hold the same."""
-    lab.start_static("one", 0)
-    lab.start_static("two", 1)
-    for name in ("one", "two"):
-        await asyncio.to_thread(lab.programs[name].wait_until_listening)
+    await lab.start_static()
     master = lab.programs["one"].address
     ledger = await send(lab, master, count=900)
     group = json.dumps({"groupName": GROUP_OF_CONSUMERS}).encode()
