@@ -26,7 +26,6 @@ from tests.e2e.conftest import REAL_PARTS
 from tests.e2e.house import NAMESPACE, TOPIC, whole_group
 from tests.e2e.java_house import ClusterHouse, open_java_house
 from tests.support.java_rig import JavaRig, eventually
-from tests.support.places import free_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -37,10 +36,8 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.real(*REAL_P
 GROUP, CLUSTER = "orders", "DefaultCluster"
 FILE_BYTES = 67108864
 OLD_CLAIMS = ("store-old-0", "store-old-1")
-MASTER: dict[str, Any] = {"brokerId": 0, "brokerRole": "SYNC_MASTER"}
 STATIC: dict[str, Any] = {
     "brokerName": GROUP,
-    "enableControllerMode": "false",
     "totalReplicas": 2,
     "inSyncReplicas": 2,
     "mappedFileSizeCommitLog": FILE_BYTES,
@@ -64,13 +61,7 @@ async def static_roles(folder: Path) -> Ledger:
     rig, client = JavaRig(folder), RemotingClient()
     try:
         await asyncio.to_thread(rig.start_name_server)
-        port = free_port()
-        # Not from the NameServer, which may not know the master yet when the slave asks.
-        linked = {"brokerId": 1, "brokerRole": "SLAVE", "haMasterAddress": f"127.0.0.1:{port}"}
-        for name, role in zip(OLD_CLAIMS, ({**MASTER, "haListenPort": port}, linked), strict=True):
-            rig.start_broker(name, controllers="127.0.0.1:1", **STATIC, **role)
-        for name in OLD_CLAIMS:
-            await asyncio.to_thread(rig.programs[name].wait_until_listening)
+        await rig.start_static_roles(*OLD_CLAIMS, **STATIC)
         master, slave = (rig.programs[name].address for name in OLD_CLAIMS)
         producer = DemoProducer(route=lambda: master, broker_name=GROUP, topic=TOPIC, send_timeout_seconds=20.0)
         stop = asyncio.Event()

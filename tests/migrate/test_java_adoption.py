@@ -31,7 +31,6 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
 from tests.real.parts import java
 from tests.support.java_rig import JavaRig, eventually, in_sync, record_of
-from tests.support.places import free_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -44,10 +43,8 @@ pytestmark = [pytest.mark.real("java", "rocketmq"), pytest.mark.timeout(400)]
 
 NAME, CLUSTER, TOPIC, QUEUES = "broker-a", "DefaultCluster", "numbered", 4
 GROUP_OF_CONSUMERS = "readers"
-NO_CONTROLLER = "127.0.0.1:1"
 FILE_BYTES = 65536
 STATIC: dict[str, Any] = {
-    "enableControllerMode": "false",
     "totalReplicas": 2,
     "inSyncReplicas": 2,
     "mappedFileSizeCommitLog": FILE_BYTES,
@@ -69,16 +66,6 @@ class Lab(JavaRig):
     """Static roles first, then the same folders in controller mode."""
 
     client: RemotingClient = field(kw_only=True)
-
-    async def start_static(self) -> None:
-        """Start master and slave. The slave is given its master: a NameServer may not know it yet when the slave asks."""
-        port = free_port()
-        master: dict[str, Any] = {"brokerId": 0, "brokerRole": "SYNC_MASTER", "haListenPort": port}
-        slave: dict[str, Any] = {"brokerId": 1, "brokerRole": "SLAVE", "haMasterAddress": f"127.0.0.1:{port}"}
-        for name, role in (("one", master), ("two", slave)):
-            self.start_broker(name, controllers=NO_CONTROLLER, **STATIC, **role)
-        for name in ("one", "two"):
-            await asyncio.to_thread(self.programs[name].wait_until_listening)
 
     async def offset_of_consumers(self, name: str) -> int | None:
         fields = {"consumerGroup": GROUP_OF_CONSUMERS, "topic": TOPIC, "queueId": "1"}
@@ -164,7 +151,7 @@ async def send(lab: Lab, address: str, *, count: int, first: int = 1) -> Ledger:
 
 async def static_roles(lab: Lab) -> Ledger:
     """Run master and slave, send messages, commit a consumer's offset, and stop both when they hold the same."""
-    await lab.start_static()
+    await lab.start_static_roles("one", "two", **STATIC)
     master = lab.programs["one"].address
     ledger = await send(lab, master, count=900)
     group = json.dumps({"groupName": GROUP_OF_CONSUMERS}).encode()
