@@ -1,6 +1,6 @@
-"""Java brokers with static roles, their stores on PersistentVolumes with claims of other names, become a BrokerGroup with its data.
+"""Java brokers, their stores on PersistentVolumes with claims of other names, become a BrokerGroup with its data.
 
-Java brokers only: Python replicas have no static roles. A kube-apiserver keeps the rules of claims and volumes.
+They had static roles, or a Java controller. Python replicas have no static roles. A kube-apiserver keeps the rules of claims.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,12 +21,14 @@ import yaml
 from brokergroup_operator.demo.client import DemoProducer, Ledger
 from brokergroup_operator.kube.errors import NotFoundError
 from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
+from brokergroup_operator.migrate.stores import Place, inspect
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
 from tests.e2e.conftest import REAL_PARTS
 from tests.e2e.house import NAMESPACE, TOPIC, whole_group
 from tests.e2e.java_house import ClusterHouse, open_java_house
+from tests.real.parts import java
 from tests.support.java_rig import JavaRig, eventually
 
 if TYPE_CHECKING:
@@ -33,16 +37,61 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.real(*REAL_PARTS), pytest.mark.timeout(900)]
 
-GROUP, CLUSTER = "orders", "DefaultCluster"
+CLUSTER = "DefaultCluster"
 FILE_BYTES = 67108864
-OLD_CLAIMS = ("store-old-0", "store-old-1")
-STATIC: dict[str, Any] = {
-    "brokerName": GROUP,
-    "totalReplicas": 2,
-    "inSyncReplicas": 2,
-    "mappedFileSizeCommitLog": FILE_BYTES,
-    "waitTimeMillsInSendQueue": 20000,
-}
+COMMON: dict[str, Any] = {"mappedFileSizeCommitLog": FILE_BYTES, "waitTimeMillsInSendQueue": 20000}
+
+
+@dataclass
+class OldBrokers:
+    """Two brokers beside the cluster, each on a folder that becomes a volume, and what was acknowledged to their clients."""
+
+    group: str
+    folder: Path
+    client: RemotingClient
+    rig: JavaRig
+    ledger: Ledger = field(default_factory=Ledger)
+
+    @property
+    def claims(self) -> tuple[str, str]:
+        return f"store-{self.group}-0", f"store-{self.group}-1"
+
+    async def start_static_roles(self) -> None:
+        shared = {"brokerName": self.group, "totalReplicas": 2, "inSyncReplicas": 2, **COMMON}
+        await self.rig.start_static_roles(*self.claims, **shared)
+
+    async def start_with_java_controller(self) -> None:
+        controller = java.start_controller(self.folder / "controller")
+        await asyncio.to_thread(controller.wait_until_listening)
+        self.rig.programs["controller"] = controller
+        rule = {"allAckInSyncStateSet": "true", "inSyncReplicas": 2, "minInSyncReplicas": 2}
+        for name in self.claims:
+            self.rig.start_broker(name, controllers=controller.address, brokerName=self.group, **rule, **COMMON)
+            await asyncio.to_thread(self.rig.programs[name].wait_until_listening)
+
+    async def serve_and_stop(self) -> None:
+        """Send to the master, the first one, and stop both when they hold the same: the slave last, or before its controller."""
+        master, slave = (self.rig.programs[name].address for name in self.claims)
+        producer = DemoProducer(
+            route=lambda: master, broker_name=self.group, topic=TOPIC, send_timeout_seconds=20.0, ledger=self.ledger
+        )
+        stop = asyncio.Event()
+        sending = asyncio.create_task(producer.run(stop))
+        await eventually(lambda: len(self.ledger.acknowledgements) >= 300, f"300 messages\n{self.rig.logs()}")
+        stop.set()
+        await sending
+
+        async def alike() -> bool:
+            return await self._end(master) == await self._end(slave)
+
+        await eventually(alike, "the slave has everything")
+        order = (*reversed(self.claims), "controller") if "controller" in self.rig.programs else self.claims
+        for name in order:
+            await asyncio.to_thread(self.rig.programs[name].process.stop, 40.0)
+
+    async def _end(self, address: str) -> int:
+        answer = await self.client.invoke(address, request(RequestCode.GET_BROKER_RUNTIME_INFO), timeout_seconds=5.0)
+        return int(json.loads(answer.body or b"{}")["table"]["commitLogMaxOffset"])
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -51,47 +100,27 @@ async def java_house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
         yield running
 
 
-async def end_of_log(client: RemotingClient, address: str) -> int:
-    answer = await client.invoke(address, request(RequestCode.GET_BROKER_RUNTIME_INFO), timeout_seconds=5.0)
-    return int(json.loads(answer.body or b"{}")["table"]["commitLogMaxOffset"])
-
-
-async def static_roles(folder: Path) -> Ledger:
-    """Run a master and a slave beside the cluster, each on a folder; send; stop both when they hold the same."""
-    rig, client = JavaRig(folder), RemotingClient()
+@asynccontextmanager
+async def old_brokers(group: str, folder: Path) -> AsyncIterator[OldBrokers]:
+    old = OldBrokers(group, folder, RemotingClient(), JavaRig(folder))
     try:
-        await asyncio.to_thread(rig.start_name_server)
-        await rig.start_static_roles(*OLD_CLAIMS, **STATIC)
-        master, slave = (rig.programs[name].address for name in OLD_CLAIMS)
-        producer = DemoProducer(route=lambda: master, broker_name=GROUP, topic=TOPIC, send_timeout_seconds=20.0)
-        stop = asyncio.Event()
-        sending = asyncio.create_task(producer.run(stop))
-        await eventually(lambda: len(producer.ledger.acknowledgements) >= 300, f"300 messages\n{rig.logs()}")
-        stop.set()
-        await sending
-
-        async def alike() -> bool:
-            return await end_of_log(client, master) == await end_of_log(client, slave)
-
-        await eventually(alike, "the slave has everything")
-        for name in OLD_CLAIMS:
-            await asyncio.to_thread(rig.programs[name].process.stop, 40.0)
-        return producer.ledger
+        await asyncio.to_thread(old.rig.start_name_server)
+        yield old
     finally:
-        rig.stop()
-        await client.close()
+        old.rig.stop()
+        await old.client.close()
 
 
-async def give_volumes(house: ClusterHouse, folder: Path) -> None:
+async def give_volumes(house: ClusterHouse, old: OldBrokers) -> None:
     """Make a volume of each broker's folder, with the claim that a StatefulSet would have made: the store is a folder in it."""
-    for name in OLD_CLAIMS:
+    for name in old.claims:
         size = {"storage": "1Gi"}
         volume = {
             "capacity": size,
             "accessModes": ["ReadWriteOnce"],
             "persistentVolumeReclaimPolicy": "Delete",
             "storageClassName": "by-hand",
-            "hostPath": {"path": str(folder / name)},
+            "hostPath": {"path": str(old.folder / name)},
         }
         made = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"pv-{name}"}, "spec": volume}
         await house.api.create(PERSISTENT_VOLUMES, made)
@@ -112,9 +141,9 @@ async def give_volumes(house: ClusterHouse, folder: Path) -> None:
     await eventually(bound, "the claims of the old brokers are bound")
 
 
-async def adopt(house: ClusterHouse, *more: str, code: int = 0) -> str:
-    claims = [word for name in OLD_CLAIMS for word in ("--claim", f"{name}:store")]
-    command = ["adopt", "claims", GROUP, *claims, "--cluster", CLUSTER, "--broker-name", GROUP, "-n", NAMESPACE]
+async def adopt(house: ClusterHouse, old: OldBrokers, *more: str) -> str:
+    claims = [word for name in old.claims for word in ("--claim", f"{name}:store")]
+    command = ["adopt", "claims", old.group, *claims, "--cluster", CLUSTER, "--broker-name", old.group, "-n", NAMESPACE]
     command += ["--image", "brokergroup-operator:0.1.0", "--kubeconfig", str(house.kubeconfig), *more]
     done = await asyncio.to_thread(
         subprocess.run,
@@ -126,7 +155,7 @@ async def adopt(house: ClusterHouse, *more: str, code: int = 0) -> str:
         check=False,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
     )
-    assert done.returncode == code, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
 
@@ -135,40 +164,58 @@ async def volume_of(house: ClusterHouse, claim: str) -> dict[str, Any]:
     return await house.api.get(PERSISTENT_VOLUMES, found["spec"]["volumeName"])
 
 
-async def test_static_roles_become_a_broker_group_with_their_claims(java_house: ClusterHouse, tmp_path: Path) -> None:
-    house = java_house
-    ledger = await static_roles(tmp_path)
-    await give_volumes(house, tmp_path)
-
-    shown = await adopt(house)
+async def taken_over(house: ClusterHouse, old: OldBrokers) -> dict[str, Any]:
+    """Take both volumes with `brokergroup adopt claims`; return the spec that it prints."""
+    await give_volumes(house, old)
+    shown = await adopt(house, old)
     assert "nothing was done" in shown
-    assert "broker 1  store-old-0" in shown
-    assert (tmp_path / OLD_CLAIMS[0] / "store" / "commitlog").is_dir()
-    shown = await adopt(house, "--yes")
-    spec = yaml.safe_load(shown[shown.index("spec:") :])["spec"]
+    assert f"broker 1  {old.claims[0]}" in shown
+    assert (old.folder / old.claims[0] / "store" / "commitlog").is_dir()
+    shown = await adopt(house, old, "--yes")
+    spec: dict[str, Any] = yaml.safe_load(shown[shown.index("spec:") :])["spec"]
     assert spec["storage"] == {"size": "1Gi", "storageClassName": "by-hand"}
     # Asked again, it finds all of it done.
-    assert (
-        json.loads(next(line for line in (await adopt(house, "--yes")).splitlines() if '"begun"' in line))["record"]
-        == "same"
-    )
-    for broker_id, name in enumerate(OLD_CLAIMS, start=1):
-        volume = await volume_of(house, f"{GROUP}-{broker_id}")
+    again = await adopt(house, old, "--yes")
+    assert json.loads(next(line for line in again.splitlines() if '"begun"' in line))["record"] == "same"
+    for broker_id, name in enumerate(old.claims, start=1):
+        volume = await volume_of(house, f"{old.group}-{broker_id}")
         assert (volume["metadata"]["name"], volume["spec"]["persistentVolumeReclaimPolicy"]) == (f"pv-{name}", "Delete")
         with pytest.raises(NotFoundError):
             await house.api.get(PERSISTENT_VOLUME_CLAIMS, name, namespace=NAMESPACE)
-    assert (
-        await house.api.list(PODS, namespace=NAMESPACE, label_selector="app.kubernetes.io/component=adopt")
-    ).items == []
+    pods = await house.api.list(PODS, namespace=NAMESPACE, label_selector="app.kubernetes.io/component=adopt")
+    assert pods.items == []
+    return spec
 
-    async with whole_group(house, GROUP, replicas=3) as orders:
-        orders.ledger = ledger
-        await house.start_operator()
-        # What it printed, and one member more: that one gets a volume of the default class.
-        await house.create_group(GROUP, **spec | {"replicas": 3, "storage": {"size": "1Gi"}})
-        await orders.until_settled()
-        assert (orders.seen.master_id, orders.seen.master_epoch) == (1, 2)
-        async with orders.under_load():
-            await orders.until_acknowledged()
-        await orders.verify()
-        assert [one["brokerId"] for one in orders.seen.record["replicas"]] == [1, 2, 3]
+
+async def goes_on(house: ClusterHouse, old: OldBrokers, spec: dict[str, Any], *, epoch: int, replicas: int) -> None:
+    """The operator runs the group on those volumes, and on new ones of the default class, with all that was acknowledged."""
+    async with whole_group(house, old.group, replicas=replicas) as group:
+        group.ledger = old.ledger
+        operator = await house.start_operator()
+        await house.create_group(old.group, **spec | {"replicas": replicas, "storage": {"size": "1Gi"}})
+        await group.until_settled()
+        assert (group.seen.master_id, group.seen.master_epoch) == (1, epoch)
+        async with group.under_load():
+            await group.until_acknowledged()
+        await group.verify()
+        assert [one["brokerId"] for one in group.seen.record["replicas"]] == [*range(1, replicas + 1)]
+        await house.delete_group(old.group)
+        await group.until(lambda: (NAMESPACE, old.group) not in group.seen.groups, "the group is gone")
+        await house.kill_operator(operator)
+
+
+async def test_static_roles_become_a_broker_group_with_their_claims(java_house: ClusterHouse, tmp_path: Path) -> None:
+    async with old_brokers("orders", tmp_path) as old:
+        await old.start_static_roles()
+        await old.serve_and_stop()
+    spec = await taken_over(java_house, old)
+    await goes_on(java_house, old, spec, epoch=2, replicas=3)
+
+
+async def test_brokers_of_a_java_controller_become_a_broker_group(java_house: ClusterHouse, tmp_path: Path) -> None:
+    async with old_brokers("invoices", tmp_path) as old:
+        await old.start_with_java_controller()
+        await old.serve_and_stop()
+    last = inspect(Place(tmp_path / old.claims[0], "store")).last_epoch
+    spec = await taken_over(java_house, old)
+    await goes_on(java_house, old, spec, epoch=last + 1, replicas=2)
