@@ -188,3 +188,15 @@ def test_a_report_that_is_none_is_named(tmp_path: Path) -> None:
     done = adopt("begin", tmp_path / "one.json", "--cluster", "c", "--broker-name", "b", "--store", "memory")
     assert done.exit_code == 2
     assert "expected what `adopt check` printed" in " ".join(done.output.split())
+
+
+def test_claims_without_an_api_server_is_exit_code_2(tmp_path: Path) -> None:
+    config = tmp_path / "kubeconfig"
+    config.write_text(
+        "{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}],"
+        " clusters: [{name: k, cluster: {server: 'http://127.0.0.1:1'}}], users: [{name: u, user: {}}]}"
+    )
+    whose = ("--cluster", CLUSTER, "--broker-name", NAME, "--image", "i:1", "--kubeconfig", config)
+    done = adopt("claims", "orders", "--claim", "store-0:store", *whose, "--yes")
+    assert done.exit_code == 2
+    assert "127.0.0.1:1" in done.stderr

@@ -4,7 +4,7 @@ A claim can't be renamed, and a BrokerGroup's are called after group and broker 
 deleted, and the volume bound to a claim of the new name. Each step first reads what is there, so it may be ended anywhere and
 begun again. What a volume came from is noted on it: without its old claim, nothing else would say so.
 
-The rights are those of the administrator who runs it; the operator needs none on volumes.
+It uses the rights of the administrator; the operator needs none on volumes.
 """
 
 from __future__ import annotations
