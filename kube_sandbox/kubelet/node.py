@@ -1,9 +1,10 @@
 """The node's own object, and what scheduler and volume controllers do elsewhere.
 
 The Node is Ready from start to stop, with heartbeats. Pods without a node are bound to this one; with several process kubelets the
-first binding wins and the others get 409. A claim is bound by its status alone (no PersistentVolume object); its volume is a
-folder, removed after the claim. The finalizer ``kubernetes.io/pvc-protection`` is taken off once no pod uses the claim, because a
-bare kube-apiserver has no controller for it.
+first binding wins and the others get 409. A claim is bound by its status alone; its volume is a folder, removed after the claim. A
+claim that names a PersistentVolume is bound to that, a hostPath made by hand, which stays and is Released after the claim. The
+finalizer ``kubernetes.io/pvc-protection`` is taken off once no pod uses the claim, because a bare kube-apiserver has no controller
+for it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import platform
 import shutil
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
@@ -21,6 +23,7 @@ import structlog
 from kube_sandbox.client import (
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
     ApiError,
     ApiUnavailableError,
     ConflictError,
@@ -33,7 +36,6 @@ from .status import timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from kube_sandbox.client import JsonObject, KubeClient, WatchEvent
 
@@ -194,6 +196,9 @@ class ClaimBinder:
         self._claims_in_use = claims_in_use
         self._wake = asyncio.Event()
         self._deleted: set[Path] = set()
+        # PersistentVolumes that claims name, each with its claim's uid and its path, and those whose claim is gone.
+        self._volumes: dict[str, tuple[str, Path]] = {}
+        self._released: set[str] = set()
         self.reflector = Reflector(api, PERSISTENT_VOLUME_CLAIMS, on_change=self._changed)
 
     def folder_of(self, namespace: str, name: str) -> Path | None:
@@ -201,6 +206,9 @@ class ClaimBinder:
         claim = self.reflector.objects.get((namespace, name))
         if claim is None or (claim.get("status") or {}).get("phase") != "Bound":
             return None
+        if volume := claim["spec"].get("volumeName"):
+            _, path = self._volumes.get(volume, ("", None))
+            return path
         folder = self._folders.claim(claim)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -210,7 +218,10 @@ class ClaimBinder:
         self._wake.set()
 
     def _changed(self, event: WatchEvent) -> None:
-        if event.type == "DELETED":
+        if event.type == "DELETED" and (volume := event.object["spec"].get("volumeName")):
+            self._released.add(volume)
+            self._volumes.pop(volume, None)
+        elif event.type == "DELETED":
             self._deleted.add(self._folders.claim(event.object))
         self._wake.set()
 
@@ -236,6 +247,12 @@ class ClaimBinder:
                 await self._unprotect(claim)
             else:
                 await self._bind(claim)
+        for volume in sorted(self._released):
+            with suppress(NotFoundError):
+                await self._api.patch(
+                    PERSISTENT_VOLUMES, volume, {"status": {"phase": "Released"}}, subresource="status"
+                )
+            self._released.discard(volume)
         for folder in self._deleted - self._folders_in_use():
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
             self._deleted.discard(folder)
@@ -250,15 +267,38 @@ class ClaimBinder:
             "accessModes": spec.get("accessModes") or ["ReadWriteOnce"],
             "capacity": {"storage": requested.get("storage", "1Gi")},
         }
+        if (volume := spec.get("volumeName")) and not await self._take_volume(volume, metadata):
+            asyncio.get_running_loop().call_later(CLAIM_RETRY_SECONDS, self._wake.set)
+            return
         if status.items() <= (claim.get("status") or {}).items():
             return
-        self._folders.claim(claim).mkdir(parents=True, exist_ok=True)
+        if not volume:
+            self._folders.claim(claim).mkdir(parents=True, exist_ok=True)
         patch = {"metadata": {"uid": metadata["uid"]}, "status": status}
         with suppress(NotFoundError):
             await self._api.patch(
                 PERSISTENT_VOLUME_CLAIMS, metadata["name"], patch, namespace=metadata["namespace"], subresource="status"
             )
             log.info("claim bound", claim=unique_name(claim))
+
+    async def _take_volume(self, name: str, claim: JsonObject) -> bool:
+        """Bind the volume to this claim; False while there is none of this name, or another claim has it."""
+        if name in self._volumes:
+            uid, _ = self._volumes[name]
+            return bool(uid == claim["uid"])
+        try:
+            volume = await self._api.get(PERSISTENT_VOLUMES, name)
+        except NotFoundError:
+            return False
+        wanted = {key: claim[key] for key in ("namespace", "name", "uid")}
+        reference = volume["spec"].get("claimRef") or {}
+        if any(reference.get(key) not in (None, value) for key, value in wanted.items()):
+            return False
+        kind = {"kind": "PersistentVolumeClaim", "apiVersion": "v1"}
+        await self._api.patch(PERSISTENT_VOLUMES, name, {"spec": {"claimRef": kind | wanted}})
+        await self._api.patch(PERSISTENT_VOLUMES, name, {"status": {"phase": "Bound"}}, subresource="status")
+        self._volumes[name] = claim["uid"], Path(volume["spec"]["hostPath"]["path"])
+        return True
 
     async def _unprotect(self, claim: JsonObject) -> None:
         metadata = claim["metadata"]

@@ -140,9 +140,15 @@ def test_migrate_is_the_other_commands(bench: Bench) -> None:
     assert "--controller" in said.out
 
 
+def test_adopt_is_the_other_commands(bench: Bench) -> None:
+    said = bench.run("adopt", "claims", "--help")
+    assert said.code == 0
+    assert "--claim" in said.out
+
+
 def test_the_verbs_are_those_that_are_promised() -> None:
     assert verb_names() == [
-        "completion", "dashboard", "decommission", "drill", "elect", "explain", "generate", "hibernate", "history", "lag",
+        "adopt", "completion", "dashboard", "decommission", "drill", "elect", "explain", "generate", "hibernate", "history", "lag",
         "migrate", "pause", "rebuild", "release", "report", "restart", "resume", "retire", "status", "switchover", "top",
         "upgrade", "version", "wake",
     ]  # fmt: skip

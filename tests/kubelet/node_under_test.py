@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.kube import KubernetesApi, NotFoundError
-from brokergroup_operator.kube.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PODS, SECRETS
+from brokergroup_operator.kube.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, SECRETS
 from kube_sandbox.kubelet import Image, ImageCatalogue, LoopbackNetwork, PodNetwork, ProcessKubelet
 from kube_sandbox.kubelet.container import BackOffSettings
 from tests.support.waiting import eventually
@@ -149,7 +149,11 @@ def state_of(pod: JsonObject, container: str = "main") -> JsonObject:
 
 
 async def remove_objects(api: KubernetesApi) -> None:
-    """Empty the namespace: a real API server is shared by all tests."""
+    """Empty the namespace, and delete volumes: a real API server is shared by all tests."""
+    for volume in (await api.list(PERSISTENT_VOLUMES)).items:
+        await api.delete(PERSISTENT_VOLUMES, volume["metadata"]["name"])
+        with suppress(NotFoundError):
+            await api.patch(PERSISTENT_VOLUMES, volume["metadata"]["name"], {"metadata": {"finalizers": None}})
     for resource in (PODS, PERSISTENT_VOLUME_CLAIMS, CONFIG_MAPS, SECRETS):
         for obj in (await api.list(resource, namespace=NAMESPACE)).items:
             name = obj["metadata"]["name"]

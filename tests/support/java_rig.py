@@ -13,6 +13,9 @@ from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
+from rocketmq_remoting.client import RemotingClient
+from rocketmq_remoting.codes import RequestCode
+from rocketmq_remoting.command import request
 from tests.controller import conftest
 from tests.real.parts import java
 from tests.support import waiting
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 KEY = GroupKey("standalone", "broker-a")
 MQADMIN_SECONDS = 120.0
+NO_CONTROLLER = "127.0.0.1:1"
 # Java's periods suit production; tests use shorter ones.
 QUICK_BROKER: dict[str, str | int] = {
     "brokerHeartbeatInterval": 500,
@@ -70,6 +74,24 @@ class JavaRig:
             **(QUICK_BROKER | extra),
         )
         return self.programs[name]
+
+    async def start_static_roles(self, master: str, slave: str, **extra: Any) -> None:
+        """Start two brokers without a controller. The slave learns its master from the NameServer, so the master is there first."""
+        for broker_id, name in enumerate((master, slave)):
+            role = {"brokerId": broker_id, "brokerRole": "SLAVE" if broker_id else "SYNC_MASTER"}
+            more = {"enableControllerMode": "false", **role, **extra}
+            address = self.start_broker(name, controllers=NO_CONTROLLER, **more).address
+            await eventually(partial(self._is_registered, address), f"{name} is registered\n{self.logs()}")
+
+    async def _is_registered(self, address: str) -> bool:
+        client = RemotingClient()
+        try:
+            answer = await client.invoke(
+                self.name_server_address, request(RequestCode.GET_BROKER_CLUSTER_INFO), timeout_seconds=5.0
+            )
+        finally:
+            await client.close()
+        return address in (answer.body or b"").decode()
 
     def name_at(self, address: str) -> str:
         """Return the name of the program that listens there."""

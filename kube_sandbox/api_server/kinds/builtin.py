@@ -310,6 +310,11 @@ _CORE = (
     ),
     CLAIMS,
     _kind(
+        "v1", "PersistentVolume", "pv", namespaced=False, status=True,
+        behaviour=BuiltinBehaviour("V1PersistentVolume", new_status={"phase": "Available"}),
+        columns={"Capacity": ".spec.capacity.storage", "Status": ".status.phase", "Claim": ".spec.claimRef.name"},
+    ),
+    _kind(
         "v1", "Node", "no", namespaced=False, status=True, fields="spec.unschedulable", behaviour=NodeBehaviour("V1Node"),
         columns={"Ready": _READY, "Version": ".status.nodeInfo.kubeletVersion"},
     ),

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from brokergroup_operator.cli import migrate_command, sla_command
+from brokergroup_operator.cli import adopt_command, migrate_command, sla_command
 from brokergroup_operator.cli.convert_command import convert
 from brokergroup_operator.cli.demo_command import demo
 from brokergroup_operator.cli.operator_command import operator
@@ -26,6 +26,7 @@ for command in (operator, controller, replica, fence, sandbox, demo, convert):
 app.add_typer(sla_command.app, name="sla")
 app.add_typer(slo, name="slo")
 app.add_typer(migrate_command.app, name="migrate")
+app.add_typer(adopt_command.app, name="adopt")
 
 
 def _print_version(asked: bool) -> None:

@@ -61,8 +61,15 @@ class SourceOptions:
         ),
     ] = None
 
+    def of_brokers(self) -> "Source":
+        """Return the source of brokers that have no controller."""
+        return self._of("")
+
     def of(self, controller: str) -> "Source":
         """Return the source with this controller. Raise typer.BadParameter for an address or a file that cannot be used."""
+        return self._of(parse_address(controller, "--controller"))
+
+    def _of(self, controller: str) -> "Source":
         from brokergroup_operator.migrate.run import Source
         from rocketmq_remoting.signature import Credentials
 
@@ -75,7 +82,7 @@ class SourceOptions:
                 what = f"{file}: {type(error).__name__}: {error}; expected JSON with accessKey and secretKey"
                 raise typer.BadParameter(what, param_hint="--credentials-file") from error
         return Source(
-            controller=parse_address(controller, "--controller"),
+            controller=controller,
             name_servers=tuple(parse_address(one, "--name-server") for one in self.name_servers or ()),
             broker_names=tuple(self.broker_names or ()),
             credentials=credentials,
@@ -95,7 +102,7 @@ def plan(
     if output not in ("table", "json"):
         raise typer.BadParameter(f"{output!r}: expected table or json", param_hint="--output")
     source = given.of(controller)
-    reading, plans = _run(run.plan(source), Steps())
+    reading, plans = run_to_exit_code(run.plan(source), Steps())
     if output == "json":
         document = {
             "leader": reading.leader,
@@ -133,7 +140,7 @@ def apply(
 
     check_store(store)
     source = given.of(controller)
-    reading, plans = _run(run.plan(source), Steps())
+    reading, plans = run_to_exit_code(run.plan(source), Steps())
     blocking = [f"{name}: not known to this controller" for name in run.unknown_names(source, reading)]
     blocking += [
         f"{one.record.broker_name}: {doubt.what}: {doubt.remedy}"
@@ -145,7 +152,7 @@ def apply(
         typer.echo(f"migrate: {'; '.join(blocking) or 'the controller knows none of the groups'}", err=True)
         raise typer.Exit(REFUSED)
     applied = run.apply(plans, store=store, kubeconfig=kubeconfig, replace_older=replace_older)
-    written = _run(applied, Steps(failed=FAILED))
+    written = run_to_exit_code(applied, Steps(failed=FAILED))
     typer.echo(json.dumps({key: standing.value for key, standing in written.items()}))
 
 
@@ -201,7 +208,7 @@ def cut_over(  # noqa: PLR0913 - one argument a flag
     home = _home(store, listen, advertise, kubeconfig)
     controller_list = _controller_list(controller_list)
     if not yes:
-        reading, plans = _run(run.plan(source), Steps())
+        reading, plans = run_to_exit_code(run.plan(source), Steps())
         would = controller_list or home.address
         typer.echo(
             f"would follow {', '.join(reading.peers)} until stopped, then give every broker controllerAddr={would}"
@@ -248,7 +255,7 @@ def back(  # noqa: PLR0913 - one argument a flag
         gone=_gone(gone),
     )
     steps = Steps()
-    states = _run(run.back(source, home, settings, dry_run=not yes, report=steps), steps)
+    states = run_to_exit_code(run.back(source, home, settings, dry_run=not yes, report=steps), steps)
     if not yes:
         typer.echo("nothing was done: say --yes to do it")
     for state in states:
@@ -294,7 +301,8 @@ def _plain(value: object) -> object:
     return sorted(value) if isinstance(value, frozenset | set) else str(value)
 
 
-def _run(work: Coroutine[Any, Any, Any], steps: Steps) -> Any:
+def run_to_exit_code(work: Coroutine[Any, Any, Any], steps: Steps) -> Any:
+    """Run a verb; on its failure print why, and exit: with REFUSED before its first step, else with FAILED."""
     return asyncio.run(_with_exit_code(work, steps))
 
 
@@ -311,9 +319,11 @@ async def _with_exit_code(work: Awaitable[Any], steps: Steps) -> Any:
     """Print why a verb failed, and exit with REFUSED if it had not begun its first step, else with FAILED."""
     from brokergroup_operator.kube import ApiError
     from brokergroup_operator.migrate.back import BackError
+    from brokergroup_operator.migrate.claims import ClaimsError
     from brokergroup_operator.migrate.cut_over import CutOverError
     from brokergroup_operator.migrate.java import MigrationCallError
     from brokergroup_operator.migrate.plan import RecordInTheWayError
+    from brokergroup_operator.migrate.quiet import QuietError
     from brokergroup_operator.migrate.teach import TeachError
     from brokergroup_operator.records.store import RecordStoreError
 
@@ -325,9 +335,11 @@ async def _with_exit_code(work: Awaitable[Any], steps: Steps) -> Any:
     except (
         ApiError,
         BackError,
+        ClaimsError,
         CutOverError,
         MigrationCallError,
         OSError,
+        QuietError,
         RecordStoreError,
         TeachError,
         ValueError,

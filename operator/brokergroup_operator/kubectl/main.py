@@ -35,7 +35,7 @@ exec kubectl-brokergroup __complete "$@"
 """
 # The last line that kubectl reads is a directive; this one: no file names.
 NO_FILES = ":4"
-WITHOUT_GROUP = frozenset({"version", "completion", "generate", "migrate"})
+WITHOUT_GROUP = frozenset({"version", "completion", "generate", "migrate", "adopt"})
 
 app = typer.Typer(
     name="kubectl brokergroup",
@@ -60,6 +60,13 @@ def migrate(arguments: typer.Context) -> None:
     app(args=arguments.args or ["--help"], prog_name="kubectl brokergroup migrate")
 
 
+def adopt(arguments: typer.Context) -> None:
+    """Go on with the stores of brokers with static roles, or of another controller: `brokergroup adopt`."""
+    from brokergroup_operator.cli.adopt_command import app
+
+    app(args=arguments.args or ["--help"], prog_name="kubectl brokergroup adopt")
+
+
 VERBS: dict[str, Callable[..., None]] = {
     "status": status, "top": top, "switchover": COMMANDS["switchover"], "history": history, "lag": lag, "explain": explain,
     **{name: COMMANDS[name] for name in ("pause", "resume", "hibernate", "wake")},
@@ -69,9 +76,11 @@ VERBS: dict[str, Callable[..., None]] = {
 }  # fmt: skip
 for name, verb in VERBS.items():
     app.command(name)(verb)
-app.command(
-    "migrate", context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
-)(migrate)
+for passed_on in (migrate, adopt):
+    app.command(
+        passed_on.__name__,
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+    )(passed_on)
 
 
 def _print_version(asked: bool) -> None:

@@ -256,7 +256,11 @@ class JavaCalls:
 
     async def list_controllers(self, broker: str, controller_address: str) -> None:
         """Change ``controllerAddr`` in the broker's memory and file (25). The broker re-reads it every 2 minutes."""
-        body = encode_properties({CONTROLLER_ADDRESS: controller_address})
+        await self.configure_broker(broker, {CONTROLLER_ADDRESS: controller_address})
+
+    async def configure_broker(self, broker: str, properties: Mapping[str, str]) -> None:
+        """Change the broker's configuration in its memory and file (25)."""
+        body = encode_properties(dict(properties))
         await self.must(broker, request(RequestCode.UPDATE_BROKER_CONFIG, body=body))
 
     async def epochs(self, broker: str) -> EpochCacheBody:
@@ -271,8 +275,12 @@ class JavaCalls:
 
     async def version(self, broker: str) -> str:
         """Return the version as text, ``V5_5_0`` (28); empty if the broker does not report it."""
+        return (await self.runtime(broker)).get("brokerVersionDesc", "")
+
+    async def runtime(self, broker: str) -> Mapping[str, str]:
+        """Return what the broker says of its state (28), all values as text."""
         answer = await self.must(broker, request(RequestCode.GET_BROKER_RUNTIME_INFO))
-        return self._read(broker, answer, BrokerRuntimeInfoBody.decode).table.get("brokerVersionDesc", "")
+        return self._read(broker, answer, BrokerRuntimeInfoBody.decode).table
 
     @staticmethod
     def _read(address: str, answer: RemotingCommand, decode: Callable[[bytes | None], _Body]) -> _Body:

@@ -1,4 +1,4 @@
-"""The five commands: open clients, stores and listeners, run the steps, close everything."""
+"""The commands: open clients, stores and listeners, run the steps, close everything."""
 
 from __future__ import annotations
 
@@ -9,25 +9,31 @@ from typing import TYPE_CHECKING
 
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.controller.standalone import StandaloneSettings, run_standalone
+from brokergroup_operator.migrate.adopt import record_of
 from brokergroup_operator.migrate.back import Back, BackError, BackSettings
+from brokergroup_operator.migrate.claims import Takeover
 from brokergroup_operator.migrate.cut_over import CutOver, CutOverError, CutOverSettings
 from brokergroup_operator.migrate.java import JavaCalls, MigrationCallError, read_controller, read_states
 from brokergroup_operator.migrate.plan import RecordInTheWayError, check_record, make_plan, write_record
+from brokergroup_operator.migrate.quiet import make_quiet, read_static
 from brokergroup_operator.migrate.quiet_controller import QuietController
 from brokergroup_operator.migrate.shadow import Shadow, heard_before
 from brokergroup_operator.records.store import GroupKey, RecordStoreError
-from brokergroup_operator.records.stores import namespace_of, open_record_store
+from brokergroup_operator.records.stores import kubernetes_api, namespace_of, open_record_store
 from controller_core.model import LiveReplica
 from rocketmq_remoting.address import WILDCARDS, join_address
 from rocketmq_remoting.client import RemotingClient
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
+    from brokergroup_operator.migrate.adopt import Adoption
+    from brokergroup_operator.migrate.claims import Wish
     from brokergroup_operator.migrate.cut_over import Report
     from brokergroup_operator.migrate.java import JavaState, Reading
     from brokergroup_operator.migrate.plan import GroupPlan, Standing
+    from brokergroup_operator.migrate.quiet import StaticGroup
     from controller_core.model import BrokerGroupRecord
     from rocketmq_remoting.signature import Credentials
 
@@ -200,6 +206,42 @@ async def back(source: Source, home: Home, settings: BackSettings, *, dry_run: b
             report("would go back", leader=metadata.leader, lessons=[str(one) for one in lessons])
             return []
         return await way.run()
+
+
+async def begin(adoption: Adoption, *, store: str, kubeconfig: Path | None = None) -> Standing:
+    """Write the record that our controller begins with on these stores. Raises ``RecordInTheWayError`` if one goes on already."""
+    opened = open_record_store(store, kubeconfig=kubeconfig)
+    try:
+        key = GroupKey(namespace_of(store), adoption.broker_name)
+        return await write_record(opened, key, record_of(adoption), replace_older=False)
+    finally:
+        await opened.close()
+
+
+async def quiet(
+    source: Source, *, report: Report, seconds: float, yes: bool, show: Callable[[StaticGroup], None]
+) -> None:
+    """Show each named group of static roles, and with `yes` bring it to where it can be stopped. Raises ``QuietError``."""
+    async with java_calls(source) as calls:
+        for name in source.broker_names:
+            group = await read_static(calls, source.name_servers, name)
+            show(group)
+            if yes:
+                show(await make_quiet(calls, group, source.name_servers, report, seconds=seconds))
+
+
+async def take_claims(wish: Wish, *, kubeconfig: Path | None, report: Report, yes: bool) -> tuple[Adoption, str]:
+    """Plan what becomes of another deployment's claims, and with `yes` do it, unless it is blocked. Raises ``ClaimsError``.
+
+    Return the plan, and what the BrokerGroup's spec must say; empty if that is not to be created now.
+    """
+    async with kubernetes_api(kubeconfig) as api:
+        takeover = Takeover(api, wish, report)
+        adoption = await takeover.plan(go_on=yes)
+        if adoption.blocked or not yes:
+            return adoption, ""
+        await takeover.run(adoption)
+        return adoption, await takeover.spec_of_group(adoption)
 
 
 @contextlib.asynccontextmanager

@@ -43,7 +43,7 @@ def open_record_store(text: str, *, kubeconfig: Path | None = None) -> RecordSto
         return MemoryRecordStore()
     if kind == "file":
         return FileRecordStore(Path(place))
-    return OwnKubernetesRecordStore(_api(kubeconfig), namespace=place)
+    return OwnKubernetesRecordStore(kubernetes_api(kubeconfig), namespace=place)
 
 
 def parse_store(text: str) -> tuple[str, str]:
@@ -60,6 +60,7 @@ def namespace_of(text: str) -> str:
     return place if kind == "kubernetes" else STANDALONE_NAMESPACE
 
 
-def _api(kubeconfig: Path | None) -> KubernetesApi:
+def kubernetes_api(kubeconfig: Path | None) -> KubernetesApi:
+    """Return a client by this kubeconfig, else by ``KUBECONFIG``, else as the pod's service account."""
     file = kubeconfig or (Path(os.environ["KUBECONFIG"]) if os.environ.get("KUBECONFIG") else None)
     return KubernetesApi.from_kubeconfig(file) if file is not None else KubernetesApi.in_cluster()

@@ -1,0 +1,237 @@
+"""Brings brokers with static roles to where they can be stopped: the master takes no more, and every slave has all of it.
+
+Without epochs nothing tells later where two logs part, so they must end alike when they are stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from brokergroup_operator.api.broker_keys import ACCEPTS_SENDS_FROM
+from brokergroup_operator.migrate.java import MigrationCallError
+from brokergroup_operator.migrate.plan import OLDEST_VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from brokergroup_operator.migrate.cut_over import Report
+    from brokergroup_operator.migrate.java import JavaCalls
+
+# With 4 in place of 6 producers leave with their next route. A 5.5.0 master goes on taking what is sent to it all the same.
+PERMISSION: Final = "brokerPermission"
+READ_ONLY: Final = "4"
+# It refuses sends before ACCEPTS_SENDS_FROM (milliseconds since 1970), which passes by itself if nothing takes it back.
+REFUSES_SECONDS: Final = 900
+MASTER: Final = 0
+STEADY_LOOKS: Final = 4
+LOOK_SECONDS: Final = 0.5
+_VERSION: Final = re.compile(r"V(\d+)_(\d+)_(\d+)")
+
+
+class QuietError(Exception):
+    """The brokers are not as they must be; the message says whether the master takes messages again."""
+
+
+class Finding(StrEnum):
+    """What is wrong with the running brokers, or worth knowing."""
+
+    NO_MASTER = "NoMaster"
+    UNREACHABLE = "Unreachable"
+    TWO_MASTERS = "TwoMasters"
+    TWO_CLUSTERS = "TwoClusters"
+    OLD_BROKER = "OldBroker"
+    UNKNOWN_VERSION = "UnknownVersion"
+    DLEDGER = "DLedgerLog"
+    CONTROLLER_MODE = "ControllerMode"
+    AHEAD = "AheadOfMaster"
+    BEHIND = "Behind"
+    OTHER_FILE_SIZE = "OtherFileSize"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticBroker:
+    """What one running broker says. `end`: of its log, in bytes."""
+
+    address: str
+    configuration: Mapping[str, str]
+    version: str
+    end: int
+
+    def is_on(self, key: str) -> bool:
+        return self.configuration.get(key, "false") == "true"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    finding: Finding
+    what: str
+    blocks: bool = True
+
+    def __str__(self) -> str:
+        """Return one line."""
+        return f"{'BLOCKS' if self.blocks else 'note  '} {self.finding}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticGroup:
+    """The brokers of one brokerName by their static ids, or why one did not answer."""
+
+    broker_name: str
+    cluster_names: frozenset[str]
+    brokers: Mapping[int, StaticBroker | str]
+
+    @property
+    def doubts(self) -> list[Doubt]:
+        return [*_about_group(self), *(doubt for one in self.known.items() for doubt in _about_broker(self, *one))]
+
+    @property
+    def blocked(self) -> bool:
+        return any(doubt.blocks for doubt in self.doubts)
+
+    @property
+    def known(self) -> dict[int, StaticBroker]:
+        return {one: said for one, said in sorted(self.brokers.items()) if isinstance(said, StaticBroker)}
+
+    @property
+    def master(self) -> StaticBroker | None:
+        return self.known.get(MASTER)
+
+    @property
+    def ends_alike(self) -> bool:
+        return len(self.known) == len(self.brokers) and len({one.end for one in self.known.values()}) == 1
+
+    def lines(self) -> Iterator[str]:
+        """Yield what was found, for a person."""
+        yield f"group {self.broker_name} of cluster {', '.join(sorted(self.cluster_names)) or '?'}"
+        for broker_id, one in self.known.items():
+            store = one.configuration.get("storePathRootDir", "?")
+            yield f"  brokerId {broker_id}  {one.address}  {one.version}  log ends at {one.end}, store {store}"
+        yield from (f"  {doubt}" for doubt in self.doubts)
+
+
+def _about_group(group: StaticGroup) -> Iterator[Doubt]:
+    if MASTER not in group.brokers:
+        yield Doubt(finding=Finding.NO_MASTER, what="no broker with brokerId 0 is known to the NameServer")
+    for broker_id, said in sorted(group.brokers.items()):
+        if isinstance(said, str):
+            yield Doubt(finding=Finding.UNREACHABLE, what=f"brokerId {broker_id}: {said}")
+    if len(group.cluster_names) != 1:
+        yield Doubt(finding=Finding.TWO_CLUSTERS, what=f"its clusters are {sorted(group.cluster_names)}, expected one")
+
+
+def _about_broker(group: StaticGroup, broker_id: int, one: StaticBroker) -> Iterator[Doubt]:
+    match = _VERSION.match(one.version)
+    if match is None:
+        yield Doubt(
+            finding=Finding.UNKNOWN_VERSION,
+            what=f"brokerId {broker_id} says {one.version!r}: it must be 5.1.1 or later",
+            blocks=False,
+        )
+    elif tuple(map(int, match.groups())) < OLDEST_VERSION:
+        yield Doubt(
+            finding=Finding.OLD_BROKER,
+            what=f"brokerId {broker_id} is {one.version}, expected 5.1.1 or later: upgrade it in its roles first",
+        )
+    if one.is_on("enableDLegerCommitLog"):
+        yield Doubt(
+            finding=Finding.DLEDGER, what=f"brokerId {broker_id} has a DLedger commit log, which no other mode reads"
+        )
+    if one.is_on("enableControllerMode"):
+        yield Doubt(
+            finding=Finding.CONTROLLER_MODE,
+            what=f"brokerId {broker_id} has a controller, which gives roles anew: stop brokers and controller as"
+            " docs/tasks/adopt.md says",
+        )
+    master = group.master
+    if broker_id == MASTER or master is None:
+        return
+    if one.configuration.get("brokerRole", "").endswith("MASTER"):
+        yield Doubt(
+            finding=Finding.TWO_MASTERS, what=f"brokerId {broker_id} has brokerRole {one.configuration['brokerRole']}"
+        )
+    if one.end > master.end:
+        yield Doubt(finding=Finding.AHEAD, what=f"brokerId {broker_id} ends at {one.end}, the master at {master.end}")
+    elif one.end < master.end:
+        yield Doubt(
+            finding=Finding.BEHIND, what=f"brokerId {broker_id} lacks {master.end - one.end} bytes", blocks=False
+        )
+    size = "mappedFileSizeCommitLog"
+    if one.configuration.get(size) != master.configuration.get(size):
+        yield Doubt(finding=Finding.OTHER_FILE_SIZE, what=f"brokerId {broker_id} and the master differ in {size}")
+
+
+async def read_static(calls: JavaCalls, name_servers: tuple[str, ...], broker_name: str) -> StaticGroup:
+    """Read the group at the NameServers and its brokers. Raises MigrationCallError if no NameServer knows it."""
+    addresses: dict[int, str] = {}
+    clusters: set[str] = set()
+    for name_server in name_servers:
+        info = await calls.clusters(name_server)
+        data = info.broker_addr_table.get(broker_name)
+        if data is not None:
+            addresses |= data.broker_addrs
+        clusters |= {name for name, members in info.cluster_addr_table.items() if broker_name in members}
+    if not addresses:
+        raise MigrationCallError(f"no broker of {broker_name} is known to {', '.join(name_servers)}")
+    said = await asyncio.gather(*(_ask(calls, address) for address in addresses.values()))
+    brokers = dict(zip(addresses, said, strict=True))
+    return StaticGroup(broker_name=broker_name, cluster_names=frozenset(clusters), brokers=brokers)
+
+
+async def _ask(calls: JavaCalls, address: str) -> StaticBroker | str:
+    try:
+        # The master's end is read with the others', a slave's may be newer than it by what was sent meanwhile.
+        runtime = await calls.runtime(address)
+        configuration = await calls.broker_configuration(address)
+    except MigrationCallError as error:
+        return str(error)
+    end = runtime.get("commitLogMaxOffset", "")
+    if not end.isdecimal():
+        return f"{address} does not say where its log ends (28)"
+    version = runtime.get("brokerVersionDesc", "")
+    return StaticBroker(address=address, configuration=configuration, version=version, end=int(end))
+
+
+async def make_quiet(
+    calls: JavaCalls, group: StaticGroup, name_servers: tuple[str, ...], report: Report, *, seconds: float
+) -> StaticGroup:
+    """Stop the master's sends, and return the group once all its logs end alike and stay so.
+
+    Otherwise, and if it is cancelled, the master gets its permission back. Raises QuietError.
+    """
+    master = group.master
+    if master is None or group.blocked:
+        raise QuietError("; ".join(str(doubt) for doubt in group.doubts if doubt.blocks))
+    before = master.configuration.get(PERMISSION, "6")
+    is_quiet = False
+    try:
+        until = str(round((time.time() + seconds + REFUSES_SECONDS) * 1000))
+        await calls.configure_broker(master.address, {PERMISSION: READ_ONLY, ACCEPTS_SENDS_FROM: until})
+        report("read-only", master=master.address, permission_before=before)
+        async with asyncio.timeout(seconds):
+            group = await _until_alike(calls, group, name_servers)
+        is_quiet = True
+    except TimeoutError as error:
+        what = "; ".join(str(doubt) for doubt in group.doubts) or "the slaves did not catch up"
+        raise QuietError(f"not alike within {seconds:g} s ({what}): the master takes messages again") from error
+    finally:
+        if not is_quiet:
+            await calls.configure_broker(master.address, {PERMISSION: before, ACCEPTS_SENDS_FROM: "0"})
+    report("alike", end=max(one.end for one in group.known.values()), brokers=sorted(group.known))
+    return group
+
+
+async def _until_alike(calls: JavaCalls, group: StaticGroup, name_servers: tuple[str, ...]) -> StaticGroup:
+    """A send that was under way may still come in: so several looks in a row must show the same."""
+    end, looks = -1, 0
+    while looks < STEADY_LOOKS:
+        await asyncio.sleep(LOOK_SECONDS)
+        group = await read_static(calls, name_servers, group.broker_name)
+        now = group.master.end if group.master is not None and group.ends_alike else -1
+        looks = looks + 1 if now == end >= 0 else 1 if now >= 0 else 0
+        end = now
+    return group

@@ -1,0 +1,81 @@
+"""The pod that reads a stopped broker's volume, or makes it ready, by `brokergroup adopt` in the operator's image. Pure.
+
+It runs as the brokers' user, without rights in the cluster, and says how it ended as its termination message.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from brokergroup_operator.api import names
+from brokergroup_operator.migrate.stores import StoreReport
+from brokergroup_operator.reconcile.render.containers import restricted
+from brokergroup_operator.reconcile.render.pods import BROKER_UID
+
+if TYPE_CHECKING:
+    from brokergroup_operator.api.bounds import JsonObject
+
+CONTAINER: Final = "adopt"
+VOLUME: Final = "store"
+TERMINATION_LOG: Final = "/dev/termination-log"
+
+
+def store_pod_name(group: str, broker_id: int) -> str:
+    return f"{group}-adopt-{broker_id}"
+
+
+def store_pod(
+    namespace: str, name: str, image: str, claim: str, verb: list[str], *, folder: str, read_only: bool
+) -> JsonObject:
+    """Return the pod that runs the verb on this claim. It carries no label of a member: no Service or budget counts it."""
+    container: JsonObject = {
+        "name": CONTAINER,
+        "image": image,
+        "command": ["brokergroup", "adopt", verb[0], names.STORE_DIR, *verb[1:], "--say", TERMINATION_LOG],
+        "volumeMounts": [{"name": VOLUME, "mountPath": names.STORE_DIR, "readOnly": read_only}],
+        "terminationMessagePath": TERMINATION_LOG,
+        "securityContext": restricted(),
+        "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
+    }
+    if folder:
+        container["command"] += ["--folder", folder]
+    spec: JsonObject = {
+        "containers": [container],
+        "volumes": [{"name": VOLUME, "persistentVolumeClaim": {"claimName": claim}}],
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 1,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": BROKER_UID,
+            "runAsGroup": BROKER_UID,
+            "fsGroup": BROKER_UID,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+    labels = {names.LABEL_APP_NAME: names.APP_NAME, names.LABEL_APP_COMPONENT: "adopt"}
+    metadata = {"name": name, "namespace": namespace, "labels": labels}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def failure_of(pod: JsonObject) -> str:
+    """Return why there is no report; empty if there is one."""
+    if (pod.get("status") or {}).get("phase") == "Succeeded":
+        return ""
+    status = pod.get("status") or {}
+    return _message(pod) or str(status.get("message") or status.get("reason") or "its pod failed and says nothing")
+
+
+def report_of(pod: JsonObject) -> StoreReport:
+    """Return what a pod that succeeded has found. Raises msgspec.MsgspecError for a message that is none of ours."""
+    return msgspec.json.decode(_message(pod), type=StoreReport)
+
+
+def _message(pod: JsonObject) -> str:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    states = [(one.get("state") or {}).get("terminated") or {} for one in statuses]
+    return next((str(one["message"]).strip() for one in states if one.get("message")), "")

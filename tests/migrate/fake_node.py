@@ -1,0 +1,129 @@
+"""What `adopt claims` needs of a cluster: volumes bound to claims, and pods that run its commands, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from typer.testing import CliRunner
+
+from brokergroup_operator.cli.main import app
+from brokergroup_operator.kube.errors import ApiUnavailableError, NotFoundError
+from brokergroup_operator.kube.resources import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    NAMESPACES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+)
+from tests.our_kinds import our_definitions
+from tests.support.memory_api import MemoryApi, MemoryApiServer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAMESPACE = "shop"
+LOOK_SECONDS = 0.05
+
+
+class DyingApi(MemoryApi):
+    """The administrator's client: after so many writes its process is gone."""
+
+    def __init__(self, server: MemoryApiServer, *, writes: int) -> None:
+        super().__init__(server)
+        self.left = writes
+
+    async def _request(self, method: str, path: str, **more: Any) -> dict[str, Any]:
+        if method != "GET":
+            if self.left == 0:
+                raise ApiUnavailableError(f"{method} {path}: killed")
+            self.left -= 1
+        return await super()._request(method, path, **more)
+
+
+class FakeNode:
+    """A controller manager and a kubelet. Volumes are folders below `folder`, by name."""
+
+    def __init__(self, server: MemoryApiServer, folder: Path) -> None:
+        self.api, self.folder = MemoryApi(server), folder
+        # Every pod that ended: its command, and the claim.
+        self.ran: list[tuple[str, str]] = []
+
+    async def install(self) -> None:
+        for definition in our_definitions():
+            if definition["spec"]["names"]["kind"] in {"BrokerGroup", "BrokerGroupState"}:
+                await self.api.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        await self.api.create(NAMESPACES, namespace)
+
+    async def make_volume(self, name: str, claim: str, *, modes: tuple[str, ...] = ("ReadWriteOnce",)) -> None:
+        """A volume, and the claim that has it."""
+        size, claimed = {"storage": "8Gi"}, {"accessModes": list(modes), "storageClassName": "disks"}
+        spec = {"capacity": size, "persistentVolumeReclaimPolicy": "Delete", "hostPath": {"path": name}, **claimed}
+        made = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
+        await self.api.create(PERSISTENT_VOLUMES, made)
+        spec = {"resources": {"requests": size}, "volumeName": name, **claimed}
+        metadata = {"name": claim, "namespace": NAMESPACE}
+        await self.api.create(
+            PERSISTENT_VOLUME_CLAIMS,
+            {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec},
+        )
+        await self.bind()
+
+    async def run(self) -> None:
+        while True:
+            await self.bind()
+            for pod in (await self.api.list(PODS, namespace=NAMESPACE)).items:
+                await self._look_at(pod)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def bind(self) -> None:
+        for claim in (await self.api.list(PERSISTENT_VOLUME_CLAIMS, namespace=NAMESPACE)).items:
+            metadata = claim["metadata"]
+            if "deletionTimestamp" in metadata or (claim.get("status") or {}).get("phase") == "Bound":
+                continue
+            with suppress(NotFoundError):
+                await self._bind(metadata, claim["spec"]["volumeName"])
+
+    async def _bind(self, claim: dict[str, Any], name: str) -> None:
+        volume = await self.api.get(PERSISTENT_VOLUMES, name)
+        own = {key: claim[key] for key in ("namespace", "name", "uid")}
+        reference = volume["spec"].get("claimRef") or {}
+        if any(reference.get(key) not in (None, value) for key, value in own.items()):
+            return  # as Kubernetes: a volume that was another claim's is not given away
+        own |= {"kind": "PersistentVolumeClaim", "apiVersion": "v1"}
+        await self.api.patch(PERSISTENT_VOLUMES, name, {"spec": {"claimRef": own}})
+        await self.api.patch(
+            PERSISTENT_VOLUME_CLAIMS,
+            claim["name"],
+            {"status": {"phase": "Bound"}},
+            namespace=NAMESPACE,
+            subresource="status",
+        )
+
+    async def _look_at(self, pod: dict[str, Any]) -> None:
+        name = pod["metadata"]["name"]
+        if "deletionTimestamp" in pod["metadata"]:
+            with suppress(NotFoundError):
+                await self.api.delete(PODS, name, namespace=NAMESPACE, grace_period_seconds=0)
+            return
+        [container], [volume] = pod["spec"]["containers"], pod["spec"]["volumes"]
+        if (pod.get("status") or {}).get("phase") != "Pending" or container["name"] != "adopt":
+            return
+        claim = await self.api.get(
+            PERSISTENT_VOLUME_CLAIMS, volume["persistentVolumeClaim"]["claimName"], namespace=NAMESPACE
+        )
+        root = self.folder / claim["spec"]["volumeName"]
+        said = self.folder / "said"
+        places = {container["volumeMounts"][0]["mountPath"]: str(root), container["terminationMessagePath"]: str(said)}
+        words = [places.get(word, word) for word in container["command"][1:]]
+        done = CliRunner().invoke(app, words)
+        self.ran.append((words[1], claim["metadata"]["name"]))
+        ended = {"exitCode": done.exit_code, "message": said.read_text()}
+        status = {
+            "phase": "Failed" if done.exit_code else "Succeeded",
+            "containerStatuses": [{"name": "adopt", "state": {"terminated": ended}}],
+        }
+        with suppress(NotFoundError):
+            await self.api.patch(PODS, name, {"status": status}, namespace=NAMESPACE, subresource="status")

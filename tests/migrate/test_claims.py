@@ -1,0 +1,237 @@
+"""Claims of old brokers become a BrokerGroup's, with their volumes: wherever it is ended, the next run goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.kube.errors import ApiUnavailableError, NotFoundError
+from brokergroup_operator.kube.resources import (
+    BROKER_GROUP_STATES,
+    BROKER_GROUPS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    STATEFUL_SETS,
+)
+from brokergroup_operator.migrate.claims import ClaimsError, SourceClaim, Takeover, Wish
+from brokergroup_operator.migrate.stores import Identity, Place, inspect
+from brokergroup_operator.records.store import RecordUnavailableError
+from tests.migrate.fake_node import NAMESPACE, DyingApi, FakeNode
+from tests.migrate.test_stores import write_store
+from tests.support.memory_api import MemoryApi, MemoryApiServer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from brokergroup_operator.kube import KubernetesApi
+    from brokergroup_operator.migrate.adopt import Adoption
+
+GROUP, CLUSTER, NAME = "orders", "DefaultCluster", "broker-a"
+OLD = ("store-broker-0", "store-broker-1")
+WISH = Wish(
+    namespace=NAMESPACE,
+    group=GROUP,
+    cluster_name=CLUSTER,
+    broker_name=NAME,
+    sources=tuple(SourceClaim(name=name, folder="store") for name in OLD),
+    image="brokergroup-operator:1",
+)
+ALL_WRITES = 1_000_000
+
+
+@asynccontextmanager
+async def a_cluster(folder: Path) -> AsyncIterator[FakeNode]:
+    """Two volumes with stores of static roles, each with the claim of its old broker."""
+    node = FakeNode(MemoryApiServer(), folder)
+    await node.install()
+    for number, claim in enumerate(OLD):
+        write_store(folder / f"pv-{number}" / "store")
+        await node.make_volume(f"pv-{number}", claim)
+    running = asyncio.create_task(node.run())
+    try:
+        yield node
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def take(api: KubernetesApi, wish: Wish = WISH, *, yes: bool = True) -> Adoption:
+    steps: list[str] = []
+    takeover = Takeover(api, wish, lambda step, **facts: steps.append(step))
+    adoption = await takeover.plan(go_on=yes)
+    if yes and not adoption.blocked:
+        await takeover.run(adoption)
+    return adoption
+
+
+async def state_of(api: KubernetesApi, folder: Path) -> dict[str, Any]:
+    """Everything that the end consists of."""
+    record = (await api.get(BROKER_GROUP_STATES, GROUP, namespace=NAMESPACE))["record"]
+    claims = (await api.list(PERSISTENT_VOLUME_CLAIMS, namespace=NAMESPACE)).items
+    volumes = (await api.list(PERSISTENT_VOLUMES)).items
+    return {
+        "claims": {one["metadata"]["name"]: (one["spec"]["volumeName"], one["status"]["phase"]) for one in claims},
+        "volumes": {
+            one["metadata"]["name"]: (
+                one["spec"]["claimRef"]["name"],
+                one["spec"]["persistentVolumeReclaimPolicy"],
+                one["metadata"]["annotations"],
+            )
+            for one in volumes
+        },
+        "pods": (await api.list(PODS, namespace=NAMESPACE)).items,
+        "seats": (record["masterEpoch"], record["syncStateSet"], record["nextBrokerId"], record.get("masterBrokerId")),
+        "pods of the record": [one["reservedFor"] for one in record["replicas"]],
+        "stores": [inspect(Place(folder / f"pv-{number}")) for number in range(2)],
+    }
+
+
+def expected(folder: Path) -> dict[str, Any]:
+    stores = [inspect(Place(folder / f"pv-{number}")) for number in range(2)]
+    assert [one.identity for one in stores] == [
+        Identity(cluster_name=CLUSTER, broker_name=NAME, broker_id=number) for number in (1, 2)
+    ]
+    assert [one.epochs for one in stores] == [((1, 0),)] * 2
+    return {
+        "claims": {"orders-1": ("pv-0", "Bound"), "orders-2": ("pv-1", "Bound")},
+        "volumes": {
+            f"pv-{number}": (f"orders-{number + 1}", "Delete", {"brokergroup.dev/taken-from": f"{NAMESPACE}/{claim}"})
+            for number, claim in enumerate(OLD)
+        },
+        "pods": [],
+        "seats": (1, [1], 3, None),
+        "pods of the record": ["orders-1", "orders-2"],
+        "stores": stores,
+    }
+
+
+async def test_a_plan_changes_nothing(tmp_path: Path) -> None:
+    async with a_cluster(tmp_path) as node:
+        adoption = await take(node.api, yes=False)
+        assert not adoption.blocked
+        assert node.ran == [("check", OLD[0]), ("check", OLD[1])]
+        claims = (await node.api.list(PERSISTENT_VOLUME_CLAIMS, namespace=NAMESPACE)).items
+        assert {one["metadata"]["name"] for one in claims} == set(OLD)
+        assert (await node.api.list(PODS, namespace=NAMESPACE)).items == []
+        assert all(
+            one["metadata"].get("annotations") is None for one in (await node.api.list(PERSISTENT_VOLUMES)).items
+        )
+        with pytest.raises(NotFoundError):
+            await node.api.get(BROKER_GROUP_STATES, GROUP, namespace=NAMESPACE)
+
+
+async def test_wherever_it_is_killed_the_next_run_comes_to_the_same_end(tmp_path: Path) -> None:
+    """A kill before each write in turn, until one run needs no more of them."""
+    kills = 0
+    while True:
+        folder = tmp_path / str(kills)
+        async with a_cluster(folder) as node:
+            try:
+                await take(DyingApi(node.api.server, writes=kills))
+            except (ApiUnavailableError, RecordUnavailableError):
+                await take(MemoryApi(node.api.server))
+                assert await state_of(node.api, folder) == expected(folder), f"killed before write {kills + 1}"
+            else:
+                assert await state_of(node.api, folder) == expected(folder)
+                break
+        kills += 1
+    assert kills > 20
+
+
+async def test_done_again_it_changes_nothing(tmp_path: Path) -> None:
+    async with a_cluster(tmp_path) as node:
+        await take(node.api)
+        before = await state_of(node.api, tmp_path)
+        await take(node.api)
+        assert await state_of(node.api, tmp_path) == before
+
+
+async def test_a_volume_between_two_claims_is_told_and_needs_yes(tmp_path: Path) -> None:
+    async with a_cluster(tmp_path) as node:
+        await take(node.api)
+        await node.api.delete(PERSISTENT_VOLUME_CLAIMS, "orders-2", namespace=NAMESPACE)
+        with pytest.raises(ClaimsError, match="pv-1 is taken from claim store-broker-1, and not bound yet: say --yes"):
+            await take(node.api, yes=False)
+
+
+async def test_a_blocked_plan_is_not_carried_out(tmp_path: Path) -> None:
+    async with a_cluster(tmp_path) as node:
+        (tmp_path / "pv-1" / "store" / "dledger-n0").mkdir()
+        adoption = await take(node.api)
+        assert adoption.blocked
+        assert "DLedger" in adoption.doubts[0].what
+        assert {verb for verb, _ in node.ran} == {"check"}
+
+
+async def pod_of_old_broker(node: FakeNode) -> None:
+    labels = {"app": "broker"}
+    template = {
+        "metadata": {"labels": labels},
+        "spec": {"containers": [{"name": "broker", "image": "apache/rocketmq:5.5.0"}]},
+    }
+    made = await node.api.create(
+        STATEFUL_SETS,
+        {
+            "apiVersion": "apps/v1",
+            "kind": "StatefulSet",
+            "metadata": {"name": "broker", "namespace": NAMESPACE},
+            "spec": {"serviceName": "broker", "selector": {"matchLabels": labels}, "template": template},
+        },
+    )
+    uid = made["metadata"]["uid"]
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "broker", "uid": uid, "controller": True}
+    metadata = {"name": "broker-0", "namespace": NAMESPACE, "ownerReferences": [owner]}
+    spec = {
+        "containers": [{"name": "broker", "image": "apache/rocketmq:5.5.0"}],
+        "volumes": [{"name": "store", "persistentVolumeClaim": {"claimName": OLD[0]}}],
+    }
+    await node.api.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+
+async def group_of_that_name(node: FakeNode) -> None:
+    metadata = {"name": GROUP, "namespace": NAMESPACE}
+    group = {"apiVersion": BROKER_GROUPS.api_version, "kind": BROKER_GROUPS.kind, "metadata": metadata}
+    await node.api.create(BROKER_GROUPS, group | {"spec": {"implementation": "Python"}})
+
+
+async def claim_of_that_name(node: FakeNode) -> None:
+    await node.make_volume("pv-other", "orders-1")
+
+
+async def no_such_claim(node: FakeNode) -> None:
+    await node.api.delete(PERSISTENT_VOLUME_CLAIMS, OLD[1], namespace=NAMESPACE)
+
+
+@pytest.mark.parametrize(
+    ("before", "fault"),
+    [
+        (pod_of_old_broker, "pod broker-0 of StatefulSet broker uses claim store-broker-0: stop the old brokers first"),
+        (group_of_that_name, "BrokerGroup orders exists"),
+        (claim_of_that_name, "claim orders-1 exists and has another volume"),
+        (no_such_claim, "there is no claim store-broker-1 in namespace shop"),
+    ],
+)
+async def test_what_is_in_the_way_is_named_and_nothing_is_done(tmp_path: Path, before: Any, fault: str) -> None:
+    async with a_cluster(tmp_path) as node:
+        await before(node)
+        with pytest.raises(ClaimsError, match=fault):
+            await take(node.api)
+        assert node.ran == []
+
+
+async def test_a_volume_that_a_group_cannot_have_is_left_with_its_claim(tmp_path: Path) -> None:
+    async with a_cluster(tmp_path) as node:
+        write_store(tmp_path / "pv-shared" / "store")
+        await node.make_volume("pv-shared", "shared", modes=("ReadWriteMany",))
+        wish = Wish(
+            namespace=NAMESPACE, group=GROUP, cluster_name=CLUSTER, broker_name=NAME, image="i:1",
+            sources=(SourceClaim(name="shared", folder="store"),),
+        )  # fmt: skip
+        with pytest.raises(ClaimsError, match="volume pv-shared does not allow ReadWriteOnce"):
+            await take(node.api, wish)
+        assert await node.api.get(PERSISTENT_VOLUME_CLAIMS, "shared", namespace=NAMESPACE)

@@ -1,0 +1,210 @@
+"""The files of a stopped broker: what they say, what is refused, and that making them ready changes no message."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from brokergroup_operator.migrate import stores
+from brokergroup_operator.migrate.stores import Identity, Place, StoreError, inspect, prepare
+from rocketmq_remoting.message_record import Host, encode_blank, encode_record
+from rocketmq_replica.log.side_files import decode_epochs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FILE_BYTES = 4096
+HOST = Host("10.1.0.2", 10911)
+HOLDER = Identity(cluster_name="DefaultCluster", broker_name="broker-a", broker_id=2)
+HOLDS_THE_LOCK = """
+import fcntl, sys
+file = open(sys.argv[1], "wb")
+fcntl.lockf(file, fcntl.LOCK_EX, 1)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def messages(count: int, start: int, body: bytes = b"x" * 500) -> bytes:
+    content = b""
+    for _ in range(count):
+        content += encode_record(
+            topic="t", body=body, queue_id=0, queue_offset=0, physical_offset=start + len(content), born_timestamp_ms=1,
+            born_host=HOST, store_timestamp_ms=2, store_host=HOST, properties=b"KEYS\x01k\x02",
+        )  # fmt: skip
+    return content
+
+
+def write_store(root: Path, *, begin: int = 0, body: bytes = b"x" * 500) -> int:
+    """Write a store as a stopped Java broker leaves it, a full file, a begun one and a prepared one; return the log's end."""
+    log = root / "commitlog"
+    log.mkdir(parents=True)
+    full, second = messages(5, begin), begin + FILE_BYTES
+    (log / f"{begin:020d}").write_bytes(full + encode_blank(FILE_BYTES - len(full)))
+    begun = messages(3, second, body)
+    (log / f"{second:020d}").write_bytes(begun.ljust(FILE_BYTES, b"\0"))
+    (log / f"{second + FILE_BYTES:020d}").write_bytes(bytes(FILE_BYTES))
+    (root / "config").mkdir()
+    (root / "config" / "topics.json").write_text("{}")
+    (root / "lock").write_text("lock")
+    return second + len(begun)
+
+
+def content_of(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def test_a_store_of_static_roles(tmp_path: Path) -> None:
+    end = write_store(tmp_path, begin=2 * FILE_BYTES)
+    before = content_of(tmp_path)
+    report = inspect(Place(tmp_path))
+    assert (report.begin, report.end, report.file_bytes) == (2 * FILE_BYTES, end, FILE_BYTES)
+    assert (report.epochs, report.last_epoch, report.identity) == ((), 0, None)
+    assert report.has_topics
+    assert report.stopped_cleanly
+    assert content_of(tmp_path) == before
+
+
+def test_a_broker_that_was_killed_and_a_message_that_came_in_part(tmp_path: Path) -> None:
+    end = write_store(tmp_path)
+    (tmp_path / "abort").write_text("1")
+    (tmp_path / "config" / "topics.json").unlink()
+    path = tmp_path / "commitlog" / f"{FILE_BYTES:020d}"
+    torn = bytearray(path.read_bytes())
+    torn[end - FILE_BYTES - 300] ^= 1
+    path.write_bytes(torn)
+    report = inspect(Place(tmp_path))
+    assert report.end == FILE_BYTES + len(messages(2, FILE_BYTES))
+    assert not report.stopped_cleanly
+    assert not report.has_topics
+
+
+def test_an_empty_log_ends_where_its_first_file_begins(tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "commitlog" / f"{FILE_BYTES:020d}").write_bytes(bytes(FILE_BYTES))
+    report = inspect(Place(tmp_path))
+    assert (report.begin, report.end, report.tails) == (FILE_BYTES, FILE_BYTES, ())
+
+
+@pytest.mark.parametrize(
+    "difference", ["in the last file", "in the file before", "none, but a file more at the beginning"]
+)
+def test_two_logs_that_end_alike_are_compared_by_their_last_files(tmp_path: Path, difference: str) -> None:
+    write_store(tmp_path / "one")
+    write_store(tmp_path / "two", body=b"y" * 500 if difference == "in the last file" else b"x" * 500)
+    first = tmp_path / "two" / "commitlog" / f"{0:020d}"
+    if difference == "in the file before":
+        first.write_bytes(messages(5, 0, b"z" * 500).ljust(FILE_BYTES, b"\0"))
+    elif difference.startswith("none"):
+        first.unlink()
+    one, two = (inspect(Place(tmp_path / name)) for name in ("one", "two"))
+    assert one.end == two.end
+    same = all(mine == its for mine, its in zip(one.tails, two.tails, strict=False))
+    assert same == difference.startswith("none")
+
+
+def test_prepare_writes_the_first_epoch_and_the_identity_and_nothing_else(tmp_path: Path) -> None:
+    write_store(tmp_path, begin=FILE_BYTES)
+    (tmp_path / "brokerIdentity-temp").write_text("DefaultCluster#broker-a#1#code")
+    before, data = inspect(Place(tmp_path)), content_of(tmp_path)
+    after = prepare(Place(tmp_path), HOLDER)
+    # From 0, wherever the log begins now: two stores whose retention differs must have this epoch in common.
+    assert after == replace(before, epochs=((1, 0),), identity=HOLDER)
+    assert (tmp_path / "brokerIdentity").read_text() == "DefaultCluster#broker-a#2"
+    [epoch] = decode_epochs((tmp_path / "epochFileCheckpoint").read_bytes(), "epochs").entries
+    assert (epoch.epoch, epoch.start_offset) == (1, 0)
+    changed = {"brokerIdentity", "brokerIdentity-temp", "epochFileCheckpoint"}
+    now = content_of(tmp_path)
+    assert {name: text for name, text in now.items() if name not in changed} == {
+        name: text for name, text in data.items() if name not in changed
+    }
+    assert "brokerIdentity-temp" not in now
+    assert prepare(Place(tmp_path), HOLDER) == after
+    assert content_of(tmp_path) == now
+
+
+def test_prepare_keeps_the_epochs_of_a_controller(tmp_path: Path) -> None:
+    write_store(tmp_path)
+    epochs = stores.encoded_epochs([(3, 0), (7, 1000)])
+    (tmp_path / "epochFileCheckpoint").write_bytes(epochs)
+    (tmp_path / "brokerIdentity").write_text("DefaultCluster#broker-a#5\n")
+    assert inspect(Place(tmp_path)).identity == replace(HOLDER, broker_id=5)
+    after = prepare(Place(tmp_path), HOLDER)
+    assert (after.epochs, after.last_epoch, after.identity) == (((3, 0), (7, 1000)), 7, HOLDER)
+    assert (tmp_path / "epochFileCheckpoint").read_bytes() == epochs
+
+
+@pytest.mark.parametrize("moved", [(), ("commitlog",), ("commitlog", "config", "lock")])
+def test_a_store_in_a_folder_is_lifted_to_the_volumes_top_wherever_that_was_cut_off(
+    tmp_path: Path, moved: tuple[str, ...]
+) -> None:
+    write_store(tmp_path / "data" / "store")
+    (tmp_path / "logs").mkdir()
+    data = content_of(tmp_path / "data" / "store")
+    place = Place(tmp_path, "data/store")
+    before = inspect(place)
+    for name in moved:
+        (tmp_path / "data" / "store" / name).rename(tmp_path / name)
+    assert inspect(place) == before
+    after = prepare(place, HOLDER)
+    assert after == replace(before, epochs=((1, 0),), identity=HOLDER)
+    assert not (tmp_path / "data" / "store").exists()
+    assert data.items() <= content_of(tmp_path).items()
+    assert (tmp_path / "logs").is_dir()
+    assert prepare(place, HOLDER) == after
+
+
+def test_a_folder_is_not_lifted_onto_something_else(tmp_path: Path) -> None:
+    write_store(tmp_path / "store")
+    (tmp_path / "config").mkdir()
+    before = content_of(tmp_path)
+    with pytest.raises(StoreError, match="store/config and config are both there"):
+        prepare(Place(tmp_path, "store"), HOLDER)
+    assert content_of(tmp_path) == before
+
+
+def test_a_store_with_a_running_broker_is_refused(tmp_path: Path) -> None:
+    write_store(tmp_path)
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDS_THE_LOCK, str(tmp_path / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        for read in (inspect, lambda place: prepare(place, HOLDER)):
+            with pytest.raises(StoreError, match="a broker runs on this store"):
+                read(Place(tmp_path))
+    finally:
+        holder.communicate()
+    inspect(Place(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "fault"),
+    [
+        ("dledger-n0/data/0", "", "DLedger commit log"),
+        ("epochFileCheckpoint", "2\n0\n1-0\n", "epochFileCheckpoint is damaged"),
+        ("epochFileCheckpoint", "1\n5\n1-0\n", "epochFileCheckpoint is damaged"),
+        ("epochFileCheckpoint", "2\n0\n7-0\n3-9\n", "epochFileCheckpoint is damaged"),
+        ("epochFileCheckpoint", "", "epochFileCheckpoint is damaged"),
+        ("brokerIdentity", "nonsense", "expected <cluster>#<brokerName>#<brokerId>"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, file: str, text: str, fault: str) -> None:
+    write_store(tmp_path)
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).write_text(text)
+    with pytest.raises(StoreError, match=fault):
+        inspect(Place(tmp_path))
+
+
+def test_a_place_without_a_log_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="expected the folder of a broker's store"):
+        inspect(Place(tmp_path / "nowhere"))
+    for place in (Place(tmp_path), Place(tmp_path, "store")):
+        with pytest.raises(StoreError, match=r"there is no commit log in (store/)?commitlog"):
+            inspect(place)
