@@ -123,6 +123,18 @@ def test_the_end_of_the_operation_gives_everything_back_without_a_restart() -> N
     assert sent(c.settled()) == {}, "a group that was never retired is not told of the key"
 
 
+def test_a_group_that_is_still_closed_is_not_available() -> None:
+    """The Retire was given up, and the brokers have not had their configuration back yet."""
+    seen = c.settled()
+    assert seen.snapshot is not None
+    closed = replace(seen, snapshot=replace(seen.snapshot, closed=True))
+    told = conditions(closed)
+    assert (told["Available"]["status"], told["Available"]["reason"]) == ("False", "Retiring")
+    assert told["Ready"]["status"] == "False"
+    assert told["FailoverSafe"]["status"] == "True", "what its members lack is no matter of the Retire"
+    assert (seen.snapshot.takes_writes, closed.snapshot and closed.snapshot.takes_writes) == (True, False)
+
+
 def test_the_users_own_permission_comes_back() -> None:
     spec: dict[str, Any] = {"config": {"brokerPermission": "2"}}
     assert "\nbrokerPermission=4\n" in broker_conf(retiring(c.settled(**spec), "Draining"))

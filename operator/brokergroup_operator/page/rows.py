@@ -126,6 +126,8 @@ def _judge(
         return Severity.DOWN, down
     if not snapshot.writable:
         return _without_writes(snapshot, record, wishes)
+    if snapshot.closed:
+        return Severity.REFUSING, "A Retire is about to delete it: no broker acknowledges"
     if waiting := _first_true(conditions, _FOR_A_PERSON):
         return Severity.WAITS_FOR_PERSON, waiting
     safe = may_lose_its_master(wishes, snapshot)[0] if wishes is not None else None

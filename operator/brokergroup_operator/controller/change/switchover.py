@@ -31,7 +31,9 @@ from controller_core.requests import BeginChange, ElectMaster
 from controller_core.step import step
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Mapping
+
+    from brokergroup_operator.controller.directory.group_directory import GroupBinding
 
 log = structlog.get_logger(__name__)
 
@@ -78,9 +80,16 @@ class _Run:
 
 
 class Switchover(Part):
-    def __init__(self, services: Services, *, executor: Executor, metadata: MetadataCheck) -> None:
+    def __init__(
+        self,
+        services: Services,
+        *,
+        executor: Executor,
+        metadata: MetadataCheck,
+        binding_now: Callable[[GroupKey], Awaitable[GroupBinding | None]],
+    ) -> None:
         super().__init__(services)
-        self._executor, self._metadata = executor, metadata
+        self._executor, self._metadata, self._binding_now = executor, metadata, binding_now
 
     async def move(
         self,
@@ -207,8 +216,8 @@ class Switchover(Part):
         """Step 1: write the plan with the old master's minimum."""
         run.shown = await self._calls.broker_config(run.address)
         previous = broker_calls.live_minimum(run.shown)
-        if previous is None or previous == FENCING_MIN_IN_SYNC_REPLICAS:
-            previous = run.group.binding.settings.min_in_sync_replicas
+        if previous in (None, FENCING_MIN_IN_SYNC_REPLICAS) or run.group.binding.closed:
+            previous = await self._minimum_to_restore(run.group, previous)
         kind = ChangeKind.DRAIN if run.cause is Cause.DRAIN else ChangeKind.SWITCHOVER
         plan = self._executor.plan(kind, run.cause, started_at=run.timeline.started_at)
         restore = Restore(broker_id=run.old, min_in_sync_replicas=previous)
@@ -218,6 +227,21 @@ class Switchover(Part):
             raise view.SwitchoverFailedError(decision.why)
         run.timeline.change_id = decision.record.change_id
         return decision.record.change
+
+    async def _minimum_to_restore(self, group: Group, found: int | None) -> int:
+        """Return what the old master gets back that has 99, or says nothing: 99 while a Retire keeps the group closed.
+
+        Also 99 if the API does not answer: a leftover is found by the keeper, and what a closed group acknowledges is lost.
+        """
+        now = await self._binding_now(group.key)
+        if now is None and found == FENCING_MIN_IN_SYNC_REPLICAS:
+            return FENCING_MIN_IN_SYNC_REPLICAS
+        now = now or group.binding
+        if now.closed or now.deleting:
+            return FENCING_MIN_IN_SYNC_REPLICAS
+        if found is None or found == FENCING_MIN_IN_SYNC_REPLICAS:
+            return now.settings.min_in_sync_replicas
+        return found
 
     async def _carry_out(self, run: _Run, change: Change) -> bool:
         """Run the course; return whether another plane took the change over."""

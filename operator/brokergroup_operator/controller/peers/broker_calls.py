@@ -242,9 +242,14 @@ class BrokerCalls:
         `shown` is its configuration (26), if that was just read: a Python replica refuses keys that it does not show.
         """
         values = {MIN_IN_SYNC_REPLICAS: str(value)}
-        if ACCEPTS_SENDS_FROM in (await self.broker_config(address) if shown is None else shown):
-            until_seconds = time.time() + REFUSES_SENDS_SECONDS if value == FENCING_MIN_IN_SYNC_REPLICAS else 0.0
-            values[ACCEPTS_SENDS_FROM] = str(int(until_seconds * 1000))
+        found = await self.broker_config(address) if shown is None else shown
+        if ACCEPTS_SENDS_FROM in found:
+            until_ms = 0
+            if value == FENCING_MIN_IN_SYNC_REPLICAS:
+                # A broker that a Retire has closed goes on refusing for as long as that says.
+                held_ms = _number(found[ACCEPTS_SENDS_FROM], _DIGITS_OF_LONG) or 0
+                until_ms = max(held_ms, int((time.time() + REFUSES_SENDS_SECONDS) * 1000))
+            values[ACCEPTS_SENDS_FROM] = str(until_ms)
         await self.update_broker_config(address, values)
 
     async def metadata(self, address: str) -> Metadata:
