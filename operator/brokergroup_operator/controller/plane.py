@@ -83,16 +83,12 @@ class ControllerPlane(GroupVerbs):
         recovery = record_watch.Recovery(services)
         failover = Failover(services, watch=self._watch, fencer=fencer, executor=executor, recovery=recovery)
         self._metadata = metadata_guard.MetadataGuard(services)
-        switchover = Switchover(
-            services, executor=executor, metadata=self._metadata, binding_now=directory.binding_now
-        )
+        switchover = Switchover(services, executor=executor, metadata=self._metadata, binding_now=directory.binding_now)
         super().__init__(services, groups=groups, failover=failover, switchover=switchover)
         self._drain = Drain(services, switchover)
         self._takeover = Takeover(services, executor)
         link_watch = links.Links(services, executor=executor, failover=failover)
-        self._keeper = keeper.Keeper(
-            services, executor=executor, links=link_watch, binding_now=directory.binding_now
-        )
+        self._keeper = keeper.Keeper(services, executor=executor, links=link_watch, binding_now=directory.binding_now)
         self._silent_members = silent_members.SilentMembers(services)
         self._canary = recovery_watch.Canary(services)
         self._recovery_watch = recovery_watch.RecoveryWatch(services, self._canary)

@@ -184,6 +184,11 @@ class GroupSnapshot:
         return self.writable and not self.closed
 
     @property
+    def moves_master(self) -> bool:
+        """Whether a change of master is under way, of this plane or of another one."""
+        return self.in_progress is not None or self.is_changing
+
+    @property
     def hears_master(self) -> bool:
         """Whether it is writable, and this plane itself hears the master: nothing voluntary is decided on less."""
         return self.writable and self.record is not None and self.record.granted_master_id in self.live

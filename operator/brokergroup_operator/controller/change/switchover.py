@@ -339,6 +339,14 @@ def _refusal(run: _Run) -> str | None:
     return None if run.address else f"the address of broker {run.old} is not known"
 
 
+@dataclass(slots=True)
+class _DrainCare:
+    """The move of one group that is under way, and when the next may begin; None: none is wanted."""
+
+    move: asyncio.Task[None] | None = None
+    not_before_seconds: float | None = None
+
+
 class Drain(Part):
     """Moves a master off a pod that is about to go. Woken by the plane's tick and by the pod watch.
 
@@ -350,22 +358,22 @@ class Drain(Part):
     def __init__(self, services: Services, switchover: Switchover) -> None:
         super().__init__(services)
         self._switchover = switchover
-        self._moves: dict[GroupKey, asyncio.Task[None]] = {}
-        self._not_before_seconds: dict[GroupKey, float] = {}
 
     def look_at(self, group: Group) -> None:
         """Begin to move the master if its pod is about to go and no change is under way. Cheap."""
-        master = group.granted_master_id
+        master, care = group.granted_master_id, group.care(_DrainCare)
         if master is None or master not in elections.members_leaving(group) or group.is_leaving:
-            self._not_before_seconds.pop(group.key, None)
+            care.not_before_seconds = None
             return
-        if group.master_change is not None or is_running(self._moves.get(group.key)) or not group.is_live(master):
+        if group.master_change is not None or is_running(care.move) or not group.is_live(master):
             return
         turn_seconds = self._planes.rank(group.key) * self._settings.drain_rank_delay_seconds
         now_seconds = self._now_seconds
-        if now_seconds < self._not_before_seconds.setdefault(group.key, now_seconds + turn_seconds):
+        if care.not_before_seconds is None:
+            care.not_before_seconds = now_seconds + turn_seconds
+        if now_seconds < care.not_before_seconds:
             return
-        self._moves[group.key] = self._tasks.start(self._move(group, master), f"rmq:drain {group.key}")
+        care.move = self._tasks.start(self._move(group, master), f"rmq:drain {group.key}")
 
     async def _move(self, group: Group, master: int) -> None:
         log.info("master's pod is about to go: moved first", group=str(group.key), broker_id=master)
@@ -382,6 +390,6 @@ class Drain(Part):
             )
         except (view.GroupViewError, RecordStoreError) as error:
             log.warning("master about to go and not moved yet", group=str(group.key), error=str(error))
-            self._not_before_seconds[group.key] = self._now_seconds + self._settings.drain_again_seconds
+            group.care(_DrainCare).not_before_seconds = self._now_seconds + self._settings.drain_again_seconds
             return
         log.info("master moved off its pod", group=str(group.key), to=result.to_broker_id, epoch=result.epoch)
