@@ -327,7 +327,7 @@ def test_a_time_of_an_earlier_operator_proves_nothing(clock: int, asks_for: floa
 def test_consumers_have_time_to_appear_by_the_clock_of_this_operator(
     clock: int, asks_for: float, appears: bool
 ) -> None:
-    watched = {"watchedEpoch": 6, "watchedSince": rfc3339(NOW + clock)}
+    watched: dict[str, Any] = {"watchedEpoch": 6, "watchedSince": rfc3339(NOW + clock)}
     outcome = seen_since(said(epoch=6, master_id=2), asks_for)
     verdict = judged(retiring("Draining", **watched), outcome, given=READ_ONLY, record=record(epoch=6, master=2))
     assert isinstance(verdict, GoOn)
