@@ -111,7 +111,7 @@ async def test_a_replica_without_the_write_permission_is_read_and_takes_no_send(
 
 
 async def test_a_message_is_not_sent_back_to_a_read_only_replica(lab: Lab) -> None:
-    """As with a Java broker (AbstractSendMessageProcessor.consumerSendMsgBack): its consumer keeps the message, which stays unread."""
+    """As with a Java broker (AbstractSendMessageProcessor.consumerSendMsgBack): its consumer keeps the message, unread."""
     one = await lab.master(messageDelayLevel="2h")
     await lab.client.store(one, b"a")
     await lab.client.store(one, b"b")
