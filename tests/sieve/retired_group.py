@@ -1,8 +1,9 @@
 """A group that is retired while clients send and read: brokers that say what is unread, and the law that no message is lost.
 
 A producer leaves two seconds after the master lost the write permission. A straggler never leaves: it has a route of its own, and a
-Java broker goes on taking its sends. A send is acknowledged if as many members have it as `minInSyncReplicas` says. The consumer
-reads twice a second.
+Java broker goes on taking its sends. It sends seldom, so that the group can be read to its end; twice a second once the group is
+marked as closed, also while it is being deleted. A send is acknowledged if as many members have it as `minInSyncReplicas` says. The
+consumer reads twice a second.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Clients:
         self.acknowledged: list[int] = []
         self.refused = 0
         self.read = 0
-        self._is_deleted = False
+        self._is_deleted = self._is_marked = False
         self._leaves_at_seconds: float | None = None
         world.server.store.storage.listeners.append(self._committed)
 
@@ -80,9 +81,9 @@ class Clients:
             steps += 1
             if (master := self._master()) is None:
                 continue
-            if steps % of_straggler == 0 or self._producer_sends(master):
-                self._send(master)
             self._read(master)
+            if self._is_marked or steps % of_straggler == 0 or self._producer_sends(master):
+                self._send(master)
 
     def _master(self) -> BrokerWithTopic | None:
         alive = [one for one in self._world.node.group.brokers.values() if one.is_master and not one.dead]
@@ -119,6 +120,7 @@ class Clients:
         obj = change.version.obj
         if obj.get("kind") != names.BROKER_GROUP_KIND or self._is_deleted:
             return
+        self._is_marked = names.ANNOTATION_CLOSED_BY in (obj["metadata"].get("annotations") or {})
         self._is_deleted = change.type == "DELETED" or "deletionTimestamp" in obj["metadata"]
         unread = [one for one in self.acknowledged if one >= self.read]
         if self._is_deleted and unread:

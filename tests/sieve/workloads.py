@@ -128,7 +128,7 @@ async def retire(world: World) -> None:
     found = await world.api.get(BROKER_GROUP_OPERATIONS, "away", namespace=NAMESPACE)
     assert found["status"]["phase"] == "Succeeded", found["status"]
     assert clients.acknowledged
-    assert clients.refused, "the straggler met a closed group"
+    assert clients.refused or world.laws_broken, "the straggler met no closed group"
 
 
 WORKLOADS = {
