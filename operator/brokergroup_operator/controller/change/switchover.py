@@ -390,6 +390,7 @@ class Drain(Part):
             )
         except (view.GroupViewError, RecordStoreError) as error:
             log.warning("master about to go and not moved yet", group=str(group.key), error=str(error))
-            group.care(_DrainCare).not_before_seconds = self._now_seconds + self._settings.drain_again_seconds
+            care = group.care(_DrainCare)
+            care.not_before_seconds = self._now_seconds + self._settings.drain_again_seconds
             return
         log.info("master moved off its pod", group=str(group.key), to=result.to_broker_id, epoch=result.epoch)
