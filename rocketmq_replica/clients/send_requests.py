@@ -149,6 +149,11 @@ class SendRequests:
             new_messages = [self.delayed(each, delay_level(each.properties)) for each in new_messages]
         return self.put_all(new_messages), queue_id, decode_properties(messages[0].properties)
 
+    def check_permission(self) -> None:
+        """Raise `RefusedError` if `brokerPermission` does not let clients send."""
+        if not self._broker.live.broker_permission & PERMISSION_WRITE:
+            raise RefusedError(ResponseCode.NO_PERMISSION, "the broker's permission forbids sending")
+
     def delayed(self, message: NewMessage, level: int) -> NewMessage:
         """Return the message for the schedule topic if it has a delay level; higher levels count as the last, as in Java."""
         levels = len(self._broker.configuration.delay_levels_seconds)
@@ -180,8 +185,7 @@ class SendRequests:
                 check_topic_name(name)
             except InvalidTopicError as error:
                 raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
-        if not broker.live.broker_permission & PERMISSION_WRITE:
-            raise RefusedError(ResponseCode.NO_PERMISSION, "the broker's permission forbids sending")
+        self.check_permission()
         if topic is None:
             if broker.role is not Role.MASTER:
                 raise RefusedError(ResponseCode.SERVICE_NOT_AVAILABLE, f"role is {broker.role.value}")
@@ -315,6 +319,7 @@ class RetryRequests:
         if not header.group:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark="36 without a consumer group")
         try:
+            self._sends.check_permission()
             message = self._find(header.offset)
             to = destination(message, header, group_retries=self._retries(header.group))
             stored = self._sends.put_all([self._sends.delayed(self._again(message, to), to.delay_level)])[0]

@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 
 from brokergroup_operator.controller.peers import offset_reader
-from brokergroup_operator.controller.peers.broker_calls import BrokerCallError, Metadata, all_have_the_log
+from brokergroup_operator.controller.peers.broker_calls import (
+    BrokerCallError,
+    Metadata,
+    all_have_the_log,
+    seconds_of_runtime,
+)
 from brokergroup_operator.controller.peers.offset_reader import OffsetReader
 from controller_core.model import BrokerGroupRecord, Replica
 from rocketmq_remoting.broker_protocol import HAConnectionRuntimeInfo, HARuntimeInfoBody, QueueOffsets
@@ -117,7 +122,6 @@ def test_every_member_of_the_set_is_linked_and_lacks_nothing(
         ({"numbers": TIMERS, "shown": {"timerWheelEnable": "true"}}, "timers", 0),
         ({"of_slave": frozenset({"t", "old"})}, "missing_topics", frozenset({"old"})),
         ({"shown": {"enableLmq": "true", "enableMultiDispatch": "false"}}, "uncounted", ("enableLmq",)),
-        ({"numbers": {"bootTimestamp": 12_000}}, "booted_at_unix_seconds", 12.0),
         ({}, "acknowledges", False),
         ({"shown": {"minInSyncReplicas": "2"}}, "acknowledges", True),
     ],
@@ -128,10 +132,31 @@ async def test_what_a_look_says(changes: dict[str, Any], field: str, expected: o
 
 async def test_a_java_broker_acknowledges_unless_it_refuses_all_sends() -> None:
     """It asks no slave for a send with WAIT=false, whatever minInSyncReplicas is."""
-    for ahead_seconds, acknowledges in ((0, True), (20, True), (100, False)):
+    for ahead_seconds, acknowledges in ((0, True), (86_000, True), (87_000, False)):
         until_ms = str(int((time.time() + ahead_seconds) * 1000))
         shown = CLOSED | {"startAcceptSendRequestTimeStamp": until_ms}
         assert (await reader(Answers(shown=shown)).read()).acknowledges is acknowledges
+
+
+async def test_how_long_a_broker_runs_is_by_its_own_clock() -> None:
+    """Its `bootTimestamp` against this plane's clock would be off by as much as the two clocks."""
+    look = await reader(Answers(numbers={"bootTimestamp": 12_000, "runtime": 119})).read()
+    assert look.booted_at_unix_seconds == look.read_at_unix_seconds - 119
+    assert (await reader(Answers(numbers={"bootTimestamp": 12_000})).read()).booted_at_unix_seconds is None
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("[ 0 days, 0 hours, 3 minutes, 27 seconds ]", 207),
+        ("[ 1,234 days, 23 hours, 59 minutes, 59 seconds ]", 1_234 * 86_400 + 86_399),
+        ("207 seconds", 207),
+        ("", None),
+        ("a while", None),
+    ],
+)
+def test_the_time_that_a_broker_runs(text: str, seconds: int | None) -> None:
+    assert seconds_of_runtime(text) == seconds
 
 
 async def test_groups_and_queues_with_an_offset_are_known_from_the_table_of_offsets() -> None:

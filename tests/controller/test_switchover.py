@@ -320,6 +320,60 @@ async def test_a_group_that_is_closed_by_a_retire_stays_quiet_for_as_long_as_its
     await stays_quiet_while(group, "closed", lambda one: one.binding.closed)
 
 
+@pytest.mark.parametrize(
+    ("not_shown", "opened"),
+    [({"closed": True}, {"closed": False}), ({"deleting": True}, {"deleting": False}), (None, {})],
+    ids=["closed", "being deleted", "the API does not answer"],
+)
+async def test_a_plane_with_an_old_view_opens_no_group(
+    group: World, not_shown: dict[str, Any] | None, opened: dict[str, Any]
+) -> None:
+    """Its watch has not shown that a Retire closed the group: what a broker acknowledged now went with it."""
+    directory = PodsDirectory(settings=STRICT)
+    _plane, (first, _, _) = await group.serving(
+        directory=directory, configuration_check_seconds=0.1, leftover_fence_seconds=0.1
+    )
+    directory.not_shown = not_shown
+    first.minimum = 99
+    looks = first.asked.count(26)
+    await eventually(lambda: first.asked.count(26) > looks + 5, what="many looks at it")
+    assert first.minimum == 99
+    directory.not_shown = opened
+    await eventually(lambda: first.minimum == 2, what="the minimum to be repaired")
+
+
+@pytest.mark.parametrize("shown", [True, False], ids=["shown by the watch", "only in the API"])
+async def test_a_switchover_that_is_given_up_leaves_a_closed_group_closed(group: World, *, shown: bool) -> None:
+    """A Retire closed it: with the spec's minimum the old master acknowledged what was deleted a moment later."""
+    directory = PodsDirectory(settings=STRICT)
+    plane, (first, _, _) = await group.serving(directory=directory)
+    if shown:
+        directory.wish(closed=True)
+        await eventually(lambda: group_of(plane).binding.closed, what="the plane to know that it is closed")
+    else:
+        directory.not_shown = {"closed": True}
+    first.minimum = 99
+    first.links_behind = 100
+    group.journal.clear()
+    with pytest.raises(SwitchoverFailedError, match="not level"):
+        await plane.switch_master(KEY, from_broker_id=1)
+    assert "minInSyncReplicas=2 at 1" not in group.journal
+    assert first.minimum == 99
+
+
+async def test_a_switchover_of_a_closed_group_leaves_both_masters_closed(group: World) -> None:
+    directory = PodsDirectory(settings=STRICT)
+    plane, (first, second, third) = await group.serving(directory=directory)
+    first.config[ACCEPTS_SENDS_FROM] = second.config[ACCEPTS_SENDS_FROM] = closed_until = "99999999999000"
+    directory.wish(closed=True)
+    await eventually(lambda: group_of(plane).binding.closed, what="the plane to know that it is closed")
+    first.minimum = second.minimum = third.minimum = 99
+    assert (await plane.switch_master(KEY, to_broker_id=2)).confirmed
+    await eventually(lambda: second.sync_state_set == {1, 2, 3}, what="everybody in sync again")
+    assert (first.minimum, second.minimum) == (99, 99)
+    assert first.config[ACCEPTS_SENDS_FROM] == closed_until, "it goes on refusing for as long as the Retire said"
+
+
 async def test_a_plane_that_stops_ends_its_switchover_first(group: World) -> None:
     plane, (first, _, _) = await group.three_under()
     first.role_change_waits = asyncio.Event()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +18,8 @@ from brokergroup_operator.kube.resources import (
     ROCKETMQ_CLUSTERS,
 )
 from brokergroup_operator.observe.group_view import SwitchoverRefusedError
+from brokergroup_operator.reconcile.operations import runner
+from brokergroup_operator.reconcile.operations.plan import Figures
 from brokergroup_operator.records.store import GroupKey
 from tests.operations.world import GIVEN_UP, World, everything_read
 from tests.support.draws import sample
@@ -265,6 +268,27 @@ async def test_an_operation_that_is_deleted_behind_the_last_read_deletes_no_grou
     await asyncio.gather(*tasks, return_exceptions=True)
     found = await second.get(BROKER_GROUPS, "shop-1")
     assert "deletionTimestamp" not in found["metadata"]
+
+
+async def test_since_when_a_process_asks_is_known_for_as_long_as_the_operation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process has another clock: what it wrote proves nothing of how long this one has looked."""
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(runner, "time", SimpleNamespace(time=lambda: clock.now))
+    attempts, key = runner.Attempts(lambda _: None), GroupKey("default", "orders")
+
+    async def answer() -> Figures:
+        return Figures()
+
+    async def begun_and_ended() -> None:
+        attempts.begin(key, "one", answer())
+        await asyncio.gather(*(task for _, task in attempts._attempts.values()))
+
+    for clock.now in (100.0, 107.0):
+        await begun_and_ended()
+        assert attempts.outcomes(key)["one"].asks_since_unix_seconds == 100.0
+    attempts.forget_all_but(key, ())
+    await begun_and_ended()
+    assert attempts.outcomes(key)["one"].asks_since_unix_seconds == 107.0
 
 
 async def test_one_after_the_other(world: World) -> None:

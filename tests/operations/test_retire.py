@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import structs
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_operation import Retirement, RetirementStep
@@ -39,13 +40,14 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.operations.plan import Verdict
     from brokergroup_operator.reconcile.see.observed import Observed, Operation
 
+DAY = 86_400
 OPEN, READ_ONLY, CLOSED = (
     {"brokerPermission": "6"},
     {"brokerPermission": "4"},
     {
         "brokerPermission": "4",
         "minInSyncReplicas": "99",
-        "startAcceptSendRequestTimeStamp": str(int(NOW + 100) * 1000),
+        "startAcceptSendRequestTimeStamp": str(int(NOW + 30 * DAY) * 1000),
     },
 )
 WANTED = "RocketMQCluster shop wants it"
@@ -281,6 +283,57 @@ def test_deleting(outcome: Outcome, changes: dict[str, Any], step: str, effect: 
     assert (step_of(verdict), None if verdict.effect is None else type(verdict.effect)) == (step, effect)
 
 
+AWAY: dict[str, Any] = {"pods": pods(CLOSED, missing=(3,))}
+
+
+@pytest.mark.parametrize(("step", "waited", "ends"), [("Closing", 599, False), ("Closing", 600, True)])
+def test_a_closed_group_does_not_wait_for_ever_for_a_member_that_holds_a_seat(
+    step: str,
+    waited: int,
+    ends: bool,
+) -> None:
+    """Its disk is lost: no Rebuild begins before the Retire is over."""
+    verdict = judged(retiring(step, epoch=5, since=rfc3339(NOW - waited)), said(**SHUT), **AWAY)
+    assert isinstance(verdict, Fail if ends else GoOn)
+    assert "orders-3" in verdict.message
+    assert ("rebuild it, and retire the group again" in verdict.message) is ends
+
+
+def test_the_wait_for_a_member_begins_when_it_is_missed() -> None:
+    verdict = judged(retiring("Deleting", **FIXED | {"since": rfc3339(NOW - 9_000)}), said(**SHUT), **AWAY)
+    assert isinstance(verdict, GoOn)
+    assert verdict.retirement is not None
+    assert verdict.retirement.since == rfc3339(NOW)
+
+
+# ---- another operator's clock
+
+
+def seen_since(outcome: Outcome, seconds_ago: float) -> Outcome:
+    """The same of a process that has asked for so long."""
+    return structs.replace(outcome, asks_since_unix_seconds=NOW - seconds_ago)
+
+
+@pytest.mark.parametrize(("asks_for", "step"), [(3, ""), (4, "Deleting")])
+@pytest.mark.parametrize("clock", [-7_000, -5, 7_000])
+def test_a_time_of_an_earlier_operator_proves_nothing(clock: int, asks_for: float, step: str) -> None:
+    """It wrote it by the clock of another machine: hours behind this one's, or ahead of it."""
+    fixed = FIXED | {"since": rfc3339(NOW + clock)}
+    assert step_of(judged(retiring("Closing", **fixed), seen_since(said(**SHUT), asks_for))) == step
+
+
+@pytest.mark.parametrize(("asks_for", "appears"), [(119, True), (120, False)])
+@pytest.mark.parametrize("clock", [-7_000, 7_000])
+def test_consumers_have_time_to_appear_by_the_clock_of_this_operator(
+    clock: int, asks_for: float, appears: bool
+) -> None:
+    watched: dict[str, Any] = {"watchedEpoch": 6, "watchedSince": rfc3339(NOW + clock)}
+    outcome = seen_since(said(epoch=6, master_id=2), asks_for)
+    verdict = judged(retiring("Draining", **watched), outcome, given=READ_ONLY, record=record(epoch=6, master=2))
+    assert isinstance(verdict, GoOn)
+    assert ("consumers have 120 s to appear" in verdict.message) is appears
+
+
 def deleted() -> dict[str, Any]:
     return group() | {"metadata": group()["metadata"] | {"deletionTimestamp": rfc3339(NOW)}}
 
@@ -474,10 +527,10 @@ def test_one_that_is_being_deleted_retires_nothing() -> None:
 # ---- a closed Java group
 
 
-def test_a_java_broker_must_refuse_all_sends_for_a_while_yet() -> None:
+def test_a_java_broker_must_refuse_all_sends_for_weeks_yet() -> None:
     """It acknowledges a send with WAIT=false whatever minInSyncReplicas is."""
     java = group(implementation="Java")
-    refuses = {"startAcceptSendRequestTimeStamp": str(int(NOW + 30) * 1000)}
-    late = {"startAcceptSendRequestTimeStamp": str(int(NOW + 29) * 1000)}
+    refuses = {"startAcceptSendRequestTimeStamp": str(int(NOW + 28 * DAY) * 1000)}
+    late = {"startAcceptSendRequestTimeStamp": str(int(NOW + 28 * DAY - 1) * 1000)}
     for given, missing in ((CLOSED | refuses, []), (CLOSED | late, ["orders-1", "orders-2", "orders-3"])):
         assert pods_not_configured(seen_by(retiring("Closing", **FIXED), given=given, group=java)) == missing

@@ -95,6 +95,7 @@ def test_an_unlinked_slave_does_not_count_as_one_that_acknowledges() -> None:
             "In sync and alive: 1; by the spec a write needs 2",
         ),
         ({"writable": False}, False, Severity.DOWN, "Broker 1 can acknowledge no write"),
+        ({"closed": True}, True, Severity.REFUSING, "A Retire is about to delete it: no broker acknowledges"),
     ],
 )
 def test_a_row_says_why_no_write_is_acknowledged(

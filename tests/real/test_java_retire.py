@@ -192,14 +192,18 @@ async def check_permission(plane: ControllerPlane, clients: Clients, name_server
         return await clients.route_permission(name_server) == 4
 
     await eventually(has_left_the_route, "the topic's route without the write permission", within_seconds=20)
-    assert not (await plane.offsets(KEY)).takes_sends
+    read_only = await plane.offsets(KEY)
+    assert not read_only.takes_sends
+    booted = read_only.booted_at_unix_seconds
+    assert booted is not None, "28 lacks a runtime that can be read"
+    assert 0.0 <= read_only.read_at_unix_seconds - booted < 3_600.0
     assert await clients.send() == ResponseCode.SUCCESS, "5.5.0 itself refuses only sends to ordered topics"
     for broker_id in members:
         await plane.set_broker_config(KEY, broker_id, {"minInSyncReplicas": "99"})
     assert await clients.send() not in (ResponseCode.SUCCESS, ResponseCode.NO_PERMISSION)
     assert await clients.send(properties="WAIT\x01false\x02") == ResponseCode.SUCCESS, "5.5.0 asks no slave for it"
     assert (await plane.offsets(KEY)).acknowledges, "so the minimum alone closes no Java group"
-    refuses_until = str(int(time.time() + 120) * 1000)
+    refuses_until = str(int(time.time() + 30 * 86_400) * 1000)
     for broker_id in members:
         await plane.set_broker_config(KEY, broker_id, {"startAcceptSendRequestTimeStamp": refuses_until})
     assert await clients.send(properties="WAIT\x01false\x02") != ResponseCode.SUCCESS

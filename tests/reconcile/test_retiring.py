@@ -123,6 +123,18 @@ def test_the_end_of_the_operation_gives_everything_back_without_a_restart() -> N
     assert sent(c.settled()) == {}, "a group that was never retired is not told of the key"
 
 
+def test_a_group_that_is_still_closed_is_not_available() -> None:
+    """The Retire was given up, and the brokers have not had their configuration back yet."""
+    seen = c.settled()
+    assert seen.snapshot is not None
+    closed = replace(seen, snapshot=replace(seen.snapshot, closed=True))
+    told = conditions(closed)
+    assert (told["Available"]["status"], told["Available"]["reason"]) == ("False", "Retiring")
+    assert told["Ready"]["status"] == "False"
+    assert told["FailoverSafe"]["status"] == "True", "what its members lack is no matter of the Retire"
+    assert (seen.snapshot.takes_writes, closed.snapshot and closed.snapshot.takes_writes) == (True, False)
+
+
 def test_the_users_own_permission_comes_back() -> None:
     spec: dict[str, Any] = {"config": {"brokerPermission": "2"}}
     assert "\nbrokerPermission=4\n" in broker_conf(retiring(c.settled(**spec), "Draining"))
@@ -146,6 +158,9 @@ def test_another_writer_does_not_open_a_group_that_is_being_retired() -> None:
     assert put_back["orders-1"] == {"brokerPermission": "4"}
 
 
+DAY = 86_400
+
+
 def closed_java() -> Observed:
     return marked(noted(rendered(retiring(c.settled(**JAVA), "Closing")), brokerPermission="4"))
 
@@ -156,18 +171,20 @@ def accepts_from(seen: Observed) -> int:
 
 
 def test_a_closed_java_broker_refuses_sends_that_wait_for_no_slave() -> None:
-    """minInSyncReplicas says nothing of sends with WAIT=false. The time is prolonged before it has passed, without an Event."""
+    """minInSyncReplicas says nothing of sends with WAIT=false. The time is weeks ahead: the operator may be away right after the
+    deletion. It is prolonged once a day, without an Event.
+    """
     seen = closed_java()
     now = int(moment(NOW).timestamp())
     assert all(values["minInSyncReplicas"] == "99" for values in sent(seen).values())
     first = accepts_from(seen)
-    assert 120 < first - now <= 180
+    assert 30 * DAY < first - now <= 31 * DAY
     given = noted(seen, minInSyncReplicas="99", startAcceptSendRequestTimeStamp=str(first * 1000))
     assert sent(given) == {}
-    later = rfc3339(now + 61)
+    later = rfc3339(now + DAY)
     assert run(given).look_again_seconds is not None, "nothing else may happen meanwhile"
     prolonged = [one for one in run(given, now=later).actions if isinstance(one, SetBrokerConfig)]
-    assert {int(one.values["startAcceptSendRequestTimeStamp"]) // 1000 for one in prolonged} == {first + 60}
+    assert {int(one.values["startAcceptSendRequestTimeStamp"]) // 1000 for one in prolonged} == {first + DAY}
     assert [one.note for one in prolonged] == [None] * 3
 
 
@@ -178,6 +195,15 @@ def test_an_end_lets_a_java_broker_take_sends_at_once() -> None:
     back = {"brokerPermission": "6", "minInSyncReplicas": "2", "startAcceptSendRequestTimeStamp": "0"}
     assert sent(ended) == {f"orders-{number}": back for number in (1, 2, 3)}
     assert sent(noted(ended, **back)) == {}
+
+
+def test_a_closed_java_broker_stays_so_on_its_way_down() -> None:
+    """The group is being deleted, and its Retire was deleted meanwhile: what was acknowledged now went with it."""
+    seen = noted(closed_java(), minInSyncReplicas="99", startAcceptSendRequestTimeStamp="9999999999000")
+    metadata = seen.group_object["metadata"] | {"deletionTimestamp": NOW}
+    going = replace(seen, operation=None, group_object=seen.group_object | {"metadata": metadata})
+    given = [values for values in sent(going).values() if "startAcceptSendRequestTimeStamp" in values]
+    assert given == []
 
 
 def without_note(seen: Observed, *keys: str) -> Observed:

@@ -110,12 +110,27 @@ async def test_a_replica_without_the_write_permission_is_read_and_takes_no_send(
     assert (await permit(lab, one, b"brokerPermission=8\n")).code == ResponseCode.NO_PERMISSION
 
 
-async def test_a_message_sent_back_to_a_read_only_replica_is_not_lost(lab: Lab) -> None:
-    """A consumer that fails while the group drains: the message is delivered later, so it counts until then."""
+async def test_a_message_is_not_sent_back_to_a_read_only_replica(lab: Lab) -> None:
+    """As with a Java broker (AbstractSendMessageProcessor.consumerSendMsgBack): its consumer keeps the message, unread."""
     one = await lab.master(messageDelayLevel="2h")
     await lab.client.store(one, b"a")
-    await permit(lab, one, READ_ONLY)
+    await lab.client.store(one, b"b")
     assert (await lab.client.send_back(one, 0, level=1)).code == ResponseCode.SUCCESS
+    await permit(lab, one, READ_ONLY)
+    ends = one.process.store.max_offset
+    refused = await lab.client.send_back(one, 0, level=1)
+    assert (refused.code, refused.remark) == (ResponseCode.NO_PERMISSION, "the broker's permission forbids sending")
+    assert one.process.store.max_offset == ends
+    await permit(lab, one, READ_AND_WRITE)
+    assert (await lab.client.send_back(one, 0, level=1)).code == ResponseCode.SUCCESS
+
+
+async def test_a_message_sent_back_before_a_replica_was_read_only_is_not_lost(lab: Lab) -> None:
+    """It is delivered later, so it counts until then."""
+    one = await lab.master(messageDelayLevel="2h")
+    await lab.client.store(one, b"a")
+    assert (await lab.client.send_back(one, 0, level=1)).code == ResponseCode.SUCCESS
+    await permit(lab, one, READ_ONLY)
     assert await lab.client.commit(one, 1) == ResponseCode.SUCCESS
     assert await unread_at(lab, one) == "topic SCHEDULE_TOPIC_XXXX: 1 messages in 1 queue that are delivered later"
     one.process.delayed.deliver(now_ms=wall_clock_ms() + 3 * 3_600_000)

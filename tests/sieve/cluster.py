@@ -84,6 +84,8 @@ class Node:
         self._lives = itertools.count(1)
         self._changed = asyncio.Event()
         self.pods: dict[str, Pod] = {}
+        # What a broker of this story is.
+        self.new_broker: type[Broker] = Broker
         self.group = FakeGroup(CONTROLLER)
         self._claims = Reflector(api, PERSISTENT_VOLUME_CLAIMS, namespace=namespace, on_change=self._wake)
         self._objects = Reflector(api, PODS, namespace=namespace, on_change=self._wake)
@@ -155,7 +157,7 @@ class Node:
 
     async def _broker(self, pod: dict[str, Any], disk: Disk, *, host: str) -> Broker:
         """Run the process of the pod's container."""
-        return Broker(
+        return self.new_broker(
             self.group,
             broker_id=disk.broker_id,
             epoch_file=disk.epoch_file,

@@ -1,10 +1,12 @@
-"""The six stories: each brings a group to its start, sets the mark, makes one change, and waits for its end."""
+"""The eight stories: each brings a group to its start, sets the mark, makes one change, and waits for its end."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUPS
+from tests.sieve.retired_group import STRAGGLER_SECONDS, BrokerWithTopic, Clients
 from tests.sieve.world import NAME, NAMESPACE
 
 if TYPE_CHECKING:
@@ -106,6 +108,29 @@ async def delete(world: World) -> None:
     await world.settle(lambda group: not group)
 
 
+async def retire(world: World) -> None:
+    """Retire the group while clients send and read: no message is acknowledged and deleted unread, and the group goes."""
+    world.node.new_broker = BrokerWithTopic
+    await world.create_group(replicas=3, storage={"retention": {"whenDeleted": "Delete"}})
+    await world.settle(ready_with(3))
+    # Under a master that it has seen elected nothing counts as read for 120 s.
+    await world.restart_operator()
+    await world.settle(ready_with(3))
+    clients = Clients(world)
+    world.loop.spawn("clients", clients.run())
+    await asyncio.sleep(STRAGGLER_SECONDS)
+    world.mark()
+    spec = {"brokerGroupRef": {"name": NAME}, "type": "Retire", "retire": {}}
+    await world.api.create(
+        BROKER_GROUP_OPERATIONS, {"metadata": {"name": "away", "namespace": NAMESPACE}, "spec": spec}
+    )
+    await world.settle(lambda group: not group)
+    found = await world.api.get(BROKER_GROUP_OPERATIONS, "away", namespace=NAMESPACE)
+    assert found["status"]["phase"] == "Succeeded", found["status"]
+    assert clients.acknowledged
+    assert clients.refused or world.laws_broken, "the straggler met no closed group"
+
+
 WORKLOADS = {
     "create": create,
     "scale": scale,
@@ -114,4 +139,5 @@ WORKLOADS = {
     "failover": failover,
     "operation": operation,
     "delete": delete,
+    "retire": retire,
 }

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from brokergroup_operator.api import names
+from brokergroup_operator.controller.peers import offset_reader
 from brokergroup_operator.kube import resources
 from brokergroup_operator.kube.resources import (
     BROKER_GROUP_OPERATIONS,
@@ -85,7 +86,7 @@ class World:
 
     def start_operator(self) -> None:
         """Start the operator's next process, with the same counters and no second perturbation."""
-        process = f"operator-{next(self._numbers)}"
+        process = self._process = f"operator-{next(self._numbers)}"
 
         def kill() -> None:
             self._plan = None
@@ -96,6 +97,10 @@ class World:
         self._client = client
         self._arm()
         self._operator = self.loop.spawn(process, run_operator(client, NAMESPACE))
+
+    async def restart_operator(self) -> None:
+        """Start a next process before the mark: it has seen no election."""
+        await self._killed(self._process)
 
     async def _killed(self, process: str) -> None:
         self.loop.kill(process)
@@ -196,6 +201,7 @@ VOLATILE = {
     "epoch", "masterEpoch", "syncStateSetEpoch", "heldEpoch", "heldOffset", "failovers", "history",
     "durationMilliseconds", "milliseconds", "phases", "podUID", "message", "podIPSince", "currentRevision", "updateRevision",
     "revision", "endpoints", "lagBytes", "changeId", "role", names.LABEL_ROLE, "master", "masterBrokerId",
+    "position", "watchedSince", "groupUid",
 }  # fmt: skip
 
 
@@ -224,7 +230,9 @@ def told(story: Callable[[World], Awaitable[None]], plan: Plan | None = None) ->
     # The product's wall clock is the API's: a pod's age must not depend on the day of the run.
     clock = SimpleNamespace(time=lambda: BEGINNING_UNIX_SECONDS + loop.time())
     try:
-        with mock.patch.object(reconciler, "time", clock), mock.patch.object(runner, "time", clock):
+        with contextlib.ExitStack() as patches:
+            for module in (reconciler, runner, offset_reader):
+                patches.enter_context(mock.patch.object(module, "time", clock))
             main = loop.create_task(_story(loop, story, plan))
             return loop.run_until_complete(main)
     finally:

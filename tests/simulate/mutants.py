@@ -73,8 +73,8 @@ MUTANTS = {
     ),
     "fence-unseen": Mutant(
         "a deleted pod counts as dead before its containers have ended",
-        f"{CONTROLLER}/change/fencing.py",
-        '    return bool(statuses) and all((status.get("state") or {}).get("terminated") for status in statuses)\n',
+        "operator/brokergroup_operator/kube/pods.py",
+        '    return bool(statuses) and all((status.get("state") or {}).get("terminated") is not None for status in statuses)\n',
         "    return bool(statuses) and 'deletionTimestamp' in pod['metadata']\n",
     ),
     "same-epoch": Mutant(

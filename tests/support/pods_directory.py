@@ -9,6 +9,7 @@ from brokergroup_operator.controller.directory.group_directory import FixedDirec
 from brokergroup_operator.controller.directory.pods import PodIndex
 
 if TYPE_CHECKING:
+    from brokergroup_operator.controller.directory.group_directory import GroupBinding
     from brokergroup_operator.controller.directory.pods import Peer
     from brokergroup_operator.records.store import GroupKey
 
@@ -37,6 +38,12 @@ class PodsDirectory(FixedDirectory):
     def __init__(self, **wishes: Any) -> None:
         super().__init__(**wishes)
         self.pods: GivenPods = GivenPods()
+        # What the API has, and no watch has shown yet; None: the API does not answer.
+        self.not_shown: dict[str, Any] | None = {}
+
+    async def binding_now(self, key: GroupKey) -> GroupBinding | None:
+        found = await super().binding_now(key)
+        return None if found is None or self.not_shown is None else replace(found, **self.not_shown)
 
     def report_leaving(self, key: GroupKey, *hosts: str, by_force: bool = False) -> None:
         """Report which hosts' pods are being deleted, also before anything asked about the group."""

@@ -83,12 +83,12 @@ class ControllerPlane(GroupVerbs):
         recovery = record_watch.Recovery(services)
         failover = Failover(services, watch=self._watch, fencer=fencer, executor=executor, recovery=recovery)
         self._metadata = metadata_guard.MetadataGuard(services)
-        switchover = Switchover(services, executor=executor, metadata=self._metadata)
+        switchover = Switchover(services, executor=executor, metadata=self._metadata, binding_now=directory.binding_now)
         super().__init__(services, groups=groups, failover=failover, switchover=switchover)
         self._drain = Drain(services, switchover)
         self._takeover = Takeover(services, executor)
         link_watch = links.Links(services, executor=executor, failover=failover)
-        self._keeper = keeper.Keeper(services, executor=executor, links=link_watch)
+        self._keeper = keeper.Keeper(services, executor=executor, links=link_watch, binding_now=directory.binding_now)
         self._silent_members = silent_members.SilentMembers(services)
         self._canary = recovery_watch.Canary(services)
         self._recovery_watch = recovery_watch.RecoveryWatch(services, self._canary)
@@ -170,6 +170,7 @@ class ControllerPlane(GroupVerbs):
             record=group.record,
             live=group.live(),
             writable=group.writable,
+            closed=group.binding.closed,
             in_progress=group.incidents.in_progress,
             is_changing=group.is_changing,
             last_failover=group.incidents.last.get(Kind.FAILOVER),

@@ -189,6 +189,8 @@ class PlaneSettings:
     keeper_slow_poll_seconds: float = 1.0
     # A broker that has refused to acknowledge (minInSyncReplicas 99) for this long was left behind by a switchover that died.
     leftover_fence_seconds: float = 8.0
+    # An answer of the API counts as of now for this long: a group closed after it is looked at for longer than that and a request.
+    binding_is_now_seconds: float = 1.0
     # And it is looked for this often in a group where all seems well.
     configuration_check_seconds: float = 10.0
     # Nothing is settled while the SyncStateSet lacks a live member; after this long it is looked at less often.

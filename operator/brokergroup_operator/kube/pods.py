@@ -35,6 +35,12 @@ def is_over(pod: JsonObject) -> bool:
     return (pod.get("status") or {}).get("phase") in {"Failed", "Succeeded"}
 
 
+def containers_are_terminated(pod: JsonObject) -> bool:
+    """Whether every container of the pod was reported terminated (and at least one was reported at all)."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    return bool(statuses) and all((status.get("state") or {}).get("terminated") is not None for status in statuses)
+
+
 def _ips(pod: JsonObject, field: str) -> tuple[str, ...]:
     status = pod.get("status", {})
     given = [status.get(field), *(one.get("ip") for one in status.get(f"{field}s") or [])]

@@ -40,7 +40,7 @@ class GroupOffsets:
     # the SyncStateSet is linked and has all of it.
     log_end: int
     steady: bool
-    # When the master's process started, in seconds since 1970; None: the broker does not say.
+    # When the master's process started, by the same clock as `read_at_unix_seconds`; None: the broker does not say.
     booted_at_unix_seconds: float | None = None
     topics: Mapping[str, TopicOffsets] = field(default_factory=dict)
     # Topics that another member of the SyncStateSet has and the master lacks.

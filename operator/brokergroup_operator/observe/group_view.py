@@ -148,6 +148,9 @@ class GroupSnapshot:
     # A write can be acknowledged: the master has confirmed its role at this epoch, and with it enough members of the SyncStateSet
     # are heard, or are linked and answer (907). `reconcile.decide.failover_safe.why_not_writable` says which of these is missing.
     writable: bool
+    # A Retire is about to delete the group: no broker acknowledges, whatever else holds. What is decided goes by `writable`, which
+    # says nothing of it; what is shown by `takes_writes`.
+    closed: bool = False
     in_progress: FailoverTimeline | None = None
     # The record has an unfinished change of master, of any plane.
     is_changing: bool = False
@@ -176,6 +179,16 @@ class GroupSnapshot:
     member_configuration: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
     @property
+    def takes_writes(self) -> bool:
+        """Whether a write can be acknowledged now."""
+        return self.writable and not self.closed
+
+    @property
+    def moves_master(self) -> bool:
+        """Whether a change of master is under way, of this plane or of another one."""
+        return self.in_progress is not None or self.is_changing
+
+    @property
     def hears_master(self) -> bool:
         """Whether it is writable, and this plane itself hears the master: nothing voluntary is decided on less."""
         return self.writable and self.record is not None and self.record.granted_master_id in self.live
@@ -195,6 +208,7 @@ class GroupSnapshot:
             for mine, theirs in (
                 (self.record, other.record),
                 (self.writable, other.writable),
+                (self.closed, other.closed),
                 (self.in_progress, other.in_progress),
                 (self.is_changing, other.is_changing),
                 (self.epoch_jump, other.epoch_jump),

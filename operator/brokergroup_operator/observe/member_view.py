@@ -46,7 +46,7 @@ class MemberView:
     @property
     def acknowledges(self) -> bool:
         """Whether it acknowledges writes: also without heartbeats, if the link is up."""
-        return self.counts or (self.in_set and self.silence is not None and self.silence.acknowledges)
+        return self.may_acknowledge and not (self.heard and self.linked is False)
 
     @property
     def may_acknowledge(self) -> bool:

@@ -263,7 +263,7 @@ def _add_group(gauges: dict[str, GaugeMetricFamily], snapshot: GroupSnapshot, re
         metric_names.MASTER_EPOCH: record.master_epoch,
         metric_names.SYNC_STATE_SET_EPOCH: record.sync_state_set_epoch,
         metric_names.SYNC_STATE_SET_SIZE: len(record.sync_state_set),
-        metric_names.GROUP_WRITABLE: float(snapshot.writable),
+        metric_names.GROUP_WRITABLE: float(snapshot.takes_writes),
         metric_names.LOST_SEATS: len(record.lost_seats),
         metric_names.ELIGIBLE_SIZE: len(record.eligible),
         metric_names.EPOCH_JUMP_WAITING: float(snapshot.epoch_jump is not None),

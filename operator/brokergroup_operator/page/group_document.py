@@ -43,7 +43,7 @@ def group_document(
         "cluster": record.cluster_name if record is not None else "",
         "master": row.master or None,
         "epoch": row.epoch,
-        "writable": snapshot.writable if snapshot is not None else False,
+        "writable": snapshot.takes_writes if snapshot is not None else False,
         "syncStateSet": sorted(record.sync_state_set) if record is not None else [],
         "syncStateSetEpoch": record.sync_state_set_epoch if record is not None else 0,
         "wanted": row.wanted,

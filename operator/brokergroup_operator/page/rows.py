@@ -124,7 +124,7 @@ def _judge(
     down = _down(snapshot, record)
     if down:
         return Severity.DOWN, down
-    if not snapshot.writable:
+    if not snapshot.takes_writes:
         return _without_writes(snapshot, record, wishes)
     if waiting := _first_true(conditions, _FOR_A_PERSON):
         return Severity.WAITS_FOR_PERSON, waiting
@@ -154,6 +154,8 @@ def _down(snapshot: GroupSnapshot, record: BrokerGroupRecord) -> str:
 
 
 def _without_writes(snapshot: GroupSnapshot, record: BrokerGroupRecord, wishes: Wishes | None) -> tuple[Severity, str]:
+    if snapshot.writable:
+        return Severity.REFUSING, "A Retire is about to delete it: no broker acknowledges"
     if wishes is None:
         return Severity.DOWN, f"Broker {record.granted_master_id} can acknowledge no write"
     why = why_not_writable(wishes.group.spec, record, snapshot)

@@ -22,6 +22,7 @@ from brokergroup_operator.controller.peers.services import BackgroundTasks, wait
 from brokergroup_operator.fence import datagrams
 from brokergroup_operator.kube.client import JsonObject, KubernetesApi, PatchType
 from brokergroup_operator.kube.errors import ApiError, Backoff, ConflictError, InvalidError, NotFoundError
+from brokergroup_operator.kube.pods import containers_are_terminated
 from brokergroup_operator.kube.recipes import delete_held
 from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.observe.timeline import RAN_ON_WORDS
@@ -200,12 +201,6 @@ def _confirmation(order: asyncio.Task[str | None], pod: str) -> str | None:
         log.warning("fence not ordered", pod=pod, error=repr(error))
         return None
     return order.result()
-
-
-def containers_are_terminated(pod: JsonObject) -> bool:
-    """Whether every container of the pod was reported terminated (and at least one was reported at all)."""
-    statuses = pod.get("status", {}).get("containerStatuses") or []
-    return bool(statuses) and all((status.get("state") or {}).get("terminated") for status in statuses)
 
 
 def _ended_by_its_deletion(pod: JsonObject) -> bool:

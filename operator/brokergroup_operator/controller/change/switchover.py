@@ -31,7 +31,9 @@ from controller_core.requests import BeginChange, ElectMaster
 from controller_core.step import step
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Mapping
+
+    from brokergroup_operator.controller.directory.group_directory import GroupBinding
 
 log = structlog.get_logger(__name__)
 
@@ -78,9 +80,16 @@ class _Run:
 
 
 class Switchover(Part):
-    def __init__(self, services: Services, *, executor: Executor, metadata: MetadataCheck) -> None:
+    def __init__(
+        self,
+        services: Services,
+        *,
+        executor: Executor,
+        metadata: MetadataCheck,
+        binding_now: Callable[[GroupKey], Awaitable[GroupBinding | None]],
+    ) -> None:
         super().__init__(services)
-        self._executor, self._metadata = executor, metadata
+        self._executor, self._metadata, self._binding_now = executor, metadata, binding_now
 
     async def move(
         self,
@@ -207,8 +216,8 @@ class Switchover(Part):
         """Step 1: write the plan with the old master's minimum."""
         run.shown = await self._calls.broker_config(run.address)
         previous = broker_calls.live_minimum(run.shown)
-        if previous is None or previous == FENCING_MIN_IN_SYNC_REPLICAS:
-            previous = run.group.binding.settings.min_in_sync_replicas
+        if previous in (None, FENCING_MIN_IN_SYNC_REPLICAS) or run.group.binding.closed:
+            previous = await self._minimum_to_restore(run.group, previous)
         kind = ChangeKind.DRAIN if run.cause is Cause.DRAIN else ChangeKind.SWITCHOVER
         plan = self._executor.plan(kind, run.cause, started_at=run.timeline.started_at)
         restore = Restore(broker_id=run.old, min_in_sync_replicas=previous)
@@ -218,6 +227,21 @@ class Switchover(Part):
             raise view.SwitchoverFailedError(decision.why)
         run.timeline.change_id = decision.record.change_id
         return decision.record.change
+
+    async def _minimum_to_restore(self, group: Group, found: int | None) -> int:
+        """Return what the old master gets back that has 99, or says nothing: 99 while a Retire keeps the group closed.
+
+        Also 99 if the API does not answer: a leftover is found by the keeper, and what a closed group acknowledges is lost.
+        """
+        now = await self._binding_now(group.key)
+        if now is None and found == FENCING_MIN_IN_SYNC_REPLICAS:
+            return FENCING_MIN_IN_SYNC_REPLICAS
+        now = now or group.binding
+        if now.closed or now.deleting:
+            return FENCING_MIN_IN_SYNC_REPLICAS
+        if found is None or found == FENCING_MIN_IN_SYNC_REPLICAS:
+            return now.settings.min_in_sync_replicas
+        return found
 
     async def _carry_out(self, run: _Run, change: Change) -> bool:
         """Run the course; return whether another plane took the change over."""
@@ -315,6 +339,14 @@ def _refusal(run: _Run) -> str | None:
     return None if run.address else f"the address of broker {run.old} is not known"
 
 
+@dataclass(slots=True)
+class _DrainCare:
+    """The move of one group that is under way, and when the next may begin; None: none is wanted."""
+
+    move: asyncio.Task[None] | None = None
+    not_before_seconds: float | None = None
+
+
 class Drain(Part):
     """Moves a master off a pod that is about to go. Woken by the plane's tick and by the pod watch.
 
@@ -326,22 +358,22 @@ class Drain(Part):
     def __init__(self, services: Services, switchover: Switchover) -> None:
         super().__init__(services)
         self._switchover = switchover
-        self._moves: dict[GroupKey, asyncio.Task[None]] = {}
-        self._not_before_seconds: dict[GroupKey, float] = {}
 
     def look_at(self, group: Group) -> None:
         """Begin to move the master if its pod is about to go and no change is under way. Cheap."""
-        master = group.granted_master_id
+        master, care = group.granted_master_id, group.care(_DrainCare)
         if master is None or master not in elections.members_leaving(group) or group.is_leaving:
-            self._not_before_seconds.pop(group.key, None)
+            care.not_before_seconds = None
             return
-        if group.master_change is not None or is_running(self._moves.get(group.key)) or not group.is_live(master):
+        if group.master_change is not None or is_running(care.move) or not group.is_live(master):
             return
         turn_seconds = self._planes.rank(group.key) * self._settings.drain_rank_delay_seconds
         now_seconds = self._now_seconds
-        if now_seconds < self._not_before_seconds.setdefault(group.key, now_seconds + turn_seconds):
+        if care.not_before_seconds is None:
+            care.not_before_seconds = now_seconds + turn_seconds
+        if now_seconds < care.not_before_seconds:
             return
-        self._moves[group.key] = self._tasks.start(self._move(group, master), f"rmq:drain {group.key}")
+        care.move = self._tasks.start(self._move(group, master), f"rmq:drain {group.key}")
 
     async def _move(self, group: Group, master: int) -> None:
         log.info("master's pod is about to go: moved first", group=str(group.key), broker_id=master)
@@ -358,6 +390,7 @@ class Drain(Part):
             )
         except (view.GroupViewError, RecordStoreError) as error:
             log.warning("master about to go and not moved yet", group=str(group.key), error=str(error))
-            self._not_before_seconds[group.key] = self._now_seconds + self._settings.drain_again_seconds
+            care = group.care(_DrainCare)
+            care.not_before_seconds = self._now_seconds + self._settings.drain_again_seconds
             return
         log.info("master moved off its pod", group=str(group.key), to=result.to_broker_id, epoch=result.epoch)

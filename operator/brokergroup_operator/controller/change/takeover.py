@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import structlog
@@ -17,7 +17,7 @@ import structlog
 from brokergroup_operator.controller.group.changes import has_incident, timeline_of
 from brokergroup_operator.controller.group.elections import finish, withdraw
 from brokergroup_operator.controller.peers.services import Part, Services, dial
-from brokergroup_operator.records.store import GroupKey, RecordStoreError
+from brokergroup_operator.records.store import RecordStoreError
 from controller_core.decision import ControllerCode
 from controller_core.model import Change, Phase
 from controller_core.requests import TakeOverChange
@@ -35,14 +35,22 @@ PROBES = 3
 log = structlog.get_logger(__name__)
 
 
+@dataclass(slots=True)
+class _Telling:
+    """How many tasks report the incident of a change of this group whose own plane may have died."""
+
+    tasks: int = 0
+
+    def ended(self) -> None:
+        self.tasks -= 1
+
+
 class Takeover(Part):
     """Looks at the changes of all groups; woken by the plane's tick."""
 
     def __init__(self, services: Services, executor: Executor) -> None:
         super().__init__(services)
         self._executor = executor
-        # How many tasks report the incident of a change whose own plane may have died, by group.
-        self._telling: Counter[GroupKey] = Counter()
 
     def look_at(self, group: Group) -> bool:
         """Begin to go on with the group's change if no plane does; return whether one is under way. Cheap."""
@@ -52,7 +60,7 @@ class Takeover(Part):
         if change is None:
             return False
         is_orphan = group.loaded and self._executor.may_take_over(group, change)
-        if is_orphan and change.is_told and not self._telling[group.key]:
+        if is_orphan and change.is_told and not group.care(_Telling).tasks:
             self._look_at_incident(group, self._go_on(group, change))
         if group.is_changing and is_orphan and group.changes.may_begin() and not self._waits(group, change):
             work, only_tells = self._go_on(group, change), group.changes.elected(change)
@@ -70,8 +78,9 @@ class Takeover(Part):
         return change.phase is Phase.TELLING and group.changes.is_left_alone
 
     def _look_at_incident(self, group: Group, work: Coroutine[None, None, None]) -> None:
-        self._telling[group.key] += 1
-        self._tasks.start(work, f"rmq:incident {group.key}", on_end=lambda _: self._telling.subtract([group.key]))
+        telling = group.care(_Telling)
+        telling.tasks += 1
+        self._tasks.start(work, f"rmq:incident {group.key}", on_end=lambda _: telling.ended())
 
     async def _tell_of(self, group: Group, change: Change) -> None:
         """Report a change that this plane superseded, unless its own plane lives and reports it better."""

@@ -248,7 +248,7 @@ class Recovery(Part):
     async def find_incumbent(self, group: Group) -> None:
         """Note which members act as master, until one of the highest epoch is found, or all were or could have been heard."""
         while True:
-            group.recovery.acting = acting = await self._ask(group)
+            group.recovery.acting = acting = await self._find_acting(group)
             record, live = group.record, group.live()
             highest = max((replica.epoch for replica in live.values()), default=-1)
             if acting and acting[0] in live and live[acting[0]].epoch >= highest:
@@ -269,7 +269,7 @@ class Recovery(Part):
                     await group.decide(request, premise=lambda now: now is not None and now.granted_master_id is None)
         except (RecordStoreError, PremiseGoneError) as error:
             log.warning("addresses not followed yet", group=str(group.key), error=str(error))
-        if acting := await self._ask(group):
+        if acting := await self._find_acting(group):
             return acting
         live = group.live()
         noted = tuple(one for one in group.recovery.acting if one in live)
@@ -279,7 +279,7 @@ class Recovery(Part):
             await self.reports.gather(group, group.longest_silence_seconds)
         return noted
 
-    async def _ask(self, group: Group) -> tuple[int, ...]:
+    async def _find_acting(self, group: Group) -> tuple[int, ...]:
         live, found = group.live(), await self._calls.masters(_addresses(group))
 
         def weight(broker_id: int) -> tuple[int, int, int]:
@@ -332,7 +332,7 @@ class FreshReports(Part):
             may_ask = now_seconds >= question.not_before_seconds and self._under_way < MOST_QUESTIONS
             if may_ask and not is_running(question.task):
                 self._under_way += 1
-                work = self._ask(group, broker_id, address, question)
+                work = self._read_report(group, broker_id, address, question)
                 question.task = self._tasks.start(work, f"rmq:report {group.key}", on_end=self._ended)
         tasks = (asking[broker_id].task for broker_id in stale)
         return [task for task in tasks if task is not None and not task.done()]
@@ -354,7 +354,7 @@ class FreshReports(Part):
         lost_seconds = group.table.lost_seconds
         return lost_seconds is not None and self._now_seconds - lost_seconds >= group.longest_silence_seconds
 
-    async def _ask(self, group: Group, broker_id: int, address: str, question: _Question) -> None:
+    async def _read_report(self, group: Group, broker_id: int, address: str, question: _Question) -> None:
         before, record, binding = group.table.entry(broker_id), group.record, group.binding
         report = await self._calls.end_of_log(address, binding.cluster_name, binding.broker_name, broker_id)
         if report is None:

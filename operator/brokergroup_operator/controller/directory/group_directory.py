@@ -250,6 +250,10 @@ class GroupDirectory(ABC):
     def binding(self, key: GroupKey) -> GroupBinding | None:
         return self._bindings.get(key)
 
+    async def binding_now(self, key: GroupKey) -> GroupBinding | None:
+        """Return what the group's owner wants at this moment, not by a watch's copy; None if that is not known."""
+        return self._bindings.get(key)
+
     @abstractmethod
     def find(self, broker_name: str, *, cluster_name: str = "", peer: Peer | None = None) -> GroupBinding | None:
         """Return the group a request is about; None if there is none, or the names fit several and the peer does not decide."""

@@ -175,6 +175,17 @@ class KubernetesDirectory(GroupDirectory):
                 peers.setdefault(host, set()).add(pods.peer_of(pod))
         return peers
 
+    async def binding_now(self, key: GroupKey) -> GroupBinding | None:
+        """Read the group from the API: a plane that is cut from it knows nothing. Zones and credentials are not in it."""
+        try:
+            found = await self._api.get(
+                BROKER_GROUPS, key.name, namespace=key.namespace, timeout_seconds=LOOK_UP_DEADLINE_SECONDS
+            )
+            return binding_of(found)
+        except (ApiError, msgspec.ValidationError) as error:
+            log.info("group not read", group=str(key), error=str(error))
+            return None
+
     def is_name_server(self, address: str) -> bool:
         return address in self._name_servers
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections import Counter
 from copy import copy
@@ -60,6 +61,10 @@ Body = TypeVar("Body")
 Entry = tuple[object, ...]
 
 log = structlog.get_logger(__name__)
+
+# StoreStatsService.getFormatRuntime writes all of it, with a comma in a number above 999; a Python broker the seconds.
+_PART = r"(?:([0-9,]{1,12}) "
+_RUNTIME = re.compile(rf"(?:\[ )?{_PART}days, )?{_PART}hours, )?{_PART}minutes, )?{_PART}seconds)(?: \])?")
 
 # As which a NameServer knows a master, whatever its id in the record.
 MASTER_ID = 0
@@ -182,10 +187,11 @@ class BrokerCalls:
         return found.epoch_list[-1].epoch if found.epoch_list else -1, found.max_offset
 
     async def runtime_numbers(self, address: str) -> dict[str, int]:
-        """28: those of its values that are whole numbers."""
+        """28: those of its values that are whole numbers; `runtime`, which is a text, in seconds by the broker's own clock."""
         command = request(RequestCode.GET_BROKER_RUNTIME_INFO)
         found = await self._read(address, command, protocol.BrokerRuntimeInfoBody.decode)
         numbers = {name: _number(text, _DIGITS_OF_LONG) for name, text in found.table.items()}
+        numbers["runtime"] = seconds_of_runtime(found.table.get("runtime", ""))
         return {name: number for name, number in numbers.items() if number is not None}
 
     async def bytes_behind_dispatch(self, address: str) -> int | None:
@@ -237,9 +243,14 @@ class BrokerCalls:
         `shown` is its configuration (26), if that was just read: a Python replica refuses keys that it does not show.
         """
         values = {MIN_IN_SYNC_REPLICAS: str(value)}
-        if ACCEPTS_SENDS_FROM in (await self.broker_config(address) if shown is None else shown):
-            until_seconds = time.time() + REFUSES_SENDS_SECONDS if value == FENCING_MIN_IN_SYNC_REPLICAS else 0.0
-            values[ACCEPTS_SENDS_FROM] = str(int(until_seconds * 1000))
+        found = await self.broker_config(address) if shown is None else shown
+        if ACCEPTS_SENDS_FROM in found:
+            until_ms = 0
+            if value == FENCING_MIN_IN_SYNC_REPLICAS:
+                # A broker that a Retire has closed goes on refusing for as long as that says.
+                held_ms = _number(found[ACCEPTS_SENDS_FROM], _DIGITS_OF_LONG) or 0
+                until_ms = max(held_ms, int((time.time() + REFUSES_SENDS_SECONDS) * 1000))
+            values[ACCEPTS_SENDS_FROM] = str(until_ms)
         await self.update_broker_config(address, values)
 
     async def metadata(self, address: str) -> Metadata:
@@ -416,6 +427,15 @@ def refuses_sends_seconds(properties: Mapping[str, str]) -> float | None:
     """Return for how long yet a Java broker refuses sends, by this plane's clock; None for a broker that cannot."""
     until_ms = _number(properties.get(ACCEPTS_SENDS_FROM, ""), _DIGITS_OF_LONG)
     return None if until_ms is None else max(0.0, until_ms / 1000 - time.time())
+
+
+def seconds_of_runtime(text: str) -> int | None:
+    """Return a broker's `runtime` (28) in seconds, as `[ 0 days, 1 hours, 2 minutes, 3 seconds ]`; None if it is no such text."""
+    found = _RUNTIME.fullmatch(text)
+    if found is None:
+        return None
+    days, hours, minutes, seconds = (int((part or "0").replace(",", "")) for part in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def _number(text: str, most_digits: int) -> int | None:

@@ -39,8 +39,9 @@ _UNCOUNTED: Final = (
 # 28: messages for the timer wheel that it has not read yet, those in it, and what is due and not delivered. A broker whose wheel is
 # off answers 0 for each.
 _TIMERS: Final = ("timerOffsetBehind", "timerCongestNum", "timerReadBehind")
-# So long a closed Java broker must go on refusing sends (startAcceptSendRequestTimeStamp), by this plane's clock.
-_REFUSES_SECONDS: Final = 30.0
+# So long a closed Java broker must go on refusing sends (startAcceptSendRequestTimeStamp), by this plane's clock. The broker goes
+# by its own: a day is more than two clocks differ.
+_REFUSES_SECONDS: Final = 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +74,6 @@ class OffsetReader:
         shown = await self.calls.broker_config(self.address)
         ends = await self._log_end()
         is_whole = last.get("dispatchBehindBytes", 0) == 0 and last.get("confirmOffset", ends) == ends
-        booted_ms = last.get("bootTimestamp")
         return GroupOffsets(
             master_id=self.record.master_broker_id or 0,
             epoch=self.record.master_epoch,
@@ -83,7 +83,7 @@ class OffsetReader:
             acknowledges=_acknowledges(shown),
             log_end=ends,
             steady=begins == ends and level and is_whole,
-            booted_at_unix_seconds=None if booted_ms is None else booted_ms / 1000,
+            booted_at_unix_seconds=_booted_at(last, read_at_unix_seconds),
             topics=topics,
             missing_topics=elsewhere - metadata.topics.keys(),
             consumed=metadata.offsets,
@@ -173,6 +173,12 @@ def _timers(shown: Mapping[str, str], numbers: Mapping[str, int]) -> int | None:
     if shown.get("timerWheelEnable") != "true" or not numbers.keys() >= set(_TIMERS):
         return None
     return sum(numbers[name] for name in _TIMERS)
+
+
+def _booted_at(numbers: Mapping[str, int], read_at_unix_seconds: float) -> float | None:
+    """When the broker's process started, by this plane's clock: `bootTimestamp` is by the broker's own."""
+    runs_seconds = numbers.get("runtime")
+    return None if runs_seconds is None else read_at_unix_seconds - runs_seconds
 
 
 def _acknowledges(shown: Mapping[str, str]) -> bool:

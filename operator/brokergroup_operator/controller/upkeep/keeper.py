@@ -19,11 +19,14 @@ from brokergroup_operator.controller.peers.services import Part, Services, doubl
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Awaitable, Callable
 
     from brokergroup_operator.controller.change.executor import Executor
+    from brokergroup_operator.controller.directory.group_directory import GroupBinding
     from brokergroup_operator.controller.group.group import Group
     from brokergroup_operator.controller.settings import PlaneSettings
     from brokergroup_operator.controller.upkeep.links import Links
+    from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord
 
 # Of all groups that settle at the same time. A thousand that lose their masters at once leave time for heartbeats.
@@ -80,9 +83,16 @@ class _Care:
 class Keeper(Part):
     """Looks after the settled state of all groups; woken by the plane's tick."""
 
-    def __init__(self, services: Services, *, executor: Executor, links: Links) -> None:
+    def __init__(
+        self,
+        services: Services,
+        *,
+        executor: Executor,
+        links: Links,
+        binding_now: Callable[[GroupKey], Awaitable[GroupBinding | None]],
+    ) -> None:
         super().__init__(services)
-        self._executor, self._links = executor, links
+        self._executor, self._links, self._binding_now = executor, links, binding_now
         # When the last of the repairs that are due soon has its turn.
         self._last_turn_seconds = 0.0
 
@@ -208,8 +218,9 @@ class Keeper(Part):
             since_seconds = care.leftover_since_seconds.setdefault(broker_id, self._now_seconds)
             if self._now_seconds - since_seconds < self._settings.leftover_fence_seconds:
                 return
-            minimum = group.binding.settings.min_in_sync_replicas
-            values = values | {broker_calls.MIN_IN_SYNC_REPLICAS: str(minimum)}
+            if (wanted := await self._minimum_now(group)) is None:
+                return
+            minimum, values = wanted, values | {broker_calls.MIN_IN_SYNC_REPLICAS: str(wanted)}
             await self._calls.set_min_in_sync_replicas(address, minimum, shown=values)
             log.warning("leftover of a switchover repaired", group=str(group.key), broker_id=broker_id)
             self._observer.acknowledges_again(group.key, broker_id, minimum)
@@ -219,6 +230,19 @@ class Keeper(Part):
             group.changed()
         care.leftover_since_seconds.pop(broker_id, None)
         group.configuration.checked.add(broker_id)
+
+    async def _minimum_now(self, group: Group) -> int | None:
+        """Return the group's minimum as the API has it now; None if its brokers may acknowledge nothing, or if that is not known.
+
+        By a watch's copy a plane that was cut from the API opened a group that a Retire had closed: what its brokers acknowledged
+        then went with it.
+        """
+        asked_seconds = self._now_seconds
+        now = await self._binding_now(group.key)
+        is_late = self._now_seconds - asked_seconds > self._settings.binding_is_now_seconds
+        if now is None or now.closed or now.deleting or is_late:
+            return None
+        return now.settings.min_in_sync_replicas
 
 
 def pause_after(tries: int, settings: PlaneSettings) -> float:

@@ -51,7 +51,7 @@ class Drift:
 def drifted_keys(seen: Observed, settings: ReconcileSettings) -> tuple[Drift, ...]:
     """By member and key. What was not read, or is about to be sent, or comes with the next start, is no drift."""
     snapshot = seen.snapshot
-    if snapshot is None or snapshot.in_progress is not None or snapshot.is_changing:
+    if snapshot is None or snapshot.moves_master:
         return ()
     if observed.being_deleted(seen.group_object) or seen.group.spec.maintenance.hibernated:
         return ()

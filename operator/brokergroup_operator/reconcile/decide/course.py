@@ -245,7 +245,7 @@ def hot_config_actions(seen: Observed, course: Course, settings: ReconcileSettin
 
     A broker that is not heard here may not know this plane yet.
     """
-    if seen.snapshot is None or seen.snapshot.in_progress is not None or seen.snapshot.is_changing:
+    if seen.snapshot is None or seen.snapshot.moves_master:
         return  # a switchover holds minInSyncReplicas up meanwhile
     if retiring.retirement(seen) is not None and not retiring.is_read_only_in_file(seen):
         return  # first the ConfigMap: by it a later pass knows what to give back, whatever becomes of this one

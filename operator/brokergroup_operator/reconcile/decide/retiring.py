@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.broker_keys import ACCEPTS_SENDS_FROM, MINIMUM, PERMISSION, QUIET_MINIMUM
+from brokergroup_operator.api.broker_keys import ACCEPTS_SENDS_FROM, PERMISSION
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.brokergroup_operation import OperationType, RetirementStep
 from brokergroup_operator.kube.resources import BROKER_GROUPS
 from brokergroup_operator.reconcile import identity
+from brokergroup_operator.reconcile.decide.deletion import QUIET
 from brokergroup_operator.reconcile.plan import SetFinalizers
 from brokergroup_operator.reconcile.render import broker_config
 from brokergroup_operator.reconcile.see import observed
@@ -33,11 +34,12 @@ if TYPE_CHECKING:
 
 READ_ONLY: Final = "4"
 # A closed Java broker is given a time until which it refuses all sends: of those with WAIT=false it asks no minInSyncReplicas
-# (5.5.0, CommitLog.needHandleHA). The time is moved on every minute, and is always so far ahead; unless prolonged it passes.
-PROLONGED_SECONDS: Final = 60
-AHEAD_SECONDS: Final = 120
+# (5.5.0, CommitLog.needHandleHA). So far ahead that it holds however long the operator is away right after the deletion, and
+# whatever the broker's clock says. It is moved on once a day.
+PROLONGED_SECONDS: Final = 86_400
+AHEAD_SECONDS: Final = 30 * 86_400
 # Less left than this, and the broker does not count as closed.
-LEAST_AHEAD_SECONDS: Final = 30
+LEAST_AHEAD_SECONDS: Final = 28 * 86_400
 READ_AND_WRITE: Final = "6"
 # What another writer changes of these is put back while a Retire runs.
 HELD_KEYS: Final = frozenset({PERMISSION})
@@ -62,7 +64,7 @@ def is_closed(seen: Observed) -> bool:
 
 def closing_values(seen: Observed) -> dict[str, str]:
     """What a broker that may acknowledge nothing is given, beside its permission."""
-    values = {MINIMUM: QUIET_MINIMUM}
+    values = dict(QUIET)
     if seen.group.spec.implementation is Implementation.JAVA:
         now = int(observed.seconds_of(seen.now))
         until_seconds = now - now % PROLONGED_SECONDS + PROLONGED_SECONDS + AHEAD_SECONDS
@@ -81,8 +83,7 @@ def is_read_only_in_file(seen: Observed) -> bool:
 
 
 def _permission_in_file(seen: Observed) -> str | None:
-    config_map = seen.config_maps.get(names.config_map_name(identity.name_of(seen.group)))
-    return None if config_map is None else broker_config.written_in(config_map).get(PERMISSION)
+    return None if seen.config_map is None else broker_config.written_in(seen.config_map).get(PERMISSION)
 
 
 def with_permission(seen: Observed) -> BrokerGroup:
@@ -132,7 +133,7 @@ def pods_not_configured(seen: Observed) -> list[str]:
     """
     record, closed = seen.record, is_closed(seen)
     seats = {*record.seats, record.master_broker_id} if record is not None and closed else set()
-    wanted = {PERMISSION: READ_ONLY} | ({MINIMUM: QUIET_MINIMUM} if closed else {})
+    wanted = {PERMISSION: READ_ONLY} | (QUIET if closed else {})
     missing = []
     for broker_id, replica in seen.replicas.items():
         pod_name = replica.reserved_for or names.pod_name(seen.key.name, broker_id)

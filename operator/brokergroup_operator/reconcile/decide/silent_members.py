@@ -145,7 +145,7 @@ def _waits_for(seen: Observed, standings: Mapping[int, Standing], one: Standing)
     snapshot, record = seen.snapshot, seen.record
     if snapshot is None or record is None or record.granted_master_id is None or not snapshot.hears_master:
         return "no master that serves writes is heard"
-    if snapshot.in_progress is not None or snapshot.is_changing:
+    if snapshot.moves_master:
         return "a change of master is under way"
     # One that is not heard either may be not ready for that very reason: each would wait for the other.
     away = [

@@ -132,6 +132,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
     look: Look | None = None
     refused: str = ""
     failed: str = ""
+    # Since when this process has asked for this operation, by its own clock; 0: for as long as it matters.
+    asks_since_unix_seconds: float = 0.0
 
 
 NOTHING_ASKED = Outcome()

@@ -310,6 +310,8 @@ class Attempts:
     def __init__(self, wake: Callable[[GroupKey], None]) -> None:
         self._wake = wake
         self._attempts: dict[str, tuple[GroupKey, asyncio.Task[Answer]]] = {}
+        # Since when each has been asked for, by this machine's clock.
+        self._since_unix_seconds: dict[str, float] = {}
 
     def begin(self, key: GroupKey, uid: str, request: Coroutine[None, None, Answer]) -> None:
         """Start it beside the passes; its end wakes the group. What was asked before, and has ended, is asked less eagerly."""
@@ -317,19 +319,27 @@ class Attempts:
         task = asyncio.create_task(_after(pause_seconds, request), name=f"operation {key} {uid}")
         task.add_done_callback(lambda _: self._wake(key))
         self._attempts[uid] = key, task
+        self._since_unix_seconds.setdefault(uid, time.time())
 
     def outcomes(self, key: GroupKey) -> dict[str, plans.Outcome]:
         """Return the outcomes so far of the requests for this group."""
-        return {uid: _outcome(task) for uid, (of, task) in self._attempts.items() if of == key}
+        since = self._since_unix_seconds
+        return {
+            uid: msgspec.structs.replace(_outcome(task), asks_since_unix_seconds=since[uid])
+            for uid, (of, task) in self._attempts.items()
+            if of == key
+        }
 
     def forget_all_but(self, key: GroupKey, uids: Iterable[str]) -> None:
         kept = set(uids)
         for uid in [uid for uid, (of, _) in self._attempts.items() if of == key and uid not in kept]:
             self._attempts.pop(uid)[1].cancel()
+            del self._since_unix_seconds[uid]
 
     async def stop(self) -> None:
         tasks = [task for _, task in self._attempts.values()]
         self._attempts.clear()
+        self._since_unix_seconds.clear()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

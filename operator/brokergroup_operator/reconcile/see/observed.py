@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_operation import DryRun, OperationPhase, OperationResult, OperationStatus
 from brokergroup_operator.api.brokergroup_status import Reason
-from brokergroup_operator.kube.pods import is_over, node_of
+from brokergroup_operator.kube.pods import containers_are_terminated, is_over, node_of
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.records.store import GroupKey
 
@@ -330,10 +330,7 @@ def pod_ip(pod: JsonObject | None) -> str:
 
 def pod_has_ended(pod: JsonObject) -> bool:
     """Nothing of the pod runs, nor will run again: only then is a fenced master known to be dead."""
-    if is_over(pod) or not node_of(pod):
-        return True
-    statuses: list[dict[str, Any]] = pod_status(pod).get("containerStatuses") or []
-    return bool(statuses) and all("terminated" in (status.get("state") or {}) for status in statuses)
+    return is_over(pod) or not node_of(pod) or containers_are_terminated(pod)
 
 
 def fence_can_be_lifted(pod: JsonObject) -> bool:

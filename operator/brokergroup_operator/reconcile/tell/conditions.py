@@ -93,6 +93,8 @@ def available(seen: Observed) -> Verdict:  # noqa: PLR0911 (one return per reaso
         return no(Reason.MASTER_NOT_READY, f"Pod {pod} of the master is not ready")
     if (retired := _retired(seen)) is not None:
         return no(Reason.RETIRING, f"Takes no sends: {retired}")
+    if seen.snapshot.closed:
+        return no(Reason.RETIRING, "Takes no sends until its brokers have their configuration back")
     in_sync, needed = len(seen.record.sync_state_set), minimum_in_force(seen, seen.pods.get(pod))
     if in_sync < needed:
         return no(Reason.NOT_ENOUGH_IN_SYNC_REPLICAS, f"{in_sync} replicas in sync, a write needs {needed}")

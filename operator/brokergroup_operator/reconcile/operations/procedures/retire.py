@@ -43,6 +43,9 @@ READERS_APPEAR_SECONDS: Final = 120.0
 CLOSED_SECONDS: Final = 3.0
 # If a master acknowledges for so long after it was closed, another writer has opened it.
 CLOSE_SECONDS: Final = 30.0
+# A closed group waits no longer for a member that holds a seat and is away: its disk may be lost, and only a Rebuild helps then,
+# which waits for the end of this operation.
+AWAY_SECONDS: Final = 600.0
 
 
 def begin_retire(case: Case) -> plans.Beginning:
@@ -156,7 +159,7 @@ def _judge_draining(case: Case, now: Retirement) -> plans.GoOn:  # noqa: PLR0911
         begun = replace(_draining(now), position=look.position, since=rfc3339(look.read_at_unix_seconds))
         message = f"everything is read; waits {look.settle_seconds:.0f} s for more"
         return plans.GoOn(message=message, retirement=begun, effect=soon)
-    if not _has_passed(now, look, look.settle_seconds):
+    if not _has_passed(case, now, look, look.settle_seconds):
         return plans.GoOn(message=case.before.message, effect=soon)
     closing = _closing_without_position(case, replace(_draining(now), epoch=look.epoch))
     return plans.GoOn(message="everything is read; lets no broker acknowledge any more", retirement=closing)
@@ -195,8 +198,7 @@ def _readers_may_be_missing(case: Case, now: Retirement, look: Look) -> str:
     if look.epoch == case.before.epoch and not was_just_elected:
         # Master since before the start, and of no election that this operator has seen: only its process may be new.
         return _process_is_new(look)
-    seconds = look.read_at_unix_seconds - observed.seconds_of(now.watched_since)
-    is_new = seconds < READERS_APPEAR_SECONDS
+    is_new = _lasts_seconds(case, now.watched_since, look) < READERS_APPEAR_SECONDS
     why = f"broker {look.master_id} is a new master: its consumers have {READERS_APPEAR_SECONDS:.0f} s to appear"
     return why if is_new else _process_is_new(look)
 
@@ -208,13 +210,16 @@ def _process_is_new(look: Look) -> str:
     return f"broker {look.master_id} has just started: its consumers have {READERS_APPEAR_SECONDS:.0f} s to appear"
 
 
-def _judge_closed(case: Case, now: Retirement) -> plans.GoOn:  # noqa: PLR0911 (one return per reason)
+def _judge_closed(case: Case, now: Retirement) -> plans.GoOn | plans.Fail:  # noqa: PLR0911 (one return per reason)
     """Closing and Deleting: nothing may be acknowledged; one look fixes the end of the log, the next ones find the same."""
     if case.outcome.running:
         return plans.GoOn(message=case.before.message)
     if missing := retiring.pods_not_configured(case.seen):
+        closing = _closing_without_position(case, now)
+        if case.now_seconds - observed.seconds_of(closing.since) >= AWAY_SECONDS:
+            return _given_up_for(missing)
         message = f"waits until {', '.join(missing)} acknowledges nothing"
-        return plans.GoOn(message=message, retirement=_closing_without_position(case, now))
+        return plans.GoOn(message=message, retirement=closing)
     if (look := case.outcome.look) is None:
         is_deleting = now.step is RetirementStep.DELETING
         effect = _deletion(now) if is_deleting else plans.ReadOffsets(pause_seconds=0.0)
@@ -235,10 +240,18 @@ def _judge_closed(case: Case, now: Retirement) -> plans.GoOn:  # noqa: PLR0911 (
         fixed = replace(now, step=RetirementStep.CLOSING, position=look.log_end, since=since, delete_sent=False)
         message = "everything is read and nothing is acknowledged any more; looks once more"
         return plans.GoOn(message=message, retirement=fixed, effect=plans.ReadOffsets(pause_seconds=CLOSED_SECONDS))
-    if not _has_passed(now, look, CLOSED_SECONDS):
+    if not _has_passed(case, now, look, CLOSED_SECONDS):
         return plans.GoOn(message=case.before.message, effect=plans.ReadOffsets(pause_seconds=1.0))
     deleting = replace(now, step=RetirementStep.DELETING)
     return plans.GoOn(message=f"deletes {case.group}", retirement=deleting, effect=_deletion(now))
+
+
+def _given_up_for(missing: list[str]) -> plans.Fail:
+    why = (
+        f"given up: for {AWAY_SECONDS:.0f} s {', '.join(missing)} could not be made to acknowledge nothing, and may come back as"
+        " master with an older configuration. If its disk is lost, rebuild it, and retire the group again"
+    )
+    return plans.Fail(message=why)
 
 
 def _deletion(now: Retirement) -> plans.DeleteDrained:
@@ -279,8 +292,7 @@ def _master_changes(seen: Observed) -> str:
     # The record was read from the API: another plane may have begun a change of which this plane's watch has not heard yet.
     change = seen.record.change if seen.record is not None else None
     is_recorded = change is not None and not change.is_told
-    is_changing = snapshot.in_progress is not None or snapshot.is_changing or is_recorded
-    return "a change of master is under way" if is_changing else ""
+    return "a change of master is under way" if snapshot.moves_master or is_recorded else ""
 
 
 def _not_closed(case: Case, look: Look) -> str:
@@ -322,9 +334,19 @@ def _closing_without_position(case: Case, now: Retirement) -> Retirement:
     return replace(now, step=RetirementStep.CLOSING, position=None, since=since, delete_sent=False)
 
 
-def _has_passed(now: Retirement, look: Look, seconds: float) -> bool:
+def _has_passed(case: Case, now: Retirement, look: Look, seconds: float) -> bool:
     """Whether it was so for so long by this look. Times in a status have whole seconds, so one more."""
-    return look.read_at_unix_seconds - observed.seconds_of(now.since) >= seconds + 1.0
+    return _lasts_seconds(case, now.since, look) >= seconds + 1.0
+
+
+def _lasts_seconds(case: Case, since: str | None, look: Look) -> float:
+    """How long before the look this time of the status was, as far as this process has seen it: an operator that ran before, on
+    another machine, may have written it by a clock that is minutes off.
+    """
+    written, own = observed.seconds_of(since), case.outcome.asks_since_unix_seconds
+    if written > look.read_at_unix_seconds and own:
+        return look.read_at_unix_seconds - own
+    return look.read_at_unix_seconds - max(written, own)
 
 
 def _not_known(case: Case) -> str:
