@@ -438,7 +438,7 @@ def test_a_learners_pod_differs_by_its_start_and_its_mark(implementation: str) -
     if implementation == "Python":
         assert started == [*voter["spec"]["containers"][0]["command"], "--async-learner"]
     else:
-        assert 'echo asyncLearner=true >> "$RUN_DIR/broker.conf" && exec java' in started[2]
+        assert 'echo asyncLearner=true >> "$RUN_DIR/broker.conf" && exec java' in started[-1]
     learner["spec"]["containers"][0]["command"] = voter["spec"]["containers"][0]["command"]
     assert learner["spec"] == voter["spec"]
 

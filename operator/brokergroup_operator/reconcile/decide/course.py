@@ -1,8 +1,8 @@
 """What is done voluntarily in this pass, out of all that is wanted, and by which actions: pure, and the one place that orders it.
 
 A running member that no controller hears comes first; then a drain, since `kubectl drain` waits for it; then a member that leaves;
-then ids whose disk is gone; then the rolling update. While the group is paused, none of these. While a change of master is under
-way or the group is not FailoverSafe, no member that counts is stopped or removed.
+then a broker that is to be stopped; then ids whose disk is gone; then the rolling update. While the group is paused, none of these.
+While a change of master is under way or the group is not FailoverSafe, no member that counts is stopped or removed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.api.durability import acknowledgement_rule
 from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.reconcile import plan as plans
-from brokergroup_operator.reconcile.decide import claims, deletion, retiring, scale_in, silent_members
+from brokergroup_operator.reconcile.decide import claims, deletion, retiring, scale_in, silent_members, stopping
 from brokergroup_operator.reconcile.decide import rollout as rollouts
 from brokergroup_operator.reconcile.decide.configuration_drift import drifted_keys
 from brokergroup_operator.reconcile.decide.failover_safe import failover_safe, mastership_step
@@ -55,6 +55,7 @@ class Course:
     repairing: Step | None = None
     leaving: Step | None = None
     moving: Step | None = None
+    stopping: Step | None = None
     forgetting: Step | None = None
     rollout: tuple[Step, ...] = ()
     turn: Turn = Turn.NONE
@@ -63,7 +64,7 @@ class Course:
     @property
     def first(self) -> tuple[Step, ...]:
         """The steps that were found and come before the rollout, in the order in which they are taken."""
-        found = (self.repairing, self.moving, self.leaving, self.forgetting)
+        found = (self.repairing, self.moving, self.leaving, self.stopping, self.forgetting)
         return tuple(step for step in found if step is not None)
 
     @property
@@ -98,6 +99,7 @@ def set_course(seen: Observed, settings: ReconcileSettings) -> Course:
         if leaver is not None
         else None,
         moving=mastership_step(seen, at_rest=may_step, updating={one.member.broker_id for one in due}),
+        stopping=stopping.stopping_step(seen, staying, may_step),
         forgetting=scale_in.forgetting_step(seen),
         rollout=tuple(rollouts.rollout_steps(seen, staying, outdated, may_step)),
     )
@@ -113,7 +115,7 @@ def _in_turn(seen: Observed, course: Course, staying: Mapping[int, Standing]) ->
     A restart that a user asked for waits for no turn. A step that waits for a person gives the turn back; a group whose spec
     the API refuses asks again first, and stops no member before it has an answer.
     """
-    all_in_sync = all(standing.in_sync for standing in staying.values())
+    all_in_sync = all(standing.in_sync or standing.is_held for standing in staying.values())
     stepping = {step.member for step in course.rollout if step.acts}
     holds = turn_of(seen.group_object) is Turn.HOLDS
     if stepping and all_in_sync:
@@ -179,6 +181,8 @@ def actions_of(step: Step, seen: Observed, settings: ReconcileSettings) -> Itera
             told = f"Deleting claim {member.pod}: {step.why}"
             note = plans.Note(reason="VolumeDropped", message=told, warning=True)
             yield from claims.deleted_claims(seen, member.pod, step.why, note)
+        case Verb.HOLD:
+            yield from stopping.order(seen, member, step.why)
         case Verb.MARK:
             yield from claims.marked_as_leaving(seen, member)
         case Verb.FORGET:

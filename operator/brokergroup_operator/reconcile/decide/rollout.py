@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from brokergroup_operator.api import broker_keys, names
+from brokergroup_operator.api import broker_keys, names, pod_fence
 from brokergroup_operator.api.brokergroup import MasterUpdate, UpdateType
 from brokergroup_operator.api.brokergroup_operation import OperationType
 from brokergroup_operator.api.brokergroup_status import Reason
@@ -28,7 +28,7 @@ from brokergroup_operator.reconcile.render.addressing import address_is_lost, pl
 from brokergroup_operator.reconcile.render.containers import with_times_of
 from brokergroup_operator.reconcile.render.pods import build_pod, made_as
 from brokergroup_operator.reconcile.see import observed
-from brokergroup_operator.reconcile.see.members import membership, wanted_learners
+from brokergroup_operator.reconcile.see.members import comes_back_held, membership, wanted_learners
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -107,6 +107,8 @@ def wanted_pod(seen: Observed, member: Member, settings: ReconcileSettings) -> J
     place, learner = place_of(seen.group, member, seen.services), member.broker_id in wanted_learners(seen)
     pod = build_pod(seen.group, member, settings, place=place, learner=learner)
     annotations = observed.annotations_of(pod)
+    if comes_back_held(seen, member):
+        annotations[names.ANNOTATION_STOPPED] = pod_fence.STANDS
     annotations[names.ANNOTATION_GROUP_UID] = observed.uid(seen.group_object)
     annotations[names.ANNOTATION_HOT_CONFIG] = json.dumps(
         broker_config.hot_values(seen.group, settings), sort_keys=True
@@ -150,9 +152,14 @@ def rollout_steps(
         why = observed.why_not_stopped([item.member.pod for item in wanted])
         return [Step(verb=Verb.REFUSE, reason=Reason.CLAIM_BEING_DELETED, why=why)]
     has_master = any(standing.is_master for standing in standings.values())
+    held = [one.member.pod for one in standings.values() if one.is_held]
+    due = [item for item in due if item.member.pod not in held]
     idle = [item for item in due if _gives_nothing(standings[item.member.broker_id], has_master=has_master)]
     if idle:
         return [_replace(item, "gives the group nothing as it is") for item in idle]
+    if held:
+        why = f"{', '.join(held)} is stopped by spec.maintenance.stoppedBrokers: the update goes on when it has started again"
+        return [Step(verb=Verb.WAIT, reason=Reason.WAITING_FOR_PERSON, why=why)]
     if waiting := _not_back(seen, standings):
         return [Step(verb=Verb.WAIT, reason=Reason.ROLLING_UPDATE, why=f"Waiting for {waiting} to be in sync")]
     return [_next_turn(standings, due, strategy, safe)]
