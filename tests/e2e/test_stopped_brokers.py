@@ -135,7 +135,9 @@ async def test_the_order_outlives_the_pod_and_no_second_broker_is_stopped(group:
         await group.until(group.is_settled, "it is in sync again")
         await group.until_acknowledged()
     await group.verify()
-    assert all(STOPPED not in (claim["metadata"].get("annotations") or {}) for claim in (await claims_of(group)).values())
+    assert all(
+        STOPPED not in (claim["metadata"].get("annotations") or {}) for claim in (await claims_of(group)).values()
+    )
 
 
 async def test_a_master_hands_over_before_it_is_stopped(group: WholeGroup) -> None:

@@ -445,7 +445,7 @@ def test_a_learners_pod_differs_by_its_start_and_its_mark(implementation: str) -
 
 def test_with_credentials_the_learners_line_is_written_under_the_same_umask() -> None:
     of = b.group(implementation="Java", security={"credentialsSecretRef": {"name": "keys"}})
-    command = build_pod(of, b.member(4), b.SETTINGS, learner=True)["spec"]["containers"][0]["command"][2]
+    command = build_pod(of, b.member(4), b.SETTINGS, learner=True)["spec"]["containers"][0]["command"][-1]
     assert (
         command.index("umask")
         < command.index("asyncLearner=true")

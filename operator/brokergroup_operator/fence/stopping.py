@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOOK_SECONDS: Final = 1.0
-# A Java broker that is stopped flushes its log and its tables: some seconds on a slow disk.
-SIGTERM_SECONDS: Final = 30.0
+# As the default of `terminationGracePeriodSeconds`: a broker that is stopped flushes its log and its tables.
+SIGTERM_SECONDS: Final = 60.0
 
 
 class StopOrder:

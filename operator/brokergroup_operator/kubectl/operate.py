@@ -1,7 +1,7 @@
 """The verbs that change something: seven create a BrokerGroupOperation, six change `spec.maintenance`.
 
-`COMMANDS` has them by name. Each operation verb is a dataclass of its own options; each switch is a row of a table. `stop-broker` and
-`start-broker` change the list of brokers that are held stopped.
+`COMMANDS` has them by name. Each operation verb is a dataclass of its own options; each switch is a row of a table.
+`stop-broker` and `start-broker` change the list of brokers that are held stopped.
 """
 
 import datetime as dt
@@ -313,7 +313,9 @@ def _stop_broker(group: GroupName, broker_id: Member, place: Place) -> None:
         expected = ", ".join(map(str, members)) or "none yet"
         raise UsageError(f"BROKER-ID is {broker_id}, which is no member of {group}: expected one of {expected}")
     _hold(cluster, found, {*stopped_in(found), broker_id})
-    typer.echo(f"brokergroup.{names.GROUP}/{group} broker {broker_id} is to be stopped; see: kubectl brokergroup explain {group}")
+    typer.echo(
+        f"brokergroup.{names.GROUP}/{group} broker {broker_id} is to be stopped; see: kubectl brokergroup explain {group}"
+    )
 
 
 @with_option_groups

@@ -20,7 +20,7 @@ from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.decide import claims, deletion, retiring, scale_in, silent_members, stopping
 from brokergroup_operator.reconcile.decide import rollout as rollouts
 from brokergroup_operator.reconcile.decide.configuration_drift import drifted_keys
-from brokergroup_operator.reconcile.decide.failover_safe import failover_safe, mastership_step
+from brokergroup_operator.reconcile.decide.failover_safe import able_to_follow, failover_safe, mastership_step
 from brokergroup_operator.reconcile.other_groups import Turn, turn_of
 from brokergroup_operator.reconcile.plan import Step, Verb, Verdict, no
 from brokergroup_operator.reconcile.render import broker_config
@@ -166,7 +166,7 @@ def actions_of(step: Step, seen: Observed, settings: ReconcileSettings) -> Itera
     match step.verb:
         case Verb.SWITCH:
             yield plans.SwitchMaster(
-                reason=step.why, from_broker_id=member.broker_id, to_broker_id=step.to_broker_id, cause=step.cause
+                reason=step.why, from_broker_id=member.broker_id, to_broker_id=_target(seen, step), cause=step.cause
             )
         case Verb.REPLACE | Verb.STOP:
             note = _note_of_stop(step, member)
@@ -190,6 +190,13 @@ def actions_of(step: Step, seen: Observed, settings: ReconcileSettings) -> Itera
             told = f"Broker id {member.broker_id} is cleaned from the record: {step.why}"
             note = plans.Note(reason=event, message=told)
             yield plans.RemoveMember(reason=step.why, broker_id=member.broker_id, note=note)
+
+
+def _target(seen: Observed, step: Step) -> int | None:
+    """None: the controller plane chooses. Where brokers are to be stopped it might choose one of them."""
+    if step.to_broker_id is not None or not seen.group.spec.maintenance.stopped_brokers:
+        return step.to_broker_id
+    return next(iter(able_to_follow(seen)), None)
 
 
 def _note_of_stop(step: Step, member: Member) -> plans.Note:

@@ -226,7 +226,7 @@ def java_arguments(spec: BrokerGroupSpec) -> list[str]:
 
 # Not `brokergroup fence`: the command line alone would need more memory than the fence.
 COMMAND: Final = ("python", "-m", "brokergroup_operator.fence")
-# Beside a Python broker: it sleeps until it is ordered to kill or the pod is deleted, and asks no peers (`fence/deletion.py`).
+# Beside a Python broker: it waits for an order, or for the deletion of the pod, and asks no peers (`fence/deletion.py`).
 COMMAND_AT_DELETION: Final = ("python", "-m", "brokergroup_operator.fence.deletion")
 PRE_STOP_STEPS_PER_SECOND: Final = 10
 # A guarantee, with no limit beside it: a throttled fence is a frozen one. It uses 6m, and 10m while it asks; shares decide how
