@@ -102,6 +102,7 @@ STALLS: list[tuple[str, Observed, list[str], tuple[str, str]]] = [
     ("and of five it goes", stopped(2, wanted=(2, 3), **FIVE), ["stop the broker of orders-3"], NOTHING),
     ("a fourth one of five stays", stopped(2, 3, 4, wanted=(2, 3, 4, 5), **FIVE), [], REFUSED),
     ("the order just given counts at once", ordered(asked(2, 3), 2), [], REFUSED),
+    ("a failover came between: it hands over", ordered(asked(1), 1), ["switch orders-1 to 2"], NOTHING),
     ("all is as asked for", stopped(2), [], NOTHING),
     ("one that is no member", asked(7), [], ("True", "InvalidSpec")),
     ("a member beside it", asked(2, 7), ["stop the broker of orders-2"], NOTHING),
@@ -300,11 +301,6 @@ def test_the_slaves_budget_counts_no_stopped_broker() -> None:
 
     assert kept(c.settled(**FIVE)) == 3
     assert kept(stopped(2, **FIVE)) == 2
-
-
-def test_a_restart_of_a_stopped_broker_is_rejected() -> None:
-    """`tests/operations` has the other objections."""
-    assert not c.steps(c.running(c.outdated(stopped(2), "orders-2"), "Restart", brokerIds=[2]))
 
 
 def test_a_pod_of_an_earlier_release_is_not_replaced_for_the_gate() -> None:

@@ -46,7 +46,8 @@ def _step(seen: Observed, standings: Mapping[int, Standing], broker_id: int, at_
     one = standings.get(broker_id)
     if one is None or not pod_fence.wanted(seen.group.spec):
         return _invalid(seen, standings, broker_id)
-    if one.is_held or not one.has_pod or one.is_going:
+    # One that a failover made master after its order was given hands over all the same: its fence leaves a master alone.
+    if (one.is_held and not one.is_master) or not one.has_pod or one.is_going:
         return None
     return _ordered(seen, standings, one, at_rest)
 
