@@ -14,6 +14,7 @@ from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.api.durability import acknowledgement_rule
 from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS, PODS
 from brokergroup_operator.reconcile.decide.failover_safe import able_to_follow
+from brokergroup_operator.reconcile.decide.scale_in import nothing_is_known
 from brokergroup_operator.reconcile.plan import Note, PatchMetadata, Step, Verb
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.members import membership
@@ -53,6 +54,9 @@ def _step(seen: Observed, standings: Mapping[int, Standing], broker_id: int, at_
 
 
 def _ordered(seen: Observed, standings: Mapping[int, Standing], one: Standing, at_rest: Verdict) -> Step:
+    if nothing_is_known(seen):
+        why = f"{one.member.pod} is to be stopped; waiting to hear the master"
+        return Step(verb=Verb.WAIT, reason=Reason.STOPPING_BROKER, why=why, member=one.member)
     if why := _why_not(seen, standings, one):
         return Step(verb=Verb.REFUSE, reason=Reason.STOP_REFUSED, why=f"{one.member.pod} is not stopped: {why}")
     if why := _not_yet(seen, one, at_rest):
@@ -107,8 +111,8 @@ def _not_yet(seen: Observed, one: Standing, at_rest: Verdict) -> str:
 
 
 def _gives_nothing(one: Standing) -> bool:
-    """It neither serves nor acknowledges."""
-    return not one.is_master and (not one.has_seat or not (one.is_live or one.view.acknowledges))
+    """It neither serves nor acknowledges. One with a seat that is ready may do both: a new operator hears nobody at first."""
+    return not one.is_master and (not one.has_seat or not (one.is_live or one.is_ready or one.view.acknowledges))
 
 
 def order(seen: Observed, member: Member, why: str) -> Iterator[Action]:
