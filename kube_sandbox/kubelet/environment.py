@@ -230,7 +230,7 @@ async def prepare_volumes(
             folders[name] = Path(volume["hostPath"]["path"])
         else:
             folders[name] = pod_folder / "volumes" / name
-            files = await _files_of(volume, sources)
+            files = downward_files(volume, pod) if "downwardAPI" in volume else await _files_of(volume, sources)
             folders[name].mkdir(parents=True, exist_ok=True)
             for path, content, mode in files:
                 file = folders[name] / path
@@ -238,6 +238,34 @@ async def prepare_volumes(
                 file.write_bytes(content)
                 file.chmod(mode)
     return folders
+
+
+def downward_files(volume: JsonObject, pod: JsonObject) -> list[tuple[str, bytes, int]]:
+    """Return path, content and mode of each file of a downwardAPI volume; the pod's labels and annotations may have changed."""
+    source = volume["downwardAPI"]
+    mode = source.get("defaultMode") or DEFAULT_FILE_MODE
+    files = []
+    for item in source.get("items") or []:
+        if "fieldRef" not in item:
+            raise UnsupportedFieldError(f"volume {volume['name']!r}: {item['path']!r} has no fieldRef")
+        value = _field_value(f"{volume['name']}/{item['path']}", item["fieldRef"]["fieldPath"], pod, {})
+        files.append((item["path"], value.encode(), item.get("mode") or mode))
+    return files
+
+
+def rewrite_downward_volumes(pod: JsonObject, folders: Mapping[str, Path]) -> None:
+    """Bring the files of a running pod's downwardAPI volumes up to date, each at once, as the kubelet does after an update."""
+    for volume in pod["spec"].get("volumes") or []:
+        folder = folders.get(volume["name"])
+        if "downwardAPI" not in volume or folder is None:
+            continue
+        for path, content, mode in downward_files(volume, pod):
+            if (folder / path).read_bytes() == content:
+                continue
+            new = folder / f"{path}.new"
+            new.write_bytes(content)
+            new.chmod(mode)
+            new.replace(folder / path)
 
 
 async def _files_of(volume: JsonObject, sources: Sources) -> list[tuple[str, bytes, int]]:
@@ -248,7 +276,7 @@ async def _files_of(volume: JsonObject, sources: Sources) -> list[tuple[str, byt
     resource = {"configMap": CONFIG_MAPS, "secret": SECRETS}.get(kind)
     if resource is None:
         raise UnsupportedFieldError(
-            f"volume {volume['name']!r} is a {kind!r}, expected emptyDir, configMap, secret, hostPath or"
+            f"volume {volume['name']!r} is a {kind!r}, expected emptyDir, configMap, secret, downwardAPI, hostPath or"
             " persistentVolumeClaim (for the token volume: set automountServiceAccountToken to false)"
         )
     data, items = await sources.files(resource, volume[kind]), volume[kind].get("items")

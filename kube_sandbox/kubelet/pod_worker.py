@@ -28,6 +28,7 @@ from .environment import (
     prepare_volumes,
     resolve_arguments,
     resolve_environment,
+    rewrite_downward_volumes,
     surroundings,
 )
 from .files import unique_name
@@ -118,6 +119,7 @@ class PodWorker:
     def update(self, pod: JsonObject) -> None:
         """The API has a new version of this pod."""
         self.pod = pod
+        rewrite_downward_volumes(pod, self._volumes)
         if "deletionTimestamp" in pod["metadata"]:
             self._leaving.set()
             self._grace_changed.set()

@@ -190,7 +190,7 @@ async def test_an_argument_of_the_jvm_reaches_it_as_it_is(api: KubernetesApi) ->
         if stored is None:
             continue
         pod = next(made for made in made_of(stored) if made["kind"] == "Pod")
-        line = pod["spec"]["containers"][0]["command"][2]
+        line = pod["spec"]["containers"][0]["command"][-1]
         words = shlex.shlex(line, posix=True, punctuation_chars=True)
         words.whitespace_split = True
         words.commenters = "#"

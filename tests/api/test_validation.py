@@ -121,7 +121,7 @@ async def test_defaults_are_filled_in(api: KubernetesApi) -> None:
         "kubernetes.io/hostname",
     )
     assert spec["imagePullPolicy"] == "IfNotPresent"
-    assert spec["maintenance"] == {"paused": False, "hibernated": False}
+    assert spec["maintenance"] == {"paused": False, "hibernated": False, "stoppedBrokers": []}
     assert "durability" not in spec, "the operator writes it: a schema default cannot depend on the replicas"
 
 

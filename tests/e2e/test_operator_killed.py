@@ -20,7 +20,7 @@ from brokergroup_operator.demo.processes import hold
 from brokergroup_operator.kube.resources import PODS
 from tests.e2e.api_proxy import ApiProxy, Moment, Trap, Write
 from tests.e2e.house import NAMESPACE, WholeGroup, kubeconfig_for, whole_group
-from tests.e2e.stories import change, pod_uids, up_to_date
+from tests.e2e.stories import a_slave, change, claims_of, holds, pod_uids, up_to_date
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -185,6 +185,54 @@ async def test_as_a_pod_is_told_to_end_by_an_update(orders: WholeGroup, mortal: 
     await orders.verify()
     assert not set((await pod_uids(orders)).values()) & set(before.values())
     assert orders.seen.master_epoch == epoch + 1, "mastership moved once, by a switchover"
+
+
+def orders_a_stop(kind: str) -> Callable[[Write], bool]:
+    """The order to a pod's fence, or its note on the claim, and the removal of either."""
+
+    def match(write: Write) -> bool:
+        if (write.method, write.kind) != ("PATCH", kind) or not isinstance(write.body, dict):
+            return False
+        metadata = write.body.get("metadata", {})
+        return "spec" not in write.body and names.ANNOTATION_STOPPED in (metadata.get("annotations") or {})
+
+    return match
+
+
+@pytest.mark.parametrize("moment", [Moment.BEFORE, Moment.DONE_UNANSWERED], ids=lambda moment: moment.name.lower())
+@pytest.mark.parametrize("kind", ["pods", "persistentvolumeclaims"])
+async def test_while_a_broker_is_stopped_and_started_again(
+    orders: WholeGroup, mortal: Mortal, kind: str, moment: Moment
+) -> None:
+    """Killed at the order, and at its removal: the end is the same, and its pod stays."""
+    await orders.until_settled()
+    slave, before, epoch = a_slave(orders), await pod_uids(orders), orders.seen.master_epoch
+
+    def state() -> str:
+        return next((one.state for one in orders.seen.members() if one.broker_id == slave), "")
+
+    async with orders.under_load():
+        trap = mortal.dies_at(orders_a_stop(kind), moment)
+        await change(orders, {"spec": {"maintenance": {"stoppedBrokers": [slave]}}})
+        await sprung(trap, orders)
+        await mortal.start()
+        await orders.until(lambda: state() == "Stopped" and slave not in orders.seen.sync_state_set, "it is stopped")
+        await orders.until_acknowledged()
+
+        async def noted() -> bool:
+            claim = (await claims_of(orders))[orders.pod_of(slave)]
+            return names.ANNOTATION_STOPPED in (claim["metadata"].get("annotations") or {})
+
+        await holds(orders, "its claim says so", noted)
+        trap = mortal.dies_at(orders_a_stop(kind), moment)
+        await change(orders, {"spec": {"maintenance": {"stoppedBrokers": []}}})
+        await sprung(trap, orders)
+        await mortal.start()
+        await orders.until(orders.is_settled, "it is in sync again")
+    await orders.verify()
+    assert await pod_uids(orders) == before
+    assert orders.seen.master_epoch == epoch
+    assert not await noted()
 
 
 # ---- while a group is created: each case creates its own group of two, which starts faster than three

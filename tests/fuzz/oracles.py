@@ -105,7 +105,7 @@ async def differences(world: FuzzWorld) -> list[str]:
     ids = [member.broker_id for member in members]
     learners = beyond_voters(ids, replicas=group.spec.replicas, learners=group.spec.replication.learners)
     budgets = (
-        build_disruption_budgets(group, open_for_one=open_for_one, learning=len(learners))
+        build_disruption_budgets(group, open_for_one=open_for_one, apart=len(learners))
         if group.spec.disruption_budget.enabled
         else []
     )

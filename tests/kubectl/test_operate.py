@@ -221,6 +221,28 @@ def test_maintenance_is_one_switch_of_the_spec(bench: Bench, verb: str, switch: 
     assert {**after, "maintenance": {}} == {**before, "maintenance": {}}
 
 
+def test_a_broker_is_held_stopped_and_started_again(bench: Bench) -> None:
+    bench.create_group()
+    assert "broker 3 is to be stopped" in bench.must("stop-broker", "orders", "3")
+    bench.must("stop-broker", "orders", "2")
+    bench.must("stop-broker", "orders", "2")
+
+    def held() -> list[int]:
+        return list((bench.get(BrokerGroup, "orders")["spec"].get("maintenance") or {}).get("stoppedBrokers") or [])
+
+    assert held() == [2, 3]
+    assert bench.must("start-broker", "orders", "3") == "brokergroup.brokergroup.dev/orders broker 3 starts again\n"
+    assert held() == [2]
+    said = bench.run("stop-broker", "orders", "9")
+    assert (said.code, "BROKER-ID is 9, which is no member of orders: expected one of 1, 2, 3" in said.err) == (2, True)
+    said = bench.run("start-broker", "orders", "3")
+    assert (said.code, "BROKER-ID is 3, which is not held stopped in orders: expected one of 2" in said.err) == (
+        2,
+        True,
+    )
+    assert held() == [2]
+
+
 EVE = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
 
 

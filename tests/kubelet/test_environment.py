@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.kube.resources import CONFIG_MAPS, EVENTS, PERSISTENT_VOLUME_CLAIMS, SECRETS
+from brokergroup_operator.kube.resources import CONFIG_MAPS, EVENTS, PERSISTENT_VOLUME_CLAIMS, PODS, SECRETS
 from kube_sandbox.kubelet.environment import Image, ImageCatalogue, expand, mount_rewriter
 from kube_sandbox.kubelet.network import AddressCounter, AddressesUsedUpError, LoopbackNetwork
-from tests.kubelet.node_under_test import NAMESPACE, is_ready, pod_object, state_of
+from tests.kubelet.node_under_test import NAMESPACE, is_ready, is_running, pod_object, state_of
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -163,12 +163,27 @@ async def test_a_config_map_and_a_secret_as_files(node: Node) -> None:
     assert output == "x = ${POD_IP}\nx = ${POD_IP}\nsub\nsecret"
 
 
+async def test_a_downward_volume_follows_the_pods_annotations(node: Node) -> None:
+    """As under the real kubelet: a missing annotation is an empty file, and a changed one reaches the running container."""
+    source = {"items": [{"path": "order", "fieldRef": {"fieldPath": "metadata.annotations['example.com/order']"}}]}
+    container = {"volumeMounts": [{"name": "orders", "mountPath": "/orders"}]}
+    script = 'echo "empty $(wc -c < /orders/order)"; until [ -s /orders/order ]; do sleep 0.05; done; cat /orders/order; sleep 1000'
+    created = await node.create(
+        pod_object("a", script, container=container, volumes=[{"name": "orders", "downwardAPI": source}])
+    )
+    await node.until_output("a", "empty 0")
+    patch = {"metadata": {"annotations": {"example.com/order": "stop"}}}
+    await node.api.patch(PODS, "a", patch, namespace=NAMESPACE)
+    assert await node.until_output("a", "stop") == "empty 0\nstop"
+    pod = await node.until("a", is_running)
+    assert pod["metadata"]["uid"] == created["metadata"]["uid"]
+
+
 @pytest.mark.parametrize(
     ("container", "volumes", "says"),
     [
         ({"envFrom": [{"configMapRef": {"name": "none"}}]}, [], "envFrom is not supported here"),
         ({"startupProbe": {"tcpSocket": {"port": 80}}}, [], "startupProbe is not supported here"),
-        ({}, [{"name": "v", "downwardAPI": {"items": []}}], "volume 'v' is a 'downwardAPI', expected emptyDir"),
         ({}, [{"name": "v", "projected": {"sources": []}}], "volume 'v' is a 'projected', expected emptyDir"),
     ],
 )

@@ -177,6 +177,24 @@ def test_what_stops_another_pod_or_gives_the_disk_up_goes_on(kind: str, section:
 
 
 @pytest.mark.parametrize(
+    ("kind", "section", "goes"),
+    [
+        ("Restart", {"brokerIds": [2]}, False), ("Restart", None, False), ("Restart", {"brokerIds": [3]}, True),
+        ("Rebuild", {"brokerId": 2}, True), ("Decommission", {"brokerId": 2}, True),
+    ],
+)  # fmt: skip
+def test_a_broker_that_is_held_stopped_can_leave_and_not_restart(kind: str, section: Any, goes: bool) -> None:
+    """A restart would wait for it without end. Whether the group can spare a pod is another question."""
+    pod = thing("orders-2")
+    pod["metadata"] = {**pod["metadata"], "annotations": {"brokergroup.dev/stopped": "true"}}
+    pods = {"orders-1": thing("orders-1"), "orders-2": pod, "orders-3": thing("orders-3")}
+    of = record(in_sync={1, 3})
+    verdict = begun(kind, section=section, pods=pods, record=of)
+    told = "broker 2 is stopped by spec.maintenance.stoppedBrokers: start it first"
+    assert (told in getattr(verdict, "message", "")) is not goes
+
+
+@pytest.mark.parametrize(
     ("item", "claim"),
     [(running("Restart", brokerIds=[2]), "orders-2"), (running("Drill", kind="KillMaster"), "orders-1")],
 )

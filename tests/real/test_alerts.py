@@ -82,6 +82,7 @@ CASES: dict[str, Case] = {
     "BrokerGroupSeatsLost": of_group("brokergroup_lost_seats", "0+0x70", "2+0x70"),
     "BrokerGroupEpochJump": of_group("brokergroup_epoch_jump_waiting", "0+0x70", "1+0x70"),
     "BrokerGroupNotFailoverSafe": of_group('brokergroup_condition{condition="FailoverSafe"}', "1+0x70", "0+0x70"),
+    "BrokerGroupBrokersStopped": of_group('brokergroup_condition{condition="BrokersStopped"}', "0+0x70", "1+0x70"),
     "BrokerGroupStalled": of_group('brokergroup_condition{condition="Stalled"}', "0+0x70", "1+0x70"),
     "BrokerGroupMembersUnlinked": of_group("brokergroup_unlinked_members", "0+0x70", "1+0x70"),
     "BrokerGroupMembersUnheard": of_group("brokergroup_unheard_members", "0+0x70", "1+0x70"),
@@ -186,6 +187,15 @@ def test_a_hibernated_group_is_as_its_spec_wants_it(tmp_path: Path, alert: str) 
     for voters, raised in (("0+0x70", []), ("0+0x68 3", []), ("0+0x10 3+0x60", [ORDERS]), ("3+0x70", [ORDERS])):
         wanted = series("brokergroup_voting_replicas", voters)[:1]
         judge(tmp_path, [*CASES[alert].ill, *wanted], alert, raised)
+
+
+@pytest.mark.parametrize("alert", ["BrokerGroupSyncStateSetShrunk", "BrokerGroupNotFailoverSafe"])
+def test_a_group_whose_broker_is_held_stopped_has_an_alert_of_its_own(tmp_path: Path, alert: str) -> None:
+    """A lost member is not reported while the spec is the reason; the alert that says so is."""
+    for values, raised in (("1+0x70", []), ("1+0x60 0+0x9", [ORDERS])):
+        stopped = series('brokergroup_condition{condition="BrokersStopped"}', values)
+        judge(tmp_path, [*CASES[alert].ill, *stopped], alert, raised)
+        judge(tmp_path, [*CASES[alert].ill, *stopped], "BrokerGroupBrokersStopped", [] if raised else [ORDERS])
 
 
 def test_a_budget_that_burned_in_hibernation_alone_is_told_by_nothing(tmp_path: Path) -> None:

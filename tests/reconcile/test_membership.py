@@ -438,14 +438,14 @@ def test_a_learners_pod_differs_by_its_start_and_its_mark(implementation: str) -
     if implementation == "Python":
         assert started == [*voter["spec"]["containers"][0]["command"], "--async-learner"]
     else:
-        assert 'echo asyncLearner=true >> "$RUN_DIR/broker.conf" && exec java' in started[2]
+        assert 'echo asyncLearner=true >> "$RUN_DIR/broker.conf" && exec java' in started[-1]
     learner["spec"]["containers"][0]["command"] = voter["spec"]["containers"][0]["command"]
     assert learner["spec"] == voter["spec"]
 
 
 def test_with_credentials_the_learners_line_is_written_under_the_same_umask() -> None:
     of = b.group(implementation="Java", security={"credentialsSecretRef": {"name": "keys"}})
-    command = build_pod(of, b.member(4), b.SETTINGS, learner=True)["spec"]["containers"][0]["command"][2]
+    command = build_pod(of, b.member(4), b.SETTINGS, learner=True)["spec"]["containers"][0]["command"][-1]
     assert (
         command.index("umask")
         < command.index("asyncLearner=true")

@@ -169,10 +169,10 @@ def test_the_fence_of_a_python_broker_only_waits_for_the_deletion_of_its_pod() -
     fence = both[names.CONTAINER_FENCE]
     assert of["spec"]["shareProcessNamespace"] is True
     assert fence["command"][-1] == deletion.__name__
-    assert {entry["name"] for entry in fence["env"]} == {"POD_UID", "BROKERGROUP_CONTAINER"}
+    assert {entry["name"] for entry in fence["env"]} == {"POD_UID", "BROKERGROUP_CONTAINER", "STOP_ORDER_FILE"}
     assert {"name": "BROKERGROUP_CONTAINER", "value": "broker"} in both[names.CONTAINER_BROKER]["env"]
     assert "ports" not in fence
-    assert "volumeMounts" not in fence
+    assert [mount["mountPath"] for mount in fence["volumeMounts"]] == [names.ORDERS_DIR]
     assert "lifecycle" not in both[names.CONTAINER_BROKER]
 
 
@@ -306,8 +306,8 @@ def test_a_template_adds_and_never_changes_what_is_ours() -> None:
 
     assert b.containers(of)["broker"] == b.containers(plain)["broker"]
     assert b.containers(of)["shipper"]["volumeMounts"] == SIDECAR["volumeMounts"]
-    assert [item["name"] for item in of["spec"]["volumes"]] == ["store", "config", "run", "spool"]
-    assert of["spec"]["volumes"][:3] == plain["spec"]["volumes"]
+    assert [item["name"] for item in of["spec"]["volumes"]] == ["store", "config", "run", names.VOLUME_ORDERS, "spool"]
+    assert of["spec"]["volumes"][:4] == plain["spec"]["volumes"]
     assert [item["name"] for item in of["spec"]["initContainers"]] == ["prepare"]
     for field in ("hostAliases", "dnsConfig", "runtimeClassName", "schedulerName", "serviceAccountName"):
         assert of["spec"][field] == template["spec"][field]

@@ -177,6 +177,7 @@ ELECT: Final = "tests/operations/test_types.py::test_elect_wants_the_name_and_no
 # A phrase of a CRD, an Event or a condition -> the test that shows it. Those of `test_case` are in
 # validation_cases.yaml.
 SHOWN_BY: Final = {
+    "A member is stopped only if the others acknowledge writes without it": "tests/reconcile/test_stopping.py::test_next_step",
     "neither join the SyncStateSet nor become master":
         "tests/replica/test_slaves.py::test_a_learner_has_every_byte_and_is_never_in_the_set",
     "no later member gets it": "tests/core/test_properties.py::test_every_way_keeps_the_invariants",

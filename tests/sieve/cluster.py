@@ -12,7 +12,7 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from brokergroup_operator.api import names
+from brokergroup_operator.api import names, pod_fence
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import ApiError, NotFoundError
 from brokergroup_operator.kube.reflector import Reflector
@@ -134,6 +134,10 @@ class Node:
                 await self._end(life)
                 await self._report(name, address=life.broker.host, exit_code=137)
             await self._api.delete(PODS, name, namespace=self._namespace, grace_period_seconds=0, uid=uid)
+        elif pod_fence.is_stop_ordered(pod):
+            if life is not None:  # its fence stops the broker, and the gate lets no other start
+                await self._end(life)
+                await self._report(name, address=life.broker.host, exit_code=0)
         elif life is None:
             await self._begin(pod)
         elif life.broker.dead:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUPS
+from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, PODS
 from tests.sieve.retired_group import STRAGGLER_SECONDS, BrokerWithTopic, Clients
 from tests.sieve.world import NAME, NAMESPACE
 
@@ -131,6 +131,32 @@ async def retire(world: World) -> None:
     assert clients.refused or world.laws_broken, "the straggler met no closed group"
 
 
+async def stop(world: World) -> None:
+    """Hold the master's broker stopped, so that it hands over first, and start it again in its pod."""
+    await world.create_group(replicas=3)
+    await world.settle(ready_with(3))
+    master = (await world.group())["status"]["master"]["brokerId"]
+    pods = await uids(world)
+    world.mark()
+    wish = {"spec": {"maintenance": {"stoppedBrokers": [master]}}}
+    await world.api.patch(BROKER_GROUPS, NAME, wish, namespace=NAMESPACE)
+
+    def is_stopped(group: dict[str, Any]) -> bool:
+        states = {one["brokerId"]: one["state"] for one in group.get("status", {}).get("members", [])}
+        return states.get(master) == "Stopped" and condition(group, "BrokersStopped") == "True"
+
+    await world.settle(is_stopped)
+    await world.api.patch(BROKER_GROUPS, NAME, {"spec": {"maintenance": {"stoppedBrokers": []}}}, namespace=NAMESPACE)
+    await world.settle(ready_with(3))
+    assert await uids(world) == pods, "every pod stays"
+
+
+async def uids(world: World) -> dict[str, str]:
+    """Return the pods by name."""
+    items = (await world.api.list(PODS, namespace=NAMESPACE)).items
+    return {item["metadata"]["name"]: item["metadata"]["uid"] for item in items}
+
+
 WORKLOADS = {
     "create": create,
     "scale": scale,
@@ -140,4 +166,5 @@ WORKLOADS = {
     "operation": operation,
     "delete": delete,
     "retire": retire,
+    "stop": stop,
 }

@@ -144,6 +144,19 @@ class MaintenanceSpec(Struct, frozen=True, rename="camel", kw_only=True):
             " Claims, broker ids and the record stay; set to false, the pods start again with their data."
         ),
     ] = False
+    stopped_brokers: Annotated[
+        list[bounds.BrokerId],
+        Meta(
+            max_length=bounds.MAX_KNOWN_REPLICAS,
+            description="Broker ids of members whose broker is stopped while pod and volumes stay, so that their disks can be"
+            " looked at (kubectl exec). A master hands over first. A member is stopped only if the others acknowledge writes"
+            " without it, and while FailoverSafe is True unless nothing rests on it; condition Stalled says what is in the"
+            " way. It stays stopped through restarts of container, pod and node. Its pod is not updated, and no rolling"
+            " update stops another member. Without its id here the broker starts again, as a slave."
+            " Needs failover.isolation.enabled.",
+            extra_json_schema=bounds.SET_LIST,
+        ),
+    ] = []
 
 
 class DisruptionBudgetSpec(Struct, frozen=True, rename="camel", kw_only=True):

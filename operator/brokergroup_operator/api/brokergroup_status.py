@@ -31,6 +31,7 @@ class ConditionType(StrEnum):
     STALLED = "Stalled"
     PAUSED = "Paused"
     HIBERNATED = "Hibernated"
+    BROKERS_STOPPED = "BrokersStopped"
     FENCED = "Fenced"
     METADATA_DIVERGED = "MetadataDiverged"
     DEGRADED_DURABILITY = "DegradedDurability"
@@ -74,6 +75,7 @@ class Reason(StrEnum):
     ALL_MEMBERS_IN_SYNC = "AllMembersInSync"
     MEMBERS_PENDING = "MembersPending"
     MEMBERS_OUT_OF_SYNC = "MembersOutOfSync"
+    MEMBERS_STOPPED = "MembersStopped"  # by spec.maintenance.stoppedBrokers; every other one is in sync
     MEMBERS_NOT_HEARD = "MembersNotHeard"  # members run, and no controller receives their heartbeats
     NO_MASTER = "NoMaster"
     FAILING_OVER = "FailingOver"
@@ -93,6 +95,7 @@ class Reason(StrEnum):
     REBUILDING_MEMBER = "RebuildingMember"
     MOVING_MASTER = "MovingMaster"
     HIBERNATING = "Hibernating"
+    STOPPING_BROKER = "StoppingBroker"
     RETIRING = "Retiring"
     # FailoverSafe
     ENOUGH_CANDIDATES = "EnoughCandidates"
@@ -124,8 +127,9 @@ class Reason(StrEnum):
     MEMBER_NOT_SCHEDULED = "MemberNotScheduled"
     POD_STUCK_TERMINATING = "PodStuckTerminating"
     SCALE_IN_REFUSED = "ScaleInRefused"
+    STOP_REFUSED = "StopRefused"  # a broker of spec.maintenance.stoppedBrokers can't be stopped now
     NO_ELIGIBLE_REPLICA = "NoEligibleReplica"
-    # Paused, Hibernated
+    # Paused, Hibernated, BrokersStopped
     BY_SPEC = "BySpec"
     NOTHING_RUNS = "NothingRuns"
     # DegradedDurability
@@ -173,7 +177,9 @@ class MemberState(StrEnum):
     NOT_READY = "NotReady"  # alive and in sync, or learning, but its pod is not ready
     LOST = "Lost"  # registered, but neither a running pod nor a heartbeat
     FENCED = "Fenced"  # its pod is being killed, so that another may be master
-    STOPPED = "Stopped"  # no pod, because the group is hibernated
+    STOPPED = (
+        "Stopped"  # no pod, because the group is hibernated; or its broker is held stopped (maintenance.stoppedBrokers)
+    )
 
 
 class MemberSeat(StrEnum):

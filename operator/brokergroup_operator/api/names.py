@@ -63,6 +63,8 @@ ANNOTATION_HOT_CONFIG: Final = f"{GROUP}/hot-config"
 ANNOTATION_HOT_CONFIG_RESTARTS: Final = f"{GROUP}/hot-config-restarts"
 ANNOTATION_OPERATION: Final = f"{GROUP}/operation"
 ANNOTATION_LEAVING: Final = f"{GROUP}/leaving"
+# On a pod: its fence stops the broker and keeps it stopped. On a claim: its broker was stopped so, and so is that of a later pod.
+ANNOTATION_STOPPED: Final = f"{GROUP}/stopped"
 # On a pod: the address (host:port) by which its broker is known, where that is not the pod's own; ":port" is at its node's address.
 ANNOTATION_ADDRESS: Final = f"{GROUP}/address"
 # On a pod: the uid of the BrokerGroup that it was made for. Its fence's key is made from it, also after that group was orphaned.
@@ -116,6 +118,8 @@ ENVIRONMENT_LISTEN_PORT: Final = "LISTEN_PORT"
 ENVIRONMENT_IP_FAMILY: Final = "POD_IP_FAMILY"
 ENVIRONMENT_POD_IPS: Final = "POD_IPS"
 ENVIRONMENT_NODE_IPS: Final = "NODE_IPS"
+# Not empty while the broker is to be stopped (`render/stop_gate.py`).
+ENVIRONMENT_STOP_ORDER_FILE: Final = "STOP_ORDER_FILE"
 # A node's zone, by Kubernetes' own label.
 LABEL_ZONE: Final = "topology.kubernetes.io/zone"
 # A node's rack; not a standard label, but the most common one.
@@ -132,6 +136,7 @@ VOLUME_RUN: Final = "run"
 VOLUME_CERTIFICATE: Final = "brokergroup-certificate"
 VOLUME_TLS: Final = "brokergroup-tls"
 VOLUME_FENCE_KEY: Final = "brokergroup-fence-key"
+VOLUME_ORDERS: Final = "brokergroup-orders"
 # A pod template can't change these.
 OWN_CONTAINERS: Final = (CONTAINER_BROKER, CONTAINER_FENCE)
 OWN_VOLUMES: Final = (
@@ -142,6 +147,7 @@ OWN_VOLUMES: Final = (
     VOLUME_CERTIFICATE,
     VOLUME_TLS,
     VOLUME_FENCE_KEY,
+    VOLUME_ORDERS,
 )
 # Nor these of the broker's container: the variables that we set, and the folders that are on its claim or mounted by us.
 OWN_VARIABLES: Final = (
@@ -162,6 +168,7 @@ OWN_VARIABLES: Final = (
     ENVIRONMENT_ACCESS_KEY,
     ENVIRONMENT_SECRET_KEY,
     "BROKERGROUP_CONTAINER",
+    ENVIRONMENT_STOP_ORDER_FILE,
 )
 CONFIG_FILE: Final = "broker.conf"
 # A Proxy's configuration: beside broker.conf for one in the broker's process, else in a ConfigMap of its own.
@@ -176,7 +183,9 @@ RUN_DIR: Final = "/var/run/rocketmq"
 CERTIFICATE_DIR: Final = "/etc/brokergroup/certificate"
 TLS_DIR: Final = "/etc/brokergroup/tls"
 FENCE_KEY_DIR: Final = "/etc/brokergroup/fence"
-OWN_FOLDERS: Final = (STORE_DIR, COMMIT_LOG_DIR, CONFIG_DIR, RUN_DIR, CERTIFICATE_DIR, TLS_DIR)
+ORDERS_DIR: Final = "/etc/brokergroup/orders"
+STOP_ORDER: Final = "stopped"
+OWN_FOLDERS: Final = (STORE_DIR, COMMIT_LOG_DIR, CONFIG_DIR, RUN_DIR, CERTIFICATE_DIR, TLS_DIR, ORDERS_DIR)
 
 # Below a broker's port: RocketMQ's second listener for everything but sends and pulls.
 FAST_PORT_OFFSET: Final = 2

@@ -82,6 +82,20 @@ def kills_after_seconds(pod: JsonObject) -> float:
     return (fence_timeout + heartbeat_timeout) / 1000
 
 
+# The value of the annotation while the order to stop the broker stands; any text but the empty one counts.
+STANDS: Final = "true"
+
+
+def knows_orders(pod: JsonObject) -> bool:
+    """Whether the pod was made with the gate, and its fence reads the order."""
+    return any(one.get("name") == names.VOLUME_ORDERS for one in (pod.get("spec") or {}).get("volumes") or [])
+
+
+def is_stop_ordered(obj: JsonObject) -> bool:
+    """Whether the order to stop the broker stands on this pod, or is noted on this claim."""
+    return bool(((obj.get("metadata") or {}).get("annotations") or {}).get(names.ANNOTATION_STOPPED))
+
+
 _MARK_BYTES: Final = 4
 
 

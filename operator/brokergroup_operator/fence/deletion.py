@@ -2,13 +2,12 @@
 
 Silence is no reason to kill a Python master: after a freeze it asks the controller again before it acknowledges. But a stopped
 process does not act on SIGTERM, and the kubelet waits for the grace period, 2 s at least; until then the operator has no proof of
-death and elects no master. So this process sleeps until the operator's signed order (``datagrams.py``), or until the kubelet's
-own SIGTERM, upon which it kills a broker that is stopped.
+death and elects no master. So this process waits for the operator's signed order (``datagrams.py``), or for the kubelet's own
+SIGTERM, upon which it kills a broker that is stopped. Once a second it looks for the order to stop the broker (``stopping.py``).
 """
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
@@ -18,8 +17,18 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.fence.datagrams import KeyFile, KillOrders, bound_socket, datagrams
+from brokergroup_operator.fence.log import tell
 from brokergroup_operator.fence.processes import BrokerProcesses, boot_seconds
-from brokergroup_operator.fence.settings import FenceSettingsError, fence_of, key_file, own_address, pod_uid
+from brokergroup_operator.fence.settings import (
+    FenceSettingsError,
+    fence_of,
+    key_file,
+    own_address,
+    pod_uid,
+    stop_order_file,
+)
+from brokergroup_operator.fence.stopping import LOOK_SECONDS as LOOK_FOR_ORDER_SECONDS
+from brokergroup_operator.fence.stopping import StopOrder
 
 if TYPE_CHECKING:
     import socket
@@ -40,6 +49,7 @@ class DeletionFence:
         uid = pod_uid(environment)
         self._processes = BrokerProcesses(uid)
         self._orders = KillOrders(uid, KeyFile(key_file(environment)), self._kill_by_order)
+        self._stop_order = StopOrder(stop_order_file(environment), uid)
         self._socket = _order_socket(environment)
         self._leaving, self._signalled = os.pipe()
         os.set_blocking(self._signalled, False)
@@ -58,7 +68,9 @@ class DeletionFence:
         while not leaving or self._processes.any_left(time.monotonic()):
             if leaving and self._processes.broker_is_stopped():
                 tell("killed", why=WHY, pids=self._processes.kill(time.monotonic()))
-            ready = {found for found, _ in poller.poll(LOOK_SECONDS * 1000 if leaving else None)}
+            if not leaving:
+                self._stop_order.look(time.monotonic())
+            ready = {found for found, _ in poller.poll((LOOK_SECONDS if leaving else LOOK_FOR_ORDER_SECONDS) * 1000)}
             if self._leaving in ready:
                 leaving = True
                 poller.unregister(self._leaving)
@@ -99,13 +111,6 @@ def main() -> int:
         return 2
     fence.run()
     return 0
-
-
-def tell(event: str, **facts: object) -> None:
-    """Write one line of JSON to standard output, as all our processes log; `facts` must be JSON values."""
-    line = {"event": event, "timestamp": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **facts}
-    sys.stdout.write(json.dumps(line) + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.fence.settings import BROKER_CONTAINER, CONTAINER_VARIABLE, POD_VARIABLE
+from brokergroup_operator.fence.settings import BROKER_CONTAINER, CONTAINER_VARIABLE, POD_VARIABLE, PROCESS_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,10 +27,12 @@ _STATE, _START_TIME = 0, 19
 
 
 class BrokerProcesses:
-    """The processes of this pod's broker container."""
+    """The processes of this pod's broker container; with `started_only` the broker and what it started, no probe and no shell."""
 
-    def __init__(self, pod_uid: str) -> None:
-        self._marks = (f"{POD_VARIABLE}={pod_uid}".encode(), f"{CONTAINER_VARIABLE}={BROKER_CONTAINER}".encode())
+    def __init__(self, pod_uid: str, *, started_only: bool = False) -> None:
+        marks = {POD_VARIABLE: pod_uid, CONTAINER_VARIABLE: BROKER_CONTAINER}
+        marks |= {PROCESS_VARIABLE: BROKER_CONTAINER} if started_only else {}
+        self._marks = tuple(f"{name}={value}".encode() for name, value in marks.items())
         self._held: dict[int, int] = {}
         self._searched_at: float | None = None
         self._broker_started: float | None = None
@@ -74,11 +76,21 @@ class BrokerProcesses:
 
         Hooks, probes and commands run by hand in the container carry the same marks.
         """
-        started = {pid: _started_at(pid) for pid in self._held}
-        oldest = min(
-            (pid for pid in started if started[pid] is not None), key=lambda pid: (started[pid], pid), default=None
-        )
+        oldest = self._oldest()
         return oldest is not None and _state(oldest) == _STOPPED
+
+    def terminate(self) -> int | None:
+        """Send SIGTERM to the broker itself, as a kubelet does; return its pid, None where none is held."""
+        oldest = self._oldest()
+        if oldest is not None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._held[oldest], signal.SIGTERM)
+        return oldest
+
+    def _oldest(self) -> int | None:
+        started = {pid: _started_at(pid) for pid in self._held}
+        found = (pid for pid in started if started[pid] is not None)
+        return min(found, key=lambda pid: (started[pid], pid), default=None)
 
     def kill(self, now: float, *, deadline_seconds: float = 2.0) -> list[int]:
         """Send SIGKILL to all of them, held ones first; return the pids. It kills a stopped process too."""

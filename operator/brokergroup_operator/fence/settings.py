@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 FENCE_PORT_OFFSET: Final = 2
 CONTAINER_VARIABLE: Final = "BROKERGROUP_CONTAINER"
 POD_VARIABLE: Final = "POD_UID"
+# On the broker and what it starts, and on nothing else that runs in its container.
+PROCESS_VARIABLE: Final = "BROKERGROUP_PROCESS"
+STOP_ORDER_VARIABLE: Final = "STOP_ORDER_FILE"
 BROKER_CONTAINER: Final = "broker"
 ROLE_FILE: Final = "role"
 CONTROLLERS_FILE: Final = "controllers"
@@ -54,6 +57,8 @@ class FenceSettings:
     pods: str = ""
     # The group's fence key; None: this fence accepts no order.
     key_file: Path | None = None
+    # Not empty while the broker is to be stopped. None: a pod of an earlier release, which has no such file.
+    stop_order_file: Path | None = None
     # None: plain frames.
     controller_tls: TlsSettings | None = None
     broker_tls: TlsSettings | None = None
@@ -77,6 +82,7 @@ class FenceSettings:
             run_dir=Path(run_dir) if run_dir else None,
             pods=environment.get("FENCE_PODS", ""),
             key_file=key_file(environment),
+            stop_order_file=stop_order_file(environment),
             controller_tls=_tls(environment, "FENCE_CONTROLLER"),
             # The broker is in our own pod, so its address proves its identity.
             broker_tls=_tls(environment, "FENCE_BROKER"),
@@ -104,6 +110,12 @@ def pod_uid(environment: Mapping[str, str]) -> str:
 def key_file(environment: Mapping[str, str]) -> Path | None:
     """Return the path of the group's fence key; None if the operator gives no orders."""
     text = environment.get("FENCE_KEY_FILE")
+    return Path(text) if text else None
+
+
+def stop_order_file(environment: Mapping[str, str]) -> Path | None:
+    """Return the path of the file that is not empty while the broker is to be stopped."""
+    text = environment.get(STOP_ORDER_VARIABLE)
     return Path(text) if text else None
 
 

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Final
 from brokergroup_operator.fence.connection import AddressBook, Line, PlainWire, tls_wires
 from brokergroup_operator.fence.datagrams import KeyFile, KillOrders, Peers
 from brokergroup_operator.fence.decide import FenceCore, FenceRules, Kill, LocalRole, Member, Told
-from brokergroup_operator.fence.deletion import BY_ORDER, tell
+from brokergroup_operator.fence.deletion import BY_ORDER
 from brokergroup_operator.fence.deletion import WHY as STOPPED_WHILE_DELETED
+from brokergroup_operator.fence.log import tell
 from brokergroup_operator.fence.processes import BrokerProcesses, PauseWatch, boot_seconds, starved_seconds
 from brokergroup_operator.fence.settings import CONTROLLERS_FILE, ROLE_FILE, fence_of
+from brokergroup_operator.fence.stopping import StopOrder
 from rocketmq_remoting.address import Address, heard_address
 from rocketmq_remoting.broker_protocol import HARuntimeInfoBody
 from rocketmq_remoting.codes import RequestCode, ResponseCode
@@ -44,6 +46,7 @@ _LEAVING_PERIOD_SECONDS: Final = 0.1
 _LOCAL_PERIOD_SECONDS: Final = 0.2
 _LOCAL_TIMEOUT_SECONDS: Final = 0.5
 _PEERS_PERIOD_SECONDS: Final = 0.1
+_MASTERS: Final = frozenset({"master", "alone"})
 
 
 class Watchman:
@@ -60,6 +63,7 @@ class Watchman:
         self._role_file = RoleFile(settings.run_dir)
         self.core = FenceCore(self._rules, started_at=boot_seconds(), heard_before=self._role_file.was_known)
         self._processes = BrokerProcesses(settings.pod_uid)
+        self._stop_order = StopOrder(settings.stop_order_file, settings.pod_uid)
         self._selector = selectors.DefaultSelector()
         self._orders = KillOrders(settings.pod_uid, KeyFile(settings.key_file), self._kill_by_order)
         self._peers = Peers(fence_of(settings.local_address), settings.broker_name, self._on_order)
@@ -109,6 +113,8 @@ class Watchman:
         self._look(now)
         self._ask(now)
         self._processes.refresh(now)
+        if not self._leaving and self._stop_order.look(now, is_master=self.core.role_word in _MASTERS):
+            self.core.killed()
         if (trouble := self._role_file.write(self.core.role_word)) is not None:
             tell("role not written", why=trouble)
         return now

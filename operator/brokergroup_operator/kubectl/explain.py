@@ -26,7 +26,7 @@ MEMBER_ADVICE = {
     "Lost": "neither a running pod nor a heartbeat: kubectl describe pod {pod};"
     " if its volume is lost for good, kubectl brokergroup rebuild {group} {id}",
     "Fenced": "its pod is being killed, so that another may be master: it comes back by itself",
-    "Stopped": "the group is hibernated: kubectl brokergroup wake {group}",
+    "Stopped": "held by spec.maintenance: kubectl brokergroup wake {group}, or start-broker {group} {id}",
 }
 # What ends a stall; a stall does not pass by itself.
 STALLED_ADVICE = {
@@ -41,6 +41,7 @@ STALLED_ADVICE = {
     "ContainerNotCreated": "the message is the kubelet's; if it is about what the spec asks for, correct the spec",
     "MemberCrashes": "the log before the crash: kubectl logs --previous POD",
     "MemberNotScheduled": "room, taints, zones and claims: kubectl describe pod POD",
+    "StopRefused": "that broker runs on; the condition says what is in the way: kubectl brokergroup start-broker takes it back",
     "ScaleInRefused": "what spec.replicas asks for is not done; the condition says until when",
     "NoEligibleReplica": "bring one of those brokers back; else kubectl brokergroup elect, which may lose messages",
     "NobodyMayFollow": "one edit is enough, and may be taken back after the update: kubectl edit brokergroup {group}",
@@ -50,6 +51,7 @@ STALLED_ADVICE = {
 CONDITION_ADVICE = {
     "Paused": "kubectl brokergroup resume {group}",
     "Hibernated": "kubectl brokergroup wake {group}",
+    "BrokersStopped": "kubectl brokergroup start-broker {group} BROKER-ID, when the work is done",
     "ObjectiveInvalid": "correct spec.slo: kubectl edit brokergroup {group}",
     "CredentialsMissing": "mend the Secret that spec.security.credentialsSecretRef names",
     "EpochJump": "look at the brokers; accept the epoch with the annotation brokergroup.dev/accept-epoch",

@@ -69,7 +69,7 @@ def adopt(arguments: typer.Context) -> None:
 
 VERBS: dict[str, Callable[..., None]] = {
     "status": status, "top": top, "switchover": COMMANDS["switchover"], "history": history, "lag": lag, "explain": explain,
-    **{name: COMMANDS[name] for name in ("pause", "resume", "hibernate", "wake")},
+    **{name: COMMANDS[name] for name in ("pause", "resume", "hibernate", "wake", "stop-broker", "start-broker")},
     **{name: COMMANDS[name] for name in ("restart", "rebuild", "decommission", "elect", "drill", "retire")},
     "upgrade": upgrade, "release": release, "report": report, "dashboard": dashboard, "generate": generate, "version": version,
     "completion": completion,

@@ -1,6 +1,7 @@
-"""The verbs that change something: seven create a BrokerGroupOperation, four set a switch of `spec.maintenance`.
+"""The verbs that change something: seven create a BrokerGroupOperation, six change `spec.maintenance`.
 
 `COMMANDS` has them by name. Each operation verb is a dataclass of its own options; each switch is a row of a table.
+`stop-broker` and `start-broker` change the list of brokers that are held stopped.
 """
 
 import datetime as dt
@@ -302,10 +303,54 @@ def _switch_command(switch: Switch) -> Callable[..., None]:
     return with_option_groups(run)
 
 
+@with_option_groups
+def _stop_broker(group: GroupName, broker_id: Member, place: Place) -> None:
+    """Stop one member's broker and keep its pod and volumes, so that its disk can be looked at. A master hands over first."""
+    cluster = place.cluster()
+    found = cluster.group(group)
+    members = [int(one["brokerId"]) for one in (found.get("status") or {}).get("members") or []]
+    if broker_id not in members:
+        expected = ", ".join(map(str, members)) or "none yet"
+        raise UsageError(f"BROKER-ID is {broker_id}, which is no member of {group}: expected one of {expected}")
+    _hold(cluster, found, {*stopped_in(found), broker_id})
+    typer.echo(
+        f"brokergroup.{names.GROUP}/{group} broker {broker_id} is to be stopped; see: kubectl brokergroup explain {group}"
+    )
+
+
+@with_option_groups
+def _start_broker(group: GroupName, broker_id: Member, place: Place) -> None:
+    """Start a broker again that is held stopped; it comes back as a slave."""
+    cluster = place.cluster()
+    found = cluster.group(group)
+    if broker_id not in (held := stopped_in(found)):
+        listed = ", ".join(map(str, sorted(held))) or "none"
+        raise UsageError(f"BROKER-ID is {broker_id}, which is not held stopped in {group}: expected one of {listed}")
+    _hold(cluster, found, held - {broker_id})
+    typer.echo(f"brokergroup.{names.GROUP}/{group} broker {broker_id} starts again")
+
+
+def stopped_in(group: JsonObject) -> set[int]:
+    """Return the broker ids that a BrokerGroup's spec holds stopped."""
+    return set((group["spec"].get("maintenance") or {}).get("stoppedBrokers") or [])
+
+
+def _hold(cluster: "Cluster", found: JsonObject, broker_ids: set[int]) -> None:
+    """Write the list to the version that was read: another change meanwhile is a conflict, and not undone."""
+    from brokergroup_operator.kubectl.cluster import BrokerGroup
+
+    patch = {
+        "metadata": {"resourceVersion": found["metadata"]["resourceVersion"]},
+        "spec": {"maintenance": {"stoppedBrokers": sorted(broker_ids)}},
+    }
+    cluster.patch(BrokerGroup, found["metadata"]["name"], patch)
+
+
 VERBS = (Switchover, Restart, Rebuild, Decommission, Elect, Drill, Retire)
 COMMANDS = {kind.__name__.lower(): _operation_command(kind) for kind in VERBS} | {
     name: _switch_command(switch) for name, switch in SWITCHES.items()
 }
+COMMANDS |= {"stop-broker": _stop_broker, "start-broker": _start_broker}
 
 
 def operation(group: str, kind: str, section: JsonObject, *, dry_run: bool = False) -> JsonObject:

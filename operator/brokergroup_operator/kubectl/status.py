@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # These conditions are True while something is wrong or under way; the others are False then.
 ABNORMAL = frozenset(
     {
-        "Reconciling", "Stalled", "Paused", "Hibernated", "Fenced", "Unfenced", "EpochJump", "Recovering",
+        "Reconciling", "Stalled", "Paused", "Hibernated", "BrokersStopped", "Fenced", "Unfenced", "EpochJump", "Recovering",
         "SeatLost", "CredentialsMissing", "MetadataDiverged", "DegradedDurability", "ConfigurationDrifted", "ClaimTerminating",
         "VolumeResizing", "ObjectiveInvalid",
     }

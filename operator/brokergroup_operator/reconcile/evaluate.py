@@ -25,14 +25,14 @@ from brokergroup_operator.kube.resources import (
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.decide import course as courses
-from brokergroup_operator.reconcile.decide import deletion, retiring, tls_order, versions
+from brokergroup_operator.reconcile.decide import deletion, retiring, stopping, tls_order, versions
 from brokergroup_operator.reconcile.decide.claims import claim_actions, discarded_claims
 from brokergroup_operator.reconcile.decide.configuration_drift import put_back_actions
 from brokergroup_operator.reconcile.decide.rollout import wanted_pod
 from brokergroup_operator.reconcile.render import broker_config, certificate, children, network_policies, proxy_config
 from brokergroup_operator.reconcile.render.addressing import place_of, service_actions
 from brokergroup_operator.reconcile.see import foreign, observed
-from brokergroup_operator.reconcile.see.members import Membership, is_broken, learning, membership
+from brokergroup_operator.reconcile.see.members import Membership, held, is_broken, learning, membership
 from brokergroup_operator.reconcile.tell.status import status_action
 
 if TYPE_CHECKING:
@@ -127,10 +127,11 @@ def _repairs(seen: Observed, course: Course, settings: ReconcileSettings) -> Ite
     if any(course.runs(one.broker_id) and one.pod not in seen.pods for one in membership(seen).members):
         yield from certificate.make_key(seen.group, settings)
     yield from _members(seen, course, settings)
+    yield from stopping.taken_back(seen)
     yield from _roles(seen)
     yield from courses.hot_config_actions(seen, course, settings)
-    held = retiring.HELD_KEYS if retiring.retirement(seen) is not None else frozenset[str]()
-    yield from put_back_actions(course.drifts, held)
+    closed_keys = retiring.HELD_KEYS if retiring.retirement(seen) is not None else frozenset[str]()
+    yield from put_back_actions(course.drifts, closed_keys)
     yield from discarded_claims(seen)
     # Last: a reservation that is refused ends the pass, and should not keep a pod from coming back.
     if not seen.group.spec.maintenance.hibernated:
@@ -237,8 +238,8 @@ def _disruption_budgets(seen: Observed, course: Course) -> Iterator[plans.Action
         for _, budget in sorted(foreign.made_here(seen, POD_DISRUPTION_BUDGETS).items()):
             yield plans.DeleteObject.of(POD_DISRUPTION_BUDGETS, budget, "spec.disruptionBudget.enabled is false")
         return
-    is_safe = course.safe.holds
-    for wanted in children.build_disruption_budgets(group, open_for_one=is_safe, learning=len(learning(seen))):
+    is_safe, apart = course.safe.holds, learning(seen) | held(seen) - {seen.master}
+    for wanted in children.build_disruption_budgets(group, open_for_one=is_safe, apart=len(apart)):
         yield from foreign.apply_if_drifted(POD_DISRUPTION_BUDGETS, seen.disruption_budgets, wanted)
 
 

@@ -262,6 +262,7 @@ class Verb(StrEnum):
     SWITCH = "switch"  # mastership goes from `member` to another
     REPLACE = "replace"  # the pod of `member` is deleted; the next pass makes it anew on the same claim
     REHEARSE = "rehearse"  # the API is asked once more for the next pod of `member`, and nothing is stopped for it
+    HOLD = "stop the broker of"  # the fence in the pod of `member` stops its broker; the pod stays
     MARK = "mark"  # the claim of `member` says from now on that its member leaves
     STOP = "stop"  # the pod of `member` is deleted and does not come back
     DROP_VOLUME = "drop volume"  # the claim of `member` is deleted, with its data
@@ -270,7 +271,9 @@ class Verb(StrEnum):
     REFUSE = "refuse"  # wanted by the spec, and not possible now
 
 
-ACTING = frozenset({Verb.SWITCH, Verb.REPLACE, Verb.REHEARSE, Verb.MARK, Verb.STOP, Verb.DROP_VOLUME, Verb.FORGET})
+ACTING = frozenset(
+    {Verb.SWITCH, Verb.REPLACE, Verb.REHEARSE, Verb.HOLD, Verb.MARK, Verb.STOP, Verb.DROP_VOLUME, Verb.FORGET}
+)
 
 
 @dataclass(frozen=True, kw_only=True)

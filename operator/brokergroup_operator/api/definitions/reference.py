@@ -45,7 +45,7 @@ LEFT_OUT: Final = """- `mode: Static` (roles by configuration, no controller): t
 - `clusterRef`: a RocketMQCluster makes its groups and sets their NameServers; a group of its own names its `nameServers`.
 - Ports of `localProxy`: a Proxy in local mode sends clients to every broker of the cluster at its own gRPC port, so all have
   the same, 8081. For the same reason it excludes `addressing: NodePort`.
-- `configFrom` from Secrets, `maintenance.fencedBrokers`, `storage.accessModes` and `volumeAttributesClassName`, a PodMonitor by the
+- `configFrom` from Secrets, `storage.accessModes` and `volumeAttributesClassName`, a PodMonitor by the
   group (the chart makes one): not built.
 """
 
@@ -83,6 +83,10 @@ CONDITIONS: Final = {
     ConditionType.HIBERNATED: (
         "`spec.maintenance.hibernated`: no pod runs; claims, ids and the record stay.",
         "Set it to false to wake the group.",
+    ),
+    ConditionType.BROKERS_STOPPED: (
+        "`spec.maintenance.stoppedBrokers`: brokers are held stopped, and their pods stay.",
+        "`kubectl brokergroup start-broker GROUP ID` when the work is done.",
     ),
     ConditionType.FENCED: (
         "A silent master's pod is being killed, so that another may be master.",
@@ -341,6 +345,10 @@ EVENTS: Final = {
     "RollingUpdateCompleted": "Every pod runs what the spec says.",
     "Paused": "`maintenance.paused` is in effect.",
     "Resumed": "`maintenance.paused` is over; the group is reconciled again.",
+    "BrokerStopping": "A broker is stopped, by `maintenance.stoppedBrokers`; its pod stays.",
+    "BrokerStarting": "A broker that was held stopped starts again.",
+    "BrokersStopped": "`maintenance.stoppedBrokers` holds brokers stopped; the message names them.",
+    "BrokersStarted": "No broker is held stopped any more.",
     "Hibernated": "`maintenance.hibernated` is in effect, and no pod runs.",
     "Woken": "`maintenance.hibernated` is over; pods are made again.",
     "PromiseRestored": "The condition `Unfenced` is over: the durability's promise holds again.",
@@ -421,6 +429,8 @@ ANNOTATIONS: Final = {
     names.ANNOTATION_TLS: "On a pod, and in the templates of NameServers and proxies: the mode of `tls` with which it was made;"
     " absent without TLS.",
     names.ANNOTATION_OPERATION: "On a pod: the uid of the operation in whose course it was made.",
+    names.ANNOTATION_STOPPED: "On a pod, by the operator: its fence stops the broker and keeps it stopped"
+    " (`maintenance.stoppedBrokers`). On a claim: a later pod on it has the order from its start.",
     names.ANNOTATION_LEAVING: "On a claim: the broker id that is chosen to leave the group. Only such a claim is ever"
     " discarded.",
     names.ANNOTATION_LAST_WRITE: "On a BrokerGroupState: which write it is, so that one with an unknown outcome is known again.",

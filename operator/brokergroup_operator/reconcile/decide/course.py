@@ -1,9 +1,9 @@
 """What is done voluntarily in this pass, out of all that is wanted, and by which actions: pure, and the one place that orders it.
 
 A running member that no controller hears comes first; then a drain, since `kubectl drain` waits for it; then a member that leaves;
-then ids whose disk is gone; then the rolling update. While the group is paused, none of these. While a change of master is under
-way or the group is not FailoverSafe, no member that counts is stopped or removed. Outside the windows of `updateStrategy`, no
-working member is replaced, and mastership moves only off a drained node.
+then a broker that is to be stopped; then ids whose disk is gone; then the rolling update. While the group is paused, none of these.
+While a change of master is under way or the group is not FailoverSafe, no member that counts is stopped or removed. Outside the
+windows of `updateStrategy`, no working member is replaced, and mastership moves only off a drained node.
 """
 
 from __future__ import annotations
@@ -20,10 +20,18 @@ from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.observe.timeline import Cause
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile import plan as plans
-from brokergroup_operator.reconcile.decide import claims, deletion, retiring, scale_in, silent_members, windows
+from brokergroup_operator.reconcile.decide import (
+    claims,
+    deletion,
+    retiring,
+    scale_in,
+    silent_members,
+    stopping,
+    windows,
+)
 from brokergroup_operator.reconcile.decide import rollout as rollouts
 from brokergroup_operator.reconcile.decide.configuration_drift import drifted_keys
-from brokergroup_operator.reconcile.decide.failover_safe import failover_safe, mastership_step
+from brokergroup_operator.reconcile.decide.failover_safe import able_to_follow, failover_safe, mastership_step
 from brokergroup_operator.reconcile.other_groups import Turn, turn_of
 from brokergroup_operator.reconcile.plan import Step, Verb, Verdict, no
 from brokergroup_operator.reconcile.render import broker_config
@@ -61,6 +69,7 @@ class Course:
     repairing: Step | None = None
     leaving: Step | None = None
     moving: Step | None = None
+    stopping: Step | None = None
     forgetting: Step | None = None
     rollout: tuple[Step, ...] = ()
     turn: Turn = Turn.NONE
@@ -76,7 +85,7 @@ class Course:
     @property
     def first(self) -> tuple[Step, ...]:
         """The steps that were found and come before the rollout, in the order in which they are taken."""
-        found = (self.repairing, self.moving, self.leaving, self.forgetting)
+        found = (self.repairing, self.moving, self.leaving, self.stopping, self.forgetting)
         return tuple(step for step in found if step is not None)
 
     @property
@@ -111,6 +120,7 @@ def set_course(seen: Observed, settings: ReconcileSettings) -> Course:
         if leaver is not None
         else None,
         moving=_moving(seen, may_step, due),
+        stopping=stopping.stopping_step(seen, staying, may_step),
         forgetting=scale_in.forgetting_step(seen),
         rollout=tuple(rollouts.rollout_steps(seen, staying, outdated, may_step)),
         opens_at=windows.opening_now(seen).opens_at,
@@ -137,7 +147,7 @@ def _in_turn(seen: Observed, course: Course, staying: Mapping[int, Standing]) ->
     A restart that a user asked for waits for no turn. A step that waits for a person or a window gives the turn back; a group
     whose spec the API refuses asks again first, and stops no member before it has an answer.
     """
-    all_in_sync = all(standing.in_sync for standing in staying.values())
+    all_in_sync = all(standing.in_sync or standing.is_held for standing in staying.values())
     stepping = {step.member for step in course.rollout if step.acts}
     holds = turn_of(seen.group_object) is Turn.HOLDS
     if stepping and all_in_sync:
@@ -188,7 +198,7 @@ def actions_of(step: Step, seen: Observed, settings: ReconcileSettings) -> Itera
     match step.verb:
         case Verb.SWITCH:
             yield plans.SwitchMaster(
-                reason=step.why, from_broker_id=member.broker_id, to_broker_id=step.to_broker_id, cause=step.cause
+                reason=step.why, from_broker_id=member.broker_id, to_broker_id=_target(seen, step), cause=step.cause
             )
         case Verb.REPLACE | Verb.STOP:
             note = _note_of_stop(step, member)
@@ -203,6 +213,8 @@ def actions_of(step: Step, seen: Observed, settings: ReconcileSettings) -> Itera
             told = f"Deleting claim {member.pod}: {step.why}"
             note = plans.Note(reason="VolumeDropped", message=told, warning=True)
             yield from claims.deleted_claims(seen, member.pod, step.why, note)
+        case Verb.HOLD:
+            yield from stopping.order(seen, member, step.why)
         case Verb.MARK:
             yield from claims.marked_as_leaving(seen, member)
         case Verb.FORGET:
@@ -210,6 +222,13 @@ def actions_of(step: Step, seen: Observed, settings: ReconcileSettings) -> Itera
             told = f"Broker id {member.broker_id} is cleaned from the record: {step.why}"
             note = plans.Note(reason=event, message=told)
             yield plans.RemoveMember(reason=step.why, broker_id=member.broker_id, note=note)
+
+
+def _target(seen: Observed, step: Step) -> int | None:
+    """None: the controller plane chooses. Where brokers are to be stopped it might choose one of them."""
+    if step.to_broker_id is not None or not seen.group.spec.maintenance.stopped_brokers:
+        return step.to_broker_id
+    return next(iter(able_to_follow(seen)), None)
 
 
 def _note_of_stop(step: Step, member: Member) -> plans.Note:

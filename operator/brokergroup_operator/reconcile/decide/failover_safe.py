@@ -18,7 +18,7 @@ from brokergroup_operator.observe.timeline import Cause, Kind
 from brokergroup_operator.reconcile.decide.configuration_drift import told
 from brokergroup_operator.reconcile.plan import Step, Verb, no, yes
 from brokergroup_operator.reconcile.see import observed
-from brokergroup_operator.reconcile.see.members import membership, never_masters, standings
+from brokergroup_operator.reconcile.see.members import held, membership, never_masters, standings
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -36,7 +36,7 @@ def failover_safe(seen: Observed, drifts: Sequence[Drift] = ()) -> Verdict:
     """FailoverSafe for what a pass saw: a learner is no candidate, nor a member whose pod is not ready or is going."""
     known = standings(seen)
     away = never_masters(seen) | {broker_id for broker_id, one in known.items() if not one.is_ready}
-    away |= {member.broker_id for member in membership(seen).volume_lost}
+    away |= {member.broker_id for member in membership(seen).volume_lost} | held(seen)
     facts = {broker_id: one.fact for broker_id, one in known.items()}
     verdict = judge(seen.group.spec, seen.record, seen.snapshot, away=away, facts=facts)
     broken = [drift for drift in drifts if drift.breaks_durability]
@@ -175,10 +175,7 @@ def mastership_step(seen: Observed, *, at_rest: Verdict, updating: Collection[in
     master = next((standing for standing in known.values() if standing.is_master), None)
     if master is None or seen.record is None or seen.snapshot is None:
         return None
-    learners = never_masters(seen)
-    linked = (known[one] for one in _linked_in_sync(seen.record, seen.snapshot, learners) if one in known)
-    elsewhere = [one.member.broker_id for one in linked if one.in_sync and not _on_draining_node(seen, one)]
-    able = [one for one in _with_metadata(elsewhere, seen.snapshot) if not is_barred(spec, seen.snapshot, one)]
+    learners, able = never_masters(seen), able_to_follow(seen)
     if _on_draining_node(seen, master):
         why = f"the node of master {master.member.pod} is being drained"
         if not able or not (safe or _may_leave_unsafe(seen, at_rest)):
@@ -197,6 +194,17 @@ def mastership_step(seen: Observed, *, at_rest: Verdict, updating: Collection[in
         " ids), which is never master: name another one"
     )
     return Step(verb=Verb.REFUSE, reason=Reason.INVALID_SPEC, why=why) if preferred in learners else None
+
+
+def able_to_follow(seen: Observed) -> list[int]:
+    """Return the ids that mastership may be moved to: in sync, on a node that stays, and not to be stopped."""
+    if seen.record is None or seen.snapshot is None:
+        return []
+    known, spec = standings(seen), seen.group.spec
+    away = {*never_masters(seen), *held(seen), *spec.maintenance.stopped_brokers}
+    linked = (known[one] for one in _linked_in_sync(seen.record, seen.snapshot, away) if one in known)
+    elsewhere = [one.member.broker_id for one in linked if one.in_sync and not _on_draining_node(seen, one)]
+    return [one for one in _with_metadata(elsewhere, seen.snapshot) if not is_barred(spec, seen.snapshot, one)]
 
 
 def _may_leave_unsafe(seen: Observed, at_rest: Verdict) -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from brokergroup_operator.api import broker_keys, names
+from brokergroup_operator.api import broker_keys, names, pod_fence
 from brokergroup_operator.api.brokergroup_operation import OperationType
 from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.api.update_fields import MasterUpdate, UpdateType
@@ -30,7 +30,7 @@ from brokergroup_operator.reconcile.render.addressing import address_is_lost, pl
 from brokergroup_operator.reconcile.render.containers import with_times_of
 from brokergroup_operator.reconcile.render.pods import build_pod, made_as
 from brokergroup_operator.reconcile.see import observed
-from brokergroup_operator.reconcile.see.members import membership, wanted_learners
+from brokergroup_operator.reconcile.see.members import comes_back_held, membership, wanted_learners
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -109,6 +109,8 @@ def wanted_pod(seen: Observed, member: Member, settings: ReconcileSettings) -> J
     place, learner = place_of(seen.group, member, seen.services), member.broker_id in wanted_learners(seen)
     pod = build_pod(seen.group, member, settings, place=place, learner=learner)
     annotations = observed.annotations_of(pod)
+    if comes_back_held(seen, member):
+        annotations[names.ANNOTATION_STOPPED] = pod_fence.STANDS
     annotations[names.ANNOTATION_GROUP_UID] = observed.uid(seen.group_object)
     annotations[names.ANNOTATION_HOT_CONFIG] = json.dumps(
         broker_config.hot_values(seen.group, settings), sort_keys=True
@@ -153,6 +155,8 @@ def rollout_steps(
         return [Step(verb=Verb.REFUSE, reason=Reason.CLAIM_BEING_DELETED, why=why)]
     opening = windows.opening_now(seen)
     has_master = any(standing.is_master for standing in standings.values())
+    held = [one.member.pod for one in standings.values() if one.is_held]
+    due = [item for item in due if item.member.pod not in held]
     idle = [item for item in due if _gives_nothing(standings[item.member.broker_id], has_master=has_master)]
     # One that copies the log works: it waits for the window. A broken one does not, or a bad image could not be taken back.
     idle = [
@@ -163,14 +167,30 @@ def rollout_steps(
     if idle:
         return [_replace(item, "gives the group nothing as it is") for item in idle]
     now = [item for item in due if opening.is_open or _does_not_wait(seen, item)]
+    waits = _waiting(seen, standings, held, due, now, opening)
+    return [waits if waits is not None else _next_turn(standings, now, strategy, safe)]
+
+
+def _waiting(
+    seen: Observed,
+    standings: Mapping[int, Standing],
+    held: Sequence[str],
+    due: Sequence[Outdated],
+    now: Sequence[Outdated],
+    opening: windows.Opening,
+) -> Step | None:
+    """What the update waits for: a broker that is held stopped, a member that is not back, a window; None: it goes on `now`."""
+    if held:
+        why = f"{', '.join(held)} is stopped by spec.maintenance.stoppedBrokers: the update goes on when it has started again"
+        return Step(verb=Verb.WAIT, reason=Reason.WAITING_FOR_PERSON, why=why)
     if waiting := _not_back(seen, standings):
         later = "" if now else f"; {opening.told}"
-        return [Step(verb=Verb.WAIT, reason=Reason.ROLLING_UPDATE, why=f"Waiting for {waiting} to be in sync{later}")]
-    if not now:
-        pods = ", ".join(f"{item.member.pod} ({item.why.value})" for item in due)
-        command = f"kubectl brokergroup restart {identity.name_of(seen.group)}"
-        return [windows.waiting_step(opening, f"Outdated: {pods}", command)]
-    return [_next_turn(standings, now, strategy, safe)]
+        return Step(verb=Verb.WAIT, reason=Reason.ROLLING_UPDATE, why=f"Waiting for {waiting} to be in sync{later}")
+    if now:
+        return None
+    pods = ", ".join(f"{item.member.pod} ({item.why.value})" for item in due)
+    command = f"kubectl brokergroup restart {identity.name_of(seen.group)}"
+    return windows.waiting_step(opening, f"Outdated: {pods}", command)
 
 
 def _does_not_wait(seen: Observed, item: Outdated) -> bool:

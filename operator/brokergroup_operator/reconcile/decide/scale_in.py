@@ -67,7 +67,7 @@ def leaving_step(seen: Observed, leaver: Standing, *, staying: int, safe: bool) 
         if safe:
             return Step(verb=Verb.SWITCH, reason=reason, why="the master hands over before it leaves", member=member)
         return _refused(leaver, "no member can take over from it now")
-    if _nothing_is_known(seen):
+    if nothing_is_known(seen):
         return Step(verb=Verb.WAIT, reason=reason, why="Waiting to hear the master", member=member)
     if complaint := why_it_must_stay(seen, leaver, staying=staying):
         return _refused(leaver, complaint)
@@ -80,7 +80,7 @@ def leaving_step(seen: Observed, leaver: Standing, *, staying: int, safe: bool) 
     return Step(verb=Verb.FORGET, reason=reason, why="it has left", member=member)
 
 
-def _nothing_is_known(seen: Observed) -> bool:
+def nothing_is_known(seen: Observed) -> bool:
     """The record names a master that the controller plane, just started perhaps, has not heard as such."""
     if seen.record is None or seen.record.granted_master_id is None:
         return False

@@ -47,7 +47,8 @@ def repair_step(seen: Observed, standings: Mapping[int, Standing]) -> Step | Non
     """What is done about the unheard or unlinked member whose turn is first; None if every one that runs is heard and linked."""
     silent = [(_due(seen, one), one) for one in standings.values() if _is_unheard_by_all(one)]
     unregistered = [(_due(seen, one), one) for one in standings.values() if _never_registered(one)]
-    unlinked = [(_due(seen, one), one) for one in standings.values() if one.runs and one.view.lost_link is not None]
+    lost = (one for one in standings.values() if one.runs and not one.is_held and one.view.lost_link is not None)
+    unlinked = [(_due(seen, one), one) for one in lost]
     # A process that is only starting is not reported.
     amiss = [*silent, *unlinked, *((due_at, one) for due_at, one in unregistered if due_at <= moment(seen.now))]
     if not amiss:
@@ -87,7 +88,7 @@ def _is_unheard_by_all(one: Standing) -> bool:
 
 def _never_registered(one: Standing) -> bool:
     is_silent = not one.is_live and not one.view.heard_elsewhere
-    return one.runs and one.is_ready and not one.is_registered and is_silent and not one.is_master
+    return one.runs and one.is_ready and not one.is_held and not one.is_registered and is_silent and not one.is_master
 
 
 def _step(verb: Verb, one: Standing, what: str) -> Step:
@@ -151,7 +152,10 @@ def _waits_for(seen: Observed, standings: Mapping[int, Standing], one: Standing)
     away = [
         other.member.pod
         for other in standings.values()
-        if other is not one and not (other.runs and (other.is_ready or other.state is MemberState.UNHEARD))
+        # One that is held stopped does not come back by itself; without it fewer acknowledge, which is counted below.
+        if other is not one
+        and not other.is_held
+        and not (other.runs and (other.is_ready or other.state is MemberState.UNHEARD))
     ]
     return f"{', '.join(away)} is not ready" if away else ""
 

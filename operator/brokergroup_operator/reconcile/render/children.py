@@ -102,11 +102,11 @@ def _service(
 NO_EVICTION: Final = 1000
 
 
-def build_disruption_budgets(group: BrokerGroup, *, open_for_one: bool, learning: int = 0) -> list[JsonObject]:
-    """Return the slaves' budget and the master's; none of the `learning`. A pod under two budgets could not be evicted at all."""
+def build_disruption_budgets(group: BrokerGroup, *, open_for_one: bool, apart: int = 0) -> list[JsonObject]:
+    """Return the slaves' budget and the master's: a pod under two could not be evicted. `apart`: learners and stopped members."""
     # The master stays: when its node is drained, mastership moves first. Not `maxUnavailable`: that counts against the whole
     # group's scale subresource, and each budget has only a part of its pods.
-    slaves = group.spec.replicas - 1 - learning
+    slaves = group.spec.replicas - 1 - apart
     kept = max(0, slaves - 1) if open_for_one else NO_EVICTION
     return [
         _budget(group, names.disruption_budget_name(identity.name_of(group)), names.ROLE_SLAVE, kept),

@@ -20,7 +20,7 @@ from brokergroup_operator.api import names, pod_fence
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.network_fields import Addressing, IPFamily
 from brokergroup_operator.reconcile import identity
-from brokergroup_operator.reconcile.render import addressing, broker_config, certificate
+from brokergroup_operator.reconcile.render import addressing, broker_config, certificate, stop_gate
 from brokergroup_operator.reconcile.see import foreign
 
 if TYPE_CHECKING:
@@ -77,12 +77,12 @@ def runs_operators_image(spec: BrokerGroupSpec) -> bool:
 def broker_container(
     spec: BrokerGroupSpec, settings: ReconcileSettings, *, place: Place | None = None, learner: bool = False
 ) -> JsonObject:
-    monitoring = spec.monitoring
+    monitoring, started = spec.monitoring, command(spec, learner=learner)
     container: JsonObject = {
         "name": names.CONTAINER_BROKER,
         "image": image(spec, settings),
         "imagePullPolicy": spec.image_pull_policy.value,
-        "command": command(spec, learner=learner),
+        "command": stop_gate.behind_gate(started) if pod_fence.wanted(spec) else started,
         "env": [
             *addressing.pod_addresses(spec),
             addressing.from_field("POD_NAME", "metadata.name"),
@@ -93,7 +93,7 @@ def broker_container(
             *addressing.environment(spec, place),
             *_credentials(spec),
             *certificate.broker_environment(spec),
-            *(_marks(names.CONTAINER_BROKER) if pod_fence.wanted(spec) else ()),
+            *((*_marks(names.CONTAINER_BROKER), *stop_gate.environment()) if pod_fence.wanted(spec) else ()),
         ],
         "ports": [
             {"name": names.PORT_BROKER, "containerPort": spec.network.listen_port},
@@ -114,6 +114,7 @@ def broker_container(
             {"name": names.VOLUME_CONFIG, "mountPath": names.CONFIG_DIR, "readOnly": True},
             {"name": names.VOLUME_RUN, "mountPath": names.RUN_DIR},
             *certificate.mounts(spec),
+            *(stop_gate.mounts() if pod_fence.wanted(spec) else ()),
         ],
         # Never the HA port: each probe of it would make a Java broker keep an HA connection.
         "readinessProbe": {
@@ -225,7 +226,7 @@ def java_arguments(spec: BrokerGroupSpec) -> list[str]:
 
 # Not `brokergroup fence`: the command line alone would need more memory than the fence.
 COMMAND: Final = ("python", "-m", "brokergroup_operator.fence")
-# Beside a Python broker: it sleeps until it is ordered to kill or the pod is deleted, and asks no peers (`fence/deletion.py`).
+# Beside a Python broker: it waits for an order, or for the deletion of the pod, and asks no peers (`fence/deletion.py`).
 COMMAND_AT_DELETION: Final = ("python", "-m", "brokergroup_operator.fence.deletion")
 PRE_STOP_STEPS_PER_SECOND: Final = 10
 # A guarantee, with no limit beside it: a throttled fence is a frozen one. It uses 6m, and 10m while it asks; shares decide how
@@ -243,6 +244,8 @@ def fence_container(group: BrokerGroup, settings: ReconcileSettings, *, place: P
     """The fence as this group's brokers need it."""
     isolates = pod_fence.kills_the_isolated(group.spec)
     own = _for_java(group, settings, place) if isolates else _for_replica(group.spec, settings)
+    own["env"] += stop_gate.environment()
+    own["volumeMounts"] = [*own.get("volumeMounts", []), *stop_gate.mounts()]
     requests = {"cpu": CPU_REQUEST, "memory": "32Mi"} if isolates else {"cpu": "5m", "memory": "24Mi"}
     return {
         "name": names.CONTAINER_FENCE,

@@ -20,7 +20,7 @@ from brokergroup_operator.api.definitions.schema import without_nulls
 from brokergroup_operator.api.durability import LEARNER
 from brokergroup_operator.api.network_fields import Addressing
 from brokergroup_operator.reconcile import identity
-from brokergroup_operator.reconcile.render import broker_config, certificate, containers, tls
+from brokergroup_operator.reconcile.render import broker_config, certificate, containers, stop_gate, tls
 from brokergroup_operator.reconcile.render.addressing import as_placed
 from brokergroup_operator.reconcile.see.foreign import content_hash
 from brokergroup_operator.reconcile.see.observed import annotations_of
@@ -73,6 +73,7 @@ def _version_label(group: BrokerGroup, settings: ReconcileSettings) -> dict[str,
 
 def pod_revision(spec: JsonObject, group: BrokerGroupSpec) -> str:
     """Changes when the group wants something else to run; neither what API servers add to a pod nor the operator's image counts."""
+    spec = stop_gate.without_gate(spec)
     compared = [containers.without_release(container) for container in spec["containers"]]
     if containers.runs_operators_image(group):
         compared = [one | ({"image": ""} if one["name"] == names.CONTAINER_BROKER else {}) for one in compared]
@@ -106,6 +107,7 @@ def _pod_spec(
             {"name": names.VOLUME_CONFIG, "configMap": {"name": names.config_map_name(identity.name_of(group))}},
             {"name": names.VOLUME_RUN, "emptyDir": {}},
             *certificate.volumes(group, settings),
+            *([stop_gate.volume()] if pod_fence.wanted(group.spec) else []),
         ],
         "restartPolicy": "Always",
         "terminationGracePeriodSeconds": group.spec.termination_grace_period_seconds,

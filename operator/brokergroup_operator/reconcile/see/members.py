@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.api import names
+from brokergroup_operator.api import names, pod_fence
 from brokergroup_operator.api.brokergroup_status import MemberState
 from brokergroup_operator.api.durability import beyond_voters, runs_as_learner
 from brokergroup_operator.kube.pods import pod_ips
@@ -155,6 +155,23 @@ def learning(seen: Observed) -> frozenset[int]:
     return frozenset(learners - (seen.record.sync_state_set if seen.record else set()))
 
 
+@observed.derived
+def held(seen: Observed) -> frozenset[int]:
+    """Return the ids whose broker is held stopped: by the order on its pod, or on its claim while it has no pod."""
+    return frozenset(one.broker_id for one in membership(seen).members if _is_held(seen, one))
+
+
+def _is_held(seen: Observed, member: Member) -> bool:
+    pod = seen.pods.get(member.pod)
+    return pod_fence.is_stop_ordered(pod) if pod is not None else comes_back_held(seen, member)
+
+
+def comes_back_held(seen: Observed, member: Member) -> bool:
+    """Whether its next pod has the order from its start: it was stopped by this order before its pod was lost."""
+    wanted = member.broker_id in seen.group.spec.maintenance.stopped_brokers
+    return wanted and pod_fence.is_stop_ordered(seen.claims.get(member.pod) or {})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Standing:
     member: Member
@@ -168,6 +185,7 @@ class Standing:
     runs: bool  # its pod is Running, and not asked to stop
     is_fenced: bool
     sleeps: bool  # the group is hibernated
+    is_held: bool  # its broker is held stopped, or about to be, by spec.maintenance.stoppedBrokers
     has_seat: bool  # it has every acknowledged message, by the record
     is_marked: bool  # its claim says that it is leaving
     disk_goes: bool  # with its pod: it has no volume, or one that is being deleted
@@ -224,6 +242,8 @@ class Standing:
             return MemberState.STOPPED
         if self.is_fenced:
             return MemberState.FENCED
+        if self.is_held and not self.is_live:
+            return MemberState.STOPPED
         if not self.is_live and not self.runs:
             return MemberState.LOST if self.is_claimed else MemberState.PENDING
         if not self.is_claimed:
@@ -251,6 +271,8 @@ class Standing:
 
     @property
     def _pod_amiss(self) -> str:
+        if self.is_held:
+            return "stopped by spec.maintenance.stoppedBrokers"
         if not self.has_pod:
             return "no pod"
         if self.is_going:
@@ -283,6 +305,7 @@ def _standing(seen: Observed, member: Member) -> Standing:
         runs=not going and observed.pod_phase(pod) == "Running",
         is_fenced=names.FINALIZER_FENCE in observed.finalizers_of(pod),
         sleeps=seen.group.spec.maintenance.hibernated,
+        is_held=member.broker_id in held(seen),
         has_seat=record is not None and member.broker_id in record.seats,
         is_marked=observed.annotations_of(seen.claims.get(member.pod) or {}).get(names.ANNOTATION_LEAVING)
         == str(member.broker_id),

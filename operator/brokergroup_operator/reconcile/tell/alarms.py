@@ -40,6 +40,7 @@ def all_alarms(seen: Observed, course: Course) -> dict[ConditionType, Verdict | 
     return {
         ConditionType.PAUSED: paused(seen),
         ConditionType.HIBERNATED: hibernated(seen),
+        ConditionType.BROKERS_STOPPED: brokers_stopped(seen, course),
         ConditionType.METADATA_DIVERGED: metadata_diverged(seen),
         ConditionType.DEGRADED_DURABILITY: degraded_durability(seen, course),
         ConditionType.CONFIGURATION_DRIFTED: configuration_drifted(seen, course),
@@ -182,6 +183,19 @@ def paused(seen: Observed) -> Verdict | None:
 def hibernated(seen: Observed) -> Verdict | None:
     is_reached = seen.group.spec.maintenance.hibernated and not seen.pods
     return yes(Reason.NOTHING_RUNS, "No pod runs; claims, broker ids and the record are kept") if is_reached else None
+
+
+def brokers_stopped(seen: Observed, course: Course) -> Verdict | None:
+    """Brokers are held stopped by the spec; their pods and volumes stay."""
+    held = [one for one in course.standings.values() if one.is_held]
+    if not held:
+        return None
+    group, namespace = identity.name_of(seen.group), identity.namespace_of(seen.group)
+    what = [
+        f"broker {one.member.broker_id} (pod {one.member.pod}){' is stopping' if one.is_live else ''}" for one in held
+    ]
+    start = f"kubectl brokergroup start-broker {group} {held[0].member.broker_id} -n {namespace}"
+    return yes(Reason.BY_SPEC, f"spec.maintenance.stoppedBrokers holds {', '.join(what)}. To start one again: {start}")
 
 
 def metadata_diverged(seen: Observed) -> Verdict | None:

@@ -54,7 +54,7 @@ def ready(seen: Observed, course: Course) -> Verdict:
         return no(Reason.HIBERNATING, "The group is hibernated: spec.maintenance.hibernated false wakes it")
     if _failing_over(seen):
         return no(Reason.FAILING_OVER, "The master is lost; another is being elected")
-    pending = [one for one in course.standings.values() if not one.is_ready]
+    pending = [one for one in course.standings.values() if not one.is_ready and not one.is_held]
     to_reserve = membership(seen).to_reserve
     if to_reserve or pending:
         waiting = ", ".join(one.member.pod for one in pending) or f"{len(to_reserve)} members without a broker id"
@@ -66,8 +66,12 @@ def ready(seen: Observed, course: Course) -> Verdict:
 def _members_in_sync(course: Course) -> Verdict:
     """Each is in the SyncStateSet, linked and heard, here or by another plane; a learner the same, outside the set."""
     elsewhere = [one for one in course.standings.values() if one.is_in_sync_elsewhere]
-    if amiss := [one for one in course.standings.values() if not one.in_sync and one not in elsewhere]:
+    held = [one for one in course.standings.values() if one.is_held]
+    not_in_sync = (one for one in course.standings.values() if not one.in_sync and not one.is_held)
+    if amiss := [one for one in not_in_sync if one not in elsewhere]:
         return no(_REASONS.get(amiss[0].state, Reason.MEMBERS_OUT_OF_SYNC), _facts(amiss))
+    if held:
+        return no(Reason.MEMBERS_STOPPED, _facts(held))
     learners = sum(1 for one in course.standings.values() if one.is_learner and not one.in_set)
     count = len(course.standings) - learners
     told = f"{count} member{'' if count == 1 else 's'} in sync"
@@ -114,12 +118,15 @@ def replication_healthy(seen: Observed, course: Course) -> Verdict:
     master = seen.record.granted_master_id if seen.record else None
     if master is None:
         return no(Reason.NO_MASTER, "No broker is master")
-    amiss = [one for one in course.standings.values() if not one.replicates]
+    held = [one for one in course.standings.values() if one.is_held]
+    amiss = [one for one in course.standings.values() if not one.replicates and not one.is_held]
     if any(one.is_master for one in amiss):
         return no(Reason.MASTER_NOT_READY, _facts(amiss))
     if amiss:
         linked = all(one.view.linked for one in amiss)
         return no(Reason.MEMBERS_OUT_OF_SYNC if linked else Reason.MEMBERS_NOT_LINKED, _facts(amiss))
+    if held:
+        return no(Reason.MEMBERS_STOPPED, _facts(held))
     unheard = (one for one in course.standings.values() if not one.is_live)
     return yes(Reason.ALL_LINKED, _facts(unheard, f"All members replicate from master {master}"))
 
@@ -133,7 +140,7 @@ def up_to_date(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one
             return no(Reason.CONFIGURATION_DRIFTED, f"Every pod was made from the spec, but {told(course.drifts)}")
         return yes(Reason.ALL_UP_TO_DATE, f"Every pod runs what the spec says{_untested(seen)}")
     if not course.outdated:
-        coming = ", ".join(one.member.pod for one in course.standings.values() if not one.in_sync)
+        coming = ", ".join(one.member.pod for one in course.standings.values() if not (one.in_sync or one.is_held))
         return no(Reason.ROLLING_UPDATE, f"Waiting for {coming} to be in sync")
     pods = ", ".join(f"{item.member.pod} ({item.why.value})" for item in course.outdated)
     waiting = next((step for step in course.rollout if step.reason in GIVES_TURN_BACK), None)
@@ -250,25 +257,36 @@ def stalled(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one re
     """The group makes no progress by itself: a person should look."""
     if (refused := _refused(seen)) is not None:
         return refused
-    replaced = {step.member.pod for step in course.steps if step.member is not None and step.verb is Verb.REPLACE}
-    for name, pod in sorted(seen.pods.items()):
-        # A bad image that was taken back is being repaired.
-        if name not in replaced and (trouble := observed.pod_trouble(pod, now=seen.now)) is not None:
-            shared = seen.host_ports_shared and NO_FREE_PORTS in trouble.message
-            sharers = f". {seen.host_ports_shared}" if shared else ""
-            return yes(trouble.reason, f"{trouble.message}{sharers}{_held_up(course, name)}")
+    if (trouble := _pod_trouble(seen, course)) is not None:
+        return trouble
     if seen.group.spec.maintenance.hibernated and (held := observed.pods_on_going_claims(seen)):
         return yes(Reason.CLAIM_BEING_DELETED, f"Not hibernated: {observed.why_not_stopped(list(held))}")
     if seen.group.spec.maintenance.hibernated or observed.being_deleted(seen.group_object):
         return no(Reason.NOTHING_STALLED, "Nothing is stalled")
     if complaint := _all_barred(seen, course) or _no_eligible_alive(seen, course):
         return yes(Reason.NO_ELIGIBLE_REPLICA, complaint)
-    for step in (course.repairing, course.leaving, course.moving, *course.rollout):
+    for step in (course.repairing, course.leaving, course.moving, course.stopping, *course.rollout):
         if step is not None and step.verb is Verb.REFUSE:
             return yes(step.reason, step.why)
     if course.outdated and (slow := _slow(seen, course)):
         return yes(Reason.ROLLOUT_STUCK, f"The rolling update waits for {slow}, for more than {PATIENCE_SECONDS:.0f} s")
     return no(Reason.NOTHING_STALLED, "Nothing is stalled")
+
+
+def _pod_trouble(seen: Observed, course: Course) -> Verdict | None:
+    replaced = {step.member.pod for step in course.steps if step.member is not None and step.verb is Verb.REPLACE}
+    held = {one.member.pod for one in course.standings.values() if one.is_held}
+    for name, pod in sorted(seen.pods.items()):
+        trouble = observed.pod_trouble(pod, now=seen.now)
+        # A bad image that was taken back is being repaired.
+        if trouble is None or name in replaced:
+            continue
+        if name in held and trouble.reason is Reason.MEMBER_CRASHES:
+            continue  # the operator ended its broker itself
+        shared = seen.host_ports_shared and NO_FREE_PORTS in trouble.message
+        sharers = f". {seen.host_ports_shared}" if shared else ""
+        return yes(trouble.reason, f"{trouble.message}{sharers}{_held_up(course, name)}")
+    return None
 
 
 def _refused(seen: Observed) -> Verdict | None:
@@ -290,7 +308,7 @@ def _held_up(course: Course, pod: str) -> str:
 
 def _slow(seen: Observed, course: Course) -> str:
     """Members that were started long ago and are not in sync."""
-    slow = (one.member.pod for one in course.standings.values() if one.has_pod and not one.in_sync)
+    slow = (one.member.pod for one in course.standings.values() if one.has_pod and not (one.in_sync or one.is_held))
     return ", ".join(pod for pod in slow if _age_seconds(seen, pod) > PATIENCE_SECONDS)
 
 

@@ -64,6 +64,7 @@ class EventPoster:
 _BECOMES_TRUE = {
     ConditionType.PAUSED: ("Paused", False),
     ConditionType.HIBERNATED: ("Hibernated", False),
+    ConditionType.BROKERS_STOPPED: ("BrokersStopped", False),
     ConditionType.METADATA_DIVERGED: ("MetadataDiverged", True),
     ConditionType.DEGRADED_DURABILITY: ("DegradedDurability", True),
     ConditionType.CONFIGURATION_DRIFTED: ("ConfigurationDrifted", True),
@@ -72,6 +73,7 @@ _BECOMES_TRUE = {
 }
 _ENDS = {
     ConditionType.PAUSED: ("Resumed", "The group is reconciled again"),
+    ConditionType.BROKERS_STOPPED: ("BrokersStarted", "No broker is held stopped any more"),
     ConditionType.HIBERNATED: ("Woken", "The group wakes: its pods are made again"),
     ConditionType.CONFIGURATION_DRIFTED: ("ConfigurationAsGiven", "Every broker runs with what it was given"),
     ConditionType.VOLUME_RESIZING: ("VolumeResized", "Every volume has the size of the spec"),
@@ -139,4 +141,5 @@ def _is_worth_a_warning(new: dict[str, dict[str, Any]]) -> bool:
     """Not while we ourselves are at work on the group: a rolling update is never safe half-way."""
     if _holds(new, ConditionType.FAILOVER_SAFE) or ConditionType.FAILOVER_SAFE not in new:
         return False
-    return not any(_holds(new, kind) for kind in (ConditionType.RECONCILING, ConditionType.HIBERNATED))
+    on_purpose = (ConditionType.RECONCILING, ConditionType.HIBERNATED, ConditionType.BROKERS_STOPPED)
+    return not any(_holds(new, kind) for kind in on_purpose)

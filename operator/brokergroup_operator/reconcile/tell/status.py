@@ -217,7 +217,7 @@ def member_status(seen: Observed, course: Course, member: identity.Member, *, re
         lag_bytes=_lag_bytes(seen, member),
         role=api.MemberRole.MASTER if member.broker_id == master else api.MemberRole.SLAVE,
         state=how.state,
-        message=None if how.in_sync or how.state is api.MemberState.STOPPED else how.fact,
+        message=None if how.in_sync or (how.state is api.MemberState.STOPPED and not how.is_held) else how.fact,
         replacements=replaced.count if replaced else None,
         replaced_at=replaced.at if replaced else None,
         seat=member_seat(record, member.broker_id),

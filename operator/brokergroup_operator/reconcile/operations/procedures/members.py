@@ -32,6 +32,7 @@ def begin_restart(case: Case) -> plans.Beginning:
         case.paused(),
         *map(case.not_a_member, asked(case.spec.restart).broker_ids),
         case.no_master(),
+        case.held_stopped(wanted),
         case.claim_goes(wanted),
         not_now=case.unsafe(wanted) or case.born_too_late(map(case.pod, wanted)),
         message=f"restarts {_list(wanted)}",

@@ -12,7 +12,7 @@ from brokergroup_operator.observe.member_view import member_view
 from brokergroup_operator.reconcile.decide.failover_safe import unsafe_now
 from brokergroup_operator.reconcile.operations import plan as plans
 from brokergroup_operator.reconcile.see import observed
-from brokergroup_operator.reconcile.see.members import never_masters
+from brokergroup_operator.reconcile.see.members import held, never_masters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -136,6 +136,12 @@ class Case:
         """No operation may stop a pod of a paused group; its master may still be moved."""
         why = f"BrokerGroup {self.group} is paused: resume it first (spec.maintenance.paused)"
         return why if self.seen.group.spec.maintenance.paused else ""
+
+    def held_stopped(self, broker_ids: Iterable[int]) -> str:
+        """Why a restart would not end: a broker that is held stopped does not come back."""
+        stopped = sorted(held(self.seen).intersection(broker_ids))
+        named = ", ".join(f"broker {broker_id}" for broker_id in stopped)
+        return f"{named} is stopped by spec.maintenance.stoppedBrokers: start it first" if stopped else ""
 
     def claim_goes(self, broker_ids: Iterable[int]) -> str:
         """Why a pod must not be stopped: its claim is being deleted, so its data would go with it."""

@@ -1,0 +1,171 @@
+"""A broker that is to be stopped while its pod stays: the gate before its start, and the fence, with real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+from brokergroup_operator.fence import deletion
+from brokergroup_operator.fence.processes import BrokerProcesses
+from brokergroup_operator.fence.settings import PROCESS_VARIABLE
+from brokergroup_operator.fence.stopping import LOOK_SECONDS, SIGTERM_SECONDS, StopOrder
+from brokergroup_operator.reconcile.render import stop_gate
+from tests.fence.test_process import Group, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+# A broker that reports its start, and by what it was started.
+BROKER = ("sh", "-c", f'echo "started by ${PROCESS_VARIABLE}"; exec sleep 1000')
+DEAF = ("sh", "-c", 'trap "" TERM; echo "started"; while :; do sleep 0.1; done')
+
+
+class Container:
+    """A broker's container without a kubelet: one start after the other, behind the gate."""
+
+    def __init__(self, folder: Path) -> None:
+        self.uid = str(uuid.uuid4())
+        self.order_file = folder / "stopped"
+        self.order_file.write_bytes(b"")
+        self.environment = {
+            **os.environ, "POD_UID": self.uid, "BROKERGROUP_CONTAINER": "broker", "STOP_ORDER_FILE": str(self.order_file),
+        }  # fmt: skip
+        self.started: list[asyncio.subprocess.Process] = []
+
+    def order(self, *, stop: bool) -> None:
+        self.order_file.write_text("true" if stop else "", encoding="ascii")
+
+    async def start(self, *command: str, gate: bool = True) -> asyncio.subprocess.Process:
+        arguments = stop_gate.behind_gate(command) if gate else command
+        process = await asyncio.create_subprocess_exec(*arguments, env=self.environment, stdout=asyncio.subprocess.PIPE)
+        self.started.append(process)
+        return process
+
+    def brokers(self) -> list[int]:
+        """Return the processes that are the broker, by its marks."""
+        found = BrokerProcesses(self.uid, started_only=True)
+        found.search(0.0)
+        return found.pids
+
+    async def close(self) -> None:
+        for process in self.started:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+
+async def said(process: asyncio.subprocess.Process) -> str:
+    assert process.stdout is not None
+    return (await process.stdout.readline()).decode().strip()
+
+
+@pytest.fixture
+async def container(tmp_path: Path) -> AsyncIterator[Container]:
+    made = Container(tmp_path)
+    yield made
+    await made.close()
+
+
+async def test_the_gate_starts_no_broker_while_the_order_stands_and_becomes_the_broker_after(
+    container: Container,
+) -> None:
+    container.order(stop=True)
+    waiting = await container.start(*BROKER)
+    await until(lambda: waiting.pid in all_of(container), "the container's process to be there")
+    assert not container.brokers()
+    container.order(stop=False)
+    assert await said(waiting) == "started by broker"
+    assert container.brokers() == [waiting.pid]
+
+
+def all_of(container: Container) -> list[int]:
+    """Return every process of the container, a waiting one too."""
+    found = BrokerProcesses(container.uid)
+    found.search(0.0)
+    return found.pids
+
+
+async def test_a_waiting_container_ends_at_once_by_sigterm(container: Container) -> None:
+    container.order(stop=True)
+    waiting = await container.start(*BROKER)
+    await until(lambda: waiting.pid in all_of(container), "the container's process to be there")
+    waiting.terminate()
+    assert await waiting.wait() == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("module", [deletion.__name__, "brokergroup_operator.fence"])
+async def test_a_broker_is_stopped_and_nothing_else_in_its_container(
+    container: Container, module: str, tmp_path: Path
+) -> None:
+    """Both kinds of fence. A person's shell and a probe carry the container's variables too."""
+    host = Group(tmp_path).hosts[0]
+    broker, shell = await container.start(*BROKER), await container.start("sleep", "1000", gate=False)
+    assert await said(broker) == "started by broker"
+    settings = {
+        "BROKERGROUP_CONTAINER": "fence",
+        "FENCE_LOCAL_ADDRESS": f"{host}:10911",
+        "FENCE_BROKER_ADDRESS": f"{host}:10911",
+        "FENCE_BROKER_NAME": "orders",
+        "FENCE_CONTROLLERS": "127.0.0.1:9",
+        "FENCE_ISOLATION_MILLISECONDS": "1500",
+        "FENCE_TIMEOUT_MILLISECONDS": "2000",
+        "FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS": "3000",
+        "FENCE_HEARTBEAT_INTERVAL_MILLISECONDS": "500",
+    }
+    fence = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", module, env=container.environment | settings, stdout=asyncio.subprocess.PIPE
+    )
+    container.started.append(fence)
+    assert "watching" in await said(fence)
+    container.order(stop=True)
+    assert await broker.wait() == -signal.SIGTERM
+    assert "stopping the broker by the operator's order" in await said(fence)
+
+    # The kubelet starts the container again, and the order stands.
+    again = await container.start(*BROKER)
+    await until(lambda: again.pid in all_of(container), "the container's process to be there")
+    assert not container.brokers()
+    assert shell.returncode is None
+    container.order(stop=False)
+    assert await said(again) == "started by broker"
+    assert shell.returncode is None
+    # The order holds again for the next process.
+    container.order(stop=True)
+    assert await again.wait() == -signal.SIGTERM
+
+
+async def test_a_broker_that_does_not_end_in_time_is_killed(container: Container) -> None:
+    broker, order = await container.start(*DEAF), StopOrder(container.order_file, container.uid)
+    assert await said(broker) == "started"
+    container.order(stop=True)
+    assert order.look(0.0)
+    assert not order.look(SIGTERM_SECONDS - LOOK_SECONDS), "its time is not over"
+    assert broker.returncode is None
+    assert order.look(SIGTERM_SECONDS + LOOK_SECONDS)
+    assert await broker.wait() == -signal.SIGKILL
+
+
+async def test_a_master_is_left_alone_until_it_is_none(container: Container) -> None:
+    """Between the operator's look and its order a failover may have made it master."""
+    broker, order = await container.start(*BROKER), StopOrder(container.order_file, container.uid)
+    assert await said(broker) == "started by broker"
+    container.order(stop=True)
+    assert not order.look(0.0, is_master=True)
+    assert broker.returncode is None
+    assert order.look(LOOK_SECONDS, is_master=False)
+    assert await broker.wait() == -signal.SIGTERM
+
+
+async def test_a_pod_of_an_earlier_release_has_no_order_and_is_left_alone(container: Container) -> None:
+    broker = await container.start(*BROKER)
+    assert await said(broker) == "started by broker"
+    assert not StopOrder(None, container.uid).look(0.0)
+    assert not StopOrder(container.order_file.with_name("missing"), container.uid).look(0.0)
+    assert broker.returncode is None
