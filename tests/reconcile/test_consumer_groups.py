@@ -213,7 +213,7 @@ async def test_more_queues_take_messages_once_their_readers_have_their_beginning
     assert len(kept.view.first_offsets) == 4, "fewer queues change no offset"
 
 
-async def test_without_declared_consumer_groups_nobody_is_asked_for_readers() -> None:
+async def test_without_declared_consumer_groups_no_group_is_asked_for_readers() -> None:
     kept = Kept(FIRST, SECOND)
     kept.view.unreachable = {FIRST, SECOND}
     assert await kept.keep_topics(ORDERS, consumer_groups=()) == Standing(1, 1)
