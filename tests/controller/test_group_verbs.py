@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 from structlog.testing import capture_logs
 
+from brokergroup_operator.controller.change import group_verbs
 from brokergroup_operator.controller.group.changes import IN_SYNC_SECONDS
 from brokergroup_operator.controller.upkeep.keeper import pause_after
 from brokergroup_operator.observe.group_view import (
@@ -187,7 +189,7 @@ async def test_a_consumer_group_and_its_first_offsets_are_made_at_the_master_alo
     await plane.put_consumer_group(KEY, {"groupName": "billing"})
     assert set(await plane.consumer_groups(KEY, ["billing", "none"])) == {"billing"}
     first.offsets = {"orders@billing": {0: 7}}
-    await plane.put_first_offsets(KEY, "orders", range(3), {"billing", "shipping"})
+    await plane.put_first_offsets(KEY, "orders", range(3), {"billing", "shipping"}, only_empty=False)
     assert first.offsets == {"orders@billing": {0: 7, 1: 0, 2: 0}, "orders@shipping": {0: 0, 1: 0, 2: 0}}
     assert (second.groups, second.offsets) == ({}, {})
     first.offsets = {}
@@ -195,8 +197,26 @@ async def test_a_consumer_group_and_its_first_offsets_are_made_at_the_master_alo
         with pytest.raises(GroupViewError, match="consumer groups are left alone"):
             await plane.put_consumer_group(KEY, {"groupName": "billing"})
         with pytest.raises(GroupViewError, match="offsets are left alone"):
-            await plane.put_first_offsets(KEY, "orders", range(3), {"billing"})
+            await plane.put_first_offsets(KEY, "orders", range(3), {"billing"}, only_empty=False)
     assert first.offsets == {}
+
+
+async def test_a_queue_that_holds_messages_gets_no_first_offset_when_queues_are_added(group: World) -> None:
+    """It was written before `queues` was lowered: an offset 0 would go back behind one that a consumer commits meanwhile."""
+    plane, (first, _, _) = await group.three_under()
+    first.takes_new_names = True
+    first.queue_ends = {0: 5, 1: 9, 2: 0, 3: 0}
+    assert await plane.put_first_offsets(KEY, "orders", range(1, 4), {"billing"}, only_empty=True) == 0
+    assert first.offsets == {"orders@billing": {2: 0, 3: 0}}
+
+
+async def test_only_so_many_first_offsets_are_set_at_once(group: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_verbs, "FIRST_OFFSETS_AT_ONCE", 4)
+    plane, (first, _, _) = await group.three_under()
+    first.takes_new_names = True
+    put = partial(plane.put_first_offsets, KEY, "orders", range(3), {"a", "b", "c"}, only_empty=False)
+    assert [await put(), await put(), await put()] == [5, 1, 0]
+    assert first.offsets == {f"orders@{reader}": {0: 0, 1: 0, 2: 0} for reader in "abc"}
 
 
 async def test_others_wait_until_a_new_master_can_acknowledge(group: World) -> None:

@@ -12,7 +12,7 @@ import metric_names
 from brokergroup_operator.api.brokergroup import BrokerGroupSpec
 from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
-from brokergroup_operator.controller.peers.broker_calls import level_members, links_by_host, speeds_of_links, unlinked
+from brokergroup_operator.controller.peers.ha_links import level_members, links_by_host, speeds_of_links, unlinked
 from brokergroup_operator.observe.member_view import member_view
 from brokergroup_operator.observe.metrics import GroupCollector, MetricsObserver
 from brokergroup_operator.reconcile.decide.failover_safe import why_not_writable

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokergroup_operator.controller.peers.broker_calls import Metadata, read_metadata
+from brokergroup_operator.controller.peers.metadata import Metadata, read_metadata
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.upkeep.metadata_guard import MOST_DIFFERENCES, lacking, settled
 from brokergroup_operator.observe.group_view import MetadataKind, SwitchoverRefusedError

@@ -9,12 +9,9 @@ from typing import Any
 import pytest
 
 from brokergroup_operator.controller.peers import offset_reader
-from brokergroup_operator.controller.peers.broker_calls import (
-    BrokerCallError,
-    Metadata,
-    all_have_the_log,
-    seconds_of_runtime,
-)
+from brokergroup_operator.controller.peers.broker_calls import BrokerCallError, seconds_of_runtime
+from brokergroup_operator.controller.peers.ha_links import all_have_the_log
+from brokergroup_operator.controller.peers.metadata import Metadata
 from brokergroup_operator.controller.peers.offset_reader import OffsetReader
 from controller_core.model import BrokerGroupRecord, Replica
 from rocketmq_remoting.broker_protocol import HAConnectionRuntimeInfo, HARuntimeInfoBody, QueueOffsets

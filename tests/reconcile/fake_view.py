@@ -86,6 +86,7 @@ class FakeGroupView:
         # By group and topic: the consumer groups that read it; by queue of it and reader: the offset.
         self.readers: dict[tuple[GroupKey, str], frozenset[str]] = {}
         self.first_offsets: dict[tuple[GroupKey, str, int, str], int] = {}
+        self.offsets_at_once = 4096
         self.brokers: dict[tuple[GroupKey, int], ScriptedAcl] = {}
         self.causes: list[Cause] = []
         self._running: dict[GroupKey, frozenset[int]] = {}
@@ -193,15 +194,19 @@ class FakeGroupView:
     async def topic_readers(self, key: GroupKey, topic: str) -> frozenset[str]:
         return self.readers.get((key, topic), frozenset())
 
-    async def put_first_offsets(self, key: GroupKey, topic: str, queues: range, readers: Collection[str]) -> None:
+    async def put_first_offsets(
+        self, key: GroupKey, topic: str, queues: range, readers: Collection[str], *, only_empty: bool
+    ) -> int:
         """As a Java broker: of topics and consumer groups that it has."""
         made = self.topics[key, topic]
         assert made.write_queue_nums <= min(queues), "a queue takes no message before its readers have an offset"
         assert max(queues) < made.read_queue_nums
         assert set(readers) <= self.consumer_group_tables[key].keys()
-        for queue_id in queues:
-            for reader in readers:
-                self.first_offsets.setdefault((key, topic, queue_id, reader), 0)
+        assert only_empty == (made.write_queue_nums > 0), "queues that a topic had before may hold messages"
+        places = [(key, topic, queue_id, reader) for queue_id in queues for reader in sorted(readers)]
+        missing = [place for place in places if place not in self.first_offsets]
+        self.first_offsets |= dict.fromkeys(missing[: self.offsets_at_once], 0)
+        return len(missing[self.offsets_at_once :])
 
     async def access(self, key: GroupKey, broker_id: int) -> BrokerAccess:
         return self.brokers.setdefault((key, broker_id), ScriptedAcl()).access()

@@ -23,6 +23,8 @@ from tests.reconcile.fake_view import FakeGroupView, led_by
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from brokergroup_operator.observe.group_view import GroupSnapshot
+    from controller_core.model import BrokerGroupRecord
     from rocketmq_remoting.broker_protocol import SubscriptionGroupConfig
 
 FIRST, SECOND = GroupKey("n", "shop-0"), GroupKey("n", "shop-1")
@@ -51,19 +53,44 @@ def test_the_change_that_a_declared_consumer_group_asks_for(
     assert change_of(msgspec.convert(declared, ConsumerGroupSpec), found) == change
 
 
+def record_of(snapshot: GroupSnapshot) -> BrokerGroupRecord:
+    assert snapshot.record is not None
+    return snapshot.record
+
+
 class View(FakeGroupView):
     """Groups whose master does not answer, while they are named; and the changes in their order."""
 
     def __init__(self) -> None:
         super().__init__(MemoryRecordStore())
         self.unreachable: set[GroupKey] = set()
+        # The groups whose master refuses every offset, or every consumer group.
+        self.refuses_offsets: set[GroupKey] = set()
+        self.refuses_consumer_groups: set[GroupKey] = set()
         self.written: list[tuple[GroupKey, int]] = []
+        self.asked_for_readers: list[GroupKey] = []
+        # Topics that another client makes while readers are asked for.
+        self.made_meanwhile: dict[tuple[GroupKey, str], TopicConfig] = {}
 
     async def consumer_groups(self, key: GroupKey, names: Collection[str]) -> dict[str, SubscriptionGroupConfig]:
         self._answer(key)
         return await super().consumer_groups(key, names)
 
+    async def put_consumer_group(self, key: GroupKey, settings: SubscriptionGroupConfig) -> None:
+        if key in self.refuses_consumer_groups:
+            raise BrokerUnreachableError(f"group {key}: 200 answered 16")
+        await super().put_consumer_group(key, settings)
+
+    async def put_first_offsets(
+        self, key: GroupKey, topic: str, queues: range, readers: Collection[str], *, only_empty: bool
+    ) -> int:
+        if key in self.refuses_offsets:
+            raise BrokerUnreachableError(f"group {key}: 15 answered 16")
+        return await super().put_first_offsets(key, topic, queues, readers, only_empty=only_empty)
+
     async def topic_readers(self, key: GroupKey, topic: str) -> frozenset[str]:
+        self.asked_for_readers.append(key)
+        self.topics |= self.made_meanwhile
         self._answer(key)
         return await super().topic_readers(key, topic)
 
@@ -85,7 +112,13 @@ class Kept:
         self.consumer_groups = ConsumerGroupKeeper(self.view, lambda: self.now_seconds)
         self.topics = TopicKeeper(self.view, lambda: self.now_seconds)
         self.uids = {"shop-0": "u0", "shop-1": "u1"}
+        for name in self.uids:
+            self.never_led(GroupKey("n", name))
         self.lead(*led)
+
+    def never_led(self, key: GroupKey) -> None:
+        record = replace(record_of(led_by(key, 1, epoch=0)), master_broker_id=None)
+        self.view.snapshots[key] = replace(led_by(key, 1, epoch=0), record=record)
 
     async def keep(self, *declared: ConsumerGroupSpec) -> Standing:
         return await self.consumer_groups.keep("n", declared, self.uids, count=2)
@@ -180,7 +213,7 @@ async def test_more_queues_take_messages_once_their_readers_have_their_beginning
     assert len(kept.view.first_offsets) == 4, "fewer queues change no offset"
 
 
-async def test_without_declared_consumer_groups_nobody_is_asked_for_readers() -> None:
+async def test_without_declared_consumer_groups_no_group_is_asked_for_readers() -> None:
     kept = Kept(FIRST, SECOND)
     kept.view.unreachable = {FIRST, SECOND}
     assert await kept.keep_topics(ORDERS, consumer_groups=()) == Standing(1, 1)
@@ -193,7 +226,7 @@ async def test_a_topic_waits_for_the_consumer_groups_of_its_master() -> None:
     kept.lead(SECOND)
     kept.view.unreachable = {SECOND}
     standing = await kept.keep_topics(ORDERS)
-    assert standing.pending == ("group shop-1: topic orders waits for the consumer groups",)
+    assert standing.pending == ("group shop-1: topic orders waits for its consumer groups",)
     assert kept.view.written == [(FIRST, 2)]
     kept.view.unreachable = set()
     assert await kept.keep_topics(ORDERS) == Standing(1, 1)
@@ -208,13 +241,135 @@ async def test_a_new_topic_waits_a_minute_for_the_only_group_that_knows_its_read
     if how == "no answer":
         kept.view.unreachable = {FIRST}
     else:
-        snapshot = kept.view.snapshots[FIRST]
-        assert snapshot.record is not None
-        lost = replace(snapshot.record, master_process_lost=True)
-        kept.view.snapshots[FIRST] = replace(snapshot, record=lost)
+        lost = replace(record_of(kept.view.snapshots[FIRST]), master_process_lost=True)
+        kept.view.snapshots[FIRST] = replace(kept.view.snapshots[FIRST], record=lost)
     standing = await kept.keep_topics(ORDERS)
-    assert "the readers of topic orders are not known" in standing.pending[0]
+    assert "topic orders waits for the names of its readers" in standing.pending[0]
     kept.now_seconds = PATIENCE_SECONDS - 1
     assert (await kept.keep_topics(ORDERS)).pending
     kept.now_seconds = PATIENCE_SECONDS
     assert (await kept.keep_topics(ORDERS)) == Standing(1, 1)
+
+
+async def test_topics_wait_together_and_a_silent_group_is_asked_once_a_look() -> None:
+    kept = Kept(FIRST)
+    payments = TopicSpec(name="payments", queues=3)
+    await kept.keep_topics(ORDERS, payments)
+    kept.lead(SECOND)
+    kept.view.unreachable = {FIRST}
+    kept.view.written.clear()
+    kept.view.asked_for_readers.clear()
+    standing = await kept.keep_topics(ORDERS, payments)
+    assert len(standing.pending[0].split("; ")) == 2
+    assert kept.view.asked_for_readers == [FIRST]
+    kept.now_seconds = PATIENCE_SECONDS
+    assert await kept.keep_topics(ORDERS, payments) == Standing(2, 2)
+    assert kept.view.written == [(SECOND, 2), (SECOND, 3)]
+
+
+async def test_a_topic_that_is_declared_again_waits_a_minute_again() -> None:
+    kept = Kept(FIRST)
+    payments = TopicSpec(name="payments", queues=3)
+    await kept.keep_topics(payments)
+    kept.lead(SECOND)
+    kept.view.unreachable = {FIRST}
+    assert (await kept.keep_topics(ORDERS, payments)).pending
+    await kept.keep_topics(payments)
+    kept.now_seconds = PATIENCE_SECONDS
+    await kept.keep_topics(payments)
+    assert (SECOND, "payments") in kept.view.topics
+    assert (await kept.keep_topics(ORDERS, payments)).pending
+    assert (SECOND, "orders") not in kept.view.topics
+
+
+async def test_a_topic_that_waits_holds_up_no_other() -> None:
+    kept = Kept(FIRST, SECOND)
+    kept.view.topics[SECOND, "orders"] = TopicConfig(topic_name="orders", read_queue_nums=2, write_queue_nums=0)
+    kept.view.topics[SECOND, "payments"] = TopicConfig(topic_name="payments", read_queue_nums=8, write_queue_nums=8)
+    kept.view.unreachable = {FIRST}
+    assert (await kept.keep_topics(ORDERS, TopicSpec(name="payments", queues=4))).pending
+    assert kept.view.topics[SECOND, "orders"].write_queue_nums == 0
+    assert kept.view.topics[SECOND, "payments"].write_queue_nums == 4
+
+
+async def test_a_consumer_group_that_a_master_refuses_delays_its_topics_for_a_minute() -> None:
+    kept = Kept(FIRST)
+    await kept.keep_topics(ORDERS)
+    kept.lead(SECOND)
+    kept.view.refuses_consumer_groups = {SECOND}
+    assert (await kept.keep_topics(ORDERS)).pending
+    kept.now_seconds = PATIENCE_SECONDS
+    assert await kept.keep_topics(ORDERS) == Standing(1, 1)
+    assert kept.view.topics[SECOND, "orders"].write_queue_nums == 2
+
+
+async def test_offsets_that_a_master_refuses_delay_a_topic_for_a_minute() -> None:
+    """As with a key that may not do it: the topic would stay without a queue to write to."""
+    kept = Kept(FIRST)
+    await kept.keep_topics(ORDERS)
+    kept.view.readers[FIRST, "orders"] = frozenset({"billing"})
+    kept.lead(SECOND)
+    kept.view.refuses_offsets = {SECOND}
+    kept.view.written.clear()
+    assert "15 answered 16" in (await kept.keep_topics(ORDERS)).pending[0]
+    await kept.keep_topics(ORDERS)
+    assert kept.view.written == [(SECOND, 0)], "and the topic is not written again in each pass"
+    kept.now_seconds = PATIENCE_SECONDS
+    assert await kept.keep_topics(ORDERS) == Standing(1, 1)
+    assert kept.view.topics[SECOND, "orders"].write_queue_nums == 2
+
+
+async def test_a_group_whose_record_is_not_read_yet_may_have_readers() -> None:
+    """As right after a start of the operator: its groups come one by one."""
+    kept = Kept(SECOND)
+    kept.view.topics[SECOND, "orders"] = TopicConfig(topic_name="orders", read_queue_nums=2, write_queue_nums=0)
+    kept.view.readers[FIRST, "orders"] = frozenset({"billing"})
+    del kept.view.snapshots[FIRST]
+    assert "shop-0" in "".join((await kept.keep_topics(ORDERS)).pending)
+    assert kept.view.topics[SECOND, "orders"].write_queue_nums == 0
+    kept.lead(FIRST)
+    await kept.keep_topics(ORDERS)
+    assert set(kept.view.first_offsets) == {(SECOND, "orders", queue, "billing") for queue in (0, 1)}
+    assert kept.view.topics[SECOND, "orders"].write_queue_nums == 2
+
+
+async def test_a_topic_that_a_new_master_lacks_does_not_count_while_it_waits() -> None:
+    kept = Kept(FIRST, SECOND)
+    assert await kept.keep_topics(ORDERS) == Standing(1, 1)
+    del kept.view.topics[SECOND, "orders"]
+    kept.lead(SECOND, epoch=2)
+    kept.view.unreachable = {FIRST}
+    standing = await kept.keep_topics(ORDERS)
+    assert (standing.ready, len(standing.pending)) == (0, 1)
+    kept.view.unreachable = set()
+    assert await kept.keep_topics(ORDERS) == Standing(1, 1), "it is looked at again in the next pass"
+
+
+async def test_a_topic_with_many_offsets_to_set_waits_for_the_next_passes() -> None:
+    kept = Kept(FIRST)
+    wide = TopicSpec(name="orders", queues=3)
+    await kept.keep_topics(wide)
+    kept.view.readers[FIRST, "orders"] = frozenset({"billing"})
+    kept.lead(SECOND)
+    kept.view.offsets_at_once = 1
+    for left in (2, 1):
+        standing = await kept.keep_topics(wide)
+        assert (standing.ready, f" {left} " in standing.pending[0]) == (0, True)
+        assert kept.view.topics[SECOND, "orders"].write_queue_nums == 0
+        kept.now_seconds += 2 * PATIENCE_SECONDS
+    assert await kept.keep_topics(wide) == Standing(1, 1)
+    assert len(kept.view.first_offsets) == 3
+
+
+async def test_a_topic_that_a_broker_makes_meanwhile_for_a_producer_keeps_its_queues_to_write_to() -> None:
+    kept = Kept(FIRST, SECOND)
+    kept.view.readers[FIRST, "orders"] = frozenset({"billing"})
+    kept.view.topics[FIRST, "orders"] = TopicConfig(topic_name="orders", read_queue_nums=8, write_queue_nums=8)
+    by_itself = TopicConfig(topic_name="orders", read_queue_nums=4, write_queue_nums=4)
+    kept.view.made_meanwhile = {(SECOND, "orders"): by_itself}
+    wide = TopicSpec(name="orders", queues=8)
+    assert "was changed" in (await kept.keep_topics(wide)).pending[0]
+    assert kept.view.written == []
+    kept.view.made_meanwhile = {}
+    assert await kept.keep_topics(wide) == Standing(1, 1)
+    assert kept.view.written == [(SECOND, 4), (SECOND, 8)]

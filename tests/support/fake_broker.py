@@ -25,6 +25,8 @@ from rocketmq_remoting.broker_protocol import (
     ExchangeHAInfoRequestHeader,
     HAConnectionRuntimeInfo,
     HARuntimeInfoBody,
+    QueueOffsets,
+    encode_topic_stats,
 )
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.client_protocol import SendMessageRequestHeaderV2
@@ -121,6 +123,8 @@ class FakeBroker(QuietHandler):
     answers_end_of_log = True
     # Its links' speeds in 907, by broker id.
     link_speeds: Mapping[int, int] = MappingProxyType({})
+    # Where the queues of every topic end (202).
+    queue_ends: Mapping[int, int] = MappingProxyType({})
 
     def __init__(
         self,
@@ -387,6 +391,7 @@ class FakeBroker(QuietHandler):
                 | RequestCode.GET_BROKER_RUNTIME_INFO
                 | RequestCode.GET_TOPIC_CONFIG
                 | RequestCode.GET_BROKER_EPOCH_CACHE
+                | RequestCode.GET_TOPIC_STATS_INFO
             ):
                 return self._serve(command)
             case RequestCode.GET_BROKER_CONFIG:
@@ -430,6 +435,11 @@ class FakeBroker(QuietHandler):
             topic = SendMessageRequestHeaderV2.decode(command.ext_fields).topic
             self.group.journal.append(f"310 {topic} to {self.broker_id}")
             return command.answer(0 if topic in self.topics else ResponseCode.TOPIC_NOT_EXIST)
+        if command.code == RequestCode.GET_TOPIC_STATS_INFO and self.queue_ends:
+            ends = {queue_id: QueueOffsets(0, end) for queue_id, end in self.queue_ends.items()}
+            return command.answer(
+                0, body=encode_topic_stats((command.ext_fields or {})["topic"], self.group.name, ends)
+            )
         if command.code == RequestCode.GET_BROKER_RUNTIME_INFO and self.behind_dispatch is not None:
             self.group.journal.append(f"28 to {self.broker_id}")
             table = {"dispatchBehindBytes": str(self.behind_dispatch)}

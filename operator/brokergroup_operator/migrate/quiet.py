@@ -13,8 +13,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api.broker_keys import ACCEPTS_SENDS_FROM
+from brokergroup_operator.api.versions import FIRST_WITH_IDS
 from brokergroup_operator.migrate.java import MigrationCallError
-from brokergroup_operator.migrate.plan import OLDEST_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -132,7 +132,7 @@ def _about_broker(group: StaticGroup, broker_id: int, one: StaticBroker) -> Iter
             what=f"brokerId {broker_id} says {one.version!r}: it must be 5.1.1 or later",
             blocks=False,
         )
-    elif tuple(map(int, match.groups())) < OLDEST_VERSION:
+    elif tuple(map(int, match.groups())) < FIRST_WITH_IDS:
         yield Doubt(
             finding=Finding.OLD_BROKER,
             what=f"brokerId {broker_id} is {one.version}, expected 5.1.1 or later: upgrade it in its roles first",

@@ -325,9 +325,13 @@ class GroupView(ShownGroups, Protocol):
         """
         ...
 
-    async def put_first_offsets(self, key: GroupKey, topic: str, queues: range, readers: Collection[str]) -> None:
+    async def put_first_offsets(
+        self, key: GroupKey, topic: str, queues: range, readers: Collection[str], *, only_empty: bool
+    ) -> int:
         """Give each of these consumer groups offset 0 of each of these queues, where it has none (43, 15), at the group's master.
 
+        `only_empty`: not of queues that ever held a message (202). Returns how many it left for another call: one sets a few
+        thousand, which takes seconds.
         ``BrokerUnreachableError``, ``GroupViewError``; some may have theirs by then.
         """
         ...

@@ -18,7 +18,7 @@ from brokergroup_operator.controller.change.executor import Executor, decided_at
 from brokergroup_operator.controller.group import elections
 from brokergroup_operator.controller.group.changes import is_unclean
 from brokergroup_operator.controller.group.group import Group, PremiseGoneError
-from brokergroup_operator.controller.peers import broker_calls
+from brokergroup_operator.controller.peers import broker_calls, ha_links
 from brokergroup_operator.controller.peers.broker_calls import FENCING_MIN_IN_SYNC_REPLICAS, REFUSES_SENDS_SECONDS
 from brokergroup_operator.controller.peers.services import Part, Services, is_running
 from brokergroup_operator.observe import group_view as view
@@ -285,7 +285,7 @@ class Switchover(Part):
             in_sync = [link for link in status.ha_connection_info if link.in_sync]
             if in_sync and all(link.diff == 0 for link in in_sync):
                 hosts = group.binding.hosts_of_links(record, record.replicas)
-                level = broker_calls.level_members(hosts, elections.live_members(group, record), status)
+                level = ha_links.level_members(hosts, elections.live_members(group, record), status)
                 # A member without a link has not: a Java master whose link to it broke acknowledges without it at once. A
                 # requested target must have caught up itself, if it is in the SyncStateSet.
                 if level is None or election.designated not in record.sync_state_set - level:

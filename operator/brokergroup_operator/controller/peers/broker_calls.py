@@ -16,17 +16,15 @@ import asyncio
 import json
 import re
 import time
-from collections import Counter
 from copy import copy
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
 from brokergroup_operator.api.broker_keys import ACCEPTS_SENDS_FROM
+from brokergroup_operator.controller.peers.metadata import Metadata, offsets_of, read_metadata
 from rocketmq_remoting import broker_protocol as protocol
 from rocketmq_remoting.acl_protocol import AccessChange, BrokerAccess, read_access
-from rocketmq_remoting.address import host_of
 from rocketmq_remoting.client_protocol import CreateTopicRequestHeader, UpdateConsumerOffsetRequestHeader
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import MQ_VERSION_5_5_0, RemotingCommand, request
@@ -54,11 +52,7 @@ REFUSES_SENDS_SECONDS = 30.0
 # it, if ever it stays: a slave that is made master right then may keep the group, and its own slaves copy it.
 PASSING_NAME = "BROKERGROUP_OPERATOR_PASSING"
 
-_TOPIC_FIELDS = ("readQueueNums", "writeQueueNums", "perm")
-_GROUP_FIELDS = ("consumeEnable", "consumeFromMinEnable", "consumeBroadcastEnable", "retryQueueNums", "retryMaxTimes")
-
 Body = TypeVar("Body")
-Entry = tuple[object, ...]
 
 log = structlog.get_logger(__name__)
 
@@ -319,7 +313,7 @@ class BrokerCalls:
 
     async def consumer_offsets(self, address: str) -> Mapping[str, Mapping[int, int]]:
         """43: by `topic@group`, then by queue, the offset that the consumer group reads next."""
-        return await self._table(address, RequestCode.GET_ALL_CONSUMER_OFFSET, _offsets_of)
+        return await self._table(address, RequestCode.GET_ALL_CONSUMER_OFFSET, offsets_of)
 
     async def commit_offset(self, address: str, *, topic: str, queue_id: int, group: str, offset: int) -> None:
         """15: set the offset that a consumer group reads next. A Java broker refuses groups and topics that it does not have."""
@@ -440,95 +434,3 @@ def seconds_of_runtime(text: str) -> int | None:
 
 def _number(text: str, most_digits: int) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= most_digits else None
-
-
-# ---- what a master's 907 says of its links: it names no broker ids, only the host from which each link comes
-
-
-def unlinked(hosts: dict[int, str], status: protocol.HARuntimeInfoBody) -> list[int]:
-    """Return the slaves without a link at this master; if slaves share a host: all, while any link is missing."""
-    linked = [host_of(link.addr) for link in status.ha_connection_info]
-    if len(set(hosts.values())) == len(hosts):
-        return [broker_id for broker_id, host in hosts.items() if host not in linked]
-    return list(hosts) if len(linked) < len(hosts) else []
-
-
-def all_have_the_log(hosts: dict[int, str], status: protocol.HARuntimeInfoBody) -> bool:
-    """Whether each of these members of the SyncStateSet has a link to this master, and no link lacks a byte."""
-    if any(link.diff != 0 for link in status.ha_connection_info):
-        return False
-    # Members may share a host: so the links that the master itself counts as in sync must be as many as these members.
-    in_sync = sum(link.in_sync for link in status.ha_connection_info)
-    return not unlinked(hosts, status) and in_sync >= len(hosts)
-
-
-def links_by_host(hosts: dict[int, str], status: protocol.HARuntimeInfoBody) -> dict[int, bool | None]:
-    """Return whether this master has a link to each slave; None for slaves that share a host."""
-    linked = {host_of(link.addr) for link in status.ha_connection_info}
-    several = Counter(hosts.values())
-    return {one: host in linked if several[host] == 1 else None for one, host in hosts.items()}
-
-
-def speeds_of_links(hosts: dict[int, str], status: protocol.HARuntimeInfoBody) -> dict[int, int]:
-    """Return the bytes that each slave's link carried in the last second; none without a link, or if slaves share a host."""
-    speeds: Counter[str] = Counter()
-    for link in status.ha_connection_info:
-        speeds[host_of(link.addr)] += link.transferred_byte_in_second
-    several = Counter(hosts.values())
-    return {one: speeds[host] for one, host in hosts.items() if host in speeds and several[host] == 1}
-
-
-def level_members(hosts: dict[int, str], live: list[int], status: protocol.HARuntimeInfoBody) -> frozenset[int] | None:
-    """Return the members that have caught up with this master; None if hosts do not tell whose a link is."""
-    # A dead member may have had an address that a living one has now.
-    by_host = {hosts[broker_id]: broker_id for broker_id in (*hosts, *live)}
-    level: set[int] = set()
-    for link in status.ha_connection_info:
-        broker_id = by_host.get(host_of(link.addr))
-        if broker_id is None:
-            return None
-        level |= {broker_id} if link.diff == 0 else set()
-    return frozenset(level) if all(by_host[hosts[one]] == one for one in live) else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metadata:
-    """One broker's, at one moment. Offsets are by `topic@group`, then by queue."""
-
-    topics: Mapping[str, Entry] = field(default_factory=dict)
-    groups: Mapping[str, Entry] = field(default_factory=dict)
-    offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    topics_version: str = ""
-    groups_version: str = ""
-
-
-def read_metadata(topics: bytes | None, groups: bytes | None, offsets: bytes | None) -> Metadata:
-    """Read the bodies of 21, 201 and 43. Raise `BodyError` for an invalid one."""
-    try:
-        topic_table, groups_table = load_json(topics or b""), load_json(groups or b"")
-        offset_table = load_json(offsets or b"")
-        return Metadata(
-            topics=_entries(topic_table["topicConfigTable"], _TOPIC_FIELDS),
-            groups=_entries(groups_table["subscriptionGroupTable"], _GROUP_FIELDS),
-            offsets=_offsets_of(offset_table),
-            topics_version=_version(topic_table),
-            groups_version=_version(groups_table),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BodyError(f"metadata of a broker: unreadable: {error!r}") from error
-
-
-def _entries(table: Mapping[str, Mapping[str, object]], fields: tuple[str, ...]) -> dict[str, Entry]:
-    return {name: tuple(entry.get(one) for one in fields) for name, entry in table.items()}
-
-
-def _offsets_of(body: Mapping[str, Any]) -> dict[str, dict[int, int]]:
-    return {
-        name: {int(queue): int(offset) for queue, offset in queues.items()}
-        for name, queues in body["offsetTable"].items()
-    }
-
-
-def _version(document: Mapping[str, Any]) -> str:
-    version = document.get("dataVersion") or {}
-    return f"{version.get('stateVersion', 0)}/{version.get('counter', 0)}"

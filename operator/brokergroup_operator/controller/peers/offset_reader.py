@@ -12,14 +12,15 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from brokergroup_operator.controller.peers import broker_calls
+from brokergroup_operator.controller.peers import broker_calls, ha_links
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError, NoSuchTopicError
 from brokergroup_operator.observe.group_offsets import GroupOffsets, TopicOffsets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from brokergroup_operator.controller.peers.broker_calls import BrokerCalls, Metadata
+    from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
+    from brokergroup_operator.controller.peers.metadata import Metadata
     from controller_core.model import BrokerGroupRecord
     from rocketmq_remoting.broker_protocol import QueueOffsets
 
@@ -108,7 +109,7 @@ class OffsetReader:
         status = await self.calls.ha_status(self.address)
         if not status.master:
             raise BrokerCallError(f"{self.address}: 907 says that it is no master")
-        return broker_calls.all_have_the_log(self.hosts, status)
+        return ha_links.all_have_the_log(self.hosts, status)
 
     async def _topics_elsewhere(self) -> frozenset[str]:
         """The topics of the other members of the SyncStateSet. Raise BrokerCallError if one does not answer."""

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.controller.group.elections import live_members
-from brokergroup_operator.controller.peers.broker_calls import BrokerCallError, speeds_of_links, unlinked
+from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
+from brokergroup_operator.controller.peers.ha_links import speeds_of_links, unlinked
 from brokergroup_operator.controller.peers.services import Part, Services, doubled, is_running
 from brokergroup_operator.observe.group_view import LostLink
 from brokergroup_operator.records.store import RecordStoreError

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.controller.group.elections import is_outdated, live_members
-from brokergroup_operator.controller.peers.broker_calls import BrokerCallError, Metadata
+from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
+from brokergroup_operator.controller.peers.metadata import Metadata
 from brokergroup_operator.controller.peers.services import Part, Services
 from brokergroup_operator.observe.group_view import MetadataDifference, MetadataKind
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from brokergroup_operator.controller.group import elections
-from brokergroup_operator.controller.peers.broker_calls import links_by_host
+from brokergroup_operator.controller.peers.ha_links import links_by_host
 from brokergroup_operator.controller.peers.services import Part, doubled, is_running
 from brokergroup_operator.observe.group_view import Silence
 

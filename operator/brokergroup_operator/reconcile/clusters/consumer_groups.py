@@ -88,7 +88,7 @@ class ConsumerGroupKeeper:
         return Found(frozenset(one.name for one in declared))
 
     async def _widen_retry_topic(self, key: GroupKey, declared: ConsumerGroupSpec) -> None:
-        """A broker makes a retry topic once, and then sends retries to queues that the topic may not have: nobody reads those."""
+        """A broker makes a retry topic once; with more `retryQueueNums` it sends retries to queues that no consumer reads."""
         wanted = declared.retry_queue_nums or 1
         found = await self._view.topic(key, f"{RETRY_TOPIC_PREFIX}{declared.name}") if wanted > 1 else None
         if found is not None and min(found.read_queue_nums, found.write_queue_nums) < wanted:

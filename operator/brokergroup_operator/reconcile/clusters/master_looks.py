@@ -38,10 +38,14 @@ class Standing:
 
 @dataclass(frozen=True)
 class Found:
-    """The names that a master has as declared, after the look, and what is said of the others."""
+    """The names that a master has as declared, after the look, and what is said of the others.
+
+    `pending`: what is waited for. The master is looked at again in the next pass.
+    """
 
     ready: frozenset[str]
     differing: tuple[str, ...] = ()
+    pending: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -109,17 +113,18 @@ class MasterLooks:
         """Returns what is waited for, or nothing. What a group had it still has, until its master says otherwise."""
         snapshot = self._view.snapshot(key)
         record = snapshot.record if snapshot is not None else None
-        is_known = self.known(key, declared, uid) is not None
+        known = self.known(key, declared, uid)
         if record is None or record.granted_master_id is None:
-            return "" if is_known else f"group {key.name} has no master"
+            return "; ".join(known.pending) if known else f"group {key.name} has no master"
         now_seconds, held = self._clock(), self._held.get(key)
-        is_same = is_known and held is not None and held.epoch == record.master_epoch
+        is_done = known is not None and not known.pending
+        is_same = is_done and held is not None and held.epoch == record.master_epoch
         if is_same and held is not None and now_seconds - held.at_seconds < AGAIN_SECONDS:
             return ""
         try:
             found = await bring_on(key)
         except GroupViewError as error:
             log.info(self._event, group=str(key), error=str(error))
-            return "" if is_known else str(error)
+            return "; ".join(known.pending) if known else str(error)
         self._held[key] = _Held(uid, record.master_epoch, declared, now_seconds, found)
-        return ""
+        return "; ".join(found.pending)

@@ -7,6 +7,7 @@ for each view of what is unread.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -15,55 +16,88 @@ from brokergroup_operator.observe.group_view import GroupViewError
 from brokergroup_operator.records.store import GroupKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from brokergroup_operator.observe.group_view import GroupView
 
-# How long a new topic waits for the only groups that know its readers; then it takes messages without.
+# How long a topic waits for what its readers need: consumer groups, an answer that names them, offsets. Then it takes messages
+# without.
 PATIENCE_SECONDS: Final = 60.0
 
 log = structlog.get_logger(__name__)
 
 
+class TopicWaitsError(Exception):
+    """A topic, or its new queues, takes no messages yet; the message names what it waits for."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look at one group's master."""
+
+    key: GroupKey
+    # The names of the groups of the cluster, this one too.
+    groups: tuple[str, ...]
+    # The declared consumer groups that this master has; None while that is not known.
+    consumer_groups: frozenset[str] | None
+    # Why other groups did not answer during this look. Each is asked until it does not answer: that takes the whole deadline.
+    silent: dict[GroupKey, str] = field(default_factory=dict)
+
+
 class TopicReaders:
     def __init__(self, view: GroupView, clock: Callable[[], float]) -> None:
         self._view, self._clock = view, clock
-        # Since when no group knows the readers of a topic of this group.
-        self._unknown: dict[tuple[GroupKey, str], float] = {}
+        # Since when a topic of this group waits.
+        self._waiting: dict[tuple[GroupKey, str], float] = {}
 
-    async def of(
-        self,
-        key: GroupKey,
-        topic: str,
-        groups: Iterable[str],
-        consumer_groups: frozenset[str] | None,
-        *,
-        is_new: bool,
-    ) -> frozenset[str]:
-        """The readers among these consumer groups, which the master of `key` has. One answer is enough, but all are asked.
+    async def of(self, look: Look, topic: str, *, is_new: bool) -> frozenset[str]:
+        """The readers among the consumer groups of the look. One group's answer is enough, but all are asked.
 
-        Raises GroupViewError while `consumer_groups` is None, and for `PATIENCE_SECONDS` if no master that could know answers.
+        Raises TopicWaitsError as `wait` does, while the consumer groups are not known or no master that could know answers.
         """
-        if consumer_groups is None:
-            raise GroupViewError(f"group {key.name}: topic {topic} waits for the consumer groups")
-        others = [GroupKey(key.namespace, name) for name in groups if not (is_new and name == key.name)]
-        asked = await asyncio.gather(*(self._ask(other, topic) for other in others))
-        answers = [one for one in asked if isinstance(one, frozenset)]
-        silent = [one for one in asked if isinstance(one, str)]
-        if silent and not answers:
-            self._be_patient(key, topic, silent[0])
-        self._unknown.pop((key, topic), None)
-        return consumer_groups.intersection(frozenset().union(*answers))
+        if look.consumer_groups is None:
+            self.wait(look.key, topic, "its consumer groups")
+            return frozenset()
+        places = [GroupKey(look.key.namespace, name) for name in look.groups]
+        asked = [place for place in places if place not in look.silent and not (is_new and place == look.key)]
+        found = zip(asked, await asyncio.gather(*(self._ask(place, topic) for place in asked)), strict=True)
+        answers = []
+        for place, answer in found:
+            if isinstance(answer, str):
+                look.silent[place] = answer
+            elif answer is not None:
+                answers.append(answer)
+        if look.silent and not answers:
+            self.wait(look.key, topic, f"the names of its readers: {min(look.silent.values())}")
+        return look.consumer_groups.intersection(frozenset().union(*answers))
+
+    def wait(self, key: GroupKey, topic: str, why: str) -> None:
+        """Raise TopicWaitsError, but return once the topic has waited for `PATIENCE_SECONDS`: what it waits for may never come.
+
+        A group may be there because the others are lost, and a broker may refuse offsets until a person changes that.
+        """
+        now_seconds = self._clock()
+        if now_seconds - self._waiting.setdefault((key, topic), now_seconds) < PATIENCE_SECONDS:
+            raise TopicWaitsError(f"group {key.name}: topic {topic} waits for {why}")
+        log.warning("cluster.topic_without_first_offsets", group=str(key), topic=topic, error=why)
+
+    def wait_no_more(self, key: GroupKey, *, but: Collection[str] = ()) -> None:
+        """The topics of this group do not wait, but for these: another time they may wait as long again."""
+        self._waiting = {
+            (group, topic): since for (group, topic), since in self._waiting.items() if group != key or topic in but
+        }
 
     def forget(self, namespace: str, groups: Iterable[str]) -> None:
-        gone = {GroupKey(namespace, name) for name in groups}
-        self._unknown = {place: since for place, since in self._unknown.items() if place[0] not in gone}
+        for name in groups:
+            self.wait_no_more(GroupKey(namespace, name))
 
     async def _ask(self, key: GroupKey, topic: str) -> frozenset[str] | str | None:
         """The readers at this group; why they are not known; or None for a group that never had a master, so no consumer."""
         snapshot = self._view.snapshot(key)
         record = snapshot.record if snapshot is not None else None
-        if record is None or not record.master_epoch:
+        if record is None:
+            return f"group {key.name}: its record is not read yet"
+        if not record.master_epoch:
             return None
         if record.granted_master_id is None:
             return f"group {key.name} has no master"
@@ -71,10 +105,3 @@ class TopicReaders:
             return await self._view.topic_readers(key, topic)
         except GroupViewError as error:
             return str(error)
-
-    def _be_patient(self, key: GroupKey, topic: str, why: str) -> None:
-        """Raises GroupViewError for a while: a group may be added because the others are lost."""
-        now_seconds = self._clock()
-        if now_seconds - self._unknown.setdefault((key, topic), now_seconds) < PATIENCE_SECONDS:
-            raise GroupViewError(f"group {key.name}: the readers of topic {topic} are not known: {why}")
-        log.warning("cluster.readers_unknown", group=str(key), topic=topic, error=why)

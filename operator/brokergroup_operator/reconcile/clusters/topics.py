@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Final
 import structlog
 from msgspec.structs import replace
 
+from brokergroup_operator.observe.group_view import BrokerUnreachableError
 from brokergroup_operator.reconcile.clusters.master_looks import Found, MasterLooks, Standing
-from brokergroup_operator.reconcile.clusters.readers import TopicReaders
+from brokergroup_operator.reconcile.clusters.readers import Look, TopicReaders, TopicWaitsError
 from rocketmq_remoting.broker_protocol import TopicConfig
 
 if TYPE_CHECKING:
@@ -77,9 +78,8 @@ class TopicKeeper:
         """
 
         async def bring_on(key: GroupKey) -> Found:
-            return await self._bring_all_on(
-                key, declared, tuple(groups), (consumer_groups or {}).get(key.name, frozenset())
-            )
+            has = (consumer_groups or {}).get(key.name, frozenset())
+            return await self._bring_all_on(declared, Look(key, tuple(groups), has))
 
         return await self._looks.keep(namespace, declared, groups, count=count, bring_on=bring_on)
 
@@ -87,48 +87,56 @@ class TopicKeeper:
         self._looks.forget(namespace, groups)
         self._readers.forget(namespace, groups)
 
-    async def _bring_all_on(
-        self,
-        key: GroupKey,
-        declared: tuple[TopicSpec, ...],
-        groups: tuple[str, ...],
-        consumer_groups: frozenset[str] | None,
-    ) -> Found:
-        """Raises GroupViewError."""
+    async def _bring_all_on(self, declared: tuple[TopicSpec, ...], look: Look) -> Found:
+        """A topic that waits holds up no other. Raises GroupViewError."""
         ready, differing = set(), []
+        pending: dict[str, str] = {}
         for one in declared:
-            found = await self._view.topic(key, one.name)
+            found = await self._view.topic(look.key, one.name)
             try:
                 change = change_of(one, found)
+                if change is not None:
+                    await self._put(look, change, found)
+                    log.info("cluster.topic", group=str(look.key), topic=one.name, is_new=found is None)
             except TopicDiffersError as error:
                 differing.append(str(error))
-                continue
-            if change is not None:
-                await self._put(key, change, found, groups, consumer_groups)
-                log.info("cluster.topic", group=str(key), topic=one.name, is_new=found is None)
-            ready.add(one.name)
-        return Found(frozenset(ready), tuple(differing))
+            except TopicWaitsError as error:
+                pending[one.name] = str(error)
+            else:
+                ready.add(one.name)
+        self._readers.wait_no_more(look.key, but=pending)
+        return Found(frozenset(ready), tuple(differing), tuple(pending.values()))
 
-    async def _put(
-        self,
-        key: GroupKey,
-        change: TopicConfig,
-        found: TopicConfig | None,
-        groups: tuple[str, ...],
-        consumer_groups: frozenset[str] | None,
-    ) -> None:
+    async def _put(self, look: Look, change: TopicConfig, found: TopicConfig | None) -> None:
         """Change the topic; where queues take messages for the first time, in two steps with their readers' offsets between.
 
         A broker without an offset sends a consumer to the end of a queue that is empty when it asks: what is stored until it
         asks where that end is, it never reads (tests/real/test_java_consumer_groups.py). An operator that dies between the steps
-        leaves fewer written queues than declared, and the next look does the rest.
+        leaves fewer written queues than declared, and the next look does the rest. Raises TopicWaitsError.
         """
         name, written = change.topic_name, found.write_queue_nums if found is not None else 0
-        if change.write_queue_nums > written and consumer_groups != frozenset():
-            readers = await self._readers.of(key, name, groups, consumer_groups, is_new=not written)
+        if change.write_queue_nums > written and look.consumer_groups != frozenset():
+            readers = await self._readers.of(look, name, is_new=not written)
             if readers:
-                await self._view.put_topic(key, replace(change, write_queue_nums=written))
-                await self._view.put_first_offsets(key, name, range(written, change.write_queue_nums), readers)
-                log.info("cluster.first_offsets", group=str(key), topic=name, readers=sorted(readers))
+                # A broker makes a topic by itself for a producer's first message; that one's queues stay written.
+                if await self._view.topic(look.key, name) != found:
+                    raise TopicWaitsError(f"group {look.key.name}: topic {name} was changed during the look at it")
+                if found is None or found.read_queue_nums < change.read_queue_nums:
+                    await self._view.put_topic(look.key, replace(change, write_queue_nums=written))
+                await self._put_first_offsets(look.key, name, range(written, change.write_queue_nums), readers)
                 change = replace(change, attributes={})
-        await self._view.put_topic(key, change)
+        await self._view.put_topic(look.key, change)
+
+    async def _put_first_offsets(self, key: GroupKey, topic: str, queues: range, readers: frozenset[str]) -> None:
+        """Raises TopicWaitsError while some are missing, but not for long where the broker refuses them."""
+        # Where queues are added, those that hold messages were written before: an offset that a consumer commits there at this
+        # moment would go back to 0. A topic that a new master lacks takes what it holds from the beginning.
+        only_empty = bool(queues.start)
+        try:
+            left = await self._view.put_first_offsets(key, topic, queues, readers, only_empty=only_empty)
+        except BrokerUnreachableError as error:
+            self._readers.wait(key, topic, f"offsets of its readers: {error}")
+            return
+        if left:
+            raise TopicWaitsError(f"group {key.name}: topic {topic} waits for {left} more offsets of its readers")
+        log.info("cluster.first_offsets", group=str(key), topic=topic, readers=sorted(readers))
