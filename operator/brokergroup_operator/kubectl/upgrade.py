@@ -76,7 +76,7 @@ def plan(group: JsonObject, to: str) -> "Iterator[str]":
     name, before = group["metadata"]["name"], running(group)
     yield f"{name} runs {before or 'a version that is not known'}; spec.version {to}: {_kind(before, to)}"
     if before != to:
-        for number, step in enumerate(_steps(group), start=1):
+        for number, step in enumerate(_steps(group, to), start=1):
             yield f"  {number}. {step}"
     if versions.is_untested(to):
         newest = ".".join(map(str, versions.NEWEST_TESTED))
@@ -87,18 +87,22 @@ def plan(group: JsonObject, to: str) -> "Iterator[str]":
 
 def _kind(before: str, to: str) -> str:
     if before == to:
-        return "no pod is restarted for it"
+        # In the middle of an update the status has the newer version, and other pods have the older one.
+        return "no pod that runs it is restarted"
     if not before:
         return "a rolling update"
     return "an upgrade" if versions.numbers(to) > versions.numbers(before) else "a step back, done as an upgrade is"
 
 
-def _steps(group: JsonObject) -> "Iterator[str]":
+def _steps(group: JsonObject, to: str) -> "Iterator[str]":
     name, spec = group["metadata"]["name"], group["spec"]
     strategy = spec.get("updateStrategy") or {}
     members = (group.get("status") or {}).get("members") or []
     if (spec.get("maintenance") or {}).get("paused"):
         yield f"wait for you: the group is paused (kubectl brokergroup resume {name})"
+    if (spec.get("maintenance") or {}).get("hibernated"):
+        yield f"wait for you: the group is hibernated, and its pods run {to} once it wakes (kubectl brokergroup wake {name})"
+        return
     if strategy.get("type") == "OnDelete":
         yield "wait for you: updateStrategy.type is OnDelete, so each pod changes once you delete it"
         return
