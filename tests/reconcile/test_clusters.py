@@ -363,7 +363,7 @@ async def test_proxies_take_another_version_after_the_groups(place: Place) -> No
 
 
 async def test_proxies_take_another_default_after_the_groups(place: Place) -> None:
-    """No group has been looked at since the operator's start, so each still says that it is up to date: with the version of before."""
+    """No group has been looked at since the operator's start, so each still says that it is up to date: with another version."""
     await place.made(brokerGroups={"count": 1}, proxy={"replicas": 1})
     await up_to_date(place, "shop-0")
     await place.write_status(BROKER_GROUPS, "shop-0", version="5.5.0")

@@ -217,6 +217,16 @@ def test_masters_shrink_first_until_no_pod_of_the_newer_version_is_left() -> Non
     found = b.group_object(**java(version="5.3.3"))
     assert binding_of(found | {"status": {"version": "5.5.0"}}).settings.masters_shrink_first
     assert not binding_of(found | {"status": {"version": "5.3.3"}}).settings.masters_shrink_first
+    assert binding_of(found).settings.masters_shrink_first, (
+        "with its status gone a group's masters may be of any version"
+    )
+
+
+def test_no_version_is_told_while_a_pod_of_an_image_runs() -> None:
+    """The image may be of any version, and its pod the master."""
+    seen = running_with("5.3.3", wants={"version": "5.3.3"})
+    of_image = b.running_pod(b.group(**java(image="example.com/rocketmq:1")), 1, role="master")
+    assert told(planned(b.changed(seen, pods=dict(seen.pods) | {"orders-1": of_image})))["version"] is None
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,12 @@ def running(seen: Observed) -> str:
     return max(found if found and all_started else [*found, before], key=versions.numbers)
 
 
+def told(seen: Observed) -> str | None:
+    """Return what `status.version` says: None also while a pod runs that may have any version, such as one of `spec.image`."""
+    started = [pod for pod in seen.pods.values() if observed.pod_phase(pod) != "Pending"]
+    return running(seen) or None if all(map(_version_of, started)) else None
+
+
 def _version_of(pod: JsonObject | None) -> str:
     """Return the version of a pod that has started; empty for another pod, or where its label says none."""
     if pod is None or observed.pod_phase(pod) == "Pending":
