@@ -105,19 +105,23 @@ def test_a_zone_that_only_this_machine_knows_is_one(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    ("spec", "expected"),
+    ("spec", "running", "expected"),
     [
-        pytest.param(BrokerGroupSpec(version="5.5.0"), True, id="known to"),
-        pytest.param(BrokerGroupSpec(version="5.3.3"), False, id="known not to"),
-        pytest.param(BrokerGroupSpec(version="5.1.1-patched"), False, id="older, with a suffix"),
-        pytest.param(BrokerGroupSpec(version="5.10.0"), True, id="compared as numbers"),
-        pytest.param(BrokerGroupSpec(), True, id="the operator's own version"),
-        pytest.param(BrokerGroupSpec(image="example.com/rocketmq:1"), True, id="an image says nothing"),
-        pytest.param(BrokerGroupSpec(implementation=Implementation.PYTHON, version="5.5.0"), False, id="replicas ask"),
+        pytest.param(BrokerGroupSpec(version="5.5.0"), "5.3.3", True, id="known to"),
+        pytest.param(BrokerGroupSpec(version="5.3.3"), "5.3.3", False, id="known not to"),
+        pytest.param(BrokerGroupSpec(version="5.3.3"), "5.5.0", True, id="on the way back"),
+        pytest.param(BrokerGroupSpec(version="5.3.3"), None, True, id="what runs is not known"),
+        pytest.param(BrokerGroupSpec(version="5.1.1-patched"), "5.1.1-patched", False, id="older, with a suffix"),
+        pytest.param(BrokerGroupSpec(version="5.10.0"), "5.3.3", True, id="compared as numbers"),
+        pytest.param(BrokerGroupSpec(), "5.3.3", True, id="the operator's own version"),
+        pytest.param(BrokerGroupSpec(image="example.com/rocketmq:1"), None, True, id="an image says nothing"),
+        pytest.param(
+            BrokerGroupSpec(implementation=Implementation.PYTHON, version="5.5.0"), None, False, id="replicas ask"
+        ),
     ],
 )
-def test_masters_shrink_first(spec: BrokerGroupSpec, expected: bool) -> None:
-    assert masters_shrink_first(spec) is expected
+def test_masters_shrink_first(spec: BrokerGroupSpec, running: str | None, expected: bool) -> None:
+    assert masters_shrink_first(spec, running=running) is expected
 
 
 def in_force(spec: dict[str, Any], promised: str | None) -> str:

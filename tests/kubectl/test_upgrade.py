@@ -60,6 +60,23 @@ def test_the_plan_notes_a_version_beyond_the_tests_and_a_step_back(bench: Bench)
     assert "note: masters of 5.5.0 drop a slave before they ask" in back
 
 
+def test_of_the_newest_that_runs_the_plan_promises_no_pod_that_has_another(bench: Bench) -> None:
+    """In the middle of an update the status has the newer version, and most pods have the older one."""
+    bench.create_group(status=RUNS, version="5.3.3")
+    said = bench.must("upgrade", "orders", "--to", "5.5.0", "--dry-run")
+    assert "spec.version 5.5.0: no pod that runs it is restarted" in said
+    bench.api("PATCH", bench.path(BrokerGroup, "orders"), {"spec": {"version": "5.4.0"}})
+    bench.set_status(BrokerGroup, "orders", RUNS | {"version": "5.4.0"})
+    assert "note: masters of 5.4.0 drop a slave" in bench.must("upgrade", "orders", "--to", "5.3.3", "--dry-run")
+
+
+def test_the_plan_of_a_hibernated_group_begins_with_its_waking(bench: Bench) -> None:
+    bench.create_group(status=RUNS, maintenance={"hibernated": True})
+    said = bench.must("upgrade", "orders", "--to", "5.5.1", "--dry-run")
+    assert "1. wait for you: the group is hibernated, and its pods run 5.5.1 once it wakes" in said
+    assert "restart" not in said
+
+
 @pytest.mark.parametrize(
     ("to", "spec", "expected"),
     [

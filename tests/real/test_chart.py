@@ -555,6 +555,14 @@ def test_a_catalogue_of_versions_is_what_the_operator_takes() -> None:
         ({"images": [{"version": "5.5.0"}]}, "/brokers/images/0"),
         ({"images": [{"version": "5.3.3", "image": "a/b:1"}], "onlyListedVersions": True}, "brokers.version is 5.5.0"),
         ({"onlyListedVersions": True}, "brokers.version is 5.5.0"),
+        (
+            {"images": [{"version": "5.3.3", "image": one} for one in ("a/b:1", "a/b:2")]},
+            "brokers.images lists 5.3.3 twice",
+        ),
+        ({"images": [{"version": "5.3.3", "image": "a/b: 1"}]}, "/brokers/images/0/image"),
+        ({"version": "latest"}, "/brokers/version"),
+        ({"version": "5.1.2"}, "/brokers/version"),
+        ({"version": "5.0.0"}, "/brokers/version"),
     ],
 )
 def test_a_catalogue_that_nothing_could_run_by_is_refused(brokers: dict[str, Any], word: str) -> None:

@@ -414,6 +414,19 @@ async def test_proxies_take_another_version_after_the_groups(place: Place) -> No
     assert await image_at(place, DEPLOYMENTS, "shop-proxy") == "apache/rocketmq:5.5.0"
 
 
+async def test_proxies_take_another_default_after_the_groups(place: Place) -> None:
+    """No group has been looked at since the operator's start, so each still says that it is up to date: with another version."""
+    await place.made(brokerGroups={"count": 1}, proxy={"replicas": 1})
+    await up_to_date(place, "shop-0")
+    await place.write_status(BROKER_GROUPS, "shop-0", version="5.5.0")
+    later = Place(place.api, place.key.namespace, replace(SETTINGS, rocketmq_version="5.5.1"))
+    await later.run()
+    assert await image_at(place, DEPLOYMENTS, "shop-proxy") == "apache/rocketmq:5.5.0"
+    await place.write_status(BROKER_GROUPS, "shop-0", version="5.5.1")
+    await later.run()
+    assert await image_at(place, DEPLOYMENTS, "shop-proxy") == "apache/rocketmq:5.5.1"
+
+
 async def test_a_version_that_the_catalogue_lacks_changes_nothing_that_runs(place: Place) -> None:
     await place.made(version="5.3.3", brokerGroups={"count": 1})
     catalogue = VersionCatalogue(images=(("5.5.0", "a/b:5.5.0"),), only_listed=True)

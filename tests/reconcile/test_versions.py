@@ -10,7 +10,7 @@ import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.controller.directory.group_directory import binding_of
-from brokergroup_operator.kube.resources import PODS
+from brokergroup_operator.kube.resources import CONFIG_MAPS, PODS
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.settings import ReconcileSettings, VersionCatalogue
@@ -69,7 +69,8 @@ def test_a_refused_step_back_rolls_nothing_and_says_field_value_and_reason() -> 
     assert (status, reason) == ("True", "VersionRefused")
     assert message.startswith("spec.version is '5.3.3', expected no such step back from 5.5.0: ")
     assert "timerRocksDBEnable" in message
-    assert message.endswith("kubectl annotate brokergroup orders brokergroup.dev/accept-version=5.3.3")
+    command = "kubectl annotate --overwrite brokergroup orders -n shop brokergroup.dev/accept-version=5.3.3"
+    assert message.endswith(command)
     assert said["UpToDate"][:2] == ("False", "VersionRefused")
     assert said["version"] == "5.5.0"
 
@@ -118,6 +119,59 @@ def test_a_pod_that_never_started_counts_for_nothing() -> None:
     assert told(plan)["version"] == "5.3.3"
 
 
+def test_a_version_counts_until_every_member_has_started_with_another() -> None:
+    """The pod of the first member to be updated is made anew: its disk is the newer version's, though no pod of it has started."""
+    seen = running_with("5.3.3", wants={"version": "5.3.3"})
+    seen = b.changed(seen, group_object=seen.group_object | {"status": {"version": "5.5.0"}})
+    gone = planned(b.changed(seen, pods=b.without(seen.pods, "orders-2")))
+    assert told(gone)["version"] == "5.5.0"
+    assert told(gone)["Stalled"][1] == "VersionRefused"
+    assert told(planned(seen))["version"] == "5.3.3"
+
+
+def test_what_is_no_version_is_not_told_as_one() -> None:
+    """An operator of before took any tag as its default; the API server would refuse the whole status for it."""
+    seen = running_with("latest", wants={"version": "5.5.0"})
+    assert told(planned(seen))["version"] is None
+
+
+def test_a_refusal_in_the_middle_of_an_update_rolls_no_further_pod() -> None:
+    seen = running_with("5.3.3", wants={"version": "5.4.0"})
+    newer = b.running_pod(b.group(**java(version="5.5.0")), 2, role="slave")
+    others = replace(
+        b.SETTINGS, catalogue=VersionCatalogue(images=(("5.1.4", IMAGE),), only_listed=True), rocketmq_version="5.1.4"
+    )
+    plan = planned(b.changed(seen, pods=dict(seen.pods) | {"orders-2": newer}), others)
+    assert stopped_pods(plan) == []
+    assert told(plan)["Stalled"][1] == "VersionRefused"
+
+
+def test_a_refusal_holds_back_no_change_of_the_configuration() -> None:
+    seen = running_with("5.5.0", wants={"version": "5.3.3", "config": TIMERS | {"sendMessageThreadPoolNums": "7"}})
+    plan = planned(seen)
+    (kept,) = [one.object for one in plan.actions if isinstance(one, plans.ApplyObject) and one.resource == CONFIG_MAPS]
+    assert "sendMessageThreadPoolNums=7" in kept["data"]["broker.conf"]
+
+
+def test_without_its_config_maps_a_group_takes_no_step_back() -> None:
+    """The key that forbids it may stand in the ConfigMap that is missing."""
+    seen = running_with("5.5.0", wants={"version": "5.3.3", "config": {}})
+    seen = b.changed(seen, pods=b.without(seen.pods, "orders-2"), config_problem="ConfigMap extra is missing")
+    (pod,) = made_pods(planned(seen))
+    assert image_of(pod) == "apache/rocketmq:5.5.0"
+
+
+def test_pods_of_an_image_keep_their_roles_while_the_version_after_it_is_refused() -> None:
+    seen = b.settled(implementation="Java", nameServers=["ns:9876"], image="example.com/rocketmq:1")
+    wanted = java(version="5.3.3")
+    pods = copy.deepcopy(dict(seen.pods))
+    del pods["orders-1"]["metadata"]["labels"][names.LABEL_ROLE]
+    plan = planned(b.changed(seen, group=b.group(**wanted), group_object=b.group_object(**wanted), pods=pods), LIMITED)
+    assert told(plan)["Stalled"][1] == "VersionRefused"
+    assert [(one.pod, one.role) for one in plan.actions if isinstance(one, plans.SetRole)] == [("orders-1", "master")]
+    assert stopped_pods(plan) == []
+
+
 def test_a_limit_lets_no_new_group_begin_and_leaves_a_running_one_as_it_is() -> None:
     new = b.changed(running_with("5.5.0", wants={"version": "5.3.3"}), pods={}, record=None, snapshot=None)
     plan = planned(new, LIMITED)
@@ -163,12 +217,23 @@ def test_masters_shrink_first_until_no_pod_of_the_newer_version_is_left() -> Non
     found = b.group_object(**java(version="5.3.3"))
     assert binding_of(found | {"status": {"version": "5.5.0"}}).settings.masters_shrink_first
     assert not binding_of(found | {"status": {"version": "5.3.3"}}).settings.masters_shrink_first
+    assert binding_of(found).settings.masters_shrink_first, (
+        "with its status gone a group's masters may be of any version"
+    )
+
+
+def test_no_version_is_told_while_a_pod_of_an_image_runs() -> None:
+    """The image may be of any version, and its pod the master."""
+    seen = running_with("5.3.3", wants={"version": "5.3.3"})
+    of_image = b.running_pod(b.group(**java(image="example.com/rocketmq:1")), 1, role="master")
+    assert told(planned(b.changed(seen, pods=dict(seen.pods) | {"orders-1": of_image})))["version"] is None
 
 
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
         ({"rocketmq_version": "5.0.0"}, "rocketmq_version is '5.0.0', expected another: brokers before 5.1.1"),
+        ({"rocketmq_version": "latest"}, "rocketmq_version is 'latest', expected a version like 5.5.0"),
         ({"rocketmq_version": "5.1.2"}, "does not start in controller mode"),
         ({"rocketmq_version": "5.3.3", "catalogue": LISTED}, "limited to 5.5.0"),
     ],

@@ -492,8 +492,8 @@ class BrokerGroupStatus(Struct, frozen=True, rename="camel", kw_only=True):
     version: Annotated[
         bounds.VersionText | None,
         Meta(
-            description="The newest RocketMQ version of which a pod of the group has started. Absent: none has, or spec.image or"
-            " the Python replica runs, whose version is not known."
+            description="The newest RocketMQ version of which a pod of the group has started; an older one once every member has"
+            " started with that. Absent: none has started, or one runs whose version is not known (spec.image, the Python replica)."
         ),
     ] = None
     unfenced: Annotated[

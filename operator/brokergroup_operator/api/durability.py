@@ -110,17 +110,17 @@ def acknowledgement_rule(spec: BrokerGroupSpec) -> AcknowledgementRule:
     )
 
 
-def masters_shrink_first(spec: BrokerGroupSpec, *, running: str | None = None) -> bool:
+def masters_shrink_first(spec: BrokerGroupSpec, *, running: str | None) -> bool:
     """Whether a master of this group may have applied a smaller SyncStateSet before it asks for it (apache/rocketmq #9897).
 
-    Where the version is not known, because an image or the operator's own version runs, it may. `running` is the newest version of
-    the group's pods: on the way back to an older one they still shrink first.
+    Where the version is not known, because an image or the operator's own version runs, it may. `running` is `status.version`, None
+    where the status is lost too: on the way back to an older version the pods of the newer one still shrink first.
     """
     if spec.implementation is Implementation.PYTHON:
         return False
-    if spec.version is None:
+    if spec.version is None or running is None:
         return True
-    newest = max(map(versions.numbers, filter(None, (spec.version, running))))
+    newest = max(versions.numbers(spec.version), versions.numbers(running))
     return newest > versions.LAST_TO_ASK_FIRST
 
 

@@ -10,6 +10,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from brokergroup_operator.api import names
+from brokergroup_operator.api.bounds import LONGEST_VERSION, VERSION_PATTERN
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
@@ -33,6 +36,11 @@ def numbers(version: str) -> Numbers:
     found = [int(number) for number in re.findall(r"\d+", version)[:3]]
     first, second, third = (*found, 0, 0, 0)[:3]
     return first, second, third
+
+
+def is_version(text: str) -> bool:
+    """Whether the API server takes this text as a version."""
+    return len(text) <= LONGEST_VERSION and re.fullmatch(VERSION_PATTERN, text, re.ASCII) is not None
 
 
 def why_it_never_runs(version: str) -> str:
@@ -87,3 +95,9 @@ def why_no_downgrade(before: str, after: str, config: Mapping[str, str]) -> str:
         if config.get(key, "").strip().lower() == "true" and numbers(after) < feature.since <= numbers(before):
             return f"a broker of {after} does not know {key}, which is true in spec.config: {feature.lost}"
     return ""
+
+
+def how_to_accept(namespace: str, name: str, version: str) -> str:
+    """Return the command by which a user accepts what a step back to this version loses. An acceptance of before is overwritten."""
+    annotation = f"{names.ANNOTATION_ACCEPT_VERSION}={version}"
+    return f"kubectl annotate --overwrite brokergroup {name} -n {namespace} {annotation}"

@@ -160,11 +160,12 @@ class OperatorOptions:
 
     def catalogue(self) -> "VersionCatalogue":
         """Return the images by version. ValueError if they contradict each other; typer.BadParameter for another form."""
+        from brokergroup_operator.api.versions import is_version
         from brokergroup_operator.reconcile.settings import VersionCatalogue
 
         pairs = [(text, *text.partition("=")) for text in self.rocketmq_images or []]
         for text, version, _, image in pairs:
-            if not re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+([0-9A-Za-z.-]*[0-9A-Za-z])?", version) or not image:
+            if not is_version(version) or not image:
                 expected = "expected VERSION=IMAGE, like 5.5.0=apache/rocketmq:5.5.0"
                 raise typer.BadParameter(f"{text!r}, {expected}", param_hint="--rocketmq-image")
         images = tuple((version, image) for _, version, _, image in pairs)

@@ -4,7 +4,6 @@ The table of versions is the plugin's own (`api/versions.py`). What only the ope
 in the group's conditions.
 """
 
-import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,7 +16,6 @@ from brokergroup_operator.option_groups import with_option_groups
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+([0-9A-Za-z.-]*[0-9A-Za-z])?", re.ASCII)
 To = Annotated[
     str, typer.Option("--to", metavar="VERSION", help="RocketMQ version, such as 5.5.0; an older one goes back")
 ]
@@ -47,7 +45,7 @@ def refuse(group: JsonObject, to: str) -> None:
     """Raise UsageError, naming field, value and what is expected, if this group's brokers may not become that version."""
     name, spec = group["metadata"]["name"], group["spec"]
     cluster = (group["metadata"].get("labels") or {}).get(names.LABEL_ROCKETMQ_CLUSTER)
-    if not VERSION.fullmatch(to):
+    if not versions.is_version(to):
         raise UsageError(f"--to is {to!r}, expected a version like 5.5.0")
     if cluster:
         raise UsageError(
@@ -64,7 +62,7 @@ def refuse(group: JsonObject, to: str) -> None:
     before = running(group)
     accepted = (group["metadata"].get("annotations") or {}).get(names.ANNOTATION_ACCEPT_VERSION)
     if before and accepted != to and (why := versions.why_no_downgrade(before, to, spec.get("config") or {})):
-        accept = f"kubectl annotate brokergroup {name} {names.ANNOTATION_ACCEPT_VERSION}={to}"
+        accept = versions.how_to_accept(group["metadata"]["namespace"], name, to)
         raise UsageError(f"--to is {to!r}, expected no such step back from {before}: {why}. To accept it: {accept}")
 
 
@@ -78,29 +76,33 @@ def plan(group: JsonObject, to: str) -> "Iterator[str]":
     name, before = group["metadata"]["name"], running(group)
     yield f"{name} runs {before or 'a version that is not known'}; spec.version {to}: {_kind(before, to)}"
     if before != to:
-        for number, step in enumerate(_steps(group), start=1):
+        for number, step in enumerate(_steps(group, to), start=1):
             yield f"  {number}. {step}"
     if versions.is_untested(to):
         newest = ".".join(map(str, versions.NEWEST_TESTED))
         yield f"  note: {to} is newer than {newest}, the newest that this plugin's release was tested with"
     if versions.numbers(to) <= versions.LAST_TO_ASK_FIRST < versions.numbers(before):
-        yield "  note: masters of 5.5.0 drop a slave before they ask, until the last of them is replaced"
+        yield f"  note: masters of {before} drop a slave before they ask, until the last of them is replaced"
 
 
 def _kind(before: str, to: str) -> str:
     if before == to:
-        return "no pod is restarted for it"
+        # In the middle of an update the status has the newer version, and other pods have the older one.
+        return "no pod that runs it is restarted"
     if not before:
         return "a rolling update"
     return "an upgrade" if versions.numbers(to) > versions.numbers(before) else "a step back, done as an upgrade is"
 
 
-def _steps(group: JsonObject) -> "Iterator[str]":
+def _steps(group: JsonObject, to: str) -> "Iterator[str]":
     name, spec = group["metadata"]["name"], group["spec"]
     strategy = spec.get("updateStrategy") or {}
     members = (group.get("status") or {}).get("members") or []
     if (spec.get("maintenance") or {}).get("paused"):
         yield f"wait for you: the group is paused (kubectl brokergroup resume {name})"
+    if (spec.get("maintenance") or {}).get("hibernated"):
+        yield f"wait for you: the group is hibernated, and its pods run {to} once it wakes (kubectl brokergroup wake {name})"
+        return
     if strategy.get("type") == "OnDelete":
         yield "wait for you: updateStrategy.type is OnDelete, so each pod changes once you delete it"
         return

@@ -77,6 +77,8 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> plans.
     elif complaint := invalid_spec(seen):
         if seen.config_problem and complaint.reason is Reason.INVALID_SPEC:
             work += _repairs_as_configured(seen, course, settings)
+        if complaint.reason is Reason.VERSION_REFUSED:
+            work += _roles(seen)  # Pods of an image of their own may run; the Services follow their master.
         work += courses.returning_actions(seen, course, settings)
         work += status_action(seen, course, settings, invalid=complaint)
         return plans.Plan(actions=tuple(work), look_again_seconds=UNSETTLED_SECONDS)

@@ -95,6 +95,8 @@ class VersionCatalogue:
 
 def checked_version(version: str, catalogue: VersionCatalogue) -> None:
     """Raise ValueError if no group could run this default version."""
+    if not versions.is_version(version):
+        raise ValueError(f"rocketmq_version is {version!r}, expected a version like 5.5.0")
     if why := versions.why_it_never_runs(version) or versions.why_not_listed(version, catalogue.choice):
         raise ValueError(f"rocketmq_version is {version!r}, expected another: {why}")
 

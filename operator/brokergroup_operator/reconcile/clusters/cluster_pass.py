@@ -172,7 +172,7 @@ class ClusterPass:
         if refused := order.refusal(cluster, self._settings):
             name_servers, proxies = (order.kept_back(one, there) for one in (name_servers, proxies))
         elif cluster.spec.image is None:
-            proxies, waited_for = order.in_turn(proxies, groups, there)
+            proxies, waited_for = order.in_turn(proxies, groups, there, default_version=self._settings.rocketmq_version)
         wanted = [
             *parts.network_policies(cluster, self._settings),
             *name_servers,

@@ -43,22 +43,28 @@ def kept_back(programs: Sequence[JsonObject], found: Found) -> list[JsonObject]:
 
 
 def in_turn(
-    proxies: Sequence[JsonObject], groups: Sequence[JsonObject], found: Found
+    proxies: Sequence[JsonObject], groups: Sequence[JsonObject], found: Found, *, default_version: str
 ) -> tuple[list[JsonObject], list[str]]:
     """Return the objects of the proxies, with the present image while a group is behind, and the groups that they wait for."""
-    behind = [str(one["metadata"]["name"]) for one in groups if _is_behind(one, found)]
+    behind = [str(one["metadata"]["name"]) for one in groups if _is_behind(one, found, default_version)]
     held = [_with_present_image(one, found) if behind else one for one in proxies]
     return held, behind if any(after is not before for after, before in zip(held, proxies, strict=True)) else []
 
 
-def _is_behind(group: JsonObject, found: Found) -> bool:
-    """Whether an existing group is asked for another version, or has not said since that it is up to date."""
+def _is_behind(group: JsonObject, found: Found, default_version: str) -> bool:
+    """Whether an existing group is asked for another version, runs another, or has not said since that it is up to date.
+
+    A status of before the operator's start may say "up to date" of another default version.
+    """
     there = found.get((BROKER_GROUPS.kind, str(group["metadata"]["name"])))
     if there is None:
         return False
     if any(there["spec"].get(field) != group["spec"].get(field) for field in _RUNS):
         return True
-    is_current = (there.get("status") or {}).get("observedGeneration") == observed.generation(there)
+    status = there.get("status") or {}
+    if status.get("version") not in {None, group["spec"].get("version") or default_version}:
+        return True
+    is_current = status.get("observedGeneration") == observed.generation(there)
     return (
         not is_current or observed.condition_in(there, ConditionType.UP_TO_DATE).get("status") != ConditionStatus.TRUE
     )

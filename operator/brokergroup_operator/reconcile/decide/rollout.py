@@ -23,7 +23,7 @@ from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.api.update_fields import MasterUpdate, UpdateType
 from brokergroup_operator.observe.timeline import Cause
 from brokergroup_operator.reconcile import identity
-from brokergroup_operator.reconcile.decide import windows
+from brokergroup_operator.reconcile.decide import versions, windows
 from brokergroup_operator.reconcile.plan import Step, Verb
 from brokergroup_operator.reconcile.render import broker_config, certificate
 from brokergroup_operator.reconcile.render.addressing import address_is_lost, place_of
@@ -90,7 +90,7 @@ def restart_reason(
         return RestartReason.RESTARTED_AT
     if _named_by_restart(seen, member, pod):
         return RestartReason.RESTART_OPERATION
-    as_made = certificate.with_key_of(with_times_of(seen.group, pod), pod)
+    as_made = versions.with_version_of(seen, pod, certificate.with_key_of(with_times_of(seen.group, pod), pod))
     as_told = seen if as_made is seen.group else dataclasses.replace(seen, group=as_made)
     if not made_as(pod, wanted_pod(as_told, member, settings)):
         return RestartReason.POD_CHANGED

@@ -1,6 +1,7 @@
 """The version in force: what the spec asks for, or what the group runs where the step to that is refused. Pure.
 
-A refused version rolls no pod. A lost pod is made again with the version that runs, so the group stays whole meanwhile.
+A refused version rolls no pod, also in the middle of an update: each pod that has started keeps its own version. A lost pod is made
+again with the newest that has run, since that has written the disks last.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import msgspec
 from brokergroup_operator.api import names, versions
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.reconcile.see import observed
+from brokergroup_operator.reconcile.see.members import membership
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.api.brokergroup import BrokerGroup
     from brokergroup_operator.reconcile.see.observed import Observed
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
@@ -23,7 +26,9 @@ if TYPE_CHECKING:
 def judged(seen: Observed, settings: ReconcileSettings) -> Observed:
     """Return what was seen, with the version in force in the group's spec, and why that is not the one that was asked for."""
     why, runs = _refusal(seen, settings), running(seen)
-    if not why:
+    # Which keys the brokers have is not known without their ConfigMaps, so no pod steps back.
+    is_blind = bool(seen.config_problem and runs) and versions.numbers(_wanted(seen, settings)) < versions.numbers(runs)
+    if not (why or is_blind):
         return seen
     if not runs:
         return replace(seen, version_refused=why)
@@ -31,21 +36,39 @@ def judged(seen: Observed, settings: ReconcileSettings) -> Observed:
     return replace(seen, group=msgspec.structs.replace(seen.group, spec=spec), version_refused=why)
 
 
-def running(seen: Observed) -> str:
-    """Return the newest version of which a pod has started, or was seen before; empty where none is known.
+def with_version_of(seen: Observed, pod: JsonObject, group: BrokerGroup) -> BrokerGroup:
+    """Return the group with the version that the pod has, where the one of the spec is refused and the pod has started."""
+    if not seen.version_refused or not (own := _version_of(pod)):
+        return group
+    return msgspec.structs.replace(group, spec=msgspec.structs.replace(group.spec, version=own))
 
-    A pod whose image was never there has written nothing.
+
+def running(seen: Observed) -> str:
+    """Return the newest version of which a pod has started; empty where none is known.
+
+    A pod whose image was never there has written nothing. What the status said before counts until every member has a pod that has
+    started: the disk of one that has none may be the newer version's.
     """
     if seen.group.spec.image is not None or seen.group.spec.implementation is not Implementation.JAVA:
         return ""
-    started = (observed.labels_of(pod) for pod in seen.pods.values() if _has_started(pod))
-    found = [labels[names.LABEL_APP_VERSION] for labels in started if names.LABEL_APP_VERSION in labels]
+    found = [version for pod in seen.pods.values() if (version := _version_of(pod))]
     before = str((seen.group_object.get("status") or {}).get("version") or "")
-    return max(found, key=versions.numbers, default=before)
+    all_started = all(_version_of(seen.pods.get(member.pod)) for member in membership(seen).members)
+    return max(found if found and all_started else [*found, before], key=versions.numbers)
 
 
-def _has_started(pod: JsonObject) -> bool:
-    return observed.pod_phase(pod) != "Pending"
+def told(seen: Observed) -> str | None:
+    """Return what `status.version` says: None also while a pod runs that may have any version, such as one of `spec.image`."""
+    started = [pod for pod in seen.pods.values() if observed.pod_phase(pod) != "Pending"]
+    return running(seen) or None if all(map(_version_of, started)) else None
+
+
+def _version_of(pod: JsonObject | None) -> str:
+    """Return the version of a pod that has started; empty for another pod, or where its label says none."""
+    if pod is None or observed.pod_phase(pod) == "Pending":
+        return ""
+    version = observed.labels_of(pod).get(names.LABEL_APP_VERSION, "")
+    return version if versions.is_version(version) else ""
 
 
 def _refusal(seen: Observed, settings: ReconcileSettings) -> str:
@@ -53,7 +76,7 @@ def _refusal(seen: Observed, settings: ReconcileSettings) -> str:
     spec = seen.group.spec
     if spec.image is not None or spec.implementation is not Implementation.JAVA:
         return ""
-    wanted, runs = spec.version or settings.rocketmq_version, running(seen)
+    wanted, runs = _wanted(seen, settings), running(seen)
     field = "spec.version" if spec.version is not None else "spec.version is absent, and the operator's default version"
     if wanted != runs and (why := versions.why_it_never_runs(wanted)):
         return f"{field} is {wanted!r}, expected {versions.SERVED}: {why}"
@@ -62,9 +85,13 @@ def _refusal(seen: Observed, settings: ReconcileSettings) -> str:
     if not runs or _is_accepted(seen, wanted):
         return ""
     if why := versions.why_no_downgrade(runs, wanted, spec.config):
-        accept = f"kubectl annotate brokergroup {seen.key.name} {names.ANNOTATION_ACCEPT_VERSION}={wanted}"
+        accept = versions.how_to_accept(seen.key.namespace, seen.key.name, wanted)
         return f"{field} is {wanted!r}, expected no such step back from {runs}: {why}{_goes_on(runs)}. To accept it: {accept}"
     return ""
+
+
+def _wanted(seen: Observed, settings: ReconcileSettings) -> str:
+    return seen.group.spec.version or settings.rocketmq_version
 
 
 def _goes_on(runs: str) -> str:

@@ -18,7 +18,7 @@ from brokergroup_operator.kube.pods import node_of
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.decide.rollout import outdated_members
 from brokergroup_operator.reconcile.decide.silent_members import replacements_after
-from brokergroup_operator.reconcile.decide.versions import running
+from brokergroup_operator.reconcile.decide.versions import told as version_told
 from brokergroup_operator.reconcile.other_groups import Turn
 from brokergroup_operator.reconcile.plan import Action, WriteStatus, no, yes
 from brokergroup_operator.reconcile.render import broker_config
@@ -124,7 +124,7 @@ def build_status(
         unclean_elections=record.unclean_elections if record else 0,
         controller=_controller(seen, settings),
         durability=effective_durability(seen.group.spec),
-        version=running(seen) or None,
+        version=version_told(seen),
         unfenced=bool(record and record.unfenced),
         conditions=conditions,
     )
