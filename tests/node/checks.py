@@ -250,17 +250,26 @@ def slow_freeze(bench: Bench, group: Group) -> list[str]:
 
 def kill(bench: Bench) -> None:
     """kill -9 of the broker."""
-    on_both(bench, lambda group: bench.strike(group, "kill", faults.kill, kind="failover"))
+    on_both(bench, partial(strike_at_once, bench, name="kill", fault=faults.kill, kind="failover"))
 
 
 def delete_by_force(bench: Bench) -> None:
     """kubectl delete pod --force --grace-period=0."""
-    on_both(bench, lambda group: bench.strike(group, "delete_force", faults.delete_by_force))
+    on_both(bench, partial(strike_at_once, bench, name="delete_force", fault=faults.delete_by_force))
 
 
 def delete(bench: Bench) -> None:
     """kubectl delete pod: a switchover may come first."""
-    on_both(bench, lambda group: bench.strike(group, "delete", faults.delete))
+    on_both(bench, partial(strike_at_once, bench, name="delete", fault=faults.delete))
+
+
+def strike_at_once(bench: Bench, group: Group, *, name: str, fault: faults.Fault, kind: str | None = None) -> None:
+    """One fault that ends the broker's connections. Raise CheckError if the failover waited for its silence instead."""
+    bench.strike(group, name, fault, kind=kind)
+    gap = bench.gaps[name][group.label]
+    silence = group.read()["spec"]["failover"]["heartbeatTimeoutMilliseconds"] / 1000
+    told = f"{group.name}: {name}: nothing was acknowledged for {gap} s: expected less than {silence:g} s"
+    expect(gap < silence, f"{told}, the silence after which a broker with open connections is taken for lost")
 
 
 def plugin(*words: str) -> subprocess.CompletedProcess[str]:
