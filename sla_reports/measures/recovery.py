@@ -135,7 +135,10 @@ def mttr(incidents: Sequence[Incident], window: Window, *, running: bool = False
 
 
 def mtbf(incidents: Sequence[Incident], window: Window, *, up_ms: int) -> Estimate:
-    """Mean time between the unplanned failures that began in the window."""
+    """Return the mean time between failures: `up_ms` divided by the number of unplanned failures that began in the window.
+
+    Without a failure the mean and the upper bound of its 95 % interval are None.
+    """
     failures = len(_failures(incidents, window))
     # A count over a fixed time: one more event might have been just about to come.
     return _estimate(float(up_ms), failures, shape_of_low=failures + 1)

@@ -110,6 +110,7 @@ class ServiceBehaviour(BuiltinBehaviour):
             rules.give_cluster_address(obj)
 
     def judge_among(self, new: JsonObject, others: Iterable[JsonObject]) -> list[FieldError]:
+        """Return an error if another Service, in any namespace, already has one of its node ports."""
         return rules.node_port_errors(new, others)
 
     def prepare_update(self, new: JsonObject, old: JsonObject) -> None:

@@ -64,6 +64,10 @@ class CustomBehaviour(Behaviour):
             obj.pop("status", None)
 
     def validate(self, new: JsonObject, old: JsonObject | None, subresource: str) -> list[FieldError]:
+        """Return the errors by the definition's schema, its scale path, and its CEL rules unless a value has the wrong shape.
+
+        Values unchanged since `old` are held to transition rules only; the schema of the metadata covers a new object's name.
+        """
         errors: list[FieldError] = []
         if subresource == "status":
             # The rest is as stored, possibly under an older schema: not this writer's mistake.

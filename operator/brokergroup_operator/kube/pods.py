@@ -36,7 +36,7 @@ def is_over(pod: JsonObject) -> bool:
 
 
 def containers_are_terminated(pod: JsonObject) -> bool:
-    """Whether every container of the pod was reported terminated (and at least one was reported at all)."""
+    """Whether `containerStatuses` has at least one entry and all are terminated. Init containers are not looked at."""
     statuses = (pod.get("status") or {}).get("containerStatuses") or []
     return bool(statuses) and all((status.get("state") or {}).get("terminated") is not None for status in statuses)
 

@@ -368,7 +368,10 @@ def operation(group: str, kind: str, section: JsonObject, *, dry_run: bool = Fal
 
 
 def ask(cluster: "Cluster", wanted: JsonObject, asking: Asking) -> None:
-    """Create the operation and print what became of it. A dry run is always waited for: its answer is the plan."""
+    """Create the operation and print it; with --wait or --dry-run, wait for its end first: the answer of a dry run is the plan.
+
+    Raise NotFoundError without that group; of a wait, OperationFailedError without success, WaitedTooLongError at the timeout.
+    """
     from brokergroup_operator.kubectl.printing import print_objects
 
     cluster.group(wanted["spec"]["brokerGroupRef"]["name"])

@@ -342,7 +342,7 @@ async def ask_brokers(calls: JavaCalls, addresses: Mapping[int, str]) -> dict[in
 
 
 async def ask_broker(calls: JavaCalls, address: str) -> BrokerSaid | str:
-    """Return a broker's answers about itself, or the error text if it does not answer."""
+    """Return a Java broker's answers about itself, or the error text if it refuses, or does not answer, one of the four calls."""
     try:
         configuration = await calls.broker_configuration(address)
         epochs = await calls.epochs(address)

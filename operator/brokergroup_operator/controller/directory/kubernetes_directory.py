@@ -200,7 +200,7 @@ class KubernetesDirectory(GroupDirectory):
         return strictest(mode_of(pod) for pod in pods_there if pod is not None)
 
     def registered(self, binding: GroupBinding) -> None:
-        """Of two groups with one broker name, the one with a registered broker keeps it."""
+        """Mark the group's claim to its broker name: a broker has registered. `NameClaim.rank` settles a name of two groups."""
         claim = self._claims.get(binding.key)
         if claim is not None and not claim.has_registered:
             self._claims[binding.key] = replace(claim, has_registered=True)

@@ -48,6 +48,7 @@ def only(peers: Collection[Peer]) -> Peer | None:
 
 
 def peer_of(pod: JsonObject) -> Peer:
+    """Return the pod's namespace, name and group; the group is None without the BrokerGroup label."""
     namespace, name = key_of(pod)
     group = label_of(pod, names.LABEL_BROKER_GROUP)
     return Peer(namespace=namespace, pod_name=name, group=GroupKey(namespace, group) if group else None)
@@ -198,6 +199,7 @@ class PodIndex:
         return list(self._pods.values())
 
     def of_group(self, key: GroupKey) -> Mapping[str, JsonObject]:
+        """Return the group's pods by pod name, finished ones included; the next event may change this mapping."""
         return self._by_group.get(key, {})
 
     def peers_at(self, host: str) -> Collection[Peer]:

@@ -418,7 +418,10 @@ def live_minimum(properties: Mapping[str, str]) -> int | None:
 
 
 def refuses_sends_seconds(properties: Mapping[str, str]) -> float | None:
-    """Return for how long yet a Java broker refuses sends, by this plane's clock; None for a broker that cannot."""
+    """Return the seconds until a Java broker's ACCEPTS_SENDS_FROM, by this plane's clock; 0 if that time has passed.
+
+    None if its configuration (26) has no such time, as a Python replica's, or one that is no number.
+    """
     until_ms = _number(properties.get(ACCEPTS_SENDS_FROM, ""), _DIGITS_OF_LONG)
     return None if until_ms is None else max(0.0, until_ms / 1000 - time.time())
 

@@ -91,7 +91,10 @@ def unfenced(seen: Observed) -> Verdict | None:
 
 
 def epoch_jump(seen: Observed) -> Verdict | None:
-    """Brokers report an epoch that the record could hardly have missed: a poisoned broker, or a very old backup."""
+    """Return the alarm if a broker reports a master epoch too far above the record's; no failover begins until it is settled.
+
+    The broker's epoch is wrong, or the record was restored from an old backup. None if no epoch waits for a person.
+    """
     epoch = seen.snapshot.epoch_jump if seen.snapshot else None
     if epoch is None:
         return None

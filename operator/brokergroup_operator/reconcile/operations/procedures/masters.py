@@ -120,6 +120,10 @@ def _now(case: Case) -> OperationResult:
 
 
 def begin_election(case: Case) -> plans.Beginning:
+    """Return the start of an unclean election, or its rejection: `toBrokerId` must be a live voter; no master may serve writes.
+
+    Rejected too unless `acknowledgeDataLoss` is the group's name: acknowledged messages that the broker lacks are lost.
+    """
     request = asked(case.spec.elect)
     target, named, group = request.to_broker_id, request.acknowledge_data_loss, case.group
     return case.begun(
