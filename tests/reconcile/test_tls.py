@@ -70,9 +70,14 @@ def test_a_broker_serves_the_secrets_certificate_and_verifies_once_it_enforces(m
 
 
 def test_without_it_nothing_of_a_pod_changes() -> None:
+    assert "tls" not in json.dumps(build_pod(b.group(**JAVA), b.member(2), b.SETTINGS)).lower()
     pod = build_pod(b.group(**JAVA), b.member(2), SERVED)
     assert "tls" not in json.dumps(b.containers(pod)["broker"]).lower()
+    assert {one["name"] for one in b.containers(pod)["fence"]["env"] if "TLS" in one["name"]} == {
+        "FENCE_CONTROLLER_TLS"
+    }
     assert names.ANNOTATION_TLS not in pod["metadata"]["annotations"]
+    assert names.VOLUME_TLS not in {one["name"] for one in pod["spec"]["volumes"]}
 
 
 def test_the_fence_reaches_a_broker_that_enforces_and_shows_the_groups_certificate() -> None:
@@ -292,6 +297,22 @@ async def test_a_wrong_secret_can_be_taken_back(place: Place) -> None:
     await pod_is_made(place, PODS_OF_PARTS[0], "Permissive")
     await place.changed({"tls": None})
     assert await modes(place) == {None}
+
+
+async def test_a_group_beyond_count_that_holds_the_next_step_up_is_named_also_without_pods(place: Place) -> None:
+    """Its BrokerGroup is left as it is. Without its name the cluster would wait for nothing that the message says."""
+    two = CLUSTER | {"brokerGroups": {"count": 2, "template": {"replicas": 1}}}
+    await place.made(**two)
+    await place.changed({"brokerGroups": {"count": 1}, "tls": tls("Enforcing")})
+    for name in PODS_OF_PARTS:
+        await pod_is_made(place, name, "Permissive")
+    await all_are_ready(place)
+    await place.run()
+    assert await modes(place) == {"Permissive"}
+    assert (await place.condition("Ready"))[1:] == (
+        "TlsPending",
+        "spec.tls is on its way to Enforcing: all parts are made with Permissive, and waits for shop-1 (a group beyond count)",
+    )
 
 
 async def test_no_part_changes_while_the_operator_serves_no_tls(place: Place) -> None:

@@ -92,7 +92,7 @@ def has_ip_of(pod: JsonObject, address: str) -> bool:
 
 
 def listens_at(pod: JsonObject, address: str) -> bool:
-    """Whether the pod's broker listens at this address (host:port), whose host is the pod's. On a node's network the port decides."""
+    """Whether the pod's broker listens at this address (host:port) of the pod. On a node's network the port decides."""
     spec = pod.get("spec") or {}
     if not spec.get("hostNetwork"):
         return True
