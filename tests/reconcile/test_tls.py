@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -21,10 +22,11 @@ from brokergroup_operator.kube.resources import BROKER_GROUPS, DEPLOYMENTS, NAME
 from brokergroup_operator.reconcile.clusters import parts
 from brokergroup_operator.reconcile.decide import tls_order
 from brokergroup_operator.reconcile.evaluate import evaluate
-from brokergroup_operator.reconcile.plan import DeleteObject, SwitchMaster
+from brokergroup_operator.reconcile.plan import ApplyObject, DeleteObject, SwitchMaster
 from brokergroup_operator.reconcile.render import certificate, proxy_config
 from brokergroup_operator.reconcile.render.pods import build_pod
 from tests.reconcile import builders as b
+from tests.reconcile import cases as c
 from tests.reconcile.test_clusters import Place
 
 if TYPE_CHECKING:
@@ -103,6 +105,28 @@ def test_the_proxy_in_a_brokers_process_serves_it_too_and_looks_for_a_renewed_on
     assert settings["tlsTestModeEnable"] is False, "it overrides the broker's"
     assert (settings["tlsCertPath"], settings["tlsKeyPath"]) == (f"{names.TLS_DIR}/tls.crt", f"{names.TLS_DIR}/tls.key")
     assert settings["tlsCertWatchIntervalMs"] <= 10_000
+
+
+def test_a_container_restarts_before_its_turn_while_the_proxy_in_it_changes_to_tls() -> None:
+    """A pod without TLS has no folder with the certificate: with that in its rmq-proxy.json its Proxy would crash at each start."""
+    proxy = JAVA | {"localProxy": {}}
+    before = c.settled(**proxy)
+    seen = c.wishing(before, **proxy, tls=tls())
+    name = names.config_map_name("orders")
+    actions = evaluate(seen, SERVED, now=b.NOW).actions
+    [made] = [
+        one.object["data"] for one in actions if isinstance(one, ApplyObject) and one.object["kind"] == "ConfigMap"
+    ]
+    [old] = {file for pod in before.pods.values() if (file := proxy_file_of(pod))}
+    assert made[old] == before.config_maps[name]["data"][old]
+    new = proxy_file_of(build_pod(seen.group, b.member(2), SERVED))
+    assert json.loads(made[new])["tlsCertPath"] == f"{names.TLS_DIR}/tls.crt"
+
+
+def proxy_file_of(pod: dict[str, Any]) -> str:
+    """The configuration with which the pod starts its Proxy."""
+    [found] = re.findall(r'-pc "\$CONFIG_DIR/([^"]+)"', b.containers(pod)["broker"]["command"][-1])
+    return str(found)
 
 
 @pytest.mark.parametrize("mode", MODES)
