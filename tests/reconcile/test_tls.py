@@ -109,7 +109,7 @@ def test_the_proxy_in_a_brokers_process_serves_it_too_and_looks_for_a_renewed_on
 
 def test_a_container_restarts_before_its_turn_while_the_proxy_in_it_changes_to_tls() -> None:
     """A pod without TLS has no folder with the certificate: with that in its rmq-proxy.json its Proxy would crash at each start."""
-    proxy = JAVA | {"localProxy": {}}
+    proxy: dict[str, Any] = JAVA | {"localProxy": {}}
     before = c.settled(**proxy)
     seen = c.wishing(before, **proxy, tls=tls())
     name = names.config_map_name("orders")
@@ -209,6 +209,14 @@ def test_pods_are_replaced_for_each_step_and_for_none_without_an_operator_that_s
 
 def test_an_operator_without_tls_takes_it_from_no_group_that_has_it() -> None:
     assert not replaced(seen_with(tls("Enforcing"), [tls("Enforcing")] * 3, b.SETTINGS), b.SETTINGS)
+
+
+def test_a_group_on_its_way_goes_back_to_none_when_the_operator_serves_tls_no_more() -> None:
+    """A pod that comes again would not be heard with TLS, while the members without it are."""
+    seen = seen_with(tls("Enforcing"), [tls(), None, None], b.SETTINGS)
+    assert tls_order.with_next_mode(seen, b.SETTINGS).spec.tls is None
+    lost = replace(seen, pods={name: pod for name, pod in seen.pods.items() if name != "orders-3"})
+    assert tls_order.with_next_mode(lost, b.SETTINGS).spec.tls is None
 
 
 def test_the_directory_knows_how_a_groups_name_servers_are_reached() -> None:
