@@ -121,6 +121,38 @@ async def test_each_address_has_the_mode_of_tls_of_what_listens_there(cluster: C
     assert directory.tls_at("10.9.9.9:10911") is None
 
 
+async def test_a_group_that_names_anothers_broker_as_its_name_server_does_not_change_how_that_one_is_reached(
+    cluster: Cluster,
+) -> None:
+    """Else a tenant could cut brokers of other tenants off from the operator: a broker that enforces TLS, or one without."""
+    tls = {"certificateSecretRef": {"name": "tls"}, "mode": "Enforcing"}
+    await create_pod(cluster.api)
+    await create_pod(cluster.api, "orders-2", address=SECOND, annotations={names.ANNOTATION_TLS: "Enforcing"})
+    await create_group(cluster.api, "stranger", implementation="Java", nameServers=[f"{HOST}:10911"], tls=tls)
+    await create_group(cluster.api, "other", implementation="Java", nameServers=[f"{SECOND}:10911"])
+    directory = cluster.directory
+    await eventually(lambda: directory.is_name_server(f"{HOST}:10911") and directory.is_name_server(f"{SECOND}:10911"))
+    await eventually(lambda: directory.pods.peer_at(HOST) and directory.pods.peer_at(SECOND))
+    assert directory.tls_at(f"{HOST}:10911") is None
+    assert directory.tls_at(f"{SECOND}:10911") is TlsMode.ENFORCING
+
+
+async def test_pods_that_share_their_nodes_address_are_reached_each_by_its_own_mode_of_tls(cluster: Cluster) -> None:
+    """Addressing HostNetwork: brokers of two groups on one node differ by their ports alone."""
+    node, tls = "192.168.0.4", {"certificateSecretRef": {"name": "tls"}, "mode": "Permissive"}
+    await create_group(cluster.api, implementation="Java", nameServers=[f"{node}:9876"], tls=tls)
+    for name, group, port in (("orders-1", "orders", 10911), ("other-1", "other", 20911)):
+        made = {names.ANNOTATION_TLS: "Enforcing"} if group == "orders" else None
+        ports = [{"containerPort": port, "protocol": "TCP"}]
+        spec = {"containers": [{"name": names.CONTAINER_BROKER, "image": "java", "ports": ports}]}
+        await create_pod(cluster.api, name, address=node, host_network=True, group=group, annotations=made, spec=spec)
+    directory = cluster.directory
+    await eventually(lambda: len(directory.pods.peers_at(node)) == 2 and directory.is_name_server(f"{node}:9876"))
+    assert directory.tls_at(f"{node}:20911") is None
+    assert directory.tls_at(f"{node}:10911") is TlsMode.ENFORCING
+    assert directory.tls_at(f"{node}:9876") is TlsMode.PERMISSIVE, "a NameServer beside them"
+
+
 async def test_a_group_is_found_by_its_broker_name_with_what_its_owner_wants(cluster: Cluster) -> None:
     directory = cluster.directory
     await create_group(cluster.api, nameServers=["ns:9876"], failover={"heartbeatTimeoutMilliseconds": 4500})

@@ -198,7 +198,8 @@ def test_taken_away_a_container_restarts_before_its_turn(more: dict[str, Any], u
 def test_a_file_that_is_kept_makes_no_pod_outdated() -> None:
     """While configFrom is missing, a pod has the hash of the stored ConfigMap: the Proxy's file is no part of it any more."""
     of = b.group(**JAVA)
-    stored = children.build_config_map(of, b.SETTINGS, proxy=files_of(**WITH_PROXY)[names.PROXY_CONFIG_FILE])
+    kept = {names.PROXY_CONFIG_FILE: files_of(**WITH_PROXY)[names.PROXY_CONFIG_FILE]}
+    stored = children.build_config_map(of, b.SETTINGS, kept=kept)
     assert names.PROXY_CONFIG_FILE in stored["data"]
     assert broker_config.cold_hash_of(of, stored) == broker_config.cold_hash(of, b.SETTINGS)
 

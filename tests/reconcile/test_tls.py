@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -21,10 +22,11 @@ from brokergroup_operator.kube.resources import BROKER_GROUPS, DEPLOYMENTS, NAME
 from brokergroup_operator.reconcile.clusters import parts
 from brokergroup_operator.reconcile.decide import tls_order
 from brokergroup_operator.reconcile.evaluate import evaluate
-from brokergroup_operator.reconcile.plan import DeleteObject, SwitchMaster
+from brokergroup_operator.reconcile.plan import ApplyObject, DeleteObject, SwitchMaster
 from brokergroup_operator.reconcile.render import certificate, proxy_config
 from brokergroup_operator.reconcile.render.pods import build_pod
 from tests.reconcile import builders as b
+from tests.reconcile import cases as c
 from tests.reconcile.test_clusters import Place
 
 if TYPE_CHECKING:
@@ -70,9 +72,14 @@ def test_a_broker_serves_the_secrets_certificate_and_verifies_once_it_enforces(m
 
 
 def test_without_it_nothing_of_a_pod_changes() -> None:
+    assert "tls" not in json.dumps(build_pod(b.group(**JAVA), b.member(2), b.SETTINGS)).lower()
     pod = build_pod(b.group(**JAVA), b.member(2), SERVED)
     assert "tls" not in json.dumps(b.containers(pod)["broker"]).lower()
+    assert {one["name"] for one in b.containers(pod)["fence"]["env"] if "TLS" in one["name"]} == {
+        "FENCE_CONTROLLER_TLS"
+    }
     assert names.ANNOTATION_TLS not in pod["metadata"]["annotations"]
+    assert names.VOLUME_TLS not in {one["name"] for one in pod["spec"]["volumes"]}
 
 
 def test_the_fence_reaches_a_broker_that_enforces_and_shows_the_groups_certificate() -> None:
@@ -98,6 +105,28 @@ def test_the_proxy_in_a_brokers_process_serves_it_too_and_looks_for_a_renewed_on
     assert settings["tlsTestModeEnable"] is False, "it overrides the broker's"
     assert (settings["tlsCertPath"], settings["tlsKeyPath"]) == (f"{names.TLS_DIR}/tls.crt", f"{names.TLS_DIR}/tls.key")
     assert settings["tlsCertWatchIntervalMs"] <= 10_000
+
+
+def test_a_container_restarts_before_its_turn_while_the_proxy_in_it_changes_to_tls() -> None:
+    """A pod without TLS has no folder with the certificate: with that in its rmq-proxy.json its Proxy would crash at each start."""
+    proxy: dict[str, Any] = JAVA | {"localProxy": {}}
+    before = c.settled(**proxy)
+    seen = c.wishing(before, **proxy, tls=tls())
+    name = names.config_map_name("orders")
+    actions = evaluate(seen, SERVED, now=b.NOW).actions
+    [made] = [
+        one.object["data"] for one in actions if isinstance(one, ApplyObject) and one.object["kind"] == "ConfigMap"
+    ]
+    [old] = {file for pod in before.pods.values() if (file := proxy_file_of(pod))}
+    assert made[old] == before.config_maps[name]["data"][old]
+    new = proxy_file_of(build_pod(seen.group, b.member(2), SERVED))
+    assert json.loads(made[new])["tlsCertPath"] == f"{names.TLS_DIR}/tls.crt"
+
+
+def proxy_file_of(pod: dict[str, Any]) -> str:
+    """The configuration with which the pod starts its Proxy."""
+    [found] = re.findall(r'-pc "\$CONFIG_DIR/([^"]+)"', b.containers(pod)["broker"]["command"][-1])
+    return str(found)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -180,6 +209,14 @@ def test_pods_are_replaced_for_each_step_and_for_none_without_an_operator_that_s
 
 def test_an_operator_without_tls_takes_it_from_no_group_that_has_it() -> None:
     assert not replaced(seen_with(tls("Enforcing"), [tls("Enforcing")] * 3, b.SETTINGS), b.SETTINGS)
+
+
+def test_a_group_on_its_way_goes_back_to_none_when_the_operator_serves_tls_no_more() -> None:
+    """A pod that comes again would not be heard with TLS, while the members without it are."""
+    seen = seen_with(tls("Enforcing"), [tls(), None, None], b.SETTINGS)
+    assert tls_order.with_next_mode(seen, b.SETTINGS).spec.tls is None
+    lost = replace(seen, pods={name: pod for name, pod in seen.pods.items() if name != "orders-3"})
+    assert tls_order.with_next_mode(lost, b.SETTINGS).spec.tls is None
 
 
 def test_the_directory_knows_how_a_groups_name_servers_are_reached() -> None:
@@ -292,6 +329,22 @@ async def test_a_wrong_secret_can_be_taken_back(place: Place) -> None:
     await pod_is_made(place, PODS_OF_PARTS[0], "Permissive")
     await place.changed({"tls": None})
     assert await modes(place) == {None}
+
+
+async def test_a_group_beyond_count_that_holds_the_next_step_up_is_named_also_without_pods(place: Place) -> None:
+    """Its BrokerGroup is left as it is. Without its name the cluster would wait for nothing that the message says."""
+    two = CLUSTER | {"brokerGroups": {"count": 2, "template": {"replicas": 1}}}
+    await place.made(**two)
+    await place.changed({"brokerGroups": {"count": 1}, "tls": tls("Enforcing")})
+    for name in PODS_OF_PARTS:
+        await pod_is_made(place, name, "Permissive")
+    await all_are_ready(place)
+    await place.run()
+    assert await modes(place) == {"Permissive"}
+    assert (await place.condition("Ready"))[1:] == (
+        "TlsPending",
+        "spec.tls is on its way to Enforcing: all parts are made with Permissive, and waits for shop-1 (a group beyond count)",
+    )
 
 
 async def test_no_part_changes_while_the_operator_serves_no_tls(place: Place) -> None:

@@ -173,6 +173,8 @@ OWN_VARIABLES: Final = (
 CONFIG_FILE: Final = "broker.conf"
 # A Proxy's configuration: beside broker.conf for one in the broker's process, else in a ConfigMap of its own.
 PROXY_CONFIG_FILE: Final = "rmq-proxy.json"
+# The same in a broker's process with spec.tls: pods of before restart with the other one, since they mount no certificate.
+PROXY_TLS_CONFIG_FILE: Final = "rmq-proxy-tls.json"
 # Beside it, if the controllers use TLS: the certificate authority that the fence trusts. Public, re-read while the pod runs.
 AUTHORITY_FILE: Final = "controller-ca.crt"
 

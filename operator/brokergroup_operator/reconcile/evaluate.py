@@ -141,8 +141,8 @@ def _repairs(seen: Observed, course: Course, settings: ReconcileSettings) -> Ite
 
 
 def _config_map(seen: Observed, settings: ReconcileSettings) -> Iterator[plans.Action]:
-    proxy = proxy_config.still_read(seen.config_map, seen.pods.values())
-    wanted = children.build_config_map(seen.group, settings, proxy=proxy)
+    kept = proxy_config.still_read(seen.config_map, seen.pods.values())
+    wanted = children.build_config_map(seen.group, settings, kept=kept)
     yield from foreign.apply_if_drifted(CONFIG_MAPS, seen.config_maps, wanted)
 
 

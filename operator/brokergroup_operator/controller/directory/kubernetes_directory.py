@@ -190,14 +190,19 @@ class KubernetesDirectory(GroupDirectory):
         return address in self._name_servers
 
     def tls_at(self, address: str) -> TlsMode | None:
-        if groups := self._name_servers.get(address):
+        # The pod that is known there comes first: any group may name any address as its NameServer.
+        pods_there = self._pods_with(address)
+        if not pods_there and (groups := self._name_servers.get(address)):
             return strictest(self._bindings[key].tls for key in groups)
+        return strictest(map(mode_of, pods_there))
+
+    def _pods_with(self, address: str) -> list[JsonObject]:
+        """Return the pods whose brokers listen at this address (host:port): those known by it, else those whose own host it is."""
         known = self.pods_known_by(address)
-        at_host = [
-            (peer.group, peer.pod_name) for peer in self.pods.peers_at(host_of(address)) if peer.group is not None
-        ]
-        pods_there = (self.pods.of_group(group).get(name) for group, name in known or at_host)
-        return strictest(mode_of(pod) for pod in pods_there if pod is not None)
+        peers = () if known else self.pods.peers_at(host_of(address))
+        named = [*known, *((peer.group, peer.pod_name) for peer in peers if peer.group is not None)]
+        found = [pod for group, name in named if (pod := self.pods.of_group(group).get(name)) is not None]
+        return [pod for pod in found if known or pods.listens_at(pod, address)]
 
     def registered(self, binding: GroupBinding) -> None:
         """Mark the group's claim to its broker name: a broker has registered. `NameClaim.rank` settles a name of two groups."""

@@ -92,6 +92,16 @@ def has_ip_of(pod: JsonObject, address: str) -> bool:
     return host_of(address) in pod_ips(pod)
 
 
+def listens_at(pod: JsonObject, address: str) -> bool:
+    """Whether the pod's broker listens at this address (host:port) of the pod. On a node's network the port decides."""
+    spec = pod.get("spec") or {}
+    if not spec.get("hostNetwork"):
+        return True
+    containers = (one for one in spec.get("containers") or [] if one.get("name") == names.CONTAINER_BROKER)
+    ports = {port.get("containerPort") for one in containers for port in one.get("ports") or []}
+    return address.rpartition(":")[2] in set(map(str, ports))
+
+
 def restarts(pod: JsonObject) -> int:
     return int(broker_status(pod).get("restartCount", 0))
 

@@ -12,7 +12,7 @@ from brokergroup_operator.api.proxy_fields import GRPC_PORT
 from brokergroup_operator.api.rocketmq_cluster import ClientAddresses, ClusterStatus, GroupSummary, PartStatus
 from brokergroup_operator.reconcile.clusters import parts
 from brokergroup_operator.reconcile.clusters.master_looks import Standing
-from brokergroup_operator.reconcile.clusters.tls_steps import TlsStep
+from brokergroup_operator.reconcile.clusters.tls_steps import TlsStep, mode_made_with
 from brokergroup_operator.reconcile.clusters.users import UsersStanding
 from brokergroup_operator.reconcile.plan import no, yes
 from brokergroup_operator.reconcile.tell.conditions import conditions_of
@@ -201,7 +201,10 @@ def _changing(seen: Seen) -> Verdict | None:
 
 def _tls_pending(seen: Seen) -> str:
     wanted, now = (one.mode.value if one is not None else "no TLS" for one in (seen.cluster.spec.tls, seen.tls.now))
-    waits = f", and waits for {', '.join(seen.tls.waits_for)}" if seen.tls.waits_for else ""
+    mode = seen.tls.now.mode if seen.tls.now is not None else None
+    left = (name for name in beyond_count(seen) if mode_made_with(seen.groups[name]) != mode)
+    holding_up = [*seen.tls.waits_for, *(f"{name} (a group beyond count)" for name in left)]
+    waits = f", and waits for {', '.join(holding_up)}" if holding_up else ""
     return f"spec.tls is on its way to {wanted}: all parts are made with {now}{waits}"
 
 

@@ -48,7 +48,7 @@ class TlsSteps:
     async def step(self, key: GroupKey, cluster: RocketMQCluster, made: Sequence[JsonObject]) -> TlsStep:
         """`made`: the StatefulSet, the Deployment and the BrokerGroups that are there."""
         wanted = cluster.spec.tls
-        rendered = [_mode_made_with(one) for one in made]
+        rendered = [mode_made_with(one) for one in made]
         is_refused = wanted is not None and not self.settings.controller_tls
         if wanted is not None and is_refused:
             # What runs keeps its mode.
@@ -93,7 +93,8 @@ def with_step(cluster: RocketMQCluster, step: TlsStep) -> RocketMQCluster:
     return cluster if step.now == cluster.spec.tls else replace(cluster, spec=replace(cluster.spec, tls=step.now))
 
 
-def _mode_made_with(part: JsonObject) -> TlsMode | None:
+def mode_made_with(part: JsonObject) -> TlsMode | None:
+    """Return the mode that this StatefulSet, Deployment or BrokerGroup gives its pods."""
     spec = part.get("spec") or {}
     if "template" in spec:
         return mode_of({"metadata": (spec["template"].get("metadata") or {})})

@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 
 
 def with_next_mode(seen: Observed, settings: ReconcileSettings) -> BrokerGroup:
-    """Return the group as its pods are made. None changes to TLS while the operator serves none: its broker would not be heard."""
+    """Return the group as its pods are made.
+
+    While the operator serves no TLS none changes to it, and a group on its way goes back: a broker with TLS would not be heard.
+    """
     group, pods = seen.group, [pod for pod in seen.pods.values() if not is_over(pod)]
-    may_begin = settings.controller_tls or any(map(mode_of, pods))
-    now = next_tls(group.spec.tls if may_begin else None, pods)
+    has_it_whole = bool(pods) and all(map(mode_of, pods))
+    now = next_tls(group.spec.tls if settings.controller_tls or has_it_whole else None, pods)
     return group if now == group.spec.tls else replace(group, spec=replace(group.spec, tls=now))

@@ -204,7 +204,11 @@ def cold_hash(group: BrokerGroup, settings: ReconcileSettings) -> str:
 def cold_hash_of(group: BrokerGroup, config_map: JsonObject) -> str:
     """The same of what the group's ConfigMap has."""
     # Without a Proxy in the spec, the file is there for pods that were made with one.
-    proxy = proxy_config.stored_in(config_map) if group.spec.local_proxy is not None else ""
+    proxy = (
+        proxy_config.stored_in(config_map, proxy_config.local_file(group.spec))
+        if group.spec.local_proxy is not None
+        else ""
+    )
     return _cold_hash(written_in(config_map), broker_keys.HOT_KEYS[group.spec.implementation], proxy)
 
 

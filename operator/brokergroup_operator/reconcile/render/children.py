@@ -10,7 +10,7 @@ from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.render import addressing
 from brokergroup_operator.reconcile.render.broker_config import broker_conf
 from brokergroup_operator.reconcile.render.pods import with_template_metadata
-from brokergroup_operator.reconcile.render.proxy_config import local_mode
+from brokergroup_operator.reconcile.render.proxy_config import local_file, local_mode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
 
-def build_config_map(group: BrokerGroup, settings: ReconcileSettings, *, proxy: str = "") -> JsonObject:
-    """`proxy`: the rmq-proxy.json of before, for a group whose spec has no Proxy any more (`proxy_config.still_read`)."""
+def build_config_map(
+    group: BrokerGroup, settings: ReconcileSettings, *, kept: Mapping[str, str] | None = None
+) -> JsonObject:
+    """`kept`: the Proxy's files of before, which the spec needs no more (`proxy_config.still_read`)."""
     name = names.config_map_name(identity.name_of(group))
-    data = {names.CONFIG_FILE: broker_conf(group, settings)}
-    if proxy := local_mode(group.spec) or proxy:
-        data[names.PROXY_CONFIG_FILE] = proxy
+    data = {names.CONFIG_FILE: broker_conf(group, settings), **(kept or {})}
+    if proxy := local_mode(group.spec):
+        data[local_file(group.spec)] = proxy
     if settings.controller_authority is not None and pod_fence.kills_the_isolated(group.spec):
         data[names.AUTHORITY_FILE] = settings.controller_authority
     return made(group, CONFIG_MAPS, name, data=data)

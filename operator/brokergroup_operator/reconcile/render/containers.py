@@ -20,7 +20,7 @@ from brokergroup_operator.api import names, pod_fence
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.network_fields import Addressing, IPFamily
 from brokergroup_operator.reconcile import identity
-from brokergroup_operator.reconcile.render import addressing, broker_config, certificate, stop_gate
+from brokergroup_operator.reconcile.render import addressing, broker_config, certificate, proxy_config, stop_gate
 from brokergroup_operator.reconcile.see import foreign
 
 if TYPE_CHECKING:
@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 
 JAVA_MAIN_CLASS: Final = "org.apache.rocketmq.broker.BrokerStartup"
 # The Proxy starts the broker in its own process, from the same broker.conf.
-JAVA_WITH_PROXY: Final = (
-    f'org.apache.rocketmq.proxy.ProxyStartup -pm local -pc "$CONFIG_DIR/{names.PROXY_CONFIG_FILE}" -bc'
-)
+JAVA_WITH_PROXY: Final = 'org.apache.rocketmq.proxy.ProxyStartup -pm local -pc "$CONFIG_DIR/{file}" -bc'
 DEFAULT_JAVA_MEBIBYTES: Final = 512
 # Classes, code, threads, garbage collection of a broker that has just started: 181 MiB (tests/real/test_java_memory.py).
 JVM_OWN_MEBIBYTES: Final = 224
@@ -168,7 +166,8 @@ def command(spec: BrokerGroupSpec, *, learner: bool = False) -> list[str]:
         own = ["--async-learner"] if learner else []
         return ["brokergroup", "replica", "--config", f"{names.CONFIG_DIR}/{names.CONFIG_FILE}", *own]
     # `exec` makes the JVM process 1: SIGTERM reaches it.
-    main = f"{JAVA_MAIN_CLASS} -c" if spec.local_proxy is None else JAVA_WITH_PROXY
+    with_proxy = JAVA_WITH_PROXY.format(file=proxy_config.local_file(spec))
+    main = f"{JAVA_MAIN_CLASS} -c" if spec.local_proxy is None else with_proxy
     start = (
         f"exec java {' '.join([*certificate.java_arguments(spec), *java_arguments(spec)])}"
         ' -Duser.home="$RUN_DIR" -Djava.io.tmpdir="$RUN_DIR" -Drocketmq.home.dir="$ROCKETMQ_HOME"'

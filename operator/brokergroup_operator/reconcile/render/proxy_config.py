@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # How often a Proxy asks where the masters are: its own default makes a failover last 20 s longer for its clients.
 ROUTE_CACHE_SECONDS: Final = 2
+# By which name a broker's process may read it (`local_file`).
+_FILES: Final = (names.PROXY_CONFIG_FILE, names.PROXY_TLS_CONFIG_FILE)
 LOCAL_DEFAULTS: Final = {
     # Only clients read routes here, each every 30 s: one that is refreshed but not expired would be as old as the read before.
     "topicRouteServiceCacheExpiredSeconds": ROUTE_CACHE_SECONDS,
@@ -42,22 +44,29 @@ def local_mode(spec: BrokerGroupSpec) -> str:
     )
 
 
-def still_read(config_map: JsonObject | None, pods: Iterable[JsonObject]) -> str:
-    """Return the stored rmq-proxy.json while a pod starts with it; the empty text if none does.
+def local_file(spec: BrokerGroupSpec) -> str:
+    """Return the name of `local_mode`'s file in the group's ConfigMap."""
+    return names.PROXY_CONFIG_FILE if spec.tls is None else names.PROXY_TLS_CONFIG_FILE
 
-    A pod that was made while the spec had a Proxy: its container may restart, and read the file again, before its pod is replaced.
+
+def still_read(config_map: JsonObject | None, pods: Iterable[JsonObject]) -> dict[str, str]:
+    """Return the stored files, by name, with which a pod starts its Proxy.
+
+    A pod that was made while the spec had a Proxy, or had it without TLS: its container may restart, and read the file again,
+    before its pod is replaced.
     """
-    return stored_in(config_map) if config_map is not None and any(map(_reads_it, pods)) else ""
+    read = {name for pod in pods for name in _FILES if _reads(pod, name)}
+    return {name: text for name in sorted(read) if config_map is not None and (text := stored_in(config_map, name))}
 
 
-def stored_in(config_map: JsonObject) -> str:
-    """Return the rmq-proxy.json of a group's ConfigMap; the empty text if it has none."""
-    return str((config_map.get("data") or {}).get(names.PROXY_CONFIG_FILE, ""))
+def stored_in(config_map: JsonObject, name: str) -> str:
+    """Return this file of a group's ConfigMap; the empty text if it has none."""
+    return str((config_map.get("data") or {}).get(name, ""))
 
 
-def _reads_it(pod: JsonObject) -> bool:
+def _reads(pod: JsonObject, name: str) -> bool:
     words = (word for container in pod["spec"]["containers"] for word in container.get("command") or [])
-    return any(names.PROXY_CONFIG_FILE in word for word in words)
+    return any(name in word for word in words)
 
 
 def _rendered(
