@@ -73,11 +73,15 @@ def test_what_is_taken(said: tuple[StoreReport, ...], findings: list[str]) -> No
         ((STATIC, replace(STATIC, end=999)), "NotCaughtUp"),
         ((STATIC, replace(STATIC, tails=("a", "c"))), "Diverged"),
         ((STATIC, replace(STATIC, file_bytes=8192)), "OtherFileSize"),
+        # Java's new static slaves begin with the master's last file: as a master it would lack what lies before.
+        ((STATIC, replace(STATIC, begin=1)), "BeginsLater"),
         ((STATIC, CONTROLLED), "TwoKinds"),
         ((CONTROLLED, STATIC), "TwoKinds"),
         ((CONTROLLED, replace(CONTROLLED, epochs=((2, 0), (6, 300)), end=500)), "AheadOfMaster"),
         ((CONTROLLED, replace(CONTROLLED, end=1001)), "AheadOfMaster"),
         ((CONTROLLED, replace(CONTROLLED, epochs=((1, 0), (4, 300)))), "OtherHistory"),
+        # Also two of static roles that an earlier run has given their first epoch.
+        ((CONTROLLED, replace(CONTROLLED, tails=("a", "c"))), "Diverged"),
         ((replace(CONTROLLED, identity=identity(1, "other")),), "OtherGroup"),
         ((replace(STATIC, epochs=((MAX_EPOCH, 0),)),), "NoEpochLeft"),
     ],
@@ -101,6 +105,12 @@ def test_what_is_only_told() -> None:
     shown = "\n".join(adoption.lines())
     assert "broker 1  s1  log 0..1000, epoch 5: begins as master" in shown
     assert "note   NewBrokerId: s1 was broker 7 and becomes broker 1" in shown
+
+
+def test_a_controllers_store_that_begins_later_is_told() -> None:
+    """The old controller could elect it, too: it is no worse than before."""
+    adoption = judged(CONTROLLED, replace(CONTROLLED, begin=100))
+    assert (found(adoption), adoption.blocked) == (["BeginsLater"], False)
 
 
 def decided(record: BrokerGroupRecord, request: Request, live: dict[int, LiveReplica]) -> BrokerGroupRecord:
@@ -199,4 +209,5 @@ def test_claims_without_an_api_server_is_exit_code_2(tmp_path: Path) -> None:
     whose = ("--cluster", CLUSTER, "--broker-name", NAME, "--image", "i:1", "--kubeconfig", config)
     done = adopt("claims", "orders", "--claim", "store-0:store", *whose, "--yes")
     assert done.exit_code == 2
+    assert done.stderr.startswith("adopt: ")
     assert "127.0.0.1:1" in done.stderr

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -142,6 +144,99 @@ async def test_one_that_is_ended_gives_the_master_back() -> None:
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert house.permissions == ["4", "6"]
+
+
+async def test_a_slave_that_leaves_meanwhile_is_missed() -> None:
+    """Its NameServer drops it with its connection: the master alone always ends like itself."""
+    house = House(copies=0)
+    running = asyncio.create_task(made_quiet(house, seconds=10.0))
+    await asyncio.sleep(1.2)
+    del house.brokers["s:10911"]
+    with pytest.raises(QuietError, match=r"brokers \[0, 1\] were there, now \[0\].*takes messages again"):
+        await running
+    assert house.permissions == ["4", "6"]
+
+
+async def test_a_master_that_was_read_only_before_is_said_to_be_so_again() -> None:
+    """As a run that was killed leaves it."""
+    house = House(copies=0)
+    house.brokers["m:10911"] = having(MASTER, brokerPermission="4")
+    house.brokers["s:10911"] = replace(SLAVE, end=1)
+    with pytest.raises(
+        QuietError, match=r"the master has brokerPermission=4 again, as before: .* -k brokerPermission -v 6"
+    ):
+        await made_quiet(house, seconds=10.0)
+    assert house.permissions == ["4", "4"]
+
+
+async def test_a_master_that_could_not_be_given_back_is_named_with_the_way_back() -> None:
+    house = House(copies=0)
+
+    class Gone(Calls):
+        async def configure_broker(self, broker: str, properties: Mapping[str, str]) -> None:
+            if house.permissions:
+                raise MigrationCallError(f"{broker}: no answer")
+            await super().configure_broker(broker, properties)
+
+    group = await read_static(Calls(house), (NAME_SERVER,), NAME)
+    way_back = (
+        r"m:10911 may still take no messages \(m:10911: no answer\): mqadmin updateBrokerConfig -b m:10911 -k brokerPermission -v 6"
+        r".* -k startAcceptSendRequestTimeStamp -v 0"
+    )
+    with pytest.raises(QuietError, match=way_back):
+        await make_quiet(Gone(house), group, (NAME_SERVER,), lambda *_, **__: None, seconds=5.0)
+
+
+async def test_a_look_that_fails_gives_the_master_back_and_says_so() -> None:
+    house = House()
+
+    class Deaf(Calls):
+        async def clusters(self, name_server: str) -> ClusterInfoBody:
+            if house.permissions:
+                raise MigrationCallError(f"{name_server}: refused")
+            return await super().clusters(name_server)
+
+    group = await read_static(Calls(house), (NAME_SERVER,), NAME)
+    with pytest.raises(QuietError, match=r"ns:9876: refused.*takes messages again"):
+        await make_quiet(Deaf(house), group, (NAME_SERVER,), lambda *_, **__: None, seconds=60.0)
+    assert house.permissions == ["4", "6"]
+
+
+async def test_a_master_that_does_not_keep_the_setting_is_not_quiet() -> None:
+    """A broker whose configuration comes back from elsewhere takes messages on."""
+    house = House()
+
+    class Forgetful(Calls):
+        async def configure_broker(self, broker: str, properties: Mapping[str, str]) -> None:
+            house.permissions.append(properties["brokerPermission"])
+
+    house.brokers["m:10911"] = having(MASTER, brokerPermission="2")
+    house.brokers["s:10911"] = SLAVE
+    group = await read_static(Calls(house), (NAME_SERVER,), NAME)
+    with pytest.raises(QuietError, match="brokerPermission is 2, expected 4"):
+        await make_quiet(Forgetful(house), group, (NAME_SERVER,), lambda *_, **__: None, seconds=5.0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_one_that_a_signal_ends_gives_the_master_back(number: signal.Signals) -> None:
+    """A pod that is deleted, and a terminal that is closed, too; a second signal does not cut it off."""
+    house = House(copies=0)
+
+    def end(step: str, **_: Any) -> None:
+        assert step == "read-only"
+        for _again in range(2):
+            os.kill(os.getpid(), number)
+
+    async def run() -> None:
+        calls = Calls(house)
+        group = await read_static(calls, (NAME_SERVER,), NAME)
+        await make_quiet(calls, group, (NAME_SERVER,), end, seconds=60.0)
+
+    before = signal.getsignal(number)
+    with pytest.raises(QuietError, match=f"ended by {number.name}: the master takes messages again"):
+        asyncio.run(run())
+    assert house.permissions == ["4", "6"]
+    assert signal.getsignal(number) == before
 
 
 async def test_a_blocked_group_is_left_as_it_is() -> None:

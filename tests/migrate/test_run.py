@@ -167,7 +167,7 @@ async def test_apply_writes_once_and_over_an_older_one_only_if_told(house: House
     assert await apply() is Standing.SAME
     assert await stored(tmp_path) == plans[0].record
     await write(tmp_path, replace(plans[0].record, master_epoch=EPOCH - 1, sync_state_set_epoch=3))
-    with pytest.raises(RecordInTheWayError, match="say --replace"):
+    with pytest.raises(RecordInTheWayError, match="`migrate apply --replace` writes over it"):
         await apply()
     assert await apply(replace_older=True) is Standing.BEHIND
     assert await stored(tmp_path) == plans[0].record

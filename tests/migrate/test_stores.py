@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
-from brokergroup_operator.migrate import stores
 from brokergroup_operator.migrate.stores import Identity, Place, StoreError, inspect, prepare
 from rocketmq_remoting.message_record import Host, encode_blank, encode_record
-from rocketmq_replica.log.side_files import decode_epochs
+from rocketmq_replica.log.epochs import EpochCache, EpochEntry
+from rocketmq_replica.log.side_files import decode_epochs, encode_epochs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -129,7 +131,7 @@ def test_prepare_writes_the_first_epoch_and_the_identity_and_nothing_else(tmp_pa
 
 def test_prepare_keeps_the_epochs_of_a_controller(tmp_path: Path) -> None:
     write_store(tmp_path)
-    epochs = stores.encoded_epochs([(3, 0), (7, 1000)])
+    epochs = encode_epochs(EpochCache([EpochEntry(3, 0), EpochEntry(7, 1000)]))
     (tmp_path / "epochFileCheckpoint").write_bytes(epochs)
     (tmp_path / "brokerIdentity").write_text("DefaultCluster#broker-a#5\n")
     assert inspect(Place(tmp_path)).identity == replace(HOLDER, broker_id=5)
@@ -208,3 +210,85 @@ def test_a_place_without_a_log_is_refused(tmp_path: Path) -> None:
     for place in (Place(tmp_path), Place(tmp_path, "store")):
         with pytest.raises(StoreError, match=r"there is no commit log in (store/)?commitlog"):
             inspect(place)
+
+
+@pytest.mark.parametrize("folder", ["..", "../other", "data/../../other", "/store", ".", "data//../.."])
+def test_a_folder_outside_its_volume_is_refused(tmp_path: Path, folder: str) -> None:
+    write_store(tmp_path / "other")
+    (tmp_path / "volume" / "data").mkdir(parents=True)
+    before = content_of(tmp_path)
+    for read in (inspect, lambda place: prepare(place, HOLDER)):
+        with pytest.raises(StoreError, match=f"folder is '{re.escape(folder)}', expected a path below the volume"):
+            read(Place(tmp_path / "volume", folder))
+    assert content_of(tmp_path) == before
+
+
+def test_a_link_in_the_folder_is_not_lifted(tmp_path: Path) -> None:
+    """From another place a relative link leads elsewhere."""
+    write_store(tmp_path / "store")
+    (tmp_path / "store" / "commitlog").rename(tmp_path / "log")
+    (tmp_path / "store" / "commitlog").symlink_to("../log")
+    with pytest.raises(StoreError, match="store/commitlog is a symbolic link"):
+        prepare(Place(tmp_path, "store"), HOLDER)
+    assert (tmp_path / "store" / "commitlog").is_symlink()
+
+
+def test_a_log_with_a_file_missing_is_refused(tmp_path: Path) -> None:
+    write_store(tmp_path)
+    (tmp_path / "commitlog" / f"{FILE_BYTES:020d}").unlink()
+    fault = f"no file begins at {FILE_BYTES}"
+    with pytest.raises(StoreError, match=fault):
+        inspect(Place(tmp_path))
+
+
+def test_a_log_file_that_was_cut_is_refused(tmp_path: Path) -> None:
+    """A copy that was broken off: Java does not load such a log."""
+    write_store(tmp_path)
+    path = tmp_path / "commitlog" / f"{FILE_BYTES:020d}"
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(StoreError, match=f"{FILE_BYTES:020d} has 1000 bytes, expected {FILE_BYTES}"):
+        inspect(Place(tmp_path))
+
+
+def test_prepare_leaves_the_store_of_another_group_alone(tmp_path: Path) -> None:
+    write_store(tmp_path)
+    prepare(Place(tmp_path), replace(HOLDER, broker_name="broker-b", broker_id=1))
+    before = content_of(tmp_path)
+    with pytest.raises(
+        StoreError, match="brokerIdentity is DefaultCluster#broker-b#1, expected one of DefaultCluster#broker-a"
+    ):
+        prepare(Place(tmp_path), HOLDER)
+    assert content_of(tmp_path) == before
+
+
+@pytest.mark.parametrize("text", [None, "", "2\n0\n3-0\n"])
+def test_epochs_whose_file_is_gone_or_torn_come_from_javas_copy(tmp_path: Path, text: str | None) -> None:
+    """Taken for a log without epochs, it would begin again at epoch 1, below what its clients and slaves have seen."""
+    write_store(tmp_path)
+    (tmp_path / "epochFileCheckpoint.bak").write_bytes(
+        encode_epochs(EpochCache([EpochEntry(3, 0), EpochEntry(7, 1000)]))
+    )
+    if text is not None:
+        (tmp_path / "epochFileCheckpoint").write_text(text)
+    assert prepare(Place(tmp_path), HOLDER).epochs == ((3, 0), (7, 1000))
+    assert inspect(Place(tmp_path)).last_epoch == 7
+    (tmp_path / "epochFileCheckpoint.bak").unlink()
+    assert inspect(Place(tmp_path)).last_epoch == 7
+
+
+def test_a_controllers_store_without_its_epochs_is_refused(tmp_path: Path) -> None:
+    write_store(tmp_path)
+    (tmp_path / "brokerIdentity").write_text(str(HOLDER))
+    with pytest.raises(StoreError, match="brokerIdentity is there, and no epochFileCheckpoint"):
+        inspect(Place(tmp_path))
+
+
+def test_a_report_with_many_epochs_fits_into_a_termination_message(tmp_path: Path) -> None:
+    """Kubernetes keeps 4096 bytes of it. The oldest epochs are left out; the last one, which counts, is there."""
+    write_store(tmp_path)
+    many = [EpochEntry(2_000_000_000 + number, 10**18 + number) for number in range(500)]
+    (tmp_path / "epochFileCheckpoint").write_bytes(encode_epochs(EpochCache(many)))
+    report = prepare(Place(tmp_path), HOLDER)
+    assert report.last_epoch == 2_000_000_499
+    assert len(msgspec.json.encode(report)) < 4096
+    assert len(decode_epochs((tmp_path / "epochFileCheckpoint").read_bytes(), "epochs").entries) == 500

@@ -66,7 +66,7 @@ def quiet(
             typer.echo(line)
         blocked.extend([group.broker_name] if group.blocked else [])
 
-    steps = Steps()
+    steps = Steps(command="adopt")
     source = given.of_brokers()
     run_to_exit_code(run.quiet(source, report=steps, seconds=seconds, yes=yes, show=show_group), steps)
     if blocked:
@@ -125,7 +125,7 @@ def begin(
     if not yes:
         typer.echo("nothing was done: say --yes to do it")
         return
-    steps = Steps(failed=FAILED)
+    steps = Steps(failed=FAILED, command="adopt")
     standing = run_to_exit_code(run.begin(adoption, store=store, kubeconfig=kubeconfig), steps)
     steps("begun", group=broker_name, record=standing.value)
 
@@ -164,7 +164,7 @@ def claims(  # noqa: PLR0913 (one argument a flag)
         image=image,
         pod_seconds=pod_seconds,
     )
-    steps = Steps()
+    steps = Steps(command="adopt")
     adoption, spec = run_to_exit_code(run.take_claims(wish, kubeconfig=kubeconfig, report=steps, yes=yes), steps)
     show(adoption)
     if not yes:

@@ -285,10 +285,10 @@ def _gone(addresses: list[str] | None) -> frozenset[str]:
 
 
 class Steps:
-    """Prints each step as one JSON line on standard output. `failed`: the exit code of a failure now."""
+    """Prints each step as one JSON line on standard output. `failed`: the exit code of a failure now; `command`: its name."""
 
-    def __init__(self, *, failed: int = REFUSED) -> None:
-        self.failed = failed
+    def __init__(self, *, failed: int = REFUSED, command: str = "migrate") -> None:
+        self.failed, self.command = failed, command
 
     def __call__(self, step: str, **facts: object) -> None:
         self.failed = FAILED
@@ -330,7 +330,7 @@ async def _with_exit_code(work: Awaitable[Any], steps: Steps) -> Any:
     try:
         return await work
     except RecordInTheWayError as error:
-        typer.echo(f"migrate: {error}", err=True)
+        typer.echo(f"{steps.command}: {error}", err=True)
         raise typer.Exit(REFUSED) from error
     except (
         ApiError,
@@ -344,5 +344,5 @@ async def _with_exit_code(work: Awaitable[Any], steps: Steps) -> Any:
         TeachError,
         ValueError,
     ) as error:
-        typer.echo(f"migrate: {error}", err=True)
+        typer.echo(f"{steps.command}: {error}", err=True)
         raise typer.Exit(steps.failed) from error

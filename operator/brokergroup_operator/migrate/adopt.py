@@ -31,6 +31,7 @@ class Finding(StrEnum):
     TWO_KINDS = "TwoKinds"
     AHEAD = "AheadOfMaster"
     BEHIND = "NotCaughtUp"
+    BEGINS_LATER = "BeginsLater"
     DIVERGED = "Diverged"
     OTHER_HISTORY = "OtherHistory"
     NO_EPOCH_LEFT = "NoEpochLeft"
@@ -215,14 +216,31 @@ def _beside_master(one: Member, master: Member) -> Iterator[Doubt]:
 
 def _beside_static_master(one: Member, master: Member) -> Iterator[Doubt]:
     """Nothing in a log without epochs says where two of them part, so only equal ones are taken."""
+    yield from _about_begin(one, master, blocks=True)
     if one.report.end < master.report.end:
         yield Doubt(
             finding=Finding.BEHIND,
             what=f"{one.name} ends at {one.report.end}, {master.name} at {master.report.end}",
-            remedy="Start both again, with brokerPermission=4 on the master, until they end alike (brokergroup migrate quiet); or"
+            remedy="Start both again, with brokerPermission=4 on the master, until they end alike (brokergroup adopt quiet); or"
             " leave this store out, a new one copies the master's",
         )
-    elif any(mine != its for mine, its in zip(one.report.tails, master.report.tails, strict=False)):
+    else:
+        yield from _about_tails(one, master)
+
+
+def _about_begin(one: Member, master: Member, *, blocks: bool) -> Iterator[Doubt]:
+    """A static slave that was new began with its master's last file. Elected later, it would lack what lies before."""
+    if one.report.begin > master.report.begin:
+        yield Doubt(
+            finding=Finding.BEGINS_LATER,
+            what=f"{one.name} begins at {one.report.begin}, {master.name} at {master.report.begin}",
+            remedy="As a master it would lack the messages before: leave it out, a new one copies the master's whole log",
+            blocks=blocks,
+        )
+
+
+def _about_tails(one: Member, master: Member) -> Iterator[Doubt]:
+    if any(mine != its for mine, its in zip(one.report.tails, master.report.tails, strict=False)):
         yield Doubt(
             finding=Finding.DIVERGED,
             what=f"{one.name} and {master.name} end alike, and their last files differ",
@@ -232,6 +250,9 @@ def _beside_static_master(one: Member, master: Member) -> Iterator[Doubt]:
 
 def _beside_controllers_master(one: Member, master: Member) -> Iterator[Doubt]:
     """Epochs say where two logs part, and the slave cuts its own there; but they must have one in common."""
+    yield from _about_begin(one, master, blocks=False)
+    if (one.report.last_epoch, one.report.end) == (master.report.last_epoch, master.report.end):
+        yield from _about_tails(one, master)
     if not set(one.report.epochs) & set(master.report.epochs):
         yield Doubt(
             finding=Finding.OTHER_HISTORY,

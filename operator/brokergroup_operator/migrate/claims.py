@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import msgspec
+
 from brokergroup_operator.api import names
-from brokergroup_operator.kube.errors import AlreadyExistsError, NotFoundError
+from brokergroup_operator.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
 from brokergroup_operator.kube.resources import (
     BROKER_GROUPS,
     PERSISTENT_VOLUME_CLAIMS,
@@ -23,8 +25,15 @@ from brokergroup_operator.kube.resources import (
     PODS,
 )
 from brokergroup_operator.migrate.adopt import Adoption, NamedStore, judge, record_of
-from brokergroup_operator.migrate.plan import write_record
-from brokergroup_operator.migrate.store_pods import failure_of, report_of, store_pod, store_pod_name
+from brokergroup_operator.migrate.plan import check_record, write_record
+from brokergroup_operator.migrate.store_pods import (
+    failure_of,
+    is_store_pod,
+    message_of,
+    report_of,
+    store_pod,
+    store_pod_name,
+)
 from brokergroup_operator.reconcile.see.foreign import parse_quantity
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from brokergroup_operator.records.store import GroupKey
@@ -36,6 +45,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.kube import KubernetesApi
     from brokergroup_operator.migrate.adopt import Member
     from brokergroup_operator.migrate.cut_over import Report
+    from brokergroup_operator.migrate.stores import StoreReport
 
 # On a volume: the claim that had it, as namespace/name, and its reclaim policy of before.
 ANNOTATION_TAKEN_FROM: Final = f"{names.GROUP}/taken-from"
@@ -43,6 +53,8 @@ ANNOTATION_RECLAIM_POLICY: Final = f"{names.GROUP}/reclaim-policy"
 POLL_SECONDS: Final = 0.25
 RELEASE_SECONDS: Final = 60.0
 BIND_SECONDS: Final = 120.0
+# So long a write is repeated that another writer of the same volume comes before.
+CHANGE_SECONDS: Final = 30.0
 ACCESS_MODE: Final = "ReadWriteOnce"
 _Found = TypeVar("_Found")
 
@@ -94,6 +106,7 @@ class Takeover:
 
         `go_on`: a volume that an earlier run took from its claim, and has not bound yet, is bound first; otherwise an error.
         """
+        self._check_names()
         volumes = await self._volumes()
         await self._check_free(volumes)
         for volume in volumes:
@@ -102,7 +115,10 @@ class Takeover:
                     what = f"volume {volume.name} is taken from claim {volume.source.name}, and not bound yet"
                     raise ClaimsError(f"{what}: say --yes to go on")
                 await self._rebind(volume)
-        return await self._judged(volumes)
+        adoption = await self._judged(volumes)
+        if not adoption.blocked:
+            await self._check_record(adoption)
+        return adoption
 
     async def _is_bound(self, volume: Volume) -> bool:
         claim = await self._get_or_none(PERSISTENT_VOLUME_CLAIMS, volume.claim, self._wish.namespace)
@@ -111,14 +127,18 @@ class Takeover:
     async def run(self, adoption: Adoption) -> None:
         """Do what the plan says, which must not be blocked; at the end the record is there, and the BrokerGroup may be created."""
         for member, volume in zip(adoption.members, await self._volumes(), strict=True):
-            if not volume.moved:
+            # A volume that an earlier run moved may have been named at another position then, and have its id.
+            if not volume.moved or member.report.identity != adoption.identity_of(member):
+                await self._check_free([volume])
                 await self._prepare(adoption, member, volume)
         for volume in await self._volumes():
+            await self._check_free([volume])
             await self._rebind(volume)
             self._report("bound", claim=names.pod_name(self._wish.group, volume.broker_id), volume=volume.name)
         after = await self._judged(await self._volumes())
         if after.blocked:
             raise ClaimsError("; ".join(str(doubt) for doubt in after.doubts if doubt.blocks))
+        await self._check_free(await self._volumes())
         await self._write_record(after)
 
     async def spec_of_group(self, adoption: Adoption) -> str:
@@ -126,6 +146,17 @@ class Takeover:
         volumes = [(await self._api.get(PERSISTENT_VOLUMES, one.name))["spec"] for one in await self._volumes()]
         sizes = sorted((str(one["capacity"]["storage"]) for one in volumes), key=parse_quantity)
         return adoption.spec_of_group(size=sizes[0], storage_class=str(volumes[0].get("storageClassName") or ""))
+
+    async def _check_record(self, adoption: Adoption) -> None:
+        """Raise RecordInTheWayError if the record could not be written at the end, when the volumes have moved already."""
+        key = GroupKey(self._wish.namespace, self._wish.group)
+        store = KubernetesRecordStore(self._api, namespace=key.namespace)
+        try:
+            stored = await store.read(key)
+        finally:
+            await store.close()
+        planned = record_of(adoption, group=key.name)
+        check_record(key, stored.record if stored is not None else None, planned, replace_older=False)
 
     async def _write_record(self, adoption: Adoption) -> None:
         key = GroupKey(self._wish.namespace, self._wish.group)
@@ -139,26 +170,58 @@ class Takeover:
 
     # ---- what is there
 
-    async def _volumes(self) -> list[Volume]:
-        return [await self._volume(number, one) for number, one in enumerate(self._wish.sources, start=1)]
+    def _check_names(self) -> None:
+        """Raise ClaimsError for a claim that has a name of the group's: it would be deleted, and made again for its volume."""
+        group = self._wish.group
+        new = {names.pod_name(group, number): number for number in range(1, len(self._wish.sources) + 1)}
+        for source in self._wish.sources:
+            if not source.name:
+                raise ClaimsError("--claim has no name, expected CLAIM or CLAIM:FOLDER")
+            if source.name in new:
+                raise ClaimsError(
+                    f"claim {source.name} has the name that group {group} gives to broker {new[source.name]}:"
+                    " choose another group name"
+                )
 
-    async def _volume(self, broker_id: int, source: SourceClaim) -> Volume:
+    async def _volumes(self) -> list[Volume]:
+        listed = {str(one["metadata"]["name"]): one for one in (await self._api.list(PERSISTENT_VOLUMES)).items}
+        volumes = [await self._volume(number, one, listed) for number, one in enumerate(self._wish.sources, start=1)]
+        for one in volumes:
+            if ACCESS_MODE not in (listed.get(one.name, {}).get("spec", {}).get("accessModes") or [ACCESS_MODE]):
+                raise ClaimsError(
+                    f"volume {one.name} does not allow {ACCESS_MODE}, which a BrokerGroup's claims ask for"
+                )
+        return volumes
+
+    async def _volume(self, broker_id: int, source: SourceClaim, listed: dict[str, JsonObject]) -> Volume:
         wish, new = self._wish, names.pod_name(self._wish.group, broker_id)
+        mark = f"{wish.namespace}/{source.name}"
+        taken = {name: one for name, one in listed.items() if _annotations(one).get(ANNOTATION_TAKEN_FROM) == mark}
         claim = await self._get_or_none(PERSISTENT_VOLUME_CLAIMS, source.name, wish.namespace)
         if claim is not None:
             name = str(claim["spec"].get("volumeName") or "")
+            begun = [one for one in taken if one != name and ANNOTATION_RECLAIM_POLICY in _annotations(taken[one])]
+            if begun:
+                raise ClaimsError(
+                    f"claim {source.name} has volume {name or 'none'}, and {begun[0]} was taken from it: the claim was made again"
+                    " meanwhile. Scale its StatefulSet to 0, look what is on the new volume, and delete the claim"
+                )
             if not name or (claim.get("status") or {}).get("phase") != "Bound":
                 raise ClaimsError(f"claim {source.name} is not bound to a volume")
             return Volume(source=source, broker_id=broker_id, name=name, claim=source.name, moved=False)
-        listed = await self._api.list(PERSISTENT_VOLUMES)
-        mark = f"{wish.namespace}/{source.name}"
-        found = [one for one in listed.items if _annotations(one).get(ANNOTATION_TAKEN_FROM) == mark]
+        # The mark stays on a volume for ever. It is ours to go on with only while no other claim is to have it.
+        ours = {mark, f"{wish.namespace}/{new}"}
+        found = [name for name, one in taken.items() if _claim_of(one) in ours]
         if len(found) != 1:
+            others = [
+                f"volume {name}, once of claim {source.name}, is for claim {_claim_of(one)}"
+                for name, one in taken.items()
+            ]
             raise ClaimsError(
                 f"there is no claim {source.name} in namespace {wish.namespace}, nor one volume taken from it"
+                f" for claim {new}{''.join(f'; {one}' for one in others)}"
             )
-        name = str(found[0]["metadata"]["name"])
-        return Volume(source=source, broker_id=broker_id, name=name, claim=new, moved=True)
+        return Volume(source=source, broker_id=broker_id, name=found[0], claim=new, moved=True)
 
     async def _check_free(self, volumes: list[Volume]) -> None:
         """Raise ClaimsError if the names are taken, or a pod uses one of the claims."""
@@ -171,11 +234,14 @@ class Takeover:
             new = names.pod_name(wish.group, volume.broker_id)
             there = await self._get_or_none(PERSISTENT_VOLUME_CLAIMS, new, wish.namespace)
             if there is not None and there["spec"].get("volumeName") != volume.name:
-                raise ClaimsError(f"claim {new} exists and has another volume: choose another group name, or delete it")
+                raise ClaimsError(f"claim {new} exists and has another volume: choose another group name")
         used = {volume.claim for volume in volumes}
         ours = {store_pod_name(wish.group, volume.broker_id) for volume in volumes}
         for pod in (await self._api.list(PODS, namespace=wish.namespace)).items:
-            if pod["metadata"]["name"] not in ours and (claims := _claims_of(pod) & used):
+            is_reader = pod["metadata"]["name"] in ours
+            if is_reader and not is_store_pod(pod):
+                raise ClaimsError(f"pod {pod['metadata']['name']} is not of this command: choose another group name")
+            if not is_reader and (claims := _claims_of(pod) & used):
                 raise ClaimsError(
                     f"pod {pod['metadata']['name']}{_controller_of(pod)} uses claim {', '.join(sorted(claims))}:"
                     " stop the old brokers first, slaves after the master, and leave their claims"
@@ -187,7 +253,7 @@ class Takeover:
             folder = "" if volume.moved else volume.source.folder
             pod = await self._run_pod(volume, ["check"], folder=folder, read_only=True)
             failure = failure_of(pod)
-            said.append(NamedStore(name=volume.source.name, said=failure or report_of(pod)))
+            said.append(NamedStore(name=volume.source.name, said=failure or _report_of(volume, pod)))
         return judge(said, cluster_name=self._wish.cluster_name, broker_name=self._wish.broker_name)
 
     # ---- what is done
@@ -196,10 +262,11 @@ class Takeover:
         own = adoption.identity_of(member)
         verb = ["prepare", "--cluster", own.cluster_name, "--broker-name", own.broker_name]
         verb += ["--broker-id", str(own.broker_id)]
-        pod = await self._run_pod(volume, verb, folder=volume.source.folder, read_only=False)
+        folder = "" if volume.moved else volume.source.folder
+        pod = await self._run_pod(volume, verb, folder=folder, read_only=False)
         if failure := failure_of(pod):
             raise ClaimsError(f"claim {volume.source.name}: {failure}")
-        if (now := report_of(pod)).end != member.report.end:
+        if (now := _report_of(volume, pod)).end != member.report.end:
             raise ClaimsError(
                 f"claim {volume.source.name}: its log ended at {member.report.end}, and at {now.end} a moment later:"
                 " something writes to it"
@@ -208,35 +275,54 @@ class Takeover:
 
     async def _rebind(self, volume: Volume) -> None:
         """Give the volume to the claim of its new name."""
+        await _until(partial(self._retain, volume), CHANGE_SECONDS, f"volume {volume.name} changes all the time")
+        await self._release(volume)
+        await _until(partial(self._reserve, volume), CHANGE_SECONDS, f"volume {volume.name} changes all the time")
+        obj = await self._api.get(PERSISTENT_VOLUMES, volume.name)
+        await self._make_claim(volume, obj)
+        # Another run may have ended before this one: then the volume has its policy back already.
+        if policy := _annotations(obj).get(ANNOTATION_RECLAIM_POLICY):
+            await self._api.patch(
+                PERSISTENT_VOLUMES,
+                volume.name,
+                {
+                    "metadata": {"annotations": {ANNOTATION_RECLAIM_POLICY: None}},
+                    "spec": {"persistentVolumeReclaimPolicy": policy},
+                },
+            )
+
+    async def _retain(self, volume: Volume) -> bool:
+        """Let the volume outlive its claim, and note on it which policy it had, and whose it was. False: it changed meanwhile."""
+        obj = await self._api.get(PERSISTENT_VOLUMES, volume.name)
+        policy = str(obj["spec"].get("persistentVolumeReclaimPolicy") or "Retain")
+        if ANNOTATION_RECLAIM_POLICY in _annotations(obj) and policy == "Retain":
+            return True
+        source = f"{self._wish.namespace}/{volume.source.name}"
+        annotations = {ANNOTATION_TAKEN_FROM: source, ANNOTATION_RECLAIM_POLICY: policy}
+        return await self._patch_as_read(obj, annotations, {"persistentVolumeReclaimPolicy": "Retain"})
+
+    async def _reserve(self, volume: Volume) -> bool:
+        """Let the volume wait for the claim of its new name, and for no other. False: it changed meanwhile."""
         wish, new = self._wish, names.pod_name(self._wish.group, volume.broker_id)
         obj = await self._api.get(PERSISTENT_VOLUMES, volume.name)
-        if ACCESS_MODE not in (obj["spec"].get("accessModes") or []):
-            raise ClaimsError(
-                f"volume {volume.name} does not allow {ACCESS_MODE}, which a BrokerGroup's claims ask for"
-            )
-        if ANNOTATION_RECLAIM_POLICY not in _annotations(obj):
-            policy = str(obj["spec"].get("persistentVolumeReclaimPolicy") or "Retain")
-            marks = {ANNOTATION_TAKEN_FROM: f"{wish.namespace}/{volume.source.name}", ANNOTATION_RECLAIM_POLICY: policy}
-            await self._patch_volume(
-                volume.name,
-                {"metadata": {"annotations": marks}, "spec": {"persistentVolumeReclaimPolicy": "Retain"}},
-            )
-        await self._release(volume)
-        obj = await self._api.get(PERSISTENT_VOLUMES, volume.name)
-        if (obj["spec"].get("claimRef") or {}).get("name") != new:
-            # Without a uid: the volume waits for a claim of this name, and for no other.
-            reference = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": wish.namespace, "name": new}
-            gone = {"uid": None, "resourceVersion": None}
-            await self._patch_volume(volume.name, {"spec": {"claimRef": reference | gone}})
-        await self._make_claim(volume, obj)
-        policy = _annotations(obj)[ANNOTATION_RECLAIM_POLICY]
-        await self._patch_volume(
-            volume.name,
-            {
-                "metadata": {"annotations": {ANNOTATION_RECLAIM_POLICY: None}},
-                "spec": {"persistentVolumeReclaimPolicy": policy},
-            },
-        )
+        there = await self._get_or_none(PERSISTENT_VOLUME_CLAIMS, new, wish.namespace)
+        holder = _claim_of(obj)
+        if there is not None and holder == f"{wish.namespace}/{new}":
+            return True
+        if holder not in {f"{wish.namespace}/{new}", f"{wish.namespace}/{volume.source.name}", ""}:
+            raise ClaimsError(f"volume {volume.name} is for claim {holder} by now, expected {wish.namespace}/{new}")
+        # Without a uid: that of a claim that is gone would keep the new one away.
+        reference = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": wish.namespace, "name": new}
+        return await self._patch_as_read(obj, {}, {"claimRef": reference | {"uid": None, "resourceVersion": None}})
+
+    async def _patch_as_read(self, obj: JsonObject, annotations: JsonObject, spec: JsonObject) -> bool:
+        """Change a volume, unless it has changed since it was read: then return False."""
+        metadata = {"annotations": annotations, "resourceVersion": obj["metadata"]["resourceVersion"]}
+        try:
+            await self._api.patch(PERSISTENT_VOLUMES, obj["metadata"]["name"], {"metadata": metadata, "spec": spec})
+        except ConflictError:
+            return False
+        return True
 
     async def _release(self, volume: Volume) -> None:
         wish = self._wish
@@ -244,6 +330,11 @@ class Takeover:
         if claim is None:
             return
         metadata = claim["metadata"]
+        if claim["spec"].get("volumeName") != volume.name:
+            raise ClaimsError(
+                f"claim {metadata['name']} has volume {claim['spec'].get('volumeName') or 'none'}, expected {volume.name}:"
+                " it was made again meanwhile"
+            )
         await self._api.delete(
             PERSISTENT_VOLUME_CLAIMS, metadata["name"], namespace=wish.namespace, uid=metadata["uid"]
         )
@@ -275,7 +366,7 @@ class Takeover:
         except AlreadyExistsError:
             there = await self._api.get(PERSISTENT_VOLUME_CLAIMS, name, namespace=wish.namespace)
             if there["spec"].get("volumeName") != volume.name:
-                raise ClaimsError(f"claim {name} exists and has another volume: delete it, and begin again") from None
+                raise ClaimsError(f"claim {name} exists and has another volume, expected {volume.name}") from None
 
         bound = partial(self._is_bound, replace(volume, claim=name))
         await _until(bound, BIND_SECONDS, f"claim {name} is not bound to volume {volume.name}")
@@ -285,11 +376,18 @@ class Takeover:
         wish = self._wish
         name = store_pod_name(wish.group, volume.broker_id)
         await self._delete_pod(name)
-        made = store_pod(wish.namespace, name, wish.image, volume.claim, verb, folder=folder, read_only=read_only)
-        await self._api.create(PODS, made)
+        made = await self._api.create(
+            PODS,
+            store_pod(
+                wish.namespace, name, wish.image, volume.claim, verb,
+                folder=folder, read_only=read_only, seconds=wish.pod_seconds,
+            ),
+        )  # fmt: skip
 
         async def ended() -> JsonObject | None:
-            pod = await self._api.get(PODS, name, namespace=wish.namespace)
+            pod = await self._get_or_none(PODS, name, wish.namespace)
+            if pod is None or pod["metadata"]["uid"] != made["metadata"]["uid"]:
+                raise ClaimsError(f"pod {name} was deleted meanwhile: does another run of this command go on?")
             return pod if (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"} else None
 
         slow = f"pod {name} has not ended: kubectl -n {wish.namespace} describe pod {name}"
@@ -302,14 +400,13 @@ class Takeover:
 
         async def gone() -> bool:
             pod = await self._get_or_none(PODS, name, namespace)
+            if pod is not None and not is_store_pod(pod):
+                raise ClaimsError(f"pod {name} is not of this command: choose another group name")
             if pod is not None and "deletionTimestamp" not in pod["metadata"]:
                 await self._api.delete(PODS, name, namespace=namespace, uid=pod["metadata"]["uid"])
             return pod is None
 
         await _until(gone, RELEASE_SECONDS, f"pod {name} is not gone")
-
-    async def _patch_volume(self, name: str, patch: JsonObject) -> None:
-        await self._api.patch(PERSISTENT_VOLUMES, name, patch)
 
     async def _get_or_none(self, resource: Any, name: str, namespace: str) -> JsonObject | None:
         try:
@@ -332,6 +429,21 @@ async def _until(look: Callable[[], Awaitable[_Found | None]], seconds: float, o
 
 def _annotations(obj: JsonObject) -> dict[str, str]:
     return obj["metadata"].get("annotations") or {}
+
+
+def _claim_of(volume: JsonObject) -> str:
+    """Return the claim that a volume is reserved for, as namespace/name; empty without one."""
+    reference = volume["spec"].get("claimRef")
+    return f"{reference['namespace']}/{reference['name']}" if reference else ""
+
+
+def _report_of(volume: Volume, pod: JsonObject) -> StoreReport:
+    try:
+        return report_of(pod)
+    except msgspec.MsgspecError as error:
+        raise ClaimsError(
+            f"claim {volume.source.name}: pod {pod['metadata']['name']} says {message_of(pod)[:200]!r}, expected a report ({error})"
+        ) from error
 
 
 def _claims_of(pod: JsonObject) -> set[str]:

@@ -303,7 +303,7 @@ def check_record(
     if standing is Standing.DIFFERENT or (standing is Standing.BEHIND and not replace_older):
         assert stored is not None
         remedy = (
-            "it is an older state of the same group: say --replace to write over it"
+            "it is an older state of the same group: `migrate apply --replace` writes over it"
             if standing is Standing.BEHIND
             else "it is ahead, or another group's: find out which, and delete it by hand if it is no longer needed"
         )

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+import signal
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
@@ -30,6 +32,7 @@ REFUSES_SECONDS: Final = 900
 MASTER: Final = 0
 STEADY_LOOKS: Final = 4
 LOOK_SECONDS: Final = 0.5
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _VERSION: Final = re.compile(r"V(\d+)_(\d+)_(\d+)")
 
 
@@ -201,37 +204,97 @@ async def make_quiet(
 ) -> StaticGroup:
     """Stop the master's sends, and return the group once all its logs end alike and stay so.
 
-    Otherwise, and if it is cancelled, the master gets its permission back. Raises QuietError.
+    Otherwise, and if it is cancelled or ended by a signal, the master gets its permission back. Raises QuietError.
     """
     master = group.master
     if master is None or group.blocked:
         raise QuietError("; ".join(str(doubt) for doubt in group.doubts if doubt.blocks))
-    before = master.configuration.get(PERMISSION, "6")
-    is_quiet = False
-    try:
-        until = str(round((time.time() + seconds + REFUSES_SECONDS) * 1000))
-        await calls.configure_broker(master.address, {PERMISSION: READ_ONLY, ACCEPTS_SENDS_FROM: until})
-        report("read-only", master=master.address, permission_before=before)
-        async with asyncio.timeout(seconds):
-            group = await _until_alike(calls, group, name_servers)
-        is_quiet = True
-    except TimeoutError as error:
-        what = "; ".join(str(doubt) for doubt in group.doubts) or "the slaves did not catch up"
-        raise QuietError(f"not alike within {seconds:g} s ({what}): the master takes messages again") from error
-    finally:
-        if not is_quiet:
-            await calls.configure_broker(master.address, {PERMISSION: before, ACCEPTS_SENDS_FROM: "0"})
+    until = str(round((time.time() + seconds + REFUSES_SECONDS) * 1000))
+    wanted = {PERMISSION: READ_ONLY, ACCEPTS_SENDS_FROM: until}
+    looks = _Looks(calls, group, name_servers, wanted)
+    with _ended_by_signal() as signals:
+        try:
+            await calls.configure_broker(master.address, wanted)
+            report("read-only", master=master.address, permission_before=master.configuration.get(PERMISSION, "6"))
+            async with asyncio.timeout(seconds):
+                group = await looks.until_alike()
+        except (TimeoutError, MigrationCallError) as error:
+            what = str(error) or f"not alike within {seconds:g} s ({looks.fault})"
+            raise QuietError(f"{what}: {await _give_back(calls, master)}") from error
+        except asyncio.CancelledError:
+            now = await _give_back(calls, master)
+            if signals:
+                raise QuietError(f"ended by {signals[0].name}: {now}") from None
+            raise
     report("alike", end=max(one.end for one in group.known.values()), brokers=sorted(group.known))
     return group
 
 
-async def _until_alike(calls: JavaCalls, group: StaticGroup, name_servers: tuple[str, ...]) -> StaticGroup:
-    """A send that was under way may still come in: so several looks in a row must show the same."""
-    end, looks = -1, 0
-    while looks < STEADY_LOOKS:
-        await asyncio.sleep(LOOK_SECONDS)
-        group = await read_static(calls, name_servers, group.broker_name)
-        now = group.master.end if group.master is not None and group.ends_alike else -1
-        looks = looks + 1 if now == end >= 0 else 1 if now >= 0 else 0
-        end = now
-    return group
+@contextmanager
+def _ended_by_signal() -> Iterator[list[signal.Signals]]:
+    """Cancel the task at the first signal that ends the process; a second one must not cut off what the task does then."""
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
+    came: list[signal.Signals] = []
+
+    def end(number: signal.Signals) -> None:
+        if not came:
+            task.cancel()
+        came.append(number)
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, end, number)
+    try:
+        yield came
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+async def _give_back(calls: JavaCalls, master: StaticBroker) -> str:
+    """Give the master its permission of before, and return how it is now."""
+    before, way_back = master.configuration.get(PERMISSION, "6"), _way_back(master.address)
+    try:
+        await calls.configure_broker(master.address, {PERMISSION: before, ACCEPTS_SENDS_FROM: "0"})
+    except MigrationCallError as error:
+        return f"{master.address} may still take no messages ({error}): {way_back}"
+    if before == READ_ONLY:
+        return f"the master has {PERMISSION}={READ_ONLY} again, as before: {way_back}"
+    return "the master takes messages again"
+
+
+def _way_back(address: str) -> str:
+    update = f"mqadmin updateBrokerConfig -b {address}"
+    return f"{update} -k {PERMISSION} -v 6, and {update} -k {ACCEPTS_SENDS_FROM} -v 0"
+
+
+class _Looks:
+    """At a group whose master was made read-only. `fault`: why the last look did not count."""
+
+    def __init__(
+        self, calls: JavaCalls, first: StaticGroup, name_servers: tuple[str, ...], wanted: Mapping[str, str]
+    ) -> None:
+        self._calls, self._first, self._name_servers, self._wanted = calls, first, name_servers, wanted
+        self.fault = "no look has ended"
+
+    async def until_alike(self) -> StaticGroup:
+        """A send that was under way may still come in: so several looks in a row must show the same."""
+        end, looks, group = -1, 0, self._first
+        while looks < STEADY_LOOKS:
+            await asyncio.sleep(LOOK_SECONDS)
+            group = await read_static(self._calls, self._name_servers, self._first.broker_name)
+            self.fault = self._fault_of(group) or "its logs grow"
+            now = group.master.end if group.master is not None and not self._fault_of(group) else -1
+            looks = looks + 1 if now == end >= 0 else 1 if now >= 0 else 0
+            end = now
+        return group
+
+    def _fault_of(self, group: StaticGroup) -> str:
+        # A NameServer drops a broker with its connection: what is left would always end alike.
+        if set(group.brokers) != set(self._first.brokers):
+            return f"brokers {sorted(self._first.brokers)} were there, now {sorted(group.brokers)}"
+        has = group.master.configuration if group.master is not None else {}
+        for key, value in self._wanted.items():
+            if group.master is not None and has.get(key) != value:
+                return f"the master's {key} is {has.get(key, 'absent')}, expected {value}"
+        return "" if group.ends_alike else "; ".join(str(doubt) for doubt in group.doubts)

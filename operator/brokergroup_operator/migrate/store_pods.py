@@ -27,9 +27,12 @@ def store_pod_name(group: str, broker_id: int) -> str:
 
 
 def store_pod(
-    namespace: str, name: str, image: str, claim: str, verb: list[str], *, folder: str, read_only: bool
+    namespace: str, name: str, image: str, claim: str, verb: list[str], *, folder: str, read_only: bool, seconds: float
 ) -> JsonObject:
-    """Return the pod that runs the verb on this claim. It carries no label of a member: no Service or budget counts it."""
+    """Return the pod that runs the verb on this claim. It carries no label of a member: no Service or budget counts it.
+
+    It ends itself a minute after the `seconds` that the command waits for it: a command that was killed leaves it behind.
+    """
     container: JsonObject = {
         "name": CONTAINER,
         "image": image,
@@ -45,6 +48,7 @@ def store_pod(
         "containers": [container],
         "volumes": [{"name": VOLUME, "persistentVolumeClaim": {"claimName": claim}}],
         "restartPolicy": "Never",
+        "activeDeadlineSeconds": round(seconds) + 60,
         "terminationGracePeriodSeconds": 1,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -57,9 +61,14 @@ def store_pod(
             "seccompProfile": {"type": "RuntimeDefault"},
         },
     }
-    labels = {names.LABEL_APP_NAME: names.APP_NAME, names.LABEL_APP_COMPONENT: "adopt"}
+    labels = {names.LABEL_APP_NAME: names.APP_NAME, names.LABEL_APP_COMPONENT: CONTAINER}
     metadata = {"name": name, "namespace": namespace, "labels": labels}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def is_store_pod(pod: JsonObject) -> bool:
+    """Whether a pod is one of these: another group's broker may have the same name."""
+    return (pod["metadata"].get("labels") or {}).get(names.LABEL_APP_COMPONENT) == CONTAINER
 
 
 def failure_of(pod: JsonObject) -> str:
@@ -67,15 +76,16 @@ def failure_of(pod: JsonObject) -> str:
     if (pod.get("status") or {}).get("phase") == "Succeeded":
         return ""
     status = pod.get("status") or {}
-    return _message(pod) or str(status.get("message") or status.get("reason") or "its pod failed and says nothing")
+    return message_of(pod) or str(status.get("message") or status.get("reason") or "its pod failed and says nothing")
 
 
 def report_of(pod: JsonObject) -> StoreReport:
     """Return what a pod that succeeded has found. Raises msgspec.MsgspecError for a message that is none of ours."""
-    return msgspec.json.decode(_message(pod), type=StoreReport)
+    return msgspec.json.decode(message_of(pod), type=StoreReport)
 
 
-def _message(pod: JsonObject) -> str:
+def message_of(pod: JsonObject) -> str:
+    """Return what the pod has written as its termination message."""
     statuses = (pod.get("status") or {}).get("containerStatuses") or []
     states = [(one.get("state") or {}).get("terminated") or {} for one in statuses]
     return next((str(one["message"]).strip() for one in states if one.get("message")), "")

@@ -11,12 +11,13 @@ import hashlib
 import mmap
 import os
 import re
-import zlib
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_remoting.message_record import BLANK_HEADER_BYTES, EntryKind, MessageRecordError, inspect_entry
+from rocketmq_replica.log.epochs import EpochCache, EpochEntry
+from rocketmq_replica.log.side_files import StoreFileError, decode_epochs, encode_epochs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +31,9 @@ UNFINISHED_IDENTITY: Final = "brokerIdentity-temp"
 FIRST_EPOCH: Final = (1, 0)
 # So many files of two logs are compared, from their common end on.
 COMPARED_FILES: Final = 2
+# So many epochs, the last ones, fit into the 4096 bytes that a pod can say when it ends.
+KEPT_EPOCHS: Final = 100
 _LOG_FILE: Final = re.compile(r"[0-9]{20}")
-_ENTRY: Final = re.compile(r"([0-9]+)-([0-9]+)")
 
 
 class StoreError(Exception):
@@ -46,6 +48,10 @@ class Identity:
     broker_name: str
     broker_id: int
 
+    @property
+    def group(self) -> tuple[str, str]:
+        return self.cluster_name, self.broker_name
+
     def __str__(self) -> str:
         """Return the content of the file."""
         return f"{self.cluster_name}#{self.broker_name}#{self.broker_id}"
@@ -53,7 +59,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreReport:
-    """One store. `begin` and `end` are offsets in bytes of its log, `epochs` pairs of epoch and first offset.
+    """One store. `begin` and `end` are offsets in bytes of its log, `epochs` the last pairs of epoch and first offset.
 
     `tails`: SHA-256 of the log in the file with its end, up to the end, then of the file before. `stopped_cleanly`: no file `abort`
     is left. `identity`: None for a store of static roles. `has_topics`: config/topics.json is there.
@@ -85,6 +91,21 @@ class Place:
     volume: Path
     folder: str = ""
 
+    def check(self) -> None:
+        """Raise StoreError unless the folder is a path below the volume, on which no link leads elsewhere."""
+        if not self.folder:
+            return
+        parts = self.folder.rstrip("/").split("/")
+        if not set(parts).isdisjoint({"", ".", ".."}):
+            raise StoreError(f"folder is {self.folder!r}, expected a path below the volume, such as data/store")
+        if (self.volume / self.folder).resolve() != self.volume.resolve().joinpath(*parts):
+            raise StoreError(f"folder is {self.folder!r}, expected one without a symbolic link on its path")
+        source = self.volume / self.folder
+        # A relative link leads elsewhere from the volume's top, and another disk's file does not come along.
+        for path in sorted(source.iterdir()) if source.is_dir() else ():
+            if path.is_symlink():
+                raise StoreError(f"{self.folder}/{path.name} is a symbolic link: put in its place what it leads to")
+
     def path(self, name: str) -> Path:
         """Return where a file or folder of the store lies; the volume for one that is nowhere. StoreError if it lies at both."""
         inside, above = self.volume / self.folder / name, self.volume / name
@@ -110,6 +131,7 @@ def inspect(place: Place) -> StoreReport:
     top = place.volume / place.folder
     if not place.volume.is_dir():
         raise StoreError(f"{place.volume}: expected the folder of a broker's store (storePathRootDir)")
+    place.check()
     ledgers = sorted(path.name for path in (*place.volume.glob("dledger-*"), *top.glob("dledger-*")))
     if ledgers:
         raise StoreError(
@@ -121,15 +143,21 @@ def inspect(place: Place) -> StoreReport:
     if not files:
         shown = f"{place.folder}/{COMMIT_LOG}" if place.folder else COMMIT_LOG
         raise StoreError(f"there is no commit log in {shown}: expected files such as {0:020d}; is it on another disk?")
+    _check_files(files)
+    epochs, identity = tuple((one.epoch, one.start_offset) for one in _epochs_of(place).entries), _identity_of(place)
     with _no_broker(place.path("lock")):
         end = _end_of(files)
+        if identity is not None and not epochs and end > int(files[0].name):
+            raise StoreError(
+                f"{IDENTITY} is there, and no {EPOCHS}: a controller gave this log epochs, which are lost. Leave this store out"
+            )
         return StoreReport(
             begin=int(files[0].name),
             end=end,
             file_bytes=files[0].stat().st_size,
             tails=tuple(_fingerprints(files, end)),
-            epochs=_epochs_of(place.path(EPOCHS)),
-            identity=_identity_of(place.path(IDENTITY)),
+            epochs=epochs[-KEPT_EPOCHS:],
+            identity=identity,
             stopped_cleanly=not place.path("abort").exists(),
             has_topics=place.path("config/topics.json").is_file(),
         )
@@ -141,9 +169,10 @@ def prepare(place: Place, holder: Identity) -> StoreReport:
     Messages, topics, groups and offsets stay as they are. Epochs that the log has are kept. Raises StoreError.
     """
     before = inspect(place)
+    if before.identity is not None and before.identity.group != holder.group:
+        raise StoreError(f"{IDENTITY} is {before.identity}, expected one of {'#'.join(holder.group)}")
     place.lift()
-    if not before.epochs:
-        _write(place.volume / EPOCHS, encoded_epochs([FIRST_EPOCH]))
+    _keep_epochs(Place(place.volume))
     # The broker reads its id from here, and asks for none. A request that was cut off would come first.
     (place.volume / UNFINISHED_IDENTITY).unlink(missing_ok=True)
     if before.identity != holder:
@@ -151,14 +180,30 @@ def prepare(place: Place, holder: Identity) -> StoreReport:
     return inspect(Place(place.volume))
 
 
-def encoded_epochs(epochs: list[tuple[int, int]]) -> bytes:
-    """Return the content of an epoch file as Java writes it: the count, a check sum, then `epoch-offset` a line."""
-    lines = "".join(f"{epoch}-{offset}\n" for epoch, offset in epochs)
-    return f"{len(epochs)}\n{_check_sum(lines)}\n{lines}".encode()
+def _keep_epochs(place: Place) -> None:
+    """Write the first epoch of a log that has none, or those that only Java's copy has."""
+    epochs = _epochs_of(place)
+    if not epochs.entries:
+        epochs = EpochCache([EpochEntry(*FIRST_EPOCH)])
+    path = place.path(EPOCHS)
+    try:
+        if path.exists() and decode_epochs(path.read_bytes(), EPOCHS).entries:
+            return
+    except StoreFileError:
+        pass
+    _write(path, encode_epochs(epochs))
 
 
-def _check_sum(lines: str) -> int:
-    return zlib.crc32(lines.encode()) & 0x7FFFFFFF
+def _check_files(files: list[Path]) -> None:
+    """Raise StoreError for a gap between two files, or a file that was cut: Java does not load such a log."""
+    begin, size = int(files[0].name), files[0].stat().st_size
+    for number, path in enumerate(files):
+        if int(path.name) != begin + number * size:
+            raise StoreError(f"{COMMIT_LOG}: no file begins at {begin + number * size}, the next one is {path.name}")
+        has = path.stat().st_size
+        # Java deletes an empty last file.
+        if has != size and not (has == 0 and path is files[-1]):
+            raise StoreError(f"{COMMIT_LOG}/{path.name} has {has} bytes, expected {size} as {files[0].name}")
 
 
 @contextmanager
@@ -218,21 +263,28 @@ def _fingerprints(files: list[Path], end: int) -> Iterator[str]:
         yield digest.hexdigest()
 
 
-def _epochs_of(path: Path) -> tuple[tuple[int, int], ...]:
-    if not path.exists():
-        return ()
-    lines = path.read_text("ascii", "replace").split()
-    found = [_ENTRY.fullmatch(line) for line in lines[2:]]
-    epochs = tuple((int(entry[1]), int(entry[2])) for entry in found if entry is not None)
-    text = "".join(f"{epoch}-{offset}\n" for epoch, offset in epochs)
-    is_whole = len(epochs) == len(found) and lines[:1] == [str(len(epochs))] and list(epochs) == sorted(epochs)
-    # RocketMQ checks nothing where the sum is 0.
-    if not is_whole or lines[1] not in {"0", str(_check_sum(text))}:
-        raise StoreError(f"{path.name} is damaged: expected a count, a check sum, and as many lines epoch-offset")
-    return epochs
+def _epochs_of(place: Place) -> EpochCache:
+    """Return the log's epochs; from Java's copy of the file if that is gone or torn."""
+    fault: StoreFileError | None = None
+    for name in (EPOCHS, f"{EPOCHS}.bak"):
+        path = place.path(name)
+        try:
+            epochs = decode_epochs(path.read_bytes(), name) if path.exists() else None
+        except StoreFileError as error:
+            fault = fault or error
+            continue
+        if epochs is not None:
+            offsets = [one.start_offset for one in epochs.entries]
+            if offsets != sorted(offsets):
+                raise StoreError(f"{name} is damaged: a later epoch begins at a lower offset")
+            return epochs
+    if fault is not None:
+        raise StoreError(f"{EPOCHS} is damaged: {fault}") from fault
+    return EpochCache()
 
 
-def _identity_of(path: Path) -> Identity | None:
+def _identity_of(place: Place) -> Identity | None:
+    path = place.path(IDENTITY)
     if not path.exists():
         return None
     text = path.read_text("utf-8", "replace").strip()
