@@ -214,8 +214,7 @@ def _is_broken(standing: Standing) -> bool:
 
 def _lacks_members_for_long(seen: Observed) -> bool:
     """Whether a member without a seat is no longer taken for one that catches up: its configuration may keep it out."""
-    conditions = (seen.group_object.get("status") or {}).get("conditions") or []
-    found = next((one for one in conditions if one["type"] == ConditionType.REPLICATION_HEALTHY), {})
+    found = observed.condition_in(seen.group_object, ConditionType.REPLICATION_HEALTHY.value)
     if found.get("status") != ConditionStatus.FALSE:
         return False
     lacking = observed.moment(seen.now) - observed.moment(str(found["lastTransitionTime"]))
