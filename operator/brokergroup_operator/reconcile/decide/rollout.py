@@ -3,8 +3,8 @@
 What a pod was made from stands in its annotations. Slaves are replaced one by one, each back in sync before the next, then the
 master, as `masterUpdate` says; learners come first. A member that gives the group nothing is replaced at once, so a bad image
 can be taken back. Any other waits until the group is `FailoverSafe` and all others are in sync: an update whose first pod does
-not come up touches no second one. Outside the windows of `updateStrategy` only what gives nothing, or is asked for, is replaced.
-What only the operator's release or its number of pods decides restarts no broker (docs/adr/0019).
+not come up touches no second one. Outside the windows of `updateStrategy` only what is broken, stays without a seat, or is asked
+for is replaced. What only the operator's release or its number of pods decides restarts no broker (docs/adr/0019).
 """
 
 from __future__ import annotations
