@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -188,6 +189,14 @@ def test_a_number_says_of_what(kind: type[Struct]) -> None:
         and not any(unit in (path.rpartition(".")[2] + node["description"]).lower() for unit in units)
     ]
     assert bare == []
+
+
+def test_kubectl_apply_takes_each_of_them() -> None:
+    """It writes the whole manifest into an annotation, as Go's JSON, and an object's annotations have at most 256 KiB."""
+    go_escapes = str.maketrans({character: f"\\u{ord(character):04x}" for character in "<>&"})
+    texts = {one["metadata"]["name"]: json.dumps(one, separators=(",", ":")) for one in our_definitions()}
+    sizes = {name: len(text.translate(go_escapes)) for name, text in texts.items()}
+    assert {name: size for name, size in sizes.items() if size > 230_000} == {}, "leaves room for other annotations"
 
 
 @pytest.mark.parametrize("part", ["spec", "status"])

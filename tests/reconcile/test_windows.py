@@ -116,22 +116,37 @@ def copying(seen: Observed, *in_sync: int) -> Observed:
     return c.seen_with(seen, b.record(in_sync=in_sync))
 
 
+# Before b.NOW: a second short of the patience with a member that catches up, and all of it.
+JUST_NOW, LONG_AGO = "2026-11-20T23:50:01Z", "2026-11-20T23:50:00Z"
+
+
+def lacking(seen: Observed, since: str = LONG_AGO) -> Observed:
+    """Its status says since when not every member replicates."""
+    conditions = list((seen.group_object.get("status") or {}).get("conditions") or [])
+    conditions.append({"type": "ReplicationHealthy", "status": "False", "reason": "-", "lastTransitionTime": since})
+    return replace(seen, group_object=seen.group_object | {"status": {"conditions": conditions}})
+
+
 BROKEN: Final = c.live(c.not_ready(copying(c.outdated(closed()), 1, 3), "orders-2"), 1, 3)
 # What is seen, what is done outside the window, and what within.
 WAITING: list[tuple[str, Observed, list[str], list[str]]] = [
     ("an outdated group", c.outdated(closed()), [], ["replace orders-2"]),
+    ("a member that copies the log", copying(c.outdated(closed()), 1, 3), [], ["replace orders-2"]),
     ("the switchover before the master's restart", c.outdated(closed(), "orders-1"), [], ["switch orders-1"]),
     ("half rolled", c.outdated(closed(), "orders-1", "orders-3"), [], ["replace orders-3"]),
     ("the master is restarted as it is", c.outdated(c.settled(**RESTARTING), "orders-1"), [], ["replace orders-1"]),
     ("a group of one", c.outdated(closed(replicas=1)), [], ["replace orders-1"]),
     ("a cold key", c.wishing(closed(), config={"maxMessageSize": "1"}, **CLOSED), [], ["replace orders-2"]),
     ("resources", c.wishing(closed(), resources={"limits": {"memory": "4Gi"}}, **CLOSED), [], ["replace orders-2"]),
-    ("a member that copies the log", copying(c.outdated(closed()), 1, 3), [], ["replace orders-2"]),
+    ("one that has just fallen behind", lacking(copying(c.outdated(closed()), 1, 3), JUST_NOW), [], ["replace orders-2"]),
+    ("all are in sync, whatever the status said", lacking(c.outdated(closed())), [], ["replace orders-2"]),
     ("mastership goes to the preferred member", c.settled(**PREFERRED), [], ["switch orders-1 to 3"]),
     ("a master of priority 0", c.settled(**BARRED), [], ["switch orders-1 to 2"]),
 ]  # fmt: skip
 NOT_WAITING: list[tuple[str, Observed, list[str]]] = [
     ("a broken member", BROKEN, ["replace orders-2"]),
+    ("one that its configuration keeps out of the set", lacking(copying(c.outdated(closed()), 1, 3)), ["replace orders-2"]),
+    ("as it does two", lacking(copying(c.outdated(closed()), 1)), ["replace orders-2", "replace orders-3"]),
     ("a Restart of all", c.running(closed(), "Restart", brokerIds=[]), ["replace orders-2"]),
     ("a Restart of one of an outdated group", c.running(c.outdated(closed()), "Restart", brokerIds=[3]), ["replace orders-3"]),
     ("a Restart of its master", c.running(c.outdated(closed()), "Restart", brokerIds=[1]), ["switch orders-1"]),
@@ -165,13 +180,33 @@ def test_what_waits_is_said_with_its_time_and_with_what_does_not_wait() -> None:
     found = c.conditions(c.outdated(closed(), "orders-1"))
     told = (
         f"Outdated: orders-1 (PodChanged): outside spec.updateStrategy.windows until {OPENS};"
-        " kubectl brokergroup restart orders does not wait"
+        " kubectl brokergroup restart orders 1 does not wait"
     )
     assert [found["UpToDate"][key] for key in ("status", "reason", "message")] == ["False", "OutsideWindow", told]
     # It may be for days: not in progress to kstatus, and Ready.
     assert [found["Reconciling"][key] for key in ("status", "reason", "message")] == ["False", "OutsideWindow", told]
     assert (found["Ready"]["status"], found["Stalled"]["status"]) == ("True", "False")
     assert c.status_of(c.outdated(closed()))["phase"] == "Ready"
+
+
+def test_the_command_names_what_is_left_of_a_half_done_update() -> None:
+    """Without broker ids it would restart the members that are done as well, and move the master for it."""
+    told = "; kubectl brokergroup restart orders {} does not wait"
+    assert c.message(c.outdated(closed(), "orders-1"), "UpToDate").endswith(told.format("1"))
+    assert c.message(c.outdated(closed(), "orders-1", "orders-3"), "UpToDate").endswith(told.format("1 3"))
+    assert c.message(c.outdated(closed()), "UpToDate").endswith("; kubectl brokergroup restart orders does not wait")
+
+
+def test_an_update_that_waits_for_its_window_is_not_stuck() -> None:
+    """A member is copying a lost disk's log for hours, and is up to date: no update is under way that it could hold up."""
+
+    def age(pod: dict[str, Any]) -> None:
+        pod["metadata"]["creationTimestamp"] = "2026-11-20T20:00:00Z"
+
+    waits = c.with_pods(copying(c.outdated(closed(), "orders-1", "orders-3"), 1, 3), age, "orders-2")
+    assert c.condition(waits, "Stalled") == ("False", "NothingStalled")
+    for stuck in (c.rolling(waits), c.wishing(waits)):
+        assert c.condition(stuck, "Stalled") == ("True", "RolloutStuck")
 
 
 def test_a_master_that_is_to_move_says_so() -> None:
@@ -218,6 +253,14 @@ def test_an_update_that_the_window_leaves_half_done_stops_once_its_last_pod_is_b
     assert c.steps(replace(half, now=INSIDE)) == ["replace orders-3"]
 
 
+def test_a_member_that_the_update_left_out_of_the_set_is_repaired_outside_the_window_and_others_may_roll_then() -> None:
+    """A cold key that keeps it out was rolled to one member as the window closed: the corrected spec must not wait for days."""
+    kept_out = lacking(c.rolling(copying(c.outdated(closed()), 1, 3)))
+    assert (c.course(kept_out).turn, c.steps(kept_out)) == (Turn.HOLDS, ["replace orders-2"])
+    repaired = c.rolling(c.outdated(closed(), "orders-1", "orders-3"))
+    assert (c.course(repaired).turn, c.steps(repaired)) == (Turn.NONE, [])
+
+
 def test_a_switchover_within_the_window_and_the_restart_after_it() -> None:
     """The window closes between the two: the former master is a slave, in sync, and waits for the next window."""
     moved = c.seen_with(c.outdated(closed(), "orders-1"), b.record(master=2))
@@ -226,7 +269,14 @@ def test_a_switchover_within_the_window_and_the_restart_after_it() -> None:
 
 
 def test_paused_and_on_delete_say_what_they_said() -> None:
-    assert c.condition(c.outdated(closed(maintenance={"paused": True})), "UpToDate")[0] == "False"
+    """A restart that a user asks for does not wait for a window, but it does for the end of the pause."""
+    paused = c.outdated(closed(maintenance={"paused": True}), "orders-1")
+    assert c.condition(paused, "UpToDate") == ("False", "WaitingForPerson")
+    assert c.message(paused, "UpToDate") == "Paused with outdated pods: orders-1 (PodChanged)"
+    assert (
+        c.run(replace(paused, group_object=paused.group_object | {"status": c.status_of(paused)})).look_again_seconds
+        is None
+    )
     on_delete = c.outdated(c.settled(updateStrategy={"type": "OnDelete", "windows": [BERLIN]}))
     assert c.condition(on_delete, "UpToDate") == ("False", "WaitingForPerson")
 

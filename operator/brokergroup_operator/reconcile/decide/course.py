@@ -3,7 +3,8 @@
 A running member that no controller hears comes first; then a drain, since `kubectl drain` waits for it; then a member that leaves;
 then a broker that is to be stopped; then ids whose disk is gone; then the rolling update. While the group is paused, none of these.
 While a change of master is under way or the group is not FailoverSafe, no member that counts is stopped or removed. Outside the
-windows of `updateStrategy`, no working member is replaced, and mastership moves only off a drained node.
+windows of `updateStrategy`, a member that counts is replaced only if a user asks for it, and mastership moves only off a drained
+node.
 """
 
 from __future__ import annotations
@@ -74,13 +75,19 @@ class Course:
     rollout: tuple[Step, ...] = ()
     turn: Turn = Turn.NONE
     steps: tuple[Step, ...] = ()
-    # When the next window of `updateStrategy` opens; None while one is open.
+    # When the next window of `updateStrategy` opens; None while one is open, and while the group is paused.
     opens_at: dt.datetime | None = None
 
     @property
     def outside_window(self) -> Step | None:
         """The first step that waits for a window."""
         return next((step for step in self.wanted if step.reason is Reason.OUTSIDE_WINDOW), None)
+
+    @property
+    def is_updating(self) -> bool:
+        """Whether outdated pods are replaced as soon as the members allow it: within a window, or begun, or asked for."""
+        asked_for = any(item.why in rollouts.ASKED_FOR for item in self.outdated)
+        return bool(self.outdated) and (self.opens_at is None or self.turn is Turn.HOLDS or asked_for)
 
     @property
     def first(self) -> tuple[Step, ...]:
@@ -123,12 +130,11 @@ def set_course(seen: Observed, settings: ReconcileSettings) -> Course:
         stopping=stopping.stopping_step(seen, staying, may_step),
         forgetting=scale_in.forgetting_step(seen),
         rollout=tuple(rollouts.rollout_steps(seen, staying, outdated, may_step)),
-        opens_at=windows.opening_now(seen).opens_at,
     )
     if seen.group.spec.maintenance.paused or observed.being_deleted(seen.group_object):
         return course
     course = _in_turn(seen, course, staying)
-    return replace(course, steps=_chosen(course))
+    return replace(course, steps=_chosen(course), opens_at=windows.opening_now(seen).opens_at)
 
 
 def _moving(seen: Observed, may_step: Verdict, due: Sequence[rollouts.Outdated]) -> Step | None:

@@ -3,23 +3,24 @@
 What a pod was made from stands in its annotations. Slaves are replaced one by one, each back in sync before the next, then the
 master, as `masterUpdate` says; learners come first. A member that gives the group nothing is replaced at once, so a bad image
 can be taken back. Any other waits until the group is `FailoverSafe` and all others are in sync: an update whose first pod does
-not come up touches no second one. Outside the windows of `updateStrategy` only what is broken or asked for is replaced. What only
-the operator's release or its number of pods decides restarts no broker (docs/adr/0019).
+not come up touches no second one. Outside the windows of `updateStrategy` only what is broken, stays without a seat, or is asked
+for is replaced. What only the operator's release or its number of pods decides restarts no broker (docs/adr/0019).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import json
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from brokergroup_operator.api import broker_keys, names, pod_fence
 from brokergroup_operator.api.brokergroup_operation import OperationType
-from brokergroup_operator.api.brokergroup_status import Reason
+from brokergroup_operator.api.brokergroup_status import ConditionStatus, ConditionType, Reason
 from brokergroup_operator.api.update_fields import MasterUpdate, UpdateType
 from brokergroup_operator.observe.timeline import Cause
 from brokergroup_operator.reconcile import identity
@@ -54,6 +55,8 @@ class RestartReason(StrEnum):
     RESTART_OPERATION = "RestartOperation"
 
 
+# A member that is not in sync for so long holds an update up, and waits for no window. A full copy may take longer: no error.
+PATIENCE_SECONDS: Final = 600.0
 # A user asked for the restart itself, so it is done whatever updateStrategy.type says.
 ASKED_FOR = frozenset({RestartReason.RESTARTED_AT, RestartReason.RESTART_OPERATION})
 
@@ -153,17 +156,14 @@ def rollout_steps(
     if not due:
         why = observed.why_not_stopped([item.member.pod for item in wanted])
         return [Step(verb=Verb.REFUSE, reason=Reason.CLAIM_BEING_DELETED, why=why)]
-    opening = windows.opening_now(seen)
     has_master = any(standing.is_master for standing in standings.values())
     held = [one.member.pod for one in standings.values() if one.is_held]
     due = [item for item in due if item.member.pod not in held]
     idle = [item for item in due if _gives_nothing(standings[item.member.broker_id], has_master=has_master)]
-    # One that copies the log works: it waits for the window. A broken one does not, or a bad image could not be taken back.
-    idle = [
-        item
-        for item in idle
-        if opening.is_open or item.why in ASKED_FOR or _is_broken(standings[item.member.broker_id])
-    ]
+    opening = windows.opening_now(seen)
+    if not (opening.is_open or _lacks_members_for_long(seen)):
+        # One that catches up works: it waits for the window. A broken one does not, or a bad image could not be taken back.
+        idle = [item for item in idle if item.why in ASKED_FOR or _is_broken(standings[item.member.broker_id])]
     if idle:
         return [_replace(item, "gives the group nothing as it is") for item in idle]
     now = [item for item in due if opening.is_open or _does_not_wait(seen, item)]
@@ -189,7 +189,9 @@ def _waiting(
     if now:
         return None
     pods = ", ".join(f"{item.member.pod} ({item.why.value})" for item in due)
-    command = f"kubectl brokergroup restart {identity.name_of(seen.group)}"
+    # Without ids it restarts all of them: also those that are up to date.
+    ids = [str(item.member.broker_id) for item in due] if len(due) < len(standings) else []
+    command = " ".join(["kubectl brokergroup restart", identity.name_of(seen.group), *ids])
     return windows.waiting_step(opening, f"Outdated: {pods}", command)
 
 
@@ -228,6 +230,15 @@ def _gives_nothing(standing: Standing, *, has_master: bool) -> bool:
 
 def _is_broken(standing: Standing) -> bool:
     return not (standing.is_live and standing.is_ready)
+
+
+def _lacks_members_for_long(seen: Observed) -> bool:
+    """Whether a member without a seat is no longer taken for one that catches up: its configuration may keep it out."""
+    found = observed.condition_in(seen.group_object, ConditionType.REPLICATION_HEALTHY.value)
+    if found.get("status") != ConditionStatus.FALSE:
+        return False
+    lacking = observed.moment(seen.now) - observed.moment(str(found["lastTransitionTime"]))
+    return lacking >= dt.timedelta(seconds=PATIENCE_SECONDS)
 
 
 def _not_back(seen: Observed, standings: Mapping[int, Standing]) -> str:

@@ -17,6 +17,7 @@ from brokergroup_operator.reconcile.decide import retiring
 from brokergroup_operator.reconcile.decide.configuration_drift import told
 from brokergroup_operator.reconcile.decide.course import GIVES_TURN_BACK
 from brokergroup_operator.reconcile.decide.failover_safe import is_barred, why_not_writable
+from brokergroup_operator.reconcile.decide.rollout import PATIENCE_SECONDS
 from brokergroup_operator.reconcile.decide.versions import running
 from brokergroup_operator.reconcile.other_groups import NO_FREE_PORTS, Turn
 from brokergroup_operator.reconcile.plan import Step, Verb, no, yes
@@ -144,9 +145,11 @@ def up_to_date(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one
         return no(Reason.ROLLING_UPDATE, f"Waiting for {coming} to be in sync")
     pods = ", ".join(f"{item.member.pod} ({item.why.value})" for item in course.outdated)
     waiting = next((step for step in course.rollout if step.reason in GIVES_TURN_BACK), None)
-    if waiting is not None:
+    paused = seen.group.spec.maintenance.paused
+    # The window's command does wait for the end of the pause.
+    if waiting is not None and not (paused and waiting.reason is Reason.OUTSIDE_WINDOW):
         return no(waiting.reason, waiting.why)
-    if seen.group.spec.maintenance.paused:
+    if paused:
         return no(Reason.WAITING_FOR_PERSON, f"Paused with outdated pods: {pods}")
     blocked = next((f". {step.why}" for step in course.rollout if step.verb in {Verb.REFUSE, Verb.WAIT}), "")
     return no(_OUTDATED[course.turn], f"Outdated: {pods}{blocked}")
@@ -210,8 +213,6 @@ def conditions_of(obj: JsonObject, verdicts: Iterable[tuple[StrEnum, Verdict | N
 
 # What waits for these may wait for days: kstatus would say InProgress meanwhile.
 _NOT_UNDER_WAY: Final = frozenset({Reason.WAITING_FOR_PERSON, Reason.OUTSIDE_WINDOW})
-# A member that has not come back for so long holds an update up. A full copy may take longer: it is reported, but is no error.
-PATIENCE_SECONDS: Final = 600.0
 # How `Stalled` begins where the API server's own words follow; the next plane reads them there (`act/refusals.py`).
 SAID_BY_THE_SERVER: Final = "The API server refuses what the spec asks for: "
 
@@ -268,7 +269,7 @@ def stalled(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one re
     for step in (course.repairing, course.leaving, course.moving, course.stopping, *course.rollout):
         if step is not None and step.verb is Verb.REFUSE:
             return yes(step.reason, step.why)
-    if course.outdated and (slow := _slow(seen, course)):
+    if course.is_updating and (slow := _slow(seen, course)):
         return yes(Reason.ROLLOUT_STUCK, f"The rolling update waits for {slow}, for more than {PATIENCE_SECONDS:.0f} s")
     return no(Reason.NOTHING_STALLED, "Nothing is stalled")
 
