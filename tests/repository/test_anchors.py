@@ -91,18 +91,18 @@ def test_every_feature_has_its_row_with_tests_that_are_there() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        (r"^\| 9 \|.*\n", "", "the rows are"),
+        (r"^\| 36 \|.*\n", "", "the rows are"),
         (r"^\| 10 \|", "| 11 |", "the rows are"),
         (r"^(\| 1 \|.*)`test_a_group_of_java", r"\1`test_a_flock_of_java", "1: test_a_flock_of_java_brokers"),
         (r"^(\| 1 \|.*)tests/real/test_java_group", r"\1tests/real/test_gone", "1: .*no such file"),
         (r"^(\| 28 \|.*)`cut`", r"\1`cut_off`", "28: cut_off: not a function"),
         (r"^(\| 1 \| [^|]*\|) works", r"\1 not", "1: not, shown by"),
-        (r"^(\| 9 \| [^|]*\|) not", r"\1 works", "9: works, shown by"),
-        (r"^(\| 9 \| [^|]*\|) not", r"\1 soon", "9: state soon"),
+        (r"^(\| 36 \| [^|]*\|) not", r"\1 works", "36: works, shown by"),
+        (r"^(\| 36 \| [^|]*\|) not", r"\1 soon", "36: state soon"),
         (r"^(\| 20 \|.*\|) [^|]*\|$", rf"\1 {NOTHING} |", "20: partly: expected what is missing"),
         (r"(features) \d+", r"\1 99", "the text counts"),
-        (r"^(\| 9 \| .*\|) days \|$", r"\1 soon |", "9: size soon"),
-        (r"^\| 9 \| .*\| days \|\n", "", "the list of what is missing"),
+        (r"^(\| 36 \| .*\|) days \|$", r"\1 soon |", "36: size soon"),
+        (r"^\| 36 \| .*\| days \|\n", "", "the list of what is missing"),
     ],
 )
 def test_a_wrong_page_is_seen(old: str, new: str, said: str) -> None:
