@@ -191,6 +191,10 @@ MARKS: list[tuple[str, Observed, list[tuple[str, str, str | None]]]] = [
         "also of a member without a pod", c.without_pods(claims_noted(c.settled(), 2), "orders-2"),
         [("PersistentVolumeClaim", "orders-2", None)],
     ),
+    (
+        "a failover made it master: without the order its container starts again after a crash", ordered(asked(1), 1),
+        [("Pod", "orders-1", None), ("PersistentVolumeClaim", "orders-1", None)],
+    ),
     ("not while the group is paused", stopped(2, seen=c.settled(maintenance={"paused": True})), []),
 ]  # fmt: skip
 
@@ -210,6 +214,7 @@ def test_the_next_pod_of_a_stopped_member_has_the_order_from_its_start() -> None
     assert annotation(stopped(2)) == "true"
     assert annotation(asked(2)) is None
     assert annotation(claims_noted(c.settled(), 2)) is None
+    assert annotation(c.seen_with(stopped(2), b.record(master=2))) is None, "a failover made it master before its pod was lost"
 
 
 SET = frozenset({1, 3, 4})

@@ -124,15 +124,21 @@ def order(seen: Observed, member: Member, why: str) -> Iterator[Action]:
 
 
 def taken_back(seen: Observed) -> Iterator[Action]:
-    """Take the order off pods and claims of brokers that are to run, and note on claims which brokers were stopped."""
+    """Take the order off pods and claims of brokers that are to run, and note on claims which brokers were stopped.
+
+    A failover may have made a broker master after its order. It hands over first, and until then a crash must not hold it stopped.
+    """
     wanted = set(seen.group.spec.maintenance.stopped_brokers)
     for member in membership(seen).members:
         pod, claim = seen.pods.get(member.pod), seen.claims.get(member.pod)
         stands = pod is not None and pod_fence.is_stop_ordered(pod)
         is_noted = claim is not None and pod_fence.is_stop_ordered(claim)
-        if member.broker_id not in wanted:
+        is_master = member.broker_id == seen.master
+        if is_master or member.broker_id not in wanted:
             why = f"{FIELD} does not have broker {member.broker_id}"
-            told = f"Starting the broker of pod {member.pod} again: {why}"
+            if is_master:
+                why = f"broker {member.broker_id} is master, and hands over before it is stopped"
+            told = f"The broker of pod {member.pod} is not held stopped any more: {why}"
             if stands and pod is not None and not observed.being_deleted(pod):
                 yield _marked(PODS, pod, None, why, Note(reason="BrokerStarting", message=told, related=member.pod))
             if is_noted and claim is not None:
