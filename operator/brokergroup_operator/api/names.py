@@ -160,6 +160,7 @@ OWN_VARIABLES: Final = (
     ENVIRONMENT_SECRET_KEY,
     "BROKERGROUP_CONTAINER",
     ENVIRONMENT_STOP_ORDER_FILE,
+    "BROKERGROUP_PROCESS",
 )
 CONFIG_FILE: Final = "broker.conf"
 # A Proxy's configuration: beside broker.conf for one in the broker's process, else in a ConfigMap of its own.
