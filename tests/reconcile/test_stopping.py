@@ -66,6 +66,13 @@ def without_gate(seen: Observed, *pods: str) -> Observed:
     return c.with_pods(seen, age, *pods)
 
 
+def claim_goes(seen: Observed, name: str) -> Observed:
+    """A user has deleted this claim; it stays until its pod ends."""
+    claims = copy.deepcopy(dict(seen.claims))
+    claims[name]["metadata"]["deletionTimestamp"] = b.NOW
+    return replace(seen, claims=claims)
+
+
 def crashes(pod: dict[str, Any]) -> None:
     pod["status"]["containerStatuses"] = [
         {"name": "broker", "ready": False, "restartCount": 9, "state": {"running": {}}}
@@ -116,6 +123,13 @@ STALLS: list[tuple[str, Observed, list[str], tuple[str, str]]] = [
         ["replace orders-2"],
         NOTHING,
     ),
+    (
+        "but not one whose disk goes with its pod",
+        without_gate(asked(2, storage={"ephemeral": {"sizeLimit": "2Gi"}}), "orders-2"),
+        [],
+        REFUSED,
+    ),
+    ("nor one whose claim is being deleted", without_gate(claim_goes(asked(2), "orders-2"), "orders-2"), [], REFUSED),
     ("its pod is going anyway", c.going(asked(2), "orders-2"), [], NOTHING),
     ("paused", c.settled(maintenance={"stoppedBrokers": [2], "paused": True}), [], NOTHING),
     (
@@ -155,6 +169,16 @@ def test_a_refusal_names_field_value_and_what_was_expected() -> None:
     assert "orders-2 is to be stopped, and waits: not FailoverSafe: Broker 3 lacks metadata" in c.message(
         waits, "Reconciling"
     )
+
+
+def test_a_stopped_broker_that_alone_has_every_message_is_named_while_no_other_can_be_master() -> None:
+    """Only a person may start it; nothing else says that writes wait for that, least of all while no member runs."""
+    for live in ((1, 3), ()):
+        seen = c.not_ready(
+            c.seen_with(stopped(2), b.record(master=None, in_sync=(2,)), live=live), "orders-1", "orders-3"
+        )
+        assert c.condition(seen, "Stalled") == ("True", "NoEligibleReplica")
+        assert "kubectl brokergroup start-broker orders 2 -n shop" in c.message(seen, "Stalled")
 
 
 def test_an_id_that_is_still_to_come_is_not_refused() -> None:
@@ -214,7 +238,9 @@ def test_the_next_pod_of_a_stopped_member_has_the_order_from_its_start() -> None
     assert annotation(stopped(2)) == "true"
     assert annotation(asked(2)) is None
     assert annotation(claims_noted(c.settled(), 2)) is None
-    assert annotation(c.seen_with(stopped(2), b.record(master=2))) is None, "a failover made it master before its pod was lost"
+    assert annotation(c.seen_with(stopped(2), b.record(master=2))) is None, (
+        "a failover made it master before its pod was lost"
+    )
 
 
 SET = frozenset({1, 3, 4})

@@ -47,7 +47,7 @@ def _step(seen: Observed, standings: Mapping[int, Standing], broker_id: int, at_
     one = standings.get(broker_id)
     if one is None or not pod_fence.wanted(seen.group.spec):
         return _invalid(seen, standings, broker_id)
-    # One that a failover made master after its order was given hands over all the same: its fence leaves a master alone.
+    # One that a failover made master after its order was given hands over first, as any other; `taken_back` takes the order off it.
     if (one.is_held and not one.is_master) or not one.has_pod or one.is_going:
         return None
     return _ordered(seen, standings, one, at_rest)
@@ -90,6 +90,8 @@ def _why_not(seen: Observed, standings: Mapping[int, Standing], one: Standing) -
     """Why the member can't be spared; the empty text if it can."""
     if seen.record is None or seen.record.granted_master_id is None:
         return "no broker is master, and an election may need it"
+    if one.disk_goes and not pod_fence.knows_orders(seen.pods[one.member.pod]):
+        return "its pod is of an earlier release and would be made anew first, and its disk goes with its pod"
     if _gives_nothing(one):
         return ""
     needed = acknowledgement_rule(seen.group.spec).minimum_in_sync
