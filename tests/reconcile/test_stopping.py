@@ -316,6 +316,28 @@ def test_a_stopped_broker_is_not_repaired_and_does_not_hold_up_the_repair_of_ano
     assert c.steps(seen) == ["replace orders-5"]
 
 
+def test_a_broker_that_just_starts_again_has_the_whole_time_to_be_heard() -> None:
+    """Its last heartbeat and the start of its container are from before the hold: its pod was replaced at once."""
+    held = c.with_pods(stopped(2), lambda pod: pod["metadata"].update(creationTimestamp=c.EARLIER), "orders-2")
+    silence = Silence(since_unix_seconds=0.0, linked=True, answers=True)
+    seen = c.seeing(c.wishing(held), silences={2: silence})
+    [change] = [
+        one.change for one in run(seen).actions if isinstance(one, plans.PatchMetadata) and one.resource == PODS
+    ]
+
+    def started(pod: dict[str, Any]) -> None:
+        kept = pod["metadata"]["annotations"] | change["annotations"]
+        pod["metadata"]["annotations"] = {name: value for name, value in kept.items() if value is not None}
+
+    seen = c.with_pods(seen, started, "orders-2")
+    assert c.steps(seen) == []
+    [step] = c.course(seen).first
+    assert (step.verb.value, step.reason.value) == ("wait", "RepairingMembers")
+    for nonsense in ("yesterday", "2026-11-21", ""):
+        change["annotations"]["brokergroup.dev/started-at"] = nonsense
+        assert c.steps(c.with_pods(seen, started, "orders-2")) == ["replace orders-2"], "a user can write there"
+
+
 def test_the_slaves_budget_counts_no_stopped_broker() -> None:
     """A node of another slave can be drained while the group is FailoverSafe without it."""
 

@@ -142,19 +142,27 @@ def taken_back(seen: Observed) -> Iterator[Action]:
                 why = f"broker {member.broker_id} is master, and hands over before it is stopped"
             told = f"The broker of pod {member.pod} is not held stopped any more: {why}"
             if stands and pod is not None and not observed.being_deleted(pod):
-                yield _marked(PODS, pod, None, why, Note(reason="BrokerStarting", message=told, related=member.pod))
+                note = Note(reason="BrokerStarting", message=told, related=member.pod)
+                yield _marked(PODS, pod, None, why, note, {names.ANNOTATION_STARTED_AT: seen.now})
             if is_noted and claim is not None:
                 yield _marked(PERSISTENT_VOLUME_CLAIMS, claim, None, why)
         elif stands and claim is not None and not is_noted:
             yield _marked(PERSISTENT_VOLUME_CLAIMS, claim, pod_fence.STANDS, "its broker is stopped")
 
 
-def _marked(resource: Resource, obj: JsonObject, value: str | None, why: str, note: Note | None = None) -> Action:
+def _marked(
+    resource: Resource,
+    obj: JsonObject,
+    value: str | None,
+    why: str,
+    note: Note | None = None,
+    also: Mapping[str, str] | None = None,
+) -> Action:
     return PatchMetadata(
         reason=why,
         note=note,
         resource=resource,
         name=str(obj["metadata"]["name"]),
         uid=observed.uid(obj),
-        change={"annotations": {names.ANNOTATION_STOPPED: value}},
+        change={"annotations": {names.ANNOTATION_STOPPED: value, **(also or {})}},
     )
