@@ -319,6 +319,26 @@ def test_a_slave_is_not_alone() -> None:
     assert core.role_word == "slave"
 
 
+def test_a_broker_is_known_as_slave_by_an_answer_just_received_and_by_nothing_else() -> None:
+    """An order to stop it waits for that: a fence that has just started, or is cut off, may have a master beside it."""
+    core = FenceCore(RULES, started_at=0.0, heard_before=True)
+    assert not core.is_known_as_slave(0.1), "no controller was heard"
+    core.controller_answered(1.0, told(master=2), asked_at=1.0)
+    assert core.is_known_as_slave(1.1)
+    assert not core.is_known_as_slave(1.0 + RULES.asking_others_after_seconds), "it may have been elected meanwhile"
+    core.controller_answered(5.0, None, asked_at=5.0)
+    assert not core.is_known_as_slave(5.1), "the controller does not know the group"
+    for unsure in (told(), told(master=2, own=None), replace(told(), master_id=None)):
+        core.controller_answered(6.0, unsure, asked_at=6.0)
+        assert not core.is_known_as_slave(6.1)
+    deposed = master_heard_at(0.0)
+    deposed.controller_answered(0.5, told(master=2, epoch=6), asked_at=0.5)
+    assert not deposed.is_known_as_slave(0.6), "it has not stepped down"
+    core.controller_answered(7.0, told(master=2), asked_at=7.0)
+    core.killed()
+    assert not core.is_known_as_slave(7.1)
+
+
 def test_a_deposed_broker_that_never_steps_down_dies() -> None:
     core = master_heard_at(0.0)
     now = 0.5

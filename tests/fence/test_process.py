@@ -55,7 +55,7 @@ class Controller(QuietHandler):
         self.master = 1
         self.epoch = 1
         self.answered = 0
-        self._hosts = hosts
+        self.hosts = hosts
         self._port = port
         tls = None
         if certificate is not None:
@@ -68,7 +68,7 @@ class Controller(QuietHandler):
         self.answered += 1
         members = tuple(
             ReplicaIdentity(BROKER_NAME, number, f"{host}:{self._port}", alive=True)
-            for number, host in enumerate(self._hosts, start=1)
+            for number, host in enumerate(self.hosts, start=1)
         )
         info = ReplicasInfo(self.master, members[self.master - 1].broker_address, self.epoch, 1, members, ())
         return request.answer(ResponseCode.SUCCESS, body=BrokerReplicasInfoBody({BROKER_NAME: info}).encode())

@@ -16,12 +16,14 @@ from brokergroup_operator.fence.processes import BrokerProcesses
 from brokergroup_operator.fence.settings import PROCESS_VARIABLE
 from brokergroup_operator.fence.stopping import LOOK_SECONDS, SIGTERM_SECONDS, StopOrder
 from brokergroup_operator.reconcile.render import stop_gate
-from tests.fence.test_process import Group, until
+from tests.fence.test_process import Controller, Group, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+BROKER_PORT = 10911
+JAVA_FENCE = "brokergroup_operator.fence"
 # A broker that reports its start, and by what it was started.
 BROKER = ("sh", "-c", f'echo "started by ${PROCESS_VARIABLE}"; exec sleep 1000')
 DEAF = ("sh", "-c", 'trap "" TERM; echo "started"; while :; do sleep 0.1; done')
@@ -100,20 +102,25 @@ async def test_a_waiting_container_ends_at_once_by_sigterm(container: Container)
     assert await waiting.wait() == -signal.SIGTERM
 
 
-@pytest.mark.parametrize("module", [deletion.__name__, "brokergroup_operator.fence"])
-async def test_a_broker_is_stopped_and_nothing_else_in_its_container(
-    container: Container, module: str, tmp_path: Path
-) -> None:
-    """Both kinds of fence. A person's shell and a probe carry the container's variables too."""
-    host = Group(tmp_path).hosts[0]
-    broker, shell = await container.start(*BROKER), await container.start("sleep", "1000", gate=False)
-    assert await said(broker) == "started by broker"
+@pytest.fixture
+async def controller(tmp_path: Path) -> AsyncIterator[Controller]:
+    """It answers that broker 2 is master; the container's broker is 1."""
+    made = Controller(Group(tmp_path).hosts, BROKER_PORT)
+    made.master = 2
+    await made.server.start("127.0.0.1", 0)
+    yield made
+    await made.server.stop()
+
+
+async def fence_beside(container: Container, controller: Controller, module: str) -> asyncio.subprocess.Process:
+    """Start the fence of this container's pod, and wait until it runs."""
+    address = f"{controller.hosts[0]}:{BROKER_PORT}"
     settings = {
         "BROKERGROUP_CONTAINER": "fence",
-        "FENCE_LOCAL_ADDRESS": f"{host}:10911",
-        "FENCE_BROKER_ADDRESS": f"{host}:10911",
+        "FENCE_LOCAL_ADDRESS": address,
+        "FENCE_BROKER_ADDRESS": address,
         "FENCE_BROKER_NAME": "orders",
-        "FENCE_CONTROLLERS": "127.0.0.1:9",
+        "FENCE_CONTROLLERS": f"127.0.0.1:{controller.server.port}",
         "FENCE_ISOLATION_MILLISECONDS": "1500",
         "FENCE_TIMEOUT_MILLISECONDS": "2000",
         "FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS": "3000",
@@ -124,6 +131,30 @@ async def test_a_broker_is_stopped_and_nothing_else_in_its_container(
     )
     container.started.append(fence)
     assert "watching" in await said(fence)
+    return fence
+
+
+async def test_a_fence_that_starts_beside_a_master_leaves_it_alone_while_the_order_stands(
+    container: Container, controller: Controller
+) -> None:
+    """A failover made it master after its order; then its fence was started again, and knows no role at first."""
+    controller.master = 1
+    broker = await container.start(*BROKER)
+    assert await said(broker) == "started by broker"
+    container.order(stop=True)
+    await fence_beside(container, controller, JAVA_FENCE)
+    await until(lambda: controller.answered > 5, "the fence to have looked for the order, and asked five times")
+    assert broker.returncode is None
+
+
+@pytest.mark.parametrize("module", [deletion.__name__, JAVA_FENCE])
+async def test_a_broker_is_stopped_and_nothing_else_in_its_container(
+    container: Container, controller: Controller, module: str
+) -> None:
+    """Both kinds of fence. A person's shell and a probe carry the container's variables too."""
+    broker, shell = await container.start(*BROKER), await container.start("sleep", "1000", gate=False)
+    assert await said(broker) == "started by broker"
+    fence = await fence_beside(container, controller, module)
     container.order(stop=True)
     assert await broker.wait() == -signal.SIGTERM
     assert "stopping the broker by the operator's order" in await said(fence)
@@ -145,7 +176,7 @@ async def test_a_broker_that_does_not_end_in_time_is_killed(container: Container
     broker, order = await container.start(*DEAF), StopOrder(container.order_file, container.uid)
     assert await said(broker) == "started"
     container.order(stop=True)
-    assert order.look(0.0)
+    assert not order.look(0.0), "SIGTERM is not its death: the fence keeps what it knows, and kills an isolated master"
     assert not order.look(SIGTERM_SECONDS - LOOK_SECONDS), "its time is not over"
     assert broker.returncode is None
     assert order.look(SIGTERM_SECONDS + LOOK_SECONDS)
@@ -157,9 +188,9 @@ async def test_a_master_is_left_alone_until_it_is_none(container: Container) -> 
     broker, order = await container.start(*BROKER), StopOrder(container.order_file, container.uid)
     assert await said(broker) == "started by broker"
     container.order(stop=True)
-    assert not order.look(0.0, is_master=True)
+    order.look(0.0, may_stop=False)
     assert broker.returncode is None
-    assert order.look(LOOK_SECONDS, is_master=False)
+    order.look(LOOK_SECONDS, may_stop=True)
     assert await broker.wait() == -signal.SIGTERM
 
 

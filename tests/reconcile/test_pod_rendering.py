@@ -9,6 +9,7 @@ import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.fence import deletion
+from brokergroup_operator.fence.settings import PROCESS_VARIABLE
 from brokergroup_operator.reconcile.render import children
 from brokergroup_operator.reconcile.render.broker_config import broker_properties
 from brokergroup_operator.reconcile.render.pods import build_pod
@@ -339,6 +340,13 @@ def test_a_template_adds_to_the_brokers_container_and_to_no_other() -> None:
     assert of["broker"]["env"] == [*plain["broker"]["env"], *more["env"]]
     assert of["broker"]["volumeMounts"] == [*plain["broker"]["volumeMounts"], *more["volumeMounts"]]
     assert of["broker"]["readinessProbe"] == plain["broker"]["readinessProbe"] | more["readinessProbe"]
+
+
+def test_no_variable_of_a_template_marks_probe_and_shell_as_the_broker() -> None:
+    """With this one the fence would stop the container that waits at the gate again and again."""
+    mark = {"name": PROCESS_VARIABLE, "value": names.CONTAINER_BROKER}
+    of = pod(podTemplate={"spec": {"broker": {"env": [mark]}}})
+    assert mark not in b.containers(of)[names.CONTAINER_BROKER]["env"]
 
 
 @pytest.mark.parametrize("addressing", ["PodIP", "NodePort", "LoadBalancer"])

@@ -66,6 +66,13 @@ def without_gate(seen: Observed, *pods: str) -> Observed:
     return c.with_pods(seen, age, *pods)
 
 
+def claim_goes(seen: Observed, name: str) -> Observed:
+    """A user has deleted this claim; it stays until its pod ends."""
+    claims = copy.deepcopy(dict(seen.claims))
+    claims[name]["metadata"]["deletionTimestamp"] = b.NOW
+    return replace(seen, claims=claims)
+
+
 def crashes(pod: dict[str, Any]) -> None:
     pod["status"]["containerStatuses"] = [
         {"name": "broker", "ready": False, "restartCount": 9, "state": {"running": {}}}
@@ -116,6 +123,13 @@ STALLS: list[tuple[str, Observed, list[str], tuple[str, str]]] = [
         ["replace orders-2"],
         NOTHING,
     ),
+    (
+        "but not one whose disk goes with its pod",
+        without_gate(asked(2, storage={"ephemeral": {"sizeLimit": "2Gi"}}), "orders-2"),
+        [],
+        REFUSED,
+    ),
+    ("nor one whose claim is being deleted", without_gate(claim_goes(asked(2), "orders-2"), "orders-2"), [], REFUSED),
     ("its pod is going anyway", c.going(asked(2), "orders-2"), [], NOTHING),
     ("paused", c.settled(maintenance={"stoppedBrokers": [2], "paused": True}), [], NOTHING),
     (
@@ -157,6 +171,16 @@ def test_a_refusal_names_field_value_and_what_was_expected() -> None:
     )
 
 
+def test_a_stopped_broker_that_alone_has_every_message_is_named_while_no_other_can_be_master() -> None:
+    """Only a person may start it; nothing else says that writes wait for that, least of all while no member runs."""
+    for live in ((1, 3), ()):
+        seen = c.not_ready(
+            c.seen_with(stopped(2), b.record(master=None, in_sync=(2,)), live=live), "orders-1", "orders-3"
+        )
+        assert c.condition(seen, "Stalled") == ("True", "NoEligibleReplica")
+        assert "kubectl brokergroup start-broker orders 2 -n shop" in c.message(seen, "Stalled")
+
+
 def test_an_id_that_is_still_to_come_is_not_refused() -> None:
     """A group is created together with the wish."""
     seen = replace(asked(3), record=b.reserved(1, 2), pods={}, claims={})
@@ -191,6 +215,10 @@ MARKS: list[tuple[str, Observed, list[tuple[str, str, str | None]]]] = [
         "also of a member without a pod", c.without_pods(claims_noted(c.settled(), 2), "orders-2"),
         [("PersistentVolumeClaim", "orders-2", None)],
     ),
+    (
+        "a failover made it master: without the order its container starts again after a crash", ordered(asked(1), 1),
+        [("Pod", "orders-1", None), ("PersistentVolumeClaim", "orders-1", None)],
+    ),
     ("not while the group is paused", stopped(2, seen=c.settled(maintenance={"paused": True})), []),
 ]  # fmt: skip
 
@@ -210,6 +238,9 @@ def test_the_next_pod_of_a_stopped_member_has_the_order_from_its_start() -> None
     assert annotation(stopped(2)) == "true"
     assert annotation(asked(2)) is None
     assert annotation(claims_noted(c.settled(), 2)) is None
+    assert annotation(c.seen_with(stopped(2), b.record(master=2))) is None, (
+        "a failover made it master before its pod was lost"
+    )
 
 
 SET = frozenset({1, 3, 4})
@@ -283,6 +314,28 @@ def test_a_stopped_broker_is_not_repaired_and_does_not_hold_up_the_repair_of_ano
     other = Silence(since_unix_seconds=0.0, linked=True, answers=True)
     seen = c.live(stopped(2, **FIVE), 1, 3, 4, silences={2: silence, 5: other})
     assert c.steps(seen) == ["replace orders-5"]
+
+
+def test_a_broker_that_just_starts_again_has_the_whole_time_to_be_heard() -> None:
+    """Its last heartbeat and the start of its container are from before the hold: its pod was replaced at once."""
+    held = c.with_pods(stopped(2), lambda pod: pod["metadata"].update(creationTimestamp=c.EARLIER), "orders-2")
+    silence = Silence(since_unix_seconds=0.0, linked=True, answers=True)
+    seen = c.seeing(c.wishing(held), silences={2: silence})
+    [change] = [
+        one.change for one in run(seen).actions if isinstance(one, plans.PatchMetadata) and one.resource == PODS
+    ]
+
+    def started(pod: dict[str, Any]) -> None:
+        kept = pod["metadata"]["annotations"] | change["annotations"]
+        pod["metadata"]["annotations"] = {name: value for name, value in kept.items() if value is not None}
+
+    seen = c.with_pods(seen, started, "orders-2")
+    assert c.steps(seen) == []
+    [step] = c.course(seen).first
+    assert (step.verb.value, step.reason.value) == ("wait", "RepairingMembers")
+    for nonsense in ("yesterday", "2026-11-21", ""):
+        change["annotations"]["brokergroup.dev/started-at"] = nonsense
+        assert c.steps(c.with_pods(seen, started, "orders-2")) == ["replace orders-2"], "a user can write there"
 
 
 def test_the_slaves_budget_counts_no_stopped_broker() -> None:

@@ -197,6 +197,7 @@ def _note_master(item: dict[str, Any], masters: dict[str, list[Any]]) -> None:
 VOLATILE = {
     "uid", "resourceVersion", "generation", "observedGeneration", "creationTimestamp", "deletionTimestamp",
     "lastTransitionTime", "managedFields", "clusterIP", "clusterIPs", "brokergroup.dev/last-write", "brokergroup.dev/revision",
+    names.ANNOTATION_STARTED_AT,
     "podIP", "podIPs", "hostIP", "hostIPs", "address", "registerCheckCode", "startTime", "startedAt", "completedAt", "since",
     "epoch", "masterEpoch", "syncStateSetEpoch", "heldEpoch", "heldOffset", "failovers", "history",
     "durationMilliseconds", "milliseconds", "phases", "podUID", "message", "podIPSince", "currentRevision", "updateRevision",

@@ -65,6 +65,8 @@ ANNOTATION_OPERATION: Final = f"{GROUP}/operation"
 ANNOTATION_LEAVING: Final = f"{GROUP}/leaving"
 # On a pod: its fence stops the broker and keeps it stopped. On a claim: its broker was stopped so, and so is that of a later pod.
 ANNOTATION_STOPPED: Final = f"{GROUP}/stopped"
+# On a pod: when that order was taken back. Its container has run since long before.
+ANNOTATION_STARTED_AT: Final = f"{GROUP}/started-at"
 # On a pod: the address (host:port) by which its broker is known, where that is not the pod's own; ":port" is at its node's address.
 ANNOTATION_ADDRESS: Final = f"{GROUP}/address"
 # On a pod: the uid of the BrokerGroup that it was made for. Its fence's key is made from it, also after that group was orphaned.
@@ -169,6 +171,7 @@ OWN_VARIABLES: Final = (
     ENVIRONMENT_SECRET_KEY,
     "BROKERGROUP_CONTAINER",
     ENVIRONMENT_STOP_ORDER_FILE,
+    "BROKERGROUP_PROCESS",
 )
 CONFIG_FILE: Final = "broker.conf"
 # A Proxy's configuration: beside broker.conf for one in the broker's process, else in a ConfigMap of its own.

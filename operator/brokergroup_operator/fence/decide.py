@@ -159,6 +159,7 @@ class FenceCore:
     # be misconfigured (an untrusted certificate, a wrong address), and does not kill.
     heard_before: bool = False
     told: Told | None = None
+    _told_at: float | None = None
     _heard_at: float | None = None
     _excused_at: float | None = None
     # Times in which other work, not a freeze, kept us from running.
@@ -183,7 +184,7 @@ class FenceCore:
         self._armed = True
         if told is None:
             return
-        before, self.told = self.told, told
+        before, self.told, self._told_at = self.told, told, asked_at
         self._note_whether_alone(now, told)
         if told.we_are_master or told.master_id is None:
             self._deposed_at = None
@@ -235,6 +236,15 @@ class FenceCore:
         if self._alone or (self.told.stops and self.told.we_are_master):
             return "alone"
         return "master" if self.told.we_are_master or self._deposed_at is not None else "slave"
+
+    def is_known_as_slave(self, now: float) -> bool:
+        """Whether a controller has just named another broker as master, and ours has stepped down if it was master.
+
+        False in doubt: a fence that has just started, or hears no controller, may be beside a master.
+        """
+        if self.told is None or self.told.master_id is None or self._told_at is None or self.role_word != "slave":
+            return False
+        return now - self._told_at < self.rules.asking_others_after_seconds
 
     def hears_none_for_seconds(self, now: float) -> float | None:
         """Return the time without a controller's answer, for the other fences; None before the first answer."""

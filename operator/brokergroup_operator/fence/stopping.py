@@ -31,8 +31,8 @@ class StopOrder:
         self._asked: int | None = None
         self._kill_at = 0.0
 
-    def look(self, now: float, *, is_master: bool = False) -> bool:
-        """Whether the broker was sent a signal now. A master is left alone: the operator moves the role first."""
+    def look(self, now: float, *, may_stop: bool = True) -> bool:
+        """Whether the broker was killed now. With `may_stop` False SIGTERM waits: the operator moves a master's role first."""
         if self._file is None or now < self._next_look:
             return False
         self._next_look = now + LOOK_SECONDS
@@ -43,7 +43,9 @@ class StopOrder:
         if not self._broker.pids:
             return False
         if self._asked not in self._broker.pids:
-            return not is_master and self._terminate(now)
+            if may_stop:
+                self._terminate(now)
+            return False
         if now < self._kill_at:
             return False
         tell("killed", why="the broker is to be stopped, and did not end", pids=self._broker.kill(now))
@@ -54,7 +56,6 @@ class StopOrder:
             return self._file is not None and self._file.stat().st_size > 0
         return False
 
-    def _terminate(self, now: float) -> bool:
+    def _terminate(self, now: float) -> None:
         self._asked, self._kill_at = self._broker.terminate(), now + SIGTERM_SECONDS
         tell("stopping the broker by the operator's order", pid=self._asked)
-        return self._asked is not None

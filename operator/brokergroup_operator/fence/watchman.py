@@ -46,7 +46,6 @@ _LEAVING_PERIOD_SECONDS: Final = 0.1
 _LOCAL_PERIOD_SECONDS: Final = 0.2
 _LOCAL_TIMEOUT_SECONDS: Final = 0.5
 _PEERS_PERIOD_SECONDS: Final = 0.1
-_MASTERS: Final = frozenset({"master", "alone"})
 
 
 class Watchman:
@@ -113,7 +112,7 @@ class Watchman:
         self._look(now)
         self._ask(now)
         self._processes.refresh(now)
-        if not self._leaving and self._stop_order.look(now, is_master=self.core.role_word in _MASTERS):
+        if not self._leaving and self._stop_order.look(now, may_stop=self.core.is_known_as_slave(now)):
             self.core.killed()
         if (trouble := self._role_file.write(self.core.role_word)) is not None:
             tell("role not written", why=trouble)

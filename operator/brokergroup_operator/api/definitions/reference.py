@@ -431,6 +431,8 @@ ANNOTATIONS: Final = {
     names.ANNOTATION_OPERATION: "On a pod: the uid of the operation in whose course it was made.",
     names.ANNOTATION_STOPPED: "On a pod, by the operator: its fence stops the broker and keeps it stopped"
     " (`maintenance.stoppedBrokers`). On a claim: a later pod on it has the order from its start.",
+    names.ANNOTATION_STARTED_AT: "On a pod: when the operator took that order back. Its broker is not taken for silent before it"
+    " had the time of a process that has just started.",
     names.ANNOTATION_LEAVING: "On a claim: the broker id that is chosen to leave the group. Only such a claim is ever"
     " discarded.",
     names.ANNOTATION_LAST_WRITE: "On a BrokerGroupState: which write it is, so that one with an unknown outcome is known again.",

@@ -9,10 +9,11 @@ pause doubles with each replacement, which the status counts.
 from __future__ import annotations
 
 import datetime as dt
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from brokergroup_operator.api import times
+from brokergroup_operator.api import names, times
 from brokergroup_operator.api.brokergroup_status import MemberState, Reason
 from brokergroup_operator.api.durability import acknowledgement_rule
 from brokergroup_operator.reconcile.plan import Step, Verb
@@ -22,6 +23,7 @@ from brokergroup_operator.reconcile.see.observed import moment
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.reconcile.decide.course import Course
     from brokergroup_operator.reconcile.identity import Member
     from brokergroup_operator.reconcile.see.members import Standing
@@ -125,14 +127,23 @@ def _counted(seen: Observed, known: Replacements | None) -> int:
 
 
 def _starts(seen: Observed, one: Standing) -> list[str]:
-    """When its pod was made, when its container last started, and when it became ready."""
+    """When its pod was made, when its container last started, when it became ready, and when it was no longer held stopped."""
     pod = seen.pods[one.member.pod]
     status: dict[str, Any] = observed.pod_status(pod)
     containers = [(item.get("state") or {}).get("running") or {} for item in status.get("containerStatuses") or []]
     times = [observed.metadata(pod).get("creationTimestamp")]
     times += [item.get("startedAt") for item in containers]
+    times.append(_started_again_at(pod))
     times += [item.get("lastTransitionTime") for item in status.get("conditions") or [] if item.get("type") == "Ready"]
     return [str(one) for one in times if one]
+
+
+def _started_again_at(pod: JsonObject) -> str | None:
+    """Return the time in the pod's annotation; None for a text that is no RFC 3339 time, which a user can write there."""
+    text = observed.annotations_of(pod).get(names.ANNOTATION_STARTED_AT, "")
+    with suppress(ValueError):
+        return text if moment(text).tzinfo is not None else None
+    return None
 
 
 def _replacements(seen: Observed, broker_id: int) -> Replacements | None:

@@ -47,7 +47,7 @@ def _step(seen: Observed, standings: Mapping[int, Standing], broker_id: int, at_
     one = standings.get(broker_id)
     if one is None or not pod_fence.wanted(seen.group.spec):
         return _invalid(seen, standings, broker_id)
-    # One that a failover made master after its order was given hands over all the same: its fence leaves a master alone.
+    # One that a failover made master after its order was given hands over first, as any other; `taken_back` takes the order off it.
     if (one.is_held and not one.is_master) or not one.has_pod or one.is_going:
         return None
     return _ordered(seen, standings, one, at_rest)
@@ -90,6 +90,8 @@ def _why_not(seen: Observed, standings: Mapping[int, Standing], one: Standing) -
     """Why the member can't be spared; the empty text if it can."""
     if seen.record is None or seen.record.granted_master_id is None:
         return "no broker is master, and an election may need it"
+    if one.disk_goes and not pod_fence.knows_orders(seen.pods[one.member.pod]):
+        return "its pod is of an earlier release and would be made anew first, and its disk goes with its pod"
     if _gives_nothing(one):
         return ""
     needed = acknowledgement_rule(seen.group.spec).minimum_in_sync
@@ -124,29 +126,43 @@ def order(seen: Observed, member: Member, why: str) -> Iterator[Action]:
 
 
 def taken_back(seen: Observed) -> Iterator[Action]:
-    """Take the order off pods and claims of brokers that are to run, and note on claims which brokers were stopped."""
+    """Take the order off pods and claims of brokers that are to run, and note on claims which brokers were stopped.
+
+    A failover may have made a broker master after its order. It hands over first, and until then a crash must not hold it stopped.
+    """
     wanted = set(seen.group.spec.maintenance.stopped_brokers)
     for member in membership(seen).members:
         pod, claim = seen.pods.get(member.pod), seen.claims.get(member.pod)
         stands = pod is not None and pod_fence.is_stop_ordered(pod)
         is_noted = claim is not None and pod_fence.is_stop_ordered(claim)
-        if member.broker_id not in wanted:
+        is_master = member.broker_id == seen.master
+        if is_master or member.broker_id not in wanted:
             why = f"{FIELD} does not have broker {member.broker_id}"
-            told = f"Starting the broker of pod {member.pod} again: {why}"
+            if is_master:
+                why = f"broker {member.broker_id} is master, and hands over before it is stopped"
+            told = f"The broker of pod {member.pod} is not held stopped any more: {why}"
             if stands and pod is not None and not observed.being_deleted(pod):
-                yield _marked(PODS, pod, None, why, Note(reason="BrokerStarting", message=told, related=member.pod))
+                note = Note(reason="BrokerStarting", message=told, related=member.pod)
+                yield _marked(PODS, pod, None, why, note, {names.ANNOTATION_STARTED_AT: seen.now})
             if is_noted and claim is not None:
                 yield _marked(PERSISTENT_VOLUME_CLAIMS, claim, None, why)
         elif stands and claim is not None and not is_noted:
             yield _marked(PERSISTENT_VOLUME_CLAIMS, claim, pod_fence.STANDS, "its broker is stopped")
 
 
-def _marked(resource: Resource, obj: JsonObject, value: str | None, why: str, note: Note | None = None) -> Action:
+def _marked(
+    resource: Resource,
+    obj: JsonObject,
+    value: str | None,
+    why: str,
+    note: Note | None = None,
+    also: Mapping[str, str] | None = None,
+) -> Action:
     return PatchMetadata(
         reason=why,
         note=note,
         resource=resource,
         name=str(obj["metadata"]["name"]),
         uid=observed.uid(obj),
-        change={"annotations": {names.ANNOTATION_STOPPED: value}},
+        change={"annotations": {names.ANNOTATION_STOPPED: value, **(also or {})}},
     )

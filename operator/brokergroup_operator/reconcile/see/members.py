@@ -167,8 +167,11 @@ def _is_held(seen: Observed, member: Member) -> bool:
 
 
 def comes_back_held(seen: Observed, member: Member) -> bool:
-    """Whether its next pod has the order from its start: it was stopped by this order before its pod was lost."""
-    wanted = member.broker_id in seen.group.spec.maintenance.stopped_brokers
+    """Whether its next pod has the order from its start: it was stopped by this order before its pod was lost.
+
+    Not one that a failover made master since: the group is without writes until it starts, or another is elected.
+    """
+    wanted = member.broker_id in seen.group.spec.maintenance.stopped_brokers and member.broker_id != seen.master
     return wanted and pod_fence.is_stop_ordered(seen.claims.get(member.pod) or {})
 
 

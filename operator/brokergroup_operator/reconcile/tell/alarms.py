@@ -25,6 +25,7 @@ from brokergroup_operator.reconcile.see.members import membership
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.decide.course import Course
     from brokergroup_operator.reconcile.plan import Verdict
+    from brokergroup_operator.reconcile.see.members import Standing
     from brokergroup_operator.reconcile.see.observed import Observed
 
 
@@ -193,12 +194,17 @@ def brokers_stopped(seen: Observed, course: Course) -> Verdict | None:
     held = [one for one in course.standings.values() if one.is_held]
     if not held:
         return None
-    group, namespace = identity.name_of(seen.group), identity.namespace_of(seen.group)
     what = [
         f"broker {one.member.broker_id} (pod {one.member.pod}){' is stopping' if one.is_live else ''}" for one in held
     ]
-    start = f"kubectl brokergroup start-broker {group} {held[0].member.broker_id} -n {namespace}"
-    return yes(Reason.BY_SPEC, f"spec.maintenance.stoppedBrokers holds {', '.join(what)}. To start one again: {start}")
+    why = f"spec.maintenance.stoppedBrokers holds {', '.join(what)}"
+    return yes(Reason.BY_SPEC, f"{why}. To start one again: {start_command(seen, held[0])}")
+
+
+def start_command(seen: Observed, one: Standing) -> str:
+    """Return the command that starts a broker which is held stopped."""
+    group, namespace = identity.name_of(seen.group), identity.namespace_of(seen.group)
+    return f"kubectl brokergroup start-broker {group} {one.member.broker_id} -n {namespace}"
 
 
 def metadata_diverged(seen: Observed) -> Verdict | None:

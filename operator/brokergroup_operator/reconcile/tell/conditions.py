@@ -339,7 +339,9 @@ def _no_eligible_alive(seen: Observed, course: Course) -> str:
     if record is None or record.granted_master_id is not None or record.is_first_election or not record.seats:
         return ""
     live = [standing for standing in course.standings.values() if standing.is_live]
-    if not live or any(standing.has_seat for standing in live):
+    stopped = [standing for standing in course.standings.values() if standing.is_held and standing.has_seat]
+    if not (live or stopped) or any(standing.has_seat for standing in live):
         return ""
     holders = ", ".join(str(broker_id) for broker_id in sorted(record.seats))
-    return f"No master: of those that have every acknowledged message (broker {holders}) none is alive"
+    why = f"No master: of those that have every acknowledged message (broker {holders}) none is alive"
+    return f"{why}. To start the one that is held stopped: {alarms.start_command(seen, stopped[0])}" if stopped else why
