@@ -626,21 +626,3 @@ async def test_a_secret_that_cannot_be_used_is_named_without_its_value(
         assert known(cluster.directory, GroupKey("default", name)).credentials is None
         for value in entries.values():
             assert value == "orders" or value not in said
-
-
-# ---- What the owner wants now
-
-
-async def test_what_a_group_is_now_is_read_from_the_api(quick: Cluster) -> None:
-    """The watch's copy may be old; a group that is gone, or an API that does not answer, says nothing."""
-    await create_group(quick.api)
-    now = await quick.directory.binding_now(ORDERS)
-    assert now is not None
-    assert (now.closed, now.deleting) == (False, False)
-    mark = {"metadata": {"annotations": {names.ANNOTATION_CLOSED_BY: "uid"}}}
-    await quick.api.patch(BROKER_GROUPS, ORDERS.name, mark, namespace=ORDERS.namespace)
-    now = await quick.directory.binding_now(ORDERS)
-    assert now is not None
-    assert now.closed
-    await quick.api.delete(BROKER_GROUPS, ORDERS.name, namespace=ORDERS.namespace)
-    assert await quick.directory.binding_now(ORDERS) is None

@@ -342,6 +342,21 @@ async def test_a_plane_with_an_old_view_opens_no_group(
     await eventually(lambda: first.minimum == 2, what="the minimum to be repaired")
 
 
+async def test_a_group_at_rest_and_its_switchover_cost_no_request_to_the_api(group: World) -> None:
+    """Only a broker that was found at 99 for long does."""
+    directory = PodsDirectory(settings=STRICT)
+    plane, (first, second, third) = await group.serving(
+        directory=directory, configuration_check_seconds=0.1, leftover_fence_seconds=60.0
+    )
+    looks = first.asked.count(26)
+    await eventually(lambda: first.asked.count(26) > looks + 3, what="many looks at it")
+    assert (await plane.switch_master(KEY, to_broker_id=2)).confirmed
+    third.minimum = 99
+    looks = third.asked.count(26)
+    await eventually(lambda: third.asked.count(26) > looks + 3, what="many looks at it")
+    assert (second.is_master, directory.asked_now) == (True, 0)
+
+
 @pytest.mark.parametrize("shown", [True, False], ids=["shown by the watch", "only in the API"])
 async def test_a_switchover_that_is_given_up_leaves_a_closed_group_closed(group: World, *, shown: bool) -> None:
     """A Retire closed it: with the spec's minimum the old master acknowledged what was deleted a moment later."""

@@ -286,17 +286,29 @@ def test_deleting(outcome: Outcome, changes: dict[str, Any], step: str, effect: 
 AWAY: dict[str, Any] = {"pods": pods(CLOSED, missing=(3,))}
 
 
-@pytest.mark.parametrize(("step", "waited", "ends"), [("Closing", 599, False), ("Closing", 600, True)])
-def test_a_closed_group_does_not_wait_for_ever_for_a_member_that_holds_a_seat(
-    step: str,
-    waited: int,
-    ends: bool,
-) -> None:
+@pytest.mark.parametrize(("waited", "ends"), [(599, False), (600, True)])
+def test_a_closed_group_does_not_wait_for_ever_for_a_member_that_holds_a_seat(waited: int, ends: bool) -> None:
     """Its disk is lost: no Rebuild begins before the Retire is over."""
-    verdict = judged(retiring(step, epoch=5, since=rfc3339(NOW - waited)), said(**SHUT), **AWAY)
+    verdict = judged(retiring("Closing", epoch=5, since=rfc3339(NOW - waited)), said(**SHUT), **AWAY)
     assert isinstance(verdict, Fail if ends else GoOn)
     assert "orders-3" in verdict.message
     assert ("rebuild it, and retire the group again" in verdict.message) is ends
+
+
+@pytest.mark.parametrize(
+    "outcome", [said(**SHUT, steady=False), Outcome(failed="no answer")], ids=["behind", "no answer"]
+)
+def test_a_wait_for_something_else_is_no_wait_for_a_member(outcome: Outcome) -> None:
+    """Closed for long without a missing member: one that is not ready for a moment does not end the Retire at once."""
+    closing = retiring("Closing", epoch=5, since=rfc3339(NOW - 9_000))
+    before = judged(closing, outcome)
+    assert isinstance(before, GoOn)
+    assert before.retirement is not None
+    assert before.retirement.since == rfc3339(NOW)
+    assert isinstance(judged(retiring("Closing", epoch=5, since=before.retirement.since), said(**SHUT), **AWAY), GoOn)
+    soon = judged(retiring("Closing", epoch=5, since=rfc3339(NOW - CLOSE_SECONDS + 1)), outcome)
+    assert isinstance(soon, GoOn)
+    assert soon.retirement is None or soon.retirement.since == rfc3339(NOW - CLOSE_SECONDS + 1), "a write at each look"
 
 
 def test_the_wait_for_a_member_begins_when_it_is_missed() -> None:

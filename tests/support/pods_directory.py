@@ -40,8 +40,10 @@ class PodsDirectory(FixedDirectory):
         self.pods: GivenPods = GivenPods()
         # What the API has, and no watch has shown yet; None: the API does not answer.
         self.not_shown: dict[str, Any] | None = {}
+        self.asked_now = 0
 
     async def binding_now(self, key: GroupKey) -> GroupBinding | None:
+        self.asked_now += 1
         found = await super().binding_now(key)
         return None if found is None or self.not_shown is None else replace(found, **self.not_shown)
 

@@ -229,9 +229,10 @@ class Switchover(Part):
         return decision.record.change
 
     async def _minimum_to_restore(self, group: Group, found: int | None) -> int:
-        """Return what the old master gets back that has 99, or says nothing: 99 while a Retire keeps the group closed.
+        """Return the minimum that the old master gets back, if it has 99, does not say, or its group is closed: then 99.
 
-        Also 99 if the API does not answer: a leftover is found by the keeper, and what a closed group acknowledges is lost.
+        One found at 99 gets 99 also if the API does not answer: the keeper restores a leftover, and what a closed group
+        acknowledges is lost.
         """
         now = await self._binding_now(group.key)
         if now is None and found == FENCING_MIN_IN_SYNC_REPLICAS:

@@ -153,6 +153,11 @@ class GroupBinding:
         return join_address(host, self.ha_port or found.port + 1)
 
 
+def is_closed(obj: JsonObject) -> bool:
+    """Whether a Retire keeps every broker of this BrokerGroup from acknowledging."""
+    return names.ANNOTATION_CLOSED_BY in (obj["metadata"].get("annotations") or {})
+
+
 def binding_of(obj: JsonObject) -> GroupBinding:
     """Reduce a BrokerGroup to its binding, without what its pods, nodes and Secret add. `msgspec.ValidationError` if invalid."""
     group = durability.with_durability(msgspec.convert(obj, BrokerGroup))
@@ -174,7 +179,7 @@ def binding_of(obj: JsonObject) -> GroupBinding:
         failover_delay_seconds=float(spec.failover.delay_seconds),
         deleting="deletionTimestamp" in obj["metadata"] or spec.maintenance.hibernated,
         hibernated=spec.maintenance.hibernated,
-        closed=names.ANNOTATION_CLOSED_BY in (obj["metadata"].get("annotations") or {}),
+        closed=is_closed(obj),
         signature=spec.security.signature,
         credentials_secret=(namespace, secret) if secret else None,
         ha_port=spec.network.ha_port,

@@ -20,7 +20,12 @@ from brokergroup_operator.api.broker_names import NameClaim, claim_of, holder_be
 from brokergroup_operator.api.durability import runs_as_learner
 from brokergroup_operator.api.tls_fields import mode_of, strictest
 from brokergroup_operator.controller.directory import pods
-from brokergroup_operator.controller.directory.group_directory import GroupBinding, GroupDirectory, binding_of
+from brokergroup_operator.controller.directory.group_directory import (
+    GroupBinding,
+    GroupDirectory,
+    binding_of,
+    is_closed,
+)
 from brokergroup_operator.controller.peers.services import BackgroundTasks, Patience, wait_at_most
 from brokergroup_operator.kube.errors import FORBIDDEN, ApiError, ApiUnavailableError, Backoff, NotFoundError
 from brokergroup_operator.kube.pods import is_over, label_of, node_of, pod_ips
@@ -181,10 +186,16 @@ class KubernetesDirectory(GroupDirectory):
             found = await self._api.get(
                 BROKER_GROUPS, key.name, namespace=key.namespace, timeout_seconds=LOOK_UP_DEADLINE_SECONDS
             )
-            return binding_of(found)
-        except (ApiError, msgspec.ValidationError) as error:
+        except ApiError as error:
             log.info("group not read", group=str(key), error=str(error))
             return None
+        try:
+            return binding_of(found)
+        except msgspec.ValidationError:
+            # As in `_on_group`: what we knew stays in force. Whether its brokers may acknowledge does not depend on the CRD.
+            known = self.binding(key)
+            deleting = "deletionTimestamp" in found["metadata"]
+            return known and replace(known, closed=is_closed(found), deleting=known.deleting or deleting)
 
     def is_name_server(self, address: str) -> bool:
         return address in self._name_servers

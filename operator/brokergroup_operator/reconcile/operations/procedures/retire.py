@@ -44,7 +44,7 @@ CLOSED_SECONDS: Final = 3.0
 # If a master acknowledges for so long after it was closed, another writer has opened it.
 CLOSE_SECONDS: Final = 30.0
 # A closed group waits no longer for a member that holds a seat and is away: its disk may be lost, and only a Rebuild helps then,
-# which waits for the end of this operation.
+# which waits for the end of this operation. By up to CLOSE_SECONDS less: `since` is written no more often.
 AWAY_SECONDS: Final = 600.0
 
 
@@ -223,7 +223,7 @@ def _judge_closed(case: Case, now: Retirement) -> plans.GoOn | plans.Fail:  # no
     if (look := case.outcome.look) is None:
         is_deleting = now.step is RetirementStep.DELETING
         effect = _deletion(now) if is_deleting else plans.ReadOffsets(pause_seconds=0.0)
-        return plans.GoOn(message=_not_known(case), effect=effect)
+        return plans.GoOn(message=_not_known(case), retirement=_nothing_missing(case, now), effect=effect)
     closed_for_seconds = look.read_at_unix_seconds - observed.seconds_of(now.since)
     if look.acknowledges and now.position is None and closed_for_seconds < CLOSE_SECONDS:
         # A look from before, or the broker was closed a moment ago.
@@ -234,7 +234,8 @@ def _judge_closed(case: Case, now: Retirement) -> plans.GoOn | plans.Fail:  # no
     if not look.steady:
         effect = plans.ReadOffsets(pause_seconds=LOOK_SECONDS)
         message = "waits until every member of the SyncStateSet has the master's whole log"
-        return plans.GoOn(message=message, retirement=_closing_without_position(case, now), effect=effect)
+        closing = _closing_without_position(case, now)
+        return plans.GoOn(message=message, retirement=_nothing_missing(case, closing) or closing, effect=effect)
     if now.position != look.log_end:
         since = rfc3339(look.read_at_unix_seconds)
         fixed = replace(now, step=RetirementStep.CLOSING, position=look.log_end, since=since, delete_sent=False)
@@ -248,7 +249,7 @@ def _judge_closed(case: Case, now: Retirement) -> plans.GoOn | plans.Fail:  # no
 
 def _given_up_for(missing: list[str]) -> plans.Fail:
     why = (
-        f"given up: for {AWAY_SECONDS:.0f} s {', '.join(missing)} could not be made to acknowledge nothing, and may come back as"
+        f"given up: for ten minutes {', '.join(missing)} could not be made to acknowledge nothing, and may come back as"
         " master with an older configuration. If its disk is lost, rebuild it, and retire the group again"
     )
     return plans.Fail(message=why)
@@ -327,11 +328,22 @@ def _draining_without_position(now: Retirement) -> Retirement:
 
 
 def _closing_without_position(case: Case, now: Retirement) -> Retirement:
-    """Closing from the beginning; `since` is when that was."""
+    """Closing from the beginning; `since` is when that was, or when a look last found no member missing."""
     if now.step is RetirementStep.CLOSING and now.position is None:
         return now
     since = rfc3339(case.now_seconds)
     return replace(now, step=RetirementStep.CLOSING, position=None, since=since, delete_sent=False)
+
+
+def _nothing_missing(case: Case, now: Retirement) -> Retirement | None:
+    """Return Closing with a `since` of now, from which a member that is missed later is waited for; None: leave the status.
+
+    At most once in `CLOSE_SECONDS`, since each is a write.
+    """
+    if now.step is not RetirementStep.CLOSING or now.position is not None:
+        return None
+    is_old = case.now_seconds - observed.seconds_of(now.since) >= CLOSE_SECONDS
+    return replace(now, since=rfc3339(case.now_seconds)) if is_old else None
 
 
 def _has_passed(case: Case, now: Retirement, look: Look, seconds: float) -> bool:
