@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_remoting.message_record import BLANK_HEADER_BYTES, EntryKind, MessageRecordError, inspect_entry
+from rocketmq_replica.log.disk import StoreFileError
 from rocketmq_replica.log.epochs import EpochCache, EpochEntry
-from rocketmq_replica.log.side_files import StoreFileError, decode_epochs, encode_epochs
+from rocketmq_replica.log.side_files import decode_epochs, encode_epochs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
