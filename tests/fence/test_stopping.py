@@ -183,6 +183,25 @@ async def test_a_broker_that_does_not_end_in_time_is_killed(container: Container
     assert await broker.wait() == -signal.SIGKILL
 
 
+async def test_a_broker_that_a_hung_disk_keeps_alive_is_killed_once_a_minute(
+    container: Container, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each attempt waits 2 s for its end, in which the fence answers no other fence."""
+    attempts: list[float] = []
+
+    def in_vain(_: BrokerProcesses, now: float) -> list[int]:
+        attempts.append(now)
+        return []
+
+    monkeypatch.setattr(BrokerProcesses, "kill", in_vain)
+    broker, order = await container.start(*DEAF), StopOrder(container.order_file, container.uid)
+    assert await said(broker) == "started"
+    container.order(stop=True)
+    for second in range(200):
+        order.look(second * LOOK_SECONDS)
+    assert attempts == [SIGTERM_SECONDS, 2 * SIGTERM_SECONDS, 3 * SIGTERM_SECONDS]
+
+
 async def test_a_master_is_left_alone_until_it_is_none(container: Container) -> None:
     """Between the operator's look and its order a failover may have made it master."""
     broker, order = await container.start(*BROKER), StopOrder(container.order_file, container.uid)

@@ -48,6 +48,7 @@ class StopOrder:
             return False
         if now < self._kill_at:
             return False
+        self._kill_at = now + SIGTERM_SECONDS  # a hung disk may keep it: each attempt holds up the fence
         tell("killed", why="the broker is to be stopped, and did not end", pids=self._broker.kill(now))
         return True
 
