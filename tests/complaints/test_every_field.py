@@ -30,6 +30,7 @@ JAVA: Spec = {"implementation": "Java"}
 JAVA_LIMITED: Spec = JAVA | {"resources": {"limits": {"memory": "4Gi"}}}
 FAST: Spec = {"durability": "Fast"}
 COMMIT_LOG: Spec = {"storage": {"commitLog": {"size": "8Gi"}}}
+TLS: Spec = {"tls": {"certificateSecretRef": {"name": "certificate"}, "mode": "Permissive"}}
 EXPORTED: Spec = {"monitoring": {"exporter": True}, "network": {"policy": {}}} | JAVA
 NODE_PORT: Spec = {"network": {"addressing": "NodePort", "firstNodePort": 30000}}
 SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
@@ -61,6 +62,8 @@ CHANGES: list[tuple[str, Any, str, Spec]] = [
     ("network.policy.metricsFrom", [{"ipBlock": {"cidr": "10.0.0.0/8"}}], "network policy", EXPORTED),
     ("security.credentialsSecretRef.name", "keys", "pod", {}),
     ("security.certificateSecretRef.name", "certificate", "pod", {}),
+    ("tls.mode", "Enforcing", "pod", TLS),
+    ("tls.certificateSecretRef.name", "another", "pod", TLS),
     ("storage.size", "9Ti", "claim", {}),
     ("storage.commitLog.size", "9Ti", "log claim", COMMIT_LOG),
     ("storage.commitLog.storageClassName", "fast", "log claim", COMMIT_LOG),  # the API refuses a later change

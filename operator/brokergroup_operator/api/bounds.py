@@ -9,6 +9,7 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from brokergroup_operator.api.times import MOMENT_PATTERN
+from brokergroup_operator.api.versions import LONGEST_VERSION, VERSION_PATTERN
 from brokergroup_operator.json_object import JsonObject as JsonObject  # noqa: PLC0414, TC001 (the structs name it here)
 
 MAX_REPLICAS = 16
@@ -51,8 +52,6 @@ GroupNameText = Annotated[str, judged_by_the_api(SERVICE_NAME_PATTERN, LONGEST_G
 ZoneText = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")]
 ImageText = Annotated[str, judged_by_the_api(r"^[A-Za-z0-9\[]([A-Za-z0-9._/:@\[\]-]*[A-Za-z0-9_-])?$", 512, 1)]
 # A version is a label's value and an image's tag.
-VERSION_PATTERN = r"^[0-9]+\.[0-9]+\.[0-9]+([0-9A-Za-z.-]*[0-9A-Za-z])?$"
-LONGEST_VERSION = 32
 VersionText = Annotated[str, judged_by_the_api(VERSION_PATTERN, LONGEST_VERSION)]
 WordText = Annotated[str, Meta(max_length=64)]
 TimeText = Annotated[str, Meta(max_length=40, extra_json_schema={"format": "date-time"})]

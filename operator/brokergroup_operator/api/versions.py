@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.bounds import LONGEST_VERSION, VERSION_PATTERN
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 Numbers = tuple[int, int, int]
+
+LONGEST_VERSION = 32
+VERSION_PATTERN = r"^[0-9]+\.[0-9]+\.[0-9]+([0-9A-Za-z.-]*[0-9A-Za-z])?$"
 
 # The first with persistent broker ids; earlier brokers register by their address, in another protocol under the same request codes.
 FIRST_WITH_IDS: Final[Numbers] = (5, 1, 1)
