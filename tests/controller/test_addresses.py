@@ -29,6 +29,7 @@ from brokergroup_operator.observe.group_view import BrokerUnreachableError
 from brokergroup_operator.records.store import GroupKey
 from controller_core.model import BrokerGroupRecord, Replica
 from rocketmq_remoting.address import Address
+from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.controller_protocol import BrokerReplicasInfoBody, ReplicaIdentity, ReplicasInfo
@@ -42,7 +43,6 @@ from tests.support.pods_directory import PodsDirectory
 from tests.support.quiet_handler import QuietHandler
 
 if TYPE_CHECKING:
-    from rocketmq_remoting.client import RemotingClient
     from rocketmq_remoting.connection import RemotingConnection
 
 
@@ -384,7 +384,7 @@ def test_a_pod_that_was_removed_by_force_was_where_its_broker_is_known() -> None
     index, both = PodIndex(), pod("10.0.0.1", "fd00::5", family="IPv6")
     index.take(WatchEvent("ADDED", both))
     index.take(WatchEvent("DELETED", both))
-    assert index.removed_hosts(KEY) == index.leaving_hosts(KEY) == {"fd00::5"}
+    assert index.removed_hosts(KEY) == index.leaving_hosts(KEY) == {"10.0.0.1", "fd00::5"}
     index.take(WatchEvent("ADDED", pod("10.0.0.1", name="other-1")))
     assert index.removed_hosts(KEY) == frozenset(), "one of its addresses is another pod's"
 
@@ -502,6 +502,33 @@ async def test_a_pod_speaks_for_itself_whatever_its_broker_calls_its_address(
     assert (await ask(1013, appliedBrokerId=1, registerCheckCode=f"{written};1790000000000")).code == 0
     refused = await ask(1003, brokerId=1, brokerAddress="[fd00::9]:10911")
     assert (refused.code, "is at ::1, not at [fd00::9]:10911" in (refused.remark or "")) == (16, True)
+
+
+@pytest.mark.real_time
+async def test_a_pod_of_both_families_is_known_by_its_brokers_address_whichever_one_it_connects_from(
+    start_plane: StartPlane,
+) -> None:
+    """A broker that is known by IPv6 dials a controller whose Service has IPv4 from the pod's other address."""
+    directory = PodsDirectory()
+    plane = await start_plane(directory=directory)
+    directory.find(NAME, cluster_name=CLUSTER)
+    directory.introduce("127.64.9.1", Peer(namespace="standalone", pod_name=f"{NAME}-1", group=KEY))
+    directory.pods.take(WatchEvent("ADDED", pod("127.64.9.1", "fd00::5", family="IPv6")))
+    client = RemotingClient(local_host="127.64.9.1")
+
+    async def ask(code: int, **fields: object) -> RemotingCommand:
+        ext_fields = {"clusterName": CLUSTER, "brokerName": NAME} | {name: str(value) for name, value in fields.items()}
+        return await client.invoke(plane.address, request(code, ext_fields=ext_fields), timeout_seconds=5.0)
+
+    six = "[fd00::5]:10911"
+    assert (await ask(1013, appliedBrokerId=1, registerCheckCode=f"{six};1790000000000")).code == 0
+    assert (await ask(1003, brokerId=1, brokerAddress=six)).code == 0
+    beat = {"epoch": 0, "maxOffset": 0, "confirmOffset": 0, "heartbeatTimeoutMills": 10_000, "electionPriority": 1}
+    assert (await ask(904, brokerId=1, brokerAddr=six, **beat)).code == 0
+    assert group_of(plane).addresses.channel_hosts == {1: "fd00::5"}
+    refused = await ask(1003, brokerId=1, brokerAddress="[fd00::9]:10911")
+    await client.close()
+    assert (refused.code, "is at fd00::5, not at [fd00::9]:10911" in (refused.remark or "")) == (16, True)
 
 
 def test_a_group_that_is_retired_has_no_canary() -> None:

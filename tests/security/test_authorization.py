@@ -177,6 +177,7 @@ def shows(
     caller = identify(
         request(1003, ext_fields=ext_fields, body=body),
         cast("RemotingConnection", connection),
+        host=connection.peer_host,
         peer=None,
         binding=binding,
         settings=settings,

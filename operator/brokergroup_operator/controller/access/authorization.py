@@ -177,12 +177,13 @@ def identify(
     request: RemotingCommand,
     connection: RemotingConnection,
     *,
+    host: str,
     peer: Peer | None,
     binding: GroupBinding | None,
     settings: SecuritySettings,
     replays: ReplayGuard,
 ) -> Caller:
-    """Return the caller, by its pod, access key and certificate. A proven key makes the connection a known one.
+    """Return the caller at this host, by its pod, access key and certificate. A proven key makes the connection a known one.
 
     Raise `NotPermittedError` for a replay, and for a wrong signature, whatever else is known of the caller; where the group's
     signatures are Disabled only a replay is refused (`test_a_wrong_signature_is_refused_whatever_else_is_known`).
@@ -194,7 +195,7 @@ def identify(
             raise NotPermittedError("this very request was made before: a signature counts once")
         connection.peer_is_known()
     return Caller(
-        host=connection.peer_host,
+        host=host,
         peer=peer,
         access_key=access_key,
         certificate_names=connection.certificate_names,

@@ -198,6 +198,8 @@ class PodIndex:
         self.with_two_addresses = 0
         # The pods at each address: several, where pods share their node's.
         self._by_address: Table[str, Peer, None] = Table()
+        # Of pods of both families: the address that the broker uses, by the other one, from which its connections may come too.
+        self._broker_hosts: dict[str, str] = {}
         # The pods whose end was reported before they went, and how they ended.
         self._ended: _Gone[tuple[JsonObject, str]] = _Gone(lambda ended: _known_at(ended[0]))
         # The pods that were removed by force while their brokers ran.
@@ -219,6 +221,10 @@ class PodIndex:
         """Return the pod with this address; None if several share it."""
         return only(self._by_address.get(host, {}))
 
+    def broker_host(self, host: str) -> str:
+        """Return the address by which the broker at this address is known: another one only for a pod of both families."""
+        return self._broker_hosts.get(host, host)
+
     def hosts(self, key: GroupKey) -> dict[str, str]:
         """Return the address of each of the group's pods that has one, by the pod's name."""
         return {name: pod_ip(pod) for name, pod in self.of_group(key).items() if pod_ip(pod) and not is_over(pod)}
@@ -234,7 +240,7 @@ class PodIndex:
         return self._removed.of_group(key)
 
     def removed_hosts(self, key: GroupKey) -> frozenset[str]:
-        return frozenset(map(pod_ip, self.removed(key).values()))
+        return frozenset(ip for pod in self.removed(key).values() for ip in pod_ips(pod))
 
     def removed_places(self, key: GroupKey) -> Mapping[str, PodPlace]:
         """Return where those of them were that were known by another address; each until a pod has its own."""
@@ -283,6 +289,9 @@ class PodIndex:
             for other in () if shares else tuple(self._by_address.get(address, {})):
                 self._by_address.drop(address, other)
             self._by_address.put(address, peer, None)
+            self._broker_hosts.pop(address, None)
+            if not shares and address != (own := pod_ip(pod)):
+                self._broker_hosts[address] = own
         # An address that has a pod again says nothing any more about the pod that had it.
         self._ended.forget(_known_at(pod))
         # A pod with an address replaces the one of its name before it, and the one that had this address.
@@ -293,6 +302,8 @@ class PodIndex:
         self.with_two_addresses -= len(addresses) > 1
         for address in addresses:
             self._by_address.drop(address, peer)
+            if self._broker_hosts.get(address) == pod_ip(pod):
+                del self._broker_hosts[address]
         if peer.group is not None:
             self._by_group.drop(peer.group, peer.pod_name)
 

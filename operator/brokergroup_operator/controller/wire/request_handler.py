@@ -202,11 +202,12 @@ class RequestHandler(Part):
         if known is None or known.connection_id != connection.id:
             self._connections[connection.id].groups.add(group)
         came_back = group.table.heartbeat(now_seconds, told, connection.id, timeout_seconds=wished_seconds)
-        group.addresses.heard_from(broker_id, connection.peer_host)
+        at = self._broker_host(connection)
+        group.addresses.heard_from(broker_id, at)
         group.heard(broker_id, header.epoch, came_back=came_back)
         self._holdings.heard(group, broker_id)
         requester = _pod_name(peer, group)
-        if requester is not None and (host == connection.peer_host or group.binding.advertises(requester, address)):
+        if requester is not None and (host == at or group.binding.advertises(requester, address)):
             group.members.whereabouts[broker_id] = address
         self._adoption.heard(group, broker_id, address, requester)
 
@@ -256,7 +257,7 @@ class RequestHandler(Part):
             decision = _of_unknown_group(wanted)
         else:
             await group.load()
-            is_unknown = self._silent_members.must_register(group, connection.peer_host)
+            is_unknown = self._silent_members.must_register(group, self._broker_host(connection))
             told = None if is_unknown else group.changes.record_to_tell(group.record)
             decision = step(told, wanted, group.live(), group.binding.settings)
         if decision.code == ControllerCode.CONTROLLER_BROKER_METADATA_NOT_EXIST and connection.is_open:
@@ -308,7 +309,7 @@ class RequestHandler(Part):
             return
         self._connections[connection.id].groups.add(group)
         group.table.registered(self._now_seconds, wanted.broker_id, connection.id, address=wanted.broker_address)
-        group.addresses.heard_from(wanted.broker_id, connection.peer_host)
+        group.addresses.heard_from(wanted.broker_id, self._broker_host(connection))
         group.new_process(wanted.broker_id)
 
     async def _elect(self, request: RemotingCommand, connection: RemotingConnection) -> Decision:
@@ -439,10 +440,20 @@ class RequestHandler(Part):
         security = self._settings.security
         binding, pod = (group.binding, access.pod_of(group, broker_id)) if group is not None else (None, "")
         caller = access.identify(
-            request, connection, peer=peer, binding=binding, settings=security, replays=self._replays
+            request,
+            connection,
+            host=self._broker_host(connection),
+            peer=peer,
+            binding=binding,
+            settings=security,
+            replays=self._replays,
         )
         access.authorize(caller, request.code, access.Subject(binding, broker_id, pod, designate), security)
         return caller
+
+    def _broker_host(self, connection: RemotingConnection) -> str:
+        """Return the caller's host as its broker registers it: a pod of both families connects from either of its addresses."""
+        return self._directory.pods.broker_host(connection.peer_host)
 
 
 def _pod_name(peer: Peer | None, group: Group | None) -> str | None:
