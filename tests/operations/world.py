@@ -33,6 +33,7 @@ from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
 from kube_sandbox.api_server.errors import StatusError
+from tests.reconcile.builders import SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -161,6 +162,7 @@ class World:
             self._operator,
             self.view,  # type: ignore[arg-type]
             operator=None,
+            settings=SETTINGS,
             read=fetcher.fetch_for_operations,
             post=EventPoster(self._operator, instance="test").post,
             wake=lambda _: None,

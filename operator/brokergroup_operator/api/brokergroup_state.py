@@ -265,6 +265,14 @@ class GroupRecord(Struct, frozen=True, rename="camel", kw_only=True):
         int, Meta(ge=0, description="`change.id` of the last change of master. It cannot be lowered.")
     ] = 0
     change: Annotated[ChangeRecord | None, Meta(description="The change of master in progress. Absent: none.")] = None
+    restored_from: Annotated[
+        str,
+        Meta(
+            max_length=bounds.LONGEST_BACKUP_NAME,
+            description="Name of the backup with which the record began (spec.bootstrap). Empty: it began with empty disks. It"
+            " cannot be changed.",
+        ),
+    ] = ""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         _never_falls("schemaVersion", "an older operator would drop what it does not know"),
@@ -292,6 +300,11 @@ class GroupRecord(Struct, frozen=True, rename="camel", kw_only=True):
             " self.change.epoch == self.masterEpoch && self.masterEpoch > oldSelf.masterEpoch)",
             "a change that begins to be announced names the record's master under a new masterEpoch",
             field_path=".change",
+        ),
+        Rule(
+            "self.restoredFrom == oldSelf.restoredFrom",
+            "restoredFrom never changes: a record begins once",
+            field_path=".restoredFrom",
         ),
         _claimed("eligible"),
         _claimed("lostSeats"),

@@ -202,6 +202,21 @@ class GroupSnapshot:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class RestoredStore:
+    """The disk of `pod_name` has the log of `backup` up to `held_offset`, whose last epoch is `held_epoch`.
+
+    `broker_id` and `master_epoch` are those with which its group goes on: above all that the group of the backup had.
+    """
+
+    backup: str
+    pod_name: str
+    broker_id: int
+    master_epoch: int
+    held_epoch: int
+    held_offset: int
+
+
 class ShownGroups(Protocol):
     """The read-only part of ``GroupView``, for the metrics and the page."""
 
@@ -231,6 +246,13 @@ class GroupView(ShownGroups, Protocol):
         """Return the broker id of this pod name; reserve the next one durably if it has none.
 
         A pod's name contains its id: with `broker_id` this raises ``GroupViewError`` unless the id is, or can be, that one.
+        """
+        ...
+
+    async def restore_group(self, key: GroupKey, restored: RestoredStore) -> None:
+        """Begin the record of a new group with a store that was copied from a backup; a no-op if it began with that one.
+
+        Raises ``GroupViewError`` where the record has begun otherwise.
         """
         ...
 

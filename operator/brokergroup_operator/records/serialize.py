@@ -44,6 +44,7 @@ KNOWN_MEMBERS = frozenset(
         "unfenced",
         "changeId",
         "change",
+        "restoredFrom",
     }
 )
 
@@ -79,6 +80,8 @@ def record_to_json(record: BrokerGroupRecord) -> dict[str, Any]:
         document["masterBrokerId"] = record.master_broker_id
     if record.change is not None:
         document["change"] = _change_to_json(record.change)
+    if record.restored_from:
+        document["restoredFrom"] = record.restored_from
     return document
 
 
@@ -124,6 +127,7 @@ def record_from_json(document: object, *, source: str) -> BrokerGroupRecord:
         unfenced=_ids(_member(document, "unfenced", list, source, default=[]), "unfenced", source),
         change_id=_member(document, "changeId", int, source, default=0),
         change=_change_from_json(document.get("change"), source=f"{source}: change"),
+        restored_from=_member(document, "restoredFrom", str, source, default=""),
     )
 
 

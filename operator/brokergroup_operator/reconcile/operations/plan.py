@@ -9,6 +9,7 @@ from msgspec import Struct
 from brokergroup_operator.api.brokergroup_operation import OperationPhase, OperationResult
 
 if TYPE_CHECKING:
+    from brokergroup_operator.api.backup_fields import Manifest
     from brokergroup_operator.api.brokergroup_operation import OperationStatus
     from brokergroup_operator.observe.timeline import FailoverTimeline
     from brokergroup_operator.reconcile.plan import Note
@@ -55,7 +56,22 @@ class KillPod(Struct, frozen=True, kw_only=True):
     uid: str
 
 
-Effect = SwitchMaster | ElectUnclean | KillPod
+class TakeBackup(Struct, frozen=True, kw_only=True):
+    """Make the pod that copies the store of the stopped pod `pod` to this claim."""
+
+    pod: str
+    claim: str
+    manifest: Manifest
+
+
+class DeletePod(Struct, frozen=True, kw_only=True):
+    """Delete this very pod."""
+
+    name: str
+    uid: str
+
+
+Effect = SwitchMaster | ElectUnclean | KillPod | TakeBackup | DeletePod
 
 
 class _Said(Struct, frozen=True, kw_only=True):
