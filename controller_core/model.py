@@ -223,6 +223,11 @@ class BrokerGroupRecord:
         return self.master_broker_id is None and not self.seats and not self.lost_seats
 
     @property
+    def awaits_restored_disk(self) -> bool:
+        """Whether the group began with a backup and no election has changed its set since."""
+        return bool(self.restored_from) and self.master_broker_id is None and self.sync_state_set_epoch <= 1
+
+    @property
     def seats(self) -> frozenset[int]:
         """The replicas that hold every acknowledged message."""
         return self.sync_state_set | self.eligible

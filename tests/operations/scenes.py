@@ -28,6 +28,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
     "Elect": {"toBrokerId": 2, "acknowledgeDataLoss": "orders"},
     "Decommission": {"brokerId": 3},
     "Drill": {"kind": "Switchover"},
+    "Backup": {"claim": {"name": "copies"}},
 }
 
 

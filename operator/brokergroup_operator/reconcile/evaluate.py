@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 MADE_AGAIN_AFTER_SECONDS = 10.0
 # While something of the group is not as it should be, look again this soon even if no event arrives.
 UNSETTLED_SECONDS = 5.0
+# The pod that copies a backup is not watched.
+COPY_POLL_SECONDS = 1.0
 _EPHEMERAL = plans.Note(
     reason="EphemeralStorage",
     message="Brokers write on the disks of their nodes: a pod that goes takes its data with it, all pods take all messages",
@@ -79,9 +81,12 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> plans.
     # Secrets are not watched, so one that comes causes no event.
     refused = any(_was_refused_just_now(seen, pod) for pod in seen.pods.values())
     unsettled = work or voluntary or refused or seen.credentials_problem or seen.refusal or _waits(course)
+    look_again_seconds = UNSETTLED_SECONDS if unsettled else None
+    if copies.awaits_restore(seen) or copies.restore_pod(seen) is not None:
+        look_again_seconds = COPY_POLL_SECONDS
     return plans.Plan(
         actions=(*work, *status, *voluntary),
-        look_again_seconds=UNSETTLED_SECONDS if unsettled else None,
+        look_again_seconds=look_again_seconds,
         turn=course.turn,
     )
 
