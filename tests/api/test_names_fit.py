@@ -55,6 +55,8 @@ BESIDE: dict[str, dict[str, Any]] = {
     "spec.podTemplate.spec.containers.[].name": {"image": "a"},
     "spec.podTemplate.spec.initContainers.[].name": {"image": "a"},
     "spec.podTemplate.spec.broker.volumeMounts.[].name": {"mountPath": "/a"},
+    "spec.bootstrap.fromBackup.claim.name": {"folder": "a/b"},
+    "spec.bootstrap.fromBackup.claim.folder": {"name": "a"},
     "spec.podTemplate.spec.broker.volumeMounts.[].mountPath": {"name": "a"},
 }
 
@@ -83,7 +85,7 @@ def objects_for(place: Place, texts: Iterable[str]) -> Iterator[tuple[str, dict[
             obj["spec"] = {"proxy": {}, **obj.get("spec", {})}
         elif place.kind == "BrokerGroupOperation":
             obj["spec"] = {"brokerGroupRef": {"name": "a"}, "type": "Restart", **obj.get("spec", {})}
-            section = next((one for one in ("switchover", "elect") if one in obj["spec"]), "restart")
+            section = next((one for one in ("switchover", "elect", "backup") if one in obj["spec"]), "restart")
             obj["spec"] |= {"type": section.capitalize(), section: obj["spec"].get(section, {})}
         if beside := BESIDE.get(".".join(place.path)):
             _item_at(obj, place.path[:-1]).update(beside)

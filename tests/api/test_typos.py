@@ -42,6 +42,7 @@ replication: {}
 configFrom: [{configMapRef: {name: site}}]
 security: {credentialsSecretRef: {name: keys}, certificateSecretRef: {name: certificate}}
 storage: {retention: {}, commitLog: {size: 1Gi}, claimTemplate: {metadata: {}}}
+bootstrap: {fromBackup: {claim: {name: copies, folder: orders/nightly}}}
 resources: {}
 jvm: {}
 network: {}

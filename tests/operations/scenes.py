@@ -155,5 +155,7 @@ def scene(*operations: Operation, **changes: Any) -> Observed:
         snapshot=snapshot,
         pods={f"orders-{number}": thing(f"orders-{number}") for number in (1, 2, 3)},
         claims={f"orders-{number}": thing(f"orders-{number}") for number in (1, 2, 3)},
+        # The claim that a Backup of these scenes names.
+        aside={("PersistentVolumeClaim", "copies"): thing("copies")},
     )
     return replace(base, record=known, **changes)

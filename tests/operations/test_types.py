@@ -62,7 +62,7 @@ def timeline(*, from_id: int = 1, to_id: int = 2, epoch: int = 6, kind: Kind = K
     return made
 
 
-ALL = ("Switchover", "Restart", "Rebuild", "Elect", "Decommission", "Drill")
+ALL = ("Switchover", "Restart", "Rebuild", "Elect", "Decommission", "Drill", "Backup")
 HIBERNATED, PAUSED = group(maintenance={"hibernated": True}), group(maintenance={"paused": True})
 
 
@@ -91,7 +91,7 @@ def test_every_type_is_refused(kind: str, changes: dict[str, Any], why: str) -> 
     assert why in verdict.message
 
 
-@pytest.mark.parametrize("kind", ["Switchover", "Restart", "Rebuild", "Decommission", "Drill"])
+@pytest.mark.parametrize("kind", ["Switchover", "Restart", "Rebuild", "Decommission", "Drill", "Backup"])
 @pytest.mark.parametrize(
     ("changes", "why"),
     [

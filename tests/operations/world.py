@@ -8,7 +8,10 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from brokergroup_operator.api import names
+from brokergroup_operator.api.backup_fields import Manifest
 from brokergroup_operator.kube.errors import ApiError, NotFoundError
 from brokergroup_operator.kube.resources import (
     BROKER_GROUP_OPERATIONS,
@@ -302,6 +305,17 @@ class World:
         except NotFoundError:
             return False
         return True
+
+    async def end_copy(self, pod: dict[str, Any]) -> None:
+        """End the copying pod with its manifest, as its kubelet would."""
+        asked = {one["name"]: one["value"] for one in pod["spec"]["containers"][0]["env"]}
+        known = msgspec.json.decode(asked["BACKUP_MANIFEST"], type=Manifest)
+        whole = msgspec.structs.replace(known, offset=90, store_epoch=1, bytes=4096, taken_at="2030-01-01T00:00:00Z")
+        said = {"exitCode": 0, "message": msgspec.json.encode(whole).decode()}
+        status = {"phase": "Succeeded", "containerStatuses": [{"name": "copy", "state": {"terminated": said}}]}
+        await self.api.patch(
+            PODS, pod["metadata"]["name"], {"status": status}, namespace=self.key.namespace, subresource="status"
+        )
 
     async def ask(self, name: str, kind: str, section: dict[str, Any], **spec: Any) -> None:
         await self.ask_raw(

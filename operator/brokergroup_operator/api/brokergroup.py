@@ -331,7 +331,7 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
     bootstrap: Annotated[
         BootstrapSpec | None,
         Meta(
-            description="How a new group begins, if not with empty disks. It can be neither added, changed nor removed later"
+            description="How a new group begins. Absent: with empty disks. It can be neither added, changed nor removed later"
             " (docs/tasks/backup.md)."
         ),
     ] = None

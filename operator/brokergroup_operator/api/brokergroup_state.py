@@ -14,6 +14,7 @@ from brokergroup_operator.api.names import API_VERSION, BROKER_GROUP_STATE_KIND
 from brokergroup_operator.api.rules import (
     Rule,
     immutable,
+    immutable_optional,
     validations,
 )
 
@@ -266,13 +267,12 @@ class GroupRecord(Struct, frozen=True, rename="camel", kw_only=True):
     ] = 0
     change: Annotated[ChangeRecord | None, Meta(description="The change of master in progress. Absent: none.")] = None
     restored_from: Annotated[
-        str,
+        Annotated[str, Meta(max_length=bounds.LONGEST_BACKUP_NAME)] | None,
         Meta(
-            max_length=bounds.LONGEST_BACKUP_NAME,
-            description="Name of the backup with which the record began (spec.bootstrap). Empty: it began with empty disks. It"
-            " cannot be changed.",
+            description="Name of the backup with which the record began (spec.bootstrap). Absent: it began with empty disks. It"
+            " cannot be changed."
         ),
-    ] = ""
+    ] = None
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         _never_falls("schemaVersion", "an older operator would drop what it does not know"),
@@ -301,11 +301,7 @@ class GroupRecord(Struct, frozen=True, rename="camel", kw_only=True):
             "a change that begins to be announced names the record's master under a new masterEpoch",
             field_path=".change",
         ),
-        Rule(
-            "self.restoredFrom == oldSelf.restoredFrom",
-            "restoredFrom never changes: a record begins once",
-            field_path=".restoredFrom",
-        ),
+        immutable_optional("restoredFrom", "restoredFrom never changes: a record begins once"),
         _claimed("eligible"),
         _claimed("lostSeats"),
         Rule(

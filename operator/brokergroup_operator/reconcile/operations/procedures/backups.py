@@ -125,7 +125,7 @@ def judge_backup(case: Case) -> plans.Judgement:
     if held is None:
         return plans.Fail(message="its status does not say which member is stopped: it was changed by another client")
     if gone := case.group_is_not_there():
-        return plans.Fail(message=gone)
+        return plans.GoOn(message=gone, effect=_deletion(pod)) if pod is not None else plans.Fail(message=gone)
     if held.taken_at is None and not held.failed:
         return _copying(case, held, pod)
     if pod is not None:
