@@ -330,7 +330,9 @@ class PodWorker:
         scratch = folders.pod(self.pod) / "containers" / name
         scratch.mkdir(parents=True, exist_ok=True)
         self._termination_log(name).unlink(missing_ok=True)
-        message_at = {str(container.get("terminationMessagePath") or "/dev/termination-log"): self._termination_log(name)}
+        message_at = {
+            str(container.get("terminationMessagePath") or "/dev/termination-log"): self._termination_log(name)
+        }
         rewrite = mount_rewriter(message_at | mounts_of(container, self._volumes))
         facts = {
             "spec.nodeName": self._node.node_name,

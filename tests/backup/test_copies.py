@@ -112,7 +112,7 @@ def test_an_attempt_that_was_cut_off_is_no_backup_and_is_made_anew(store: Store,
     whole = files_of(Store(folder / "store", folder / "commitlog"))
     (folder / copies.MANIFEST).unlink()
     (folder / "store" / "of an earlier attempt").write_text("left")
-    with pytest.raises(BackupError, match="torn: it has no manifest.json"):
+    with pytest.raises(BackupError, match=r"torn: it has no manifest\.json"):
         restore(folder, Store.at(tmp_path / "new", None), name=NAME, implementation="Java")
     take(store, folder, KNOWN)
     assert files_of(Store(folder / "store", folder / "commitlog")) == whole

@@ -196,7 +196,7 @@ def _read_int(text: str | None) -> int | None:
     return None if text is None else int(text)
 
 
-def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR0911, C901 - a table of requests
+def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR0911, PLR0912, C901 - a table of requests
     """Read a request; a missing field gets Java's default for it."""
     given = arguments.get
     cluster, name = given("cluster", "cl"), given("name", "bn")

@@ -1,4 +1,4 @@
-"""A group is backed up while it is written to, lost with its disks, and a new group begins with the backup: counted to the message."""
+"""A group is backed up while it is written to, lost with its disks, and restored as a new group: counted to the message."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 from brokergroup_operator.api.times import moment
 from brokergroup_operator.demo.client import Ledger, key_of, read_messages
-from brokergroup_operator.kube.errors import AlreadyExistsError
 from brokergroup_operator.kube.resources import BROKER_GROUP_STATES, PERSISTENT_VOLUME_CLAIMS, PODS
 from tests.e2e.house import NAMESPACE, QUEUES, TOPIC, House, WholeGroup, whole_group
 from tests.e2e.stories import ask_for, claims_of, condition, end_of, holds, objects_of
@@ -87,7 +86,9 @@ async def test_a_lost_group_is_restored_with_every_message_of_its_backup(any_hou
         assert record["masterEpoch"] > old_record["masterEpoch"]
         assert record["restoredFrom"] == backup["folder"]
         # What the backup has is acknowledged for good: the new group's faults and loads are judged by it too.
-        again.ledger = Ledger([one for one in orders.ledger.acknowledgements if one.key in copied], failures=2 * len(before))
+        again.ledger = Ledger(
+            [one for one in orders.ledger.acknowledgements if one.key in copied], failures=2 * len(before)
+        )
         async with again.under_load():
             await again.until_acknowledged(100)
         await again.verify()

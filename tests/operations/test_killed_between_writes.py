@@ -76,7 +76,9 @@ async def backup(world: World) -> None:
         held = (status.get("result") or {}).get("backup")
         if status.get("phase") != "Running" or held is None:
             return
-        pods = {one["metadata"]["name"]: one for one in (await world.api.list(PODS, namespace=world.key.namespace)).items}
+        pods = {
+            one["metadata"]["name"]: one for one in (await world.api.list(PODS, namespace=world.key.namespace)).items
+        }
         copying = pods.get("orders-backup")
         if "takenAt" in held:
             if copying is None:  # it may still read the claim

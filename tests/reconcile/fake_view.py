@@ -11,8 +11,8 @@ from brokergroup_operator.observe.group_view import (
     ElectionResult,
     GroupSnapshot,
     GroupViewError,
-    RestoredStore,
     MemberNeededError,
+    RestoredStore,
     SwitchoverRefusedError,
     SwitchoverResult,
 )

@@ -102,7 +102,9 @@ def new_group(**fields: Any) -> Observed:
     spec = {"bootstrap": {"fromBackup": {"claim": SOURCE}}} | fields.pop("spec", {})
     of = b.group(**spec)
     made = {
-        "services": b.by_name(b.stored(children.build_members_service(of)), b.stored(children.build_master_service(of))),
+        "services": b.by_name(
+            b.stored(children.build_members_service(of)), b.stored(children.build_master_service(of))
+        ),
         "config_maps": b.by_name(b.stored(children.build_config_map(of, b.SETTINGS))),
         "disruption_budgets": b.by_name(*map(b.stored, children.build_disruption_budgets(of, open_for_one=False))),
         "aside": CLAIM,
@@ -196,7 +198,9 @@ def test_why_it_cannot_begin(seen: Observed, why: str) -> None:
 
 def test_the_record_of_an_earlier_group_is_not_taken_for_a_restored_one() -> None:
     kept = c.settled(bootstrap={"fromBackup": {"claim": SOURCE}})
-    fresh = replace(kept, group_object={**kept.group_object, "metadata": {**kept.group_object["metadata"], "finalizers": []}})
+    fresh = replace(
+        kept, group_object={**kept.group_object, "metadata": {**kept.group_object["metadata"], "finalizers": []}}
+    )
     assert "the record of orders began with empty disks" in message(fresh, "Stalled")
     other = replace(kept, record=replace(kept.record or BEGUN, restored_from="lost/weekly"))
     assert "the record of orders began with lost/weekly" in message(other, "Stalled")

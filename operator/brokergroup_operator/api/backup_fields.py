@@ -55,7 +55,8 @@ class BackupResult(Struct, frozen=True, rename="camel", kw_only=True):
     pod: Annotated[bounds.NameText, Meta(description="Name of its pod, and of its claim.")]
     claim: Annotated[bounds.NameText, Meta(description="The claim that has the copy.")]
     folder: Annotated[
-        str, Meta(max_length=bounds.LONGEST_BACKUP_NAME, description="The copy's folder in that claim, for spec.bootstrap.")
+        str,
+        Meta(max_length=bounds.LONGEST_BACKUP_NAME, description="The copy's folder in that claim, for spec.bootstrap."),
     ]
     confirm_offset: Annotated[
         int,
@@ -73,7 +74,8 @@ class BackupResult(Struct, frozen=True, rename="camel", kw_only=True):
     bytes: Annotated[Annotated[int, Meta(ge=0)] | None, Meta(description="Size of the copied files.")] = None
     taken_at: Annotated[bounds.TimeText | None, Meta(description="When the copy was whole.")] = None
     failed: Annotated[
-        str, Meta(max_length=1024, description="Why there is no copy; the member starts again, then the operation fails.")
+        str,
+        Meta(max_length=1024, description="Why there is no copy; the member starts again, then the operation fails."),
     ] = ""
 
 

@@ -8,11 +8,15 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from brokergroup_operator.api.backup_fields import Manifest
 from brokergroup_operator.backup.copies import BackupError, Store, restore, take
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # Kubernetes keeps so many bytes of a termination message.
 MESSAGE_BYTES = 4096
@@ -21,16 +25,8 @@ MESSAGE_BYTES = 4096
 def main(arguments: list[str]) -> int:
     """Copy, write the termination message, and return 0; 1 where there is no whole copy."""
     environment = os.environ
-    store = Store.at(Path(environment["STORE_DIR"]), environment.get("COMMIT_LOG_DIR"))
-    folder = Path(environment["BACKUP_DIR"], environment["BACKUP_NAME"])
     try:
-        if arguments == ["take"]:
-            known = msgspec.json.decode(environment["BACKUP_MANIFEST"], type=Manifest)
-            manifest = take(store, folder, known)
-        elif arguments == ["restore"]:
-            manifest = restore(folder, store, name=environment["BACKUP_NAME"], implementation=environment["IMPLEMENTATION"])
-        else:
-            raise BackupError(f"the command is {' '.join(arguments)!r}, expected take or restore")
+        manifest = _copy(arguments, environment)
     except (BackupError, OSError) as error:
         _say(f"{error}".encode(), environment)
         sys.stderr.write(f"backup: {error}\n")
@@ -39,7 +35,18 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _say(text: bytes, environment: os._Environ[str]) -> None:
+def _copy(arguments: list[str], environment: Mapping[str, str]) -> Manifest:
+    store = Store.at(Path(environment["STORE_DIR"]), environment.get("COMMIT_LOG_DIR"))
+    name = environment["BACKUP_NAME"]
+    folder = Path(environment["BACKUP_DIR"], name)
+    if arguments == ["take"]:
+        return take(store, folder, msgspec.json.decode(environment["BACKUP_MANIFEST"], type=Manifest))
+    if arguments == ["restore"]:
+        return restore(folder, store, name=name, implementation=environment["IMPLEMENTATION"])
+    raise BackupError(f"the command is {' '.join(arguments)!r}, expected take or restore")
+
+
+def _say(text: bytes, environment: Mapping[str, str]) -> None:
     Path(environment["TERMINATION_LOG"]).write_bytes(text[:MESSAGE_BYTES])
 
 

@@ -14,16 +14,18 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
-from brokergroup_operator.api.backup_fields import Manifest
+from brokergroup_operator.api.backup_fields import Manifest  # noqa: TC001 (msgspec reads the annotations)
 from brokergroup_operator.api.times import rfc3339
 from brokergroup_operator.backup.log_end import LogError, last_epoch, log_end
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MANIFEST: Final = "manifest.json"
 FORMAT: Final = 1
@@ -139,7 +141,9 @@ def restore(folder: Path, store: Store, *, name: str, implementation: str) -> Ma
         raise BackupError("the claim has the data of another backup: delete the claim, or use another group name")
     if not (store.root / UNFINISHED).exists():
         if found := next((path for _, path in store.files()), None):
-            raise BackupError(f"the claim is not empty, it has {found.name}: delete the claim, or use another group name")
+            raise BackupError(
+                f"the claim is not empty, it has {found.name}: delete the claim, or use another group name"
+            )
         store.root.mkdir(parents=True, exist_ok=True)
         _write(store.root / UNFINISHED, name.encode())
     _empty(store)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
 
-def why_not_restored(seen: Observed, settings: ReconcileSettings) -> str:
+def why_not_restored(seen: Observed, settings: ReconcileSettings) -> str:  # noqa: PLR0911 (one return per reason)
     """Why the group can't begin with the backup that its spec names; empty if it can, or has begun."""
     source = copies.source_of(seen)
     if source is None:

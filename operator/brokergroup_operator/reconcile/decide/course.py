@@ -17,8 +17,8 @@ from brokergroup_operator.api.durability import acknowledgement_rule
 from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.decide import claims, deletion, scale_in, silent_members
-from brokergroup_operator.reconcile.decide.backup_hold import backup_step
 from brokergroup_operator.reconcile.decide import rollout as rollouts
+from brokergroup_operator.reconcile.decide.backup_hold import backup_step
 from brokergroup_operator.reconcile.decide.configuration_drift import drifted_keys
 from brokergroup_operator.reconcile.decide.failover_safe import failover_safe, mastership_step
 from brokergroup_operator.reconcile.other_groups import Turn, turn_of

@@ -139,9 +139,7 @@ class GroupFetcher:
             *(self._objects.find(resource, GroupKey(key.namespace, name)) for resource, name in wanted)
         )
         aside = {
-            (resource.kind, name): obj
-            for (resource, name), obj in zip(wanted, found, strict=True)
-            if obj is not None
+            (resource.kind, name): obj for (resource, name), obj in zip(wanted, found, strict=True) if obj is not None
         }
         return replace(seen, aside=aside) if aside else seen
 

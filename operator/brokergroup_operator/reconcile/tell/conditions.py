@@ -182,7 +182,7 @@ PATIENCE_SECONDS: Final = 600.0
 SAID_BY_THE_SERVER: Final = "The API server refuses what the spec asks for: "
 
 
-def reconciling(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one return per reason)
+def reconciling(seen: Observed, course: Course) -> Verdict:  # noqa: C901, PLR0911 (one return per reason)
     """Whether work is under way; asked of a group that is not stalled."""
     if observed.being_deleted(seen.group_object):
         return yes(Reason.DELETING, f"{len(seen.pods)} pods are still there")
@@ -193,7 +193,9 @@ def reconciling(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (on
     if seen.group.spec.maintenance.paused:
         return no(Reason.STABLE, "Paused: nothing but the status is changed")
     if (source := copies.source_of(seen)) is not None and copies.awaits_restore(seen):
-        return yes(Reason.RESTORING, f"Copying backup {source.folder} of claim {source.name} to claim {copies.first_pod(seen)}")
+        return yes(
+            Reason.RESTORING, f"Copying backup {source.folder} of claim {source.name} to claim {copies.first_pod(seen)}"
+        )
     members = membership(seen)
     missing = [item for item in members.members if item.pod not in seen.pods and course.runs(item.broker_id)]
     waiting = [place_of(seen.group, item, seen.services) for item in missing]

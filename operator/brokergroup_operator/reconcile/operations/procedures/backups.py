@@ -1,8 +1,8 @@
 """Backup: the store of a slave in sync is copied to a claim while the slave is stopped.
 
-The reconcile plane stops the member and keeps it stopped (`decide/backup_hold.py`); here its copying pod is made, its end is read, and
-the pod is deleted. The status says which member it is before it is stopped, and that the copy is whole, or given up, before it
-starts again: an operator that takes over goes on from there.
+The reconcile plane stops the member and keeps it stopped (`decide/backup_hold.py`). Here its copying pod is made, the pod's end is
+read, and the pod is deleted. The status says which member it is before it is stopped, and that the copy is whole, or given up,
+before it starts again: an operator that takes over goes on from there.
 """
 
 from __future__ import annotations
@@ -102,7 +102,9 @@ def _why_not_named(case: Case, request: BackupRequest, *, is_safe: bool) -> str:
 
 def _nothing_in_sync(case: Case) -> plans.Wait:
     """The group is FailoverSafe, so a slave is in sync: its pod is as good as ready."""
-    return plans.Wait(message=f"waits until a slave of {case.group} is in sync and its pod ready", look_again_seconds=1.0)
+    return plans.Wait(
+        message=f"waits until a slave of {case.group} is in sync and its pod ready", look_again_seconds=1.0
+    )
 
 
 def _no_claims(case: Case) -> str:
@@ -120,7 +122,7 @@ def _no_target(case: Case, request: BackupRequest) -> str:
     return f"claim {name} is being deleted" if observed.being_deleted(claim) else ""
 
 
-def judge_backup(case: Case) -> plans.Judgement:
+def judge_backup(case: Case) -> plans.Judgement:  # noqa: PLR0911 (one return per stage)
     held, pod = case.before.backup, copies.backup_pod(case.seen)
     if held is None:
         return plans.Fail(message="its status does not say which member is stopped: it was changed by another client")
@@ -142,7 +144,9 @@ def judge_backup(case: Case) -> plans.Judgement:
     return plans.GoOn(message=f"the copy is whole; waits until broker {held.broker_id} is in sync")
 
 
-def _copying(case: Case, held: BackupResult, pod: JsonObject | None) -> plans.Judgement:
+def _copying(  # noqa: PLR0911 (one return per stage)
+    case: Case, held: BackupResult, pod: JsonObject | None
+) -> plans.Judgement:
     request = asked(case.spec.backup)
     if case.running_seconds > request.deadline_seconds:
         return _given_up(case, held, f"not within {request.deadline_seconds} s: {case.before.message}")
