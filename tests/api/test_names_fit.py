@@ -146,7 +146,7 @@ async def test_whatever_is_taken_can_be_made(api: KubernetesApi, place: Place) -
                 broken += [f"{text!r}: {made['kind']}: {said}" for said in complaints(made)]
             elif await taken(api, made) is None:
                 broken.append(f"{text!r}: {made['kind']} {made['metadata']['name']} is refused")
-        if place.kind == "BrokerGroupOperation" and place.path[-1] == "name" and len(place.path) > 2:
+        if place.kind == "BrokerGroupOperation" and place.path[-2:] == ("brokerGroupRef", "name"):
             its_name = {"name": text, "namespace": "default"}
             named = {"kind": "BrokerGroup", "metadata": its_name, "spec": {"implementation": "Python"}}
             broken += [] if await taken(api, named) else [f"{text!r}: no BrokerGroup may have that name"]

@@ -101,7 +101,7 @@ def new_group(**fields: Any) -> Observed:
     """A group that begins with a backup, whose claims and pods are still to be made."""
     spec = {"bootstrap": {"fromBackup": {"claim": SOURCE}}} | fields.pop("spec", {})
     of = b.group(**spec)
-    made = {
+    made: dict[str, Any] = {
         "services": b.by_name(
             b.stored(children.build_members_service(of)), b.stored(children.build_master_service(of))
         ),
