@@ -33,8 +33,8 @@ class BackupRequest(Struct, frozen=True, rename="camel", kw_only=True):
     stop_master: Annotated[
         bool,
         Meta(
-            description="Whether the only voting member may be stopped for it: the group takes no message until it is back. A"
-            " group with a slave in sync never needs it."
+            description="Whether the master of a group with one voting member may be stopped for it: the group takes no message"
+            " until it is back. Other groups do not need it."
         ),
     ] = False
     deadline_seconds: Annotated[
@@ -49,7 +49,7 @@ class BackupRequest(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class BackupResult(Struct, frozen=True, rename="camel", kw_only=True):
-    """The copy. While it is made, only its member."""
+    """The copy; while it is made, its member."""
 
     broker_id: Annotated[bounds.BrokerId, Meta(description="Broker id of the member whose store is copied.")]
     pod: Annotated[bounds.NameText, Meta(description="Name of its pod, and of its claim.")]
@@ -95,7 +95,7 @@ class FromBackup(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class BootstrapSpec(Struct, frozen=True, rename="camel", kw_only=True):
-    """How a new group begins. Once it has begun, this says only where it came from."""
+    """How a new group begins. Once it has begun, this says where it came from."""
 
     from_backup: Annotated[
         FromBackup,

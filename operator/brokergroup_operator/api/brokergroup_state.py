@@ -269,8 +269,7 @@ class GroupRecord(Struct, frozen=True, rename="camel", kw_only=True):
     restored_from: Annotated[
         Annotated[str, Meta(max_length=bounds.LONGEST_BACKUP_NAME)] | None,
         Meta(
-            description="Name of the backup with which the record began (spec.bootstrap). Absent: it began with empty disks. It"
-            " cannot be changed."
+            description="Name of the backup with which the record began (spec.bootstrap). Absent: it began with empty disks."
         ),
     ] = None
 
