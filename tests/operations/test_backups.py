@@ -9,10 +9,13 @@ import pytest
 
 from brokergroup_operator.api.backup_fields import Manifest
 from brokergroup_operator.reconcile.operations.plan import (
+    NO_FIGURES,
+    CompareMetadata,
     DeletePod,
     Done,
     Fail,
     GoOn,
+    Outcome,
     Reject,
     Start,
     TakeBackup,
@@ -21,7 +24,14 @@ from brokergroup_operator.reconcile.operations.plan import (
 from tests.operations.scenes import LONG_AGO, NOW, group, record, running, thing
 from tests.operations.test_types import begun, judged
 
-HELD = {"brokerId": 3, "pod": "orders-3", "claim": "copies", "folder": "orders/backup-1", "confirmOffset": 70}
+HELD = {
+    "brokerId": 3,
+    "pod": "orders-3",
+    "claim": "copies",
+    "folder": "orders/backup-1",
+    "confirmOffset": 70,
+    "compared": True,
+}
 COPIES = {("PersistentVolumeClaim", "copies"): thing("copies")}
 MANIFEST = Manifest(
     name="orders/backup-1", operation="uid-of-backup-1", group="orders", namespace="default", cluster_name="DefaultCluster",
@@ -92,6 +102,27 @@ def test_what_is_refused(section: dict[str, Any], changes: dict[str, Any], why: 
 def judged_with(backup: dict[str, Any], **changes: Any) -> Verdict:
     started = changes.pop("started", NOW - 10)
     return judged(running("Backup", started=started, result={"backup": backup}), **changes)
+
+
+def test_a_slave_without_the_masters_topics_is_not_stopped() -> None:
+    """A message whose topic the copy lacks would be read by none: seen with Java brokers, whose slaves copy topics every 10 s."""
+    new = running("Backup", result={"backup": HELD | {"compared": False}})
+    asks = judged(new)
+    assert isinstance(asks, GoOn)
+    assert asks.effect == CompareMetadata(broker_id=3)
+    waits = judged(new, Outcome(running=True))
+    assert isinstance(waits, GoOn)
+    assert waits.effect is None
+    lacks = judged(new, Outcome(failed="broker 3 lacks 1 of the master's metadata, as topic 'e2e'"))
+    assert isinstance(lacks, GoOn)
+    assert lacks.effect == CompareMetadata(broker_id=3)
+    assert "as topic 'e2e'" in lacks.message
+    found = judged(new, Outcome(figures=NO_FIGURES))
+    assert isinstance(found, GoOn)
+    assert found.effect is None
+    assert found.figures is not None
+    assert found.figures.backup is not None
+    assert found.figures.backup.compared
 
 
 def test_the_copying_pod_is_made_when_the_members_pod_is_gone() -> None:

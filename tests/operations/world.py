@@ -125,6 +125,11 @@ class RecordView:
             phases={"committed": 7.0},
         )
 
+    async def check_metadata(self, key: GroupKey, broker_id: int) -> None:
+        """Every member has all of it."""
+        assert key == self.key
+        assert broker_id in (1, 2, 3)
+
     async def elect(self, key: GroupKey, *, to_broker_id: int, unclean: bool) -> ElectionResult:
         assert unclean
         record = await self._write(self.store, lambda before: elected(before, to_broker_id))

@@ -112,6 +112,9 @@ class FakeGroupView:
         )
         await self.store.commit(key, begun, stored)
 
+    async def check_metadata(self, key: GroupKey, broker_id: int) -> None:
+        """Every member has all of it."""
+
     async def switch_master(
         self,
         key: GroupKey,

@@ -18,7 +18,7 @@ from tests.reconcile import cases as c
 from tests.reconcile.passes import condition, lines_of, message, run
 from tests.reconcile.world import MANIFEST
 
-HELD = {"brokerId": 3, "pod": "orders-3", "claim": "copies", "folder": "orders/nightly"}
+HELD = {"brokerId": 3, "pod": "orders-3", "claim": "copies", "folder": "orders/nightly", "compared": True}
 WHOLE = {"takenAt": b.NOW, "offset": 90}
 FAILED = {"failed": "the copy is torn"}
 COPYING = {("Pod", "orders-backup"): {"metadata": {"name": "orders-backup"}, "status": {"phase": "Running"}}}
@@ -48,6 +48,9 @@ def stopped(seen: Observed) -> Observed:
     ("seen", "lines"),
     [
         (backing_up(c.settled()), ["delete Pod orders-3"]),
+        # Not before it is known to have the master's topics; then it is an ordinary member.
+        (backing_up(c.settled(), HELD | {"compared": False}), []),
+        (backing_up(stopped(c.settled()), HELD | {"compared": False}), ["apply Pod orders-3"]),
         # Not while it is not FailoverSafe: another member is lost.
         (backing_up(c.live(c.settled(), 1, 3)), []),
         (backing_up(c.going(c.settled(), "orders-3")), []),
@@ -69,7 +72,8 @@ def stopped(seen: Observed) -> Observed:
         (backing_up(stopped(c.wishing(c.settled(), replicas=2))), []),
     ],
     ids=[
-        "stops it", "unsafe", "it stops", "stopped", "copying", "whole, and the pod is there", "failed, and the pod is there",
+        "stops it", "not compared", "not compared and lost", "unsafe",
+        "it stops", "stopped", "copying", "whole, and the pod is there", "failed, and the pod is there",
         "whole", "failed", "no operation", "not again", "another is missing", "a rolling update", "a scale in",
     ],
 )  # fmt: skip

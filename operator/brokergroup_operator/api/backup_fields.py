@@ -66,6 +66,13 @@ class BackupResult(Struct, frozen=True, rename="camel", kw_only=True):
             " it is in the copy, or the operation fails. -1: not known.",
         ),
     ] = -1
+    compared: Annotated[
+        bool,
+        Meta(
+            description="Whether the member was found to have the master's topics and subscription groups, which a slave copies"
+            " beside the log. It is not stopped before."
+        ),
+    ] = False
     offset: Annotated[
         Annotated[int, Meta(ge=0)] | None,
         Meta(description="Where the log ends in the copy, in bytes. Absent until the copy is whole."),

@@ -276,6 +276,13 @@ class GroupView(ShownGroups, Protocol):
         """Make this member master of a group without a living master; `unclean` accepts lost messages. ``ElectionRefusedError``."""
         ...
 
+    async def check_metadata(self, key: GroupKey, broker_id: int) -> None:
+        """Return if this member has every topic and subscription group of the master, after waiting for its next copy.
+
+        Raises ``GroupViewError`` with what it lacks, or if that is not known.
+        """
+        ...
+
     async def remove_member(self, key: GroupKey, broker_id: int) -> None:
         """Remove a dead member from SyncStateSet and record; its id is never used again. A no-op for an unknown member.
 

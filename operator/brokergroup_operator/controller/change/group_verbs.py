@@ -117,6 +117,13 @@ class GroupVerbs(Part):
             raise view.ElectionRefusedError(f"group {group.key}: broker {to_broker_id} is not alive")
         return record
 
+    async def check_metadata(self, key: GroupKey, broker_id: int) -> None:
+        """Raise unless the member has every topic and subscription group of the master."""
+        with self._known(key) as group:
+            why = await self._switchover.why_incomplete(group, broker_id)
+        if why:
+            raise view.GroupViewError(f"group {key}: {why}")
+
     async def remove_member(self, key: GroupKey, broker_id: int) -> None:
         """Forget a dead member that nothing acknowledged can depend on."""
         with self._known(key, f": broker {broker_id} not removed") as group:

@@ -71,7 +71,13 @@ class DeletePod(Struct, frozen=True, kw_only=True):
     uid: str
 
 
-Effect = SwitchMaster | ElectUnclean | KillPod | TakeBackup | DeletePod
+class CompareMetadata(Struct, frozen=True, kw_only=True):
+    """Ask the controller plane whether this member has the master's topics and groups."""
+
+    broker_id: int
+
+
+Effect = SwitchMaster | ElectUnclean | KillPod | TakeBackup | DeletePod | CompareMetadata
 
 
 class _Said(Struct, frozen=True, kw_only=True):

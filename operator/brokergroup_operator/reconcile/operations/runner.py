@@ -200,6 +200,8 @@ class OperationRunner:
                 await self._kill(key, step.effect)
             case plans.TakeBackup():
                 await self._take_backup(seen, step.operation, step.effect)
+            case plans.CompareMetadata():
+                self._attempts.begin(key, step.operation.uid, self._compare(key, step.effect.broker_id))
             case plans.DeletePod():
                 with contextlib.suppress(NotFoundError):
                     await self._api.delete(PODS, step.effect.name, namespace=key.namespace, uid=step.effect.uid)
@@ -235,6 +237,10 @@ class OperationRunner:
                     return
         except NotFoundError as error:
             log.info("operation.pod_gone", group=str(key), pod=effect.name, error=str(error))
+
+    async def _compare(self, key: GroupKey, broker_id: int) -> plans.Figures:
+        await self._view.check_metadata(key, broker_id)
+        return plans.NO_FIGURES
 
     async def _switch_master(self, key: GroupKey, effect: plans.SwitchMaster) -> plans.Figures:
         change = await self._view.switch_master(key, **msgspec.structs.asdict(effect))

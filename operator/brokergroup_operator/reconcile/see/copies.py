@@ -81,12 +81,12 @@ def awaits_restore(seen: Observed) -> bool:
 
 
 def held_for_backup(seen: Observed) -> BackupResult | None:
-    """The member that a running Backup keeps stopped: until its copy is whole or given up, and the copying pod is gone."""
+    """The member that a running Backup stops, and keeps stopped until the copy is whole or given up and its pod is gone."""
     operation = seen.operation
     if operation is None or operation.spec.type is not OperationType.BACKUP or operation.status is None:
         return None
     found = operation.status.result.backup if operation.status.result is not None else None
-    if found is None:
+    if found is None or not found.compared:
         return None
     over = found.taken_at is not None or found.failed
     return None if over and backup_pod(seen) is None else found

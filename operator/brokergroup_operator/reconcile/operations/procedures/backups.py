@@ -62,6 +62,7 @@ def begin_backup(case: Case) -> plans.Beginning:
         claim=request.claim.name,
         folder=_name(case),
         confirm_offset=max(-1, heard.confirm_offset) if heard is not None else -1,
+        compared=alone,
     )
     return replace(beginning, figures=replace(beginning.figures, backup=held))
 
@@ -154,6 +155,8 @@ def _copying(  # noqa: PLR0911 (one return per stage)
         return _given_up(case, held, f"{case.group} lost its master meanwhile, and may need broker {held.broker_id}")
     if pod is not None and not _is_of(case, pod):
         return plans.GoOn(message=f"deletes pod {_pod_name(pod)} of another operation", effect=_deletion(pod))
+    if not held.compared:
+        return _comparing(case, held)
     if case.pod(held.broker_id) is not None:
         return plans.GoOn(message=f"waits until pod {held.pod} is stopped")
     if pod is None:
@@ -173,6 +176,20 @@ def _copying(  # noqa: PLR0911 (one return per stage)
         taken_at=ended.manifest.taken_at,
     )
     return plans.GoOn(message="the copy is whole", figures=replace(case.before, backup=whole))
+
+
+def _comparing(case: Case, held: BackupResult) -> plans.GoOn:
+    """A slave copies topics and groups beside the log, later: a message whose topic the copy lacks would be read by none."""
+    outcome, effect = case.outcome, plans.CompareMetadata(broker_id=held.broker_id)
+    if outcome.figures is not None:
+        return plans.GoOn(
+            message="it has all topics", figures=replace(case.before, backup=replace(held, compared=True))
+        )
+    if outcome.running:
+        return plans.GoOn(message=f"compares topics and groups of broker {held.broker_id} with the master's")
+    if outcome.failed:
+        return plans.GoOn(message=f"waits: {outcome.failed}", effect=effect)
+    return plans.GoOn(message=f"compares topics and groups of broker {held.broker_id} with the master's", effect=effect)
 
 
 def _given_up(case: Case, held: BackupResult, why: str) -> plans.GoOn:
