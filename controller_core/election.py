@@ -114,7 +114,11 @@ def choose_master(electorate: Electorate) -> Choice:
     clean = _choose_with_seat(electorate, eligible)
     if electorate.set_in_doubt and clean.broker_id not in (None, record.granted_master_id):
         return _most_of_all_logs(electorate, clean)
-    if clean.broker_id is not None or not electorate.settings.unclean_election_allowed:
+    # The disk with the backup is only late: an empty one in its place would have all others truncate to nothing.
+    is_allowed = electorate.settings.unclean_election_allowed and (
+        electorate.request.unclean or not record.awaits_restored_disk
+    )
+    if clean.broker_id is not None or not is_allowed:
         return clean
     electable, name = electorate.electable(record.replicas), "group (unclean election)"
     otherwise = f"no member of the {name} {draw_ids(record.replicas)} may be elected"

@@ -9,7 +9,7 @@ from typing import TypeGuard
 from controller_core import decision, requests
 from controller_core.decision import ControllerCode, Decision, decided, refused, without_a_name
 from controller_core.holdings import usable_eligible
-from controller_core.model import ADOPTED, BrokerGroupRecord, Live, Replica, draw_id, draw_ids
+from controller_core.model import ADOPTED, MAX_EPOCH, BrokerGroupRecord, Live, Replica, draw_id, draw_ids
 from controller_core.settings import ControllerSettings
 
 # How far above the next id an adopted one may lie: it burns all ids between.
@@ -52,8 +52,14 @@ def apply_broker_id(record: BrokerGroupRecord, request: requests.ApplyBrokerId) 
             remark += f"but broker try to apply brokerId: {draw_id(broker_id)}"
         return refused(record, ControllerCode.CONTROLLER_BROKER_ID_INVALID, answer, why, remark)
     address = request.address or code.split(";", maxsplit=1)[0]
-    event = decision.BrokerIdHeld(replica=Replica(allowed, code, address, request.requester or ""))
-    left = record.seats.intersection(one.broker_id for one in _held_by(record, request.requester))
+    # What is promised keeps its mark: the first disk of a restored group must reach it.
+    promised = record.replicas.get(allowed, Replica(allowed))
+    holder = replace(
+        promised, register_check_code=code, address=address, reserved_for=request.requester or "", registered=False
+    )
+    event = decision.BrokerIdHeld(replica=holder)
+    older = (one.broker_id for one in _held_by(record, request.requester) if one.broker_id != allowed)
+    left = record.seats.intersection(older)
     why = f"{allowed} was {known_as}"
     if not left:
         return decided(record, answer, why, event)
@@ -79,6 +85,32 @@ def reserve_broker_id(record: BrokerGroupRecord, request: requests.ReserveBroker
     event = decision.BrokerIdHeld(replica=Replica(next_broker_id, reserved_for=request.reserved_for))
     why = f"{next_broker_id} was next, and is now reserved for {request.reserved_for}"
     return decided(record, decision.ReserveBrokerIdAnswer(broker_id=next_broker_id), why, event)
+
+
+def restore_group(record: BrokerGroupRecord, request: requests.RestoreGroup) -> Decision:
+    """Begin a new record with the one replica whose disk has the backup's messages; asked again, it is done already.
+
+    That replica alone has a seat, with the backup's end as its mark: no empty disk is elected before it, nor a disk that lacks
+    a part (rules 2 and 5). Ids and epochs go on above those of the backup (rule 4).
+    """
+    invalid, answer = ControllerCode.CONTROLLER_BROKER_ID_INVALID, decision.ReserveBrokerIdAnswer()
+    if record.restored_from == request.backup:
+        held = _held_by(record, request.reserved_for)
+        again = replace(answer, broker_id=held[0].broker_id if held else request.broker_id)
+        return decided(record, again, f"the record began with {request.backup} already")
+    if record.replicas or record.next_broker_id > 1 or record.master_epoch > 0:
+        remark = f"the record of {record.broker_name} has begun: a backup is restored into a new group only"
+        return refused(record, invalid, answer, "ids or epochs of its own would fall or be used twice", remark)
+    if not request.reserved_for or request.broker_id < 1 or not 0 <= request.master_epoch < MAX_EPOCH:
+        remark = f"brokerId is {request.broker_id} and masterEpoch {request.master_epoch}, expected numbers of a backup"
+        return refused(record, invalid, answer, "the backup's manifest can not be right", remark)
+    mark = request.mark
+    replica = Replica(
+        request.broker_id, reserved_for=request.reserved_for, held_epoch=mark.epoch, held_offset=mark.offset
+    )
+    event = decision.GroupRestored(replica=replica, backup=request.backup, master_epoch=request.master_epoch)
+    why = f"{request.broker_id} has the log of {request.backup} up to {mark.offset}, and is the only seat"
+    return decided(record, replace(answer, broker_id=request.broker_id), why, event)
 
 
 def _held_by(record: BrokerGroupRecord, pod: str | None) -> list[Replica]:

@@ -47,6 +47,8 @@ def _decide(  # noqa: PLR0911, PLR0912, C901 - one return per kind of request is
             return membership.apply_broker_id(record, request)
         case requests.ReserveBrokerId():
             return membership.reserve_broker_id(record, request)
+        case requests.RestoreGroup():
+            return membership.restore_group(record, request)
         case requests.RegisterBroker():
             return membership.register_broker(record, request, live)
         case requests.ElectMaster():

@@ -54,6 +54,8 @@ RETRY_LAST_SECONDS = 2.0
 LAST_WORDS_SECONDS = 1.0
 # The time for the hooks of a pod that is deleted without grace (the real kubelet's calculateEffectiveGracePeriod).
 LEAST_HOOK_SECONDS = 1.0
+# Of a termination message Kubernetes keeps so much.
+MESSAGE_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +329,11 @@ class PodWorker:
         folders = self._node.folders
         scratch = folders.pod(self.pod) / "containers" / name
         scratch.mkdir(parents=True, exist_ok=True)
-        rewrite = mount_rewriter(mounts_of(container, self._volumes))
+        self._termination_log(name).unlink(missing_ok=True)
+        message_at = {
+            str(container.get("terminationMessagePath") or "/dev/termination-log"): self._termination_log(name)
+        }
+        rewrite = mount_rewriter(message_at | mounts_of(container, self._volumes))
         facts = {
             "spec.nodeName": self._node.node_name,
             **dict.fromkeys(("status.podIP", "status.podIPs"), self.address.ip),
@@ -359,6 +365,17 @@ class PodWorker:
             return await run_beside(spec, [rewrite(word) for word in arguments], timeout_seconds=timeout_seconds)
 
         return ProbeTarget(self.address.ip, ports, run_command)
+
+    def termination_message(self, name: str) -> str:
+        """Return what a container's last process wrote at its terminationMessagePath."""
+        try:
+            text = self._termination_log(name).read_bytes()[:MESSAGE_BYTES]
+        except OSError:
+            return ""
+        return text.decode(errors="replace")
+
+    def _termination_log(self, name: str) -> Path:
+        return self._node.folders.pod(self.pod) / "containers" / name / "termination-log"
 
     def changed(self) -> None:
         """Post the status soon."""

@@ -157,6 +157,7 @@ configFrom: [{configMapRef: {name: site}}]
 security: {credentialsSecretRef: {name: keys}, certificateSecretRef: {name: certificate}}
 storage: {retention: {}, commitLog: {size: 1Gi}, claimTemplate: {metadata: {}}}
 localProxy: {}
+bootstrap: {fromBackup: {claim: {name: copies, folder: orders/nightly}}}
 resources: {}
 jvm: {}
 network: {}

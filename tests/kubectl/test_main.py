@@ -142,7 +142,7 @@ def test_migrate_is_the_other_commands(bench: Bench) -> None:
 
 def test_the_verbs_are_those_that_are_promised() -> None:
     assert verb_names() == [
-        "completion", "dashboard", "decommission", "drill", "elect", "explain", "generate", "hibernate", "history", "lag",
+        "backup", "completion", "dashboard", "decommission", "drill", "elect", "explain", "generate", "hibernate", "history", "lag",
         "migrate", "pause", "rebuild", "release", "report", "restart", "resume", "status", "switchover", "top", "version",
         "wake",
     ]  # fmt: skip

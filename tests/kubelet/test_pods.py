@@ -56,6 +56,15 @@ async def test_the_address_is_in_the_api_before_the_first_container_starts(node:
     assert pod["status"]["phase"] == "Succeeded"
 
 
+@pytest.mark.parametrize("path", ["/dev/termination-log", "/data/last-words"])
+async def test_what_a_container_writes_as_it_ends_is_its_termination_message(node: Node, path: str) -> None:
+    script = f"printf '%5000d' 7 > {path}; exit 3"
+    container = {"terminationMessagePath": path} if path != "/dev/termination-log" else {}
+    await node.create(pod_object("a", script, container=container, restartPolicy="Never"))
+    pod = await node.until("a", lambda pod: pod["status"]["phase"] == "Failed")
+    assert state_of(pod)["state"]["terminated"]["message"] == " " * 4096
+
+
 async def test_exit_codes_and_back_off(node: Node) -> None:
     await node.create(pod_object("a", "exit 3"))
     pod = await node.until("a", lambda pod: state_of(pod)["restartCount"] >= 2 and "waiting" in state_of(pod)["state"])

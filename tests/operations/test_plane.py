@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.kube.errors import InvalidError
-from brokergroup_operator.kube.resources import BROKER_GROUPS, NAMESPACES, PODS
+from brokergroup_operator.kube.resources import BROKER_GROUPS, NAMESPACES, PERSISTENT_VOLUME_CLAIMS, PODS
 from brokergroup_operator.observe.group_view import SwitchoverRefusedError
 from brokergroup_operator.records.store import GroupKey
 from tests.operations.world import GIVEN_UP, World
@@ -255,6 +255,36 @@ async def restart(world: World) -> None:
     await world.until_over("one", hands=others)
 
 
+async def backup(world: World) -> None:
+    claim = {"metadata": {"name": "copies", "namespace": world.key.namespace}, "spec": CLAIM}
+    await world.api.create(PERSISTENT_VOLUME_CLAIMS, claim)
+    await world.ask("one", "Backup", {"claim": {"name": "copies"}})
+
+    async def others() -> None:
+        """The reconcile plane, and the kubelet of the copying pod."""
+        status = (await world.asked("one")).get("status") or {}
+        held = (status.get("result") or {}).get("backup")
+        if status.get("phase") != "Running" or held is None:
+            return
+        pods = {one["metadata"]["name"]: one for one in await world.items(PODS)}
+        copying = pods.get("orders-backup")
+        if "takenAt" in held:
+            if copying is None:  # it may still read the claim
+                await world.create_member(held["brokerId"])
+        elif held["pod"] in pods:
+            await world.delete_pod(held["pod"])
+        elif copying is not None and copying.get("status", {}).get("phase") != "Succeeded":
+            await world.end_copy(copying)
+
+    found = await world.until_over("one", hands=others)
+    assert found["one"]["status"]["result"]["backup"]["offset"] == 90
+    names = {one["metadata"]["name"] for one in await world.items(PODS)}
+    assert names == {"orders-1", "orders-2", "orders-3"}
+
+
+CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+
+
 async def end_of(world: World) -> dict[str, Any]:
     """Return the end state that must not depend on the moment of the operator's death."""
     stored = await world.view.store.read(world.key)
@@ -278,7 +308,7 @@ KILLS = 3
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     ("story", "at_least"),
-    [(switchover, 4), (drill_there_and_back, 6), (unclean_election, 4), (killed_master, 4), (restart, 3)],
+    [(switchover, 4), (drill_there_and_back, 6), (unclean_election, 4), (killed_master, 4), (restart, 3), (backup, 6)],
 )
 async def test_a_kill_before_any_write_changes_nothing_in_the_end(
     sandbox: SandboxApiServer, api: KubernetesApi, operator_api: KubernetesApi, story: Story, at_least: int

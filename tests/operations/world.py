@@ -7,7 +7,10 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from brokergroup_operator.api import names
+from brokergroup_operator.api.backup_fields import Manifest
 from brokergroup_operator.api.times import rfc3339
 from brokergroup_operator.kube.errors import ApiError, NotFoundError
 from brokergroup_operator.kube.resources import (
@@ -34,6 +37,7 @@ from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from brokergroup_operator.records.store import GroupKey
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
 from kube_sandbox.api_server.errors import StatusError
+from tests.reconcile.builders import SETTINGS
 from tests.reconcile.world import Namespaced
 
 if TYPE_CHECKING:
@@ -124,6 +128,11 @@ class RecordView:
             phases={"committed": 7.0},
         )
 
+    async def check_metadata(self, key: GroupKey, broker_id: int) -> None:
+        """Every member has all of it."""
+        assert key == self.key
+        assert broker_id in (1, 2, 3)
+
     async def elect(self, key: GroupKey, *, to_broker_id: int, unclean: bool) -> ElectionResult:
         assert unclean
         record = await self._write(self.store, lambda before: elected(before, to_broker_id))
@@ -164,6 +173,7 @@ class World(Namespaced):
             self._operator,
             self.view,  # type: ignore[arg-type]
             operator=None,
+            settings=SETTINGS,
             read=fetcher.fetch_for_operations,
             post=EventPoster(self._operator, instance="test").post,
             wake=lambda _: None,
@@ -289,6 +299,17 @@ class World(Namespaced):
             return False
         return True
 
+    async def end_copy(self, pod: dict[str, Any]) -> None:
+        """End the copying pod with its manifest, as its kubelet would."""
+        asked = {one["name"]: one["value"] for one in pod["spec"]["containers"][0]["env"]}
+        known = msgspec.json.decode(asked["BACKUP_MANIFEST"], type=Manifest)
+        whole = msgspec.structs.replace(known, offset=90, store_epoch=1, bytes=4096, taken_at="2030-01-01T00:00:00Z")
+        said = {"exitCode": 0, "message": msgspec.json.encode(whole).decode()}
+        status = {"phase": "Succeeded", "containerStatuses": [{"name": "copy", "state": {"terminated": said}}]}
+        await self.api.patch(
+            PODS, pod["metadata"]["name"], {"status": status}, namespace=self.key.namespace, subresource="status"
+        )
+
     async def ask(self, name: str, kind: str, section: dict[str, Any], **spec: Any) -> None:
         named = {"brokerGroupRef": {"name": self.key.name}, "type": kind, kind.lower(): section}
         await self.ask_raw(name, named | spec)
@@ -323,6 +344,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
     "Elect": {"toBrokerId": 2, "acknowledgeDataLoss": "orders"},
     "Decommission": {"brokerId": 3},
     "Drill": {"kind": "Switchover"},
+    "Backup": {"claim": {"name": "copies"}},
 }
 
 
@@ -449,5 +471,7 @@ def scene(*operations: Operation, **changes: Any) -> Observed:
         snapshot=snapshot,
         pods={f"orders-{number}": thing(f"orders-{number}") for number in (1, 2, 3)},
         claims={f"orders-{number}": thing(f"orders-{number}") for number in (1, 2, 3)},
+        # The claim that a Backup of these scenes names.
+        aside={("PersistentVolumeClaim", "copies"): thing("copies")},
     )
     return replace(base, record=known, **changes)

@@ -17,7 +17,15 @@ from brokergroup_operator.kube.errors import (
     NotFoundError,
     OutcomeUnknownError,
 )
-from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, EVENTS, NAMESPACES, PODS, SERVICES
+from brokergroup_operator.kube.resources import (
+    BROKER_GROUPS,
+    CONFIG_MAPS,
+    EVENTS,
+    NAMESPACES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    SERVICES,
+)
 from brokergroup_operator.observe.group_view import (
     BrokerUnreachableError,
     GroupUnknownError,
@@ -482,6 +490,21 @@ async def a_slave_is_decommissioned(world: World) -> None:
     await end(world)
 
 
+async def a_group_begins_with_a_backup(world: World) -> None:
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    metadata = {"name": "copies", "namespace": world.key.namespace}
+    await world.api.create(PERSISTENT_VOLUME_CLAIMS, {"metadata": metadata, "spec": claim})
+    world.begin()
+    source = {"name": "copies", "folder": "lost/nightly"}
+    await world.create_group(bootstrap={"fromBackup": {"claim": source}})
+    await world.settle()
+    stored = await world.view.store.read(world.key)
+    assert stored is not None
+    assert stored.record.restored_from == "lost/nightly"
+    assert (stored.record.master_epoch, sorted(stored.record.replicas)) == (1041, [7, 8, 9])
+    assert stored.record.replicas[7].reserved_for == "orders-1"
+
+
 # How many of a story's writes `make test` kills the operator before.
 KILLS = 2
 
@@ -525,6 +548,7 @@ class Theatre:
         (the_group_sleeps_and_wakes, 10, 13),
         (the_master_is_rebuilt, 8, 13),
         (a_slave_is_decommissioned, 5, 14),
+        (a_group_begins_with_a_backup, 15, 14),
     ],
 )
 async def test_a_kill_before_any_write_changes_nothing_in_the_end(

@@ -178,6 +178,8 @@ SHOWN_BY: Final = {
     "no later member gets it": "tests/core/test_properties.py::test_every_way_keeps_the_invariants",
     "no later broker gets it": "tests/core/test_properties.py::test_every_way_keeps_the_invariants",
     "neither added nor removed later": CASES,
+    "neither added, changed nor removed later": CASES,
+    "restored into a new group only": "tests/reconcile/test_backups.py::test_why_it_cannot_begin",
     "cannot be lowered": CASES,
     "cannot be changed once": CASES,
     "cannot be changed here": CASES,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.definitions.generate import Kind
 
 KEY: Final = "{key}"
-GOOD: Final = ("a", "a:1", "1Gi", "5.5.0", "99.9", "-Da=b", "2026-11-27T00:00:00Z", "/a")
+GOOD: Final = ("a", "a:1", "1Gi", "5.5.0", "99.9", "-Da=b", "2026-11-27T00:00:00Z", "/a", "a/b")
 
 
 def texts(longest: int) -> Iterator[str]:

@@ -91,6 +91,8 @@ class Reason(StrEnum):
     # Reconciling
     SCALING_IN = "ScalingIn"
     REBUILDING_MEMBER = "RebuildingMember"
+    BACKING_UP = "BackingUp"
+    RESTORING = "Restoring"
     MOVING_MASTER = "MovingMaster"
     HIBERNATING = "Hibernating"
     # FailoverSafe

@@ -204,6 +204,28 @@ class Drill(Verb):
         return {"kind": "KillMaster" if self.kill_master else "Switchover"}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Backup(Verb):
+    """Copy the store of a slave in sync to a claim, while that slave is stopped. The folder in the claim is in the result."""
+
+    confirmation = Confirmed
+    claim: Annotated[str, typer.Option("--claim", help="The PersistentVolumeClaim that receives the copy")]
+    broker: Annotated[
+        int | None, typer.Option("--broker", help="Broker id of the slave; default: the one with the highest id", min=1)
+    ] = None
+    stop_master: Annotated[
+        bool, typer.Option("--stop-master", help="Of a group with one voting member: stop its master for the copy")
+    ] = False
+
+    @property
+    def danger(self) -> str:
+        return "This stops the master: nothing can be sent until the copy is done" if self.stop_master else ""
+
+    def section(self, group: str) -> JsonObject:  # noqa: ARG002
+        named = {} if self.broker is None else {"brokerId": self.broker}
+        return {"claim": {"name": self.claim}, **named, **({"stopMaster": True} if self.stop_master else {})}
+
+
 @dataclass(frozen=True)
 class Switch:
     """A verb that sets one switch of `spec.maintenance`."""
@@ -274,7 +296,7 @@ def _switch_command(switch: Switch) -> Callable[..., None]:
     return with_option_groups(run)
 
 
-VERBS = (Switchover, Restart, Rebuild, Decommission, Elect, Drill)
+VERBS = (Switchover, Restart, Rebuild, Decommission, Elect, Drill, Backup)
 COMMANDS = {kind.__name__.lower(): _operation_command(kind) for kind in VERBS} | {
     name: _switch_command(switch) for name, switch in SWITCHES.items()
 }

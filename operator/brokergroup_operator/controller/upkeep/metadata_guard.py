@@ -116,12 +116,28 @@ class MetadataGuard(Part):
         self, group: Group, record: BrokerGroupRecord, broker_id: int, *, within_seconds: float
     ) -> tuple[MetadataDifference, ...]:
         """Return what this member lacks of the master's topics and groups, after waiting at most this long for its next copy."""
+        return await self._lacking(group, record, broker_id, within_seconds) or ()
+
+    async def why_incomplete(
+        self, group: Group, record: BrokerGroupRecord, broker_id: int, *, within_seconds: float
+    ) -> str:
+        """Why this member is not known to have the master's topics and groups, after waiting as long; empty if it has them."""
+        missing = await self._lacking(group, record, broker_id, within_seconds)
+        if missing is None:
+            return f"the topics and groups of broker {broker_id} or of its master can't be read"
+        named = ", ".join(f"{one.kind.value} {one.name!r}" for one in missing[:3])
+        return f"broker {broker_id} lacks {len(missing)} of the master's metadata, as {named}" if missing else ""
+
+    async def _lacking(
+        self, group: Group, record: BrokerGroupRecord, broker_id: int, within_seconds: float
+    ) -> tuple[MetadataDifference, ...] | None:
+        """None: it can't be read from one of the two."""
         deadline_seconds = self._now_seconds + within_seconds
         while True:
             now = await self._picture_of(group, record, record.granted_master_id)
             own = await self._picture_of(group, record, broker_id)
             if now is None or own is None:
-                return ()
+                return None
             makes_groups = await self._makes_groups(record, broker_id)
             # Offsets follow the consumers: what they lack of this very moment is consumed again, and nothing is lost.
             missing = lacking(broker_id, replace(now, offsets={}), own, makes_groups=makes_groups)

@@ -9,6 +9,7 @@ from msgspec import Struct
 from brokergroup_operator.api.brokergroup_operation import OperationPhase, OperationResult
 
 if TYPE_CHECKING:
+    from brokergroup_operator.api.backup_fields import Manifest
     from brokergroup_operator.api.brokergroup_operation import OperationStatus
     from brokergroup_operator.observe.timeline import FailoverTimeline
     from brokergroup_operator.reconcile.plan import Note
@@ -55,7 +56,28 @@ class KillPod(Struct, frozen=True, kw_only=True):
     uid: str
 
 
-Effect = SwitchMaster | ElectUnclean | KillPod
+class TakeBackup(Struct, frozen=True, kw_only=True):
+    """Make the pod that copies the store of the stopped pod `pod` to this claim."""
+
+    pod: str
+    claim: str
+    manifest: Manifest
+
+
+class DeletePod(Struct, frozen=True, kw_only=True):
+    """Delete this very pod."""
+
+    name: str
+    uid: str
+
+
+class CompareMetadata(Struct, frozen=True, kw_only=True):
+    """Ask the controller plane whether this member has the master's topics and groups."""
+
+    broker_id: int
+
+
+Effect = SwitchMaster | ElectUnclean | KillPod | TakeBackup | DeletePod | CompareMetadata
 
 
 class _Said(Struct, frozen=True, kw_only=True):

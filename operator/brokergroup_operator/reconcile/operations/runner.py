@@ -20,12 +20,14 @@ import structlog
 from brokergroup_operator.api import names
 from brokergroup_operator.api.definitions.schema import without_nulls
 from brokergroup_operator.kube.client import PatchType
-from brokergroup_operator.kube.errors import ApiError, ConflictError, NotFoundError
+from brokergroup_operator.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
 from brokergroup_operator.kube.recipes import delete_held
 from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, PODS
 from brokergroup_operator.observe.group_view import ElectionRefusedError, GroupViewError, SwitchoverRefusedError
+from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.operations import plan as plans
 from brokergroup_operator.reconcile.operations.evaluate import evaluate
+from brokergroup_operator.reconcile.render.copy_pods import backup_pod
 from brokergroup_operator.records.store import RecordStoreError
 
 if TYPE_CHECKING:
@@ -35,7 +37,8 @@ if TYPE_CHECKING:
     from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.observe.group_view import GroupView
     from brokergroup_operator.reconcile.plan import Note
-    from brokergroup_operator.reconcile.see.observed import Observed
+    from brokergroup_operator.reconcile.see.observed import Observed, Operation
+    from brokergroup_operator.reconcile.settings import ReconcileSettings
     from brokergroup_operator.records.store import GroupKey
 
 log = structlog.get_logger(__name__)
@@ -55,11 +58,13 @@ class OperationRunner:
         view: GroupView,
         *,
         operator: str | None,
+        settings: ReconcileSettings,
         read: Callable[[GroupKey], Awaitable[Observed | None]],
         post: Callable[[JsonObject, Note], Awaitable[None]],
         wake: Callable[[GroupKey], None],
     ) -> None:
         self._operator = operator
+        self._settings = settings
         self._read = read
         self._attempts = Attempts(wake)
         self._api = api
@@ -155,7 +160,7 @@ class OperationRunner:
                 if step.note is not None and seen.group_object:
                     await self._post(seen.group_object, step.note)
             case plans.DoEffect():
-                await self._effect(key, step)
+                await self._effect(seen, step)
             case plans.Remove():
                 log.info("operation.removed", group=str(key), name=name, reason=step.reason)
                 await self._api.delete(BROKER_GROUP_OPERATIONS, name, namespace=key.namespace, uid=uid)
@@ -187,15 +192,37 @@ class OperationRunner:
             field_manager=names.FIELD_MANAGER_STATUS,
         )
 
-    async def _effect(self, key: GroupKey, step: plans.DoEffect) -> None:
+    async def _effect(self, seen: Observed, step: plans.DoEffect) -> None:
+        key = seen.key
         log.info("operation.effect", group=str(key), name=step.operation.name, effect=repr(step.effect))
         match step.effect:
             case plans.KillPod():
                 await self._kill(key, step.effect)
+            case plans.TakeBackup():
+                await self._take_backup(seen, step.operation, step.effect)
+            case plans.CompareMetadata():
+                self._attempts.begin(key, step.operation.uid, self._compare(key, step.effect.broker_id))
+            case plans.DeletePod():
+                with contextlib.suppress(NotFoundError):
+                    await self._api.delete(PODS, step.effect.name, namespace=key.namespace, uid=step.effect.uid)
             case plans.SwitchMaster():
                 self._attempts.begin(key, step.operation.uid, self._switch_master(key, step.effect))
             case plans.ElectUnclean():
                 self._attempts.begin(key, step.operation.uid, self._elect(key, step.effect))
+
+    async def _take_backup(self, seen: Observed, operation: Operation, effect: plans.TakeBackup) -> None:
+        """Make the copying pod, owned by its operation: without that it is collected."""
+        owner = identity.controller_reference(names.BROKER_GROUP_OPERATION_KIND, operation.raw["metadata"])
+        pod = backup_pod(
+            seen.group,
+            pod=effect.pod,
+            claim=effect.claim,
+            manifest=effect.manifest,
+            owner=owner,
+            settings=self._settings,
+        )
+        with contextlib.suppress(AlreadyExistsError):
+            await self._api.create(PODS, pod)
 
     async def _kill(self, key: GroupKey, effect: plans.KillPod) -> None:
         """Kill as a fence does, under its finalizer: so the failover has proof of the death, not only a pod that is gone."""
@@ -210,6 +237,10 @@ class OperationRunner:
                     return
         except NotFoundError as error:
             log.info("operation.pod_gone", group=str(key), pod=effect.name, error=str(error))
+
+    async def _compare(self, key: GroupKey, broker_id: int) -> plans.Figures:
+        await self._view.check_metadata(key, broker_id)
+        return plans.NO_FIGURES
 
     async def _switch_master(self, key: GroupKey, effect: plans.SwitchMaster) -> plans.Figures:
         change = await self._view.switch_master(key, **msgspec.structs.asdict(effect))

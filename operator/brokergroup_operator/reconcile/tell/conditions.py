@@ -19,7 +19,7 @@ from brokergroup_operator.reconcile.other_groups import NO_FREE_PORTS, Turn
 from brokergroup_operator.reconcile.plan import Step, Verb, no, yes
 from brokergroup_operator.reconcile.render.addressing import place_of
 from brokergroup_operator.reconcile.render.broker_config import minimum_in_force
-from brokergroup_operator.reconcile.see import observed
+from brokergroup_operator.reconcile.see import copies, observed
 from brokergroup_operator.reconcile.see.members import membership
 from brokergroup_operator.reconcile.tell import alarms
 
@@ -182,7 +182,7 @@ PATIENCE_SECONDS: Final = 600.0
 SAID_BY_THE_SERVER: Final = "The API server refuses what the spec asks for: "
 
 
-def reconciling(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one return per reason)
+def reconciling(seen: Observed, course: Course) -> Verdict:  # noqa: C901, PLR0911 (one return per reason)
     """Whether work is under way; asked of a group that is not stalled."""
     if observed.being_deleted(seen.group_object):
         return yes(Reason.DELETING, f"{len(seen.pods)} pods are still there")
@@ -192,6 +192,10 @@ def reconciling(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (on
         return no(Reason.STABLE, "Nothing to do")
     if seen.group.spec.maintenance.paused:
         return no(Reason.STABLE, "Paused: nothing but the status is changed")
+    if (source := copies.source_of(seen)) is not None and copies.awaits_restore(seen):
+        return yes(
+            Reason.RESTORING, f"Copying backup {source.folder} of claim {source.name} to claim {copies.first_pod(seen)}"
+        )
     members = membership(seen)
     missing = [item for item in members.members if item.pod not in seen.pods and course.runs(item.broker_id)]
     waiting = [place_of(seen.group, item, seen.services) for item in missing]
@@ -232,7 +236,7 @@ def stalled(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one re
         return no(Reason.NOTHING_STALLED, "Nothing is stalled")
     if complaint := _all_barred(seen, course) or _no_eligible_alive(seen, course):
         return yes(Reason.NO_ELIGIBLE_REPLICA, complaint)
-    for step in (course.repairing, course.leaving, course.moving, *course.rollout):
+    for step in (course.repairing, course.leaving, course.backing_up, course.moving, *course.rollout):
         if step is not None and step.verb is Verb.REFUSE:
             return yes(step.reason, step.why)
     if course.outdated and (slow := _slow(seen, course)):
