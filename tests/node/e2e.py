@@ -146,6 +146,9 @@ class Run:
             say(f"{deployment.name}: FAILED: {line.why[-1]}")
             keep_what_runs(RECORDS / deployment.name, [])
             keep_brokers_labelled(RECORDS / deployment.name, "", "Java")
+            clients = self.folder / deployment.name
+            if clients.exists():
+                shutil.copytree(clients, RECORDS / deployment.name / "clients", dirs_exist_ok=True)
         finally:
             # After an interrupt too: the cluster may be one that stays.
             self.bench.end_loads()
