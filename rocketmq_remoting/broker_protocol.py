@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import zlib
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from rocketmq_remoting.controller_protocol import BrokerMemberGroup
-from rocketmq_remoting.serialization import ExtFieldsHeader, Int32, Int64, JsonBody, JsonPart
+from rocketmq_remoting.errors import BodyError
+from rocketmq_remoting.serialization import ExtFieldsHeader, Int32, Int64, JsonBody, JsonPart, dump_json, load_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class RegisterBrokerRequestHeader(ExtFieldsHeader, frozen=True, kw_only=True):
@@ -238,3 +243,55 @@ class BrokerRuntimeInfoBody(JsonBody, frozen=True):
     """28: all values as text."""
 
     table: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class GroupListBody(JsonBody, frozen=True):
+    """300: the consumer groups of a topic."""
+
+    group_list: tuple[str, ...] = ()
+
+
+class DelayOffsetBody(JsonBody, frozen=True):
+    """45: by delay level, the queue offset of the next message to deliver. Level n is queue n - 1 of SCHEDULE_TOPIC_XXXX."""
+
+    offset_table: dict[int, int] = msgspec.field(default_factory=dict)
+
+
+class QueueOffsets(NamedTuple):
+    """Of one queue: the offset of its first message, the one after its last, and when that was stored (0: none)."""
+
+    minimum: int
+    maximum: int
+    last_update_ms: int = 0
+
+
+# 202 is a map with objects as its keys, which is no JSON: {"offsetTable":{{"brokerName":...}:{"lastUpdateTimestamp":...}}}
+_STATS_ENTRY: Final = re.compile(rb"(\{[^{}]*\}):(\{[^{}]*\})")
+_STATS_BEGIN: Final = b'{"offsetTable":{'
+
+
+def encode_topic_stats(topic: str, broker_name: str, queues: Mapping[int, QueueOffsets]) -> bytes:
+    """Return the body of 202, Java's TopicStatsTable."""
+    entries = (
+        dump_json({"brokerName": broker_name, "queueId": queue_id, "topic": topic})
+        + b":"
+        + dump_json({"lastUpdateTimestamp": one.last_update_ms, "maxOffset": one.maximum, "minOffset": one.minimum})
+        for queue_id, one in queues.items()
+    )
+    return _STATS_BEGIN + b",".join(entries) + b'},"topicPutTps":0.0}'
+
+
+def decode_topic_stats(body: bytes | None) -> dict[int, QueueOffsets]:
+    """Return the queues in a body of 202, by their ids. Raise BodyError if it is none."""
+    text = body or b""
+    if b'"offsetTable"' not in text:
+        raise BodyError(f"202: body of {len(text)} bytes without offsetTable")
+    found: dict[int, QueueOffsets] = {}
+    for key, value in _STATS_ENTRY.findall(text):
+        queue, offsets = load_json(key), load_json(value)
+        try:
+            minimum, maximum = int(offsets["minOffset"]), int(offsets["maxOffset"])
+            found[int(queue["queueId"])] = QueueOffsets(minimum, maximum, int(offsets["lastUpdateTimestamp"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise BodyError(f"202: unreadable entry {value[:80]!r}") from error
+    return found

@@ -52,6 +52,7 @@ class LiveSettings:
     operators_sign: bool
     name_server_addresses: tuple[str, ...]
     controller_addresses: tuple[str, ...]
+    broker_permission: int
 
 
 def monotonic_seconds() -> float:
@@ -105,6 +106,7 @@ class Broker:
             self.configuration.operators_sign,
             self.configuration.name_server_addresses,
             self.configuration.controller_addresses,
+            self.configuration.broker_permission,
         )
         self.retention = self.configuration.retention
         self.disk_full = ""

@@ -27,6 +27,7 @@ from rocketmq_replica.clients.delayed_delivery import DelayedDelivery
 from rocketmq_replica.clients.metadata_requests import MetadataRequests, TopicRequests
 from rocketmq_replica.clients.read_requests import PullRequests, ReadRequests
 from rocketmq_replica.clients.send_requests import RetryRequests, SendRequests
+from rocketmq_replica.clients.statistics_requests import StatisticsRequests
 from rocketmq_replica.configuration import ReplicaConfiguration, load_configuration, new_client, server_tls
 from rocketmq_replica.controller.client import ControllerClient
 from rocketmq_replica.controller.name_server import NameServerRegistration
@@ -136,6 +137,7 @@ class ReplicaProcess:
                 self.broker, offsets, on_changed=self.name_servers.changed, on_deleted=self.pulls.release_all
             ),
             metadata=MetadataRequests(self.broker, metadata, clients),
+            statistics=StatisticsRequests(self.broker, offsets, clients),
             operators=OperatorRequests(
                 self.broker,
                 roles=self.roles,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rocketmq_replica.clients.metadata_requests import MetadataRequests, TopicRequests
     from rocketmq_replica.clients.read_requests import PullRequests, ReadRequests
     from rocketmq_replica.clients.send_requests import RetryRequests, SendRequests
+    from rocketmq_replica.clients.statistics_requests import StatisticsRequests
     from rocketmq_replica.controller.operator_requests import OperatorRequests, SignatureCheck
 
 
@@ -39,6 +40,7 @@ class RequestDispatcher:
         clients: ClientRequests,
         topics: TopicRequests,
         metadata: MetadataRequests,
+        statistics: StatisticsRequests,
         operators: OperatorRequests,
         signatures: SignatureCheck,
     ) -> None:
@@ -70,6 +72,8 @@ class RequestDispatcher:
             RequestCode.UPDATE_BROKER_CONFIG: operators.update_configuration,
             RequestCode.GET_BROKER_CONFIG: operators.configuration,
             RequestCode.GET_BROKER_RUNTIME_INFO: operators.runtime_info,
+            RequestCode.GET_TOPIC_STATS_INFO: statistics.topic_stats,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: statistics.topic_readers,
             RequestCode.GET_ALL_CONSUMER_OFFSET: metadata.all_consumer_offsets,
             RequestCode.GET_ALL_DELAY_OFFSET: metadata.all_delay_offsets,
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: metadata.create_subscription_group,

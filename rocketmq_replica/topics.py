@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 PERMISSION_READ = 4
 PERMISSION_WRITE = 2
+# All bits of a topic's permission: read, write, inherit.
+PERMISSIONS = 7
 DEFAULT_TOPIC = "TBW102"
 _JAVAS_TOPICS = frozenset(
     {
@@ -57,13 +59,13 @@ class Topic:
     ordered: bool = False
     attributes: dict[str, str] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return Java's TopicConfig."""
+    def to_json(self, *, permitted: int = PERMISSIONS) -> dict[str, Any]:
+        """Return Java's TopicConfig, with those of its permissions that are `permitted`."""
         return {
             "topicName": self.name,
             "readQueueNums": self.read_queues,
             "writeQueueNums": self.write_queues,
-            "perm": self.permission,
+            "perm": self.permission & permitted,
             "topicFilterType": self.filter_type,
             "topicSysFlag": self.system_flag,
             "order": self.ordered,
@@ -201,10 +203,10 @@ class Topics:
         """Return Java's DataVersion. Its state version is the master epoch, by which a NameServer decides between two masters."""
         return {"stateVersion": self.state_version, "timestamp": self.timestamp_ms, "counter": self.counter}
 
-    def to_json(self) -> dict[str, Any]:
-        """Return Java's TopicConfigSerializeWrapper."""
+    def to_json(self, *, permitted: int = PERMISSIONS) -> dict[str, Any]:
+        """Return Java's TopicConfigSerializeWrapper; `permitted` as in `Topic.to_json`."""
         return {
-            "topicConfigTable": {topic.name: topic.to_json() for topic in self._topics.values()},
+            "topicConfigTable": {topic.name: topic.to_json(permitted=permitted) for topic in self._topics.values()},
             "dataVersion": self.data_version(),
         }
 

@@ -10,7 +10,7 @@
 
 The last line is `{"passed", "failed", "left_out": [{"what", "why"}], "seconds", "lanes": {name: {"holds", "passed", "failed",
 "left_out", "seconds"}}, "red": [names]}`, with the proofs also `"commit"`; exit code 0 only if all lanes hold. Each lane's output
-is in build/test-results or build/proofs, and a proof's verdict beside it in LANE.json.
+is in build/test-results or build/proofs, beside it the last line in lanes.json, and a proof's verdict in LANE.json.
 
 A leftover process, namespace or network device is a failure. The runner ends such processes, and removes the others if they have
 our names, also after SIGTERM.
@@ -79,12 +79,13 @@ async def run_gate(names: list[str] | None) -> int:
         os.environ["TMPDIR"] = str(scratch)
         outcomes = [one for queue in await asyncio.gather(*map(run_queue, GATE)) for one in queue]
         left_behind = lane_runner.end_descendants()
-    return end(outcomes, left_behind=left_behind)
+    return end(outcomes, RESULTS, left_behind=left_behind)
 
 
 async def run_proofs(proofs: list[Lane], *, by_night: bool) -> int:
     """Run the proofs in order."""
-    return end([report(await prove(lane, by_night=by_night), PROVED) for lane in proofs], commit=_checkout()[0])
+    outcomes = [report(await prove(lane, by_night=by_night), PROVED) for lane in proofs]
+    return end(outcomes, PROVED, commit=_checkout()[0])
 
 
 async def prove(lane: Lane, *, by_night: bool) -> Outcome:
@@ -153,8 +154,8 @@ def report(outcome: Outcome, folder: Path) -> Outcome:
     return outcome
 
 
-def end(outcomes: list[Outcome], *, left_behind: Sequence[str] = (), **said: str) -> int:
-    """Print the last line. Return the exit code."""
+def end(outcomes: list[Outcome], folder: Path, *, left_behind: Sequence[str] = (), **said: str) -> int:
+    """Print the last line, and write it to lanes.json in this folder. Return the exit code."""
     for command in left_behind:
         print(f"FAILED: a process outlived its lane: {command}")
     red = [one.lane.name for one in outcomes if not one.holds]
@@ -167,7 +168,10 @@ def end(outcomes: list[Outcome], *, left_behind: Sequence[str] = (), **said: str
         "lanes": {one.lane.name: {"holds": one.holds, **one.counts()} for one in outcomes},
         "red": red,
     }
-    print(json.dumps(verdict), flush=True)
+    line = json.dumps(verdict)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "lanes.json").write_text(line + "\n", encoding="utf-8")
+    print(line, flush=True)
     return 1 if verdict["failed"] else 0
 
 

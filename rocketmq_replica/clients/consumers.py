@@ -145,6 +145,11 @@ class Clients:
         """Return the open connections of a group's clients."""
         return {seen.connection for seen in self._groups.get(group, {}).values() if seen.connection.is_open}
 
+    def readers(self, topic: str, *, now_seconds: float) -> set[str]:
+        """Return the groups with a subscription to the topic and a consumer with a recent heartbeat."""
+        subscribed = (group for group, topics in self._subscriptions.items() if topic in topics)
+        return {group for group in subscribed if self.members(group, now_seconds=now_seconds)}
+
     def groups(self) -> set[str]:
         """Return every group seen since the start."""
         return set(self._groups)

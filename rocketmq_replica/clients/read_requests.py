@@ -129,7 +129,7 @@ class PullRequests:
         topic = broker.topics.find(name)
         if topic is None:
             return request.answer(ResponseCode.TOPIC_NOT_EXIST, remark=f"topic[{name}] not exist")
-        if not topic.permission & PERMISSION_READ & broker.configuration.broker_permission:
+        if not topic.permission & PERMISSION_READ & broker.live.broker_permission:
             return request.answer(ResponseCode.NO_PERMISSION, remark=f"reading topic[{name}] is forbidden")
         if not 0 <= (header.queue_id or 0) < topic.read_queues:
             return request.answer(

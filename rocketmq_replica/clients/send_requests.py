@@ -180,7 +180,7 @@ class SendRequests:
                 check_topic_name(name)
             except InvalidTopicError as error:
                 raise RefusedError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
-        if not broker.configuration.broker_permission & PERMISSION_WRITE:
+        if not broker.live.broker_permission & PERMISSION_WRITE:
             raise RefusedError(ResponseCode.NO_PERMISSION, "the broker's permission forbids sending")
         if topic is None:
             if broker.role is not Role.MASTER:

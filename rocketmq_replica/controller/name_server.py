@@ -105,7 +105,7 @@ class NameServerRegistration:
 
     def _body(self) -> bytes:
         data_version = self._broker.topics.data_version()
-        wrapper = self._broker.topics.to_json() | {
+        wrapper = self._broker.topics.to_json(permitted=self._broker.live.broker_permission) | {
             "mappingDataVersion": data_version | {"stateVersion": 0, "counter": 0},
             "topicQueueMappingInfoMap": {},
             "topicQueueMappingDetailMap": {},

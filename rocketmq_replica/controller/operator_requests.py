@@ -287,6 +287,7 @@ _LIVE: Final = {
     "authenticationEnabled": ("live", "operators_sign"),
     "namesrvAddr": ("live", "name_server_addresses"),
     "controllerAddr": ("live", "controller_addresses"),
+    "brokerPermission": ("live", "broker_permission"),
 }
 _FIELDS: Final = properties_of(ReplicaConfiguration)
 
@@ -297,7 +298,10 @@ def apply_live_settings(broker: Broker, properties: Mapping[str, str]) -> None:
     for key, value in parsed.items():
         part, attribute = _LIVE[key]
         setattr(getattr(broker, part), attribute, value)
-    if "namesrvAddr" in parsed:
+    if "brokerPermission" in parsed:
+        # A NameServer takes topics of a newer version only; clients find the permission in their routes.
+        broker.topics.changed(now_ms=wall_clock_ms())
+    if {"namesrvAddr", "brokerPermission"} & parsed.keys():
         broker.on_name_servers()
 
 

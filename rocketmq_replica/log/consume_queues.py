@@ -132,6 +132,11 @@ class ConsumeQueue:
             count -= 1
         return self._first_offset + max(count, self._hidden)
 
+    def stored_at_ms(self, queue_offset: int) -> int:
+        """Return when this visible message was stored; 0 if it is not one."""
+        index = queue_offset - self._first_offset
+        return self._timestamps[index] if self._hidden <= index < len(self._timestamps) else 0
+
     def locate(self, queue_offset: int) -> tuple[int, int] | None:
         """Return physical offset and size of a visible message; None for a hole or any other offset."""
         index = queue_offset - self._first_offset
@@ -164,6 +169,8 @@ class ConsumeQueues:
 
     def __init__(self) -> None:
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        # The queue ids of each topic in `_queues`, from which no queue is ever removed.
+        self._ids: dict[str, set[int]] = {}
         self._hidden_before: Mapping[str, int] = {}
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
@@ -172,6 +179,7 @@ class ConsumeQueues:
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = ConsumeQueue(self._hidden_before.get(topic, 0))
+            self._ids.setdefault(topic, set()).add(queue_id)
         return queue
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
@@ -193,9 +201,14 @@ class ConsumeQueues:
             if topic in changed:
                 queue.hide_before(ends.get(topic, 0))
 
+    def of_topic(self, topic: str) -> set[int]:
+        """Return the ids of the topic's queues that show a message."""
+        ids = self._ids.get(topic, ())
+        return {queue_id for queue_id in ids if self._queues[topic, queue_id].shows_messages}
+
     def has_topic(self, topic: str) -> bool:
         """Whether a queue of this topic ever had a message."""
-        return any(name == topic for name, _ in self._queues)
+        return topic in self._ids
 
     def drop_from(self, physical_offset: int) -> None:
         """Remove messages stored at or after ``physical_offset`` from every queue."""

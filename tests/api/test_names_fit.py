@@ -56,6 +56,11 @@ BESIDE: dict[str, dict[str, Any]] = {
     "spec.bootstrap.fromBackup.claim.name": {"folder": "a/b"},
     "spec.bootstrap.fromBackup.claim.folder": {"name": "a"},
     "spec.podTemplate.spec.broker.volumeMounts.[].mountPath": {"name": "a"},
+    **{
+        f"spec.network.policy.{sources}.[].{selector}.matchExpressions.[].values.[]": {"operator": "In"}
+        for sources in ("clientsFrom", "metricsFrom", "proxyClientsFrom")
+        for selector in ("podSelector", "namespaceSelector")
+    },
 }
 
 
@@ -83,14 +88,27 @@ def objects_for(place: Place, texts: Iterable[str]) -> Iterator[tuple[str, dict[
             obj["spec"] = {"proxy": {}, **obj.get("spec", {})}
         elif place.kind == "BrokerGroupOperation":
             obj["spec"] = {"brokerGroupRef": {"name": "a"}, "type": "Restart", **obj.get("spec", {})}
-            section = next((one for one in ("switchover", "elect", "backup") if one in obj["spec"]), "restart")
+            section = next(
+                (one for one in ("switchover", "elect", "backup", "retire") if one in obj["spec"]), "restart"
+            )
             obj["spec"] |= {"type": section.capitalize(), section: obj["spec"].get(section, {})}
+        if "acl" in place.path:
+            _complete_acl(obj["spec"])
         if beside := BESIDE.get(".".join(place.path)):
-            _item_at(obj, place.path[:-1]).update(beside)
+            _item_at(obj, place.path[:-2] if place.path[-1] == "[]" else place.path[:-1]).update(beside)
         if "volumeMounts" in place.path:
             mount = _item_at(obj, place.path[:-1])
             obj["spec"]["podTemplate"]["spec"]["volumes"] = [{"name": mount["name"], "emptyDir": {}}]
         yield text, obj
+
+
+def _complete_acl(spec: dict[str, Any]) -> None:
+    """What rules want beside users and policies."""
+    del spec["proxy"]
+    spec["brokerGroups"] = {"template": {"security": {"credentialsSecretRef": {"name": "a"}}}}
+    for policy in spec["acl"].get("policies", ()):
+        policy["actions"] = ["Pub"]
+        spec["acl"]["users"] = [{"name": policy["subject"].removeprefix("User:"), "passwordSecretRef": {"name": "a"}}]
 
 
 def _item_at(obj: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:

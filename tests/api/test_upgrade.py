@@ -258,6 +258,11 @@ SPEC: dict[str, Any] = {
     "resources": {"requests": {"gpu": "1"}},
     "slo": {"timeZone": "Europe/Berln"},
 }
+# Refused by today's definitions: the first by its name, the second also by its version.
+PROBES: dict[str, dict[str, Any]] = {
+    BROKER_GROUPS.kind: {"spec": {}},
+    ROCKETMQ_CLUSTERS.kind: {"spec": {"version": "5.1.0", "brokerGroups": {"count": 1}}},
+}
 
 
 @pytest.fixture(params=["sandbox", pytest.param("real", marks=pytest.mark.real("kube-apiserver"))])
@@ -293,16 +298,16 @@ def _nodes(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 async def redefine(any_api: KubernetesApi, definition: dict[str, Any]) -> None:
-    there = await any_api.get(CUSTOM_RESOURCE_DEFINITIONS, KIND)
+    there = await any_api.get(CUSTOM_RESOURCE_DEFINITIONS, definition["metadata"]["name"])
     await any_api.replace(CUSTOM_RESOURCE_DEFINITIONS, there | {"spec": definition["spec"]})
 
 
-async def until_judged(any_api: KubernetesApi, *, is_taken: bool) -> None:
+async def until_judged(any_api: KubernetesApi, resource: Resource = BROKER_GROUPS, *, is_taken: bool) -> None:
     """Wait until the definition's new rules apply: a real server takes a moment."""
-    probe = {"metadata": {"name": "2nd", "namespace": "default"}, "spec": {}}
+    probe = PROBES[resource.kind] | {"metadata": {"name": "2nd", "namespace": "default"}}
     for _ in range(2000):
         try:
-            await any_api.apply(BROKER_GROUPS, probe, field_manager="probe", dry_run=True)
+            await any_api.apply(resource, probe, field_manager="probe", dry_run=True)
         except InvalidError:
             if not is_taken:
                 return
@@ -337,3 +342,26 @@ async def test_it_can_be_told_of_changed_and_deleted(any_api: KubernetesApi) -> 
     await any_api.patch(BROKER_GROUPS, NAME, {"metadata": {"finalizers": None}}, namespace="default")
     with pytest.raises(NotFoundError):
         await any_api.get(BROKER_GROUPS, NAME, namespace="default")
+
+
+async def test_a_version_that_is_refused_since_is_judged_only_where_it_changes(any_api: KubernetesApi) -> None:
+    """A group is judged by field. The rule of a cluster is about its whole spec, so its next change must name another version."""
+    definitions = {one["spec"]["names"]["kind"]: one for one in our_definitions()}
+    specs: tuple[tuple[Resource, dict[str, Any]], ...] = (
+        (BROKER_GROUPS, {"implementation": "Java", "nameServers": ["ns:9876"], "version": "5.1.2"}),
+        (ROCKETMQ_CLUSTERS, {"version": "5.1.2", "brokerGroups": {"count": 1}}),
+    )
+    for resource, spec in specs:
+        await redefine(any_api, loosened(definitions[resource.kind]))
+        await until_judged(any_api, resource, is_taken=True)
+        await any_api.create(resource, {"metadata": {"name": "old", "namespace": "default"}, "spec": spec})
+        await redefine(any_api, definitions[resource.kind])
+        await until_judged(any_api, resource, is_taken=False)
+        status = {"status": {"observedGeneration": 1}}
+        await any_api.patch(resource, "old", status, namespace="default", subresource="status")
+
+    await any_api.patch(BROKER_GROUPS, "old", {"spec": {"replicas": 5}}, namespace="default")
+    more: dict[str, Any] = {"brokerGroups": {"count": 2}}
+    with pytest.raises(InvalidError, match=r"not 5\.1\.2"):
+        await any_api.patch(ROCKETMQ_CLUSTERS, "old", {"spec": more}, namespace="default")
+    await any_api.patch(ROCKETMQ_CLUSTERS, "old", {"spec": more | {"version": "5.1.3"}}, namespace="default")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -160,7 +161,13 @@ localProxy: {}
 bootstrap: {fromBackup: {claim: {name: copies, folder: orders/nightly}}}
 resources: {}
 jvm: {}
-network: {}
+network:
+  policy:
+    clientsFrom: &sources
+      - podSelector: &selector {matchExpressions: [{key: team, operator: Exists}]}
+        namespaceSelector: *selector
+      - ipBlock: {cidr: 192.0.2.0/24}
+    metricsFrom: *sources
 monitoring: {canary: {}}
 slo: {}
 antiAffinity: {}
@@ -238,7 +245,8 @@ async def http() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 async def test_every_object_of_a_group_is_tried() -> None:
-    tried = {case.values[1] for case in CASES if SPECS[str(case.values[0])][0] is BrokerGroup}
+    of_groups = [str(case.values[1]) for case in CASES if SPECS[str(case.values[0])][0] is BrokerGroup]
+    tried = {re.sub(r"\[\d+\]", "[]", path) for path in of_groups}
     assert len(tried) == objects_with_fields(structural_schema(BrokerGroup)["properties"]["spec"])
 
 

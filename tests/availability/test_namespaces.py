@@ -155,7 +155,8 @@ async def nothing_is_mixed(cluster: Cluster) -> None:
     services, config_maps = await cluster.all_of(SERVICES), await cluster.all_of(CONFIG_MAPS)
     assert pods.keys() == {(team, f"{group}-1") for team, group in PLACES}
     assert (await cluster.all_of(PERSISTENT_VOLUME_CLAIMS)).keys() == pods.keys()
-    assert services.keys() == {(team, f"{group}-{end}") for team, group in PLACES for end in ("master", "members")}
+    ends = ("master", "members", "slaves")
+    assert services.keys() == {(team, f"{group}-{end}") for team, group in PLACES for end in ends}
     assert config_maps.keys() == {(team, f"{group}-broker") for team, group in PLACES}
     assert states.keys() == set(PLACES)
     assert len({pod["status"]["podIP"] for pod in pods.values()}) == len(PLACES)

@@ -15,7 +15,7 @@ import pytest
 from brokergroup_operator.api.brokergroup import BrokerGroup
 from brokergroup_operator.api.definitions.schema import structural_schema
 from brokergroup_operator.controller.directory.group_directory import binding_of
-from brokergroup_operator.reconcile.render import broker_config, children
+from brokergroup_operator.reconcile.render import broker_config, children, network_policies
 from brokergroup_operator.reconcile.render.addressing import build_member_service
 from brokergroup_operator.reconcile.render.children import build_disruption_budgets
 from brokergroup_operator.reconcile.render.pods import build_pod
@@ -30,6 +30,7 @@ JAVA: Spec = {"implementation": "Java"}
 JAVA_LIMITED: Spec = JAVA | {"resources": {"limits": {"memory": "4Gi"}}}
 FAST: Spec = {"durability": "Fast"}
 COMMIT_LOG: Spec = {"storage": {"commitLog": {"size": "8Gi"}}}
+EXPORTED: Spec = {"monitoring": {"exporter": True}, "network": {"policy": {}}} | JAVA
 NODE_PORT: Spec = {"network": {"addressing": "NodePort", "firstNodePort": 30000}}
 SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
 # Field, new value, place of the effect, and the group's other fields.
@@ -56,6 +57,8 @@ CHANGES: list[tuple[str, Any, str, Spec]] = [
     ("failover.priorities", [{"brokerId": 2, "priority": 0}], "controller", {}),
     ("failover.preferredZones", ["a"], "controller", {}),
     ("security.signature", "Disabled", "controller", {}),
+    ("network.policy.clientsFrom", [{"ipBlock": {"cidr": "10.0.0.0/8"}}], "network policy", {"network": {"policy": {}}}),
+    ("network.policy.metricsFrom", [{"ipBlock": {"cidr": "10.0.0.0/8"}}], "network policy", EXPORTED),
     ("security.credentialsSecretRef.name", "keys", "pod", {}),
     ("security.certificateSecretRef.name", "certificate", "pod", {}),
     ("storage.size", "9Ti", "claim", {}),
@@ -112,7 +115,7 @@ CHANGES: list[tuple[str, Any, str, Spec]] = [
 AT_THEIR_MOMENT = {
     "configFrom": ("tests/reconcile/test_configuration.py", "test_a_change_of_a_cold_key_is_another_configuration"),
     "disruptionBudget.enabled": ("tests/reconcile/test_failover_safe.py", "test_budgets_can_be_switched_off"),
-    "replication.learners": ("tests/reconcile/test_membership.py", "test_next_step"),
+    "replication.learners": ("tests/reconcile/test_membership.py", "test_next_step_with_learners"),
     "failover.preferredMaster": ("tests/reconcile/test_failover_safe.py", "test_next_step"),
     "storage.retention.whenDeleted": ("tests/reconcile/test_membership.py", "test_deleted_claims_take_the_record_with_them_last"),
     "storage.retention.whenScaled": ("tests/reconcile/test_membership.py", "test_next_step"),
@@ -147,6 +150,7 @@ def seen_in(spec: Spec) -> dict[str, str]:
         "claim": children.build_claim(of, member),
         "log claim": children.build_commit_log_claim(of, member) if of.spec.storage.commit_log else None,
         "budgets": build_disruption_budgets(of, open_for_one=True),
+        "network policy": network_policies.of_group(of, b.SETTINGS),
         "controller": str(binding_of(b.group_object(**spec))),
         "member service": build_member_service(of, member, slot=0) if of.spec.network.first_node_port else None,
     }

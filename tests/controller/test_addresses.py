@@ -502,3 +502,15 @@ async def test_a_pod_speaks_for_itself_whatever_its_broker_calls_its_address(
     assert (await ask(1013, appliedBrokerId=1, registerCheckCode=f"{written};1790000000000")).code == 0
     refused = await ask(1003, brokerId=1, brokerAddress="[fd00::9]:10911")
     assert (refused.code, "is at ::1, not at [fd00::9]:10911" in (refused.remark or "")) == (16, True)
+
+
+def test_a_group_that_is_retired_has_no_canary() -> None:
+    """It takes no sends: each message would be refused, and reported."""
+    obj: dict[str, Any] = {
+        "metadata": {"namespace": "shop", "name": "orders"},
+        "spec": {"monitoring": {"canary": {"enabled": True}}},
+    }
+    assert binding_of(obj).canary
+    condition = {"type": "Available", "status": "False", "reason": "Retiring", "message": "Takes no sends"}
+    obj["status"] = {"conditions": [condition | {"lastTransitionTime": "2026-11-29T20:00:00Z"}]}
+    assert not binding_of(obj).canary

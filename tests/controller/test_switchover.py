@@ -2,13 +2,15 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from brokergroup_operator.api.broker_keys import ACCEPTS_SENDS_FROM
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
-from brokergroup_operator.controller.peers.broker_calls import ACCEPTS_SENDS_FROM
+from brokergroup_operator.controller.group.group import Group
 from brokergroup_operator.observe.group_view import SwitchoverFailedError, SwitchoverRefusedError
 from brokergroup_operator.observe.timeline import Kind, Outcome
 from brokergroup_operator.records.memory import MemoryRecordStore
@@ -292,20 +294,30 @@ async def test_what_another_plane_left_behind_is_found_without_a_restart(group: 
     assert first.is_master
 
 
-async def test_a_master_that_is_put_to_sleep_stays_quiet_on_its_way_down(group: World) -> None:
-    """Its preStop hook takes longer than any switchover: the requested minimum is not a leftover."""
+async def stays_quiet_while(group: World, wish: str, is_known: Callable[[Group], bool]) -> None:
+    """Check that a master's minimum of 99 is no leftover while the directory has this wish, and is one after it."""
     directory = PodsDirectory(settings=STRICT)
     plane, (first, _, _) = await group.serving(
         directory=directory, configuration_check_seconds=0.1, leftover_fence_seconds=0.1
     )
-    directory.wish(deleting=True)
-    await eventually(lambda: group_of(plane).is_leaving, what="the plane to know that it is put to sleep")
+    directory.wish(**{wish: True})
+    await eventually(lambda: is_known(group_of(plane)), what=f"the plane to know that it is {wish}")
     first.minimum = 99
     looks = first.asked.count(26)
     await eventually(lambda: first.asked.count(26) > looks + 5, what="many looks at it")
     assert first.minimum == 99
-    directory.wish(deleting=False)
-    await eventually(lambda: first.minimum == 2, what="one that is awake to be repaired")
+    directory.wish(**{wish: False})
+    await eventually(lambda: first.minimum == 2, what="the minimum to be repaired")
+
+
+async def test_a_master_that_is_put_to_sleep_stays_quiet_on_its_way_down(group: World) -> None:
+    """Its preStop hook takes longer than any switchover: the requested minimum is not a leftover."""
+    await stays_quiet_while(group, "deleting", lambda one: one.is_leaving)
+
+
+async def test_a_group_that_is_closed_by_a_retire_stays_quiet_for_as_long_as_its_last_looks_take(group: World) -> None:
+    """And a mark that went without a word leaves a minimum that is repaired."""
+    await stays_quiet_while(group, "closed", lambda one: one.binding.closed)
 
 
 async def test_a_plane_that_stops_ends_its_switchover_first(group: World) -> None:

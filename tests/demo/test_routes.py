@@ -18,12 +18,13 @@ from rocketmq_remoting.broker_protocol import (
     TopicRouteBody,
 )
 from rocketmq_remoting.codes import RequestCode, ResponseCode
-from tests.replica.support import Client, FakeController, RunningReplica, start_replica
+from tests.replica.support import Client, RunningReplica, start_replica
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from tests.replica.support import FakeController
 
 GROUP = ("DefaultCluster", "orders")
 TOPICS = ("SELF_TEST_TOPIC", "Topic")
@@ -133,22 +134,6 @@ def test_a_registration_without_an_id_is_refused(broker_id: int | None) -> None:
     )
     with pytest.raises(RegistrationRefusedError, match="brokerId"):
         RouteTable().register(header, RegisterBrokerBody(), connection_id=1, now_seconds=0.0)
-
-
-@pytest.fixture
-async def routes() -> AsyncIterator[RouteServer]:
-    server = RouteServer()
-    await server.start("127.0.0.1", 0)
-    yield server
-    await server.stop()
-
-
-@pytest.fixture
-async def controller() -> AsyncIterator[FakeController]:
-    fake = FakeController()
-    await fake.start()
-    yield fake
-    await fake.stop()
 
 
 async def master_by_route(client: Client, routes: RouteServer) -> str | None:

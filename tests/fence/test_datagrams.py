@@ -7,13 +7,10 @@ import select
 import socket
 import struct
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import yaml
 
-from brokergroup_operator.api import names
 from brokergroup_operator.fence.datagrams import (
     CHALLENGE,
     CHALLENGE_SECONDS,
@@ -35,6 +32,7 @@ from rocketmq_remoting.address import Address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 HOST = "127.0.0.1"
@@ -99,18 +97,6 @@ def test_who_was_not_asked_is_not_believed(peers: Peers) -> None:
         for expected in ([(2, 7.0, 60.0)], []):
             other.sendto(b"BGA1" + nonce + struct.pack(">I", 60_000), at)
             assert peers.read(own_id=1, hears_none_for_seconds=1.0) == expected
-
-
-def test_the_network_policy_of_the_docs_lets_the_fences_of_a_group_hear_each_other_and_the_operator() -> None:
-    """The policy was older than the fence. Without UDP no peer can excuse a master, so a restart of all operators kills it."""
-    page = (Path(__file__).parents[2] / "docs" / "concepts" / "security.md").read_text(encoding="utf-8")
-    [text] = [part for part in page.split("```yaml\n")[1:] if "kind: NetworkPolicy" in part.split("```")[0]]
-    policy = yaml.safe_load(text.split("```")[0])["spec"]
-    port = {"port": 10911 + FENCE_PORT_OFFSET, "protocol": "UDP"}
-    fences, operators = (one["from"] for one in policy["ingress"] if port in one["ports"])
-    assert fences == [{"podSelector": policy["podSelector"]}]
-    labels = {names.LABEL_COMPONENT: names.COMPONENT_OPERATOR}
-    assert operators == [{"namespaceSelector": {}, "podSelector": {"matchLabels": labels}}]
 
 
 def test_where_addresses_lead_to_no_fence_the_pods_are_asked_and_only_the_right_one_answers() -> None:

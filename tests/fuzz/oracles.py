@@ -118,7 +118,7 @@ async def differences(world: FuzzWorld) -> list[str]:
     ]
     wanted: dict[Resource, list[dict[str, Any]]] = {
         CONFIG_MAPS: [children.build_config_map(group, SETTINGS)],
-        SERVICES: [children.build_members_service(group), children.build_master_service(group), *own_services],
+        SERVICES: [*children.build_services(group), *own_services],
         resources.POD_DISRUPTION_BUDGETS: budgets,
         PERSISTENT_VOLUME_CLAIMS: [children.build_claim(group, member) for member in members],
         PODS: [

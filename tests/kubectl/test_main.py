@@ -143,8 +143,8 @@ def test_migrate_is_the_other_commands(bench: Bench) -> None:
 def test_the_verbs_are_those_that_are_promised() -> None:
     assert verb_names() == [
         "backup", "completion", "dashboard", "decommission", "drill", "elect", "explain", "generate", "hibernate", "history", "lag",
-        "migrate", "pause", "rebuild", "release", "report", "restart", "resume", "status", "switchover", "top", "version",
-        "wake",
+        "migrate", "pause", "rebuild", "release", "report", "restart", "resume", "retire", "status", "switchover", "top",
+        "version", "wake",
     ]  # fmt: skip
 
 

@@ -41,6 +41,14 @@ def only(bench: Bench) -> dict[str, Any]:
         (("decommission", "orders", "3", "--confirm", "orders"), "Decommission", {"brokerId": 3}),
         ((*UNCLEAN, "--confirm", "orders"), "Elect", {"toBrokerId": 3, "acknowledgeDataLoss": "orders"}),
         (("drill", "orders"), "Drill", {"kind": "Switchover"}),
+        (("retire", "orders", "--yes"), "Retire", {}),
+        (
+            (
+                "retire", "orders", "--confirm", "orders",
+                "--abandon-topic", "%DLQ%a", "--abandon-topic", "t", "--abandon-consumer-group", "a",
+            ),
+            "Retire", {"abandonTopics": ["%DLQ%a", "t"], "abandonConsumerGroups": ["a"]},
+        ),
         (("drill", "orders", "--kill-master", "-y"), "Drill", {"kind": "KillMaster"}),
         (
             ("backup", "orders", "--claim", "copies"),
@@ -100,6 +108,14 @@ def test_an_unclean_election_has_no_yes(bench: Bench) -> None:
     said = bench.run(*UNCLEAN, "--yes")
     assert (said.code, "--yes" in said.err) == (2, True)
     assert not bench.items(BrokerGroupOperation)
+
+
+def test_retire_says_what_may_be_lost(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_line, "is_terminal", lambda: True)
+    bench.create_group()
+    said = bench.run("retire", "orders", "--abandon-consumer-group", "night", typed="something\n")
+    assert said.code == 7
+    assert "night may LOSE messages" in said.err
 
 
 def test_the_name_may_be_typed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,8 +354,8 @@ def test_a_group_goes_once_its_operator_is_gone(bench: Bench) -> None:
     assert groups(bench) == ["orders"]
     said = bench.must("release", "orders", "--confirm", "orders").splitlines()
     assert said[0] == (
-        "goes with the group, by the cluster's garbage collector: pods (orders-1, orders-2), Services, ConfigMap and"
-        " PodDisruptionBudgets"
+        "goes with the group, by the cluster's garbage collector: pods (orders-1, orders-2), Services, ConfigMap,"
+        " PodDisruptionBudgets and NetworkPolicy"
     )
     assert said[1].startswith("stays, with the data: claims (orders-1) and the record brokergroupstate/orders;")
     label = f"-l {names.LABEL_BROKER_GROUP}=orders"

@@ -6,6 +6,7 @@ It asks neither an operator nor a controller.
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING, Any
 
 from rocketmq_remoting.broker_protocol import HARuntimeInfoBody
@@ -16,9 +17,11 @@ from rocketmq_remoting.errors import RemotingError
 from tests.node.bench import CheckError, expect
 from tests.node.cluster import condition
 from tests.node.kubectl import get, until
-from tests.node.load import addresses_of, cluster_request
+from tests.node.load import addresses_of, cluster_request, create_topic
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rocketmq_remoting.command import RemotingCommand
     from tests.node.deployments import Deployment
 
@@ -62,6 +65,17 @@ class Brokers:
             raise CheckError(f"{self._deployment.name}: no pod has the master's address {address!r}")
         return pod
 
+    def pods_on(self, node: str) -> list[dict[str, Any]]:
+        """Return the pods of the struck broker name on this node."""
+        found = map(pod_at, self._registered().get(self._deployment.struck, {}).values())
+        return [pod for pod in found if pod is not None and pod["spec"]["nodeName"] == node]
+
+    def master_pod_name(self) -> str:
+        """Return the name of the master's pod; empty while no pod has its address."""
+        address = self.master()
+        pod = pod_at(address) if address else None
+        return str(pod["metadata"]["name"]) if pod else ""
+
     def is_back(self, before: tuple[str, int]) -> bool:
         """Whether another incarnation of a broker than this one serves as master."""
         address = self.master()
@@ -72,6 +86,18 @@ class Brokers:
         """Whether a NameServer has the struck broker name at this pod."""
         found = self._registered().get(self._deployment.struck, {}).values()
         return any(one.startswith(f"{pod['status']['podIP']}:") for one in found)
+
+    def make_topics_and_groups(self, topics: Iterable[str], group: str) -> None:
+        """Make the topics and the consumer group at each master: the clients depend on no automatic creation.
+
+        A Proxy in the broker's process has no settings for a group that the broker does not know, and serves none of its consumers.
+        """
+        for found in self._registered().values():
+            for topic in topics:
+                asyncio.run(create_topic(found["0"], topic))
+            body = json.dumps({"groupName": group, "consumeEnable": True, "retryQueueNums": 1}).encode()
+            answer = ask(found["0"], request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body))
+            expect(answer is not None and answer.code == ResponseCode.SUCCESS, f"group {group} was not made: {answer}")
 
     def wait_until_all_have(self, topic: str) -> None:
         """Wait until every broker of the struck name has this topic: a slave copies topics now and then, and serves no other."""
@@ -89,10 +115,13 @@ class Brokers:
         until(f"{self._deployment.name} has all its brokers in sync", self._is_whole, WHOLE_SECONDS, 0.5)
 
     def _is_whole(self) -> bool:
-        registered = self._registered()
-        if {name: len(found) for name, found in registered.items()} != dict(self._deployment.brokers):
+        """Whether each NameServer has all brokers and one master of each name, which counts its slaves as in sync."""
+        answers = [ask(one, cluster_request()) for one in self.name_servers()]
+        lists = [{} if one is None else addresses_of(one.body) for one in answers]
+        wanted_brokers = dict(self._deployment.brokers)
+        if any({name: len(found) for name, found in one.items()} != wanted_brokers for one in lists):
             return False
-        masters = [found.get("0", "") for found in registered.values()]
+        masters = [found.get("0", "") for one in lists for found in one.values()]
         wanted = self._deployment.in_sync
         counted = wanted is None or all(self._in_sync(one) == wanted for one in masters)
         return all(masters) and counted and self._deployment.is_ready()

@@ -339,17 +339,9 @@ def drain(bench: Bench) -> None:
     """kubectl drain of the node of both masters. Volumes stay on their node, so its pods return with it."""
 
     def act() -> None:
-        # A group's second pod stays until the first is back, which waits for its node: the drain itself does not end.
-        options = ["--ignore-daemonsets", "--delete-emptydir-data", "--force", f"--timeout={DRAIN_SECONDS}s"]
-        words = ["kubectl", "drain", SPARE_NODE.name, *options]
-        draining = subprocess.Popen(words, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
+        with faults.draining(SPARE_NODE.name, DRAIN_SECONDS):
             for group in bench.groups.values():
                 until(f"{group.name}'s master has left {SPARE_NODE.name}", partial(has_left, group), DRAIN_SECONDS)
-        finally:
-            draining.terminate()
-            draining.wait()
-            kubectl("uncordon", SPARE_NODE.name)
 
     for group in bench.groups.values():
         move_to_spare_node(group)

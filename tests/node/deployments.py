@@ -32,7 +32,8 @@ class Deployment:
     """One line of `make e2e`.
 
     `brokers`: how many of each broker name the NameServer has when it is ready. `struck`: the broker name whose master the faults
-    meet. `faults`: kill, delete, drain, in this order. `fails_over`: another broker leads after each; else the same one comes back.
+    meet. `faults`: kill, delete, drain, lose, in this order. `fails_over`: another broker leads after each; else the same one comes
+    back.
     `may_lose`: an acknowledged message need not survive the faults. `in_sync`: how many slaves each master counts as in sync; None
     where a broker cannot say it. `proxy`: the gRPC client sends and receives too; `proxy_in_brokers`: it begins at the Service of
     the master. `reads_while_away`: everything can be read while the master's pod is away.
@@ -185,7 +186,7 @@ DEPLOYMENTS = (
         in_sync=1,
         reads_while_away=True,
     ),
-    manifest("dledger-log", 3),
+    manifest("dledger-log", 3, faults=("lose",)),
     manifest("java-controller", 3, in_sync=2),
     manifest("java-controller-3", 3, in_sync=2),
     manifest("java-controller-jraft", 3, in_sync=2),

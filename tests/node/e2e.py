@@ -20,32 +20,35 @@ import argparse
 import contextlib
 import json
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.interop.clients import ClientError, compile_client, start_client
-from tests.node import cluster, faults
-from tests.node.bench import Bench, CheckError
+from tests.interop.clients import compile_client, start_client
+from tests.node import faults
+from tests.node.bench import Bench, expect
 from tests.node.brokers import Brokers, incarnation
 from tests.node.checks import RELEASE, wait_for_operator
 from tests.node.cluster import OPERATOR_NAMESPACE, say
 from tests.node.deployments import DEPLOYMENTS, GONE_SECONDS, TOPIC, Deployment
 from tests.node.evidence import RECORDS, keep_brokers_labelled, keep_what_runs
-from tests.node.kubectl import CHART, environment, get, helm, kubectl, until
-from tests.node.leftovers import claims, delete_claims, inventory, kinds, left_over, refuse_a_used_cluster
+from tests.node.kubectl import CHART, get, helm, kubectl, until
+from tests.node.leftovers import claims, delete_claims, delete_what_stays, inventory, left_over
+from tests.node.load import GAP_SECONDS
 from tests.node.places import nodes, state_folder
 from tests.node.processes import NodeError
 from tests.node.records import OperatorRecords
-from tests.node.run import end, interrupted
+from tests.node.whole_cluster import READERS as GRPC_READERS
+from tests.node.whole_cluster import TOPIC as GRPC_TOPIC
 from tests.node.whole_cluster import GrpcClient
-from tests.real.parts.install import ROCKETMQ_VERSION, PartError
+from tests.node.whole_run import ERRORS, run_on_two_nodes, told
+from tests.real.parts.install import ROCKETMQ_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,18 +60,11 @@ MESSAGES, GRPC_MESSAGES = 200, 50
 CLIENT_SECONDS = 90.0
 BROKEN_SECONDS = 120.0
 STEADY_SECONDS = 2.0
+# What a deployment that may lose messages may lose: those that were acknowledged this long before the fault.
+NEWEST_SECONDS = 5.0
+# Messages of the gRPC client at once while a fault is under way.
+GRPC_BATCH = 5
 DRAIN_SECONDS = 60
-ERRORS = (
-    CheckError,
-    ClientError,
-    NodeError,
-    PartError,
-    AssertionError,
-    OSError,
-    KeyError,
-    ValueError,
-    subprocess.SubprocessError,
-)
 
 
 @dataclass
@@ -80,7 +76,11 @@ class Line:
     sent: int = 0
     consumed: int = 0
     load: int = 0
+    # Of the clients' messages; of the load's, when each of the lost ones was acknowledged, in seconds before the fault.
     lost: int = 0
+    lost_before_fault_s: list[float] = field(default_factory=list)
+    # Longest time until the gRPC client had sent and received a few messages, by fault.
+    proxy_s: dict[str, float] = field(default_factory=dict)
     # Longest gap at the load's client, by fault.
     gaps_s: dict[str, float] = field(default_factory=dict)
     # From the deletion of the master's pod, which cannot start again, until everything has been read.
@@ -99,8 +99,10 @@ def verdict(deployment: Deployment, line: Line) -> dict[str, Any]:
         why.append("never ready")
     if line.sent == 0:
         why.append("no message was acknowledged: expected some")
-    if line.lost and not deployment.may_lose:
+    if line.lost:
         why.append(f"{line.lost} acknowledged messages were not there afterwards")
+    if lost := [round(one, 1) for one in line.lost_before_fault_s if not deployment.may_lose or one > NEWEST_SECONDS]:
+        why.append(f"{len(lost)} messages of the load, acknowledged up to {max(lost)} s before the fault, are lost")
     if missing := [fault for fault in deployment.faults if fault not in line.gaps_s]:
         why.append(f"not measured: {', '.join(missing)}")
     if deployment.reads_while_away and line.read_while_away_s is None:
@@ -118,8 +120,9 @@ def verdict(deployment: Deployment, line: Line) -> dict[str, Any]:
         "failover_s": worst if deployment.fails_over else None,
         "back_s": None if deployment.fails_over else worst,
         "gaps_s": line.gaps_s,
+        "proxy_s": line.proxy_s,
         "read_while_away_s": line.read_while_away_s,
-        "lost": line.lost,
+        "lost": line.lost + len(line.lost_before_fault_s),
         "deleted_s": line.deleted_s,
         "ok": not why,
         "why": why,
@@ -150,13 +153,17 @@ class Run:
             if clients.exists():
                 shutil.copytree(clients, RECORDS / deployment.name / "clients", dirs_exist_ok=True)
         finally:
-            # After an interrupt too: the cluster may be one that stays.
+            # After an interrupt too: the cluster may be one that stays. What one step leaves, the others still remove.
             self.bench.end_loads()
-            try:
-                self.delete(deployment, line, before)
-                delete_claims(claims() - mine)
-            except ERRORS as error:
-                line.why.append(told(error))
+            for step in (
+                partial(self.delete, deployment, line, before),
+                forget_records,
+                lambda: delete_claims(claims() - mine),
+            ):
+                try:
+                    step()
+                except ERRORS as error:
+                    line.why.append(told(error))
         return line
 
     def make(self, deployment: Deployment, line: Line) -> None:
@@ -173,11 +180,12 @@ class Run:
         with contextlib.ExitStack() as open_clients:
             java = open_clients.enter_context(self.java_client(deployment, "produce", workers=2))
             grpc = open_clients.enter_context(grpc_client(deployment)) if deployment.proxy else None
+            Brokers(deployment).make_topics_and_groups((TOPIC, GRPC_TOPIC), GRPC_READERS)
+            Brokers(deployment).wait_until_all_have(TOPIC)
             sent = Sent(java, grpc)
             sent.exchange(line)
-            Brokers(deployment).wait_until_all_have(TOPIC)
             for fault in deployment.faults:
-                with sent.meanwhile(line):
+                with sent.meanwhile(line, fault):
                     self.strike(deployment, line, fault)
             sent.exchange(line)
             acknowledged = {one.key for one in java.acknowledged()}
@@ -216,7 +224,7 @@ class Run:
         pod = brokers.master_pod()
         say(f"  away: {pod['metadata']['name']}")
         began = time.monotonic()
-        with away(pod):
+        with away(pod, faults.delete):
             until("the pod is gone", lambda: is_gone(pod), BROKEN_SECONDS)
             until("the master has left the NameServer", lambda: not brokers.has_registered(pod), BROKEN_SECONDS)
             missing = self.unread(deployment, acknowledged, "away")
@@ -244,18 +252,27 @@ class Run:
         )
         time.sleep(STEADY_SECONDS)
         say(f"  {fault}: {pod['metadata']['name']} on {pod['spec']['nodeName']}")
-        struck, before = brokers.master(), incarnation(pod)
+        before, there, began = incarnation(pod), brokers.pods_on(pod["spec"]["nodeName"]), time.time()
         with FAULTS[fault](pod):
             if deployment.fails_over:
-                until("another broker leads", lambda: brokers.master() not in ("", struck), BROKEN_SECONDS)
+                ours = ("", pod["metadata"]["name"])
+                until("another broker leads", lambda: brokers.master_pod_name() not in ours, BROKEN_SECONDS)
             else:
                 until("the broker is back", lambda: brokers.is_back(before), BROKEN_SECONDS)
+            if fault == "drain":
+                # Of two brokers on the node the second one stays until the first is back, which waits for its node.
+                until("one of its pods has left the node", lambda: any(map(is_gone, there)), BROKEN_SECONDS)
+        leads = time.time()
         brokers.wait_until_whole()
+        time.sleep(STEADY_SECONDS)
         seen = load.stop()
+        expect(seen["last_acknowledged"] > leads, f"{fault}: nothing was acknowledged once a broker led again")
         line.load += seen["acknowledged"]
-        line.lost += len(seen["lost"])
-        line.gaps_s[fault] = seen["longest_gap_s"]
-        say(f"  {seen['acknowledged']} acknowledged, longest gap {seen['longest_gap_s']} s, lost {len(seen['lost'])}")
+        line.lost_before_fault_s += [began - at for at in seen["lost_at"]]
+        line.gaps_s[fault] = max(
+            (length for begin, length in seen["gaps"] if begin + length > began), default=GAP_SECONDS
+        )
+        say(f"  {seen['acknowledged']} acknowledged, longest gap {line.gaps_s[fault]} s, lost {len(seen['lost'])}")
 
     def delete(self, deployment: Deployment, line: Line, before: set[str]) -> None:
         """Delete it by its users' command; what is new and does not stay by intent is left over."""
@@ -265,7 +282,6 @@ class Run:
             until("nothing is left", lambda: not left_over(before, inventory()), GONE_SECONDS, 1.0)
         line.deleted_s = round(time.monotonic() - began, 1)
         line.left = left_over(before, inventory())
-        kubectl("delete", "brokergroupstates", "--all", "--timeout=60s", seconds=70)
 
 
 @dataclass
@@ -288,30 +304,31 @@ class Sent:
         self.by_the_proxy(line)
 
     @contextlib.contextmanager
-    def meanwhile(self, line: Line) -> Iterator[None]:
-        """The gRPC client sends and receives while the block runs."""
-        failed: list[BaseException] = []
+    def meanwhile(self, line: Line, fault: str) -> Iterator[None]:
+        """The gRPC client sends and receives, a few messages at once, until the block has ended, and once more after it."""
+        over = threading.Event()
 
         def run() -> None:
+            while self.grpc is not None:
+                last, began = over.is_set(), time.monotonic()
+                self.by_the_proxy(line, GRPC_BATCH)
+                line.proxy_s[fault] = max(line.proxy_s.get(fault, 0.0), round(time.monotonic() - began, 1))
+                if last:
+                    return
+
+        with ThreadPoolExecutor(1) as beside:
+            sending = beside.submit(run)
             try:
-                self.by_the_proxy(line)
-            except ERRORS as error:
-                failed.append(error)
+                yield
+            finally:
+                over.set()
+            sending.result()
 
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
-            yield
-        finally:
-            thread.join()
-        if failed:
-            raise CheckError(f"through the Proxy during the fault: {told(failed[0])}")
-
-    def by_the_proxy(self, line: Line) -> None:
+    def by_the_proxy(self, line: Line, count: int = GRPC_MESSAGES) -> None:
         if self.grpc is None:
             return
-        first, self.by_grpc = self.by_grpc, self.by_grpc + GRPC_MESSAGES
-        sent, missing, _ = self.grpc.exchange(first, GRPC_MESSAGES)
+        first, self.by_grpc = self.by_grpc, self.by_grpc + count
+        sent, missing, _ = self.grpc.exchange(first, count)
         line.sent += sent
         line.consumed += sent - len(missing)
         line.lost += len(missing)
@@ -338,11 +355,19 @@ def deleted(pod: dict[str, Any]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def away(pod: dict[str, Any]) -> Iterator[None]:
+def lost(pod: dict[str, Any]) -> Iterator[None]:
+    """kill -9 of the broker, and no pod of it until the block ends: a Raft leader that restarts in time leads on, unelected."""
+    with away(pod, faults.kill, faults.delete):
+        yield
+
+
+@contextlib.contextmanager
+def away(pod: dict[str, Any], *strikes: faults.Fault) -> Iterator[None]:
     """No pod of it runs until the block ends: its disk is on one node, and that one takes no new pod."""
     kubectl("cordon", pod["spec"]["nodeName"])
     try:
-        faults.delete(pod, "Java")
+        for strike in strikes:
+            strike(pod, "Java")
         yield
     finally:
         kubectl("uncordon", pod["spec"]["nodeName"])
@@ -356,28 +381,22 @@ def is_gone(pod: dict[str, Any]) -> bool:
 
 @contextlib.contextmanager
 def drained(pod: dict[str, Any]) -> Iterator[None]:
-    """kubectl drain of the pod's node, until the block ends. Volumes stay on their node, so its brokers return with it."""
-    node = pod["spec"]["nodeName"]
-    options = ["--ignore-daemonsets", "--delete-emptydir-data", "--force", f"--timeout={DRAIN_SECONDS}s"]
-    words = ["kubectl", "drain", node, *options]
-    draining = subprocess.Popen(words, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
+    """kubectl drain of the pod's node. Volumes stay on their node, so its brokers return with it."""
+    with faults.draining(pod["spec"]["nodeName"], DRAIN_SECONDS):
         yield
-    finally:
-        draining.terminate()
-        draining.wait()
-        kubectl("uncordon", node)
 
 
 FAULTS: dict[str, Callable[[dict[str, Any]], contextlib.AbstractContextManager[None]]] = {
     "kill": killed,
     "delete": deleted,
     "drain": drained,
+    "lose": lost,
 }
 
 
-def told(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+def forget_records() -> None:
+    """Delete the records that outlive their groups."""
+    kubectl("delete", "brokergroupstates", "--all", "--timeout=60s", seconds=70)
 
 
 def install_operator() -> None:
@@ -390,22 +409,22 @@ def tidy(chosen: list[Deployment]) -> None:
     for deployment in chosen:
         deployment.delete()
     helm("uninstall", RELEASE, "--namespace", OPERATOR_NAMESPACE, "--ignore-not-found", "--wait")
-    # With its kind each record is deleted.
-    if there := kinds():
-        kubectl("delete", *there, "--timeout=60s", seconds=70)
-    stays = (f"lease/{RELEASE}", f"secret/{RELEASE}-fence-key")
-    kubectl("delete", *stays, "--namespace", OPERATOR_NAMESPACE, "--ignore-not-found")
-    delete_claims(claims())
+    delete_what_stays(claims())
 
 
-def run_all(chosen: list[Deployment], bench: Bench, folder: Path, lines: list[dict[str, Any]]) -> None:
-    """Run the chosen ones; each line is there as soon as it is done."""
+def run_all(
+    chosen: list[Deployment], bench: Bench, folder: Path, lines: list[dict[str, Any]], failed: dict[str, str]
+) -> None:
+    """Run the chosen ones; each line is there as soon as it is done, and why it is not ok in `failed`."""
     (folder / "classes").mkdir()
     run = Run(folder, bench, compile_client(folder / "classes", ROCKETMQ_VERSION))
     install_operator()
     for deployment in chosen:
-        lines.append(verdict(deployment, run.line_of(deployment)))
-        say(f"{deployment.name}: {'ok' if lines[-1]['ok'] else lines[-1]['why']}")
+        line = verdict(deployment, run.line_of(deployment))
+        lines.append(line)
+        if not line["ok"]:
+            failed[deployment.name] = "; ".join(line["why"])
+        say(f"{deployment.name}: {'ok' if line['ok'] else line['why']}")
 
 
 def main(arguments: list[str]) -> int:
@@ -415,37 +434,17 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--keep", action="store_true", help="leave the nodes up")
     options = parser.parse_args(arguments)
     chosen = [one for one in DEPLOYMENTS if not options.only or one.name in options.only]
-    signal.signal(signal.SIGTERM, interrupted)
-    signal.signal(signal.SIGINT, interrupted)
-    began, kept = time.monotonic(), options.keep or cluster.is_up()
-    bench, is_mine = Bench({}, OperatorRecords(OPERATOR_NAMESPACE)), False
+    began = time.monotonic()
+    bench = Bench({}, OperatorRecords(OPERATOR_NAMESPACE))
     lines: list[dict[str, Any]] = []
     failed: dict[str, str] = {}
-    shutil.rmtree(RECORDS, ignore_errors=True)
-    try:
-        cluster.up()
-        refuse_a_used_cluster()
-        is_mine = True
+
+    def act(_archive: Path) -> None:
         bench.records.start()
         with tempfile.TemporaryDirectory(prefix="e2e-", dir=state_folder()) as folder:
-            run_all(chosen, bench, Path(folder), lines)
-    except ERRORS as error:
-        failed["e2e"] = told(error)
-        say(f"FAILED: {failed['e2e']}")
-    except KeyboardInterrupt as interrupt:
-        failed["interrupted"] = str(interrupt)
-    finally:
-        # A second interrupt must not leave half of it running.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        bench.close()
-        failed |= {one["name"]: "; ".join(one["why"]) for one in lines if not one["ok"]}
-        if kept and is_mine:
-            try:
-                tidy(chosen)
-            except ERRORS as error:
-                failed["tidy"] = told(error)
-        end(bench, kept=kept, failed=failed)
+            run_all(chosen, bench, Path(folder), lines, failed)
+
+    run_on_two_nodes("e2e", bench, failed, act, keep=options.keep, tidy=partial(tidy, chosen))
     failed |= {one.name: "not run" for one in chosen if one.name not in {line["name"] for line in lines}}
     seconds = round(time.monotonic() - began)
     print(

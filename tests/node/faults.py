@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.api.names import PORT_HA
-from tests.node.kubectl import get, kubectl
+from tests.node.kubectl import environment, get, kubectl
 from tests.node.processes import NodeError, Process, command, command_line, process_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     # A fault of a pod with a broker of this implementation.
     Fault = Callable[[dict[str, Any], str], None]
@@ -62,6 +64,22 @@ def delete(pod: dict[str, Any], implementation: str) -> None:
 
 def delete_by_force(pod: dict[str, Any], implementation: str) -> None:
     kubectl("delete", "pod", pod["metadata"]["name"], "--force", "--grace-period=0", "--wait=false")
+
+
+@contextlib.contextmanager
+def draining(node: str, seconds: float) -> Iterator[None]:
+    """kubectl drain of a node until the block ends, then uncordon. The drain itself may not end: where a group's second pod stays
+    until the first is back, that one waits for its node.
+    """
+    options = ["--ignore-daemonsets", "--delete-emptydir-data", "--force", f"--timeout={seconds:g}s"]
+    words = ["kubectl", "drain", node, *options]
+    drain = subprocess.Popen(words, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        drain.terminate()
+        drain.wait()
+        kubectl("uncordon", node)
 
 
 def refuse_links(pod: dict[str, Any], implementation: str) -> None:

@@ -16,9 +16,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,20 +25,18 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from tests.node import cluster
-from tests.node.bench import Bench, CheckError, expect
+from tests.node.bench import Bench, expect
 from tests.node.checks import RELEASE
 from tests.node.cluster import GROUPS_NAMESPACE, OPERATOR_NAMESPACE, say
 from tests.node.evidence import RECORDS, keep_brokers_labelled, keep_what_runs
 from tests.node.install_page import REGISTRY
 from tests.node.kubectl import get, helm, kubectl, kubectl_run, run_commands, until
-from tests.node.leftovers import claims, delete_claims, inventory, kinds, left_over, refuse_a_used_cluster
+from tests.node.leftovers import claims, delete_what_stays, inventory, left_over
 from tests.node.places import REPOSITORY, nodes
 from tests.node.processes import NodeError
 from tests.node.records import OperatorRecords
-from tests.node.run import end, interrupted
 from tests.node.whole_cluster import BROKERS, GONE_SECONDS, LABEL, NAME, SMALL_BROKERS, GrpcClient
-from tests.real.parts.install import PartError
+from tests.node.whole_run import ERRORS, run_on_two_nodes, told
 from tests.support.page_blocks import page_blocks
 
 if TYPE_CHECKING:
@@ -55,7 +50,6 @@ BOUND_SECONDS = 120.0
 # Longer than the page's own timeouts.
 COMMAND_SECONDS = 630.0
 GRPC_PORT = 8081
-ERRORS = (CheckError, NodeError, PartError, AssertionError, OSError, KeyError, ValueError, subprocess.SubprocessError)
 
 
 @dataclass
@@ -81,7 +75,7 @@ class Demo:
         try:
             yield
         except ERRORS as error:
-            self.failed[name] = f"{type(error).__name__}: {error}"
+            self.failed[name] = told(error)
             raise
         finally:
             self.steps.append((name, round(time.monotonic() - began, 1)))
@@ -177,12 +171,7 @@ def tidy() -> None:
         helm("uninstall", release, "--namespace", namespace, "--ignore-not-found", "--wait")
         # Groups need their operator to be deleted. Without the kinds there are none.
         kubectl_run("wait", "brokergroups", "-l", LABEL, "--for=delete", f"--timeout={GONE_SECONDS:g}s", seconds=190)
-    # With its kind each record is deleted.
-    if there := kinds():
-        kubectl("delete", *there, "--timeout=60s", seconds=70)
-    stays = (f"lease/{RELEASE}", f"secret/{RELEASE}-fence-key")
-    kubectl("delete", *stays, "--namespace", OPERATOR_NAMESPACE, "--ignore-not-found")
-    delete_claims(mine)
+    delete_what_stays(mine)
 
 
 def run_demo(demo: Demo) -> None:
@@ -204,37 +193,17 @@ def run_demo(demo: Demo) -> None:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, interrupted)
-    signal.signal(signal.SIGINT, interrupted)
-    began, kept = time.monotonic(), cluster.is_up()
-    demo, bench, is_mine = Demo(), Bench({}, OperatorRecords(OPERATOR_NAMESPACE)), False
-    shutil.rmtree(RECORDS, ignore_errors=True)
-    try:
-        cluster.up()
-        refuse_a_used_cluster()
-        is_mine = True
+    began = time.monotonic()
+    demo, bench = Demo(), Bench({}, OperatorRecords(OPERATOR_NAMESPACE))
+
+    def act(_archive: Path) -> None:
         bench.records.start()
         run_demo(demo)
-    except ERRORS as error:
-        if not demo.failed:  # else a step has noted it
-            demo.failed["demo"] = f"{type(error).__name__}: {error}"
-        say(f"FAILED: {error}")
-    except KeyboardInterrupt as interrupt:
-        demo.failed["interrupted"] = str(interrupt)
-    finally:
-        # A second interrupt must not leave half of it running.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        bench.close()
-        if kept and is_mine:
-            try:
-                tidy()
-            except ERRORS as error:
-                demo.failed["tidy"] = f"{type(error).__name__}: {error}"
-        end(bench, kept=kept, failed=demo.failed)
-    told = verdict(demo) | {"nodes": len(nodes()), "seconds": round(time.monotonic() - began)}
-    print(json.dumps(told))
-    return 1 if told["why"] else 0
+
+    run_on_two_nodes("demo", bench, demo.failed, act, tidy=tidy)
+    line = verdict(demo) | {"nodes": len(nodes()), "seconds": round(time.monotonic() - began)}
+    print(json.dumps(line))
+    return 1 if line["why"] else 0
 
 
 if __name__ == "__main__":

@@ -53,6 +53,16 @@ def refuse_a_used_cluster() -> None:
     expect(not there, f"the cluster has {', '.join(there)}: expected none; make node-down ends it")
 
 
+def delete_what_stays(names: set[str]) -> None:
+    """Delete what stays by intent once both releases are uninstalled: kinds, Lease, fence key, and these claims."""
+    # With its kind each record is deleted.
+    if there := kinds():
+        kubectl("delete", *there, "--timeout=60s", seconds=70)
+    stays = (f"lease/{RELEASE}", f"secret/{RELEASE}-fence-key")
+    kubectl("delete", *stays, "--namespace", OPERATOR_NAMESPACE, "--ignore-not-found")
+    delete_claims(names)
+
+
 def delete_claims(names: set[str]) -> None:
     """Delete these claims, and make their volumes anew and empty: they are Retained, so that no claim would get them again."""
     if names:

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 QUEUES = 4
 ROUTE_POLL_SECONDS = 0.1
 READ_BACK_SECONDS = 30.0
-GAP_SECONDS = 0.25
+# Shorter pauses are no gaps.
+GAP_SECONDS = 0.05
 
 
 @dataclass
@@ -127,8 +128,11 @@ async def main(name_server: str, broker_name: str, topic: str) -> None:
         "failures": producer.ledger.failures,
         "gaps": [gap for gap in gaps if gap[1] > GAP_SECONDS],
         "longest_gap_s": max((length for _, length in gaps), default=0.0),
+        "last_acknowledged": times[-1] if times else 0.0,
         "masters": route.changes,
         "lost": lost,
+        # When each lost message was acknowledged.
+        "lost_at": [one.at_seconds for one in producer.ledger.acknowledgements if one.key in set(lost)],
     }
     print(json.dumps(told), flush=True)
 

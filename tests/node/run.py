@@ -13,23 +13,24 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
-import signal
 import sys
 import time
-from typing import NoReturn
+from typing import TYPE_CHECKING
 
-from tests.node import checks, cluster, images
+from tests.node import checks, images
 from tests.node.bench import Bench, CheckError, Group
 from tests.node.checks import CHECKS, Check
 from tests.node.cluster import OPERATOR_NAMESPACE, say
-from tests.node.evidence import RECORDS, keep_control_plane, keep_what_runs
-from tests.node.kubectl import given_up, kubectl_run
+from tests.node.evidence import RECORDS, keep_what_runs
+from tests.node.kubectl import kubectl_run
 from tests.node.places import nodes
 from tests.node.processes import NodeError
 from tests.node.records import OperatorRecords
 from tests.node.strikes import summary
-from tests.real.parts.install import PartError
+from tests.node.whole_run import run_on_two_nodes, told
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 GROUPS = {"replica": Group("quickstart", "Python"), "java": Group("orders", "Java")}
 
@@ -47,7 +48,7 @@ def run_check(bench: Bench, check: Check) -> str | None:
     try:
         check.run(bench)
     except (CheckError, NodeError, AssertionError, OSError, KeyError, ValueError) as error:
-        why = f"{type(error).__name__}: {error}" if not isinstance(error, CheckError | NodeError) else str(error)
+        why = told(error) if not isinstance(error, CheckError | NodeError) else str(error)
         say(f"{check.name}: FAILED after {time.monotonic() - began:.1f} s: {why}")
         keep_what_runs(RECORDS / f"{bench.checks}-{check.name}", list(bench.groups.values()))
         return why
@@ -74,34 +75,11 @@ def measure(bench: Bench, wanted: list[Check], rounds: int, failed: dict[str, st
         checks.find_name_server(bench)
         wanted = [check for check in wanted if not check.sets_up]
     bench.records.start()
-    try:
-        for check in in_turn(wanted, rounds):
-            bench.checks += 1
-            why = run_check(bench, check)
-            if why is not None:
-                failed[check.name] = f"{failed[check.name]}; {why}" if check.name in failed else why
-    finally:
-        bench.close()
-
-
-def end(bench: Bench, *, kept: bool, failed: dict[str, str]) -> None:
-    """Down, and nothing of the machine's settings changed: a check too, where the cluster was ours alone."""
-    if failed:
-        bench.records.copy_to(RECORDS / "operator")
-        keep_control_plane(RECORDS / "control-plane")
-        say(f"logs, incidents and threads: {RECORDS}")
-    if kept:
-        return
-    left = cluster.down()
-    if left:
-        failed["machine-as-before"] = "; ".join(left)
-        say(f"machine-as-before: FAILED: {failed['machine-as-before']}")
-
-
-def interrupted(number: int, _frame: object) -> NoReturn:
-    """As by Ctrl-C: what runs is ended by the same way."""
-    given_up.set()
-    raise KeyboardInterrupt(signal.Signals(number).name)
+    for check in in_turn(wanted, rounds):
+        bench.checks += 1
+        why = run_check(bench, check)
+        if why is not None:
+            failed[check.name] = f"{failed[check.name]}; {why}" if check.name in failed else why
 
 
 def figures(bench: Bench, failed: dict[str, str], seconds: float) -> dict[str, object]:
@@ -140,26 +118,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rounds", type=int, default=1, metavar="N", help="each check that sets nothing up N times")
     parser.add_argument("--keep", action="store_true", help="leave the cluster up")
     options = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, interrupted)
-    signal.signal(signal.SIGINT, interrupted)
     began = time.monotonic()
-    kept = options.keep or cluster.is_up()
     bench = Bench(GROUPS, OperatorRecords(OPERATOR_NAMESPACE))
     failed: dict[str, str] = {}
-    shutil.rmtree(RECORDS, ignore_errors=True)
-    try:
-        bench.image_mib = images.image_mib(cluster.up())
+
+    def act(archive: Path) -> None:
+        bench.image_mib = images.image_mib(archive)
         measure(bench, chosen(options), options.rounds, failed)
-    except (NodeError, PartError) as error:
-        failed["cluster"] = str(error)
-        say(f"FAILED: {error}")
-    except KeyboardInterrupt as interrupt:
-        failed["interrupted"] = str(interrupt)
-    finally:
-        # A second interrupt must not leave half of it running.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        end(bench, kept=kept, failed=failed)
+
+    run_on_two_nodes("cluster", bench, failed, act, keep=options.keep)
     print(json.dumps(figures(bench, failed, time.monotonic() - began)))
     return 1 if failed else 0
 

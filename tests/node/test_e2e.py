@@ -38,7 +38,14 @@ def line(deployment: Deployment, **changed: Any) -> Line:
     [
         (FAILS_OVER, {}, ""),
         (COMES_BACK, {}, ""),
-        (MAY_LOSE, {"lost": 8}, ""),
+        (MAY_LOSE, {"lost_before_fault_s": [0.1, 4.9]}, ""),
+        (
+            MAY_LOSE,
+            {"lost_before_fault_s": [0.1, 5.1]},
+            "1 messages of the load, acknowledged up to 5.1 s before the fault",
+        ),
+        (MAY_LOSE, {"lost": 1}, "1 acknowledged messages were not there afterwards"),
+        (FAILS_OVER, {"lost_before_fault_s": [0.1]}, "1 messages of the load"),
         (FAILS_OVER, {"lost": 1}, "1 acknowledged messages were not there afterwards"),
         (FAILS_OVER, {"ready_s": None}, "never ready"),
         (FAILS_OVER, {"sent": 0}, "no message was acknowledged"),
@@ -52,6 +59,7 @@ def line(deployment: Deployment, **changed: Any) -> Line:
 def test_a_line_is_ok_only_if_everything_was_seen(deployment: Deployment, changed: dict[str, Any], why: str) -> None:
     told = verdict(deployment, line(deployment, **changed))
     assert told["ok"] == (why == "")
+    assert told["lost"] == changed.get("lost", 0) + len(changed.get("lost_before_fault_s", ()))
     assert "; ".join(told["why"]).startswith(why)
 
 

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from brokergroup_operator.kube.errors import InvalidError
-from brokergroup_operator.kube.resources import BROKER_GROUPS, NAMESPACES, PERSISTENT_VOLUME_CLAIMS, PODS
+from brokergroup_operator.kube.resources import (
+    BROKER_GROUP_OPERATIONS,
+    BROKER_GROUPS,
+    NAMESPACES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    ROCKETMQ_CLUSTERS,
+)
 from brokergroup_operator.observe.group_view import SwitchoverRefusedError
 from brokergroup_operator.records.store import GroupKey
-from tests.operations.world import GIVEN_UP, World
+from tests.operations.world import GIVEN_UP, World, everything_read
 from tests.support.draws import sample
 
 if TYPE_CHECKING:
@@ -54,15 +62,21 @@ async def test_a_switchover_is_done_and_told(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("refusals", "asked"),
-    [([GIVEN_UP, GIVEN_UP], 3), ([SwitchoverRefusedError("a change of master is under way")], 2)],
-    ids=["given up", "refused for a moment"],
+    ("section", "refusals", "asked"),
+    [
+        ({}, [GIVEN_UP, GIVEN_UP], [(1, None)] * 3),
+        ({"toBrokerId": 2}, [GIVEN_UP, GIVEN_UP], [(1, 2)] * 3),
+        ({"toBrokerId": 2}, [SwitchoverRefusedError("a change of master is under way")], [(1, 2)] * 2),
+    ],
+    ids=["given up, to any", "given up", "refused for a moment"],
 )
-async def test_a_switchover_is_tried_again(world: World, refusals: list[Exception], asked: int) -> None:
+async def test_a_switchover_is_tried_again(
+    world: World, section: dict[str, Any], refusals: list[Exception], asked: list[tuple[int, int | None]]
+) -> None:
     world.view.refusals = list(refusals)
-    await world.ask("one", "Switchover", {"toBrokerId": 2})
+    await world.ask("one", "Switchover", section)
     assert (await world.until_over("one"))["one"]["status"]["phase"] == "Succeeded"
-    assert world.view.asked == [(1, 2)] * asked
+    assert world.view.asked == asked
 
 
 async def test_a_switchover_that_is_refused_is_rejected(world: World) -> None:
@@ -73,6 +87,185 @@ async def test_a_switchover_that_is_refused_is_rejected(world: World) -> None:
     assert condition(one)["type"] == "Failed"
     assert one["status"]["result"]["message"] == "broker 2 lacks topic t"
     assert await world.event_reasons() == ["SwitchoverRejected"]
+
+
+async def clustered(world: World, *, count: int) -> None:
+    """Create a RocketMQCluster that has made the group, with so many groups."""
+    metadata = {"name": "shop", "namespace": world.key.namespace}
+    spec = {"version": "5.5.0", "brokerGroups": {"count": count, "template": {}}}
+    kind = {"apiVersion": ROCKETMQ_CLUSTERS.api_version, "kind": ROCKETMQ_CLUSTERS.kind}
+    made = await world.api.create(ROCKETMQ_CLUSTERS, kind | {"metadata": metadata, "spec": spec})
+    owner = kind | {"name": "shop", "uid": made["metadata"]["uid"]}
+    change = {"metadata": {"ownerReferences": [owner]}}
+    await world.patch(BROKER_GROUPS, world.key.name, change)
+
+
+async def count(world: World, wanted: int) -> None:
+    change = {"spec": {"brokerGroups": {"count": wanted}}}
+    await world.patch(ROCKETMQ_CLUSTERS, "shop", change)
+
+
+@pytest.fixture
+async def second(api: KubernetesApi, operator_api: KubernetesApi, sandbox: SandboxApiServer) -> World:
+    """The second group of a cluster of two, with all its brokers told what a Retire wants of them."""
+    made = World(api, operator_api, GroupKey("default", "shop-1"))
+    sandbox.before_request = made.observe
+    await made.create_group()
+    await clustered(made, count=2)
+    made.configures = True
+    return made
+
+
+async def test_a_group_that_its_cluster_wants_is_not_retired(second: World) -> None:
+    await second.ask("one", "Retire", {})
+    one = (await second.until_over("one"))["one"]
+    wanted = "RocketMQCluster shop wants it: spec.brokerGroups.count is 2, so shop-1 is its last group"
+    assert (one["status"]["phase"], one["status"]["result"]["message"]) == ("Rejected", wanted)
+    assert second.view.looks == 0
+
+
+async def test_a_cluster_that_wants_its_group_again_gets_it_back(second: World) -> None:
+    await count(second, 1)
+    await second.ask("one", "Retire", {})
+
+    async def closing() -> bool:
+        await second.run_pass()
+        return await step_of(second) == "Closing"
+
+    await second.until(closing)
+    await count(second, 2)
+    one = (await second.until_over("one"))["one"]
+    assert one["status"]["phase"] == "Failed"
+    assert one["status"]["result"]["message"].startswith("given up: RocketMQCluster shop wants it")
+    assert "deletionTimestamp" not in (await second.get(BROKER_GROUPS, "shop-1"))["metadata"]
+
+
+async def step_of(world: World) -> str:
+    retirement = ((await world.asked("one")).get("status") or {}).get("retirement") or {}
+    return str(retirement.get("step", ""))
+
+
+async def test_what_comes_in_behind_the_last_look_but_one_keeps_the_group(second: World) -> None:
+    """Another log end right before the deletion: the group stays, and everything is looked at again."""
+    await count(second, 1)
+    steps: list[str] = []
+
+    async def note() -> None:
+        if steps[-1:] != [step := await step_of(second)]:
+            steps.append(step)
+
+    second.view.before_answer = note
+    # The look of the deletion comes behind its status, so the end moves between the two.
+    second.view.group_offsets = lambda: replace(everything_read(), log_end=1001 if "Deleting" in steps else 1000)
+    await second.ask("one", "Retire", {})
+    one = (await second.until_over("one"))["one"]
+    assert one["status"]["phase"] == "Succeeded"
+    assert steps == ["Draining", "Closing", "Deleting", "Closing", "Deleting"]
+    assert sorted(await second.event_reasons()) == ["RetireCompleted", "RetireStarted"]
+
+
+async def test_a_group_that_is_changed_behind_the_last_read_is_not_deleted(
+    second: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pause comes between the last read of the API and the deletion, which names the version that was read."""
+    await count(second, 1)
+    await second.ask("one", "Retire", {})
+    note = second.runner._note_deletion
+    pauses: list[str] = []
+
+    async def paused_meanwhile(*args: Any) -> None:
+        await note(*args)
+        if not pauses:
+            pause = {"spec": {"maintenance": {"paused": True}}}
+            await second.patch(BROKER_GROUPS, "shop-1", pause)
+            pauses.append("paused")
+
+    monkeypatch.setattr(second.runner, "_note_deletion", paused_meanwhile)
+
+    async def waits_for_it() -> bool:
+        await second.run_pass()
+        message = (((await second.asked("one")).get("status") or {}).get("result") or {}).get("message", "")
+        return "is paused" in message
+
+    await second.until(waits_for_it)
+    assert pauses
+    found = await second.get(BROKER_GROUPS, "shop-1")
+    assert "deletionTimestamp" not in found["metadata"]
+
+
+async def test_a_group_that_another_client_deletes_was_not_deleted_by_the_operation(second: World) -> None:
+    """While the look right before the deletion is under way: the status says Deleting already."""
+    await count(second, 1)
+    await second.ask("one", "Retire", {})
+
+    async def deleted_by_another() -> None:
+        if await step_of(second) == "Deleting":
+            await second.delete(BROKER_GROUPS, "shop-1")
+
+    second.view.before_answer = deleted_by_another
+    one = (await second.until_over("one"))["one"]
+    assert (one["status"]["phase"], one["status"]["result"]["message"]) == (
+        "Failed",
+        "BrokerGroup shop-1 was deleted, and not by this operation",
+    )
+
+
+async def test_an_operation_that_is_deleted_deletes_no_group(second: World) -> None:
+    """It goes while the look right before the deletion is under way."""
+    await count(second, 1)
+    await second.ask("one", "Retire", {})
+    gone = asyncio.Event()
+
+    async def abort() -> None:
+        if await step_of(second) == "Deleting":
+            await second.delete(BROKER_GROUP_OPERATIONS, "one")
+            gone.set()
+
+    second.view.before_answer = abort
+
+    async def is_gone() -> bool:
+        if not gone.is_set():
+            await second.run_pass()
+        return gone.is_set()
+
+    await second.until(is_gone)
+    await asyncio.gather(*(task for _, task in second.runner._attempts._attempts.values()))
+    found = await second.get(BROKER_GROUPS, "shop-1")
+    assert "deletionTimestamp" not in found["metadata"]
+    assert not [write for write in second.writes if write.startswith("DELETE")]
+
+
+async def test_an_operation_that_is_deleted_behind_the_last_read_deletes_no_group(
+    second: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also at the second try: the note was written at the first one, whose DELETE named an older version of the group."""
+    await count(second, 1)
+    await second.ask("one", "Retire", {})
+    note = second.runner._note_deletion
+    tries: list[str] = []
+
+    async def meanwhile(*args: Any) -> None:
+        tries.append("try")
+        if len(tries) == 1:
+            await note(*args)
+            mark = {"metadata": {"labels": {"touched": "yes"}}}
+            await second.patch(BROKER_GROUPS, "shop-1", mark)
+            return
+        await second.delete(BROKER_GROUP_OPERATIONS, "one")
+        await note(*args)
+
+    monkeypatch.setattr(second.runner, "_note_deletion", meanwhile)
+
+    async def tried_twice() -> bool:
+        if len(tries) < 2:
+            await second.run_pass()
+        return len(tries) == 2
+
+    await second.until(tried_twice)
+    tasks = [task for _, task in second.runner._attempts._attempts.values()]
+    await asyncio.gather(*tasks, return_exceptions=True)
+    found = await second.get(BROKER_GROUPS, "shop-1")
+    assert "deletionTimestamp" not in found["metadata"]
 
 
 async def test_one_after_the_other(world: World) -> None:
@@ -285,6 +478,17 @@ async def backup(world: World) -> None:
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 
 
+async def retired(world: World) -> None:
+    """The group takes no sends, everything is read, and it is deleted; at the end it is gone, and was deleted once."""
+    world.configures = True
+    await world.ask("one", "Retire", {})
+    await world.until_over("one")
+    assert await world.items(BROKER_GROUPS) == []
+    assert world.given == {number: {"brokerPermission": "4", "minInSyncReplicas": "99"} for number in (1, 2, 3)}
+    deletions = [write for write in world.writes if write.startswith("DELETE")]
+    assert deletions == [f"DELETE {BROKER_GROUPS.object_path('orders', world.key.namespace)}"]
+
+
 async def end_of(world: World) -> dict[str, Any]:
     """Return the end state that must not depend on the moment of the operator's death."""
     stored = await world.view.store.read(world.key)
@@ -308,7 +512,15 @@ KILLS = 3
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     ("story", "at_least"),
-    [(switchover, 4), (drill_there_and_back, 6), (unclean_election, 4), (killed_master, 4), (restart, 3), (backup, 6)],
+    [
+        (switchover, 4),
+        (drill_there_and_back, 6),
+        (unclean_election, 4),
+        (killed_master, 4),
+        (restart, 3),
+        (backup, 6),
+        (retired, 16),
+    ],
 )
 async def test_a_kill_before_any_write_changes_nothing_in_the_end(
     sandbox: SandboxApiServer, api: KubernetesApi, operator_api: KubernetesApi, story: Story, at_least: int

@@ -62,7 +62,7 @@ def timeline(*, from_id: int = 1, to_id: int = 2, epoch: int = 6, kind: Kind = K
     return made
 
 
-ALL = ("Switchover", "Restart", "Rebuild", "Elect", "Decommission", "Drill", "Backup")
+ALL = ("Switchover", "Restart", "Rebuild", "Elect", "Decommission", "Drill", "Backup", "Retire")
 HIBERNATED, PAUSED = group(maintenance={"hibernated": True}), group(maintenance={"paused": True})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from brokergroup_operator.kube.resources import (
     PODS,
     Resource,
 )
+from brokergroup_operator.observe.group_offsets import GroupOffsets, TopicOffsets
 from brokergroup_operator.observe.group_view import (
     ElectionResult,
     GroupSnapshot,
@@ -29,14 +31,19 @@ from brokergroup_operator.observe.group_view import (
     SwitchoverResult,
 )
 from brokergroup_operator.observe.timeline import Cause
+from brokergroup_operator.reconcile import plan as plans
+from brokergroup_operator.reconcile.act.apply import PlanApplier
+from brokergroup_operator.reconcile.decide import retiring
 from brokergroup_operator.reconcile.operations.runner import OperationRunner
+from brokergroup_operator.reconcile.render.broker_config import hot_changes
 from brokergroup_operator.reconcile.see.fetch import GroupFetcher, read_operation, seen_of
-from brokergroup_operator.reconcile.see.observed import is_fenced
+from brokergroup_operator.reconcile.see.observed import annotations_of, is_fenced
 from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from brokergroup_operator.records.store import GroupKey
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
 from kube_sandbox.api_server.errors import StatusError
+from rocketmq_remoting.broker_protocol import QueueOffsets
 from tests.reconcile.builders import SETTINGS
 from tests.reconcile.world import Namespaced
 
@@ -68,6 +75,12 @@ class RecordView:
         self.writable = True
         # Members without heartbeats.
         self.silent: set[int] = set()
+        # What the master says of its topics, and how often it was asked.
+        self.group_offsets: Callable[[], GroupOffsets] = everything_read
+        self.looks = 0
+        # What happens while the master is asked.
+        self.before_answer: Callable[[], Awaitable[None]] = _nothing
+        self.given: dict[int, dict[str, str]] = {}
         self._record: BrokerGroupRecord | None = None
 
     def keys(self) -> list[GroupKey]:
@@ -140,6 +153,37 @@ class RecordView:
             to_broker_id=to_broker_id, epoch=record.master_epoch, unclean=True, milliseconds=5.0, confirmed=True
         )
 
+    async def set_broker_config(self, key: GroupKey, broker_id: int, values: dict[str, str]) -> None:
+        assert key == self.key
+        self.given.setdefault(broker_id, {}).update(values)
+
+    async def offsets(self, key: GroupKey) -> GroupOffsets:
+        assert key == self.key
+        self.looks += 1
+        await self.before_answer()
+        return self.group_offsets()
+
+
+async def _nothing() -> None:
+    """Nothing happens meanwhile."""
+
+
+def everything_read() -> GroupOffsets:
+    """What the master of a closed group says in which everything is read."""
+    queues = {0: QueueOffsets(minimum=0, maximum=5)}
+    return GroupOffsets(
+        master_id=1,
+        epoch=1,
+        cluster_name="DefaultCluster",
+        read_at_unix_seconds=time.time(),
+        takes_sends=False,
+        acknowledges=False,
+        log_end=1000,
+        steady=True,
+        topics={"t": TopicOffsets(queues=queues, readers=frozenset({"a"}))},
+        consumed={"t@a": {0: 5}},
+    )
+
 
 def elected(record: BrokerGroupRecord, to: int) -> BrokerGroupRecord:
     return replace(
@@ -165,6 +209,11 @@ class World(Namespaced):
         self.kill_at: int | None = None
         self.was_killed = False
         self._dead = False
+        # Whether the reconcile plane's part of a Retire is carried out too.
+        self.configures = False
+        # What each broker was given (25), by id.
+        self.given: dict[int, dict[str, str]] = {}
+        self.view.given = self.given
         self.runner = self._new_runner()
 
     def _new_runner(self) -> OperationRunner:
@@ -192,6 +241,8 @@ class World(Namespaced):
     async def run_pass(self) -> float | None:
         """Run one pass; restart a killed operator with only the API's state."""
         try:
+            if self.configures:
+                await self._configure()
             return await self.runner.run_pass(self.key)
         except ApiError:
             if not self._dead:
@@ -202,6 +253,49 @@ class World(Namespaced):
                 await self.runner.stop()
                 self._dead, self.kill_at = False, None
                 self.runner = self._new_runner()
+
+    async def _configure(self) -> None:
+        """Mark the group and give its brokers what a running Retire wants, as the operator."""
+        seen = await GroupFetcher(self._operator, self.view).fetch_for_operations(self.key)  # type: ignore[arg-type]
+        if seen is None or not seen.group_object or retiring.retirement(seen) is None:
+            return
+        closed = retiring.is_closed(seen)
+        wanted = {"brokerPermission": "4"} | (retiring.closing_values(seen) if closed else {})
+        (running,) = (one for one in seen.operations if one.is_running)
+        mark = {names.ANNOTATION_CLOSED_BY: running.uid if closed else None}
+        actions: list[plans.Action] = []
+        if annotations_of(seen.group_object).get(names.ANNOTATION_CLOSED_BY) != mark[names.ANNOTATION_CLOSED_BY]:
+            metadata = seen.group_object["metadata"]
+            actions.append(
+                plans.SetFinalizers(
+                    reason="closed",
+                    resource=BROKER_GROUPS,
+                    name=self.key.name,
+                    finalizers=(),
+                    annotations=mark,
+                    resource_version=metadata["resourceVersion"],
+                )
+            )
+        for name, pod in sorted(seen.pods.items()):
+            if changed := hot_changes(pod, wanted):
+                actions.append(
+                    plans.SetBrokerConfig(
+                        reason="retired",
+                        broker_id=int(name[-1]),
+                        pod=name,
+                        uid=pod["metadata"]["uid"],
+                        values=changed,
+                        noted=wanted,
+                        restarts=0,
+                    )
+                )
+        applier = PlanApplier(
+            api=self._operator,
+            applier=None,  # type: ignore[arg-type]
+            view=self.view,  # type: ignore[arg-type]
+            events=EventPoster(self._operator, instance="test"),
+        )
+        await applier.carry_out(self.key, plans.Plan(actions=tuple(actions)), seen)
 
     async def until_over(self, *names_: str, hands: Callable[[], Any] | None = None) -> dict[str, dict[str, Any]]:
         """Run passes until these operations end; `hands` work between them."""
@@ -319,6 +413,12 @@ class World(Namespaced):
         metadata = {"name": name, "namespace": self.key.namespace}
         await self.api.create(BROKER_GROUP_OPERATIONS, {"metadata": metadata, "spec": spec})
 
+    async def give_all(self, values: dict[str, str]) -> None:
+        """Note on every pod that its broker was given these values, as the reconcile plane does."""
+        note = {names.ANNOTATION_HOT_CONFIG: json.dumps(values)}
+        for pod in await self.items(PODS):
+            await self.patch(PODS, pod["metadata"]["name"], {"metadata": {"annotations": note}})
+
     async def delete_pod(self, name: str) -> None:
         await self.delete(PODS, name, grace_period_seconds=0)
 
@@ -345,6 +445,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
     "Decommission": {"brokerId": 3},
     "Drill": {"kind": "Switchover"},
     "Backup": {"claim": {"name": "copies"}},
+    "Retire": {},
 }
 
 

@@ -38,8 +38,6 @@ VARIANTS: dict[str, dict[str, str]] = {
     "everything on": {
         "dashboards__create": "true",
         "networkPolicy__create": "true",
-        "networkPolicy__brokers[0].namespace": "{namespace}",
-        "networkPolicy__brokers[0].group": "orders",
         "page__access": "token",
         "page__tokenSecretName": "page-token",
         "page__tlsSecretName": "page-tls",
@@ -69,47 +67,21 @@ def rules(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [rule for item in objects if item["kind"] == kind for rule in item["rules"]]
 
 
-def policy_of_brokers(**values: str) -> dict[str, Any]:
-    """The one NetworkPolicy of a group's pods."""
-    name = "networkPolicy__brokers[0]."
-    objects = rendered("ns", **{f"{name}namespace": "shop", f"{name}group": "orders"}, **values)
-    [found] = [item for item in objects if item["kind"] == "NetworkPolicy"]
-    assert found["metadata"]["namespace"] == "shop"
-    spec: dict[str, Any] = found["spec"]
-    return spec
+def test_the_policy_of_brokers_is_not_the_charts() -> None:
+    """spec.network.policy of a BrokerGroup or RocketMQCluster makes it, so that it follows the group's own ports."""
+    asked = {"networkPolicy__brokers[0].namespace": "shop", "networkPolicy__brokers[0].group": "orders"}
+    with pytest.raises(
+        ValueError, match=r"networkPolicy.brokers: .*spec.network.policy.*networkPolicy.brokers=null"
+    ) as raised:
+        rendered("ns", **asked)
+    assert "docs/tasks/upgrade.md" in str(raised.value)
 
 
-def test_the_policy_of_brokers_is_the_one_of_the_docs() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "concepts" / "security.md").read_text(encoding="utf-8")
-    [text] = [part for part in page.split("```yaml\n")[1:] if "kind: NetworkPolicy" in part.split("```")[0]]
-    assert policy_of_brokers() == yaml.safe_load(text.split("```")[0])["spec"]
-
-
-def test_clients_of_brokers_can_be_named_and_ports_follow_the_group() -> None:
-    name = "networkPolicy__brokers[0]."
-    client = {f"{name}clientsFrom[0].ipBlock.cidr": "192.0.2.0/24"}
-    policy = policy_of_brokers(**client, **{f"{name}listenPort": "20911", f"{name}metricsPort": "5557"})
-    log, orders, clients, metrics = policy["ingress"]
-    assert [port["port"] for port in log["ports"]] == [20912, 20913]
-    assert [port["port"] for port in orders["ports"]] == [20913]
-    assert [port["port"] for port in clients["ports"]] == [20911, 20909]
-    assert {"ipBlock": {"cidr": "192.0.2.0/24"}} in clients["from"]
-    assert log["from"][0] in clients["from"], "members copy topics from there"
-    assert orders["from"][0] in clients["from"], "the operator sends roles there"
-    assert metrics == {"ports": [{"port": 5557}]}
-
-
-def test_clients_reach_the_proxies_in_brokers_where_the_group_has_them() -> None:
-    name = "networkPolicy__brokers[0]."
-    _, _, clients = policy_of_brokers(**{f"{name}localProxy": "true"})["ingress"]
-    assert [port["port"] for port in clients["ports"]] == [10911, 10909, 8081, 8080]
-
-
-@pytest.mark.parametrize("wrong", [{"group": "Bad_NS"}, {"namespace": "../x"}, {"listenPort": "0"}])
-def test_a_group_that_cannot_be_is_refused(wrong: dict[str, str]) -> None:
-    values = {"namespace": "shop", "group": "orders"} | wrong
-    with pytest.raises(ValueError, match="networkPolicy/brokers"):
-        rendered("ns", **{f"networkPolicy__brokers[0].{key}": value for key, value in values.items()})
+def test_the_default_of_an_earlier_chart_is_taken() -> None:
+    """`helm upgrade --reuse-values` hands every default of the release over, this one as an empty list; null is the way out."""
+    assert rendered("ns", values_file={"networkPolicy": {"brokers": []}}) == rendered("ns")
+    of_before = {"networkPolicy": {"brokers": [{"namespace": "shop", "group": "orders"}]}}
+    assert rendered("ns", values_file=of_before, networkPolicy__brokers="null") == rendered("ns")
 
 
 @pytest.mark.parametrize("wrong", ["Bad_NS", "../x", "-a"])
@@ -210,7 +182,8 @@ def test_the_operator_may_do_its_work_and_nothing_else(with_kinds: KubeApiserver
             "update brokergroupoperations/status",
             "delete brokergroupoperations",
         ),
-        *("watch rocketmqclusters", "patch rocketmqclusters/status", "create brokergroups"),
+        # A Retire deletes its group, by name and uid.
+        *("watch rocketmqclusters", "patch rocketmqclusters/status", "create brokergroups", "delete brokergroups"),
         *("create statefulsets", "patch deployments", "delete deployments"),
     ]
     assert [right for right in needed if not may(right)] == []
@@ -220,7 +193,7 @@ def test_the_operator_may_do_its_work_and_nothing_else(with_kinds: KubeApiserver
         *("list secrets", "get secrets", "watch secrets", "patch secrets", "update secrets", "delete secrets"),
         *("create pods/exec", "get pods/log", "delete namespaces", "patch nodes"),
         *("create rocketmqclusters", "delete rocketmqclusters", "watch statefulsets", "create daemonsets"),
-        *("delete brokergroups", "patch brokergroupstates", "create leases", "escalate roles"),
+        *("deletecollection brokergroups", "patch brokergroupstates", "create leases", "escalate roles"),
         *("create brokergroupoperations", "create pods/eviction", "deletecollection pods", "delete nodes"),
     ]
     assert [right for right in refused if may(right)] == []

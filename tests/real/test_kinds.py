@@ -13,13 +13,16 @@ import yaml
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import BrokerGroup
+from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
 from brokergroup_operator.kube.client import KubernetesApi
 from brokergroup_operator.kube.errors import InvalidError
 from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUP_STATES, BROKER_GROUPS
+from brokergroup_operator.reconcile.clusters import parts
 from brokergroup_operator.reconcile.identity import Member
+from brokergroup_operator.reconcile.render import network_policies
 from brokergroup_operator.reconcile.render.addressing import Place, build_member_service
 from brokergroup_operator.reconcile.render.pods import build_pod
-from brokergroup_operator.reconcile.see.foreign import drifted
+from brokergroup_operator.reconcile.see.foreign import drifted, with_revision
 from brokergroup_operator.reconcile.settings import ReconcileSettings
 
 if TYPE_CHECKING:
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.real("kube-apiserver")
 
 CRDS = Path(__file__).resolve().parents[2] / "crds"
+SETTINGS = ReconcileSettings(controller_addresses=("operator-0.operator:9878",))
 EXAMPLES = sorted((CRDS.parent / "examples").glob("*.yaml"))
 
 
@@ -346,6 +350,37 @@ def test_the_service_of_a_member_is_taken_as_it_is_wished(
         if addressing == "ServiceIP":
             assert set(ports.values()) == {None}
         with_kinds.must("delete", "service", "orders-1", "-n", namespace)
+
+
+def test_the_real_apiserver_takes_the_policies(with_kinds: KubeApiserver, namespace: str) -> None:
+    """Strictly, so no field is unknown to it; and what it stores is no drift."""
+    peer = {"podSelector": {}, "namespaceSelector": {"matchExpressions": [{"key": "team", "operator": "Exists"}]}}
+    asked = {
+        "clientsFrom": [peer, {"ipBlock": {"cidr": "fd00::/8", "except": ["fd00::/16"]}}],
+        "proxyClientsFrom": [],
+        "metricsFrom": [peer],
+    }
+    metadata = {"name": "trade", "namespace": namespace}
+    template = {"monitoring": {"exporter": True}}
+    spec = {"network": {"policy": asked}, "proxy": {}, "brokerGroups": {"template": template}}
+    cluster = {"apiVersion": names.API_VERSION, "kind": "RocketMQCluster", "metadata": metadata, "spec": spec}
+    strictly = ["--server-side", "--validate=strict", "-f", "-"]
+    done = with_kinds.kubectl("apply", *strictly, stdin=json.dumps(cluster))
+    assert done.returncode == 0, done.stderr
+    stored = with_kinds.get("rocketmqcluster", "trade", "-n", namespace)
+    (group,) = parts.broker_groups(msgspec.convert(stored, RocketMQCluster), stored)
+    made = with_kinds.kubectl("apply", *strictly, stdin=json.dumps(group))
+    assert made.returncode == 0, made.stderr
+    of_group = msgspec.convert(with_kinds.get("brokergroup", "trade-0", "-n", namespace), BrokerGroup)
+    policy = network_policies.of_group(of_group, SETTINGS)
+    assert policy is not None
+    wanted = [policy, *parts.network_policies(msgspec.convert(stored, RocketMQCluster), SETTINGS)]
+    assert [one["metadata"]["name"] for one in wanted] == ["trade-0-brokers", "trade-nameserver", "trade-proxy"]
+    for one in wanted:
+        done = with_kinds.kubectl("apply", *strictly, stdin=json.dumps(with_revision(one)))
+        assert done.returncode == 0, (one["metadata"]["name"], done.stderr)
+        kept = with_kinds.get("networkpolicy", one["metadata"]["name"], "-n", namespace)
+        assert drifted(kept, with_revision(one)) == "", kept["spec"]
 
 
 def test_the_nodes_network_is_more_than_restricted_allows(

@@ -11,6 +11,7 @@ from brokergroup_operator.kube.errors import ApiError
 from brokergroup_operator.kube.resources import (
     CONFIG_MAPS,
     DEPLOYMENTS,
+    NETWORK_POLICIES,
     PERSISTENT_VOLUME_CLAIMS,
     POD_DISRUPTION_BUDGETS,
     PODS,
@@ -28,10 +29,13 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.real("kube-apiserver"), pytest.mark.timeout(600)]
 
 FORBIDDEN = 403
+# Only the API server compares a range with its exception (cidr() of CEL came with 1.31). The group is Stalled, as with any refusal.
+NOT_WITHIN = "ipBlock.except[0]: Invalid value: {}: must be a strict subset of `cidr`"
 BUILTIN: dict[str, Resource] = {
     one.kind: one
     for one in (
-        CONFIG_MAPS, DEPLOYMENTS, PERSISTENT_VOLUME_CLAIMS, PODS, POD_DISRUPTION_BUDGETS, SERVICES, STATEFUL_SETS,
+        CONFIG_MAPS, DEPLOYMENTS, NETWORK_POLICIES, PERSISTENT_VOLUME_CLAIMS, PODS, POD_DISRUPTION_BUDGETS, SERVICES,
+        STATEFUL_SETS,
     )
 }  # fmt: skip
 
@@ -55,6 +59,10 @@ async def test_whatever_is_taken_can_be_made(with_kinds: KubeApiserver, place: P
             for made in made_of(stored) if stored is not None else ():
                 if made["kind"] not in BUILTIN:
                     broken += [] if await taken(api, made) else [f"{text!r}: {made['kind']} is refused"]
-                elif said := await complaint(api, made):
+                elif (said := await complaint(api, made)) and not _is_about_a_range(place, text, said):
                     broken.append(f"{text!r}: {made['kind']}: {said}")
     assert broken == [], "\n".join(broken[:20])
+
+
+def _is_about_a_range(place: Place, text: str, said: str) -> bool:
+    return "except" in place.path and said.endswith(NOT_WITHIN.format(f'"{text}"'))

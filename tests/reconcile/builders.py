@@ -137,7 +137,7 @@ def settled(**spec: Any) -> Observed:
         snapshot=snapshot(kept, live=tuple(kept.replicas)),
         pods=by_name(*(running_pod(of, broker_id, role=role) for broker_id, role in roles.items())),
         claims=by_name(*(bound(stored(children.build_claim(of, member(broker_id)))) for broker_id in roles)),
-        services=by_name(stored(children.build_members_service(of)), stored(children.build_master_service(of))),
+        services=by_name(*map(stored, children.build_services(of))),
         config_maps=by_name(stored(children.build_config_map(of, SETTINGS))),
         disruption_budgets=by_name(*map(stored, build_disruption_budgets(of, open_for_one=of.spec.replicas > 1))),
     )

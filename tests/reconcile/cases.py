@@ -205,9 +205,9 @@ def describe(action: plans.Action) -> str:  # noqa: PLR0911 (one per action)
             return "status"
 
 
-def run(seen: Observed) -> plans.Plan:
+def run(seen: Observed, *, now: str = b.NOW) -> plans.Plan:
     """Return the plan of one pass over what was seen."""
-    return evaluate(seen, b.SETTINGS, now=b.NOW)
+    return evaluate(seen, b.SETTINGS, now=now)
 
 
 def status_of(seen: Observed) -> dict[str, Any]:

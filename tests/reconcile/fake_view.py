@@ -19,11 +19,14 @@ from brokergroup_operator.observe.group_view import (
 from brokergroup_operator.observe.timeline import Cause
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
+from tests.support.scripted_acl import ScriptedAcl
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from brokergroup_operator.observe.group_offsets import GroupOffsets
     from brokergroup_operator.records.store import GroupKey, RecordStore, StoredRecord
+    from rocketmq_remoting.acl_protocol import AccessChange, BrokerAccess
     from rocketmq_remoting.broker_protocol import TopicConfig
 
 
@@ -33,6 +36,19 @@ def led_by(key: GroupKey, broker_id: int, *, epoch: int) -> GroupSnapshot:
         cluster_name="DefaultCluster", broker_name=key.name, master_broker_id=broker_id, master_epoch=epoch
     )
     return GroupSnapshot(key=key, record=record, live={}, writable=True)
+
+
+def with_members(key: GroupKey, members: Collection[int], *, live: Collection[int], epoch: int = 1) -> GroupSnapshot:
+    """Return a group of these registered members, of which broker 1 is master."""
+    replicas = {
+        one: Replica(broker_id=one, address=f"10.0.0.{one}:10911", registered=True, register_check_code="c")
+        for one in members
+    }
+    record = BrokerGroupRecord(
+        cluster_name="DefaultCluster", broker_name=key.name, replicas=replicas, master_broker_id=1, master_epoch=epoch
+    )
+    heard = {one: LiveReplica(broker_id=one, epoch=epoch) for one in live}
+    return GroupSnapshot(key=key, record=record, live=heard, writable=True)
 
 
 def registered(replica: Replica) -> Replica:
@@ -64,7 +80,9 @@ class FakeGroupView:
         self.snapshots: dict[GroupKey, GroupSnapshot] = {}
         self.configs: dict[tuple[GroupKey, int], dict[str, str]] = {}
         self.topics: dict[tuple[GroupKey, str], TopicConfig] = {}
+        self.group_offsets: dict[GroupKey, GroupOffsets] = {}
         self.topics_put: list[tuple[GroupKey, str]] = []
+        self.brokers: dict[tuple[GroupKey, int], ScriptedAcl] = {}
         self.causes: list[Cause] = []
         self._running: dict[GroupKey, frozenset[int]] = {}
         self._callbacks: list[Callable[[GroupKey], None]] = []
@@ -169,12 +187,23 @@ class FakeGroupView:
     async def topic(self, key: GroupKey, name: str) -> TopicConfig | None:
         return self.topics.get((key, name))
 
+    async def offsets(self, key: GroupKey) -> GroupOffsets:
+        """Return the offsets that the test set."""
+        return self.group_offsets[key]
+
     async def put_topic(self, key: GroupKey, topic: TopicConfig) -> None:
         """Change the topic as a broker does: attributes that are not named stay."""
         known = self.topics.get((key, topic.topic_name))
         attributes = {**(known.attributes if known else {}), **topic.attributes}
         self.topics[key, topic.topic_name] = msgspec.structs.replace(topic, attributes=attributes)
         self.topics_put.append((key, topic.topic_name))
+
+    async def access(self, key: GroupKey, broker_id: int) -> BrokerAccess:
+        return self.brokers.setdefault((key, broker_id), ScriptedAcl()).access()
+
+    async def change_access(self, key: GroupKey, broker_id: int, changes: Sequence[AccessChange]) -> None:
+        for change in changes:
+            self.brokers[key, broker_id].take(change)
 
     async def live(self, key: GroupKey, ids: Collection[int], *, hibernated: bool = False) -> None:
         """These brokers run: they register, the best of the set leads them, and all of them catch up at once."""

@@ -1,10 +1,12 @@
-"""RocketMQCluster: its parts, its status, its topics, and a pass against the embedded API and against a kube-apiserver."""
+"""RocketMQCluster: its parts, status, topics and users, and a pass against the embedded API and against a kube-apiserver."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import re
 import uuid
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +14,9 @@ import pytest
 import yaml
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.acl_fields import MARK
 from brokergroup_operator.api.rocketmq_cluster import MessageType, TopicSpec
-from brokergroup_operator.kube.errors import ApiError, InvalidError, NotFoundError
+from brokergroup_operator.kube.errors import AlreadyExistsError, ApiError, InvalidError, NotFoundError
 from brokergroup_operator.kube.resources import (
     BROKER_GROUPS,
     CONFIG_MAPS,
@@ -22,11 +25,14 @@ from brokergroup_operator.kube.resources import (
     NAMESPACES,
     POD_DISRUPTION_BUDGETS,
     ROCKETMQ_CLUSTERS,
+    SECRETS,
     SERVICES,
     STATEFUL_SETS,
 )
 from brokergroup_operator.observe.group_view import BrokerUnreachableError
-from brokergroup_operator.reconcile.clusters.cluster_pass import SETTLED_SECONDS, UNSETTLED_SECONDS, ClusterPass
+from brokergroup_operator.reconcile.clusters import acl_secrets
+from brokergroup_operator.reconcile.clusters.cluster_pass import KINDS, SETTLED_SECONDS, UNSETTLED_SECONDS, ClusterPass
+from brokergroup_operator.reconcile.clusters.parts import ACL_CONFIG
 from brokergroup_operator.reconcile.clusters.topics import (
     AGAIN_SECONDS,
     TopicDiffersError,
@@ -34,14 +40,17 @@ from brokergroup_operator.reconcile.clusters.topics import (
     TopicsStanding,
     change_of,
 )
+from brokergroup_operator.reconcile.clusters.users import MARK_ENTRY
 from brokergroup_operator.reconcile.settings import LeaderElectionSettings, ReconcileSettings
 from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey
 from kube_sandbox.api_server.requests import Deletion
+from rocketmq_remoting.acl_protocol import UserInfo
 from rocketmq_remoting.broker_protocol import TopicConfig
-from tests.reconcile.fake_view import FakeGroupView, led_by
-from tests.reconcile.world import SANDBOX, Namespaced, until_is
+from tests.reconcile.fake_view import FakeGroupView, led_by, with_members
+from tests.reconcile.world import SANDBOX, Namespaced, refuse_network_policies, until_is
+from tests.support.scripted_acl import ScriptedAcl
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -67,7 +76,8 @@ class Place(Namespaced):
         super().__init__(api, GroupKey(namespace, "shop"))
         events = EventPoster(api, instance="operator-0")
         self.view = FakeGroupView(MemoryRecordStore())
-        self.passes = ClusterPass(api, events, settings, self.view)
+        self.now_seconds = 0.0
+        self.passes = ClusterPass(api, events, settings, self.view, clock=lambda: self.now_seconds)
 
     async def make(self, **spec: Any) -> None:
         metadata = {"name": self.key.name, "namespace": self.key.namespace}
@@ -77,6 +87,14 @@ class Place(Namespaced):
         """Make the cluster, and run a pass."""
         await self.make(**spec)
         await self.run()
+
+    async def secrets(self, name: str, **data: str) -> None:
+        """Make this Secret; and that of the brokers' key, if it is not there."""
+        with contextlib.suppress(AlreadyExistsError):
+            key = secret(self, "key", accessKey="brokers", secretKey="planted-key")
+            await self.api.create(SECRETS, key)
+        if name != "key":
+            await self.api.create(SECRETS, secret(self, name, **data))
 
     async def changed(self, spec: dict[str, Any]) -> None:
         """Change the cluster's spec, and run a pass."""
@@ -292,7 +310,7 @@ async def test_a_lower_count_deletes_no_group(place: Place) -> None:
     status, reason, message = await place.condition("Stalled")
     assert (status, reason) == ("True", "GroupsBeyondCount")
     assert "shop-1" in message
-    assert "kubectl delete brokergroup" in message
+    assert "kubectl brokergroup retire" in message
     assert "ClusterGroupsBeyondCount" in await place.events()
     await place.delete(BROKER_GROUPS, "shop-1")
     await place.run()
@@ -527,6 +545,270 @@ async def test_the_example_is_taken_and_its_pods_are_restricted(place: Place) ->
             assert container["securityContext"]["readOnlyRootFilesystem"] is True
             assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
             assert container["securityContext"]["allowPrivilegeEscalation"] is False
+
+
+ACL: dict[str, Any] = {
+    "users": [
+        {"name": "shop", "passwordSecretRef": {"name": "shop-password"}},
+        {"name": "admin", "passwordSecretRef": {"name": "admin", "key": "secret"}, "type": "Super"},
+    ],
+    "policies": [{"subject": "User:shop", "resource": "Topic:orders", "actions": ["Pub"]}],
+}
+SIGNED = {"security": {"credentialsSecretRef": {"name": "key"}}}
+SOURCE = {"ipBlock": {"cidr": "192.0.2.0/24"}}
+
+
+async def test_users_get_the_passwords_of_the_secrets_that_they_name(place: Place) -> None:
+    """A Secret that is missing or has no such key is reported by name, and holds up no other user."""
+    await place.secrets("shop-password", password="planted-1")
+    await place.secrets("admin", password="planted-2")
+    await place.made(acl=ACL, brokerGroups={"template": SIGNED})
+    group = GroupKey(place.key.namespace, "shop-0")
+    place.view.snapshots[group] = with_members(group, (1,), live=(1,))
+    await place.run()
+    broker = place.view.brokers[group, 1]
+    assert broker.users["shop"].password == "planted-1"
+    assert "admin" not in broker.users
+    status = await place.status()
+    assert (status["users"]["summary"], status["policies"]["summary"]) == ("1/2", "1/1")
+    stalled = await place.condition("Stalled")
+    assert stalled[:2] == ("True", "UserDiffers")
+    assert "user admin: Secret" in stalled[2]
+    assert "/admin has no key secret, expected a text under it" in stalled[2]
+
+    for password in ("planted-3", "planted-4"):
+        change = {"stringData": {"secret": password}}
+        await place.patch(SECRETS, "admin", change)
+        place.now_seconds += acl_secrets.AGAIN_SECONDS
+        await place.run()
+        assert broker.users["admin"].password == password
+    after = json.dumps(await place.get(ROCKETMQ_CLUSTERS, "shop")) + json.dumps(
+        await place.get(BROKER_GROUPS, "shop-0")
+    )
+    assert "planted" not in after
+
+
+async def test_brokers_that_serve_go_on_without_checks_until_every_password_can_be_had(place: Place) -> None:
+    """A wrong name of a Secret would shut out every client."""
+    await place.secrets("shop-password", password="planted-1")
+    await place.made(brokerGroups={"template": SIGNED})
+    await place.changed({"acl": ACL})
+    assert not (await place.get(BROKER_GROUPS, "shop-0"))["spec"].get("config")
+    status, reason, message = await place.condition("Stalled")
+    assert (status, reason) == ("True", "UserDiffers")
+    assert "acl is not put into the brokers' configuration" in message
+    await place.secrets("admin", secret="planted-2")
+    place.now_seconds += acl_secrets.AGAIN_SECONDS
+    await place.run()
+    assert (await place.get(BROKER_GROUPS, "shop-0"))["spec"]["config"] == ACL_CONFIG
+    assert (await place.condition("Stalled"))[0] == "False"
+    await place.delete(SECRETS, "admin")
+    await place.changed({"brokerGroups": {"count": 2}})
+    configs = [(await place.get(BROKER_GROUPS, name))["spec"]["config"] for name in ("shop-0", "shop-1")]
+    assert configs == [ACL_CONFIG] * 2, "brokers that check go on to do so"
+
+
+async def test_a_new_cluster_checks_from_its_beginning(place: Place) -> None:
+    """No client is served yet that a wrong Secret could shut out."""
+    await place.made(acl=ACL, brokerGroups={"template": SIGNED})
+    await place.run()
+    assert (await place.get(BROKER_GROUPS, "shop-0"))["spec"]["config"] == ACL_CONFIG
+
+
+async def test_the_user_of_the_brokers_key_is_left_alone_whatever_its_mark(place: Place) -> None:
+    await place.secrets("key")
+    await place.make(acl={}, brokerGroups={"template": SIGNED})
+    group = GroupKey(place.key.namespace, "shop-0")
+    place.view.snapshots[group] = with_members(group, (1,), live=(1,))
+    broker = place.view.brokers.setdefault(
+        (group, 1), ScriptedAcl(UserInfo("brokers", "planted-key", "Super", "enable"))
+    )
+    broker.rules["brokers"] = {("Custom", MARK): MARK_ENTRY}
+    await place.run()
+    assert broker.taken == []
+    assert "user brokers has the operator's mark" in (await place.condition("Stalled"))[2]
+
+
+async def test_without_the_brokers_key_no_user_is_changed(place: Place) -> None:
+    """Which user is the brokers' own is not known then."""
+    await place.api.create(SECRETS, secret(place, "shop-password", password="planted-1"))
+    await place.make(acl={"users": ACL["users"][:1]}, brokerGroups={"template": SIGNED})
+    group = GroupKey(place.key.namespace, "shop-0")
+    place.view.snapshots[group] = with_members(group, (1,), live=(1,))
+    await place.run()
+    assert (group, 1) not in place.view.brokers
+    assert "credentialsSecretRef: Secret" in (await place.condition("Stalled"))[2]
+
+
+@SANDBOX
+async def test_without_the_right_to_network_policies_only_what_asks_for_them_stalls(
+    place: Place, sandbox: SandboxApiServer
+) -> None:
+    """A role of before, where the chart makes none (rbac.create=false)."""
+    sandbox.before_request = refuse_network_policies
+    await place.made(brokerGroups={"count": 1})
+    assert await place.names(BROKER_GROUPS) == ["shop-0"]
+    assert (await place.condition("Stalled"))[0] == "False"
+    await place.changed({"network": {"policy": {}}, "brokerGroups": {"count": 2}})
+    assert await place.names(BROKER_GROUPS) == ["shop-0", "shop-1"]
+    status, reason, message = await place.condition("Stalled")
+    assert (status, reason) == ("True", "Refused")
+    assert "NetworkPolicy shop-nameserver: " in message
+    assert "networkpolicies" in message
+    sandbox.before_request = None
+    await place.run()
+    assert (await place.condition("Stalled"))[0] == "False"
+
+
+@SANDBOX
+async def test_what_a_settled_cluster_costs_in_a_minute(place: Place, sandbox: SandboxApiServer) -> None:
+    """Also one that waits for a person: with a Secret that is missing, and a topic of another type."""
+    await place.secrets("shop-password", password="planted-1")
+    topics = [{"name": "orders", "messageType": "Fifo"}]
+    await place.make(acl=ACL, topics=topics, brokerGroups={"template": SIGNED})
+    group = GroupKey(place.key.namespace, "shop-0")
+    place.view.topics[group, "orders"] = TopicConfig(topic_name="orders")
+    place.view.snapshots[group] = with_members(group, (1,), live=(1,))
+    await place.run()
+    await place.pods_are_ready(STATEFUL_SETS, "shop-nameserver", 2)
+    await place.group_is("shop-0", "True")
+    requests = Counter[str]()
+    sandbox.before_request = lambda request: requests.update([f"{request.method} {kind_of(request.path)}"])
+    for differing in ({"acl": ACL, "topics": None}, {"acl": ACL, "topics": topics}, {"acl": None, "topics": topics}):
+        await place.changed(differing)
+        await place.group_is("shop-0", "True")
+        await place.run()
+        requests.clear()
+        begin, pauses = place.now_seconds + acl_secrets.AGAIN_SECONDS, set[float | None]()
+        place.now_seconds = begin
+        while place.now_seconds < begin + 60:
+            pause = await place.run()
+            pauses.add(pause)
+            place.now_seconds += pause or 60
+        assert pauses == {SETTLED_SECONDS}, differing
+        secrets = {} if differing["acl"] is None else {"GET secrets": 3}
+        read = (*KINDS.values(), ROCKETMQ_CLUSTERS)
+        assert requests == Counter({f"GET {kind.plural}": 6 for kind in read}) + Counter(secrets)
+    sandbox.before_request = None
+
+
+def kind_of(path: str) -> str:
+    found = re.search(r"/namespaces/[^/]+/([a-z]+)", path)
+    assert found is not None, path
+    return found[1]
+
+
+async def test_a_group_beyond_count_loses_a_user_that_is_declared_no_more(place: Place) -> None:
+    """It is kept for its messages and serves on: the user could read them."""
+    await place.secrets("shop-password", password="planted-1")
+    await place.made(acl={"users": ACL["users"][:1]}, brokerGroups={"count": 2, "template": SIGNED})
+    groups = [GroupKey(place.key.namespace, f"shop-{index}") for index in (0, 1)]
+    for group in groups:
+        place.view.snapshots[group] = with_members(group, (1,), live=(1,))
+    await place.run()
+    assert [set(place.view.brokers[group, 1].users) for group in groups] == [{"shop"}] * 2
+    await place.changed({"acl": {"users": []}, "brokerGroups": {"count": 1}})
+    assert [set(place.view.brokers[group, 1].users) for group in groups] == [set()] * 2
+
+
+async def test_acl_turns_the_brokers_checks_on_unless_the_template_says_otherwise(place: Place) -> None:
+    template = SIGNED | {"config": {"authorizationEnabled": "false", "fileReservedTime": "24"}}
+    await place.made(acl={}, brokerGroups={"template": template})
+    config = (await place.get(BROKER_GROUPS, "shop-0"))["spec"]["config"]
+    assert config == {**ACL_CONFIG, "authorizationEnabled": "false", "fileReservedTime": "24"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"acl": {}}, "acl needs brokerGroups.template.security.credentialsSecretRef"),
+        (
+            {"acl": {}, "brokerGroups": {"template": SIGNED | {"implementation": "Python"}}},
+            "acl needs brokerGroups.template.implementation Java",
+        ),
+        (
+            {
+                "acl": {},
+                "proxy": {"config": {"innerClientAuthenticationCredentials": "{}"}},
+                "brokerGroups": {"template": SIGNED},
+            },
+            "acl and proxy exclude each other",
+        ),
+        (
+            {"acl": {}, "brokerGroups": {"template": SIGNED | {"localProxy": {}}}},
+            "acl and brokerGroups.template.localProxy exclude each other",
+        ),
+        ({"acl": {}, "version": "5.2.9", "brokerGroups": {"template": SIGNED}}, "acl needs version 5.3.0 or later"),
+        (
+            {"acl": {}, "version": "5.5.0", "brokerGroups": {"template": SIGNED | {"version": "5.1.4"}}},
+            "acl needs brokerGroups.template.version 5.3.0 or later",
+        ),
+        (
+            {
+                "proxy": {},
+                "brokerGroups": {"template": {"network": {"policy": {"clientsFrom": [SOURCE] * 17}}}},
+            },
+            "at most 16 sources with proxy",
+        ),
+        *(
+            (
+                {"network": {"policy": {}}, "brokerGroups": {"template": {"network": network}}},
+                "network.policy does not work on groups with addressing NodePort and LoadBalancer",
+            )
+            for network in ({"addressing": "LoadBalancer"}, {"addressing": "NodePort", "firstNodePort": 31000})
+        ),
+        (
+            {"acl": {"policies": ACL["policies"]}, "brokerGroups": {"template": SIGNED}},
+            "a subject must be User: and the name of one of users",
+        ),
+        (
+            {
+                "acl": {
+                    "users": ACL["users"],
+                    "policies": [{"subject": "User:shop", "resource": MARK, "actions": ["Get"]}],
+                },
+                "brokerGroups": {"template": SIGNED},
+            },
+            "is the operator's own mark",
+        ),
+        (
+            {
+                "network": {"policy": {}},
+                "brokerGroups": {
+                    "template": {
+                        "network": {"addressing": "HostNetwork"},
+                        "antiAffinity": {"type": "Required"},
+                        "security": {"signature": "Required", "credentialsSecretRef": {"name": "key"}},
+                    }
+                },
+            },
+            "network.policy has no effect on groups with addressing HostNetwork",
+        ),
+    ],
+)
+async def test_what_cannot_work_is_refused(place: Place, spec: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidError, match=re.escape(said)):
+        await place.make(**spec)
+
+
+@pytest.mark.parametrize("version", ["5.3.0", "5.10.0", "6.0.0", "05.03.1"])
+async def test_acl_is_taken_with_a_version_that_has_it(place: Place, version: str) -> None:
+    await place.made(acl={}, version=version, brokerGroups={"template": SIGNED})
+    assert (await place.get(BROKER_GROUPS, "shop-0"))["spec"]["version"] == version
+
+
+@pytest.mark.parametrize("at", ["cluster", "template"])
+async def test_as_many_sources_as_may_be_named_fit_with_a_proxy(place: Place, at: str) -> None:
+    policy = {"policy": {"clientsFrom": [SOURCE] * 16}}
+    spec = {"network": policy} if at == "cluster" else {"brokerGroups": {"template": {"network": policy}}}
+    await place.made(proxy={}, **spec)
+    group = await place.get(BROKER_GROUPS, "shop-0")
+    assert len(group["spec"]["network"]["policy"]["clientsFrom"]) == 17
+    assert (await place.condition("Stalled"))[0] == "False"
+
+
+def secret(place: Place, name: str, **data: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": place.key.namespace}, "stringData": data}
 
 
 ORDERS = TopicSpec(name="orders", queues=8)

@@ -19,6 +19,7 @@ from brokergroup_operator.reconcile.act.refusals import Refused
 from brokergroup_operator.reconcile.clusters.standing import Seen, is_settled
 from brokergroup_operator.reconcile.clusters.standing import status_of as status_of_cluster
 from brokergroup_operator.reconcile.clusters.topics import TopicsStanding
+from brokergroup_operator.reconcile.clusters.users import UsersStanding
 from brokergroup_operator.reconcile.tell.events import transition_notes
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
@@ -325,6 +326,19 @@ CLUSTERS: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
         ("GroupsBeyondCount", "GroupsBeyondCount"),
     ),
     "a topic differs": ({"topics": TopicsStanding(desired=0, differing=("t",))}, ("TopicDiffers", "TopicDiffers")),
+    "a declared topic differs": (
+        {"topics": TopicsStanding(desired=1, differing=("t",))}, ("TopicsPending", "TopicDiffers"),
+    ),
+    "a declared topic differs, and a group is waited for": (
+        {"topics": TopicsStanding(desired=2, differing=("t",), pending=("shop-0",))}, ("TopicsPending", "TopicDiffers"),
+    ),
+    "a declared user has no password": (
+        {"users": UsersStanding(users=1), "password_problems": ("Secret",)}, ("UsersPending", "UserDiffers"),
+    ),
+    "a declared user has no password, and a member is waited for": (
+        {"users": UsersStanding(users=2, pending=("broker 1",)), "password_problems": ("Secret",)},
+        ("UsersPending", "UserDiffers"),
+    ),
     "no NameServer, and a part is refused": ({"name_servers": None, "refusals": (WORDS,)}, ("NameServersPending", "Refused")),
 }  # fmt: skip
 
@@ -332,11 +346,12 @@ CLUSTERS: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
 @pytest.mark.parametrize("case", list(CLUSTERS))
 def test_of_a_cluster(case: str) -> None:
     changed, reasons = CLUSTERS[case]
-    status = status_of_cluster(cluster(**changed), now=b.NOW)
+    seen = cluster(**changed)
+    status = status_of_cluster(seen, now=b.NOW)
     told = {one.type: one for one in status.conditions or ()}
     assert (told["Ready"].reason, told["Stalled"].reason) == reasons
     assert sum(told[kind].status == "True" for kind in ("Ready", "Reconciling", "Stalled")) == 1
-    assert is_settled(status) is (case != "no NameServer, and a part is refused")
+    assert is_settled(seen, status) is not ("waited for" in case or case.startswith("no NameServer"))
 
 
 SAID = f"spec.slo.timeZone is 'Europe/Berln': no such time zone; {times.EXPECTED_ZONE}"

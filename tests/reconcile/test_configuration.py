@@ -459,6 +459,6 @@ def test_two_texts_of_one_value(one: str, other: str) -> None:
 
 
 def test_each_implementation_has_its_keys() -> None:
-    assert "brokerPermission" in watched_keys(b.group(**JAVA).spec)
-    assert "brokerPermission" not in watched_keys(b.group().spec)
+    assert "transactionTimeOut" in watched_keys(b.group(**JAVA).spec)
+    assert "transactionTimeOut" not in watched_keys(b.group().spec)
     assert Implementation.PYTHON is b.group().spec.implementation

@@ -34,6 +34,7 @@ SHARED = [
     "apply ConfigMap orders-broker",
     "apply Service orders-members",
     "apply Service orders-master",
+    "apply Service orders-slaves",
     "apply PodDisruptionBudget orders.master",
 ]
 
@@ -154,6 +155,7 @@ def test_the_order_in_which_the_server_keeps_members_is_no_difference() -> None:
         ("config_maps", "orders-broker", "apply ConfigMap orders-broker"),
         ("services", "orders-members", "apply Service orders-members"),
         ("services", "orders-master", "apply Service orders-master"),
+        ("services", "orders-slaves", "apply Service orders-slaves"),
         ("disruption_budgets", "orders.master", "apply PodDisruptionBudget orders.master"),
         ("pods", "orders-2", "apply Pod orders-2"),
     ],
@@ -393,7 +395,7 @@ ALLOWED = {
     "reconcile/render/pods.py:build_pod": OF_EACH_MEMBER + OF_THE_GROUP,
     "reconcile/render/pods.py:pod_revision": OF_EACH_MEMBER + OF_THE_GROUP,
     "reconcile/decide/configuration_drift.py:drifted_keys": OF_THE_GROUP,
-    "reconcile/see/foreign.py:made_here": 4,  # once for each kind that has an owner
+    "reconcile/see/foreign.py:made_here": 5,  # once for each kind that has an owner
 }
 
 

@@ -5,21 +5,26 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from brokergroup_operator.api import names
+from brokergroup_operator.reconcile.plan import ApplyObject
 from brokergroup_operator.reconcile.render import broker_config, children
 from brokergroup_operator.reconcile.render.addressing import build_member_service
 from brokergroup_operator.reconcile.render.containers import java_arguments
 from brokergroup_operator.reconcile.render.pods import build_pod
+from brokergroup_operator.reconcile.see.fetch import with_sources
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 from tests.reconcile.cases import lines_of, run
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from brokergroup_operator.reconcile.see.observed import Observed
 
 PROXY_PORTS = {"grpc": 8081, "remoting": 8080}
 JAVA: dict[str, Any] = {"implementation": "Java", "nameServers": ["ns-0:9876", "ns-1:9876"]}
@@ -152,3 +157,60 @@ def test_a_settled_group_has_nothing_to_do_and_its_files_have_the_hash_of_its_sp
     of = b.group(**spec)
     stored = children.build_config_map(of, b.SETTINGS)
     assert broker_config.cold_hash_of(of, stored) == broker_config.cold_hash(of, b.SETTINGS)
+
+
+def files_after(seen: Observed) -> dict[str, str]:
+    """The data of the group's ConfigMap once the pass is carried out."""
+    data: dict[str, str] = carried_out(seen).config_maps[names.config_map_name("orders")]["data"]
+    return data
+
+
+def carried_out(seen: Observed) -> Observed:
+    """The group after its ConfigMap was applied."""
+    name = names.config_map_name("orders")
+    stored = seen.config_maps[name]
+    made = [
+        one.object for one in run(seen).actions if isinstance(one, ApplyObject) and one.object["kind"] == "ConfigMap"
+    ]
+    return replace(seen, config_maps={name: {**stored, **made[0]} if made else stored})
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"config": {"fileReservedTime": "24"}}], ids=["nothing else", "with another change of the ConfigMap"]
+)
+@pytest.mark.parametrize("update", [{}, {"type": "OnDelete"}, {"masterUpdate": "Supervised"}], ids=str)
+def test_taken_away_a_container_restarts_before_its_turn(more: dict[str, Any], update: dict[str, Any]) -> None:
+    """Its pod's command still names rmq-proxy.json: without the file the container would crash until its pod is made anew."""
+    wished = JAVA | {"updateStrategy": update}
+    before = c.settled(**WITH_PROXY | {"updateStrategy": update})
+    seen = c.wishing(before, **wished | more)
+    assert names.PROXY_CONFIG_FILE in broker_of(**WITH_PROXY)["command"][-1]
+    kept = files_of(**WITH_PROXY)[names.PROXY_CONFIG_FILE]
+    for _ in range(2):
+        assert files_after(seen) == files_of(**wished | more) | {names.PROXY_CONFIG_FILE: kept}
+        seen = carried_out(seen)
+    # The last pod of that revision needs it as the first did.
+    new = c.settled(**wished | more)
+    assert names.PROXY_CONFIG_FILE in files_after(replace(seen, pods={**new.pods, "orders-2": before.pods["orders-2"]}))
+    assert files_after(replace(seen, pods=new.pods)) == files_of(**wished | more)
+
+
+def test_a_file_that_is_kept_makes_no_pod_outdated() -> None:
+    """While configFrom is missing, a pod has the hash of the stored ConfigMap: the Proxy's file is no part of it any more."""
+    of = b.group(**JAVA)
+    stored = children.build_config_map(of, b.SETTINGS, proxy=files_of(**WITH_PROXY)[names.PROXY_CONFIG_FILE])
+    assert names.PROXY_CONFIG_FILE in stored["data"]
+    assert broker_config.cold_hash_of(of, stored) == broker_config.cold_hash(of, b.SETTINGS)
+
+
+def test_an_acl_from_a_config_map_is_one_of_the_proxy_too() -> None:
+    """The API server sees only spec.config."""
+    sources = {"configFrom": [{"configMapRef": {"name": "site"}}]}
+    site = {"site": {"metadata": {"name": "site"}, "data": {"authenticationEnabled": "true"}}}
+    of = b.group(**JAVA, **sources, localProxy={})
+    group, complaint = with_sources(of, site)
+    assert group is of
+    assert "config.authenticationEnabled 'true' needs localProxy.config.authenticationEnabled 'true'" in complaint
+    same = {"localProxy": {"config": {"authenticationEnabled": "true"}}}
+    for spec in ({}, same, {"localProxy": {}, "config": {"authenticationEnabled": "false"}}):
+        assert with_sources(b.group(**JAVA, **sources, **spec), site)[1] == ""

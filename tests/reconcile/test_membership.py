@@ -299,8 +299,8 @@ DELETION: list[tuple[str, Observed, list[str]]] = [
     ("nothing is known of roles", b.changed(deleting(), snapshot=None), ALL_PODS),
     ("the node of a slave is lost", BESIDE_A_LOST_NODE, [QUIET, "delete Pod orders-1"]),
     ("without pods the rest goes", b.changed(deleting(), pods={}), [
-        "delete Service orders-master", "delete Service orders-members", "delete PodDisruptionBudget orders",
-        "delete PodDisruptionBudget orders.master", "delete ConfigMap orders-broker",
+        "delete Service orders-master", "delete Service orders-members", "delete Service orders-slaves",
+        "delete PodDisruptionBudget orders", "delete PodDisruptionBudget orders.master", "delete ConfigMap orders-broker",
     ]),
     ("claims and the record stay, and the group is released", bare(deleting()), ["finalizers BrokerGroup orders []"]),
     ("without our finalizer it is left to go", released(deleting()), []),

@@ -342,7 +342,7 @@ async def test_members_services_and_commit_logs_are_taken_back_too(world: World)
 
     await become_ready(world)
     before = await uids(world)
-    assert len([name for name in before if name.startswith("Service ")]) == 5
+    assert len([name for name in before if name.startswith("Service ")]) == 6
     assert len([name for name in before if name.startswith("PersistentVolumeClaim ")]) == 6
     await orphan(world)
     assert await uids(world) == before

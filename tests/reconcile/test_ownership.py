@@ -226,6 +226,7 @@ TAILS = (
     "-2",
     "-1-1",
     "-master",
+    "-slaves",
     "-members",
     "-broker",
     "-1-commitlog",
@@ -249,8 +250,7 @@ def of_group(name: str) -> list[dict[str, Any]]:
     one = named_group(name)
     made = [
         children.build_config_map(one, SETTINGS),
-        children.build_members_service(one),
-        children.build_master_service(one),
+        *children.build_services(one),
         *build_disruption_budgets(one, open_for_one=True),
         {"kind": "Secret", "metadata": {"name": KEYS.secret_name(name, f"uid-of-{name}")}},
         # Beside it, by its own name: the record and the group's own object.

@@ -19,6 +19,7 @@ from brokergroup_operator.kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     EVENTS,
     LEASES,
+    NETWORK_POLICIES,
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
     ROCKETMQ_CLUSTERS,
@@ -36,6 +37,7 @@ from tests.reconcile.world import (
     make_ready,
     named,
     ready,
+    refuse_network_policies,
     replaced,
     uids_of,
     until,
@@ -73,7 +75,7 @@ async def test_a_group_comes_up_and_a_deleted_pod_comes_back_with_its_id(world: 
     await until("Ready again", lambda: all_ready(world))
 
 
-async def test_roles_move_with_the_record_and_the_master_service_selects_by_them(world: World) -> None:
+async def test_roles_move_with_the_record_and_two_services_select_by_them(world: World) -> None:
     await ready(world)
     await world.view.make_master(world.key, 3)
 
@@ -82,8 +84,15 @@ async def test_roles_move_with_the_record_and_the_master_service_selects_by_them
         return {name: pod["metadata"]["labels"].get(names.LABEL_ROLE) for name, pod in pods.items()}
 
     await until_is("roles", {"orders-1": "slave", "orders-2": "slave", "orders-3": "master"}, roles)
-    service = (await named(world, SERVICES))["orders-master"]
-    assert service["spec"]["selector"] == {names.LABEL_BROKER_GROUP: "orders", names.LABEL_ROLE: "master"}
+    services = await named(world, SERVICES)
+    assert chosen(services["orders-master"], await named(world, PODS)) == {"orders-3"}
+    assert chosen(services["orders-slaves"], await named(world, PODS)) == {"orders-1", "orders-2"}
+
+
+def chosen(service: dict[str, Any], pods: dict[str, dict[str, Any]]) -> set[str]:
+    """The pods that a Service's selector takes."""
+    wanted = service["spec"]["selector"].items()
+    return {name for name, pod in pods.items() if wanted <= pod["metadata"]["labels"].items()}
 
 
 async def test_a_fence_is_lifted_once_the_pod_is_dead(world: World) -> None:
@@ -324,3 +333,52 @@ async def test_groups_are_kept_where_the_kind_of_clusters_is_missing_until_it_co
 
     await until("the kind is served", made)
     await until("the cluster's status", lambda: cluster_status(world))
+
+
+@SANDBOX
+async def test_groups_are_kept_without_the_right_to_network_policies_until_it_comes(
+    world: World, sandbox: SandboxApiServer
+) -> None:
+    """A role of before, where the chart makes none (rbac.create=false): every pass over every group ended in a refusal."""
+
+    async def stalled() -> Any:
+        return (await world.conditions())["Stalled"]
+
+    async def is_said() -> bool:
+        found = await stalled()
+        return bool(found["status"] == "True" and "networkpolicies" in found["message"])
+
+    async def is_made() -> bool:
+        return "orders-brokers" in await named(world, NETWORK_POLICIES)
+
+    async def is_over() -> bool:
+        return bool((await stalled())["status"] == "False")
+
+    sandbox.before_request = refuse_network_policies
+    await ready(world, resync_seconds=0.2, backoff_maximum_seconds=0.5)
+    assert (await stalled())["status"] == "False"
+    await world.patch_group({"spec": {"network": {"policy": {}}}})
+    await until("the condition names the right", is_said)
+    before = (await named(world, PODS))["orders-3"]["metadata"]["uid"]
+    await world.lose_pod("orders-3")
+    await replaced(world, "orders-3", before=before)
+    sandbox.before_request = None
+    await until("the policy is made", is_made)
+    await until("the condition is over", is_over)
+
+
+@SANDBOX
+async def test_of_kinds_that_others_use_too_only_the_groups_own_are_listed(
+    world: World, sandbox: SandboxApiServer
+) -> None:
+    """A Kubernetes cluster may have thousands of NetworkPolicies: the start needs only to know whether they can be read."""
+    selectors: list[str] = []
+
+    def note(request: Any) -> None:
+        if request.method == "GET" and request.path.endswith("/networkpolicies"):
+            selectors.append(request.query.get("labelSelector", ""))
+
+    sandbox.before_request = note
+    await ready(world)
+    assert selectors
+    assert [one for one in selectors if not one.startswith(names.LABEL_BROKER_GROUP)] == []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.kube.errors import NotFoundError
+from brokergroup_operator.kube.errors import ApiUnavailableError, NotFoundError
 from brokergroup_operator.kube.resources import (
     BROKER_GROUP_OPERATIONS,
     BROKER_GROUP_STATES,
@@ -125,6 +125,21 @@ async def test_what_a_cache_still_shows_is_not_deleted_nor_counted_on(world: Cac
     world.cache.hold(BROKER_GROUPS, older)
     requests = await world.requests()
     assert requests.reads != []
+    assert requests.writes == []
+
+
+async def test_a_spec_older_than_the_watch_has_shown_decides_nothing(world: CachedWorld) -> None:
+    """By the spec of before, a member that was just added would have to leave."""
+    (group,) = world.cache.all(BROKER_GROUPS, KEY)
+    newer = group | {"spec": group["spec"] | {"replicas": 4}}
+    newer["metadata"] = group["metadata"] | {
+        "resourceVersion": "999999",
+        "generation": group["metadata"]["generation"] + 1,
+    }
+    world.cache.hold(BROKER_GROUPS, newer)
+    requests = Requests(world.sandbox)
+    with pytest.raises(ApiUnavailableError, match="was read in generation 2, and its watch has shown 3"):
+        await world.run_pass()
     assert requests.writes == []
 
 

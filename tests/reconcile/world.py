@@ -46,7 +46,7 @@ SANDBOX = pytest.mark.parametrize("access", ["sandbox"], indirect=True)
 WRITES = {"POST", "PUT", "PATCH", "DELETE"}
 KINDS = (
     resources.BROKER_GROUPS, resources.BROKER_GROUP_STATES, resources.PODS, resources.PERSISTENT_VOLUME_CLAIMS, resources.SERVICES,
-    resources.CONFIG_MAPS, resources.POD_DISRUPTION_BUDGETS,
+    resources.CONFIG_MAPS, resources.POD_DISRUPTION_BUDGETS, resources.NETWORK_POLICIES,
 )  # fmt: skip
 # Of a backup that a group begins with.
 MANIFEST = Manifest(
@@ -82,6 +82,12 @@ async def until_is(what: str, expected: Any, read: Callable[[], Awaitable[Any]])
         return bool(await read() == expected)
 
     await until(what, is_so)
+
+
+def refuse_network_policies(request: web.BaseRequest) -> None:
+    """Refuse every request for NetworkPolicies, as an API server does if the operator's role has no right to them."""
+    if "/networkpolicies" in request.path:
+        raise StatusError(403, "Forbidden", "cannot list resource networkpolicies")
 
 
 def applier_for(access: ClusterAccess) -> ServerSideApplier:

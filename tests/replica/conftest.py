@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from brokergroup_operator.demo.routes import RouteServer
 from tests.controller.conftest import start_plane
 from tests.replica.stores import Stores
 from tests.replica.support import Client, FakeController, Lab
 from tests.security.certificates import Authority, make_authority
+from tests.support.fake_broker import FakeGroup
+from tests.support.fake_name_server import FakeNameServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -25,6 +28,22 @@ async def controller() -> AsyncIterator[FakeController]:
     await fake.start()
     yield fake
     await fake.stop()
+
+
+@pytest.fixture
+async def name_server() -> AsyncIterator[FakeNameServer]:
+    fake = FakeNameServer(FakeGroup())
+    await fake.start()
+    yield fake
+    await fake.stop()
+
+
+@pytest.fixture
+async def routes() -> AsyncIterator[RouteServer]:
+    server = RouteServer()
+    await server.start("127.0.0.1", 0)
+    yield server
+    await server.stop()
 
 
 @pytest.fixture(scope="session")

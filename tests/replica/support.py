@@ -441,9 +441,14 @@ def record_of(plane: ControllerPlane, name: str = BROKER_NAME) -> BrokerGroupRec
 
 
 def is_complete(plane: ControllerPlane, size: int, name: str = BROKER_NAME) -> bool:
-    """Whether the group has a master and so many members in sync."""
-    record = record_of(plane, name)
-    return record is not None and record.master_broker_id is not None and len(record.sync_state_set) == size
+    """Whether the group has a master and so many members in sync, and no change of master is open any more.
+
+    The SyncStateSet is often whole before the first election's change ends, and a switchover is refused until then.
+    """
+    snapshot = plane.snapshot(GroupKey("standalone", name))
+    if snapshot is None or snapshot.record is None or snapshot.is_changing or snapshot.in_progress is not None:
+        return False
+    return snapshot.record.master_broker_id is not None and len(snapshot.record.sync_state_set) == size
 
 
 def tls_keys(authority: Authority, *, mode: str, client_auth: str = "none") -> dict[str, object]:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.demo.routes import RouteServer
 from rocketmq_remoting.broker_protocol import AddBrokerRequestHeader, RemoveBrokerRequestHeader
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from brokergroup_operator.controller.plane import ControllerPlane
+    from brokergroup_operator.demo.routes import RouteServer
     from controller_core.model import BrokerGroupRecord
     from tests.controller.conftest import StartPlane
 
@@ -332,7 +332,7 @@ WRONG = Credentials(access_key="admin", secret_key="another")
 async def test_only_signed_requests_change_or_read_a_container(
     world: World, tmp_path: Path, key: Credentials | None, signed_as: Credentials | None
 ) -> None:
-    """Without a key it can be read by all, and changed by nobody."""
+    """A container without a key answers every read and refuses every change."""
     container = await with_orders(world, tmp_path, key)
     read = request(RequestCode.GET_BROKER_CONFIG)
     for command in (adding(tmp_path / "payments.conf"), removing("orders"), *([read] if key else [])):
@@ -349,7 +349,7 @@ async def test_only_signed_requests_change_or_read_a_container(
 @pytest.mark.parametrize(
     ("content", "remark"),
     [
-        ("brokerName=payments\n", "missing, expected in every broker.conf"),
+        ("brokerName=payments\n", r"missing, expected in every broker\.conf"),
         ("listenPort=abc\n", "listenPort=abc: expected a whole number"),
         (None, "cannot be read"),
         ("a pipe", "cannot be read: expected a file"),  # reading it would stop every broker of the container for ever
@@ -406,14 +406,6 @@ def test_pauses_double_to_a_minute_and_begin_anew_after_a_good_run() -> None:
 
 KEY = Credentials(access_key="admin", secret_key="secret-of-the-container")
 MESSAGES = 200
-
-
-@pytest.fixture
-async def routes() -> AsyncIterator[RouteServer]:
-    server = RouteServer()
-    await server.start("127.0.0.1", 0)
-    yield server
-    await server.stop()
 
 
 @pytest.mark.real("java", "rocketmq")

@@ -172,6 +172,7 @@ class Controllers:
         self.live = LiveSettings(
             slave_timeout_seconds=3.0, ha_max_time_slave_not_catchup_seconds=15.0, broker_election_priority=1,
             operators_sign=False, name_server_addresses=(), controller_addresses=configuration.controller_addresses,
+            broker_permission=configuration.broker_permission,
         )  # fmt: skip
         return ControllerClient(cast("RemotingClient", self), configuration, self.live, now_ms=lambda: 0)
 

@@ -370,3 +370,20 @@ def test_a_deleted_topic_leaves_nothing_to_report(tmp_path: Path) -> None:
     offsets.take("CG", "Kept", 0, 3)
     offsets.forget_topics({"Gone"})
     assert [one.topic for one in offsets.taken()] == ["Kept"]
+
+
+def test_the_groups_of_a_topic_follow_every_change_of_the_table(tmp_path: Path) -> None:
+    """They are found by an index: 300 is asked for each topic, and scanned the whole table each time."""
+    offsets = ConsumerOffsets(tmp_path / "consumerOffset.json")
+    offsets.put("a", "T", 0, 1)
+    assert offsets.groups_of("T") == {"a"}
+    offsets.put("b", "T", 0, 1)
+    offsets.put("a", "U", 0, 1)
+    assert (offsets.groups_of("T"), offsets.groups_of("U")) == ({"a", "b"}, {"a"})
+    offsets.forget_topics({"T"})
+    assert (offsets.groups_of("T"), offsets.groups_of("U")) == (set(), {"a"})
+    offsets.take("c", "T", 0, 3)
+    offsets.replace_all({"U@d": {"0": 4}})
+    assert (offsets.groups_of("T"), offsets.groups_of("U")) == ({"c"}, {"d"})
+    offsets.groups_of("U").clear()
+    assert offsets.groups_of("U") == {"d"}, "an answer is a copy"

@@ -25,6 +25,7 @@ from tests.support.waiting import eventually
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rocketmq_remoting.command import RemotingCommand
     from tests.replica.support import Client
 
 Row = tuple[dict[str, object], dict[str, str], bytes, int, str]
@@ -133,12 +134,18 @@ async def group_then(lab: Lab, **keys: object) -> tuple[RunningReplica, RunningR
     return found
 
 
-async def test_a_send_that_waits_for_nothing_does_not_wait_for_a_slave(lab: Lab) -> None:
+async def with_a_waiting_send(lab: Lab) -> tuple[RunningReplica, RunningReplica, asyncio.Task[RemotingCommand]]:
+    """A pair whose slave has left, and a send that waits for it."""
     master, slave = await group_then(lab, slaveTimeout=60_000)
     slave.process.ha_client.leave()
     waiting = asyncio.create_task(lab.client.send(master, b"waits", timeout_seconds=30.0))
     term = master.term
     await eventually(lambda: term.waiting_count == 1)
+    return master, slave, waiting
+
+
+async def test_a_send_that_waits_for_nothing_does_not_wait_for_a_slave(lab: Lab) -> None:
+    master, _, waiting = await with_a_waiting_send(lab)
     answer = await lab.client.send(master, b"does not", properties="WAIT\x01false\x02")
     assert answer.code == ResponseCode.SUCCESS
     assert not waiting.done()
@@ -182,13 +189,9 @@ async def test_acknowledgements_of_others_than_members_count_for_nothing(lab: La
 
 
 async def test_a_term_that_ends_answers_14(lab: Lab) -> None:
-    master, slave = await group_then(lab, slaveTimeout=60_000)
-    slave.process.ha_client.leave()
-    sending = asyncio.create_task(lab.client.send(master, b"x", timeout_seconds=30.0))
-    term = master.term
-    await eventually(lambda: term.waiting_count == 1)
+    master, slave, waiting = await with_a_waiting_send(lab)
     await lab.controller.elect(slave.broker_id, master.broker_id)
-    answer = await sending
+    answer = await waiting
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert "may or may not have survived" in (answer.remark or "")
 

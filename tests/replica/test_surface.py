@@ -26,14 +26,11 @@ from tests.replica.support import (
     run_process,
     send_fields,
 )
-from tests.support.fake_broker import FakeGroup
-from tests.support.fake_name_server import FakeNameServer
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from rocketmq_remoting.command import RemotingCommand
+    from tests.support.fake_name_server import FakeNameServer
 
 
 @pytest.mark.parametrize(
@@ -191,14 +188,6 @@ async def test_906_moves_a_slave_to_another_ha_address(lab: Lab) -> None:
     await eventually(lambda: two.process.ha_client.connection not in (None, before))
     assert two.process.ha_client.connected_address == one.process.configuration.ha_address, "the pushed one is dead"
     await eventually(lambda: lab.controller.members == {1, 2})
-
-
-@pytest.fixture
-async def name_server() -> AsyncIterator[FakeNameServer]:
-    fake = FakeNameServer(FakeGroup())
-    await fake.start()
-    yield fake
-    await fake.stop()
 
 
 async def test_replicas_register_with_the_name_server(lab: Lab, name_server: FakeNameServer) -> None:

@@ -106,6 +106,7 @@ def test_a_process_that_outlives_its_lane_is_named_and_ended_and_the_next_lane_r
     verdict = json.loads((tmp_path / "leaves.json").read_text())
     assert (verdict["holds"], verdict["why"], verdict["left_behind"]) == (False, "", [f"sleep 6{os.getpid()}"])
     assert not is_there(int((tmp_path / "left").read_text()))
+    assert json.loads((tmp_path / "lanes.json").read_text()) == summary
     verdict = json.loads((tmp_path / "good.json").read_text())
     assert (verdict["holds"], verdict["commit"], verdict["result"]) == (True, "abc", {"lost": 0, "holds": "no"})
     assert shlex.split(verdict["command"]) == list(GOOD.command)

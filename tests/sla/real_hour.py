@@ -264,7 +264,7 @@ def _gauge_differences(
             yield f"{stroke.kind} at {stroke.began_ms}: {len(near)} outages by the gauge alone"
     for one in only:
         if not any(stroke.began_ms <= one["startMs"] for stroke in strokes):
-            yield f"only the gauge saw an outage at {one['startMs']}, and nobody made one"
+            yield f"only the gauge saw an outage at {one['startMs']}, and no fault was injected before it"
 
 
 def _client_differences(

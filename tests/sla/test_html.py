@@ -237,7 +237,7 @@ def test_flapping_states_stay_a_small_picture() -> None:
 
 
 def test_figures_are_short_texts() -> None:
-    """A budget below a minute is told in seconds; a share is cut, and not rounded."""
+    """A budget below a minute is shown in seconds; a share is cut, and not rounded."""
     told: tuple[tuple[Callable[[Any], str], dict[float | None, str]], ...] = (
         (duration, {None: "-", 0: "0 ms", 999: "999 ms", 3500: "3.5 s", 125_000: "2 min 5 s", 7_260_000: "2 h 1 min",
                     90_000_000: "1 d 1 h", -125_000: "-2 min 5 s"}),

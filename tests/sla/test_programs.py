@@ -340,7 +340,7 @@ def _by_gauge(hour: Hour) -> None:
         (lambda hour: _without_answers(hour, 30_000, 32_000), "a client waited from"),
         (lambda hour: hour.incident.update(startMs=BEGAN_MS + 1_000), "acknowledged in the outage"),
         (_frozen, "0 outages by the gauge alone"),
-        (_by_gauge, "and nobody made one"),
+        (_by_gauge, "and no fault was injected before it"),
         (lambda hour: hour.group.lost.append("m1"), "acknowledged and lost"),
         (lambda hour: hour.group.violations.append("two masters"), "two masters"),
         (

@@ -12,7 +12,7 @@ from brokergroup_operator.api.network_fields import Addressing
 from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
 from brokergroup_operator.reconcile.clusters import parts
 from brokergroup_operator.reconcile.identity import Member
-from brokergroup_operator.reconcile.render import children
+from brokergroup_operator.reconcile.render import children, network_policies
 from brokergroup_operator.reconcile.render.addressing import Place, build_member_service
 from brokergroup_operator.reconcile.render.children import build_disruption_budgets
 from brokergroup_operator.reconcile.render.pods import build_pod
@@ -35,15 +35,17 @@ def made_of(obj: dict[str, Any]) -> Iterator[dict[str, Any]]:
         cluster = msgspec.convert(obj, RocketMQCluster)
         yield from parts.name_servers(cluster, SETTINGS)
         yield from parts.proxies(cluster, SETTINGS)
+        yield from parts.network_policies(cluster, SETTINGS)
         yield from parts.broker_groups(cluster, obj)
 
 
 def made_of_group(group: BrokerGroup) -> Iterator[dict[str, Any]]:
     member = Member(broker_id=LAST_ID, pod=f"{group.metadata['name']}-{LAST_ID}")
     yield children.build_config_map(group, SETTINGS)
-    yield children.build_members_service(group)
-    yield children.build_master_service(group)
+    yield from children.build_services(group)
     yield from build_disruption_budgets(group, open_for_one=True)
+    if (policy := network_policies.of_group(group, SETTINGS)) is not None:
+        yield policy
     yield children.build_claim(group, member)
     if group.spec.storage.commit_log is not None:
         yield children.build_commit_log_claim(group, member)

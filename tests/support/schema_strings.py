@@ -15,7 +15,20 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.definitions.generate import Kind
 
 KEY: Final = "{key}"
-GOOD: Final = ("a", "a:1", "1Gi", "5.5.0", "99.9", "-Da=b", "2026-11-27T00:00:00Z", "/a", "a/b")
+GOOD: Final = (
+    "a",
+    "a:1",
+    "1Gi",
+    "5.5.0",
+    "99.9",
+    "-Da=b",
+    "2026-11-27T00:00:00Z",
+    "/a",
+    "a/b",
+    "10.0.0.0/8",
+    "User:a",
+    "Topic:a",
+)
 
 
 def texts(longest: int) -> Iterator[str]:
@@ -30,6 +43,8 @@ def texts(longest: int) -> Iterator[str]:
         "1Gi", "0.5", "1.", "1e3", "99.9", "-1", "1.5.5", "99999999999999999999", "5.5.0", "5.5.0-", "5.5.0.",
         "5.5.0-SNAPSHOT", "broker", "fence", "store", "config", "-Xmx1m", "-Da=;b", "-Da=b|c", "-Da=(b)",
         "-Da=*", "-Da=~", "-Da=#b", "-Da=&b", "-Da=>b", "-Da={b,c}", "-Da=!b", "2026-11-27T00:00:00Z",
+        "10.0.0.0/8", "10.0.0.0/33", "10.0.0.256/24", "fd00::/8", "::/129", "User:a", "User:a@b.c", "User:-a", "Topic:a",
+        "Topic:*", "Topic:a*", "Group:%RETRY%a", "Topic:a*b", "Disk:a", "*", "10.0.0.1",
         "DefaultCluster", "DefaultCluster_REPLY_TOPIC", "case-0", "TBW102", "UTC", "Etc/GMT+5",
     )  # fmt: skip
     for length in (15, 16, 41, 42, 49, 50, 52, 53, 63, 64, 128, 253, 254, 317, longest, longest + 1):

@@ -222,7 +222,7 @@ def _kind(  # noqa: PLR0913 (the columns of the table)
     return ResourceType(
         group,
         version,
-        f"{kind.lower()}s",
+        _plural(kind.lower()),
         kind,
         namespaced=namespaced,
         short_names=tuple(short.split()),
@@ -241,6 +241,10 @@ def _kind(  # noqa: PLR0913 (the columns of the table)
         ),
         behaviour=behaviour or BuiltinBehaviour(f"V1{kind}"),
     )
+
+
+def _plural(singular: str) -> str:
+    return f"{singular.removesuffix('y')}ies" if singular.endswith("y") else f"{singular}s"
 
 
 _READY = '.status.conditions[?(@.type=="Ready")].status'
@@ -323,6 +327,10 @@ _GROUPS = (
     _kind(
         "coordination.k8s.io/v1", "Lease", columns={"Holder": ".spec.holderIdentity"},
         behaviour=BuiltinBehaviour("V1Lease", rules=rules.lease_errors, unconditional_update=False),
+    ),
+    _kind(
+        "networking.k8s.io/v1", "NetworkPolicy", "netpol",
+        behaviour=BuiltinBehaviour("V1NetworkPolicy", counts_generation=True),
     ),
     _kind(
         "policy/v1", "PodDisruptionBudget", "pdb", status=True,

@@ -102,6 +102,11 @@ _IPV6: Final = "|".join(
         rf"::[Ff]{{4}}:{_IPV4}",
     )
 )
+# Up to 32, and up to 128.
+_IPV4_PREFIX: Final = "/(3[0-2]|[12]?[0-9])"
+_IPV6_PREFIX: Final = "/(12[0-8]|1[01][0-9]|[1-9]?[0-9])"
+CIDR_PATTERN: Final = f"^({_IPV4}{_IPV4_PREFIX}|({_IPV6}){_IPV6_PREFIX})$"
+ADDRESS_OR_CIDR_PATTERN: Final = f"^({_IPV4}({_IPV4_PREFIX})?|({_IPV6})({_IPV6_PREFIX})?)$"
 _HOST_AND_PORT: Final = (
     rf"self.matches('^({_IPV4}|\\[({_IPV6})\\]|{_LABEL}([.]{_LABEL})*[.]?):{_PORT}$')"
     rf" && (!self.matches('^[0-9.]+:') || self.matches('^{_IPV4}:'))"

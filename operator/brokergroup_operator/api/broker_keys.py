@@ -23,6 +23,10 @@ NAME_SERVERS: Final = "namesrvAddr"
 CONTROLLERS: Final = "controllerAddr"
 MINIMUM: Final = "minInSyncReplicas"
 ROLE: Final = "brokerRole"
+# A Java broker refuses producers' sends until its clock shows this time (milliseconds since 1970).
+ACCEPTS_SENDS_FROM: Final = "startAcceptSendRequestTimeStamp"
+# 4: a broker lets its clients read, 2: send. 6 is the default.
+PERMISSION: Final = "brokerPermission"
 # Values in broker.conf are initial ones: the controller assigns the final ones to each broker.
 ASSIGNED_KEYS: Final = frozenset({"brokerId", ROLE})
 # More than any group's members: a broker with this minimum acknowledges nothing.
@@ -30,6 +34,7 @@ QUIET_MINIMUM: Final = "99"
 _BOTH: Final = frozenset(
     {
         "allAckInSyncStateSet",
+        PERMISSION,
         CONTROLLERS,
         "fileReservedTime",
         "haMaxTimeSlaveNotCatchup",
@@ -45,7 +50,6 @@ HOT_KEYS: Final = {
     Implementation.JAVA: _BOTH
     | {
         "autoCreateSubscriptionGroup",
-        "brokerPermission",
         "deleteWhen",
         "diskMaxUsedSpaceRatio",
         "haHousekeepingInterval",
@@ -72,12 +76,13 @@ DURABILITY_KEYS: Final = frozenset(
 DEFAULTS: Final = {
     Implementation.PYTHON: {
         "brokerElectionPriority": "2147483647",
+        PERMISSION: "6",
         "enableAutoInSyncReplicas": "false",
         "slaveTimeout": "3000",
     },
     Implementation.JAVA: {
         "brokerElectionPriority": "2147483647",
-        "brokerPermission": "6",
+        PERMISSION: "6",
         "enableAutoInSyncReplicas": "false",
         "flushDiskType": "ASYNC_FLUSH",
         "slaveTimeout": "3000",

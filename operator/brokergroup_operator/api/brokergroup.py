@@ -95,7 +95,8 @@ class SecuritySpec(Struct, frozen=True, rename="camel", kw_only=True):
             " backslashes and dollar signs. The operator needs the right to get it (chart:"
             " security.groupSecretNames). The operator reads a changed Secret within a minute, a broker at its"
             " next restart. So to change the key: set signature to Disabled, change the Secret, restart the pods"
-            " one by one, and set signature back. Absent: requests are not signed."
+            " one by one, and set signature back. Brokers that check users (ACL) keep the former secretKey: there the"
+            " key can't be changed. Absent: requests are not signed."
         ),
     ] = None
     certificate_secret_ref: Annotated[
@@ -359,9 +360,11 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
     local_proxy: Annotated[
         LocalProxySpec | None,
         Meta(
-            description="Given, also as {}: each Java broker runs RocketMQ's Proxy in its process (local mode), at port 8081 for"
-            " clients of the gRPC protocol. They connect to the Service <group>-master, and are sent on to the masters' pods"
-            " (docs/tasks/clusters.md). A change is a rolling update, and so is one of nameServers. Absent: no such Proxy."
+            description="If set ({} is enough), each Java broker runs RocketMQ's Proxy in its process (local mode), at port 8081"
+            " for clients of the gRPC protocol. Clients connect to the Service <group>-master, and the Proxy's route sends them to"
+            " the masters' pods (docs/tasks/clusters.md). A change is a rolling update, and so is one of nameServers. If"
+            " spec.config switches an ACL on, localProxy.config must do so too: a Proxy does not read the broker's ACL. Absent: no"
+            " such Proxy."
         ),
     ] = None
     resources: ResourceRequirements = ResourceRequirements()

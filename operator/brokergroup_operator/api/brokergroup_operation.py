@@ -19,6 +19,22 @@ from brokergroup_operator.api.rules import (
     validations,
 )
 
+MAX_UNREAD_TOPICS = 32
+MAX_UNREAD_GROUPS = 8
+MAX_KNOWN_READERS = 256
+MAX_TOPIC_NAME = 512
+MAX_GROUP_NAME = 255
+MAX_READER_CHARACTERS = MAX_TOPIC_NAME + MAX_GROUP_NAME + 1
+
+Messages = Annotated[int, Meta(ge=0, le=bounds.JAVA_LONG_EXACT_MAX)]
+# A retry topic of popped messages has a consumer group's name and a topic's, with a + between them.
+TopicText = Annotated[
+    str, Meta(min_length=1, max_length=MAX_TOPIC_NAME, pattern=f"^[%|+a-zA-Z0-9_-]{{1,{MAX_TOPIC_NAME}}}$")
+]
+ConsumerGroupText = Annotated[
+    str, Meta(min_length=1, max_length=MAX_GROUP_NAME, pattern=f"^[%|a-zA-Z0-9_-]{{1,{MAX_GROUP_NAME}}}$")
+]
+
 
 class OperationType(StrEnum):
     """What is done."""
@@ -30,6 +46,7 @@ class OperationType(StrEnum):
     DECOMMISSION = "Decommission"
     DRILL = "Drill"
     BACKUP = "Backup"
+    RETIRE = "Retire"
 
 
 class DrillKind(StrEnum):
@@ -57,10 +74,11 @@ class OperationPhase(StrEnum):
 
 
 class OperationConditionType(StrEnum):
-    """As with Jobs: at most one of the two is True, and then the operation is over."""
+    """As with Jobs: at most one of Complete and Failed is True, and then the operation is over. Drained is of a Retire."""
 
     COMPLETE = "Complete"
     FAILED = "Failed"
+    DRAINED = "Drained"
 
 
 class BrokerGroupReference(Struct, frozen=True, rename="camel", kw_only=True):
@@ -152,6 +170,30 @@ class DrillRequest(Struct, frozen=True, rename="camel", kw_only=True):
     ]
 
 
+class RetireRequest(Struct, frozen=True, rename="camel", kw_only=True):
+    """A removal of the whole group without loss of messages: its brokers take no more sends, its consumers read what is there,
+    and then the BrokerGroup is deleted. A message that no consumer group has read keeps the group.
+    """
+
+    abandon_topics: Annotated[
+        list[TopicText],
+        Meta(
+            max_length=256,
+            description="Topics whose unread messages are given up with the group. Exact names; nothing else is given up.",
+            extra_json_schema=bounds.SET_LIST,
+        ),
+    ] = []
+    abandon_consumer_groups: Annotated[
+        list[ConsumerGroupText],
+        Meta(
+            max_length=256,
+            description="Consumer groups that are not waited for, such as those whose consumers are gone for good. A topic"
+            " without another reader is unread then.",
+            extra_json_schema=bounds.SET_LIST,
+        ),
+    ] = []
+
+
 def _only_the_section_of(kind: OperationType) -> Rule:
     """A section says how its type of operation is done. With another type it would be ignored, and without it guessed."""
     section = kind.value.lower()
@@ -189,6 +231,10 @@ class OperationSpec(Struct, frozen=True, rename="camel", kw_only=True):
     backup: Annotated[
         BackupRequest | None,
         Meta(description="For type Backup: the store of a slave in sync is copied while the slave is stopped."),
+    ] = None
+    retire: Annotated[
+        RetireRequest | None,
+        Meta(description="For type Retire: the group is deleted once its consumers have read everything."),
     ] = None
     dry_run: Annotated[
         DryRun,
@@ -246,6 +292,104 @@ class OperationResult(Struct, frozen=True, rename="camel", kw_only=True):
     ] = []
 
 
+class RetirementStep(StrEnum):
+    """How far a Retire is."""
+
+    READ_ONLY = "ReadOnly"
+    DRAINING = "Draining"
+    CLOSING = "Closing"
+    DELETING = "Deleting"
+
+
+class ConsumerLag(Struct, frozen=True, rename="camel", kw_only=True):
+    """A consumer group that has not read everything of a topic."""
+
+    name: Annotated[str, Meta(max_length=MAX_GROUP_NAME, description="Name of the consumer group.")]
+    messages: Annotated[Messages, Meta(description="How many messages it has not read.")]
+    beyond_end: Annotated[
+        bool,
+        Meta(
+            description="Its offset is beyond the end of a queue, as after an unclean election: nothing of this queue counts as"
+            " read until the consumer group commits another offset."
+        ),
+    ] = False
+
+
+class UnreadTopic(Struct, frozen=True, rename="camel", kw_only=True):
+    """A topic with messages that keep the group."""
+
+    topic: Annotated[str, Meta(max_length=MAX_TOPIC_NAME, description="Name of the topic.")]
+    queues: Annotated[int, Meta(ge=0, description="In how many of its queues they are.")]
+    messages: Annotated[
+        Messages,
+        Meta(description="How many there are; of several consumer groups, those that the last one has to read."),
+    ]
+    consumer_groups: Annotated[
+        list[ConsumerLag],
+        Meta(
+            max_length=MAX_UNREAD_GROUPS,
+            description="The consumer groups that are behind, the last first. Empty: no consumer group reads the topic, or"
+            " the broker itself has to deliver the messages later.",
+            extra_json_schema=bounds.ATOMIC_LIST,
+        ),
+    ] = []
+
+
+class Retirement(Struct, frozen=True, rename="camel", kw_only=True):
+    """How far a Retire is, and what keeps the group."""
+
+    step: Annotated[
+        RetirementStep,
+        Meta(
+            description="ReadOnly: the brokers are configured to take no sends. Draining: consumers read what is there. Closing:"
+            " everything is read, and the brokers acknowledge nothing any more while the master is asked again. Deleting:"
+            " a last look; if it finds the same, the BrokerGroup is deleted (deleteSent)."
+        ),
+    ]
+    group_uid: Annotated[str, Meta(max_length=64, description="metadata.uid of the BrokerGroup that is retired.")]
+    epoch: Annotated[bounds.Epoch | None, Meta(description="The master epoch in which everything was read.")] = None
+    position: Annotated[
+        Messages | None,
+        Meta(
+            description="Draining: the sum of all queues' ends. Closing, Deleting: the end of the master's log, in bytes."
+        ),
+    ] = None
+    since: Annotated[
+        bounds.TimeText | None,
+        Meta(
+            description="Since when everything is read and `position` has not changed; absent while something is unread."
+            " Closing without a position: since when."
+        ),
+    ] = None
+    unread_topics: Annotated[int, Meta(ge=0, description="How many topics keep the group.")] = 0
+    unread: Annotated[
+        list[UnreadTopic],
+        Meta(
+            max_length=MAX_UNREAD_TOPICS,
+            description="The topics that keep the group, those with the most messages first.",
+            extra_json_schema=bounds.ATOMIC_LIST,
+        ),
+    ] = []
+    watched_epoch: Annotated[
+        bounds.Epoch | None, Meta(description="The master epoch of the last look that waited for consumers to appear.")
+    ] = None
+    watched_since: Annotated[
+        bounds.TimeText | None, Meta(description="The first look in `watchedEpoch`: nothing counts as read for 120 s.")
+    ] = None
+    readers: Annotated[
+        list[Annotated[str, Meta(max_length=MAX_READER_CHARACTERS)]],
+        Meta(
+            max_length=MAX_KNOWN_READERS,
+            description="Consumer groups, each as topic@group, that subscribed to a topic during the operation and have no"
+            " offset of it: they are waited for also when the broker no longer hears them.",
+            extra_json_schema=bounds.ATOMIC_LIST,
+        ),
+    ] = []
+    delete_sent: Annotated[
+        bool, Meta(description="Written right before the deletion of the BrokerGroup is sent by this operation.")
+    ] = False
+
+
 class OperationStatus(Struct, frozen=True, rename="camel", kw_only=True):
     """The progress of the operation, written by the operator."""
 
@@ -260,15 +404,26 @@ class OperationStatus(Struct, frozen=True, rename="camel", kw_only=True):
     observed_generation: Annotated[
         Annotated[int, Meta(ge=0)] | None, Meta(description="The generation of the spec that this status is about.")
     ] = None
+    group_uid: Annotated[
+        Annotated[str, Meta(max_length=64)] | None,
+        Meta(
+            description="Of a Retire: metadata.uid of the BrokerGroup when the operation was first seen. A later group of the same"
+            " name is not retired."
+        ),
+    ] = None
     started_at: Annotated[bounds.TimeText | None, Meta(description="When it became Running.")] = None
     completed_at: Annotated[bounds.TimeText | None, Meta(description="When it ended.")] = None
     result: OperationResult | None = None
+    retirement: Annotated[
+        Retirement | None, Meta(description="Of a Retire: how far it is, and what keeps the group.")
+    ] = None
     conditions: (
         Annotated[
             list[Condition],
             Meta(
                 max_length=4,
-                description="Complete or Failed once it has ended, for kubectl wait --for=condition=Complete.",
+                description="Complete or Failed once it has ended, for kubectl wait --for=condition=Complete; of a Retire, also"
+                " Drained: False with what is unread, True once everything is read.",
                 extra_json_schema=bounds.map_list("type"),
             ),
         ]

@@ -95,6 +95,7 @@ class Reason(StrEnum):
     RESTORING = "Restoring"
     MOVING_MASTER = "MovingMaster"
     HIBERNATING = "Hibernating"
+    RETIRING = "Retiring"
     # FailoverSafe
     ENOUGH_CANDIDATES = "EnoughCandidates"
     NOT_ENOUGH_CANDIDATES = "NotEnoughCandidates"
@@ -191,6 +192,10 @@ class Endpoints(Struct, frozen=True, rename="camel", kw_only=True):
     """Addresses of the group inside the Kubernetes cluster, as host:port."""
 
     master: Annotated[bounds.AddressText, Meta(description="The Service whose endpoint is the master.")]
+    slaves: Annotated[
+        bounds.AddressText | None,
+        Meta(description="The Service whose endpoints are the slaves that are ready, for reads; no learner is one."),
+    ] = None
     members: Annotated[
         list[bounds.AddressText],
         Meta(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # Printable ASCII without `"`, `\` and `$`: JSON, Java properties and placeholders do not change the rest.
 USABLE: Final = re.compile(r"[ !#%-\[\]-~]{1,512}")
+_PAIR: Final = f"the keys {names.CREDENTIALS_ACCESS_KEY} and {names.CREDENTIALS_SECRET_KEY}"
 
 
 class CredentialPair(NamedTuple):
@@ -46,13 +47,14 @@ def credentials_in(secret: JsonObject) -> CredentialPair:
     return CredentialPair(_entry(secret, names.CREDENTIALS_ACCESS_KEY), _entry(secret, names.CREDENTIALS_SECRET_KEY))
 
 
-def secret_not_found(namespace: str, name: str) -> CredentialsError:
-    """Return the error for a Secret that does not exist."""
-    return CredentialsError(
-        Reason.SECRET_NOT_FOUND,
-        f"Secret {namespace}/{name} does not exist: create it with the keys"
-        f" {names.CREDENTIALS_ACCESS_KEY} and {names.CREDENTIALS_SECRET_KEY}",
-    )
+def password_in(secret: JsonObject, key: str) -> str:
+    """Return a user's password in a Secret. Raises CredentialsError."""
+    return _entry(secret, key)
+
+
+def secret_not_found(namespace: str, name: str, what: str = _PAIR) -> CredentialsError:
+    """Return the error for a Secret that does not exist; `what` it should have."""
+    return CredentialsError(Reason.SECRET_NOT_FOUND, f"Secret {namespace}/{name} does not exist: create it with {what}")
 
 
 def secret_not_readable(namespace: str, name: str) -> CredentialsError:

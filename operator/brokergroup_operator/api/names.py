@@ -28,7 +28,7 @@ LABEL_BROKER_GROUP: Final = f"{GROUP}/broker-group"
 LABEL_BROKER_ID: Final = f"{GROUP}/broker-id"
 # On a pod that copies a group's store, which is none of its members.
 LABEL_COPIES_FOR: Final = f"{GROUP}/copies-for"
-# The role moves between pods at a failover; the `<group>-master` Service selects by it.
+# The role moves between pods at a failover; the Services `<group>-master` and `<group>-slaves` select by it.
 LABEL_ROLE: Final = f"{GROUP}/role"
 ROLE_MASTER: Final = "master"
 ROLE_SLAVE: Final = "slave"
@@ -67,6 +67,8 @@ ANNOTATION_LEAVING: Final = f"{GROUP}/leaving"
 ANNOTATION_ADDRESS: Final = f"{GROUP}/address"
 # On a pod: the uid of the BrokerGroup that it was made for. Its fence's key is made from it, also after that group was orphaned.
 ANNOTATION_GROUP_UID: Final = f"{GROUP}/group-uid"
+# On a BrokerGroup whose brokers acknowledge nothing any more: the uid of the Retire operation that is about to delete it.
+ANNOTATION_CLOSED_BY: Final = f"{GROUP}/closed-by"
 # On a BrokerGroup that adopts unowned objects.
 ANNOTATION_TAKES_BACK: Final = f"{GROUP}/takes-back"
 # On a pod: "true" if its broker was started as an async learner.
@@ -155,7 +157,7 @@ OWN_VARIABLES: Final = (
     "BROKERGROUP_CONTAINER",
 )
 CONFIG_FILE: Final = "broker.conf"
-# Beside it, or alone where a Proxy is a process of its own.
+# A Proxy's configuration: beside broker.conf for one in the broker's process, else in a ConfigMap of its own.
 PROXY_CONFIG_FILE: Final = "rmq-proxy.json"
 # Beside it, if the controllers use TLS: the certificate authority that the fence trusts. Public, re-read while the pod runs.
 AUTHORITY_FILE: Final = "controller-ca.crt"
@@ -220,8 +222,21 @@ def members_service_name(group: str) -> str:
     return f"{group}-members"
 
 
+def group_of_cluster(cluster: str, index: int) -> str:
+    """Return the name of a RocketMQCluster's BrokerGroup; `index` counts from 0."""
+    return f"{cluster}-{index}"
+
+
 def master_service_name(group: str) -> str:
     return f"{group}-master"
+
+
+def slaves_service_name(group: str) -> str:
+    return f"{group}-slaves"
+
+
+def network_policy_name(group: str) -> str:
+    return f"{group}-brokers"
 
 
 def disruption_budget_name(group: str) -> str:

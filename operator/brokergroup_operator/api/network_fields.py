@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar
 from msgspec import Meta, Struct
 
 from brokergroup_operator.api import bounds
+from brokergroup_operator.api.policy_fields import ClusterPolicySpec, GroupPolicySpec
 from brokergroup_operator.api.rules import Rule, immutable_optional
 
 # A member's ports with addressing NodePort: its fast port, its own and its fence's, and what lies between.
@@ -82,6 +83,19 @@ class IPFamiliesSpec(Struct, frozen=True, rename="camel", kw_only=True):
         return families | ({"ipFamilyPolicy": self.ip_family_policy.value} if self.ip_family_policy else {})
 
 
+class ClusterNetworkSpec(IPFamiliesSpec, frozen=True, rename="camel", kw_only=True):
+    """The IP families of Services, and the NetworkPolicies of NameServers, proxies and brokers."""
+
+    policy: Annotated[
+        ClusterPolicySpec | None,
+        Meta(
+            description="Given, also empty: NameServers, proxies, and the groups whose template names no policy, each get a"
+            " NetworkPolicy that admits exactly what they need. Absent: none; the operator deletes those that it"
+            " made. The Kubernetes cluster's network must enforce NetworkPolicies."
+        ),
+    ] = None
+
+
 class Addressing(StrEnum):
     """By which address brokers are known to clients, to each other and to the controller."""
 
@@ -135,6 +149,16 @@ class NetworkSpec(IPFamiliesSpec, frozen=True, rename="camel", kw_only=True):
         int,
         Meta(ge=1024, le=65_535, description="TCP port from which slaves copy the master's log."),
     ] = 10912
+    policy: Annotated[
+        GroupPolicySpec | None,
+        Meta(
+            description="Given, also empty: the pods get a NetworkPolicy. It admits members to haPort, members and the"
+            " operator to the fences, and clientsFrom too to the ports for clients. Absent: none; the operator deletes the"
+            " one that it made. The Kubernetes cluster's network must enforce NetworkPolicies. Refused with"
+            " addressing HostNetwork, to which none applies, and with NodePort and LoadBalancer, where members"
+            " reach each other at nodes, which may change the source's address."
+        ),
+    ] = None
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         *IPFamiliesSpec.RULES,
@@ -149,6 +173,19 @@ class NetworkSpec(IPFamiliesSpec, frozen=True, rename="camel", kw_only=True):
             " its broker starts",
             field_path=".firstNodePort",
             reason="FieldValueRequired",
+        ),
+        Rule(
+            "!has(self.policy) || self.addressing != 'HostNetwork'",
+            "policy has no effect with addressing HostNetwork: a NetworkPolicy does not apply to a node's own network."
+            " Close the node's ports by its firewall, and leave policy out",
+            field_path=".policy",
+        ),
+        Rule(
+            "!has(self.policy) || !(self.addressing in ['NodePort', 'LoadBalancer'])",
+            "policy does not work with addressing NodePort and LoadBalancer: members, fences and the operator reach a member"
+            " at a node, which may change the source's address, so that no label matches. Close the ports by a"
+            " firewall, and leave policy out",
+            field_path=".policy",
         ),
         *(
             immutable_optional(

@@ -10,10 +10,11 @@ from typing import Annotated, ClassVar, Final
 from msgspec import Meta, Struct, field
 
 from brokergroup_operator.api import bounds
+from brokergroup_operator.api.acl_fields import AclSpec
 from brokergroup_operator.api.brokergroup import BrokerGroupSpec
 from brokergroup_operator.api.brokergroup_status import Condition
 from brokergroup_operator.api.names import API_VERSION, ROCKETMQ_CLUSTER_KIND
-from brokergroup_operator.api.network_fields import IPFamiliesSpec
+from brokergroup_operator.api.network_fields import ClusterNetworkSpec
 from brokergroup_operator.api.pod_fields import (
     AntiAffinitySpec,
     ImagePullPolicy,
@@ -21,9 +22,11 @@ from brokergroup_operator.api.pod_fields import (
     PlacementTemplate,
     ResourceRequirements,
 )
+from brokergroup_operator.api.policy_fields import MAX_PEERS
 from brokergroup_operator.api.proxy_fields import RESERVED_PROXY_KEYS, config_meta
 from brokergroup_operator.api.rules import (
     CONFIG_RULES,
+    HAS_ACL,
     RUNS_WITH_A_CONTROLLER,
     Rule,
     label_keys,
@@ -232,15 +235,25 @@ class ClusterSpec(Struct, frozen=True, rename="camel", kw_only=True):
             extra_json_schema=bounds.map_list("name"),
         ),
     ] = []
+    acl: Annotated[
+        AclSpec | None,
+        Meta(
+            description="Users and policies of RocketMQ's ACL 2.0 at every broker (Java 5.3.0 or later). Given, also empty, it"
+            " turns authentication and authorization on in the brokers' configuration, which restarts them one by"
+            " one; template.config overrides it key by key. It excludes proxy. Absent: the brokers' own"
+            " configuration decides, and the operator changes no user."
+        ),
+    ] = None
     proxy: Annotated[ProxySpec | None, Meta(description="Proxies for clients of the gRPC protocol. Absent: none.")] = (
         None
     )
     network: Annotated[
-        IPFamiliesSpec,
+        ClusterNetworkSpec,
         Meta(
-            description="The IP families of the Services of NameServers and proxies, and of groups whose template names none."
+            description="IP families of the Services of NameServers and proxies, and NetworkPolicies; both also of groups"
+            " whose template names none."
         ),
-    ] = IPFamiliesSpec()
+    ] = ClusterNetworkSpec()
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -255,6 +268,62 @@ class ClusterSpec(Struct, frozen=True, rename="camel", kw_only=True):
             "version must be 5.1.1 or later, and not 5.1.2, where the groups take it: earlier brokers have no persistent"
             " broker id, and 5.1.2 does not start in controller mode",
             field_path=".version",
+        ),
+        Rule(
+            "!has(self.acl) || !has(self.version) || has(self.brokerGroups.template.version)"
+            " || has(self.brokerGroups.template.image)"
+            f" || {HAS_ACL.replace('self.', 'self.version.')}",
+            "acl needs version 5.3.0 or later, where the groups take it: earlier brokers have no ACL 2.0",
+            field_path=".version",
+        ),
+        Rule(
+            "!has(self.acl) || !has(self.brokerGroups.template.version)"
+            f" || {HAS_ACL.replace('self.', 'self.brokerGroups.template.version.')}",
+            "acl needs brokerGroups.template.version 5.3.0 or later: earlier brokers have no ACL 2.0",
+            field_path=".brokerGroups.template.version",
+        ),
+        Rule(
+            "!has(self.network.policy) || !(self.brokerGroups.template.network.addressing in ['NodePort', 'LoadBalancer'])",
+            "network.policy does not work on groups with addressing NodePort and LoadBalancer: members reach each other at"
+            " nodes, which may change the source's address. Close the ports by a firewall, and leave policy out",
+            field_path=".network.policy",
+        ),
+        Rule(
+            "!has(self.proxy) || !has(self.brokerGroups.template.network.policy)"
+            " || !has(self.brokerGroups.template.network.policy.clientsFrom)"
+            f" || size(self.brokerGroups.template.network.policy.clientsFrom) <= {MAX_PEERS}",
+            f"clientsFrom takes at most {MAX_PEERS} sources with proxy: the operator adds the proxies as one more",
+            field_path=".brokerGroups.template.network.policy.clientsFrom",
+        ),
+        Rule(
+            "!has(self.network.policy) || self.brokerGroups.template.network.addressing != 'HostNetwork'",
+            "network.policy has no effect on groups with addressing HostNetwork: close the nodes' ports by their firewall,"
+            " and leave policy out",
+            field_path=".network.policy",
+        ),
+        Rule(
+            "!has(self.acl) || self.brokerGroups.template.implementation == 'Java'",
+            "acl needs brokerGroups.template.implementation Java: Python replicas have no users",
+            field_path=".acl",
+        ),
+        Rule(
+            "!has(self.acl) || has(self.brokerGroups.template.security.credentialsSecretRef)",
+            "acl needs brokerGroups.template.security.credentialsSecretRef: with its key brokers and operator sign what they"
+            " send each other, and brokers refuse what is not signed",
+            field_path=".acl",
+            reason="FieldValueRequired",
+        ),
+        Rule(
+            "!has(self.acl) || !has(self.proxy)",
+            "acl and proxy exclude each other: the operator gives no Proxy a key to sign with, and none checks its own"
+            " clients, so brokers would refuse it, or take its key for every client",
+            field_path=".proxy",
+        ),
+        Rule(
+            "!has(self.acl) || !has(self.brokerGroups.template.localProxy)",
+            "acl and brokerGroups.template.localProxy exclude each other: the Proxy in a broker's process hands requests to"
+            " it past the broker's checks",
+            field_path=".brokerGroups.template.localProxy",
         ),
         # A broker makes these itself (TopicConfigManager of RocketMQ 5.5.0), and refuses to make them when it is asked.
         Rule(
@@ -293,7 +362,12 @@ class ClientAddresses(Struct, frozen=True, rename="camel", kw_only=True):
         bounds.AddressText, Meta(description="For clients of the remoting protocol (namesrvAddr), host:port.")
     ]
     proxy: Annotated[
-        bounds.AddressText | None, Meta(description="For clients of the gRPC protocol (endpoints), host:port.")
+        bounds.AddressText | None,
+        Meta(
+            description="For clients of the gRPC protocol (endpoints), host:port. With template.localProxy and without spec.proxy"
+            " it is the first group's master: while that group has no master, no client can start with it, and running ones"
+            " keep the route they have. <group>-master:8081 of another group answers the same."
+        ),
     ] = None
 
 
@@ -308,6 +382,12 @@ class ClusterStatus(Struct, frozen=True, rename="camel", kw_only=True):
     proxies: PartStatus | None = None
     topics: Annotated[
         PartStatus | None, Meta(description="How many of the declared topics exist in every group as declared.")
+    ] = None
+    users: Annotated[
+        PartStatus | None, Meta(description="How many of the declared users every broker has as declared.")
+    ] = None
+    policies: Annotated[
+        PartStatus | None, Meta(description="How many of the declared policies every broker has as declared.")
     ] = None
     clients: Annotated[ClientAddresses | None, Meta(description="Where clients connect.")] = None
     groups: Annotated[

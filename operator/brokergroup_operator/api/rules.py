@@ -113,6 +113,8 @@ RESERVED_CONFIG_KEYS: Final = {
 RUNS_WITH_A_CONTROLLER: Final = (
     "!self.matches('^0*([0-4][.]|5[.]0+[.]|5[.]0*1[.]0+([^0-9]|$))') && !self.matches('^0*5[.]0*1[.]0*2$')"
 )
+# For a version: 5.3.0 is the first with ACL 2.0.
+HAS_ACL: Final = "!self.matches('^0*([0-4]|5[.]0*[0-2])[.]')"
 # For config of a BrokerGroup, of a template and of an override.
 CONFIG_RULES: Final = (
     # A key is a Java property name; a line break in it would smuggle in another key.

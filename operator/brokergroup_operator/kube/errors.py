@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 UNDECLARED_FIELD: Final = "field not declared in schema"
 
 
+# The role lacks a right. Not a type of its own: what follows depends on the right.
+FORBIDDEN: Final = 403
+
+
 class ApiError(Exception):
     """The API server refused a request or was not reachable. ``status`` is the HTTP status, None if none was received.
 

@@ -62,7 +62,7 @@ def migrate(arguments: typer.Context) -> None:
 VERBS: dict[str, Callable[..., None]] = {
     "status": status, "top": top, "switchover": COMMANDS["switchover"], "history": history, "lag": lag, "explain": explain,
     **{name: COMMANDS[name] for name in ("pause", "resume", "hibernate", "wake")},
-    **{name: COMMANDS[name] for name in ("restart", "rebuild", "decommission", "elect", "drill", "backup")},
+    **{name: COMMANDS[name] for name in ("restart", "rebuild", "decommission", "elect", "drill", "backup", "retire")},
     "release": release, "report": report, "dashboard": dashboard, "generate": generate, "version": version,
     "completion": completion,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The verbs that change something: six create a BrokerGroupOperation, four set a switch of `spec.maintenance`.
+"""The verbs that change something: seven create a BrokerGroupOperation, four set a switch of `spec.maintenance`.
 
 `COMMANDS` has them by name. Each operation verb is a dataclass of its own options; each switch is a row of a table.
 """
@@ -226,6 +226,34 @@ class Backup(Verb):
         return {"claim": {"name": self.claim}, **named, **({"stopMaster": True} if self.stop_master else {})}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Retire(Verb):
+    """Remove a whole group: it takes no more sends, and is deleted once its consumers have read everything."""
+
+    confirmation = Confirmed
+    abandon_topic: Annotated[
+        list[str] | None,
+        typer.Option("--abandon-topic", metavar="TOPIC", help="Give up unread messages of this topic (repeatable)"),
+    ] = None
+    abandon_consumer_group: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--abandon-consumer-group", metavar="NAME", help="Do not wait for this consumer group (repeatable)"
+        ),
+    ] = None
+
+    @property
+    def danger(self) -> str:
+        given_up = f"; unread messages of {', '.join(self.abandon_topic)} are LOST" if self.abandon_topic else ""
+        groups = ", ".join(self.abandon_consumer_group or ())
+        not_waited = f"; {groups} may LOSE messages, as nothing waits until they are read" if groups else ""
+        return f"This stops sends to the group and deletes it once everything is read{given_up}{not_waited}"
+
+    def section(self, group: str) -> JsonObject:  # noqa: ARG002
+        lists = {"abandonTopics": self.abandon_topic, "abandonConsumerGroups": self.abandon_consumer_group}
+        return {field: list(names_) for field, names_ in lists.items() if names_}
+
+
 @dataclass(frozen=True)
 class Switch:
     """A verb that sets one switch of `spec.maintenance`."""
@@ -296,7 +324,7 @@ def _switch_command(switch: Switch) -> Callable[..., None]:
     return with_option_groups(run)
 
 
-VERBS = (Switchover, Restart, Rebuild, Decommission, Elect, Drill, Backup)
+VERBS = (Switchover, Restart, Rebuild, Decommission, Elect, Drill, Backup, Retire)
 COMMANDS = {kind.__name__.lower(): _operation_command(kind) for kind in VERBS} | {
     name: _switch_command(switch) for name, switch in SWITCHES.items()
 }

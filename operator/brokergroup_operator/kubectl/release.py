@@ -87,11 +87,12 @@ def _what_goes_and_stays(group: JsonObject, pods: list[JsonObject], claims: list
     pod_names, claim_names = (
         ", ".join(item["metadata"]["name"] for item in found) or "none" for found in (pods, claims)
     )
-    children = f"pods ({pod_names}), Services, ConfigMap and PodDisruptionBudgets"
+    children = f"pods ({pod_names}), Services, ConfigMap, PodDisruptionBudgets and NetworkPolicy"
     # The garbage collector removes the owner references first, then its finalizer "orphan".
     orphaned = "orphan" in _finalizers(group) or any(not pod["metadata"].get("ownerReferences") for pod in pods)
     fate = (
-        f"stays, by --cascade=orphan: {children}: kubectl delete {place} pods,services,configmaps,poddisruptionbudgets -l {label}"
+        f"stays, by --cascade=orphan: {children}: kubectl delete {place}"
+        f" pods,services,configmaps,poddisruptionbudgets,networkpolicies -l {label}"
         if orphaned
         else f"goes with the group, by the cluster's garbage collector: {children}"
     )

@@ -168,10 +168,13 @@ def _is_about(item: JsonObject, group: str | None) -> bool:
     # By the exact names of a group's objects: `orders-eu` is another group, not an object of `orders`.
     if kind in ("Pod", "PersistentVolumeClaim"):
         return names.broker_id_of_pod_name(group, name) is not None
-    if kind in ("Service", "ConfigMap"):
-        services = (names.members_service_name(group), names.master_service_name(group))
-        return name in (*services, names.config_map_name(group))
-    return name == group
+    services = (names.members_service_name, names.master_service_name, names.slaves_service_name)
+    of_kind = {
+        "Service": {of(group) for of in services},
+        "ConfigMap": {names.config_map_name(group)},
+        "NetworkPolicy": {names.network_policy_name(group)},
+    }
+    return name in of_kind.get(str(kind), {group})
 
 
 def _version(cluster: "Cluster", problems: list[str]) -> JsonObject:

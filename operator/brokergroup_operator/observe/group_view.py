@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Protocol
 from brokergroup_operator.observe.timeline import Cause, Step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from brokergroup_operator.observe.group_offsets import GroupOffsets
     from brokergroup_operator.observe.timeline import FailoverTimeline
     from brokergroup_operator.records.store import GroupKey
     from controller_core.model import BrokerGroupRecord, LiveReplica
+    from rocketmq_remoting.acl_protocol import AccessChange, BrokerAccess
     from rocketmq_remoting.broker_protocol import TopicConfig
 
 SWITCHOVER_DEADLINE_SECONDS = 30.0
@@ -305,9 +307,27 @@ class GroupView(ShownGroups, Protocol):
         """Return a topic's configuration at the group's master (351); None if it has no such topic. ``BrokerUnreachableError``."""
         ...
 
+    async def offsets(self, key: GroupKey) -> GroupOffsets:
+        """Return how far topics reach at the group's master, and how far they are read; not during a change of master.
+
+        ``BrokerUnreachableError``; ``GroupViewError``, also if the master or its epoch was another one at the end.
+        """
+        ...
+
     async def put_topic(self, key: GroupKey, topic: TopicConfig) -> None:
         """Create or change a topic at the group's master, from where slaves copy it (17); not during a change of master.
 
         Attributes that `topic` does not name stay. ``BrokerUnreachableError``, also if the broker refuses; ``GroupViewError``.
+        """
+        ...
+
+    async def access(self, key: GroupKey, broker_id: int) -> BrokerAccess:
+        """Return a member's users and rules, passwords too (3005, 3010). ``BrokerUnreachableError``."""
+        ...
+
+    async def change_access(self, key: GroupKey, broker_id: int, changes: Sequence[AccessChange]) -> None:
+        """Change a member's users and rules, in this order; not during a change of master.
+
+        ``BrokerUnreachableError``, also if the broker refuses; ``GroupViewError``.
         """
         ...

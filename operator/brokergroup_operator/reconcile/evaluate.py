@@ -14,16 +14,23 @@ from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import Reason
-from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, POD_DISRUPTION_BUDGETS, PODS, SERVICES
+from brokergroup_operator.kube.resources import (
+    BROKER_GROUPS,
+    CONFIG_MAPS,
+    NETWORK_POLICIES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    SERVICES,
+)
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.decide import course as courses
-from brokergroup_operator.reconcile.decide import deletion
+from brokergroup_operator.reconcile.decide import deletion, retiring
 from brokergroup_operator.reconcile.decide.bootstrap import finished_copies, restore_actions, why_not_restored
 from brokergroup_operator.reconcile.decide.claims import claim_actions, discarded_claims
 from brokergroup_operator.reconcile.decide.configuration_drift import put_back_actions
 from brokergroup_operator.reconcile.decide.rollout import wanted_pod
-from brokergroup_operator.reconcile.render import broker_config, certificate, children
+from brokergroup_operator.reconcile.render import broker_config, certificate, children, network_policies, proxy_config
 from brokergroup_operator.reconcile.render.addressing import place_of, service_actions
 from brokergroup_operator.reconcile.see import copies, foreign, observed
 from brokergroup_operator.reconcile.see.members import Membership, is_broken, learning, membership
@@ -58,6 +65,8 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> plans.
     seen = replace(seen, now=now, certificate_problem=certificate.problem(seen.group, settings))
     if (group := courses.with_minimum_reached(seen)) is not seen.group:
         seen = replace(seen, group=group)
+    if (group := retiring.with_permission(seen)) is not seen.group:
+        seen = replace(seen, group=group)
     course = courses.set_course(seen, settings)
     work: list[plans.Action] = list(_lift_fences(seen))
     voluntary: list[plans.Action] = []
@@ -69,11 +78,13 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> plans.
     elif complaint := invalid_spec(seen, settings):
         if seen.config_problem and complaint.reason is Reason.INVALID_SPEC:
             work += _repairs_as_configured(seen, course, settings)
+        work += courses.returning_actions(seen, course, settings)
         work += status_action(seen, course, settings, invalid=complaint)
         return plans.Plan(actions=tuple(work), look_again_seconds=UNSETTLED_SECONDS)
     elif seen.group.spec.maintenance.paused:
         # What a failover needs goes on: it is no maintenance.
         work += _roles(seen)
+        work += courses.returning_actions(seen, course, settings)
     else:
         work += _repairs(seen, course, settings)
         voluntary = [action for step in course.steps for action in courses.actions_of(step, seen, settings)]
@@ -81,6 +92,7 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> plans.
     # Secrets are not watched, so one that comes causes no event.
     refused = any(_was_refused_just_now(seen, pod) for pod in seen.pods.values())
     unsettled = work or voluntary or refused or seen.credentials_problem or seen.refusal or _waits(course)
+    unsettled = unsettled or retiring.is_closed(seen)  # the time until which a Java broker refuses sends is prolonged
     look_again_seconds = UNSETTLED_SECONDS if unsettled else None
     if copies.awaits_restore(seen) or copies.restore_pod(seen) is not None:
         look_again_seconds = COPY_POLL_SECONDS
@@ -100,11 +112,13 @@ def _waits(course: Course) -> bool:
 def _repairs(seen: Observed, course: Course, settings: ReconcileSettings) -> Iterator[plans.Action]:
     # First: a group that could go meanwhile must own nothing, or the collector deletes that as soon as it is gone.
     yield from _hold_group(seen)
+    yield from retiring.marked(seen)
     yield from _durability(seen)
     yield from deletion.adopted(seen)
     yield from deletion.marks_mended(seen)
-    yield from foreign.apply_if_drifted(CONFIG_MAPS, seen.config_maps, children.build_config_map(seen.group, settings))
+    yield from _config_map(seen, settings)
     yield from _services(seen)
+    yield from _network_policy(seen, settings)
     yield from _disruption_budgets(seen, course)
     if any(course.runs(one.broker_id) and one.pod not in seen.pods for one in membership(seen).members):
         yield from certificate.make_key(seen.group, settings)
@@ -116,20 +130,28 @@ def _repairs(seen: Observed, course: Course, settings: ReconcileSettings) -> Ite
         yield from _members(seen, course, settings)
     yield from _roles(seen)
     yield from courses.hot_config_actions(seen, course, settings)
-    yield from put_back_actions(course.drifts)
+    held = retiring.HELD_KEYS if retiring.retirement(seen) is not None else frozenset[str]()
+    yield from put_back_actions(course.drifts, held)
     yield from discarded_claims(seen)
     # Last: a reservation that is refused ends the pass, and should not keep a pod from coming back.
     if not seen.group.spec.maintenance.hibernated:
         yield from _reservations(membership(seen))
 
 
+def _config_map(seen: Observed, settings: ReconcileSettings) -> Iterator[plans.Action]:
+    proxy = proxy_config.still_read(seen.config_map, seen.pods.values())
+    wanted = children.build_config_map(seen.group, settings, proxy=proxy)
+    yield from foreign.apply_if_drifted(CONFIG_MAPS, seen.config_maps, wanted)
+
+
 def _repairs_as_configured(seen: Observed, course: Course, settings: ReconcileSettings) -> Iterator[plans.Action]:
     """While a ConfigMap that the spec names is missing or bad: roles, lost Services and pods, with the broker.conf of before."""
     yield from _roles(seen)
-    kept = seen.config_maps.get(names.config_map_name(identity.name_of(seen.group)))
+    kept = seen.config_map
     if kept is None:
         return
     yield from _services(seen)
+    yield from _network_policy(seen, settings)
     for action in _members(seen, course, settings):
         if isinstance(action, plans.ApplyObject) and action.resource == PODS:
             yield _reading(seen.group, kept, action)
@@ -196,9 +218,17 @@ def _durability(seen: Observed) -> Iterator[plans.Action]:
 
 
 def _services(seen: Observed) -> Iterator[plans.Action]:
-    yield from foreign.apply_if_drifted(SERVICES, seen.services, children.build_members_service(seen.group))
-    yield from foreign.apply_if_drifted(SERVICES, seen.services, children.build_master_service(seen.group))
+    for wanted in children.build_services(seen.group):
+        yield from foreign.apply_if_drifted(SERVICES, seen.services, wanted)
     yield from service_actions(seen)
+
+
+def _network_policy(seen: Observed, settings: ReconcileSettings) -> Iterator[plans.Action]:
+    if (wanted := network_policies.of_group(seen.group, settings)) is not None:
+        yield from foreign.apply_if_drifted(NETWORK_POLICIES, seen.network_policies, wanted)
+        return
+    for _, policy in sorted(foreign.made_here(seen, NETWORK_POLICIES).items()):
+        yield plans.DeleteObject.of(NETWORK_POLICIES, policy, "spec.network.policy is absent")
 
 
 def _disruption_budgets(seen: Observed, course: Course) -> Iterator[plans.Action]:

@@ -15,7 +15,7 @@ from brokergroup_operator.api.brokergroup_status import ConditionStatus, Conditi
 from brokergroup_operator.api.names import FAST_PORT_OFFSET
 from brokergroup_operator.api.network_fields import Addressing, NetworkSpec
 from brokergroup_operator.api.pod_fields import MonitoringSpec
-from brokergroup_operator.api.proxy_fields import GRPC_PORT, REMOTING_PORT
+from brokergroup_operator.api.proxy_fields import PROXY_PORTS
 from brokergroup_operator.records.store import GroupKey
 
 if TYPE_CHECKING:
@@ -231,5 +231,5 @@ def _ports_of(spec: dict[str, Any]) -> dict[int, str]:
     if monitoring.get("exporter"):
         ports[int(monitoring.get("port", MonitoringSpec().port))] = "spec.monitoring.port"
     if spec.get("localProxy") is not None:
-        ports |= dict.fromkeys((REMOTING_PORT, GRPC_PORT), "spec.localProxy, port")
+        ports |= dict.fromkeys(PROXY_PORTS.values(), "spec.localProxy, port")
     return ports

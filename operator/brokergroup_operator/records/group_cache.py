@@ -17,6 +17,7 @@ from brokergroup_operator.kube.resources import (
     BROKER_GROUP_STATES,
     BROKER_GROUPS,
     CONFIG_MAPS,
+    NETWORK_POLICIES,
     PERSISTENT_VOLUME_CLAIMS,
     POD_DISRUPTION_BUDGETS,
     PODS,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.kube.resources import Resource
 
 # Children are found by their label, the group and its record by their name, operations by the group that they name.
-LABELLED: Final = (PODS, PERSISTENT_VOLUME_CLAIMS, SERVICES, CONFIG_MAPS, POD_DISRUPTION_BUDGETS)
+LABELLED: Final = (PODS, PERSISTENT_VOLUME_CLAIMS, SERVICES, CONFIG_MAPS, POD_DISRUPTION_BUDGETS, NETWORK_POLICIES)
 WATCHED: Final = (BROKER_GROUPS, BROKER_GROUP_STATES, BROKER_GROUP_OPERATIONS, *LABELLED)
 # Of these a pass reads when they last wrote, and which labels they hold (`reconcile/see/observed.py`).
 MANAGERS: Final = frozenset({names.FIELD_MANAGER_RECONCILE, names.FIELD_MANAGER_STATUS})
@@ -51,9 +52,13 @@ def group_of(resource: Resource, obj: Mapping[str, JsonObject]) -> GroupKey:
 
 
 class GroupCache:
-    """The objects of each group by kind. All calls come from one event loop."""
+    """The objects of each group by kind. All calls come from one event loop.
 
-    def __init__(self) -> None:
+    `unread` are kinds that the operator may not list: the cache is complete without them.
+    """
+
+    def __init__(self, unread: frozenset[Resource] = frozenset()) -> None:
+        self.unread = unread
         self._held: dict[Resource, dict[GroupKey, dict[str, JsonObject]]] = {resource: {} for resource in WATCHED}
         self._groups: dict[Resource, dict[str, GroupKey]] = {resource: {} for resource in WATCHED}
         self._nodes: dict[str, JsonObject] = {}
@@ -66,8 +71,8 @@ class GroupCache:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every kind was listed once. Before that, what is not here may exist."""
-        return len(self._listed) == len(WATCHED)
+        """Whether every kind that can be listed was. Before that, what is not here may exist."""
+        return self._listed | self.unread == set(WATCHED)
 
     def one(self, resource: Resource, key: GroupKey) -> JsonObject | None:
         """Return the only object of that kind: a group, or its record."""

@@ -15,7 +15,9 @@ import uuid
 from typing import TYPE_CHECKING, Any, cast
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.credentials import CredentialsError, secret_not_readable
 from brokergroup_operator.kube.errors import (
+    FORBIDDEN,
     AlreadyExistsError,
     ApiError,
     ApiUnavailableError,
@@ -26,7 +28,7 @@ from brokergroup_operator.kube.errors import (
     OutcomeUnknownError,
 )
 from brokergroup_operator.kube.reflector import Reflector
-from brokergroup_operator.kube.resources import BROKER_GROUP_STATES
+from brokergroup_operator.kube.resources import BROKER_GROUP_STATES, MAY_LACK, SECRETS
 from brokergroup_operator.records.serialize import KNOWN_MEMBERS, record_from_json, record_to_json
 from brokergroup_operator.records.store import (
     DEFAULT_DEADLINE_SECONDS,
@@ -311,16 +313,35 @@ class GroupObjects:
         except NotFoundError:
             return None
 
-    async def labelled(self, resource: Resource, key: GroupKey) -> dict[str, JsonObject]:
-        """The objects that carry the group's label, by their names."""
-        listed = await self._api.list(
-            resource,
-            namespace=key.namespace,
-            label_selector=f"{names.LABEL_BROKER_GROUP}={key.name}",
-            timeout_seconds=self._timeout_seconds,
-        )
+    async def labelled(
+        self, resource: Resource, key: GroupKey, label: str = names.LABEL_BROKER_GROUP
+    ) -> dict[str, JsonObject]:
+        """The objects that carry the label of the group, or of the cluster, by their names.
+
+        None of `MAY_LACK` without the right to them: a spec that asks for one is Stalled when it is applied.
+        """
+        try:
+            listed = await self._api.list(
+                resource,
+                namespace=key.namespace,
+                label_selector=f"{label}={key.name}",
+                timeout_seconds=self._timeout_seconds,
+            )
+        except ApiError as error:
+            if error.status != FORBIDDEN or resource not in MAY_LACK:
+                raise
+            return {}
         return {
             str(item["metadata"]["name"]): item
             for item in listed.items
-            if (item["metadata"].get("labels") or {}).get(names.LABEL_BROKER_GROUP) == key.name
+            if (item["metadata"].get("labels") or {}).get(label) == key.name
         }
+
+    async def secret(self, namespace: str, name: str) -> JsonObject | CredentialsError | None:
+        """The Secret, or None if there is none; the error, if the role lacks the right to get it."""
+        try:
+            return await self.find(SECRETS, GroupKey(namespace, name))
+        except ApiError as error:
+            if error.status != FORBIDDEN:
+                raise
+            return secret_not_readable(namespace, name)

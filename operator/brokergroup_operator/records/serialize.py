@@ -6,7 +6,7 @@ ignored, and the Kubernetes store writes them back unchanged.
 
 Schema version 2 added the replicas' marks, eligible and lost seats, and the count of unclean elections (safety rules 1 and 2). A
 record of version 1 is read as one without them, and written as 2: an older operator would drop them, so it must refuse.
-``unfenced``, ``change`` (ADR 14) and ``restoredFrom`` (ADR 20) came later under the same version: in Kubernetes an older operator
+``unfenced``, ``change`` (ADR 14) and ``restoredFrom`` (ADR 23) came later under the same version: in Kubernetes an older operator
 writes them back unchanged, and a newer one sees by the epochs in a change that it is void. A file store of an older operator
 drops them.
 """

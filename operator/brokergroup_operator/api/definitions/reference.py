@@ -360,6 +360,8 @@ EVENTS: Final = {
     "ClusterNotOurs": "Warning. Objects that have a name of the cluster's parts are there already, and are left alone.",
     "ClusterRefused": "Warning. The API server refused a part of the cluster; the message has its words.",
     "ClusterGroupsBeyondCount": "Warning. `brokerGroups.count` was lowered; the groups beyond it stay until a person deletes them.",
+    "ClusterUserDiffers": "Warning. A declared user is there that the operator did not make, or its Secret can't be used; it is"
+    " left, and the message names it.",
     "ClusterTopicDiffers": "Warning. A declared topic is there with another message type, and is left; the message names it.",
     "ClusterUnreadable": "Warning. The stored RocketMQCluster does not fit this operator's API: it is left as it is.",
     **{
@@ -376,7 +378,7 @@ LABELS: Final = {
     names.LABEL_BROKER_ID: "On a member's pod, claims and Service: its broker id. A pod that lost its disk gets another one.",
     names.LABEL_CLUSTER: "On everything of a group: `spec.brokerClusterName`.",
     names.LABEL_ROLE: "On a pod: `master`, `slave` or `learner`, by the record. It moves at a change of master; the"
-    " `<group>-master` Service selects by it.",
+    " Services `<group>-master` and `<group>-slaves` select by it.",
     names.LABEL_COPIES_FOR: "On a pod that copies a store to a backup or from one: the BrokerGroup's name. It is no member.",
     names.LABEL_COMPONENT: "On the operator's own pods: `operator`, whatever the release is called.",
     names.LABEL_APP_NAME: "Kubernetes' own: `rocketmq-broker` on everything of a group.",
@@ -408,6 +410,8 @@ ANNOTATIONS: Final = {
     names.ANNOTATION_INCIDENT: "On an Event: the id of the failover or switchover that it is about, as in status, log and metrics.",
     names.ANNOTATION_GROUP_UID: "On a pod: the uid of the BrokerGroup that it was made for. Its fence's key is made from it, also"
     " where that group was orphaned and another of its name has the pod now.",
+    names.ANNOTATION_CLOSED_BY: "On a BrokerGroup, by the operator: uid of the Retire that is about to delete it; its brokers"
+    " acknowledge nothing on purpose.",
     names.ANNOTATION_TAKES_BACK: "On a BrokerGroup, by the operator: it is taking back what an orphaned group of its name has left."
     " One that is deleted before that is done leaves everything as it runs, however it is deleted.",
     names.ANNOTATION_LEARNER: "On a pod: `true` where its broker was started as an async learner (`replication.learners`).",

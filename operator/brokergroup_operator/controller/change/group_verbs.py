@@ -1,4 +1,4 @@
-"""The verbs of `GroupView`: ids, a switchover, an election, a member's removal, a broker's configuration and topics.
+"""The verbs of `GroupView`: ids, a switchover, an election, a member's removal, a broker's configuration, topics and offsets.
 
 Each raises `GroupViewError` with the reason if it did not do it.
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from brokergroup_operator.controller.group.group import Group, PremiseGoneError
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
+from brokergroup_operator.controller.peers.offset_reader import OffsetReader
 from brokergroup_operator.controller.peers.services import Part, Services
 from brokergroup_operator.observe import group_view as view
 from brokergroup_operator.observe.timeline import Cause, Step
@@ -19,12 +20,14 @@ from controller_core.model import Mark
 from controller_core.requests import ElectMaster, RemoveMember, ReserveBrokerId, RestoreGroup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from brokergroup_operator.controller.change.failover import Failover
     from brokergroup_operator.controller.change.switchover import Switchover
     from brokergroup_operator.controller.group.groups import Groups
+    from brokergroup_operator.observe.group_offsets import GroupOffsets
     from controller_core.model import BrokerGroupRecord
+    from rocketmq_remoting.acl_protocol import AccessChange, BrokerAccess
     from rocketmq_remoting.broker_protocol import TopicConfig
 
 
@@ -167,11 +170,40 @@ class GroupVerbs(Part):
         with self._known(key, f": topic {name}") as group:
             return await self._calls.topic(self._address(group, group.granted_master_id), name)
 
+    async def offsets(self, key: GroupKey) -> GroupOffsets:
+        """Read at the master of the record, which is read before and after: by a copy another plane may have elected another."""
+        with self._known(key, ": offsets") as group:
+            await group.load_again()
+            _must_be_at_rest(group, "offsets are not read")
+            record, address = group.record, self._address(group, group.granted_master_id)
+            assert record is not None, "a group with a master has a record"
+            others = record.sync_state_set - {record.master_broker_id}
+            hosts = group.binding.hosts_of_links(record, sorted(others))
+            offsets = await OffsetReader(calls=self._calls, address=address, record=record, hosts=hosts).read()
+            await group.load_again()
+            _must_be_at_rest(group, "offsets are not read")
+            now = group.record
+        if now is None or (now.granted_master_id, now.master_epoch) != (offsets.master_id, offsets.epoch):
+            raise view.GroupViewError(f"group {key}: the master changed while offsets were read")
+        return offsets
+
     async def put_topic(self, key: GroupKey, topic: TopicConfig) -> None:
         """17, of the master. Not during a change of master: the next one might not copy it."""
         with self._known(key, f": topic {topic.topic_name}") as group:
             _must_be_at_rest(group, "topics are left alone")
             await self._calls.put_topic(self._address(group, group.granted_master_id), topic)
+
+    async def access(self, key: GroupKey, broker_id: int) -> BrokerAccess:
+        """3005 and 3010, of this member."""
+        with self._known(key, f": users of broker {broker_id}") as group:
+            return await self._calls.access(self._address(group, broker_id))
+
+    async def change_access(self, key: GroupKey, broker_id: int, changes: Sequence[AccessChange]) -> None:
+        """One after the other, at this member. Not during a change of master, which has the broker's time."""
+        with self._known(key, f": users of broker {broker_id}") as group:
+            for change in changes:
+                _must_be_at_rest(group, "users are left alone")
+                await self._calls.change_access(self._address(group, broker_id), change)
 
     @contextmanager
     def _known(self, key: GroupKey, what: str = "") -> Iterator[Group]:

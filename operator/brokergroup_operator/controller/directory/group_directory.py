@@ -15,6 +15,7 @@ import structlog
 
 from brokergroup_operator.api import broker_keys, durability, names, pod_fence
 from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec, Signature
+from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.api.failover_fields import FailoverSpec, UncleanElection
 from brokergroup_operator.api.network_fields import Addressing
 from brokergroup_operator.controller.directory.pods import Peer, PodIndex, PodPlace, Table
@@ -61,6 +62,8 @@ class GroupBinding:
     deleting: bool = False
     # Only hibernated: it will be woken.
     hibernated: bool = False
+    # A Retire is about to delete it: its brokers acknowledge nothing on purpose, as long as that takes.
+    closed: bool = False
     signature: Signature = Signature.ACCEPTED
     # The key with which the group's brokers sign (innerClientAuthenticationCredentials), and this plane its requests to them; and
     # its Secret.
@@ -165,12 +168,13 @@ def binding_of(obj: JsonObject) -> GroupBinding:
         failover_delay_seconds=float(spec.failover.delay_seconds),
         deleting="deletionTimestamp" in obj["metadata"] or spec.maintenance.hibernated,
         hibernated=spec.maintenance.hibernated,
+        closed=names.ANNOTATION_CLOSED_BY in (obj["metadata"].get("annotations") or {}),
         signature=spec.security.signature,
         credentials_secret=(namespace, secret) if secret else None,
         ha_port=spec.network.ha_port,
         translated=spec.network.addressing.has_member_services,
         ephemeral=spec.storage.ephemeral is not None,
-        canary=spec.monitoring.canary.enabled,
+        canary=spec.monitoring.canary.enabled and not _is_retiring(obj),
         watched_keys=broker_keys.watched_keys(spec),
         tenant=label_of(obj, names.LABEL_TENANT),
         log_at_pods=spec.network.addressing in {Addressing.NODE_PORT, Addressing.LOAD_BALANCER},
@@ -183,6 +187,12 @@ def _as_brokers_mean(address: str, namespace: str) -> str:
     if found is None or is_ip(found.host) or "." in found.host or found.host == "localhost":
         return one_spelling(address)
     return join_address(f"{found.host}.{namespace}", found.port)
+
+
+def _is_retiring(obj: JsonObject) -> bool:
+    """Whether the group takes no sends since a Retire runs: a canary would only be refused, and reported."""
+    conditions = (obj.get("status") or {}).get("conditions") or []
+    return any(one.get("reason") == Reason.RETIRING.value for one in conditions)
 
 
 def _accepted_epoch(obj: JsonObject) -> int:

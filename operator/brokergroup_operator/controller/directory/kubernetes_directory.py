@@ -21,7 +21,7 @@ from brokergroup_operator.api.durability import runs_as_learner
 from brokergroup_operator.controller.directory import pods
 from brokergroup_operator.controller.directory.group_directory import GroupBinding, GroupDirectory, binding_of
 from brokergroup_operator.controller.peers.services import BackgroundTasks, Patience, wait_at_most
-from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, Backoff, NotFoundError
+from brokergroup_operator.kube.errors import FORBIDDEN, ApiError, ApiUnavailableError, Backoff, NotFoundError
 from brokergroup_operator.kube.pods import is_over, label_of, node_of, pod_ips
 from brokergroup_operator.kube.reflector import EVENTS_PER_TURN, ObjectKey, Reflector, key_of
 from brokergroup_operator.kube.resources import BROKER_GROUPS, NODES, PODS, SECRETS
@@ -43,7 +43,6 @@ FIRST_PEER_PAUSE_SECONDS, LONGEST_PEER_PAUSE_SECONDS = 0.1, 2.0
 # The same for an object that is read by name.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 5.0
 UNKNOWN_PEERS_LIMIT = 10_000
-FORBIDDEN = 403
 # The answer about one object; 429, 503 and 504 are the server's about itself.
 CANNOT_GIVE = 500
 

@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
+from brokergroup_operator.api.broker_keys import ACCEPTS_SENDS_FROM
 from rocketmq_remoting import broker_protocol as protocol
+from rocketmq_remoting.acl_protocol import AccessChange, BrokerAccess, read_access
 from rocketmq_remoting.address import host_of
 from rocketmq_remoting.client_protocol import CreateTopicRequestHeader
 from rocketmq_remoting.codes import RequestCode, ResponseCode
@@ -43,10 +45,9 @@ if TYPE_CHECKING:
 # restart.
 FENCING_MIN_IN_SYNC_REPLICAS = 99
 MIN_IN_SYNC_REPLICAS = "minInSyncReplicas"
-# A Java broker refuses producers' sends until its clock shows this time (milliseconds since 1970). 99 counts only while it is
-# master: a send that is between the two checks of the role when it becomes a slave is acknowledged alone.
-ACCEPTS_SENDS_FROM = "startAcceptSendRequestTimeStamp"
-# `Switchover` prolongs it; short enough for a broker that nothing restores.
+# ACCEPTS_SENDS_FROM: 99 counts only while a Java broker is master, and not for sends with WAIT=false. A send that is between the
+# two checks of the role when it becomes a slave is acknowledged alone. `Switchover` prolongs it; short enough for a broker that
+# nothing restores.
 REFUSES_SENDS_SECONDS = 30.0
 # Comes and goes at a slave, whose tables are then of another version than the master's. No client may write, read or consume with
 # it, if ever it stays: a slave that is made master right then may keep the group, and its own slaves copy it.
@@ -180,11 +181,42 @@ class BrokerCalls:
             return None
         return found.epoch_list[-1].epoch if found.epoch_list else -1, found.max_offset
 
-    async def bytes_behind_dispatch(self, address: str) -> int | None:
-        """28: how much of its log is not in consume queues and index yet; None if the broker does not say."""
+    async def runtime_numbers(self, address: str) -> dict[str, int]:
+        """28: those of its values that are whole numbers."""
         command = request(RequestCode.GET_BROKER_RUNTIME_INFO)
         found = await self._read(address, command, protocol.BrokerRuntimeInfoBody.decode)
-        return _number(found.table.get("dispatchBehindBytes", ""), _DIGITS_OF_LONG)
+        numbers = {name: _number(text, _DIGITS_OF_LONG) for name, text in found.table.items()}
+        return {name: number for name, number in numbers.items() if number is not None}
+
+    async def bytes_behind_dispatch(self, address: str) -> int | None:
+        """28: how much of its log is not in consume queues and index yet; None if the broker does not say."""
+        return (await self.runtime_numbers(address)).get("dispatchBehindBytes")
+
+    async def topic_names(self, address: str) -> frozenset[str]:
+        """21: the names of all topics that the broker has."""
+        answer = await self._ask(
+            address, request(RequestCode.GET_ALL_TOPIC_CONFIG), self._settings.metadata_deadline_seconds
+        )
+        try:
+            table = (await asyncio.to_thread(load_json, answer.body or b""))["topicConfigTable"]
+            return frozenset(map(str, table))
+        except (KeyError, TypeError, ValueError) as error:
+            raise BrokerCallError(f"{address}: 21 answered something unreadable: {error!r}") from error
+
+    async def topic_stats(self, address: str, topic: str) -> dict[int, protocol.QueueOffsets]:
+        """202: the ends of a topic's queues, by queue id. `NoSuchTopicError`."""
+        command = request(RequestCode.GET_TOPIC_STATS_INFO, ext_fields={"topic": topic})
+        return await self._read(address, command, protocol.decode_topic_stats)
+
+    async def topic_readers(self, address: str, topic: str) -> frozenset[str]:
+        """300: the consumer groups that subscribe to a topic, or have an offset of it."""
+        command = request(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, ext_fields={"topic": topic})
+        return frozenset((await self._read(address, command, protocol.GroupListBody.decode)).group_list)
+
+    async def delay_offsets(self, address: str) -> dict[int, int]:
+        """45: by delay level, the offset that is delivered next."""
+        command = request(RequestCode.GET_ALL_DELAY_OFFSET)
+        return (await self._read(address, command, protocol.DelayOffsetBody.decode)).offset_table
 
     async def routed_master(self, name_server: str, cluster_name: str, broker_name: str) -> str | None:
         """901: the address to which a NameServer sends the group's producers; None while it knows no master."""
@@ -262,6 +294,19 @@ class BrokerCalls:
             attributes=",".join(f"+{name}={value}" for name, value in sorted(topic.attributes.items())) or None,
         )
         await self._tell(address, request(RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=header.encode()))
+
+    async def access(self, address: str) -> BrokerAccess:
+        """3005, 3010: the users and rules of this broker, passwords too."""
+        users = await self._ask(address, request(RequestCode.AUTH_LIST_USER))
+        acls = await self._ask(address, request(RequestCode.AUTH_LIST_ACL))
+        try:
+            return read_access(users.body, acls.body)
+        except BodyError as error:
+            raise BrokerCallError(f"{address}: {error}") from error
+
+    async def change_access(self, address: str, change: AccessChange) -> None:
+        """3001, 3002, 3003, 3007, 3008."""
+        await self._tell(address, request(change.code, ext_fields=dict(change.fields), body=change.body))
 
     async def copy_topics_again(self, address: str) -> None:
         """17 and 215: create and delete a topic at this slave only, so that its next copy finds another version and replaces all.
@@ -356,6 +401,15 @@ def unlinked(hosts: dict[int, str], status: protocol.HARuntimeInfoBody) -> list[
     if len(set(hosts.values())) == len(hosts):
         return [broker_id for broker_id, host in hosts.items() if host not in linked]
     return list(hosts) if len(linked) < len(hosts) else []
+
+
+def all_have_the_log(hosts: dict[int, str], status: protocol.HARuntimeInfoBody) -> bool:
+    """Whether each of these members of the SyncStateSet has a link to this master, and no link lacks a byte."""
+    if any(link.diff != 0 for link in status.ha_connection_info):
+        return False
+    # Members may share a host: so the links that the master itself counts as in sync must be as many as these members.
+    in_sync = sum(link.in_sync for link in status.ha_connection_info)
+    return not unlinked(hosts, status) and in_sync >= len(hosts)
 
 
 def links_by_host(hosts: dict[int, str], status: protocol.HARuntimeInfoBody) -> dict[int, bool | None]:

@@ -199,9 +199,10 @@ class Keeper(Part):
         minimum = broker_calls.live_minimum(values)
         if minimum == broker_calls.FENCING_MIN_IN_SYNC_REPLICAS or broker_calls.refuses_sends_seconds(values):
             # A broker put to sleep must not acknowledge on its way down, however long that takes (decide/deletion.py).
-            # Nor one that does not know yet that another is master.
+            # Nor one of a group that is about to be deleted since everything is read (decide/retiring.py), nor one that does not
+            # know yet that another is master.
             is_told = group.changes.told.get(broker_id) == record.master_epoch
-            if group.is_leaving or not is_told:
+            if group.is_leaving or group.binding.closed or not is_told:
                 return
             # Not before it was quiet for longer than any switchover: another plane may be in the middle of one.
             since_seconds = care.leftover_since_seconds.setdefault(broker_id, self._now_seconds)

@@ -35,6 +35,7 @@ from brokergroup_operator.kube.resources import (
     BROKER_GROUPS,
     CONFIG_MAPS,
     DEPLOYMENTS,
+    NETWORK_POLICIES,
     POD_DISRUPTION_BUDGETS,
     ROCKETMQ_CLUSTERS,
     SERVICES,
@@ -42,25 +43,37 @@ from brokergroup_operator.kube.resources import (
 )
 from brokergroup_operator.reconcile.act import ownership
 from brokergroup_operator.reconcile.clusters import parts, standing
+from brokergroup_operator.reconcile.clusters.acl_secrets import AclSecretReader
 from brokergroup_operator.reconcile.clusters.standing import ClusterCondition, ClusterReason, Seen
 from brokergroup_operator.reconcile.clusters.topics import TopicKeeper
+from brokergroup_operator.reconcile.clusters.users import UserKeeper, UsersStanding, wanted_users
 from brokergroup_operator.reconcile.plan import Note
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.records.kubernetes import GroupObjects
 from brokergroup_operator.records.store import GroupKey
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.observe.group_view import GroupView
+    from brokergroup_operator.reconcile.clusters.acl_secrets import AclSecrets
     from brokergroup_operator.reconcile.clusters.topics import TopicsStanding
     from brokergroup_operator.reconcile.settings import ReconcileSettings
     from brokergroup_operator.reconcile.tell.events import EventPoster
 
 KINDS: Final = {
-    one.kind: one for one in (SERVICES, STATEFUL_SETS, DEPLOYMENTS, CONFIG_MAPS, POD_DISRUPTION_BUDGETS, BROKER_GROUPS)
+    one.kind: one
+    for one in (
+        SERVICES,
+        STATEFUL_SETS,
+        DEPLOYMENTS,
+        CONFIG_MAPS,
+        POD_DISRUPTION_BUDGETS,
+        NETWORK_POLICIES,
+        BROKER_GROUPS,
+    )
 }
 # The pods of NameServers and Proxies are not watched, so they are looked at: often while one is waited for.
 UNSETTLED_SECONDS: Final = 2.0
@@ -74,6 +87,7 @@ STALLED_EVENTS: Final[dict[str, str]] = {
     ClusterReason.REFUSED: "ClusterRefused",
     ClusterReason.GROUPS_BEYOND_COUNT: "ClusterGroupsBeyondCount",
     ClusterReason.TOPIC_DIFFERS: "ClusterTopicDiffers",
+    ClusterReason.USER_DIFFERS: "ClusterUserDiffers",
 }
 
 log = structlog.get_logger(__name__)
@@ -97,13 +111,17 @@ class ClusterPass:
         events: EventPoster,
         settings: ReconcileSettings,
         view: GroupView,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._api = api
         self._events = events
         self._settings = settings
         self._applied: dict[GroupKey, dict[tuple[str, str], Applied]] = {}
         self._objects = GroupObjects(api, timeout_seconds=settings.api_timeout_seconds)
-        self._topics = TopicKeeper(view, time.monotonic)
+        self._topics = TopicKeeper(view, clock)
+        self._users = UserKeeper(view, clock)
+        self._secrets = AclSecretReader(self._objects, clock)
 
     async def run(self, key: GroupKey) -> float | None:
         """Returns in how many seconds to look again; None where there is nothing to do any more."""
@@ -111,7 +129,10 @@ class ClusterPass:
         if found is None or "deletionTimestamp" in found["metadata"]:
             # Its parts are the garbage collector's, and each BrokerGroup goes by its own storage policy.
             applied = self._applied.pop(key, {})
-            self._topics.forget(key.namespace, [name for kind, name in applied if kind == BROKER_GROUPS.kind])
+            groups = [name for kind, name in applied if kind == BROKER_GROUPS.kind]
+            self._topics.forget(key.namespace, groups)
+            self._users.forget(key.namespace, groups)
+            self._secrets.forget(key)
             return None
         found = {**found, "kind": names.ROCKETMQ_CLUSTER_KIND}
         try:
@@ -125,19 +146,22 @@ class ClusterPass:
         )
         if ours is None:
             return SETTLED_SECONDS
-        seen = await self._brought_on(key, Seen(cluster=cluster, cluster_object=found))
-        seen = replace(seen, topics=await self._keep_topics(key, seen))
+        secrets = await self._secrets.read(key, cluster)
+        seen = await self._brought_on(key, Seen(cluster=cluster, cluster_object=found), secrets)
+        seen = await self._keep_users(key, replace(seen, topics=await self._keep_topics(key, seen)), secrets)
         status = await self._write_status(key, seen)
-        return SETTLED_SECONDS if standing.is_settled(status) else UNSETTLED_SECONDS
+        return SETTLED_SECONDS if standing.is_settled(seen, status) else UNSETTLED_SECONDS
 
     # ---- the parts
 
-    async def _brought_on(self, key: GroupKey, seen: Seen) -> Seen:
+    async def _brought_on(self, key: GroupKey, seen: Seen, secrets: AclSecrets) -> Seen:
         """Apply and delete what is needed; returns what is there after it."""
         there = await self._taken_back(key, seen, await self._there(key))
+        held_back = _is_acl_held_back(_groups(seen, there), secrets)
         wanted = [
+            *parts.network_policies(seen.cluster, self._settings),
             *parts.name_servers(seen.cluster, self._settings),
-            *parts.broker_groups(seen.cluster, seen.cluster_object),
+            *parts.broker_groups(seen.cluster, seen.cluster_object, with_acl=not held_back),
             *parts.proxies(seen.cluster, self._settings),
         ]
         strangers, refusals = [], []
@@ -157,11 +181,8 @@ class ClusterPass:
             seen,
             name_servers=there.get((STATEFUL_SETS.kind, parts.name_server_name(key.name))),
             proxies=there.get((DEPLOYMENTS.kind, parts.proxy_name(key.name))),
-            groups={
-                place[1]: obj
-                for place, obj in there.items()
-                if place[0] == BROKER_GROUPS.kind and _is_owned(obj, seen.cluster_object)
-            },
+            groups=_groups(seen, there),
+            acl_held_back=held_back,
             strangers=tuple(strangers),
             refusals=tuple(refusals),
         )
@@ -169,27 +190,28 @@ class ClusterPass:
     async def _keep_topics(self, key: GroupKey, seen: Seen) -> TopicsStanding:
         spec = seen.cluster.spec
         wanted = parts.group_names(key.name, spec.broker_groups.count)
-        groups = {name: str(seen.groups[name]["metadata"]["uid"]) for name in wanted if name in seen.groups}
+        groups = {name: uid for name, uid in _uids(seen).items() if name in wanted}
         return await self._topics.keep(key.namespace, tuple(spec.topics), groups, count=len(wanted))
+
+    async def _keep_users(self, key: GroupKey, seen: Seen, secrets: AclSecrets) -> Seen:
+        """Also at groups beyond count: those still serve, and a user that spec.acl no longer names would keep its rights there."""
+        acl, groups = seen.cluster.spec.acl, _uids(seen)
+        if acl is None:
+            self._users.forget(key.namespace, groups)
+            return seen
+        wanted = wanted_users(acl, secrets.passwords)
+        if secrets.own is None or seen.acl_held_back:
+            # Without the key the brokers' own user is not known; and brokers that check nothing have no users.
+            kept = UsersStanding(users=len(wanted), policies=sum(len(user.policies) for user in wanted))
+        else:
+            kept = await self._users.keep(key.namespace, wanted, groups, counted=_counted(seen), own=secrets.own)
+        return replace(seen, users=kept, password_problems=secrets.problems)
 
     async def _there(self, key: GroupKey) -> dict[tuple[str, str], JsonObject]:
         """Everything that carries the cluster's label, by kind and name."""
-        listed = await asyncio.gather(
-            *(
-                self._api.list(
-                    resource,
-                    namespace=key.namespace,
-                    label_selector=f"{names.LABEL_ROCKETMQ_CLUSTER}={key.name}",
-                    timeout_seconds=self._settings.api_timeout_seconds,
-                )
-                for resource in KINDS.values()
-            )
-        )
-        return {
-            (kind, str(obj["metadata"]["name"])): obj
-            for kind, one in zip(KINDS, listed, strict=True)
-            for obj in one.items
-        }
+        label = names.LABEL_ROCKETMQ_CLUSTER
+        listed = await asyncio.gather(*(self._objects.labelled(resource, key, label) for resource in KINDS.values()))
+        return {(kind, name): obj for kind, one in zip(KINDS, listed, strict=True) for name, obj in one.items()}
 
     async def _taken_back(
         self, key: GroupKey, seen: Seen, there: dict[tuple[str, str], JsonObject]
@@ -301,6 +323,34 @@ class ClusterPass:
         for note in transitions(before.get("conditions") or (), told.get("conditions") or ()):
             await self._events.post(seen.cluster_object, note)
         return status
+
+
+def _groups(seen: Seen, there: Mapping[tuple[str, str], JsonObject]) -> dict[str, JsonObject]:
+    """The cluster's BrokerGroups, by name."""
+    return {
+        name: obj
+        for (kind, name), obj in there.items()
+        if kind == BROKER_GROUPS.kind and _is_owned(obj, seen.cluster_object)
+    }
+
+
+def _is_acl_held_back(groups: Mapping[str, JsonObject], secrets: AclSecrets) -> bool:
+    """Whether brokers that check nothing yet go on so: a wrong Secret would shut out every client that they serve.
+
+    Where none serves yet, or one checks already, a wrong Secret opens nothing.
+    """
+    return bool(secrets.problems and groups) and not any(map(parts.checks_access, groups.values()))
+
+
+def _counted(seen: Seen) -> set[str]:
+    """The groups whose members must have the users for the cluster to be Ready; a hibernated group has none that answers."""
+    wanted = parts.group_names(str(seen.cluster.metadata["name"]), seen.cluster.spec.broker_groups.count)
+    return {name for name in wanted if not parts.is_hibernated(seen.groups.get(name) or {})}
+
+
+def _uids(seen: Seen) -> dict[str, str]:
+    """Of the cluster's BrokerGroups, by name."""
+    return {name: str(group["metadata"]["uid"]) for name, group in sorted(seen.groups.items())}
 
 
 class _StrangerError(Exception):

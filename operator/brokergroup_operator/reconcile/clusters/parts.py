@@ -16,14 +16,15 @@ import msgspec
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.definitions.schema import without_nulls
-from brokergroup_operator.api.proxy_fields import GRPC_PORT, REMOTING_PORT
+from brokergroup_operator.api.proxy_fields import PROXY_PORTS
 from brokergroup_operator.reconcile import identity
+from brokergroup_operator.reconcile.render import network_policies as policies
 from brokergroup_operator.reconcile.render.containers import restricted
 from brokergroup_operator.reconcile.render.pods import scheduling
 from brokergroup_operator.reconcile.render.proxy_config import cluster_mode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.pod_fields import ResourceRequirements
@@ -40,6 +41,18 @@ if TYPE_CHECKING:
 # The Proxy ends its clients' streams for 30 s (grpcShutdownTimeSeconds).
 PROXY_GRACE_SECONDS: Final = 45
 NAME_SERVER_GRACE_SECONDS: Final = 10
+
+
+_AUTH: Final = "org.apache.rocketmq.auth"
+# The broker makes its own user, Super, from the key of spec.security: no password stands here.
+ACL_CONFIG: Final = {
+    "authenticationEnabled": "true",
+    "authenticationProvider": f"{_AUTH}.authentication.provider.DefaultAuthenticationProvider",
+    "authenticationMetadataProvider": f"{_AUTH}.authentication.provider.LocalAuthenticationMetadataProvider",
+    "authorizationEnabled": "true",
+    "authorizationProvider": f"{_AUTH}.authorization.provider.DefaultAuthorizationProvider",
+    "authorizationMetadataProvider": f"{_AUTH}.authorization.provider.LocalAuthorizationMetadataProvider",
+}
 
 
 def name_servers(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[JsonObject]:
@@ -78,13 +91,12 @@ def proxies(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[JsonO
     if wish is None:
         return []
     labels = part_labels(name, component)
-    ports = {names.PORT_PROXY_GRPC: GRPC_PORT, names.PORT_PROXY_REMOTING: REMOTING_PORT}
     config = proxy_config(cluster, wish)
     program = Program(
         name=component,
         main_class="org.apache.rocketmq.proxy.ProxyStartup",
         arguments=f" -pc /etc/rocketmq/{names.PROXY_CONFIG_FILE}",
-        ports=ports,
+        ports=PROXY_PORTS,
         ready=names.PORT_PROXY_GRPC,
         grace_seconds=PROXY_GRACE_SECONDS,
         config_map=proxy_name(name),
@@ -103,9 +115,39 @@ def proxies(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[JsonO
         _object(cluster, "v1", "ConfigMap", proxy_name(name), labels, None)
         | {"data": {names.PROXY_CONFIG_FILE: config}},
         _object(cluster, "apps/v1", "Deployment", proxy_name(name), labels, deployment),
-        _service(cluster, component, proxy_name(name), ports),
+        _service(cluster, component, proxy_name(name), PROXY_PORTS),
         _budget(cluster, component, proxy_name(name)),
     ]
+
+
+def network_policies(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[JsonObject]:
+    """Those of NameServers and proxies, where they are asked for; a group's own is its BrokerGroup's."""
+    wish, name = cluster.spec.network.policy, _name(cluster)
+    if wish is None:
+        return []
+    # Every broker of the namespace: a BrokerGroup beside the cluster may name its NameServers too.
+    brokers = policies.pods({names.LABEL_APP_NAME: names.APP_NAME})
+    beside = [brokers, _proxy_pods(cluster), policies.operator(settings)]
+    of_name_servers = policies.sources(wish.clients_from, beside=beside)
+    made = [_policy(cluster, COMPONENT_NAME_SERVER, name_server_name(name), [NAME_SERVER_PORT], of_name_servers)]
+    if cluster.spec.proxy is not None:
+        of_proxies = policies.sources(wish.proxy_clients_from, beside=[])
+        made.append(_policy(cluster, COMPONENT_PROXY, proxy_name(name), PROXY_PORTS.values(), of_proxies))
+    return made
+
+
+def _policy(
+    cluster: RocketMQCluster, component: str, name: str, ports: Iterable[int], peers: list[JsonObject] | None
+) -> JsonObject:
+    rule = policies.rule([policies.tcp(port) for port in ports], peers)
+    spec = policies.policy_spec(part_selector(_name(cluster), component), [rule])
+    labels = part_labels(_name(cluster), component)
+    return _object(cluster, "networking.k8s.io/v1", "NetworkPolicy", name, labels, spec)
+
+
+def _proxy_pods(cluster: RocketMQCluster) -> JsonObject:
+    """The cluster's proxies, as a source."""
+    return policies.pods(part_selector(_name(cluster), COMPONENT_PROXY))
 
 
 def proxy_config(cluster: RocketMQCluster, wish: ProxySpec) -> str:
@@ -117,16 +159,33 @@ def proxy_config(cluster: RocketMQCluster, wish: ProxySpec) -> str:
     )
 
 
-def broker_groups(cluster: RocketMQCluster, cluster_object: JsonObject) -> list[JsonObject]:
-    """The BrokerGroups from 0 to count. Their spec is the template as the API server holds it, so that nothing is left out."""
+def broker_groups(cluster: RocketMQCluster, cluster_object: JsonObject, *, with_acl: bool = True) -> list[JsonObject]:
+    """The BrokerGroups from 0 to count. Their spec is the template as the API server holds it, so that nothing is left out.
+
+    Without `with_acl` brokers check nothing yet, whatever spec.acl says.
+    """
     wanted = cluster.spec.broker_groups
     raw = ((cluster_object.get("spec") or {}).get("brokerGroups") or {}).get("template") or {}
     overrides = {one.index: one for one in wanted.overrides}
-    return [_broker_group(cluster, raw, index, overrides.get(index)) for index in range(wanted.count)]
+    config = ACL_CONFIG if with_acl and cluster.spec.acl is not None else {}
+    return [_broker_group(cluster, raw, index, overrides.get(index), config) for index in range(wanted.count)]
+
+
+def checks_access(group: JsonObject) -> bool:
+    """Whether the brokers of a BrokerGroup have ACL_CONFIG, with whatever values."""
+    return ACL_CONFIG.keys() <= ((group.get("spec") or {}).get("config") or {}).keys()
+
+
+def is_hibernated(group: JsonObject) -> bool:
+    return bool(((group.get("spec") or {}).get("maintenance") or {}).get("hibernated"))
 
 
 def _broker_group(
-    cluster: RocketMQCluster, raw: Mapping[str, Any], index: int, override: GroupOverride | None
+    cluster: RocketMQCluster,
+    raw: Mapping[str, Any],
+    index: int,
+    override: GroupOverride | None,
+    config: Mapping[str, str],
 ) -> JsonObject:
     name, namespace = _name(cluster), _namespace(cluster)
     spec: JsonObject = {
@@ -138,20 +197,39 @@ def _broker_group(
         spec["version"] = cluster.spec.version
     network = raw.get("network") or {}
     if families := {key: value for key, value in cluster.spec.network.on_services().items() if not network.get(key)}:
-        spec["network"] = {**network, **families}
+        spec["network"] = network = {**network, **families}
+    if (policy := _policy_of_groups(cluster)) is not None:
+        spec["network"] = {**network, "policy": policy}
     # What is not asked for is left to `kubectl brokergroup pause` and `hibernate`, group by group.
     asked = {key: value for key, value in (raw.get("maintenance") or {}).items() if value}
     spec.pop("maintenance", None)
     if asked:
         spec["maintenance"] = asked
+    if config:
+        spec["config"] = {**config, **(spec.get("config") or {})}
     labels = {names.LABEL_ROCKETMQ_CLUSTER: name, names.LABEL_APP_MANAGED_BY: names.MANAGED_BY}
     if override is not None:
         labels = {**override.labels, **labels}
         if override.replicas is not None:
             spec["replicas"] = override.replicas
         if override.config:
-            spec["config"] = {**(raw.get("config") or {}), **override.config}
-    return _object(cluster, names.API_VERSION, names.BROKER_GROUP_KIND, group_name(name, index), labels, spec)
+            spec["config"] = {**(spec.get("config") or {}), **override.config}
+    return _object(
+        cluster, names.API_VERSION, names.BROKER_GROUP_KIND, names.group_of_cluster(name, index), labels, spec
+    )
+
+
+def _policy_of_groups(cluster: RocketMQCluster) -> JsonObject | None:
+    """The template's own, or the cluster's, with the proxies among the clients."""
+    wish = cluster.spec.broker_groups.template.network.policy or cluster.spec.network.policy
+    if wish is None:
+        return None
+    proxies = [_proxy_pods(cluster)] if cluster.spec.proxy is not None else []
+    asked = {
+        "clientsFrom": policies.sources(wish.clients_from, beside=proxies),
+        "metricsFrom": policies.sources(wish.metrics_from, beside=[]),
+    }
+    return {key: value for key, value in asked.items() if value is not None}
 
 
 def _service(
@@ -302,17 +380,13 @@ def proxy_name(cluster: str) -> str:
     return f"{cluster}-proxy"
 
 
-def group_name(cluster: str, index: int) -> str:
-    return f"{cluster}-{index}"
-
-
 def is_group(cluster: str, name: str) -> bool:
     index = name.removeprefix(f"{cluster}-")
-    return index != name and index.isdecimal() and group_name(cluster, int(index)) == name
+    return index != name and index.isdecimal() and names.group_of_cluster(cluster, int(index)) == name
 
 
 def group_names(cluster: str, count: int) -> list[str]:
-    return [group_name(cluster, index) for index in range(count)]
+    return [names.group_of_cluster(cluster, index) for index in range(count)]
 
 
 def name_server_addresses(cluster: str, namespace: str, replicas: int) -> list[str]:

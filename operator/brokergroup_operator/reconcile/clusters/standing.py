@@ -12,6 +12,7 @@ from brokergroup_operator.api.proxy_fields import GRPC_PORT
 from brokergroup_operator.api.rocketmq_cluster import ClientAddresses, ClusterStatus, GroupSummary, PartStatus
 from brokergroup_operator.reconcile.clusters import parts
 from brokergroup_operator.reconcile.clusters.topics import TopicsStanding
+from brokergroup_operator.reconcile.clusters.users import UsersStanding
 from brokergroup_operator.reconcile.plan import no, yes
 from brokergroup_operator.reconcile.tell.conditions import conditions_of
 
@@ -47,7 +48,15 @@ class ClusterReason(StrEnum):
     GROUPS_BEYOND_COUNT = "GroupsBeyondCount"
     TOPICS_PENDING = "TopicsPending"
     TOPIC_DIFFERS = "TopicDiffers"
+    USERS_PENDING = "UsersPending"
+    USER_DIFFERS = "UserDiffers"
     NOTHING_TO_DO = "NothingToDo"
+
+
+# Why a cluster is not Ready although every part is: a declared topic or user is missing. Stalled has the second reason where a
+# person must decide about one.
+_DECLARED = (ClusterReason.TOPICS_PENDING, ClusterReason.USERS_PENDING)
+_DIFFERS = (ClusterReason.TOPIC_DIFFERS, ClusterReason.USER_DIFFERS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +73,11 @@ class Seen:
     # What the API server refused in this pass.
     refusals: tuple[str, ...] = ()
     topics: TopicsStanding = field(default_factory=TopicsStanding)
+    users: UsersStanding = field(default_factory=UsersStanding)
+    # Why passwords of declared users, or the brokers' own key, can't be had.
+    password_problems: tuple[str, ...] = ()
+    # Brokers that served without checks go on so until the passwords can be had.
+    acl_held_back: bool = False
 
 
 def status_of(seen: Seen, *, now: str) -> ClusterStatus:
@@ -81,6 +95,8 @@ def status_of(seen: Seen, *, now: str) -> ClusterStatus:
         broker_groups=_part(cluster.spec.broker_groups.count, ready),
         proxies=proxies,
         topics=_part(seen.topics.desired, seen.topics.ready) if cluster.spec.topics else None,
+        users=_part(seen.users.users, seen.users.ready_users) if cluster.spec.acl is not None else None,
+        policies=_part(seen.users.policies, seen.users.ready_policies) if cluster.spec.acl is not None else None,
         clients=ClientAddresses(
             name_server=f"{parts.name_server_name(name)}.{namespace}.svc:{parts.NAME_SERVER_PORT}",
             proxy=_proxy_address(cluster),
@@ -96,7 +112,7 @@ def _proxy_address(cluster: RocketMQCluster) -> str | None:
     if cluster.spec.proxy is not None:
         service = parts.proxy_name(name)
     elif cluster.spec.broker_groups.template.local_proxy is not None:
-        service = names.master_service_name(parts.group_name(name, 0))
+        service = names.master_service_name(names.group_of_cluster(name, 0))
     else:
         return None
     return f"{service}.{namespace}.svc:{GRPC_PORT}"
@@ -108,11 +124,13 @@ def beyond_count(seen: Seen) -> list[str]:
     return sorted(name for name in seen.groups if name not in wanted)
 
 
-def is_settled(status: ClusterStatus) -> bool:
+def is_settled(seen: Seen, status: ClusterStatus) -> bool:
     """Whether nothing is waited for but, where every part is ready, a person."""
-    told = {one.type: one for one in status.conditions or ()}
-    ready, stalled = told[ClusterCondition.READY], told[ClusterCondition.STALLED]
-    return ready.status == ConditionStatus.TRUE or ready.reason == stalled.reason
+    found = {one.type: one for one in status.conditions or ()}
+    ready, stalled = found[ClusterCondition.READY], found[ClusterCondition.STALLED]
+    if ready.status == ConditionStatus.TRUE or ready.reason == stalled.reason:
+        return True
+    return ready.reason in _DECLARED and stalled.reason in _DIFFERS and not (seen.topics.pending or seen.users.pending)
 
 
 def _conditions(
@@ -144,12 +162,23 @@ def _ready(seen: Seen, servers: PartStatus, proxies: PartStatus | None, groups: 
         return no(ClusterReason.GROUPS_PENDING, f"{len(groups) - len(pending)}/{count} groups are ready{named}")
     if proxies is not None and proxies.ready < proxies.desired:
         return no(ClusterReason.PROXIES_PENDING, f"{proxies.summary} proxies are ready")
+    return _declared(seen) or yes(
+        ClusterReason.ALL_READY,
+        f"{servers.desired} NameServers, {count} groups, {proxies.desired if proxies else 0} proxies are ready",
+    )
+
+
+def _declared(seen: Seen) -> Verdict | None:
+    """What of the declared topics and users is not there yet; None: nothing."""
     if seen.topics.ready < seen.topics.desired:
         why = "; ".join((*seen.topics.pending, *seen.topics.differing))
         told = f"{seen.topics.ready}/{seen.topics.desired} topics are in every group: {why}"
         return no(ClusterReason.TOPICS_PENDING, told[:MAX_MESSAGE])
-    told = f"{servers.desired} NameServers, {count} groups, {proxies.desired if proxies else 0} proxies are ready"
-    return yes(ClusterReason.ALL_READY, told)
+    if seen.users.ready_users < seen.users.users or seen.users.pending:
+        why = "; ".join((*seen.users.pending, *seen.users.differing, *seen.password_problems))
+        told = f"{seen.users.ready_users}/{seen.users.users} users are at every broker: {why}"
+        return no(ClusterReason.USERS_PENDING, told[:MAX_MESSAGE])
+    return None
 
 
 def _available(seen: Seen, servers: PartStatus, proxies: PartStatus | None, groups: list[GroupSummary]) -> Verdict:
@@ -178,10 +207,18 @@ def _stalled(seen: Seen) -> Verdict:
             " messages are consumed, or declare it as it is"
         )
         return yes(ClusterReason.TOPIC_DIFFERS, told[:MAX_MESSAGE])
+    if wrong := (*seen.users.differing, *seen.password_problems):
+        told = (
+            f"Users that are not as declared: {'; '.join(wrong)}. Delete a user that is there (mqadmin deleteUser), or declare"
+            " another name; correct a Secret"
+        )
+        if seen.acl_held_back:
+            told += ". Until every Secret can be used, acl is not put into the brokers' configuration, and they check nothing"
+        return yes(ClusterReason.USER_DIFFERS, told[:MAX_MESSAGE])
     if beyond := beyond_count(seen):
         told = (
             f"Groups beyond spec.brokerGroups.count are kept, for they may hold messages: {', '.join(beyond)}."
-            " Once their messages are consumed: kubectl delete brokergroup NAME"
+            " kubectl brokergroup retire NAME stops sends to one, and deletes it once everything is read"
         )
         return yes(ClusterReason.GROUPS_BEYOND_COUNT, told)
     return no(ClusterReason.NOTHING_TO_DO, "Nothing needs a person")

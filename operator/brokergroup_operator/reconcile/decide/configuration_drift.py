@@ -89,13 +89,13 @@ def _differences(member: Member, said: Mapping[str, str], expected: Mapping[str,
         yield Drift(member=member, key=key, found=found, expected=wanted)
 
 
-def put_back_actions(drifts: Sequence[Drift]) -> Iterator[PutBackBrokerConfig]:
-    """One for each member whose acknowledgements are other ones than spec.durability says."""
+def put_back_actions(drifts: Sequence[Drift], held: frozenset[str]) -> Iterator[PutBackBrokerConfig]:
+    """One for each member whose acknowledgements are other ones than spec.durability says, or that has another value of `held`."""
     of_members: dict[Member, dict[str, str]] = {}
     for drift in drifts:
-        if drift.breaks_durability:
+        if drift.breaks_durability or drift.key in held:
             of_members.setdefault(drift.member, {})[drift.key] = drift.expected
-    why = "another writer changed what acknowledgements rest on"
+    why = "another writer changed what the operator vouches for"
     for member, values in of_members.items():
         yield PutBackBrokerConfig(reason=why, broker_id=member.broker_id, pod=member.pod, values=values)
 

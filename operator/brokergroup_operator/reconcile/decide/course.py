@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from brokergroup_operator.api.broker_keys import ACCEPTS_SENDS_FROM, MINIMUM, PERMISSION, QUIET_MINIMUM
 from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.api.durability import acknowledgement_rule
 from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.reconcile import plan as plans
-from brokergroup_operator.reconcile.decide import claims, deletion, scale_in, silent_members
+from brokergroup_operator.reconcile.decide import claims, deletion, retiring, scale_in, silent_members
 from brokergroup_operator.reconcile.decide import rollout as rollouts
 from brokergroup_operator.reconcile.decide.backup_hold import backup_step
 from brokergroup_operator.reconcile.decide.configuration_drift import drifted_keys
@@ -231,8 +232,10 @@ def hot_config_actions(seen: Observed, course: Course, settings: ReconcileSettin
     """
     if seen.snapshot is None or seen.snapshot.in_progress is not None or seen.snapshot.is_changing:
         return  # a switchover holds minInSyncReplicas up meanwhile
+    if retiring.retirement(seen) is not None and not retiring.is_read_only_in_file(seen):
+        return  # first the ConfigMap: by it a later pass knows what to give back, whatever becomes of this one
     wanted = broker_config.hot_values(seen.group, settings)
-    quiet = deletion.must_be_quiet(seen)
+    quiet, closed = deletion.must_be_quiet(seen), retiring.is_closed(seen)
     restarting = {step.member.pod for step in course.steps if step.member is not None}
     for standing in course.standings.values():
         pod = seen.pods.get(standing.member.pod)
@@ -241,6 +244,7 @@ def hot_config_actions(seen: Observed, course: Course, settings: ReconcileSettin
         if standing is not quiet and (standing.member.pod in restarting or deletion.stops(seen)):
             continue
         values = wanted | (deletion.QUIET if standing is quiet else {})
+        values |= retiring.closing_values(seen) if closed else retiring.opening_values(pod)
         if changed := broker_config.hot_changes(pod, values):
             keys = ", ".join(f"{key}={value}" for key, value in sorted(changed.items()))
             told = f"Pod {standing.member.pod} now runs with {keys}"
@@ -253,6 +257,22 @@ def hot_config_actions(seen: Observed, course: Course, settings: ReconcileSettin
                 values=changed,
                 noted=values,
                 restarts=observed.broker_restarts(pod),
-                # A restarted process gets the values again without an Event: for users nothing has changed.
-                note=note if broker_config.given_to(pod) else None,
+                # A restarted process gets the values again without an Event: for users nothing has changed. Nor has it where a
+                # closed broker only stays closed for longer.
+                note=note if broker_config.given_to(pod) and changed.keys() != {ACCEPTS_SENDS_FROM} else None,
             )
+
+
+def returning_actions(seen: Observed, course: Course, settings: ReconcileSettings) -> Iterator[plans.Action]:
+    """Give back what a Retire that is over has taken, and change nothing else: of a paused group, or one with an invalid spec."""
+    if retiring.retirement(seen) is not None:
+        return
+    yield from retiring.marked(seen)
+    for action in hot_config_actions(seen, course, settings):
+        if not isinstance(action, plans.SetBrokerConfig):
+            continue
+        given = broker_config.given_to(seen.pods[action.pod])
+        was_quiet = given.get(MINIMUM, QUIET_MINIMUM) == QUIET_MINIMUM
+        keys = {PERMISSION, ACCEPTS_SENDS_FROM} | ({MINIMUM} if was_quiet else set())
+        if values := {key: value for key, value in action.values.items() if key in keys}:
+            yield replace(action, values=values, noted={**given, **values})

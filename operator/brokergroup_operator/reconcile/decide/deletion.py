@@ -40,7 +40,7 @@ def evaluate_deletion(seen: Observed, quieting: Iterable[Action]) -> list[Action
     if seen.pods:
         # What the master acknowledged is then on every disk that counts. One that cannot be asked stops all the same.
         return [*quieting, *_delete(resources.PODS, seen.pods)]
-    made = (resources.SERVICES, resources.POD_DISRUPTION_BUDGETS, resources.CONFIG_MAPS)
+    made = (resources.SERVICES, resources.POD_DISRUPTION_BUDGETS, resources.CONFIG_MAPS, resources.NETWORK_POLICIES)
     rest = [action for resource in made for action in _delete(resource, foreign.made_here(seen, resource))]
     return [*rest, *_delete_data(seen)] or [_release_group(seen, "all children are gone")]
 

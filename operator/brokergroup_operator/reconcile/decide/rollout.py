@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from brokergroup_operator.api import names
+from brokergroup_operator.api import broker_keys, names
 from brokergroup_operator.api.brokergroup import MasterUpdate, UpdateType
 from brokergroup_operator.api.brokergroup_operation import OperationType
 from brokergroup_operator.api.brokergroup_status import Reason
@@ -94,7 +94,9 @@ def restart_reason(
         return RestartReason.POD_CHANGED
     if not broker_config.started_as(pod, as_made, settings):
         return RestartReason.CONFIGURATION_CHANGED
-    if broker_config.given_to(pod).keys() - broker_config.hot_values(seen.group, settings).keys():
+    # The time until which a closed broker refuses sends is in no file, and passes by itself.
+    given = broker_config.given_to(pod).keys() - {broker_keys.ACCEPTS_SENDS_FROM}
+    if given - broker_config.hot_values(seen.group, settings).keys():
         return RestartReason.CONFIGURATION_KEY_REMOVED
     return None
 

@@ -14,8 +14,9 @@ from msgspec.structs import asdict
 from brokergroup_operator.api import brokergroup_operation as api
 from brokergroup_operator.api.brokergroup_status import Condition, ConditionStatus
 from brokergroup_operator.api.times import rfc3339
+from brokergroup_operator.reconcile.decide import retiring
 from brokergroup_operator.reconcile.operations import plan as plans
-from brokergroup_operator.reconcile.operations.procedures import backups, masters, members, premises
+from brokergroup_operator.reconcile.operations.procedures import backups, masters, members, premises, retire
 from brokergroup_operator.reconcile.plan import Note
 from brokergroup_operator.reconcile.see import observed
 
@@ -35,6 +36,9 @@ PROCEDURES: Mapping[api.OperationType, premises.Procedure] = {
     ),
     api.OperationType.BACKUP: premises.Procedure(begin=backups.begin_backup, judge=backups.judge_backup),
     api.OperationType.DRILL: premises.Procedure(begin=masters.begin_drill, judge=masters.judge_drill),
+    api.OperationType.RETIRE: premises.Procedure(
+        begin=retire.begin_retire, judge=retire.judge_retire, judge_without_group=retire.judge_without_group
+    ),
 }
 
 
@@ -42,6 +46,7 @@ PROCEDURES: Mapping[api.OperationType, premises.Procedure] = {
 HISTORY_LIMIT = 20
 # While an operation runs, its end is looked for this often, even without an event.
 RUNNING_POLL_SECONDS = 1.0
+LOOK_POLL_SECONDS = 10.0
 
 
 def evaluate(seen: Observed, outcomes: Mapping[str, plans.Outcome]) -> plans.PassPlan:
@@ -78,7 +83,9 @@ def _look_again(case: premises.Case, verdict: plans.Verdict) -> Iterator[float]:
     if verdict.phase in observed.FINISHED:
         yield 0.0  # the next one's turn
     elif not isinstance(verdict, plans.Wait):
-        yield RUNNING_POLL_SECONDS
+        # The end of a look wakes the group, and a Retire may wait for days.
+        looks = case.spec.type is api.OperationType.RETIRE and case.outcome.running
+        yield LOOK_POLL_SECONDS if looks else RUNNING_POLL_SECONDS
     else:
         if verdict.look_again_seconds is not None:
             yield verdict.look_again_seconds
@@ -116,7 +123,8 @@ def _waits_for_its_time(case: premises.Case) -> bool:
 def _without_group(case: premises.Case) -> plans.Verdict:
     what = case.group_is_not_there()
     if case.operation.phase is api.OperationPhase.RUNNING:
-        return plans.Fail(message=f"{what} any more")
+        judge = PROCEDURES[case.spec.type].judge_without_group
+        return plans.Fail(message=f"{what} any more") if judge is None else judge(case)
     grace_ends_seconds = observed.created_seconds(case.operation.raw) + premises.GROUP_UNKNOWN_GRACE_SECONDS
     grace_seconds = grace_ends_seconds - case.now_seconds
     return (
@@ -125,6 +133,8 @@ def _without_group(case: premises.Case) -> plans.Verdict:
 
 
 def _adoption(seen: Observed, operation: Operation) -> Iterator[plans.Adopt]:
+    if operation.asked.spec.type is api.OperationType.RETIRE:
+        return  # its end is to be seen after the group is gone
     if not seen.group_object or observed.being_deleted(seen.group_object):
         return
     group_uid = observed.uid(seen.group_object)
@@ -167,15 +177,46 @@ def next_status(case: premises.Case, verdict: plans.Verdict) -> api.OperationSta
         last_transition_time=now,
         observed_generation=generation,
     )
+    ended = [condition] if is_over else []
+    retirement = getattr(verdict, "retirement", None) or case.operation.status.retirement
+    drained = [] if retirement is None else [_drained(case, retirement, message, now, generation)]
     figures = asdict(case.before if verdict.figures is None else verdict.figures)
     steps = list(verdict.plan) if isinstance(verdict, plans.Done) else []
     return api.OperationStatus(
         phase=verdict.phase,
         observed_generation=generation,
+        group_uid=_group_uid(case),
         started_at=now if isinstance(verdict, plans.Start) else case.operation.status.started_at,
         completed_at=now if is_over else None,
         result=api.OperationResult(**figures | {"message": message, "plan": steps}),
-        conditions=[condition] if is_over else None,
+        retirement=retirement,
+        conditions=[*ended, *drained] or None,
+    )
+
+
+def _group_uid(case: premises.Case) -> str | None:
+    """Of a Retire: the group that it was asked for. It has no owner that says so."""
+    if case.spec.type is not api.OperationType.RETIRE:
+        return None
+    return case.operation.status.group_uid or observed.uid(case.seen.group_object) or None
+
+
+def _drained(case: premises.Case, retirement: api.Retirement, message: str, now: str, generation: int) -> Condition:
+    """Of a Retire: whether everything is read, and what is not."""
+    is_drained = retirement.step in retiring.CLOSED_STEPS
+    status = ConditionStatus.TRUE if is_drained else ConditionStatus.FALSE
+    unread = "UnreadMessages" if retirement.unread_topics else retirement.step.value
+    kind = api.OperationConditionType.DRAINED.value
+    before = next(
+        (one for one in case.operation.status.conditions or () if (one.type, one.status) == (kind, status)), None
+    )
+    return Condition(
+        type=kind,
+        status=status,
+        reason="EverythingRead" if is_drained else unread,
+        message=message,
+        last_transition_time=now if before is None else before.last_transition_time,
+        observed_generation=generation,
     )
 
 

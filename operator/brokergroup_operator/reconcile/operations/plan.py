@@ -10,8 +10,9 @@ from brokergroup_operator.api.brokergroup_operation import OperationPhase, Opera
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.backup_fields import Manifest
-    from brokergroup_operator.api.brokergroup_operation import OperationStatus
+    from brokergroup_operator.api.brokergroup_operation import OperationStatus, Retirement
     from brokergroup_operator.observe.timeline import FailoverTimeline
+    from brokergroup_operator.reconcile.decide.unread import Look
     from brokergroup_operator.reconcile.plan import Note
     from brokergroup_operator.reconcile.see.observed import Operation
 
@@ -77,7 +78,19 @@ class CompareMetadata(Struct, frozen=True, kw_only=True):
     broker_id: int
 
 
-Effect = SwitchMaster | ElectUnclean | KillPod | TakeBackup | DeletePod | CompareMetadata
+class ReadOffsets(Struct, frozen=True, kw_only=True):
+    """Ask how far the group's topics reach and are read, after this pause."""
+
+    pause_seconds: float
+
+
+class DeleteDrained(Struct, frozen=True, kw_only=True):
+    """Ask the same once more, and delete the group with this uid at once if nothing stands against it."""
+
+    group_uid: str
+
+
+Effect = SwitchMaster | ElectUnclean | KillPod | TakeBackup | DeletePod | CompareMetadata | ReadOffsets | DeleteDrained
 
 
 class _Said(Struct, frozen=True, kw_only=True):
@@ -103,6 +116,7 @@ class Start(_Said, frozen=True, kw_only=True):
 
     phase: ClassVar = OperationPhase.RUNNING
     steps: tuple[str, ...]
+    retirement: Retirement | None = None
 
 
 class GoOn(Struct, frozen=True, kw_only=True):
@@ -112,6 +126,8 @@ class GoOn(Struct, frozen=True, kw_only=True):
     message: str
     effect: Effect | None = None
     figures: OperationResult | None = None
+    # Of a Retire; None: as in the status.
+    retirement: Retirement | None = None
 
 
 class Done(_Said, frozen=True, kw_only=True):
@@ -135,6 +151,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
     running: bool = False
     figures: OperationResult | None = None
+    look: Look | None = None
     refused: str = ""
     failed: str = ""
 

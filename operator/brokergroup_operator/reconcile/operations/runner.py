@@ -18,16 +18,20 @@ import msgspec
 import structlog
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup_operation import OperationPhase
 from brokergroup_operator.api.definitions.schema import without_nulls
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
 from brokergroup_operator.kube.recipes import delete_held
-from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, PODS
+from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, PODS
 from brokergroup_operator.observe.group_view import ElectionRefusedError, GroupViewError, SwitchoverRefusedError
 from brokergroup_operator.reconcile import identity
+from brokergroup_operator.reconcile.decide.unread import Look, look_at
 from brokergroup_operator.reconcile.operations import plan as plans
 from brokergroup_operator.reconcile.operations.evaluate import evaluate
+from brokergroup_operator.reconcile.operations.procedures.retire import hindrance_of
 from brokergroup_operator.reconcile.render.copy_pods import backup_pod
+from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.records.store import RecordStoreError
 
 if TYPE_CHECKING:
@@ -42,6 +46,8 @@ if TYPE_CHECKING:
     from brokergroup_operator.records.store import GroupKey
 
 log = structlog.get_logger(__name__)
+# Of a request to the controller plane.
+Answer = plans.Figures | Look
 # Each lost to a status that the kubelet wrote in between; after these the next pass goes on.
 _KILL_ATTEMPTS: Final = 5
 
@@ -157,8 +163,8 @@ class OperationRunner:
                 newest[uid] = await self._write_status(newest[uid], step)
                 message = step.status.result.message if step.status.result else ""
                 log.info("operation.status", group=str(key), name=name, phase=step.status.phase, message=message)
-                if step.note is not None and seen.group_object:
-                    await self._post(seen.group_object, step.note)
+                if step.note is not None and (about := seen.group_object or _left_by_its_group(newest[uid])):
+                    await self._post(about, step.note)
             case plans.DoEffect():
                 await self._effect(seen, step)
             case plans.Remove():
@@ -209,6 +215,10 @@ class OperationRunner:
                 self._attempts.begin(key, step.operation.uid, self._switch_master(key, step.effect))
             case plans.ElectUnclean():
                 self._attempts.begin(key, step.operation.uid, self._elect(key, step.effect))
+            case plans.ReadOffsets():
+                self._attempts.begin(key, step.operation.uid, self._read_offsets(key, step))
+            case plans.DeleteDrained():
+                self._attempts.begin(key, step.operation.uid, self._delete_drained(key, step))
 
     async def _take_backup(self, seen: Observed, operation: Operation, effect: plans.TakeBackup) -> None:
         """Make the copying pod, owned by its operation: without that it is collected."""
@@ -258,6 +268,68 @@ class OperationRunner:
             to_broker_id=change.to_broker_id, epoch=change.epoch, milliseconds=round(change.milliseconds)
         )
 
+    async def _read_offsets(self, key: GroupKey, step: plans.DoEffect) -> Look:
+        assert isinstance(step.effect, plans.ReadOffsets)
+        await asyncio.sleep(step.effect.pause_seconds)
+        return await self._look_at_offsets(key, step)
+
+    async def _look_at_offsets(self, key: GroupKey, step: plans.DoEffect) -> Look:
+        """Read at the master and judge it in a thread: for many topics that takes seconds, in which heartbeats would wait."""
+        offsets, request = await self._view.offsets(key), step.operation.asked.spec.retire
+        assert request is not None, "the CRD demands the section of the type"
+        known = step.operation.status.retirement
+        return await asyncio.to_thread(
+            look_at,
+            offsets,
+            abandoned=request.abandon_topics,
+            without_groups=request.abandon_consumer_groups,
+            readers=known.readers if known is not None else (),
+        )
+
+    async def _delete_drained(self, key: GroupKey, step: plans.DoEffect) -> Look:
+        """Look once more, read what the API has after that, and delete the group right behind it if nothing stands against it."""
+        assert isinstance(step.effect, plans.DeleteDrained)
+        look = await self._look_at_offsets(key, step)
+        seen = await self._read(key)
+        hindrance = "the operation was deleted" if seen is None else hindrance_of(seen, step.operation.uid, look)
+        if hindrance or seen is None:
+            log.info("operation.group_kept", group=str(key), name=step.operation.name, why=hindrance)
+            return look
+        await self._note_deletion(seen, step.operation.uid)
+        log.info("operation.group_deleted", group=str(key), name=step.operation.name, epoch=look.epoch)
+        with contextlib.suppress(NotFoundError):
+            # Of the very version that was just read: a pause, or another mark on the group, is a conflict, and the group stays.
+            await self._api.delete(
+                BROKER_GROUPS,
+                key.name,
+                namespace=key.namespace,
+                uid=step.effect.group_uid,
+                resource_version=str(observed.metadata(seen.group_object)["resourceVersion"]),
+            )
+        return look
+
+    async def _note_deletion(self, seen: Observed, operation_uid: str) -> None:
+        """Write that this operation deletes its group, before it does: a group that is gone was else deleted by another client.
+
+        Raise ``NotFoundError`` or ``ConflictError`` if the operation was deleted or changed since it was read: also where the note
+        is there from an earlier try, so it is written again.
+        """
+        raw = next(one for one in seen.operations if one.uid == operation_uid).raw
+        status = raw["status"]
+        noted = status | {"retirement": status["retirement"] | {"deleteSent": True}}
+        await self._api.replace(
+            BROKER_GROUP_OPERATIONS,
+            raw | {"status": noted},
+            subresource="status",
+            field_manager=names.FIELD_MANAGER_STATUS,
+        )
+
+
+def _left_by_its_group(operation: JsonObject) -> JsonObject:
+    """The operation that has deleted its group: its Event is about itself. Empty for one whose group does not exist."""
+    is_done = operation["status"]["phase"] == OperationPhase.SUCCEEDED.value
+    return operation if is_done else {}
+
 
 # Between two requests of one operation, so that a refused one is not repeated in a tight loop.
 ASK_AGAIN_SECONDS = 0.5
@@ -268,9 +340,9 @@ class Attempts:
 
     def __init__(self, wake: Callable[[GroupKey], None]) -> None:
         self._wake = wake
-        self._attempts: dict[str, tuple[GroupKey, asyncio.Task[plans.Figures]]] = {}
+        self._attempts: dict[str, tuple[GroupKey, asyncio.Task[Answer]]] = {}
 
-    def begin(self, key: GroupKey, uid: str, request: Coroutine[None, None, plans.Figures]) -> None:
+    def begin(self, key: GroupKey, uid: str, request: Coroutine[None, None, Answer]) -> None:
         """Start it beside the passes; its end wakes the group. What was asked before, and has ended, is asked less eagerly."""
         pause_seconds = ASK_AGAIN_SECONDS if uid in self._attempts else 0.0
         task = asyncio.create_task(_after(pause_seconds, request), name=f"operation {key} {uid}")
@@ -294,7 +366,7 @@ class Attempts:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _after(pause_seconds: float, request: Coroutine[None, None, plans.Figures]) -> plans.Figures:
+async def _after(pause_seconds: float, request: Coroutine[None, None, Answer]) -> Answer:
     try:
         await asyncio.sleep(pause_seconds)
         return await request
@@ -302,14 +374,15 @@ async def _after(pause_seconds: float, request: Coroutine[None, None, plans.Figu
         request.close()  # where it was never begun: cancelled before its turn
 
 
-def _outcome(task: asyncio.Task[plans.Figures]) -> plans.Outcome:
+def _outcome(task: asyncio.Task[Answer]) -> plans.Outcome:
     if not task.done():
         return plans.Outcome(running=True)
     if task.cancelled():
         return plans.Outcome(failed="the request was cancelled")
     error = task.exception()
     if error is None:
-        return plans.Outcome(figures=task.result())
+        answer = task.result()
+        return plans.Outcome(look=answer) if isinstance(answer, Look) else plans.Outcome(figures=answer)
     if isinstance(error, SwitchoverRefusedError | ElectionRefusedError):
         return plans.Outcome(refused=str(error))
     if not isinstance(error, GroupViewError | RecordStoreError | ApiError | TimeoutError):

@@ -24,7 +24,7 @@ from brokergroup_operator.api import names, pod_fence
 from brokergroup_operator.api.bounds import MAX_REPLICAS
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.network_fields import NODE_PORTS_EACH, Addressing
-from brokergroup_operator.api.proxy_fields import GRPC_PORT, REMOTING_PORT
+from brokergroup_operator.api.proxy_fields import PROXY_PORTS
 from brokergroup_operator.kube.resources import SERVICES
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.plan import Action, ApplyObject, DeleteObject
@@ -98,21 +98,18 @@ def from_field(name: str, path: str) -> JsonObject:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
-def proxy_ports(spec: BrokerGroupSpec) -> dict[str, int]:
+def proxy_ports(spec: BrokerGroupSpec) -> Mapping[str, int]:
     """The ports of the Proxy in the broker's process; none where it has none."""
-    if spec.local_proxy is None:
-        return {}
-    return {names.PORT_PROXY_GRPC: GRPC_PORT, names.PORT_PROXY_REMOTING: REMOTING_PORT}
+    return {} if spec.local_proxy is None else PROXY_PORTS
 
 
 # Of an address; Python reads no number that is much longer.
 MOST_DIGITS = 5
-PROXY = (names.PORT_PROXY_GRPC, names.PORT_PROXY_REMOTING)
 # Which ports of a pod its Service leads to. Few load balancers carry TCP and UDP at once; behind a node slaves dial pods.
 PORTS = {
-    Addressing.SERVICE_IP: (names.PORT_BROKER, names.PORT_FAST, names.PORT_HA, names.PORT_FENCE, *PROXY),
+    Addressing.SERVICE_IP: (names.PORT_BROKER, names.PORT_FAST, names.PORT_HA, names.PORT_FENCE, *PROXY_PORTS),
     Addressing.NODE_PORT: (names.PORT_BROKER, names.PORT_FAST, names.PORT_FENCE),
-    Addressing.LOAD_BALANCER: (names.PORT_BROKER, names.PORT_FAST, *PROXY),
+    Addressing.LOAD_BALANCER: (names.PORT_BROKER, names.PORT_FAST, *PROXY_PORTS),
 }
 # Of the five node ports of a member, the broker's own; its fast port comes before it, its fence's after.
 BROKER_PLACE = names.FAST_PORT_OFFSET

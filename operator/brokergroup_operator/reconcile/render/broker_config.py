@@ -203,7 +203,8 @@ def cold_hash(group: BrokerGroup, settings: ReconcileSettings) -> str:
 
 def cold_hash_of(group: BrokerGroup, config_map: JsonObject) -> str:
     """The same of what the group's ConfigMap has."""
-    proxy = str((config_map.get("data") or {}).get(names.PROXY_CONFIG_FILE, ""))
+    # Without a Proxy in the spec, the file is there for pods that were made with one.
+    proxy = proxy_config.stored_in(config_map) if group.spec.local_proxy is not None else ""
     return _cold_hash(written_in(config_map), broker_keys.HOT_KEYS[group.spec.implementation], proxy)
 
 
@@ -218,7 +219,7 @@ def started_as(pod: JsonObject, group: BrokerGroup, settings: ReconcileSettings)
 
 
 def _cold_hash(properties: Mapping[str, str], hot_keys: frozenset[str], proxy: str) -> str:
-    """`proxy`: its rmq-proxy.json, of which it reads no key again, not even the NameServers."""
+    """`proxy`: the text of rmq-proxy.json. A running Proxy reads no key of it again, not even the NameServers."""
     cold = {key: text for key, text in properties.items() if key not in hot_keys}
     some = {broker_keys.NAME_SERVERS: "some"} if broker_keys.NAME_SERVERS in properties else {}
     return content_hash(render(cold | some) + proxy)
@@ -233,10 +234,10 @@ def given_to(pod: JsonObject) -> Mapping[str, str]:
     """What the pod's broker process was given last; nothing where the pod does not say so, or says it of an earlier process."""
     # A container that is started again reads the ConfigMap as the kubelet has it, which may be a minute old.
     restarts = observed.annotations_of(pod).get(names.ANNOTATION_HOT_CONFIG_RESTARTS, "0")
-    return _noted(pod) if restarts == str(observed.broker_restarts(pod)) else {}
+    return noted(pod) if restarts == str(observed.broker_restarts(pod)) else {}
 
 
-def _noted(pod: JsonObject) -> Mapping[str, str]:
+def noted(pod: JsonObject) -> Mapping[str, str]:
     """What any process of the pod was given last."""
     text = observed.annotations_of(pod).get(names.ANNOTATION_HOT_CONFIG)
     try:
@@ -249,9 +250,8 @@ def _noted(pod: JsonObject) -> Mapping[str, str]:
 def minimum_so_far(seen: Observed, master_pod: str) -> int | None:
     """Return the `minInSyncReplicas` that the group acknowledges by: its master's, else that of the file; None without either."""
     # What the master was given counts also if its container was started again, and wins over a file that another writer changed.
-    given = _minimum_of(_noted(seen.pods.get(master_pod) or {}))
-    config_map = seen.config_maps.get(names.config_map_name(str(seen.group.metadata["name"]))) or {}
-    return _minimum_of(written_in(config_map)) if given is None else given
+    given = _minimum_of(noted(seen.pods.get(master_pod) or {}))
+    return _minimum_of(written_in(seen.config_map or {})) if given is None else given
 
 
 def minimum_in_force(seen: Observed, pod: JsonObject | None) -> int:

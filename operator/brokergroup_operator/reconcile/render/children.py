@@ -23,17 +23,19 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
 
-def build_config_map(group: BrokerGroup, settings: ReconcileSettings) -> JsonObject:
+def build_config_map(group: BrokerGroup, settings: ReconcileSettings, *, proxy: str = "") -> JsonObject:
+    """`proxy`: the rmq-proxy.json of before, for a group whose spec has no Proxy any more (`proxy_config.still_read`)."""
     name = names.config_map_name(identity.name_of(group))
     data = {names.CONFIG_FILE: broker_conf(group, settings)}
-    if proxy := local_mode(group.spec):
+    if proxy := local_mode(group.spec) or proxy:
         data[names.PROXY_CONFIG_FILE] = proxy
     if settings.controller_authority is not None and pod_fence.kills_the_isolated(group.spec):
         data[names.AUTHORITY_FILE] = settings.controller_authority
-    return _made(group, CONFIG_MAPS, name, data=data)
+    return made(group, CONFIG_MAPS, name, data=data)
 
 
-def _made(group: BrokerGroup, resource: Resource, name: str, **fields: JsonObject) -> JsonObject:
+def made(group: BrokerGroup, resource: Resource, name: str, **fields: JsonObject) -> JsonObject:
+    """Return an object that lives and dies with the group."""
     metadata = identity.object_metadata(group, name, identity.child_labels(group))
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **fields}
 
@@ -62,6 +64,11 @@ def _claim(
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
 
 
+def build_services(group: BrokerGroup) -> list[JsonObject]:
+    """Those of the whole group; a member's own is `render/addressing.py`'s."""
+    return [build_members_service(group), build_master_service(group), build_slaves_service(group)]
+
+
 def build_members_service(group: BrokerGroup) -> JsonObject:
     """Headless: gives each pod its name. Also for pods that are not ready, so that a recovering member can be found."""
     name, selector = names.members_service_name(identity.name_of(group)), identity.selector_labels(group)
@@ -75,6 +82,12 @@ def build_master_service(group: BrokerGroup) -> JsonObject:
     return _service(group, name, selector, addressing.proxy_ports(group.spec))
 
 
+def build_slaves_service(group: BrokerGroup) -> JsonObject:
+    """For reads: the ready pods whose role label says slave. A learner is none: it may be far behind."""
+    selector = identity.selector_labels(group) | {names.LABEL_ROLE: names.ROLE_SLAVE}
+    return _service(group, names.slaves_service_name(identity.name_of(group)), selector, {})
+
+
 def _service(
     group: BrokerGroup, name: str, selector: dict[str, str], more_ports: Mapping[str, int], **more: object
 ) -> JsonObject:
@@ -82,7 +95,7 @@ def _service(
     network = group.spec.network
     numbers = {names.PORT_BROKER: network.listen_port, names.PORT_HA: network.ha_port, **more_ports}
     ports = [{"name": port, "port": at, "targetPort": port, "protocol": "TCP"} for port, at in numbers.items()]
-    return _made(group, SERVICES, name, spec={"selector": selector, "ports": ports, **network.on_services(), **more})
+    return made(group, SERVICES, name, spec={"selector": selector, "ports": ports, **network.on_services(), **more})
 
 
 # More than any group has members: no pod may be evicted.
@@ -108,4 +121,4 @@ def _budget(group: BrokerGroup, name: str, role: str, minimum: int) -> JsonObjec
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
         "selector": {"matchLabels": identity.selector_labels(group) | {names.LABEL_ROLE: role}},
     }
-    return _made(group, POD_DISRUPTION_BUDGETS, name, spec=spec)
+    return made(group, POD_DISRUPTION_BUDGETS, name, spec=spec)

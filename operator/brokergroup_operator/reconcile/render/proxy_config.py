@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
+from brokergroup_operator.api import names
 from brokergroup_operator.api.proxy_fields import GRPC_PORT, REMOTING_PORT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup import BrokerGroupSpec
 
 # How often a Proxy asks where the masters are: its own default makes a failover last 20 s longer for its clients.
@@ -34,6 +36,24 @@ def local_mode(spec: BrokerGroupSpec) -> str:
     return _rendered(LOCAL_DEFAULTS, spec.local_proxy.config, "LOCAL", spec.broker_cluster_name, spec.name_servers)
 
 
+def still_read(config_map: JsonObject | None, pods: Iterable[JsonObject]) -> str:
+    """Return the stored rmq-proxy.json while a pod starts with it; the empty text if none does.
+
+    A pod that was made while the spec had a Proxy: its container may restart, and read the file again, before its pod is replaced.
+    """
+    return stored_in(config_map) if config_map is not None and any(map(_reads_it, pods)) else ""
+
+
+def stored_in(config_map: JsonObject) -> str:
+    """Return the rmq-proxy.json of a group's ConfigMap; the empty text if it has none."""
+    return str((config_map.get("data") or {}).get(names.PROXY_CONFIG_FILE, ""))
+
+
+def _reads_it(pod: JsonObject) -> bool:
+    words = (word for container in pod["spec"]["containers"] for word in container.get("command") or [])
+    return any(names.PROXY_CONFIG_FILE in word for word in words)
+
+
 def _rendered(
     defaults: Mapping[str, int],
     config: Mapping[str, str],
@@ -41,7 +61,7 @@ def _rendered(
     broker_cluster_name: str,
     name_servers: Sequence[str],
 ) -> str:
-    """Ours win, for what they say must be so."""
+    """The file's text. What the operator decides overrides `config`, and `config` overrides the defaults."""
     settings = {
         "topicRouteServiceCacheRefreshSeconds": ROUTE_CACHE_SECONDS,
         **defaults,

@@ -216,7 +216,13 @@ class ReconcilePlane:
         with_nodes = await self._may_read(
             resources.NODES, for_seconds=0.0, otherwise="at a drain a master leaves by its own preStop"
         )
-        namespace, cache = self._settings.namespace, GroupCache()
+        # With rbac.create false the role may be an earlier release's, which has no right to these.
+        unread = {
+            one
+            for one in resources.MAY_LACK
+            if not await self._may_read(one, for_seconds=0.0, otherwise="groups with spec.network.policy are Stalled")
+        }
+        namespace, cache = self._settings.namespace, GroupCache(frozenset(unread))
         fetcher = GroupFetcher(self._api, self._view, cache=cache)
         events = EventPoster(self._api, instance=self._settings.instance)
         operations = OperationRunner(
@@ -260,7 +266,9 @@ class ReconcilePlane:
         log.info("reconcile.started", namespace=namespace or "(all)")
         try:
             await self._resync_for_ever(
-                lambda: self._resync(cache, queue, turns, broker_names), clusters if with_clusters else None
+                lambda: self._resync(cache, queue, turns, broker_names),
+                clusters if with_clusters else None,
+                cache.unread,
             )
         finally:
             unsubscribe()
@@ -292,6 +300,7 @@ class ReconcilePlane:
             on_listed=self._look_at_all.set,
             on_cluster=None if clusters is None else clusters.add,
             on_node=on_node if with_nodes else None,
+            unread=cache.unread,
         )
 
     async def _wait_for_kinds(self) -> tuple[list[JsonObject], set[GroupKey]]:
@@ -325,16 +334,21 @@ class ReconcilePlane:
                 retry_after_seconds = error.retry_after_seconds
             await asyncio.sleep(backoff.next_seconds(retry_after_seconds))
 
-    async def _resync_for_ever(self, resync: Callable[[], Awaitable[None]], clusters: ReconcileQueue | None) -> None:
+    async def _resync_for_ever(
+        self,
+        resync: Callable[[], Awaitable[None]],
+        clusters: ReconcileQueue | None,
+        unread: frozenset[resources.Resource],
+    ) -> None:
         """Events can be lost: a list of everything from time to time makes up for it, and a look at every group and cluster.
 
-        Without clusters it ends once they can be read: kopf follows only the kinds that it was started with.
+        It ends once clusters, or a kind that was unread, can be read: kopf follows only the kinds that it was started with.
         """
         while True:
             self._look_at_all.clear()
             try:
                 await resync()
-                if await self._look_at_clusters(clusters):
+                if await self._look_at_clusters(clusters) or await self._may_read_now(unread):
                     return
             except ApiError as error:
                 log.warning("reconcile.resync_failed", error=str(error))
@@ -351,7 +365,7 @@ class ReconcilePlane:
         turns.keep_only(groups)
         broker_names.keep_only(groups, _registered(states))
         for resource in WATCHED:
-            if resource not in {resources.BROKER_GROUPS, resources.BROKER_GROUP_STATES}:
+            if resource not in {resources.BROKER_GROUPS, resources.BROKER_GROUP_STATES, *cache.unread}:
                 await self._listed(cache, queue, resource)
         for key in map(key_of, groups):
             queue.add(key)
@@ -359,7 +373,7 @@ class ReconcilePlane:
     async def _listed(self, cache: GroupCache, queue: ReconcileQueue, resource: resources.Resource) -> list[JsonObject]:
         """List a kind into the cache, and queue the groups of which the watches had said something else."""
         heard = cache.heard
-        found = await self._list(resource, names.LABEL_BROKER_GROUP if resource in LABELLED else "")
+        found = await self._list(resource)
         for key in cache.take_in(resource, found, heard=heard):
             queue.add(key)
         return found
@@ -379,8 +393,18 @@ class ReconcilePlane:
             clusters.add(key_of(cluster))
         return False
 
-    async def _list(self, resource: resources.Resource, label_selector: str = "") -> list[JsonObject]:
-        """Trimmed page by page: whole, the pods of 1,000 groups take 165 MB."""
+    async def _may_read_now(self, unread: frozenset[resources.Resource]) -> bool:
+        """Whether the role has the right to one of these kinds by now."""
+        for resource in unread:
+            with contextlib.suppress(ApiError):
+                await self._list(resource)
+                log.info("reconcile.right_came", kind=resource.plural)
+                return True
+        return False
+
+    async def _list(self, resource: resources.Resource) -> list[JsonObject]:
+        """Trimmed page by page: whole, the pods of 1,000 groups take 165 MB. Of a kind that others use too, the groups' own."""
+        label_selector = names.LABEL_BROKER_GROUP if resource in LABELLED else ""
         pages = self._api.pages(resource, namespace=self._settings.namespace, label_selector=label_selector)
         async with contextlib.aclosing(pages):
             return [obj async for page in pages for obj in await trimmed_all(page.items, MANAGERS)]

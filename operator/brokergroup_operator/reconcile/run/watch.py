@@ -166,6 +166,7 @@ class Watcher:
             on_listed=passed_on(listener.on_listed),
             on_cluster=None if listener.on_cluster is None else passed_on(listener.on_cluster),
             on_node=None if listener.on_node is None else passed_on(listener.on_node),
+            unread=listener.unread,
         )
 
     async def _operate(self, registry: kopf.OperatorRegistry, stop_flag: threading.Event) -> None:
@@ -241,11 +242,14 @@ class Listener:
     on_listed: Callable[[], None]
     on_cluster: Callable[[GroupKey], None] | None = None
     on_node: Callable[[str, JsonObject | None], None] | None = None
+    # Kinds that the operator may not list; they are not watched either.
+    unread: frozenset[Resource] = frozenset()
 
 
 def build_registry(access: ClusterAccess, listener: Listener) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
-    kinds = (*WATCHED, *([ROCKETMQ_CLUSTERS] if listener.on_cluster else []), *([NODES] if listener.on_node else []))
+    followed = [resource for resource in WATCHED if resource not in listener.unread]
+    kinds = (*followed, *([ROCKETMQ_CLUSTERS] if listener.on_cluster else []), *([NODES] if listener.on_node else []))
     watched, listed = {kind.plural for kind in kinds}, set[str]()
 
     def on_list(plural: str) -> None:
@@ -257,7 +261,7 @@ def build_registry(access: ClusterAccess, listener: Listener) -> kopf.OperatorRe
     async def login(**_: Any) -> Any:
         return access.kopf_credentials(on_list)
 
-    for resource in WATCHED:
+    for resource in followed:
         _watch_objects(registry, resource, listener)
     if listener.on_cluster is not None:
         _watch_clusters(registry, listener.on_cluster)

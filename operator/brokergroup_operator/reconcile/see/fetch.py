@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import structlog
 
+from brokergroup_operator.api import names
 from brokergroup_operator.api.bounds import MAX_CONFIG_ENTRIES
 from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec
-from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
-from brokergroup_operator.api.credentials import CredentialsError, credentials_in, secret_not_found, secret_not_readable
+from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation, OperationType
+from brokergroup_operator.api.credentials import CredentialsError, credentials_in, secret_not_found
 from brokergroup_operator.api.durability import with_durability
+from brokergroup_operator.api.proxy_fields import acl_complaint
 from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
 from brokergroup_operator.kube import resources
-from brokergroup_operator.kube.errors import ApiError, NotFoundError
+from brokergroup_operator.kube.errors import FORBIDDEN, ApiError, ApiUnavailableError, NotFoundError
 from brokergroup_operator.kube.pods import node_of
 from brokergroup_operator.reconcile.identity import claim_names
 from brokergroup_operator.reconcile.see import foreign, observed
@@ -40,12 +42,12 @@ if TYPE_CHECKING:
 
 
 log = structlog.get_logger(__name__)
-FORBIDDEN = 403
 # What the group's pods need beside their claims, by the field of the view.
 CHILDREN: Final = {
     resources.SERVICES: "services",
     resources.CONFIG_MAPS: "config_maps",
     resources.POD_DISRUPTION_BUDGETS: "disruption_budgets",
+    resources.NETWORK_POLICIES: "network_policies",
 }
 
 
@@ -87,7 +89,7 @@ class GroupFetcher:
             return None  # or the controller plane knows a newer record
         nodes = {name: cache.node(name) for name in _node_names(seen.pods)}
         seen = await self._whole(
-            seen,
+            await self._with_cluster(seen),
             nodes={name: node for name, node in nodes.items() if node is not None},
             **{field: cache.by_name(resource, key) for resource, field in CHILDREN.items()},
         )
@@ -126,6 +128,7 @@ class GroupFetcher:
     async def _judged_by(self, key: GroupKey, operations: tuple[Operation, ...]) -> Observed:
         """As much of the view as operations are judged by."""
         group_object = await self._objects.find(resources.BROKER_GROUPS, key)
+        self._refuse_an_older(key, group_object)
         # The record before the claims: a registered id whose claim is listed later must still have it, so a claim that is
         # missing then is lost, and not one that was created in between.
         state = await self._objects.find(resources.BROKER_GROUP_STATES, key)
@@ -141,7 +144,29 @@ class GroupFetcher:
         aside = {
             (resource.kind, name): obj for (resource, name), obj in zip(wanted, found, strict=True) if obj is not None
         }
-        return replace(seen, aside=aside) if aside else seen
+        seen = replace(seen, aside=aside) if aside else seen
+        return await self._with_cluster(seen)
+
+    def _refuse_an_older(self, key: GroupKey, group_object: JsonObject | None) -> None:
+        """Raise ApiUnavailableError for a spec older than the one that the watch has shown: by it a new member would leave."""
+        shown = self._cache.one(resources.BROKER_GROUPS, key)
+        if group_object is None or shown is None or observed.uid(shown) != observed.uid(group_object):
+            return
+        read, known = observed.generation(group_object), observed.generation(shown)
+        if read < known:
+            what = f"BrokerGroup {key} was read in generation {read}, and its watch has shown {known}"
+            raise ApiUnavailableError(f"{what}: expected the same or a later one")
+
+    async def _with_cluster(self, seen: Observed) -> Observed:
+        """With what the group's cluster wants, if a Retire asks whether the group may go: the count may change at any time."""
+        unfinished = (one for one in seen.operations if not one.finished)
+        if not any(one.asked.spec.type is OperationType.RETIRE for one in unfinished):
+            return seen
+        owners = observed.owners_of(seen.group_object)
+        clusters = [str(one["name"]) for one in owners if one.get("kind") == resources.ROCKETMQ_CLUSTERS.kind]
+        found = await self._find_all(resources.ROCKETMQ_CLUSTERS, seen.key.namespace, clusters)
+        wanted = (wanted_by(cluster, seen.key.name) for cluster in found.values())
+        return replace(seen, wanted_by_cluster=next(filter(None, wanted), ""))
 
     async def _whole(self, seen: Observed, **further: Any) -> Observed:
         """With these fields, and the keys of the ConfigMaps and the state of the Secret that the spec names; neither is watched."""
@@ -183,12 +208,9 @@ class GroupFetcher:
         """What is wrong with the Secret, and when it last changed. Nothing of it is kept: pods mount their own."""
         if name is None:
             return None, ""
-        try:
-            secret = await self._objects.find(resources.SECRETS, GroupKey(key.namespace, name))
-        except ApiError as error:
-            if error.status != FORBIDDEN:
-                raise
-            return secret_not_readable(key.namespace, name), ""
+        secret = await self._objects.secret(key.namespace, name)
+        if isinstance(secret, CredentialsError):
+            return secret, ""
         if secret is None:
             return secret_not_found(key.namespace, name), ""
         problem: CredentialsError | None = None
@@ -207,6 +229,15 @@ def _unlisted_claims(seen: Observed) -> list[str]:
         for name in claim_names(seen.group, pod)
         if name not in seen.claims
     )
+
+
+def wanted_by(cluster: JsonObject, group: str) -> str:
+    """Why the cluster wants this group, and would create it again; empty if it is beyond the cluster's count."""
+    name, count = str(cluster["metadata"]["name"]), int(cluster["spec"]["brokerGroups"]["count"])
+    wanted = [names.group_of_cluster(name, index) for index in range(count)]
+    if observed.being_deleted(cluster) or group not in wanted:
+        return ""
+    return f"RocketMQCluster {name} wants it: spec.brokerGroups.count is {count}, so {wanted[-1]} is its last group"
 
 
 def _node_names(pods: Mapping[str, JsonObject]) -> list[str]:
@@ -300,6 +331,9 @@ def with_sources(group: BrokerGroup, found: Mapping[str, JsonObject | None]) -> 
     if len(merged) > MAX_CONFIG_ENTRIES:
         keys = f"spec.config and spec.configFrom have {len(merged)} keys together"
         return group, f"{keys}, expected at most {MAX_CONFIG_ENTRIES}"
+    proxy = group.spec.local_proxy
+    if proxy is not None and (complaint := acl_complaint(merged, proxy.config)):
+        return group, f"of spec.config and spec.configFrom together: {complaint}"
     return msgspec.structs.replace(group, spec=msgspec.structs.replace(group.spec, config=merged)), ""
 
 

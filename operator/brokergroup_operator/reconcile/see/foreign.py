@@ -30,7 +30,13 @@ if TYPE_CHECKING:
 
 
 # What is labelled as a group's own and lives and dies with it; claims and the record have rules of their own.
-OWNED: Final = (resources.PODS, resources.CONFIG_MAPS, resources.SERVICES, resources.POD_DISRUPTION_BUDGETS)
+OWNED: Final = (
+    resources.PODS,
+    resources.CONFIG_MAPS,
+    resources.SERVICES,
+    resources.POD_DISRUPTION_BUDGETS,
+    resources.NETWORK_POLICIES,
+)
 
 
 class NameTakenError(ApiError):
@@ -56,9 +62,11 @@ def made_here(seen: Observed, resource: Resource) -> dict[str, JsonObject]:
     shared = {
         names.members_service_name(group),
         names.master_service_name(group),
+        names.slaves_service_name(group),
         names.disruption_budget_name(group),
         names.master_disruption_budget_name(group),
         names.config_map_name(group),
+        names.network_policy_name(group),
     }
     return {
         name: obj
@@ -89,6 +97,7 @@ def listed(seen: Observed, resource: Resource) -> Mapping[str, JsonObject]:
         resources.SERVICES: seen.services,
         resources.CONFIG_MAPS: seen.config_maps,
         resources.POD_DISRUPTION_BUDGETS: seen.disruption_budgets,
+        resources.NETWORK_POLICIES: seen.network_policies,
     }
     return by_kind.get(resource, {})
 
@@ -144,8 +153,20 @@ def drifted(actual: JsonObject | None, desired: JsonObject) -> str:
     wanted = observed.annotations_of(desired).get(names.ANNOTATION_REVISION)
     if observed.annotations_of(actual).get(names.ANNOTATION_REVISION) != wanted:
         return "the wanted object changed"
-    difference = first_difference(desired, actual)
+    difference = first_difference(desired, actual) or _widened(desired, actual)
     return f"another writer changed {difference}" if difference else ""
+
+
+def _widened(desired: JsonObject, actual: JsonObject) -> str:
+    """The field of a NetworkPolicy that differs at all: a further rule, source or port opens it, a further label narrows it.
+
+    `egress` has no effect without its policyTypes, and an apply would not take it from the manager that added it.
+    """
+    if desired.get("kind") != resources.NETWORK_POLICIES.kind:
+        return ""
+    wanted, found = desired["spec"], actual.get("spec") or {}
+    fields = ("podSelector", "policyTypes", "ingress")
+    return next((f".spec.{one}" for one in fields if (wanted.get(one) or []) != (found.get(one) or [])), "")
 
 
 def first_difference(desired: Any, actual: Any, path: str = "") -> str:

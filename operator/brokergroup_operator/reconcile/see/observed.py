@@ -120,11 +120,14 @@ class Observed:
     services: Mapping[str, JsonObject] = field(default_factory=dict)
     config_maps: Mapping[str, JsonObject] = field(default_factory=dict)
     disruption_budgets: Mapping[str, JsonObject] = field(default_factory=dict)
+    network_policies: Mapping[str, JsonObject] = field(default_factory=dict)
     # The pods that copy a store, and the claims that get a copy, by kind and name; only while one is asked for (`copies.py`).
     aside: Mapping[tuple[str, str], JsonObject] = field(default_factory=dict)
     operations: tuple[Operation, ...] = ()
     # The one of them that is Running; what it asks for is done by the same evaluation as everything else.
     operation: BrokerGroupOperation | None = None
+    # Why its RocketMQCluster wants the group, where a Retire asks; empty: no cluster does.
+    wanted_by_cluster: str = ""
     # The nodes of the group's pods, by name; empty where the operator may not read nodes.
     nodes: Mapping[str, JsonObject] = field(default_factory=dict)
     # The groups whose rolling updates come before this group's; empty: it is its turn.
@@ -163,6 +166,11 @@ class Observed:
     @property
     def epoch(self) -> int:
         return self.record.master_epoch if self.record else 0
+
+    @property
+    def config_map(self) -> JsonObject | None:
+        """The group's own ConfigMap, which its pods mount; None if there is none."""
+        return self.config_maps.get(names.config_map_name(self.key.name))
 
     @property
     def replicas(self) -> Mapping[int, Replica]:
@@ -224,6 +232,11 @@ def created_seconds(obj: JsonObject) -> float:
 
 def being_deleted(obj: JsonObject) -> bool:
     return bool(metadata(obj).get("deletionTimestamp"))
+
+
+def generation(obj: JsonObject) -> int:
+    """Return how often its spec was changed, as the API server counts it."""
+    return int(metadata(obj).get("generation", 0))
 
 
 def uid(obj: JsonObject) -> str:

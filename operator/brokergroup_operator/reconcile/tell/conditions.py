@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api.brokergroup_status import Condition, ConditionType, MemberState, Reason
 from brokergroup_operator.observe.timeline import Kind
+from brokergroup_operator.reconcile.decide import retiring
 from brokergroup_operator.reconcile.decide.configuration_drift import told
 from brokergroup_operator.reconcile.decide.course import LEFT_TO_A_PERSON
 from brokergroup_operator.reconcile.decide.failover_safe import is_barred, why_not_writable
@@ -76,7 +77,7 @@ def _facts(standings: Iterable[Standing], before: str = "") -> str:
     return "; ".join([*([before] if before else []), *(one.told for one in standings)])
 
 
-def available(seen: Observed) -> Verdict:
+def available(seen: Observed) -> Verdict:  # noqa: PLR0911 (one return per reason)
     master = seen.record.granted_master_id if seen.record else None
     if seen.record is None or master is None:
         reason = Reason.FAILING_OVER if _failing_over(seen) else Reason.NO_MASTER
@@ -88,10 +89,20 @@ def available(seen: Observed) -> Verdict:
         return why_not_writable(seen.group.spec, seen.record, seen.snapshot)
     if pod and not observed.pod_is_ready(seen.pods.get(pod)):
         return no(Reason.MASTER_NOT_READY, f"Pod {pod} of the master is not ready")
+    if (retired := _retired(seen)) is not None:
+        return no(Reason.RETIRING, f"Takes no sends: {retired}")
     in_sync, needed = len(seen.record.sync_state_set), minimum_in_force(seen, seen.pods.get(pod))
     if in_sync < needed:
         return no(Reason.NOT_ENOUGH_IN_SYNC_REPLICAS, f"{in_sync} replicas in sync, a write needs {needed}")
     return yes(Reason.MASTER_SERVES_WRITES, f"Broker {master} is master in epoch {seen.record.master_epoch}")
+
+
+def _retired(seen: Observed) -> str | None:
+    """What the running Retire of the group does; None without one."""
+    found, operation = retiring.retirement(seen), seen.operation
+    if found is None or operation is None:
+        return None
+    return f"BrokerGroupOperation {operation.metadata['name']} retires the group ({found.step.value})"
 
 
 def replication_healthy(seen: Observed, course: Course) -> Verdict:
@@ -196,6 +207,8 @@ def reconciling(seen: Observed, course: Course) -> Verdict:  # noqa: C901, PLR09
         return yes(
             Reason.RESTORING, f"Copying backup {source.folder} of claim {source.name} to claim {copies.first_pod(seen)}"
         )
+    if (retired := _retired(seen)) is not None:
+        return yes(Reason.RETIRING, retired)
     members = membership(seen)
     missing = [item for item in members.members if item.pod not in seen.pods and course.runs(item.broker_id)]
     waiting = [place_of(seen.group, item, seen.services) for item in missing]

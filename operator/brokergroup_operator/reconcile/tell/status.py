@@ -63,8 +63,7 @@ def unreadable_status(group_object: JsonObject, complaint: str, *, now: str) -> 
     wrong[api.ConditionType.STALLED] = yes(api.Reason.INVALID_SPEC, complaint)
     told: list[JsonObject] = without_nulls(msgspec.to_builtins(conditions_of(group_object, wrong.items(), now=now)))
     conditions = {one["type"]: one for one in (*(before.get("conditions") or []), *told)}
-    generation = int(observed.metadata(group_object).get("generation", 0))
-    status = before | {"observedGeneration": generation, "conditions": list(conditions.values())}
+    status = before | {"observedGeneration": observed.generation(group_object), "conditions": list(conditions.values())}
     return None if _in_order(status) == _in_order(before) else status
 
 
@@ -108,7 +107,7 @@ def build_status(
         sync_state_set = api.SyncStateSetStatus(broker_ids=ids, epoch=epoch)
     return api.BrokerGroupStatus(
         phase=_phase(seen, {one.type: one.reason for one in conditions if one.status is api.ConditionStatus.TRUE}),
-        observed_generation=int(observed.metadata(seen.group_object).get("generation", 0)),
+        observed_generation=observed.generation(seen.group_object),
         replicas=len(seen.pods),
         ready_replicas=sum(1 for pod in seen.pods.values() if observed.pod_is_ready(pod)),
         updated_replicas=sum(1 for name in seen.pods if name not in outdated),
@@ -157,7 +156,11 @@ def _endpoints(seen: Observed) -> api.Endpoints:
         place = place_of(seen.group, member, seen.services) or Place(port=port)
         by_name = f"{member.pod}.{names.members_service_name(group)}.{namespace}:{place.port}"
         members.append(place.text if place.host else by_name)
-    return api.Endpoints(master=f"{names.master_service_name(group)}.{namespace}:{port}", members=members)
+    return api.Endpoints(
+        master=f"{names.master_service_name(group)}.{namespace}:{port}",
+        slaves=f"{names.slaves_service_name(group)}.{namespace}:{port}",
+        members=members,
+    )
 
 
 def _master(seen: Observed) -> api.MasterStatus | None:

@@ -249,6 +249,8 @@ class Procedure:
 
     begin: Callable[[Case], plans.Beginning]
     judge: Callable[[Case], plans.Judgement]
+    # Of a running one whose group is gone; None: it has failed.
+    judge_without_group: Callable[[Case], plans.Judgement] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,483 @@
+"""Retire, step by step: what is judged by what the pods were given and what the master says. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup_operation import Retirement, RetirementStep
+from brokergroup_operator.api.times import rfc3339
+from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Trigger
+from brokergroup_operator.reconcile.decide.retiring import pods_not_configured
+from brokergroup_operator.reconcile.decide.unread import look_at
+from brokergroup_operator.reconcile.operations.evaluate import PROCEDURES, evaluate, next_status
+from brokergroup_operator.reconcile.operations.plan import (
+    NOTHING_ASKED,
+    DeleteDrained,
+    Done,
+    Fail,
+    GoOn,
+    Outcome,
+    ReadOffsets,
+    Reject,
+    Start,
+    Wait,
+)
+from brokergroup_operator.reconcile.operations.procedures.premises import Case
+from brokergroup_operator.reconcile.operations.procedures.retire import CLOSE_SECONDS, hindrance_of
+from brokergroup_operator.reconcile.see.fetch import wanted_by
+from controller_core.model import Change, ChangeKind, Phase
+from tests.operations.test_unread import offsets, topic
+from tests.operations.world import GROUP_UID, KEY, NOW, group, operation, record, running, scene, thing
+
+if TYPE_CHECKING:
+    from brokergroup_operator.observe.group_offsets import GroupOffsets
+    from brokergroup_operator.reconcile.operations.plan import Verdict
+    from brokergroup_operator.reconcile.see.observed import Observed, Operation
+
+OPEN, READ_ONLY, CLOSED = (
+    {"brokerPermission": "6"},
+    {"brokerPermission": "4"},
+    {
+        "brokerPermission": "4",
+        "minInSyncReplicas": "99",
+        "startAcceptSendRequestTimeStamp": str(int(NOW + 100) * 1000),
+    },
+)
+WANTED = "RocketMQCluster shop wants it"
+UNDER_WAY = Change(
+    id=3, kind=ChangeKind.SWITCHOVER, phase=Phase.QUIETING, carried_out_by="another plane", from_broker_id=1
+)
+
+
+def pods(given: dict[str, str], *, missing: tuple[int, ...] = (), **of_one: dict[str, str]) -> dict[str, Any]:
+    """Return the pods with what each broker was given last; by pod name where it differs."""
+    found = {f"orders-{number}": thing(f"orders-{number}") for number in (1, 2, 3) if number not in missing}
+    for name, pod in found.items():
+        values = of_one.get(name.replace("-", "_"), given)
+        pod["metadata"]["annotations"] = {names.ANNOTATION_HOT_CONFIG: json.dumps(values)}
+    return found
+
+
+def retiring(step: str, *, section: dict[str, Any] | None = None, uid: str = GROUP_UID, **fields: Any) -> Operation:
+    item = running("Retire", **(section or {}))
+    assert item.raw["status"]
+    status = item.raw["status"] | {"retirement": {"step": step, "groupUid": uid, **fields}}
+    found = operation("Retire", status=status, **(section or {}))
+    del found.raw["metadata"]["ownerReferences"]
+    return found
+
+
+def judged(
+    item: Operation, outcome: Outcome = NOTHING_ASKED, *, given: dict[str, str] = CLOSED, **changes: Any
+) -> Verdict:
+    case = Case(seen=seen_by(item, given=given, **changes), operation=item, outcome=outcome)
+    return PROCEDURES[item.asked.spec.type].judge(case)
+
+
+def seen_by(item: Operation, *, given: dict[str, str] = CLOSED, **changes: Any) -> Observed:
+    return scene(item, **{"pods": pods(given), **changes})
+
+
+def step_of(verdict: Verdict) -> str:
+    assert isinstance(verdict, GoOn), verdict
+    return "" if verdict.retirement is None else verdict.retirement.step.value
+
+
+CHANGE = FailoverTimeline(
+    group=KEY, cluster_name="DefaultCluster", broker_name="orders", kind=Kind.SWITCHOVER, trigger=Trigger.REQUESTED,
+    from_broker_id=1, epoch_before=5, started_at_unix_seconds=NOW,
+)  # fmt: skip
+
+
+def said(*, abandoned: tuple[str, ...] = (), **changes: Any) -> Outcome:
+    return Outcome(look=look_at(offsets(**changes), abandoned=abandoned))
+
+
+UNREAD = {"t": topic((0, 5), readers=("a",))}
+
+
+# ---- its beginning
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"group": group(maintenance={"paused": True})}, "orders is paused"),
+        ({"record": record(master=None)}, "orders has no master now"),
+        ({"wanted_by_cluster": WANTED}, WANTED),
+    ],
+)
+def test_what_stands_against_its_beginning(changes: dict[str, Any], why: str) -> None:
+    asked = operation("Retire")
+    verdict = PROCEDURES[asked.asked.spec.type].begin(Case(seen=scene(asked, **changes), operation=asked))
+    assert isinstance(verdict, Reject)
+    assert why in verdict.message
+
+
+def test_a_group_that_is_not_failover_safe_can_be_retired() -> None:
+    """It restarts no broker, and what its master acknowledged is read whatever a slave lacks."""
+    asked = operation("Retire")
+    verdict = PROCEDURES[asked.asked.spec.type].begin(Case(seen=scene(asked, group=group(safe=False)), operation=asked))
+    assert isinstance(verdict, Start)
+    assert verdict.retirement == Retirement(step=RetirementStep.READ_ONLY, group_uid=GROUP_UID)
+    assert verdict.steps[-1] == "delete BrokerGroup orders: its claims stay (spec.storage.retention.whenDeleted)"
+
+
+@pytest.mark.parametrize(
+    ("count", "group_name", "wanted"),
+    [(2, "shop-1", True), (2, "shop-2", False), (2, "other-1", False), (2, "shop-01", False)],
+)
+def test_only_a_group_beyond_the_count_is_not_wanted(count: int, group_name: str, wanted: bool) -> None:
+    cluster: dict[str, Any] = {"metadata": {"name": "shop"}, "spec": {"brokerGroups": {"count": count}}}
+    assert bool(wanted_by(cluster, group_name)) is wanted
+    cluster["metadata"]["deletionTimestamp"] = rfc3339(NOW)
+    assert wanted_by(cluster, group_name) == ""
+
+
+def test_it_is_not_owned_by_the_group_that_it_deletes() -> None:
+    asked = operation("Retire")
+    asked.raw["metadata"]["ownerReferences"] = []
+    steps = [type(step).__name__ for step in evaluate(scene(asked), {}).steps]
+    assert steps == ["WriteStatus"]
+
+
+# ---- its steps
+
+
+def test_every_running_broker_is_read_only_before_anything_is_looked_at() -> None:
+    item = retiring("ReadOnly")
+    verdict = judged(item, given=READ_ONLY, pods=pods(READ_ONLY, orders_2=OPEN))
+    assert verdict == GoOn(message="waits until orders-2 takes no sends")
+    assert step_of(judged(item, given=READ_ONLY)) == "Draining"
+    assert step_of(judged(item, pods=pods(READ_ONLY, missing=(3,)))) == "Draining", (
+        "a broker that starts reads it from its file"
+    )
+
+
+@pytest.mark.parametrize(
+    ("outcome", "message"),
+    [
+        (said(topics=UNREAD), "waits for topic t: 5 messages in 1 queue, unread by a (5)"),
+        (said(takes_sends=True), "waits: broker 1, the master, takes sends (brokerPermission)"),
+        (Outcome(failed="BrokerUnreachableError: no answer"), "waits: BrokerUnreachableError: no answer"),
+    ],
+)
+def test_while_it_drains_it_looks_again(outcome: Outcome, message: str) -> None:
+    verdict = judged(retiring("Draining", since=rfc3339(NOW - 100), position=0), outcome, given=READ_ONLY)
+    assert isinstance(verdict, GoOn)
+    assert (verdict.message, step_of(verdict)) == (message, "Draining")
+    assert verdict.retirement is not None
+    assert verdict.retirement.since is None, "what was read before does not count"
+    assert isinstance(verdict.effect, ReadOffsets)
+
+
+def test_what_is_unread_is_in_the_status_and_in_a_condition() -> None:
+    item = retiring("Draining")
+    verdict = judged(item, said(topics=UNREAD), given=READ_ONLY)
+    case = Case(seen=seen_by(item), operation=item)
+    status = next_status(case, verdict)
+    assert status.retirement is not None
+    assert status.retirement.unread_topics == 1
+    unread = status.retirement.unread[0]
+    assert (unread.topic, unread.queues, unread.messages, unread.consumer_groups[0].name) == ("t", 1, 5, "a")
+    assert status.conditions is not None
+    told = {one.type: (one.status.value, one.reason, one.message) for one in status.conditions}
+    assert told == {"Drained": ("False", "UnreadMessages", verdict.message)}
+
+
+def test_everything_must_stay_read_for_a_while() -> None:
+    full = {"t": topic((0, 5))}
+    abandon = {"abandonTopics": ["t"]}
+    first = judged(retiring("Draining", section=abandon), said(topics=full, abandoned=("t",)), given=READ_ONLY)
+    assert isinstance(first, GoOn)
+    assert first.retirement is not None
+    assert (first.retirement.position, first.retirement.since) == (5, rfc3339(NOW))
+    begun: dict[str, Any] = {"position": 5, "since": rfc3339(NOW)}
+    later = retiring("Draining", section=abandon, **begun)
+    soon = judged(later, said(topics=full, abandoned=("t",), read_at_unix_seconds=NOW + 3.9), given=READ_ONLY)
+    assert step_of(soon) == ""
+    enough = judged(later, said(topics=full, abandoned=("t",), read_at_unix_seconds=NOW + 4.0), given=READ_ONLY)
+    assert step_of(enough) == "Closing"
+    moved = judged(
+        later, said(topics={"t": topic((0, 6))}, abandoned=("t",), read_at_unix_seconds=NOW + 9), given=READ_ONLY
+    )
+    assert isinstance(moved, GoOn)
+    assert moved.retirement is not None
+    assert (moved.retirement.position, moved.retirement.since) == (6, rfc3339(NOW + 9)), "a message came in between"
+
+
+def test_an_old_look_proves_nothing() -> None:
+    """The status was written and its effect was not carried out: the same answer is judged again, however late."""
+    later = retiring("Draining", position=0, since=rfc3339(NOW - 1000))
+    verdict = judged(later, said(read_at_unix_seconds=NOW - 1000), given=READ_ONLY)
+    assert step_of(verdict) == ""
+
+
+SHUT: dict[str, Any] = {"acknowledges": False, "log_end": 1000}
+FIXED: dict[str, Any] = {"epoch": 5, "position": 1000, "since": rfc3339(NOW - 10)}
+FRESH: dict[str, Any] = {"epoch": 5, "since": rfc3339(NOW - 5)}
+
+
+@pytest.mark.parametrize(
+    ("fields", "outcome", "changes", "step", "effect"),
+    [
+        pytest.param(FRESH, NOTHING_ASKED, {}, "", ReadOffsets, id="the first look"),
+        pytest.param(FRESH, Outcome(running=True), {}, "", None, id="the look is under way"),
+        pytest.param(FRESH, Outcome(failed="no answer"), {}, "", ReadOffsets, id="no answer"),
+        pytest.param(FRESH, said(), {}, "", ReadOffsets, id="a look from before it was closed"),
+        pytest.param(FRESH | {"since": rfc3339(NOW - CLOSE_SECONDS)}, said(), {}, "Draining", None, id="it stays open"),
+        pytest.param(FRESH | {"since": rfc3339(NOW - 100)}, said(read_at_unix_seconds=NOW - 101), {}, "", ReadOffsets,
+            id="a look from before it was closed, and a seat's holder was away since"),
+        pytest.param(FIXED, said(), {}, "Draining", None, id="it acknowledges again"),
+        pytest.param(FRESH, said(**SHUT), {}, "Closing", ReadOffsets, id="the end is fixed"),
+        pytest.param(FRESH, said(**SHUT, steady=False), {}, "Closing", ReadOffsets, id="a slave lacks some of it"),
+        pytest.param(FIXED, said(**SHUT | {"log_end": 1001}), {}, "Closing", ReadOffsets, id="the end has moved"),
+        pytest.param(FIXED, said(**SHUT, topics=UNREAD), {}, "Draining", None, id="a message came after the last look"),
+        pytest.param(FIXED, said(**SHUT, read_at_unix_seconds=NOW - 9), {}, "", ReadOffsets, id="too soon"),
+        pytest.param(FIXED, said(**SHUT), {}, "Deleting", DeleteDrained, id="the same once more"),
+        pytest.param(FIXED, said(**SHUT), {"record": record(master=2, epoch=6)}, "Draining", None, id="a failover"),
+        pytest.param(FIXED, said(**SHUT, epoch=6, master_id=2), {"record": record(master=2, epoch=6)}, "Draining", None,
+            id="a failover that the look knows of"),
+        pytest.param(FIXED, said(**SHUT), {"pods": pods(CLOSED, orders_2=READ_ONLY)}, "Closing", None, id="one was not told"),
+        pytest.param(FIXED, said(**SHUT), {"pods": pods(CLOSED, missing=(3,))}, "Closing", None, id="a seat's holder is away"),
+        pytest.param(
+            FIXED, said(**SHUT), {"pods": pods(CLOSED, missing=(3,)), "record": record(in_sync=(1, 2))}, "Deleting", DeleteDrained,
+            id="away, and without a seat",
+        ),
+        pytest.param(FIXED, said(**SHUT), {"group": group(maintenance={"paused": True})}, "Draining", None, id="paused"),
+        pytest.param(FIXED, said(**SHUT), {"record": record(master=None, epoch=6)}, "Draining", None, id="no master"),
+    ],
+)  # fmt: skip
+def test_closing(
+    fields: dict[str, Any], outcome: Outcome, changes: dict[str, Any], step: str, effect: type | None
+) -> None:
+    verdict = judged(retiring("Closing", **fields), outcome, **changes)
+    assert isinstance(verdict, GoOn), verdict
+    assert (step_of(verdict), None if verdict.effect is None else type(verdict.effect)) == (step, effect)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "changes", "step", "effect"),
+    [
+        pytest.param(
+            NOTHING_ASKED, {}, "", DeleteDrained, id="the operator died before the deletion: it looks once more"
+        ),
+        pytest.param(Outcome(running=True), {}, "", None, id="under way"),
+        pytest.param(said(**SHUT), {}, "Deleting", DeleteDrained, id="not yet seen to be deleted"),
+        pytest.param(said(**SHUT, topics=UNREAD), {}, "Draining", None, id="the last look found a message"),
+        pytest.param(
+            said(**SHUT | {"log_end": 1001}), {}, "Closing", ReadOffsets, id="the last look found another end"
+        ),
+    ],
+)
+def test_deleting(outcome: Outcome, changes: dict[str, Any], step: str, effect: type | None) -> None:
+    verdict = judged(retiring("Deleting", **FIXED), outcome, **changes)
+    assert isinstance(verdict, GoOn), verdict
+    assert (step_of(verdict), None if verdict.effect is None else type(verdict.effect)) == (step, effect)
+
+
+def deleted() -> dict[str, Any]:
+    return group() | {"metadata": group()["metadata"] | {"deletionTimestamp": rfc3339(NOW)}}
+
+
+def renewed() -> dict[str, Any]:
+    return group() | {"metadata": group()["metadata"] | {"uid": "another"}}
+
+
+@pytest.mark.parametrize(
+    ("step", "changes", "end", "message"),
+    [
+        ("Sent", {"group": deleted()}, GoOn, "orders is being deleted: 3 pods are still there"),
+        ("Sent", {"group": None}, Done, "orders was deleted: everything was read in epoch 5"),
+        ("Sent", {"group": renewed()}, Done, "orders was deleted: everything was read in epoch 5"),
+        ("Deleting", {"group": deleted()}, Fail, "orders is being deleted, and not by this operation: not everything was read"),
+        ("Deleting", {"group": None}, Fail, "BrokerGroup orders was deleted, and not by this operation"),
+        ("Deleting", {"group": renewed()}, Fail, "BrokerGroup orders was deleted, and not by this operation"),
+        ("Draining", {"group": deleted()}, Fail, "orders is being deleted, and not by this operation: not everything was read"),
+        ("Draining", {"group": None}, Fail, "BrokerGroup orders was deleted, and not by this operation"),
+        ("Draining", {"group": renewed()}, Fail, "BrokerGroup orders was deleted, and not by this operation"),
+        ("Closing", {"wanted_by_cluster": WANTED}, Fail, f"given up: {WANTED}"),
+        ("Deleting", {"wanted_by_cluster": WANTED}, Fail, f"given up: {WANTED}"),
+    ],
+)  # fmt: skip
+def test_its_end(step: str, changes: dict[str, Any], end: type, message: str) -> None:
+    item = retiring("Deleting", deleteSent=True, **FIXED) if step == "Sent" else retiring(step, **FIXED)
+    seen = seen_by(item, **changes)
+    written = next(iter(evaluate(seen, {}).steps))
+    verdict = judged(item, **changes) if changes.get("group", 1) is not None else None
+    assert (verdict is None) or type(verdict) is end
+    assert written.status.result.message == message  # type: ignore[union-attr]
+    phases: dict[type, str] = {GoOn: "Running", Done: "Succeeded", Fail: "Failed"}
+    assert written.status.phase.value == phases[end]  # type: ignore[union-attr]
+
+
+# ---- right before the deletion
+
+
+def closed_by(operation_uid: str = "uid-of-retire-1", **spec: Any) -> dict[str, Any]:
+    made = group(**spec)
+    return made | {"metadata": made["metadata"] | {"annotations": {names.ANNOTATION_CLOSED_BY: operation_uid}}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        pytest.param({}, "", id="nothing"),
+        pytest.param({"group": group()}, "the annotation brokergroup.dev/closed-by is not of this", id="not marked"),
+        pytest.param({"group": closed_by("another")}, "is not of this operation", id="marked by another"),
+        pytest.param({"in_progress": CHANGE}, "a change of master is under way", id="a switchover"),
+        pytest.param(
+            {"record": replace(record(), change=UNDER_WAY)},
+            "a change of master is under way",
+            id="of another plane, which this plane has not heard of",
+        ),
+        pytest.param({"record": replace(record(), change=replace(UNDER_WAY, epoch=5).told)}, "", id="all are told"),
+        pytest.param({"snapshot": None}, "the controller plane does not know the group", id="not known"),
+        pytest.param(
+            {"look": offsets(**SHUT, booted_at_unix_seconds=NOW - 119)}, "broker 1 has just started", id="a new process"
+        ),
+        pytest.param({"look": offsets(**SHUT, topics=UNREAD)}, "unread again: topic t: 5 messages", id="unread"),
+        pytest.param({"look": offsets()}, "acknowledges again", id="open"),
+        pytest.param({"look": offsets(**SHUT, takes_sends=True)}, "acknowledges again", id="takes sends"),
+        pytest.param(
+            {"look": offsets(**SHUT | {"log_end": 1001})}, "the end of the master's log has moved", id="moved"
+        ),
+        pytest.param({"look": offsets(**SHUT, steady=False)}, "a slave lacks some of it", id="unsteady"),
+        pytest.param({"record": record(master=2, epoch=6)}, "the master is broker 2 in epoch 6 now", id="failover"),
+        pytest.param({"group": renewed()}, "another group has its name", id="another group"),
+        pytest.param({"group": deleted()}, "it is being deleted", id="going"),
+        pytest.param({"wanted_by_cluster": WANTED}, WANTED, id="wanted"),
+        pytest.param({"group": closed_by(maintenance={"paused": True})}, "is paused", id="paused"),
+        pytest.param({"pods": pods(CLOSED, orders_3=READ_ONLY)}, "orders-3 may acknowledge", id="a slave came back"),
+        pytest.param({"item": retiring("Draining", **FIXED)}, "the operation went back to reading", id="went back"),
+        pytest.param(
+            {"item": operation("Retire", name="another")}, "the operation was deleted or is over", id="aborted"
+        ),
+    ],
+)
+def test_what_is_read_last_decides(changes: dict[str, Any], why: str) -> None:
+    item = changes.pop("item", retiring("Deleting", **FIXED))
+    look: GroupOffsets = changes.pop("look", offsets(**SHUT))
+    found = hindrance_of(seen_by(item, **{"group": closed_by(), **changes}), "uid-of-retire-1", look_at(look))
+    assert why in found
+    assert bool(why) is bool(found)
+
+
+# ---- readers that a new master, or a new process, has not heard yet
+
+
+@pytest.mark.parametrize(
+    ("fields", "changes", "look", "message"),
+    [
+        pytest.param({}, {}, {}, "everything is read; waits 3 s for more", id="the master of the start"),
+        pytest.param({}, {}, {"booted_at_unix_seconds": NOW - 119}, "waits: broker 1 has just started: its consumers have 120 s"
+            " to appear", id="its process is new"),
+        pytest.param({}, {}, {"booted_at_unix_seconds": NOW - 120}, "everything is read; waits 3 s for more", id="and is no more"),
+        pytest.param({}, {"epoch": 6, "master": 2}, {}, "waits: broker 2 is a new master: its consumers have 120 s to appear",
+            id="a new master"),
+        pytest.param({"watchedEpoch": 6, "watchedSince": rfc3339(NOW - 119)}, {"epoch": 6, "master": 2}, {},
+            "waits: broker 2 is a new master: its consumers have 120 s to appear", id="since a moment"),
+        pytest.param({"watchedEpoch": 6, "watchedSince": rfc3339(NOW - 120)}, {"epoch": 6, "master": 2}, {},
+            "everything is read; waits 3 s for more", id="and is no more new"),
+    ],
+)  # fmt: skip
+def test_consumers_have_time_to_appear(
+    fields: dict[str, Any], changes: dict[str, Any], look: dict[str, Any], message: str
+) -> None:
+    looked = {"epoch": changes.get("epoch", 5), "master_id": changes.get("master", 1), **look}
+    verdict = judged(retiring("Draining", **fields), said(**looked), given=READ_ONLY, record=record(**changes))
+    assert isinstance(verdict, GoOn)
+    assert verdict.message == message
+    assert verdict.retirement is not None
+    assert verdict.retirement.watched_epoch == looked["epoch"]
+
+
+def test_readers_are_kept_in_the_status() -> None:
+    verdict = judged(retiring("Draining"), said(topics=UNREAD), given=READ_ONLY)
+    assert isinstance(verdict, GoOn)
+    assert verdict.retirement is not None
+    assert verdict.retirement.readers == ["t@a"]
+
+
+def test_a_reader_that_appears_after_everything_was_read_is_kept_in_the_status() -> None:
+    """It subscribed while the group was closed, and may be away again at the next look."""
+    verdict = judged(retiring("Closing", **FIXED), said(**SHUT, topics=UNREAD))
+    assert step_of(verdict) == "Draining"
+    assert isinstance(verdict, GoOn)
+    assert verdict.retirement is not None
+    assert verdict.retirement.readers == ["t@a"]
+
+
+def test_a_long_wait_looks_seldom() -> None:
+    """A look asks for every topic, and consumers may take days."""
+    pauses = []
+    for seconds in (0, 100, 10_000):
+        item = retiring("Draining")
+        seen = seen_by(item, given=READ_ONLY, now=rfc3339(NOW - 10 + seconds))
+        verdict = PROCEDURES[item.asked.spec.type].judge(Case(seen=seen, operation=item, outcome=said(topics=UNREAD)))
+        assert isinstance(verdict, GoOn)
+        assert isinstance(verdict.effect, ReadOffsets)
+        pauses.append(verdict.effect.pause_seconds)
+    assert pauses == [2.0, 5.0, 30.0]
+
+
+# ---- only the group that it was created for
+
+
+def test_one_that_waits_names_its_group_and_retires_no_later_one() -> None:
+    first = operation("Retire")
+    waits = next_status(Case(seen=scene(first), operation=first), Wait(message="waits for another"))
+    assert waits.group_uid == GROUP_UID
+    later = operation("Retire", status={"phase": "Pending", "groupUid": GROUP_UID})
+    verdict = PROCEDURES[later.asked.spec.type].begin(Case(seen=scene(later, group=renewed()), operation=later))
+    assert isinstance(verdict, Reject)
+    assert "for an earlier group of this name" in verdict.message
+
+
+def test_a_group_that_is_younger_than_the_operation_is_not_retired() -> None:
+    """The operator was away while the group was deleted and made again."""
+    asked = operation("Retire")
+    young = group() | {"metadata": group()["metadata"] | {"creationTimestamp": rfc3339(NOW)}}
+    verdict = PROCEDURES[asked.asked.spec.type].begin(Case(seen=scene(asked, group=young), operation=asked))
+    assert isinstance(verdict, Reject)
+    assert "for an earlier group of this name" in verdict.message
+
+
+def test_it_does_not_begin_while_a_slave_has_other_topics() -> None:
+    asked, made = operation("Retire"), group()
+    diverged = {
+        "type": "MetadataDiverged",
+        "status": "True",
+        "reason": "MetadataDiverged",
+        "message": "broker 2: topic t",
+    }
+    made["status"]["conditions"].append(diverged)
+    verdict = PROCEDURES[asked.asked.spec.type].begin(Case(seen=scene(asked, group=made), operation=asked))
+    assert isinstance(verdict, Wait)
+    assert verdict.message == "waits: orders is MetadataDiverged: broker 2: topic t"
+
+
+def test_one_that_is_being_deleted_retires_nothing() -> None:
+    """A finalizer of another controller may hold it for long."""
+    item = retiring("Deleting", **FIXED)
+    item.raw["metadata"]["deletionTimestamp"] = rfc3339(NOW)
+    seen = seen_by(item, group=closed_by())
+    assert seen.operation is None
+    assert hindrance_of(seen, item.uid, look_at(offsets(**SHUT))) == "the operation was deleted or is over"
+
+
+# ---- a closed Java group
+
+
+def test_a_java_broker_must_refuse_all_sends_for_a_while_yet() -> None:
+    """It acknowledges a send with WAIT=false whatever minInSyncReplicas is."""
+    java = group(implementation="Java")
+    refuses = {"startAcceptSendRequestTimeStamp": str(int(NOW + 30) * 1000)}
+    late = {"startAcceptSendRequestTimeStamp": str(int(NOW + 29) * 1000)}
+    for given, missing in ((CLOSED | refuses, []), (CLOSED | late, ["orders-1", "orders-2", "orders-3"])):
+        assert pods_not_configured(seen_by(retiring("Closing", **FIXED), given=given, group=java)) == missing

@@ -1,0 +1,191 @@
+"""Which messages keep a group: a table over what a master says of its topics. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from brokergroup_operator.api.brokergroup_operation import MAX_GROUP_NAME
+from brokergroup_operator.controller.peers.broker_calls import PASSING_NAME
+from brokergroup_operator.observe.group_offsets import GroupOffsets, TopicOffsets
+from brokergroup_operator.reconcile.decide import unread
+from rocketmq_remoting.broker_protocol import QueueOffsets
+from tests.operations.world import NOW
+
+HALF, TIMERS, DELAYED = "RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX"
+REVIVE = "rmq_sys_REVIVE_LOG_DefaultCluster"
+
+
+def topic(*queues: tuple[int, int], readers: tuple[str, ...] = ()) -> TopicOffsets:
+    """Return a topic of queues with these first and next offsets."""
+    found = {number: QueueOffsets(first, end) for number, (first, end) in enumerate(queues) if end}
+    return TopicOffsets(queues=found, readers=frozenset(readers))
+
+
+def offsets(topics: dict[str, TopicOffsets] | None = None, **changes: Any) -> GroupOffsets:
+    """Return a master's answer: by default of a group that takes no sends, and in which everything is read."""
+    base: dict[str, Any] = {
+        "master_id": 1, "epoch": 5, "cluster_name": "DefaultCluster", "read_at_unix_seconds": NOW,
+        "takes_sends": False, "acknowledges": True, "log_end": 1000, "steady": True,
+    }  # fmt: skip
+    return GroupOffsets(**{**base, **changes, "topics": topics or {}})
+
+
+def read(**of_groups: dict[int, int]) -> dict[str, dict[int, int]]:
+    """Offsets of consumer groups in topic t."""
+    return {f"t@{group}": queues for group, queues in of_groups.items()}
+
+
+@pytest.mark.parametrize(
+    ("seen", "told"),
+    [
+        pytest.param(offsets(), "", id="no message ever"),
+        pytest.param(offsets({"t": topic((3, 3))}), "", id="all expired"),
+        pytest.param(
+            offsets({"t": topic((0, 5), (0, 2))}), "topic t: 7 messages in 2 queues that no consumer group reads", id="no reader"
+        ),
+        pytest.param(offsets({"t": topic((0, 5), readers=("a",))}, consumed=read(a={0: 5})), "", id="read"),
+        pytest.param(
+            offsets({"t": topic((0, 5), (0, 4), (0, 0), readers=("a", "b"))}, consumed=read(a={0: 4, 1: 4}, b={0: 2})),
+            "topic t: 7 messages in 2 queues, unread by b (7), a (1)",
+            id="two behind, one of them in a queue that it never read",
+        ),
+        pytest.param(
+            offsets({"t": topic((0, 5), readers=("a", "late"))}, consumed=read(a={0: 5})),
+            "topic t: 5 messages in 1 queue, unread by late (5)",
+            id="a group that has subscribed a moment ago",
+        ),
+        pytest.param(offsets({"t": topic((2, 5), readers=("a",))}, consumed=read(a={0: 1})),
+            "topic t: 3 messages in 1 queue, unread by a (3)", id="expired messages are not waited for"),
+        pytest.param(
+            offsets({"t": topic((0, 5), (0, 2), readers=("a",))}, consumed=read(a={0: 9, 1: 2})),
+            "topic t: 5 messages in 1 queue, unread by a (5, its offset is beyond the end)",
+            id="an offset beyond the end is of another log",
+        ),
+        pytest.param(
+            offsets({"t": TopicOffsets(queues={}, readers=frozenset("a"), unlisted=(7,))}, consumed=read(a={7: 3})),
+            "topic t: 1 queue beyond its number of queues, which can't be counted",
+            id="a queue that the broker does not list",
+        ),
+        pytest.param(
+            offsets(missing_topics=frozenset({"t", "BROKERGROUP_CANARY"})),
+            "topic t: the master lacks it, and another member has it",
+            id="a topic that only a slave has",
+        ),
+        pytest.param(
+            offsets(missing_topics=frozenset({PASSING_NAME})), "", id="a topic with which a slave is made to copy"
+        ),
+        *(
+            pytest.param(
+                offsets(uncounted=(key,)),
+                "%LMQ%: with enableLmq or enableMultiDispatch this broker keeps queues that can't be counted",
+                id=key,
+            )
+            for key in ("enableLmq", "enableMultiDispatch")
+        ),
+        pytest.param(
+            offsets({"%RETRY%a": topic((0, 2), readers=("a",))}, consumed={"%RETRY%a@a": {0: 1}}),
+            "topic %RETRY%a: 1 messages in 1 queue, unread by a (1)",
+            id="a retry",
+        ),
+        pytest.param(
+            offsets({"%DLQ%a": topic((0, 1))}),
+            "topic %DLQ%a: 1 messages in 1 queue that no consumer group reads",
+            id="a dead letter",
+        ),
+        pytest.param(
+            offsets({DELAYED: topic((0, 3), (0, 2))}, delayed={1: 3, 2: 1}),
+            f"topic {DELAYED}: 1 messages in 1 queue that are delivered later",
+            id="delayed",
+        ),
+        pytest.param(offsets({DELAYED: topic((0, 3))}, delayed={1: 3}), "", id="delivered"),
+        pytest.param(
+            offsets({TIMERS: topic((0, 8))}, timers=2),
+            f"topic {TIMERS}: 2 messages in 1 queue that are delivered later",
+            id="timers",
+        ),
+        pytest.param(offsets({TIMERS: topic((0, 8))}, timers=0), "", id="no timer left"),
+        pytest.param(
+            offsets({TIMERS: topic((0, 8))}), f"topic {TIMERS}: 8 messages in 1 queue that are delivered later", id="timers unknown"
+        ),
+        pytest.param(
+            offsets({TIMERS: topic((0, 8))}, timers=0, uncounted=("timerRocksDBEnable",)),
+            f"topic {TIMERS}: 8 messages in 1 queue that are delivered later",
+            id="timers that no request counts",
+        ),
+        pytest.param(
+            offsets({HALF: topic((0, 3), readers=("CID_RMQ_SYS_TRANS",))}, consumed={f"{HALF}@CID_RMQ_SYS_TRANS": {0: 2}}),
+            f"topic {HALF}: 1 messages in 1 queue, unread by CID_RMQ_SYS_TRANS (1)",
+            id="an open transaction",
+        ),
+        pytest.param(
+            offsets({"RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC": topic((0, 3))}),
+            "topic RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC: 3 messages in 1 queue that no consumer group reads",
+            id="half messages whose readers are not known",
+        ),
+        pytest.param(
+            offsets(uncounted=("popConsumerKVServiceEnable",)),
+            f"{REVIVE}: popped messages that this broker keeps in a RocksDB can't be counted",
+            id="popped messages that no request counts",
+        ),
+        *(
+            pytest.param(offsets({name: topic((0, 3))}), "", id=name)
+            for name in (
+                "RMQ_SYS_TRANS_OP_HALF_TOPIC", "RMQ_SYS_TRACE_TOPIC", "DefaultHeartBeatSyncerTopic", "DefaultCluster_REPLY_TOPIC",
+                "BROKERGROUP_CANARY", REVIVE, "rmq_sys_SYNC_BROKER_MEMBER_orders",
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_what_keeps_a_group(seen: GroupOffsets, told: str) -> None:
+    assert unread.described(unread.unread_topics(seen)) == told
+
+
+def test_what_a_user_gives_up_is_named() -> None:
+    seen = offsets({"t": topic((0, 5), readers=("a", "old")), "u": topic((0, 1))}, consumed=read(a={0: 5}, old={0: 1}))
+    names = [one.topic for one in unread.unread_topics(seen)]
+    assert names == ["t", "u"], "the most messages first"
+    assert [one.topic for one in unread.unread_topics(seen, without_groups=["old"])] == ["u"]
+    assert unread.unread_topics(seen, abandoned=["t", "u"]) == []
+    only_reader = unread.unread_topics(seen, without_groups=["old", "a"], abandoned=["u"])
+    assert unread.described(only_reader) == "topic t: 5 messages in 1 queue that no consumer group reads"
+
+
+def test_many_topics_are_told_in_short() -> None:
+    many = unread.unread_topics(offsets({f"t{number}": topic((0, 1)) for number in range(20)}))
+    assert unread.described(many).endswith("; and 12 more topics")
+
+
+def test_a_new_message_moves_the_position_and_a_heartbeat_of_proxies_does_not() -> None:
+    before = {"t": topic((0, 5)), REVIVE: topic((0, 2)), "DefaultHeartBeatSyncerTopic": topic((0, 7))}
+    assert unread.position_of(offsets(before)) == 7
+    assert unread.position_of(offsets(before | {"DefaultHeartBeatSyncerTopic": topic((0, 9))})) == 7
+    assert unread.position_of(offsets(before | {REVIVE: topic((0, 3))})) == 8, "a pop may bring a message back"
+    assert unread.settle_seconds(offsets(before)) == unread.SETTLE_SECONDS_WITH_POP
+    assert unread.settle_seconds(offsets({"t": topic((0, 5))})) == unread.SETTLE_SECONDS
+
+
+def test_a_reader_that_the_broker_no_longer_hears_is_waited_for() -> None:
+    """Its process has just started: a consumer group that only subscribed, and committed nothing, is gone from its answers."""
+    heard = offsets({"t": topic((0, 5), readers=("a", "late", "old"))}, consumed=read(a={0: 5}))
+    before = unread.look_at(heard, without_groups=["old"])
+    assert before.readers == ("t@late",)
+    silent = offsets({"t": topic((0, 5), readers=("a",))}, consumed=read(a={0: 5}))
+    after = unread.look_at(silent, without_groups=["old"], readers=before.readers)
+    assert unread.described(after.unread) == "topic t: 5 messages in 1 queue, unread by late (5)"
+    assert after.readers == before.readers
+    done = offsets({"t": topic((0, 5), readers=("a",))}, consumed=read(a={0: 5}, late={0: 5}))
+    assert (
+        unread.look_at(done, readers=before.readers).unread,
+        unread.look_at(done, readers=before.readers).readers,
+    ) == ((), ())
+
+
+def test_long_names_fit_into_a_status() -> None:
+    """A broker takes longer names of consumer groups than the status does; one that is refused would stop the operation."""
+    look = unread.look_at(offsets({"t": topic((0, 5), readers=("g" * 300,))}))
+    (lag,) = look.unread[0].consumer_groups
+    assert len(lag.name) == MAX_GROUP_NAME
+    many = frozenset(f"g{number}" for number in range(400))
+    assert len(unread.look_at(offsets({"t": TopicOffsets(queues=topic((0, 5)).queues, readers=many)})).readers) == 256
