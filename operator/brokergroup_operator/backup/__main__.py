@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from brokergroup_operator.api.backup_fields import Manifest
-from brokergroup_operator.backup.copies import BackupError, Store, restore, take
+from brokergroup_operator.backup.copies import restore, take
+from brokergroup_operator.backup.files import BackupError, Store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import re
 from typing import TYPE_CHECKING, Final
@@ -21,16 +22,30 @@ class LogError(Exception):
 
 
 def log_end(folder: Path) -> int:
-    """Return the offset behind the last whole message: 0 for a log without one.
+    """Return the offset behind the last whole message: 0 for a log without a file.
 
     A broker prepares files ahead, full of zeros, so the last file with a message decides. A message that came in part is cut off,
-    as by a broker's start.
+    as by a broker's start. LogError where a file is missing between others, or one before the last ends early.
     """
     names = sorted(path.name for path in folder.iterdir() if _NAME.fullmatch(path.name)) if folder.is_dir() else []
-    for name in reversed(names):
-        if end := _end_in(folder / name):
-            return int(name) + end
-    return int(names[0]) if names else 0
+    _check_row([folder / name for name in names])
+    ends = [(name, _end_in(folder / name)) for name in names]
+    used = [index for index, (_, end) in enumerate(ends) if end]
+    if not used:
+        return int(names[0]) if names else 0
+    for name, end in ends[: used[-1]]:
+        if end != (size := (folder / name).stat().st_size):
+            raise LogError(f"file {name} of the commit log ends at {end} of {size} bytes, and later ones have messages")
+    name, end = ends[used[-1]]
+    return int(name) + end
+
+
+def _check_row(paths: list[Path]) -> None:
+    """Raise LogError unless each file begins where the one before it ends."""
+    for path, after in itertools.pairwise(paths):
+        expected = int(path.name) + path.stat().st_size
+        if int(after.name) != expected:
+            raise LogError(f"the commit log has no file {expected:020d}: behind {path.name} comes {after.name}")
 
 
 def _end_in(path: Path) -> int:
@@ -60,7 +75,7 @@ def last_epoch(store: Path) -> int:
     """Return the last epoch in the store's epoch file, as RocketMQ writes it: count, check sum, then `epoch-offset` a line."""
     path = store / EPOCHS
     if not path.exists():
-        return 0
+        return 0  # of a broker that never was in a role
     lines = path.read_text("ascii", "replace").split()
     entries = [_ENTRY.fullmatch(line) for line in lines[2:]]
     if len(lines) < 2 or not lines[0].isdigit() or int(lines[0]) != len(entries) or None in entries:
