@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.kube.errors import InvalidError
+from brokergroup_operator.kube.errors import InvalidError, NotFoundError
 from brokergroup_operator.kube.resources import (
     BROKER_GROUP_OPERATIONS,
     BROKER_GROUPS,
@@ -20,6 +20,7 @@ from brokergroup_operator.kube.resources import (
 from brokergroup_operator.observe.group_view import SwitchoverRefusedError
 from brokergroup_operator.records.store import GroupKey
 from tests.operations.world import GIVEN_UP, World, everything_read
+from tests.reconcile.world import until
 from tests.support.draws import sample
 
 if TYPE_CHECKING:
@@ -448,6 +449,27 @@ async def restart(world: World) -> None:
     await world.until_over("one", hands=others)
 
 
+async def test_a_copying_pod_that_is_refused_is_said_and_asked_for_again(world: World) -> None:
+    world.refuses_pods = 'pods "orders-backup" is forbidden: exceeded quota: pods=3'
+    with_hands = asyncio.create_task(backup(world))
+    try:
+        await until("the refusal is in the status", lambda: _message_has(world, "exceeded quota: pods=3"))
+        held = (await world.asked("one"))["status"]["result"]
+        assert held["message"].startswith("pod orders-backup is not made: ApiError: POST")
+        world.refuses_pods = ""
+        await with_hands
+    finally:
+        with_hands.cancel()
+
+
+async def _message_has(world: World, text: str) -> bool:
+    try:
+        status = (await world.asked("one")).get("status") or {}
+    except NotFoundError:
+        return False
+    return text in (status.get("result") or {}).get("message", "")
+
+
 async def backup(world: World) -> None:
     claim = {"metadata": {"name": "copies", "namespace": world.key.namespace}, "spec": CLAIM}
     await world.api.create(PERSISTENT_VOLUME_CLAIMS, claim)
@@ -465,7 +487,8 @@ async def backup(world: World) -> None:
             if copying is None:  # it may still read the claim
                 await world.create_member(held["brokerId"])
         elif held["pod"] in pods:
-            await world.delete_pod(held["pod"])
+            if "comparedAt" in held:
+                await world.delete_pod(held["pod"])
         elif copying is not None and copying.get("status", {}).get("phase") != "Succeeded":
             await world.end_copy(copying)
 

@@ -90,7 +90,8 @@ class RecordView:
         if key != self.key or self._record is None:
             return None
         live = {
-            number: LiveReplica(broker_id=number, epoch=self._record.master_epoch) for number in self._record.replicas
+            number: LiveReplica(broker_id=number, epoch=self._record.master_epoch, confirm_offset=70)
+            for number in self._record.replicas
         }
         live = {number: replica for number, replica in live.items() if number not in self.silent}
         return GroupSnapshot(key=key, record=self._record, live=live, writable=self.writable)
@@ -214,6 +215,8 @@ class World(Namespaced):
         # What each broker was given (25), by id.
         self.given: dict[int, dict[str, str]] = {}
         self.view.given = self.given
+        # Why the API server refuses new pods of the operator, as by a quota; empty: it makes them.
+        self.refuses_pods = ""
         self.runner = self._new_runner()
 
     def _new_runner(self) -> OperationRunner:
@@ -236,6 +239,8 @@ class World(Namespaced):
         if self._dead or (self.kill_at is not None and len(self.writes) >= self.kill_at):
             self._dead = self.was_killed = True
             raise StatusError(503, "ServiceUnavailable", "the operator is dead")
+        if self.refuses_pods and (request.method, request.path.rpartition("/")[2]) == ("POST", "pods"):
+            raise StatusError(403, "Forbidden", self.refuses_pods)
         self.writes.append(f"{request.method} {request.path}")
 
     async def run_pass(self) -> float | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from brokergroup_operator.api import names
 from brokergroup_operator.api.backup_fields import Manifest
 from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
+from brokergroup_operator.reconcile.plan import BeginRestored
 from brokergroup_operator.reconcile.render import children, copy_pods
 from brokergroup_operator.reconcile.see.observed import Observed
 from tests.reconcile import builders as b
@@ -18,10 +20,26 @@ from tests.reconcile import cases as c
 from tests.reconcile.cases import condition, lines_of, message, run
 from tests.reconcile.world import MANIFEST
 
-HELD = {"brokerId": 3, "pod": "orders-3", "claim": "copies", "folder": "orders/nightly", "compared": True}
+if TYPE_CHECKING:
+    from brokergroup_operator.observe.group_view import RestoredStore
+
+HELD = {
+    "brokerId": 3, "pod": "orders-3", "podUid": "pod-uid-3", "claim": "copies",
+    "folder": "orders/nightly", "comparedAt": b.NOW,
+}  # fmt: skip
+LONG_BEFORE = c.EARLIER
+NOT_COMPARED = HELD | {"comparedAt": None}
 WHOLE = {"takenAt": b.NOW, "offset": 90}
 FAILED = {"failed": "the copy is torn"}
-COPYING = {("Pod", "orders-backup"): {"metadata": {"name": "orders-backup"}, "status": {"phase": "Running"}}}
+COPIES_FOR = {names.LABEL_COPIES_FOR: "orders"}
+COPYING = {
+    ("Pod", "orders-backup"): {
+        "metadata": {"name": "orders-backup", "labels": COPIES_FOR},
+        "status": {"phase": "Running"},
+    }
+}
+# A pod of the copying pod's name that the operator did not make.
+FOREIGN = {("Pod", "orders-backup"): {"metadata": {"name": "orders-backup"}, "status": {"phase": "Running"}}}
 
 
 def backing_up(seen: Observed, backup: dict[str, Any] = HELD, *, stop_master: bool = False, **fields: Any) -> Observed:
@@ -48,9 +66,19 @@ def stopped(seen: Observed) -> Observed:
     ("seen", "lines"),
     [
         (backing_up(c.settled()), ["delete Pod orders-3"]),
-        # Not before it is known to have the master's topics; then it is an ordinary member.
-        (backing_up(c.settled(), HELD | {"compared": False}), []),
-        (backing_up(stopped(c.settled()), HELD | {"compared": False}), ["apply Pod orders-3"]),
+        # Not before it is known to have the master's topics, nor long after; till then it is an ordinary member.
+        (backing_up(c.settled(), NOT_COMPARED), []),
+        (backing_up(c.settled(), HELD | {"comparedAt": LONG_BEFORE}), []),
+        (backing_up(stopped(c.settled()), NOT_COMPARED), ["apply Pod orders-3"]),
+        # It was stopped in time, and takes long to end.
+        (backing_up(stopped(c.settled()), HELD | {"comparedAt": LONG_BEFORE}), []),
+        # Another pod of its name: it was started again by another, and is not the one that was compared.
+        (backing_up(c.settled(), HELD | {"podUid": "another"}), []),
+        (backing_up(c.settled(), HELD | {"pod": "orders-9"}), []),
+        # Not after it became master, whatever the group's safety, nor one that fell out of the set.
+        (backing_up(c.recorded(c.settled(), master_broker_id=3)), []),
+        (backing_up(c.recorded(c.settled(), master_broker_id=3), stop_master=True), []),
+        (backing_up(c.recorded(c.settled(), sync_state_set=frozenset({1, 2}))), []),
         # Not while it is not FailoverSafe: another member is lost.
         (backing_up(c.live(c.settled(), 1, 3)), []),
         (backing_up(c.going(c.settled(), "orders-3")), []),
@@ -60,6 +88,7 @@ def stopped(seen: Observed) -> Observed:
         (backing_up(stopped(c.settled()), HELD | WHOLE, aside=COPYING), []),
         (backing_up(stopped(c.settled()), HELD | FAILED, aside=COPYING), []),
         (backing_up(stopped(c.settled()), HELD | WHOLE), ["apply Pod orders-3"]),
+        (backing_up(stopped(c.settled()), HELD | WHOLE, aside=FOREIGN), ["apply Pod orders-3"]),
         (backing_up(stopped(c.settled()), HELD | FAILED), ["apply Pod orders-3"]),
         # The operation was deleted.
         (stopped(c.settled()), ["apply Pod orders-3"]),
@@ -72,9 +101,11 @@ def stopped(seen: Observed) -> Observed:
         (backing_up(stopped(c.wishing(c.settled(), replicas=2))), []),
     ],
     ids=[
-        "stops it", "not compared", "not compared and lost", "unsafe",
+        "stops it", "not compared", "compared long ago", "not compared and lost", "stopped in time", "another pod",
+        "another name", "it is master", "it is master, and one may be stopped", "out of the set", "unsafe",
         "it stops", "stopped", "copying", "whole, and the pod is there", "failed, and the pod is there",
-        "whole", "failed", "no operation", "not again", "another is missing", "a rolling update", "a scale in",
+        "whole", "whole, and a foreign pod", "failed", "no operation", "not again", "another is missing", "a rolling update",
+        "a scale in",
     ],
 )  # fmt: skip
 def test_one_member_is_stopped_for_a_backup(seen: Observed, lines: list[str]) -> None:
@@ -92,11 +123,19 @@ def test_the_group_says_what_it_waits_for() -> None:
 
 def test_the_only_member_is_stopped_if_the_operation_says_so() -> None:
     alone = c.settled(replicas=1)
-    held = HELD | {"brokerId": 1, "pod": "orders-1"}
+    held = HELD | {"brokerId": 1, "pod": "orders-1", "podUid": "pod-uid-1"}
     assert "delete Pod orders-1" not in lines_of(run(backing_up(alone, held)))
     assert "delete Pod orders-1" in lines_of(run(backing_up(alone, held, stop_master=True)))
+    # By the spec it is alone now, and another voting member runs still: that one could take over.
+    shrinking = c.wishing(c.settled(), replicas=1)
+    for unsafe in (shrinking, c.live(shrinking, 1, 2)):
+        assert "delete Pod orders-1" not in lines_of(run(backing_up(unsafe, held, stop_master=True)))
+    three = c.live(c.settled(), 1)
+    assert "delete Pod orders-1" not in lines_of(run(backing_up(three, held, stop_master=True)))
 
 
+JAVA = {"implementation": "Java", "nameServers": ["ns:9876"]}
+UNLABELLED = {("Pod", "orders-restore"): {"metadata": {"name": "orders-restore"}, "status": {"phase": "Running"}}}
 SOURCE = {"name": "copies", "folder": "lost/nightly"}
 CLAIM = {("PersistentVolumeClaim", "copies"): {"metadata": {"name": "copies"}}}
 
@@ -106,9 +145,7 @@ def new_group(**fields: Any) -> Observed:
     spec = {"bootstrap": {"fromBackup": {"claim": SOURCE}}} | fields.pop("spec", {})
     of = b.group(**spec)
     made: dict[str, Any] = {
-        "services": b.by_name(
-            b.stored(children.build_members_service(of)), b.stored(children.build_master_service(of))
-        ),
+        "services": b.by_name(*map(b.stored, children.build_services(of))),
         "config_maps": b.by_name(b.stored(children.build_config_map(of, b.SETTINGS))),
         "disruption_budgets": b.by_name(*map(b.stored, children.build_disruption_budgets(of, open_for_one=False))),
         "aside": CLAIM,
@@ -121,9 +158,16 @@ def with_claim(seen: Observed) -> Observed:
     return replace(seen, claims=b.by_name(b.bound(b.stored(children.build_claim(seen.group, b.member(1))))))
 
 
-def ended(phase: str, said: str) -> dict[tuple[str, str], Any]:
-    status = {"phase": phase, "containerStatuses": [{"name": "copy", "state": {"terminated": {"message": said}}}]}
-    pod = {"metadata": {"name": "orders-restore", "uid": "restore-uid"}, "status": status}
+def ended(phase: str, said: str, *, owner: str = "group-uid", at: str = b.NOW) -> dict[tuple[str, str], Any]:
+    status = {
+        "phase": phase,
+        "containerStatuses": [{"name": "copy", "state": {"terminated": {"message": said, "finishedAt": at}}}],
+    }
+    metadata = {
+        "name": "orders-restore", "uid": "restore-uid", "labels": COPIES_FOR, "creationTimestamp": b.NOW,
+        "ownerReferences": [{"kind": "BrokerGroup", "uid": owner}],
+    }  # fmt: skip
+    pod = {"metadata": metadata, "status": status}
     return CLAIM | {("Pod", "orders-restore"): pod}
 
 
@@ -131,7 +175,10 @@ def manifest(**changes: Any) -> str:
     return msgspec.json.encode(msgspec.structs.replace(MANIFEST, **changes)).decode()
 
 
-BEGUN = replace(b.reserved(7, 8, 9), master_epoch=1041, restored_from="lost/nightly")
+# In the block of ids and the block of epochs that this group's uid gives.
+ID_BLOCK, EPOCH_BLOCK = 4048, 41_546
+FIRST_ID, FIRST_EPOCH = 7 + 100 * ID_BLOCK, 41 + 1000 * EPOCH_BLOCK
+BEGUN = replace(b.reserved(7, 8, 9), master_epoch=FIRST_EPOCH, restored_from="lost/nightly")
 
 
 @pytest.mark.parametrize(
@@ -142,7 +189,7 @@ BEGUN = replace(b.reserved(7, 8, 9), master_epoch=1041, restored_from="lost/nigh
         (with_claim(new_group(aside=ended("Running", ""))), []),
         (
             with_claim(new_group(aside=ended("Succeeded", manifest()))),
-            ["begin with lost/nightly as 7 above 1041"],
+            [f"begin with lost/nightly as {FIRST_ID} above {BEGUN.master_epoch}"],
         ),
         # The record has begun: no member starts on the claim while the copying pod may hold it.
         (
@@ -175,17 +222,22 @@ def test_what_it_waits_for_is_said() -> None:
         (new_group(aside={}), "spec.bootstrap.fromBackup.claim.name: there is no claim copies in namespace shop"),
         (
             new_group(aside=ended("Failed", "lost/nightly is torn: it has no manifest.json")),
-            "lost/nightly is torn: it has no manifest.json; to try again, delete pod orders-restore",
+            "is torn: it has no manifest.json; it is tried again 60 s later, or at once when pod orders-restore is deleted",
         ),
         (new_group(aside=ended("Succeeded", "no manifest")), "ended without a manifest"),
+        (new_group(aside=ended("Succeeded", manifest(broker_id=0))), "Expected `int` >= 1 - at `$.brokerId`"),
+        (new_group(aside=ended("Succeeded", manifest(offset=-1))), "does not say where its log ends"),
+        (new_group(aside=CLAIM | UNLABELLED), "pod orders-restore is there and was not made by the operator"),
         (
             new_group(
-                spec={"implementation": "Java", "nameServers": ["ns:9876"], "version": "5.3.3"},
+                spec=JAVA | {"version": "5.3.3"},
                 aside=ended("Succeeded", manifest(version="5.5.0")),
             ),
             "the backup is of RocketMQ 5.5.0, the group's brokers are 5.3.3",
         ),
-        (new_group(aside=ended("Succeeded", manifest(master_epoch=2**31 - 2))), "there are none left above it"),
+        (new_group(aside=ended("Succeeded", manifest(master_epoch=2**31 - 2))), "too few are left above it"),
+        (new_group(aside=ended("Succeeded", manifest(store_epoch=2**31 - 2))), "too few are left above it"),
+        (new_group(aside=ended("Succeeded", manifest(next_broker_id=2**31))), "too few are left above it"),
         (new_group(record=b.reserved(1)), "the record of orders has members"),
         (
             new_group(claims={"orders-2": {"metadata": {"name": "orders-2"}}}),
@@ -198,6 +250,57 @@ def test_why_it_cannot_begin(seen: Observed, why: str) -> None:
     assert lines_of(plan) == []
     assert condition(seen, "Stalled") == ("True", "InvalidSpec")
     assert why in message(seen, "Stalled")
+
+
+def test_two_groups_of_one_backup_have_no_id_and_no_epoch_in_common() -> None:
+    """Each begins in blocks of its own, which its uid gives: also in another cluster, with a copy of the folder."""
+    begun: list[RestoredStore] = []
+    for uid in ("group-uid", "another-uid", "a-third-uid"):
+        seen = with_claim(new_group(aside=ended("Succeeded", manifest(), owner=uid)))
+        metadata = {**seen.group_object["metadata"], "uid": uid}
+        plan = run(replace(seen, group_object={**seen.group_object, "metadata": metadata}))
+        begun += [action.restored for action in plan.actions if isinstance(action, BeginRestored)]
+    for numbers, width in (([one.broker_id for one in begun], 100), ([one.master_epoch for one in begun], 1000)):
+        assert len(numbers) == 3
+        assert all(after - before >= width for before, after in itertools.pairwise(sorted(numbers)))
+    assert min(one.broker_id for one in begun) >= 7 + 100, "the backup's group may have given out ids after it"
+    assert min(one.master_epoch for one in begun) >= 41 + 1000, "and had elections"
+
+
+def test_epochs_go_on_above_those_of_the_log_too() -> None:
+    seen = with_claim(new_group(aside=ended("Succeeded", manifest(store_epoch=5000))))
+    assert f"begin with lost/nightly as {FIRST_ID} above {5000 + FIRST_EPOCH - 41}" in lines_of(run(seen))
+
+
+def test_the_pod_of_an_earlier_group_is_not_believed() -> None:
+    """A group of this name was deleted and made again while its pod copied: another claim, or another backup."""
+    for phase, said in (("Running", ""), ("Succeeded", manifest()), ("Failed", "the claim is not empty")):
+        seen = with_claim(new_group(aside=ended(phase, said, owner="an-earlier-uid")))
+        assert lines_of(run(seen)) == ["delete Pod orders-restore"]
+        assert condition(seen, "Stalled")[0] == "False"
+
+
+@pytest.mark.parametrize(
+    ("pod", "again"),
+    [
+        (ended("Failed", "the claim is not empty"), False),
+        (ended("Failed", "the claim is not empty", at=c.EARLIER), True),
+        (ended("Failed", "", at=c.EARLIER), True),  # evicted, or its node is lost
+        (ended("Succeeded", manifest(version="9.0.0"), at=c.EARLIER), False),
+    ],
+)
+def test_a_restore_that_failed_is_tried_again(pod: dict[tuple[str, str], Any], *, again: bool) -> None:
+    """Nothing else would: the field can't be changed, and the cause may be gone."""
+    seen = with_claim(new_group(spec=JAVA, aside=pod))
+    assert lines_of(run(seen)) == (["delete Pod orders-restore"] if again else [])
+    assert condition(seen, "Stalled") == ("True", "InvalidSpec")
+
+
+def test_a_group_that_cannot_be_restored_can_be_deleted() -> None:
+    seen = with_claim(new_group(aside=ended("Failed", "there is no folder lost/nightly in the claim")))
+    metadata = {**seen.group_object["metadata"], "deletionTimestamp": b.NOW}
+    lines = lines_of(run(replace(seen, group_object={**seen.group_object, "metadata": metadata})))
+    assert "delete Pod orders-restore" in lines
 
 
 def test_the_record_of_an_earlier_group_is_not_taken_for_a_restored_one() -> None:

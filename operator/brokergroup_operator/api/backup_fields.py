@@ -6,8 +6,14 @@ from msgspec import Meta, Struct
 
 from brokergroup_operator.api import bounds
 
-# The old group may have gone on after the backup was taken, under epochs that no manifest knows: so many are left out.
+# The old group may have gone on after the backup was taken, under epochs and broker ids that no manifest knows: a restored group
+# begins that many above them, times a number that is its own, so that two groups of one backup have none in common.
 EPOCHS_LEFT_OUT = 1000
+EPOCH_BLOCKS = 65_536
+BROKER_IDS_LEFT_OUT = 100
+BROKER_ID_BLOCKS = 9_999
+# What must be left for the restored group's own elections.
+EPOCHS_TO_COME = 1_000_000
 
 
 class ClaimReference(Struct, frozen=True, rename="camel", kw_only=True):
@@ -53,6 +59,9 @@ class BackupResult(Struct, frozen=True, rename="camel", kw_only=True):
 
     broker_id: Annotated[bounds.BrokerId, Meta(description="Broker id of the member whose store is copied.")]
     pod: Annotated[bounds.NameText, Meta(description="Name of its pod, and of its claim.")]
+    pod_uid: Annotated[
+        bounds.NameText, Meta(description="uid of that pod: one that was made since is not stopped, nor kept stopped.")
+    ]
     claim: Annotated[bounds.NameText, Meta(description="The claim that has the copy.")]
     folder: Annotated[
         str,
@@ -62,17 +71,17 @@ class BackupResult(Struct, frozen=True, rename="camel", kw_only=True):
         int,
         Meta(
             ge=-1,
-            description="How far the log was acknowledged when the member was chosen, by its last heartbeat: every message below"
-            " it is in the copy, or the operation fails. -1: not known.",
+            description="How far the log was acknowledged right before the member was stopped, by its last heartbeat: every message"
+            " below it is in the copy, or the operation fails. -1: not known.",
         ),
     ] = -1
-    compared: Annotated[
-        bool,
+    compared_at: Annotated[
+        bounds.TimeText | None,
         Meta(
-            description="Whether the member was found to have the master's topics and subscription groups, which a slave copies"
-            " beside the log. It is not stopped before."
+            description="When the member was last found to have the master's topics, subscription groups and offsets, which a slave"
+            " copies beside the log. It is stopped only within 10 s of that; what lasts longer is compared again."
         ),
-    ] = False
+    ] = None
     offset: Annotated[
         Annotated[int, Meta(ge=0)] | None,
         Meta(description="Where the log ends in the copy, in bytes. Absent until the copy is whole."),
@@ -127,15 +136,15 @@ class Manifest(Struct, frozen=True, rename="camel", kw_only=True, forbid_unknown
     namespace: str
     cluster_name: str
     broker_name: str
-    broker_id: int
-    next_broker_id: int
-    master_epoch: int
+    broker_id: bounds.BrokerId
+    next_broker_id: bounds.BrokerId
+    master_epoch: bounds.Epoch
     implementation: str
     # Of RocketMQ; empty where the group's image says none.
     version: str = ""
-    confirm_offset: int = -1
+    confirm_offset: Annotated[int, Meta(ge=-1)] = -1
     # Filled in by the pod that copies.
-    store_epoch: int = 0
-    offset: int = -1
-    bytes: int = 0
+    store_epoch: bounds.Epoch = 0
+    offset: Annotated[int, Meta(ge=-1)] = -1
+    bytes: Annotated[int, Meta(ge=0)] = 0
     taken_at: str = ""

@@ -26,7 +26,12 @@ from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.decide import course as courses
 from brokergroup_operator.reconcile.decide import deletion, retiring
-from brokergroup_operator.reconcile.decide.bootstrap import finished_copies, restore_actions, why_not_restored
+from brokergroup_operator.reconcile.decide.bootstrap import (
+    finished_copies,
+    restore_actions,
+    retried_restore,
+    why_not_restored,
+)
 from brokergroup_operator.reconcile.decide.claims import claim_actions, discarded_claims
 from brokergroup_operator.reconcile.decide.configuration_drift import put_back_actions
 from brokergroup_operator.reconcile.decide.rollout import wanted_pod
@@ -78,6 +83,7 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> plans.
     elif complaint := invalid_spec(seen, settings):
         if seen.config_problem and complaint.reason is Reason.INVALID_SPEC:
             work += _repairs_as_configured(seen, course, settings)
+        work += retried_restore(seen)
         work += courses.returning_actions(seen, course, settings)
         work += status_action(seen, course, settings, invalid=complaint)
         return plans.Plan(actions=tuple(work), look_again_seconds=UNSETTLED_SECONDS)

@@ -6,10 +6,17 @@ copy it (`controller_core/membership.py`, `restore_group`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import hashlib
+from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.backup_fields import EPOCHS_LEFT_OUT
+from brokergroup_operator.api.backup_fields import (
+    BROKER_ID_BLOCKS,
+    BROKER_IDS_LEFT_OUT,
+    EPOCH_BLOCKS,
+    EPOCHS_LEFT_OUT,
+    EPOCHS_TO_COME,
+)
 from brokergroup_operator.api.bounds import JAVA_INT_MAX
 from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.observe.group_view import RestoredStore
@@ -24,8 +31,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from brokergroup_operator.api.backup_fields import Manifest
+    from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.reconcile.see.observed import Observed
     from brokergroup_operator.reconcile.settings import ReconcileSettings
+
+
+# After the end of a copying pod that has not copied: its cause may be gone by then.
+RETRY_SECONDS: Final = 60.0
 
 
 def why_not_restored(seen: Observed, settings: ReconcileSettings) -> str:  # noqa: PLR0911 (one return per reason)
@@ -44,12 +56,32 @@ def why_not_restored(seen: Observed, settings: ReconcileSettings) -> str:  # noq
         return f"{field}: {', '.join(sorted(there))} is there already: a backup is restored into a new group only"
     if copies.claim_aside(seen, source.name) is None:
         return f"{field}.claim.name: there is no claim {source.name} in namespace {seen.key.namespace}"
-    ended = copies.end_of(pod) if (pod := copies.restore_pod(seen)) is not None else None
+    if why := copies.why_name_taken(seen, names.restore_pod_name(seen.key.name)):
+        return f"{field}: {why}"
+    pod = _own_pod(seen)
+    ended = copies.end_of(pod) if pod is not None else None
     if ended is None:
         return ""
     why = ended.fault or (_unfit(seen, ended.manifest, settings) if ended.manifest is not None else "")
-    again = f"; to try again, delete pod {names.restore_pod_name(seen.key.name)}"
-    return f"{field}: {why}{again}" if why else ""
+    pod_name = names.restore_pod_name(seen.key.name)
+    again = f"; it is tried again {RETRY_SECONDS:.0f} s later, or at once when pod {pod_name} is deleted"
+    return f"{field}: {why}{again if ended.fault else ''}" if why else ""
+
+
+def _own_pod(seen: Observed) -> JsonObject | None:
+    """The copying pod of this very group: that of an earlier one of its name may have filled another claim with another backup."""
+    pod = copies.restore_pod(seen)
+    return pod if pod is not None and copies.is_of(pod, observed.uid(seen.group_object)) else None
+
+
+def retried_restore(seen: Observed) -> Iterator[plans.Action]:
+    """Delete a pod whose copy failed a while ago, so that another tries: the cause may be gone, or was an eviction."""
+    pod = _own_pod(seen)
+    if pod is None or not copies.awaits_restore(seen) or observed.being_deleted(pod):
+        return
+    ended = copies.end_of(pod)
+    if ended is not None and ended.fault and observed.seconds_of(seen.now) - copies.ended_seconds(pod) >= RETRY_SECONDS:
+        yield plans.DeleteObject.of(PODS, pod, "the backup could not be restored, and is tried again")
 
 
 def _other_record(seen: Observed, field: str) -> str:
@@ -67,9 +99,14 @@ def _unfit(seen: Observed, manifest: Manifest, settings: ReconcileSettings) -> s
     version = seen.group.spec.version or ("" if seen.group.spec.image else settings.rocketmq_version)
     if manifest.version and version and _numbers(version) < _numbers(manifest.version):
         return f"the backup is of RocketMQ {manifest.version}, the group's brokers are {version}: an older one may not read it"
-    if manifest.master_epoch + EPOCHS_LEFT_OUT >= JAVA_INT_MAX:
-        return f"the backup's epoch is {manifest.master_epoch}: there are none left above it"
-    return ""
+    begun = _begun_above(seen, manifest)
+    if begun.master_epoch + EPOCHS_TO_COME > JAVA_INT_MAX:
+        return f"the backup's epoch is {manifest.master_epoch}: too few are left above it, up to {JAVA_INT_MAX}"
+    if begun.broker_id + BROKER_IDS_LEFT_OUT > JAVA_INT_MAX:
+        return (
+            f"the backup's next broker id is {manifest.next_broker_id}: too few are left above it, up to {JAVA_INT_MAX}"
+        )
+    return "" if manifest.offset >= 0 else "the backup's manifest does not say where its log ends"
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -83,6 +120,10 @@ def restore_actions(seen: Observed, settings: ReconcileSettings) -> Iterator[pla
         return
     yield from claim_actions(seen, Member(broker_id=copies.FIRST, pod=first))
     pod = copies.restore_pod(seen)
+    if pod is not None and _own_pod(seen) is None:
+        if not observed.being_deleted(pod):
+            yield plans.DeleteObject.of(PODS, pod, "an earlier group of this name has made it")
+        return
     if pod is None:
         wanted = copy_pods.restore_pod(
             seen.group, pod=first, claim=source.name, folder=source.folder, settings=settings
@@ -94,25 +135,38 @@ def restore_actions(seen: Observed, settings: ReconcileSettings) -> Iterator[pla
     ended = copies.end_of(pod)
     if ended is None or ended.manifest is None:
         return
-    manifest = ended.manifest
-    restored = RestoredStore(
-        backup=source.folder,
-        pod_name=first,
-        broker_id=manifest.next_broker_id,
-        master_epoch=max(manifest.master_epoch, manifest.store_epoch) + EPOCHS_LEFT_OUT,
-        held_epoch=manifest.store_epoch,
-        held_offset=manifest.offset,
-    )
+    restored = _begun_above(seen, ended.manifest)
     told = (
-        f"Claim {first} has the log of backup {source.folder} up to {manifest.offset}: its broker gets id {restored.broker_id},"
-        f" and the group goes on above epoch {restored.master_epoch}"
+        f"Claim {first} has the log of backup {source.folder} up to {restored.held_offset}:"
+        f" its broker gets id {restored.broker_id}, and the group goes on above epoch {restored.master_epoch}"
     )
     note = plans.Note(reason="Restored", message=told)
     yield plans.BeginRestored(reason="its first claim has the backup", restored=restored, note=note)
+
+
+def _begun_above(seen: Observed, manifest: Manifest) -> RestoredStore:
+    """With which id and epoch the group begins: above all that the backup's group can have had, and in a block of its own.
+
+    By the block, which follows from the group's uid, two groups that begin with the same backup have no id and no epoch in common,
+    in whatever clusters they are: a disk of the one is unknown to the other, and so is each epoch of its log.
+    """
+    source = copies.source_of(seen)
+    assert source is not None, "only a group that begins with a backup has a manifest"
+    digest = hashlib.sha256(observed.uid(seen.group_object).encode()).digest()
+    epoch_block = 1 + int.from_bytes(digest[:8]) % EPOCH_BLOCKS
+    id_block = 1 + int.from_bytes(digest[8:16]) % BROKER_ID_BLOCKS
+    return RestoredStore(
+        backup=source.folder,
+        pod_name=copies.first_pod(seen),
+        broker_id=manifest.next_broker_id + id_block * BROKER_IDS_LEFT_OUT,
+        master_epoch=max(manifest.master_epoch, manifest.store_epoch) + epoch_block * EPOCHS_LEFT_OUT,
+        held_epoch=manifest.store_epoch,
+        held_offset=manifest.offset,
+    )
 
 
 def finished_copies(seen: Observed) -> Iterator[plans.Action]:
     """Delete the pod that copied the backup, once the record says that the group began with it, or the group goes."""
     pod = copies.restore_pod(seen)
     if pod is not None and not observed.being_deleted(pod):
-        yield plans.DeleteObject.of(PODS, pod, "the backup is restored")
+        yield plans.DeleteObject.of(PODS, pod, "nothing waits for its copy any more")

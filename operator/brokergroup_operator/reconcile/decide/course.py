@@ -65,7 +65,7 @@ class Course:
     @property
     def first(self) -> tuple[Step, ...]:
         """The steps that were found and come before the rollout, in the order in which they are taken."""
-        found = (self.repairing, self.moving, self.leaving, self.backing_up, self.forgetting)
+        found = (self.repairing, self.backing_up, self.moving, self.leaving, self.forgetting)
         return tuple(step for step in found if step is not None)
 
     @property

@@ -65,6 +65,12 @@ class TakeBackup(Struct, frozen=True, kw_only=True):
     manifest: Manifest
 
 
+class Compared(Struct, frozen=True, kw_only=True):
+    """It had them at this time, in seconds since 1970."""
+
+    at_seconds: float
+
+
 class DeletePod(Struct, frozen=True, kw_only=True):
     """Delete this very pod."""
 
@@ -73,7 +79,7 @@ class DeletePod(Struct, frozen=True, kw_only=True):
 
 
 class CompareMetadata(Struct, frozen=True, kw_only=True):
-    """Ask the controller plane whether this member has the master's topics and groups."""
+    """Ask the controller plane whether this member has the master's topics, groups and offsets."""
 
     broker_id: int
 
@@ -152,6 +158,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     running: bool = False
     figures: OperationResult | None = None
     look: Look | None = None
+    compared: Compared | None = None
     refused: str = ""
     failed: str = ""
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 # Of a request to the controller plane.
-Answer = plans.Figures | Look
+Answer = plans.Figures | plans.Compared | Look
 # Each lost to a status that the kubelet wrote in between; after these the next pass goes on.
 _KILL_ATTEMPTS: Final = 5
 
@@ -222,7 +222,7 @@ class OperationRunner:
 
     async def _take_backup(self, seen: Observed, operation: Operation, effect: plans.TakeBackup) -> None:
         """Make the copying pod, owned by its operation: without that it is collected."""
-        owner = identity.controller_reference(names.BROKER_GROUP_OPERATION_KIND, operation.raw["metadata"])
+        owner = identity.plain_reference(names.BROKER_GROUP_OPERATION_KIND, operation.raw["metadata"])
         pod = backup_pod(
             seen.group,
             pod=effect.pod,
@@ -231,8 +231,15 @@ class OperationRunner:
             owner=owner,
             settings=self._settings,
         )
-        with contextlib.suppress(AlreadyExistsError):
+        try:
             await self._api.create(PODS, pod)
+        except AlreadyExistsError:
+            pass  # the next pass sees it, and whose it is
+        except ConflictError:
+            raise
+        except ApiError as error:
+            # By a quota or an admission policy: the status says so, and the pod is asked for again.
+            self._attempts.begin(seen.key, operation.uid, _refused(error))
 
     async def _kill(self, key: GroupKey, effect: plans.KillPod) -> None:
         """Kill as a fence does, under its finalizer: so the failover has proof of the death, not only a pod that is gone."""
@@ -248,9 +255,10 @@ class OperationRunner:
         except NotFoundError as error:
             log.info("operation.pod_gone", group=str(key), pod=effect.name, error=str(error))
 
-    async def _compare(self, key: GroupKey, broker_id: int) -> plans.Figures:
+    async def _compare(self, key: GroupKey, broker_id: int) -> plans.Compared:
+        begun_seconds = time.time()  # what the master has got since may be missing at the member
         await self._view.check_metadata(key, broker_id)
-        return plans.NO_FIGURES
+        return plans.Compared(at_seconds=begun_seconds)
 
     async def _switch_master(self, key: GroupKey, effect: plans.SwitchMaster) -> plans.Figures:
         change = await self._view.switch_master(key, **msgspec.structs.asdict(effect))
@@ -366,6 +374,11 @@ class Attempts:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def _refused(error: ApiError) -> Answer:
+    """As the outcome of a request that the API server has refused already."""
+    raise error
+
+
 async def _after(pause_seconds: float, request: Coroutine[None, None, Answer]) -> Answer:
     try:
         await asyncio.sleep(pause_seconds)
@@ -382,6 +395,8 @@ def _outcome(task: asyncio.Task[Answer]) -> plans.Outcome:
     error = task.exception()
     if error is None:
         answer = task.result()
+        if isinstance(answer, plans.Compared):
+            return plans.Outcome(compared=answer)
         return plans.Outcome(look=answer) if isinstance(answer, Look) else plans.Outcome(figures=answer)
     if isinstance(error, SwitchoverRefusedError | ElectionRefusedError):
         return plans.Outcome(refused=str(error))

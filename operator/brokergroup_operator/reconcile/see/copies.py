@@ -46,11 +46,35 @@ def _of_restore(seen: Observed) -> Iterator[tuple[Resource, str]]:
 
 
 def backup_pod(seen: Observed) -> JsonObject | None:
-    return seen.aside.get((PODS.kind, names.backup_pod_name(seen.key.name)))
+    """The pod that copies a member's store, of whichever operation."""
+    return _ours(seen, names.backup_pod_name(seen.key.name))
 
 
 def restore_pod(seen: Observed) -> JsonObject | None:
-    return seen.aside.get((PODS.kind, names.restore_pod_name(seen.key.name)))
+    """The pod that copies a backup to the first claim, of this group or of an earlier one of its name (`is_of`)."""
+    return _ours(seen, names.restore_pod_name(seen.key.name))
+
+
+def _ours(seen: Observed, name: str) -> JsonObject | None:
+    pod = seen.aside.get((PODS.kind, name))
+    return pod if pod is not None and is_ours(seen, pod) else None
+
+
+def is_ours(seen: Observed, pod: JsonObject) -> bool:
+    return observed.labels_of(pod).get(names.LABEL_COPIES_FOR) == seen.key.name
+
+
+def is_of(pod: JsonObject, owner_uid: str) -> bool:
+    """Whether this very operation or group made the pod: one of an earlier name-sake has copied something else."""
+    return any(owner.get("uid") == owner_uid for owner in observed.owners_of(pod))
+
+
+def why_name_taken(seen: Observed, name: str) -> str:
+    """Why a copying pod can't be made: a pod of that name is there that is none of ours. It is left alone."""
+    pod = seen.aside.get((PODS.kind, name))
+    if pod is None or is_ours(seen, pod):
+        return ""
+    return f"pod {name} is there and was not made by the operator: it needs that name to copy"
 
 
 def claim_aside(seen: Observed, name: str) -> JsonObject | None:
@@ -86,10 +110,21 @@ def held_for_backup(seen: Observed) -> BackupResult | None:
     if operation is None or operation.spec.type is not OperationType.BACKUP or operation.status is None:
         return None
     found = operation.status.result.backup if operation.status.result is not None else None
-    if found is None or not found.compared:
+    if found is None or found.compared_at is None:
         return None
-    over = found.taken_at is not None or found.failed
-    return None if over and backup_pod(seen) is None else found
+    return None if is_over(found) and backup_pod(seen) is None else found
+
+
+def is_over(held: BackupResult) -> bool:
+    """Whether the copy is whole or given up: what is left is the end of the copying pod, and the member's start."""
+    return held.taken_at is not None or bool(held.failed)
+
+
+def ended_seconds(pod: JsonObject) -> float:
+    """When an ended pod ended, as far as it says; else when it was made."""
+    statuses: list[dict[str, Any]] = observed.pod_status(pod).get("containerStatuses") or []
+    ends = [(one.get("state") or {}).get("terminated", {}).get("finishedAt") for one in statuses]
+    return max((observed.seconds_of(str(end)) for end in ends if end), default=observed.created_seconds(pod))
 
 
 @dataclass(frozen=True)

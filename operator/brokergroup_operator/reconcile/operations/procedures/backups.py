@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from brokergroup_operator.api import names
 from brokergroup_operator.api.backup_fields import BackupResult, Manifest
 from brokergroup_operator.api.durability import voting_replicas
+from brokergroup_operator.api.times import rfc3339
 from brokergroup_operator.reconcile import identity
+from brokergroup_operator.reconcile.decide.backup_hold import is_fresh
 from brokergroup_operator.reconcile.operations import plan as plans
 from brokergroup_operator.reconcile.operations.procedures.premises import asked
 from brokergroup_operator.reconcile.see import copies, observed
@@ -36,6 +39,8 @@ def begin_backup(case: Case) -> plans.Beginning:
     broker_id = master if alone else _slave(case, request)
     named = request.broker_id or broker_id
     not_now = None if alone else case.unsafe((named,) if named is not None else (master or 0,))
+    pod = case.pod(broker_id) if broker_id is not None else None
+    is_there = pod is not None and not observed.being_deleted(pod)
     beginning = case.begun(
         case.group_is_not_there(),
         case.paused(),
@@ -44,8 +49,9 @@ def begin_backup(case: Case) -> plans.Beginning:
         case.no_master(),
         _why_not_alone(request) if alone else _why_not_named(case, request, is_safe=not_now is None),
         _no_target(case, request),
+        copies.why_name_taken(case.seen, names.backup_pod_name(case.group)),
         case.claim_goes([broker_id] if broker_id is not None else []),
-        not_now=not_now or (_nothing_in_sync(case) if broker_id is None else None),
+        not_now=not_now or (None if is_there else _nothing_in_sync(case)),
         message=f"copies the store of broker {broker_id} to {_name(case)} on claim {request.claim.name}",
         steps=(
             f"delete pod {case.pod_name(broker_id or 0)} (broker {broker_id}), and keep it stopped",
@@ -53,16 +59,14 @@ def begin_backup(case: Case) -> plans.Beginning:
             f"start broker {broker_id} again, and wait until it is in sync",
         ),
     )
-    if not isinstance(beginning, plans.Start) or broker_id is None:
+    if not isinstance(beginning, plans.Start) or broker_id is None or pod is None:
         return beginning
-    heard = case.seen.snapshot.live.get(broker_id) if case.seen.snapshot is not None else None
     held = BackupResult(
         broker_id=broker_id,
         pod=case.pod_name(broker_id),
+        pod_uid=observed.uid(pod),
         claim=request.claim.name,
         folder=_name(case),
-        confirm_offset=max(-1, heard.confirm_offset) if heard is not None else -1,
-        compared=alone,
     )
     return replace(beginning, figures=replace(beginning.figures, backup=held))
 
@@ -129,7 +133,7 @@ def judge_backup(case: Case) -> plans.Judgement:  # noqa: PLR0911 (one return pe
         return plans.Fail(message="its status does not say which member is stopped: it was changed by another client")
     if gone := case.group_is_not_there():
         return plans.GoOn(message=gone, effect=_deletion(pod)) if pod is not None else plans.Fail(message=gone)
-    if held.taken_at is None and not held.failed:
+    if not copies.is_over(held):
         return _copying(case, held, pod)
     if pod is not None:
         return plans.GoOn(message=f"deletes pod {_pod_name(pod)}", effect=_deletion(pod))
@@ -139,6 +143,8 @@ def judge_backup(case: Case) -> plans.Judgement:  # noqa: PLR0911 (one return pe
         done = replace(case.before, milliseconds=round(case.running_seconds * 1000))
         told = f"{held.folder} on claim {held.claim} has the log up to {held.offset}, epoch {held.epoch}, {held.bytes} bytes"
         return plans.Done(message=told, figures=done)
+    if paused := case.paused():
+        return plans.GoOn(message=f"the copy is whole; broker {held.broker_id} stays as it is: {paused}")
     if case.running_seconds > asked(case.spec.backup).deadline_seconds + BACK_IN_SYNC_SECONDS:
         told = f"the copy is whole, but broker {held.broker_id} did not get in sync within {BACK_IN_SYNC_SECONDS:.0f} s"
         return plans.Fail(message=told, figures=case.before)
@@ -148,26 +154,96 @@ def judge_backup(case: Case) -> plans.Judgement:  # noqa: PLR0911 (one return pe
 def _copying(  # noqa: PLR0911 (one return per stage)
     case: Case, held: BackupResult, pod: JsonObject | None
 ) -> plans.Judgement:
-    request = asked(case.spec.backup)
-    if case.running_seconds > request.deadline_seconds:
-        return _given_up(case, held, f"not within {request.deadline_seconds} s: {case.before.message}")
-    if case.seen.master is None and not request.stop_master:
-        return _given_up(case, held, f"{case.group} lost its master meanwhile, and may need broker {held.broker_id}")
-    if pod is not None and not _is_of(case, pod):
+    """Before the copy is whole: what stands against it, then the member, then its copying pod."""
+    member = case.seen.pods.get(held.pod)
+    if why := _why_not_further(case, held, member):
+        return _given_up(case, held, why)
+    if pod is not None and not copies.is_of(pod, case.operation.uid):
         return plans.GoOn(message=f"deletes pod {_pod_name(pod)} of another operation", effect=_deletion(pod))
-    if not held.compared:
-        return _comparing(case, held)
-    if case.pod(held.broker_id) is not None:
-        return plans.GoOn(message=f"waits until pod {held.pod} is stopped")
+    if member is not None and observed.uid(member) != held.pod_uid:
+        return _started_again(case, held, member, pod)
+    if held.compared_at is None:
+        return _comparing(case, held, member)
+    if member is None:
+        return _with_pod(case, held, pod)
+    if not observed.being_deleted(member) and not is_fresh(held, case.now_seconds):
+        anew = replace(case.before, backup=replace(held, compared_at=None))
+        return plans.GoOn(message=f"pod {held.pod} could not be stopped in time: compares it anew", figures=anew)
+    return plans.GoOn(message=f"waits until pod {held.pod} is stopped")
+
+
+def _why_not_further(case: Case, held: BackupResult, member: JsonObject | None) -> str:
+    """Why the backup is given up, so that the member starts again; empty if it goes on."""
+    before, seen, limit_seconds = case.before, case.seen, asked(case.spec.backup).deadline_seconds
+    # The only voting member's record keeps its epoch while it is stopped: no other can be elected.
+    alone = held.broker_id == before.from_broker_id
+    if case.running_seconds > limit_seconds:
+        return f"not within {limit_seconds} s: {before.message}"
+    if seen.master is None and not alone:
+        return f"{case.group} lost its master meanwhile, and may need broker {held.broker_id}"
+    if (seen.epoch, seen.master or before.from_broker_id) != (before.epoch, before.from_broker_id):
+        told = f"the master of {case.group} changed meanwhile, from epoch {before.epoch} to {seen.epoch}"
+        return f"{told}: the log of broker {held.broker_id} may have what was not acknowledged"
+    if not alone and member is None and seen.snapshot is not None and not seen.snapshot.writable:
+        return f"{case.group} takes no messages without broker {held.broker_id}"
+    if member is not None and (paused := case.paused()):
+        return paused
+    return copies.why_name_taken(seen, names.backup_pod_name(case.group))
+
+
+def _started_again(case: Case, held: BackupResult, member: JsonObject, pod: JsonObject | None) -> plans.GoOn:
+    """Another writer has made the member's pod anew: what was copied meanwhile counts for nothing, and all begins again."""
+    if pod is not None:
+        return plans.GoOn(
+            message=f"pod {held.pod} was started beside pod {_pod_name(pod)}: deletes that", effect=_deletion(pod)
+        )
+    anew = replace(case.before, backup=replace(held, pod_uid=observed.uid(member), compared_at=None))
+    return plans.GoOn(message=f"pod {held.pod} was started again: compares it anew", figures=anew)
+
+
+def _comparing(case: Case, held: BackupResult, member: JsonObject | None) -> plans.GoOn:
+    """A slave copies topics and groups beside the log, later: a message whose topic the copy lacks would be read by none.
+
+    It is only stopped within seconds of a comparison: what the master gets later may be missing in the copy.
+    """
+    outcome, effect = case.outcome, plans.CompareMetadata(broker_id=held.broker_id)
+    if member is None:
+        return plans.GoOn(message=f"waits until pod {held.pod} is back: it is not stopped by this operation")
+    alone = held.broker_id == case.before.from_broker_id
+    if not alone and (unsafe := case.not_failover_safe()):
+        return plans.GoOn(message=f"waits: {unsafe}")
+    heard = case.seen.snapshot.live.get(held.broker_id) if case.seen.snapshot is not None else None
+    confirmed = max(held.confirm_offset, heard.confirm_offset if heard is not None else -1)
+    if confirmed < 0:
+        return plans.GoOn(message=f"waits until broker {held.broker_id} says how far its log is confirmed")
+    at_seconds = outcome.compared.at_seconds if outcome.compared is not None else 0.0
+    if alone:
+        at_seconds = case.now_seconds  # what the master has is what there is
+    found = replace(held, compared_at=rfc3339(at_seconds), confirm_offset=confirmed)
+    if is_fresh(found, case.now_seconds):
+        return plans.GoOn(message="it has all topics", figures=replace(case.before, backup=found))
+    told = f"compares topics, groups and offsets of broker {held.broker_id} with the master's"
+    if outcome.running:
+        return plans.GoOn(message=told)
+    return plans.GoOn(message=f"waits: {outcome.failed}" if outcome.failed else told, effect=effect)
+
+
+def _with_pod(case: Case, held: BackupResult, pod: JsonObject | None) -> plans.GoOn:
+    """Of a stopped member: its copying pod is made, waited for, and its end is written down."""
+    told = f"copies the store of broker {held.broker_id}"
     if pod is None:
-        known = _manifest(case, held)
-        effect = plans.TakeBackup(pod=held.pod, claim=held.claim, manifest=known)
-        return plans.GoOn(message=f"copies the store of broker {held.broker_id}", effect=effect)
+        if case.outcome.running:
+            return plans.GoOn(message=case.before.message)
+        effect = plans.TakeBackup(pod=held.pod, claim=held.claim, manifest=_manifest(case, held))
+        refused = f"pod {names.backup_pod_name(case.group)} is not made: {case.outcome.failed}"
+        return plans.GoOn(message=refused if case.outcome.failed else told, effect=effect)
     ended = copies.end_of(pod)
     if ended is None:
-        return plans.GoOn(message=f"copies the store of broker {held.broker_id}")
+        return plans.GoOn(message=told)
     if ended.manifest is None:
         return _given_up(case, held, ended.fault)
+    if ended.manifest.operation != case.operation.uid:
+        return _given_up(case, held, f"pod {_pod_name(pod)} says the manifest of another operation")
     whole = replace(
         held,
         offset=ended.manifest.offset,
@@ -176,20 +252,6 @@ def _copying(  # noqa: PLR0911 (one return per stage)
         taken_at=ended.manifest.taken_at,
     )
     return plans.GoOn(message="the copy is whole", figures=replace(case.before, backup=whole))
-
-
-def _comparing(case: Case, held: BackupResult) -> plans.GoOn:
-    """A slave copies topics and groups beside the log, later: a message whose topic the copy lacks would be read by none."""
-    outcome, effect = case.outcome, plans.CompareMetadata(broker_id=held.broker_id)
-    if outcome.figures is not None:
-        return plans.GoOn(
-            message="it has all topics", figures=replace(case.before, backup=replace(held, compared=True))
-        )
-    if outcome.running:
-        return plans.GoOn(message=f"compares topics and groups of broker {held.broker_id} with the master's")
-    if outcome.failed:
-        return plans.GoOn(message=f"waits: {outcome.failed}", effect=effect)
-    return plans.GoOn(message=f"compares topics and groups of broker {held.broker_id} with the master's", effect=effect)
 
 
 def _given_up(case: Case, held: BackupResult, why: str) -> plans.GoOn:
@@ -214,10 +276,6 @@ def _manifest(case: Case, held: BackupResult) -> Manifest:
         implementation=spec.implementation.value,
         confirm_offset=held.confirm_offset,
     )
-
-
-def _is_of(case: Case, pod: JsonObject) -> bool:
-    return any(owner.get("uid") == case.operation.uid for owner in observed.owners_of(pod))
 
 
 def _deletion(pod: JsonObject) -> plans.DeletePod:
