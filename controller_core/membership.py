@@ -12,8 +12,6 @@ from controller_core.holdings import usable_eligible
 from controller_core.model import ADOPTED, MAX_EPOCH, BrokerGroupRecord, Live, Replica, draw_id, draw_ids
 from controller_core.settings import ControllerSettings
 
-# How far above the next id an adopted one may lie: it burns all ids between.
-MAX_IDS_AHEAD = 1000
 # How many ids one pod may bring: it has one disk, perhaps the wrong one before. A hostile pod would fill the record.
 MAX_ADOPTED_BY_ONE = 3
 
@@ -131,10 +129,19 @@ def _id_for(record: BrokerGroupRecord, requester: str | None) -> tuple[int, str]
 # the same (epoch, offset). The loss is recorded, and the answer names no master (safety rule 6).
 
 
-def register_broker(record: BrokerGroupRecord, request: requests.RegisterBroker, live: Live) -> Decision:
+def ids_ahead(record: BrokerGroupRecord | None, settings: ControllerSettings) -> int:
+    """Return how far above the record's next id a replica may be that the record does not know."""
+    if record is not None and record.restored_from:
+        return settings.max_ids_ahead
+    return max(settings.max_ids_ahead, settings.max_ids_of_restored)
+
+
+def register_broker(
+    record: BrokerGroupRecord, request: requests.RegisterBroker, live: Live, settings: ControllerSettings
+) -> Decision:
     """Note where the replica is, and answer the master, if one is alive."""
     answer = decision.RegisterBrokerAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
-    adoption, refusal = _adoption_of(record, request)
+    adoption, refusal = _adoption_of(record, request, ids_ahead(record, settings))
     adopted = (adoption,) if adoption is not None else ()
     known = decision.apply_events(record, adopted)
     replica = known.claimed_replica(request.broker_id)
@@ -199,7 +206,7 @@ def _refuse_unknown(
 
 
 def _adoption_of(  # noqa: PLR0911 - each return is one reason
-    record: BrokerGroupRecord, request: requests.RegisterBroker
+    record: BrokerGroupRecord, request: requests.RegisterBroker, max_ids_ahead: int
 ) -> tuple[decision.BrokerAdopted | None, str]:
     """Return the adoption of an id that no replica holds; or None, and why not, for a pod of the group."""
     broker_id, requester, address = request.broker_id, request.requester, request.broker_address
@@ -217,8 +224,8 @@ def _adoption_of(  # noqa: PLR0911 - each return is one reason
         return None, f"{broker_id} is below the next id {next_broker_id} and was cleaned: ids are not given again"
     if sum(one.reserved_for == requester for one in adopted) >= MAX_ADOPTED_BY_ONE:
         return None, f"{requester} has brought {MAX_ADOPTED_BY_ONE} ids before, and has one disk"
-    if broker_id > next_broker_id + MAX_IDS_AHEAD:
-        return None, f"{broker_id} is more than {MAX_IDS_AHEAD} above the next id {next_broker_id}"
+    if broker_id > next_broker_id + max_ids_ahead:
+        return None, f"{broker_id} is more than {max_ids_ahead} above the next id {next_broker_id}"
     replica = Replica(broker_id, f"{address};{ADOPTED}", address, requester, registered=True)
     return decision.BrokerAdopted(replica=replica), ""
 

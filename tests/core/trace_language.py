@@ -168,6 +168,7 @@ class TraceRunner:
             "expected_replicas": int,
             "accepted_epoch": int,
             "max_epoch_jump": int,
+            "max_ids_of_restored": int,
             "election_policy": str,
             "preferred_zones": lambda text: tuple(part for part in text.split(",") if part),
             "zones": lambda text: {int(k): zone for k, zone in (p.split(":") for p in text.split(",") if p)},

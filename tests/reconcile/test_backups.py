@@ -176,7 +176,7 @@ def manifest(**changes: Any) -> str:
 
 
 # In the block of ids and the block of epochs that this group's uid gives.
-ID_BLOCK, EPOCH_BLOCK = 4048, 41_546
+ID_BLOCK, EPOCH_BLOCK = 682, 2581
 FIRST_ID, FIRST_EPOCH = 7 + 100 * ID_BLOCK, 41 + 1000 * EPOCH_BLOCK
 BEGUN = replace(b.reserved(7, 8, 9), master_epoch=FIRST_EPOCH, restored_from="lost/nightly")
 

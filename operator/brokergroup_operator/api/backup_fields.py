@@ -9,9 +9,14 @@ from brokergroup_operator.api import bounds
 # The old group may have gone on after the backup was taken, under epochs and broker ids that no manifest knows: a restored group
 # begins that many above them, times a number that is its own, so that two groups of one backup have none in common.
 EPOCHS_LEFT_OUT = 1000
-EPOCH_BLOCKS = 65_536
+EPOCH_BLOCKS = 9_999
 BROKER_IDS_LEFT_OUT = 100
-BROKER_ID_BLOCKS = 9_999
+BROKER_ID_BLOCKS = 999
+# A group may begin with a backup of a group that began with a backup, so many times.
+RESTORES_IN_A_ROW = 10
+# So far above a record that was lost, and begins again at 0, the brokers of a restored group are followed.
+EPOCHS_OF_RESTORES = EPOCHS_LEFT_OUT * (EPOCH_BLOCKS + 1) * RESTORES_IN_A_ROW
+BROKER_IDS_OF_RESTORES = BROKER_IDS_LEFT_OUT * (BROKER_ID_BLOCKS + 1) * RESTORES_IN_A_ROW
 # What must be left for the restored group's own elections.
 EPOCHS_TO_COME = 1_000_000
 

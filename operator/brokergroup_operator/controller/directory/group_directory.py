@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from brokergroup_operator.api import broker_keys, durability, names, pod_fence
+from brokergroup_operator.api.backup_fields import BROKER_IDS_OF_RESTORES, EPOCHS_OF_RESTORES
 from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec, Signature
 from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.api.failover_fields import FailoverSpec, UncleanElection
@@ -214,8 +215,15 @@ def _settings_of(spec: BrokerGroupSpec, *, up_to_epoch: int) -> ControllerSettin
         preferred_zones=tuple(spec.failover.preferred_zones),
         election_policy=spec.failover.election_policy,
         expected_replicas=spec.replicas,
-        accepted_epoch=up_to_epoch,
+        **_of_restored(spec, up_to_epoch),
     )
+
+
+def _of_restored(spec: BrokerGroupSpec, up_to_epoch: int) -> dict[str, int]:
+    """How far above a lost record brokers are followed: those of a group that began with a backup have high ids and epochs."""
+    if spec.bootstrap is None:
+        return {"accepted_epoch": up_to_epoch}
+    return {"accepted_epoch": max(up_to_epoch, EPOCHS_OF_RESTORES), "max_ids_of_restored": BROKER_IDS_OF_RESTORES}
 
 
 class GroupDirectory(ABC):
