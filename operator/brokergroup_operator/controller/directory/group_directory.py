@@ -215,15 +215,10 @@ def _settings_of(spec: BrokerGroupSpec, *, up_to_epoch: int) -> ControllerSettin
         preferred_zones=tuple(spec.failover.preferred_zones),
         election_policy=spec.failover.election_policy,
         expected_replicas=spec.replicas,
-        **_of_restored(spec, up_to_epoch),
+        # The brokers of a group that began with a backup have ids and epochs far above a record that was lost.
+        accepted_epoch=max(up_to_epoch, EPOCHS_OF_RESTORES if spec.bootstrap is not None else 0),
+        max_ids_of_restored=BROKER_IDS_OF_RESTORES if spec.bootstrap is not None else 0,
     )
-
-
-def _of_restored(spec: BrokerGroupSpec, up_to_epoch: int) -> dict[str, int]:
-    """How far above a lost record brokers are followed: those of a group that began with a backup have high ids and epochs."""
-    if spec.bootstrap is None:
-        return {"accepted_epoch": up_to_epoch}
-    return {"accepted_epoch": max(up_to_epoch, EPOCHS_OF_RESTORES), "max_ids_of_restored": BROKER_IDS_OF_RESTORES}
 
 
 class GroupDirectory(ABC):

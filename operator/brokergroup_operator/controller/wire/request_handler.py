@@ -447,7 +447,11 @@ def _may_exist(group: Group, broker_id: int) -> bool:
         return True
     if not group.loaded:
         return 0 <= broker_id <= _MOST_IDS_BEFORE_THE_RECORD
-    return 0 <= broker_id <= (record.next_broker_id if record is not None else 1) + ids_ahead(record, group.binding.settings)
+    return (
+        0
+        <= broker_id
+        <= (record.next_broker_id if record is not None else 1) + ids_ahead(record, group.binding.settings)
+    )
 
 
 @dataclass(slots=True)
