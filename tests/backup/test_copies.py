@@ -124,6 +124,11 @@ def test_a_whole_backup_is_not_taken_twice_nor_written_over(store: Store, folder
     assert take(store, folder, KNOWN) == first
     with pytest.raises(BackupError, match="was taken by another operation"):
         take(store, folder, msgspec.structs.replace(KNOWN, operation="another"))
+    # The member was started by another before its operation had the first copy's end, and has confirmed more since.
+    again = take(store, folder, msgspec.structs.replace(KNOWN, confirm_offset=first.offset))
+    assert (again.confirm_offset, again.offset) == (first.offset, first.offset)
+    assert (folder / "store" / "config" / "topics.json").read_text() == '{"later": 1}'
+    assert not (folder / copies.ATTEMPT).exists()
 
 
 def test_a_log_that_lacks_what_its_broker_had_confirmed_is_no_backup(store: Store, folder: Path) -> None:
@@ -413,16 +418,16 @@ def test_a_restore_that_was_cut_off_begins_again_and_one_that_is_done_does_nothi
     assert {path: path.stat().st_mtime_ns for path in new.root.rglob("*")} == before
 
 
-@pytest.mark.parametrize("trace", ["a file", "another byte", "its identity", "its lock", "a file is gone"])
+@pytest.mark.parametrize("left", ["a file", "another byte", "its identity", "its lock", "a file is gone"])
 def test_a_restored_store_that_a_broker_has_used_is_not_taken_for_the_backup(
-    store: Store, folder: Path, tmp_path: Path, trace: str
+    store: Store, folder: Path, tmp_path: Path, left: str
 ) -> None:
     """A kept claim of an earlier group that began with the same backup: its log goes further, and it has an id."""
     take(store, folder, KNOWN)
     new = Store.at(tmp_path / "new", None)
     restore(folder, new, name=NAME, implementation="Java")
     topics = new.root / "config" / "topics.json"
-    match trace:
+    match left:
         case "a file":
             (new.root / "abort").write_text("")
         case "another byte":

@@ -94,3 +94,33 @@ async def test_a_lost_group_is_restored_with_every_message_of_its_backup(any_hou
         await again.verify()
         after = Counter(key_of(one) for one in await messages_of(again))
         assert {key: after[key] for key in copied} == copied, "each message of the backup is there once, as before"
+
+
+async def test_a_group_of_one_is_backed_up_while_its_master_is_stopped_and_two_groups_begin_with_it(
+    house: House,
+) -> None:
+    """Nothing takes its place: it is master again afterwards, with every message. The two have no id and no epoch in common."""
+    await house.start_operator()
+    await make_claim(house, BACKUPS)
+    async with whole_group(house, "lone", replicas=1) as lone:
+        await house.create_group("lone", replicas=1, durability="Available")
+        await lone.until_settled()
+        async with lone.under_load():
+            await lone.until_acknowledged(50)
+        before = Counter(key_of(one) for one in await messages_of(lone))
+        status = await end_of(lone, await ask_for(lone, "Backup", claim={"name": BACKUPS}, stopMaster=True))
+        assert status["phase"] == "Succeeded", f"{status}\n{lone.story()}"
+        await lone.until_settled()
+        assert Counter(key_of(one) for one in await messages_of(lone)) == before
+        assert lone.seen.master_id == status["result"]["backup"]["brokerId"]
+    begun: list[tuple[int, int]] = []
+    for name in ("first", "second"):
+        async with whole_group(house, name, replicas=1) as restored:
+            source = {"claim": {"name": BACKUPS, "folder": status["result"]["backup"]["folder"]}}
+            await house.create_group(name, replicas=1, durability="Available", bootstrap={"fromBackup": source})
+            await restored.until_settled()
+            assert Counter(key_of(one) for one in await messages_of(restored)) == before
+            begun.append((restored.seen.master_id or 0, restored.seen.record["masterEpoch"]))
+    (first_id, first_epoch), (second_id, second_epoch) = begun
+    assert abs(first_id - second_id) >= 100
+    assert abs(first_epoch - second_epoch) >= 1000

@@ -101,6 +101,11 @@ def test_which_member_is_stopped(section: dict[str, Any], changes: dict[str, Any
         ({}, {"group": group(maintenance={"paused": True})}, "orders is paused"),
         ({}, {"group": group(storage={"ephemeral": {}})}, "spec.storage.ephemeral"),
         ({}, {"group": group(replicas=1), "record": record(in_sync=(1,), members=(1,))}, "with backup.stopMaster"),
+        (
+            {},
+            {"group": group(replicas=2, durability="Strict"), "record": record(in_sync=(1, 2), members=(1, 2))},
+            "with one member stopped 1 is left, and a message needs 2",
+        ),
         ({}, {"aside": {}}, "there is no claim copies in namespace default"),
         ({}, {"aside": {("PersistentVolumeClaim", "copies"): going("copies")}}, "claim copies is being deleted"),
         ({"claim": {"name": "orders-2"}}, {}, "claim orders-2 is a member's own"),
@@ -272,16 +277,17 @@ def test_an_operation_that_is_being_deleted_keeps_no_member_stopped() -> None:
 
 
 def test_the_only_voting_member_is_without_a_master_while_it_is_stopped() -> None:
-    alone: dict[str, Any] = {
-        "group": group(replicas=1),
-        "record": record(master=None, in_sync=(1,), members=(1,)),
-        "pods": {},
-    }
-    held = HELD | {"brokerId": 1, "pod": "orders-1"}
+    """Its loss raises the epoch: another member could be elected, and none can."""
+    lost = record(master=None, epoch=6, in_sync=(1,), members=(1,))
+    alone: dict[str, Any] = {"group": group(replicas=1), "record": lost, "writable": False}
+    held = HELD | {"brokerId": 1, "pod": "orders-1", "podUid": thing("orders-1")["metadata"]["uid"]}
     item = running("Backup", result={"backup": held}, stopMaster=True)
-    verdict = judged(item, **alone, writable=False)
-    assert isinstance(goes_on(verdict).effect, TakeBackup)
-    here = held | {"comparedAt": None, "podUid": thing("orders-1")["metadata"]["uid"]}
+    assert isinstance(goes_on(judged(item, **alone, pods={})).effect, TakeBackup)
+    stopping = judged(item, **alone, pods={"orders-1": going("orders-1")})
+    assert goes_on(stopping).message == "waits until pod orders-1 is stopped"
+    crashed = judged(item, **alone, pods={"orders-1": thing("orders-1")})
+    assert "the master of orders changed meanwhile" in changed(crashed)["failed"]
+    here = held | {"comparedAt": None}
     runs: dict[str, Any] = {"group": group(replicas=1), "record": record(in_sync=(1,), members=(1,))}
     compared = judged(running("Backup", result={"backup": here}, stopMaster=True), **runs)
     assert changed(compared)["comparedAt"] == rfc3339(NOW), "there is no other to compare with"

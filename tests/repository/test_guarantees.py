@@ -180,6 +180,7 @@ SHOWN_BY: Final = {
     "neither added nor removed later": CASES,
     "neither added, changed nor removed later": CASES,
     "restored into a new group only": "tests/reconcile/test_backups.py::test_why_it_cannot_begin",
+    "stopped only within 10 s of that": "tests/reconcile/test_backups.py::test_one_member_is_stopped_for_a_backup",
     "cannot be lowered": CASES,
     "cannot be changed once": CASES,
     "cannot be changed here": CASES,

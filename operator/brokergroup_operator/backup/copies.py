@@ -72,9 +72,11 @@ def take(store: Store, folder: Path, known: Manifest) -> Manifest:
         there = read_manifest(folder).backup
         if there.operation != known.operation:
             raise BackupError(f"{known.name} exists: it was taken by another operation, at {there.taken_at}")
-        (folder / ATTEMPT).unlink(missing_ok=True)
-        files.sync(folder)
-        return there
+        if there.confirm_offset >= known.confirm_offset:
+            (folder / ATTEMPT).unlink(missing_ok=True)
+            files.sync(folder)
+            return there
+        _give_up(folder, known)  # the member has run since, and had to be stopped again
     before = files.state_of(store)
     _begin_attempt(folder, known)
     copied = [files.copy(source, folder / name, name) for name, source in sorted(store.files())]
@@ -113,6 +115,13 @@ def _begin_attempt(folder: Path, known: Manifest) -> None:
         raise BackupError(f"{known.name} is in the claim, has {there[0]} and is no backup: take one of another name")
     files.write(folder / ATTEMPT, msgspec.json.encode(_Mark(brokergroup_backup=known.operation)))
     files.empty(folder, {ATTEMPT})
+
+
+def _give_up(folder: Path, known: Manifest) -> None:
+    """Make a backup of this very operation an attempt again."""
+    files.write(folder / ATTEMPT, msgspec.json.encode(_Mark(brokergroup_backup=known.operation)))
+    (folder / MANIFEST).unlink()
+    files.sync(folder)
 
 
 def _mark_of(path: Path) -> str | None:

@@ -151,7 +151,7 @@ def _begun_above(seen: Observed, manifest: Manifest) -> RestoredStore:
     in whatever clusters they are: a disk of the one is unknown to the other, and so is each epoch of its log.
     """
     source = copies.source_of(seen)
-    assert source is not None, "only a group that begins with a backup has a manifest"
+    assert source is not None, "a manifest is that of spec.bootstrap"
     digest = hashlib.sha256(observed.uid(seen.group_object).encode()).digest()
     epoch_block = 1 + int.from_bytes(digest[:8]) % EPOCH_BLOCKS
     id_block = 1 + int.from_bytes(digest[8:16]) % BROKER_ID_BLOCKS

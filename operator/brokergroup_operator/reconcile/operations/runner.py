@@ -256,9 +256,8 @@ class OperationRunner:
             log.info("operation.pod_gone", group=str(key), pod=effect.name, error=str(error))
 
     async def _compare(self, key: GroupKey, broker_id: int) -> plans.Compared:
-        begun_seconds = time.time()  # what the master has got since may be missing at the member
         await self._view.check_metadata(key, broker_id)
-        return plans.Compared(at_seconds=begun_seconds)
+        return plans.Compared(at_seconds=time.time())
 
     async def _switch_master(self, key: GroupKey, effect: plans.SwitchMaster) -> plans.Figures:
         change = await self._view.switch_master(key, **msgspec.structs.asdict(effect))

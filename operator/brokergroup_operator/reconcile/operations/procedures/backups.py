@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.backup_fields import BackupResult, Manifest
-from brokergroup_operator.api.durability import voting_replicas
+from brokergroup_operator.api.durability import acknowledgement_rule, voting_replicas
 from brokergroup_operator.api.times import rfc3339
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.decide.backup_hold import is_fresh
@@ -48,6 +48,7 @@ def begin_backup(case: Case) -> plans.Beginning:
         "" if request.broker_id is None else case.not_a_member(request.broker_id),
         case.no_master(),
         _why_not_alone(request) if alone else _why_not_named(case, request, is_safe=not_now is None),
+        "" if alone else _too_few_stay(case),
         _no_target(case, request),
         copies.why_name_taken(case.seen, names.backup_pod_name(case.group)),
         case.claim_goes([broker_id] if broker_id is not None else []),
@@ -82,6 +83,15 @@ def _is_alone(case: Case) -> bool:
 def _why_not_alone(request: BackupRequest) -> str:
     lone = "the group has no slave that votes: with backup.stopMaster its master is stopped, and takes no message meanwhile"
     return "" if request.stop_master else lone
+
+
+def _too_few_stay(case: Case) -> str:
+    """Of a Strict group of two: it would take no message for as long as the copy takes."""
+    spec = case.seen.group.spec
+    stay, needed = voting_replicas(spec) - 1, acknowledgement_rule(spec).minimum_in_sync
+    if stay >= needed:
+        return ""
+    return f"with one member stopped {stay} is left, and a message needs {needed}: raise spec.replicas by one for the backup"
 
 
 def _slave(case: Case, request: BackupRequest) -> int | None:
@@ -175,13 +185,15 @@ def _copying(  # noqa: PLR0911 (one return per stage)
 def _why_not_further(case: Case, held: BackupResult, member: JsonObject | None) -> str:
     """Why the backup is given up, so that the member starts again; empty if it goes on."""
     before, seen, limit_seconds = case.before, case.seen, asked(case.spec.backup).deadline_seconds
-    # The only voting member's record keeps its epoch while it is stopped: no other can be elected.
+    # The loss of the only voting member, which is stopped, raises its record's epoch; no other can be elected.
     alone = held.broker_id == before.from_broker_id
     if case.running_seconds > limit_seconds:
         return f"not within {limit_seconds} s: {before.message}"
     if seen.master is None and not alone:
         return f"{case.group} lost its master meanwhile, and may need broker {held.broker_id}"
-    if (seen.epoch, seen.master or before.from_broker_id) != (before.epoch, before.from_broker_id):
+    is_stopped = member is None or observed.being_deleted(member)
+    is_same = seen.master == before.from_broker_id and seen.epoch == before.epoch
+    if not is_same and not (alone and is_stopped and seen.master in {None, before.from_broker_id}):
         told = f"the master of {case.group} changed meanwhile, from epoch {before.epoch} to {seen.epoch}"
         return f"{told}: the log of broker {held.broker_id} may have what was not acknowledged"
     if not alone and member is None and seen.snapshot is not None and not seen.snapshot.writable:
