@@ -62,6 +62,19 @@ def copy_pod(
     return COPIES | {("Pod", "orders-backup"): pod}
 
 
+def not_available(since: float) -> dict[str, Any]:
+    found = group()
+    found["status"]["conditions"].append(
+        {
+            "type": "Available",
+            "status": "False",
+            "reason": "NotEnoughInSyncReplicas",
+            "lastTransitionTime": rfc3339(since),
+        }
+    )
+    return found
+
+
 def going(name: str) -> dict[str, Any]:
     one = thing(name)
     one["metadata"]["deletionTimestamp"] = "2030-01-01T00:00:00Z"
@@ -235,7 +248,7 @@ def test_its_end_is_written_before_it_is_deleted_and_the_member_starts() -> None
         ({"record": record(master=2, epoch=6)}, "the master of orders changed meanwhile, from epoch 5 to 6"),
         ({"record": record(epoch=6)}, "the master of orders changed meanwhile, from epoch 5 to 6"),
         ({"record": record(master=3, epoch=6)}, "the master of orders changed meanwhile"),
-        ({"writable": False}, "orders takes no messages without broker 3"),
+        ({"writable": False, "group": not_available(NOW - 31)}, "orders takes no messages without broker 3"),
         ({"aside": copy_pod("Running", label="")}, "pod orders-backup is there and was not made by the operator"),
         ({"started": LONG_AGO}, "not within 3600 s"),
     ],
@@ -255,6 +268,13 @@ def test_what_it_is_given_up_for(changes: dict[str, Any], why: str) -> None:
     failed = judged_with(given_up, pods=WITHOUT_3)
     assert isinstance(failed, Fail)
     assert failed.message == "the reason"
+
+
+def test_an_operator_that_has_just_started_does_not_give_up() -> None:
+    """It has not heard the brokers yet, so it knows of no write that would be taken (sieve: killed while the pod copied)."""
+    copying = {"pods": WITHOUT_3, "aside": copy_pod("Running")}
+    for started in ({}, {"group": not_available(NOW - 29)}, {"group": not_available(NOW - 31), "writable": True}):
+        goes_on(judged_with(HELD, **({"writable": False} | copying | started)))
 
 
 def test_a_paused_group_is_not_stopped_for_it_and_what_was_stopped_stays_as_it_is() -> None:

@@ -21,6 +21,7 @@ from brokergroup_operator.kube.resources import (
     NAMESPACES,
 )
 from brokergroup_operator.reconcile import reconciler
+from brokergroup_operator.reconcile.decide import bootstrap
 from brokergroup_operator.reconcile.operations import runner
 from tests.our_kinds import our_definitions
 from tests.sieve.cluster import Node
@@ -195,6 +196,7 @@ VOLATILE = {
     "podIP", "podIPs", "hostIP", "hostIPs", "address", "registerCheckCode", "startTime", "startedAt", "completedAt", "since",
     "epoch", "masterEpoch", "syncStateSetEpoch", "heldEpoch", "heldOffset", "failovers", "history",
     "durationMilliseconds", "milliseconds", "phases", "podUID", "message", "podIPSince", "currentRevision", "updateRevision",
+    "podUid", "comparedAt", "takenAt", "confirmOffset", "offset", "bytes",
     "revision", "endpoints", "lagBytes", "changeId", "role", names.LABEL_ROLE, "master", "masterBrokerId",
 }  # fmt: skip
 
@@ -224,7 +226,12 @@ def told(story: Callable[[World], Awaitable[None]], plan: Plan | None = None) ->
     # The product's wall clock is the API's: a pod's age must not depend on the day of the run.
     clock = SimpleNamespace(time=lambda: BEGINNING_UNIX_SECONDS + loop.time())
     try:
-        with mock.patch.object(reconciler, "time", clock), mock.patch.object(runner, "time", clock):
+        with (
+            mock.patch.object(reconciler, "time", clock),
+            mock.patch.object(runner, "time", clock),
+            # A restored group's ids follow from its uid, which is another in each run.
+            mock.patch.multiple(bootstrap, EPOCH_BLOCKS=1, BROKER_ID_BLOCKS=1),
+        ):
             main = loop.create_task(_story(loop, story, plan))
             return loop.run_until_complete(main)
     finally:

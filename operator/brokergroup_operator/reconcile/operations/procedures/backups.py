@@ -196,7 +196,7 @@ def _why_not_further(case: Case, held: BackupResult, member: JsonObject | None) 
     if not is_same and not (alone and is_stopped and seen.master in {None, before.from_broker_id}):
         told = f"the master of {case.group} changed meanwhile, from epoch {before.epoch} to {seen.epoch}"
         return f"{told}: the log of broker {held.broker_id} may have what was not acknowledged"
-    if not alone and member is None and seen.snapshot is not None and not seen.snapshot.writable:
+    if not alone and member is None and case.takes_no_messages():
         return f"{case.group} takes no messages without broker {held.broker_id}"
     if member is not None and (paused := case.paused()):
         return paused
