@@ -239,7 +239,7 @@ class OperationRunner:
             raise
         except ApiError as error:
             # By a quota or an admission policy: the status says so, and the pod is asked for again.
-            self._attempts.begin(seen.key, operation.uid, _refused(error))
+            self._attempts.note_refusal(seen.key, operation.uid, error)
 
     async def _kill(self, key: GroupKey, effect: plans.KillPod) -> None:
         """Kill as a fence does, under its finalizer: so the failover has proof of the death, not only a pod that is gone."""
@@ -352,7 +352,14 @@ class Attempts:
     def begin(self, key: GroupKey, uid: str, request: Coroutine[None, None, Answer]) -> None:
         """Start it beside the passes; its end wakes the group. What was asked before, and has ended, is asked less eagerly."""
         pause_seconds = ASK_AGAIN_SECONDS if uid in self._attempts else 0.0
-        task = asyncio.create_task(_after(pause_seconds, request), name=f"operation {key} {uid}")
+        self._follow(key, uid, _after(pause_seconds, request))
+
+    def note_refusal(self, key: GroupKey, uid: str, error: ApiError) -> None:
+        """What was asked of the API server itself has failed: the next outcome says so."""
+        self._follow(key, uid, _refused(error))
+
+    def _follow(self, key: GroupKey, uid: str, request: Coroutine[None, None, Answer]) -> None:
+        task = asyncio.create_task(request, name=f"operation {key} {uid}")
         task.add_done_callback(lambda _: self._wake(key))
         self._attempts[uid] = key, task
 
@@ -374,7 +381,8 @@ class Attempts:
 
 
 async def _refused(error: ApiError) -> Answer:
-    """As the outcome of a request that the API server has refused already."""
+    """As the outcome of a request that the API server has refused already: it is asked less eagerly."""
+    await asyncio.sleep(ASK_AGAIN_SECONDS)
     raise error
 
 
