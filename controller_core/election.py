@@ -100,11 +100,21 @@ def elect_master(record: BrokerGroupRecord, request: ElectMaster, live: Live, se
 
 
 def _choose(electorate: Electorate) -> Choice:
+    if why := _without_its_backup(electorate):
+        return Choice(why=why)
     if electorate.record.is_first_election:
         return choose_first_master(electorate)
     if electorate.record.lost_seats and not electorate.record.seats:
         return choose_after_lost_seats(electorate)
     return choose_master(electorate)
+
+
+def _without_its_backup(electorate: Electorate) -> str:
+    """Why a group that began with a backup does not begin anew on empty disks: a person says so, or restores it once more."""
+    record = electorate.record
+    if not record.restored_from or record.seats or electorate.with_data() or electorate.request.unclean:
+        return ""
+    return f"the group began with {record.restored_from}, and no disk that was heard has data of it"
 
 
 def choose_master(electorate: Electorate) -> Choice:

@@ -281,8 +281,8 @@ def _needed_for(  # noqa: PLR0911 - one return per reason
         return "it is master"
     if broker_id in live:
         return "it is alive"
-    if not record.replicas[broker_id].registered:
-        return None  # no disk ever knew this id
+    if not record.replicas[broker_id].registered and broker_id not in record.seats:
+        return None  # no disk ever knew this id; the first of a restored group has a seat before that
     if record.lost_seats:
         return f"rule 2: {draw_ids(record.lost_seats)} lost the last seats, so every disk must be heard"
     eligible = usable_eligible(record, settings)

@@ -224,8 +224,11 @@ class BrokerGroupRecord:
 
     @property
     def awaits_restored_disk(self) -> bool:
-        """Whether the group began with a backup and no election has changed its set since."""
-        return bool(self.restored_from) and self.master_broker_id is None and self.sync_state_set_epoch <= 1
+        """Whether the group began with a backup and no election is known to have changed its set since.
+
+        The loss of the only seat and its return raise the set's epoch by two (rule 2).
+        """
+        return bool(self.restored_from) and self.master_broker_id is None and self.sync_state_set_epoch <= 3
 
     @property
     def seats(self) -> frozenset[int]:
