@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from brokergroup_operator.api.backup_fields import Manifest
-from brokergroup_operator.api.names import LABEL_COPIES_FOR
+from brokergroup_operator.api.names import LABEL_BROKER_GROUP, LABEL_COPIES_FOR
 from brokergroup_operator.api.times import rfc3339
 from brokergroup_operator.reconcile.operations.evaluate import evaluate
 from brokergroup_operator.reconcile.operations.plan import (
@@ -81,6 +81,12 @@ def going(name: str) -> dict[str, Any]:
     return one
 
 
+def of_a_member(claim: str, group_name: str) -> dict[tuple[str, str], Any]:
+    one = thing(claim)
+    one["metadata"]["labels"] = {LABEL_BROKER_GROUP: group_name}
+    return {("PersistentVolumeClaim", claim): one}
+
+
 @pytest.mark.parametrize(
     ("section", "changes", "broker_id"),
     [
@@ -122,6 +128,14 @@ def test_which_member_is_stopped(section: dict[str, Any], changes: dict[str, Any
         ({}, {"aside": {}}, "there is no claim copies in namespace default"),
         ({}, {"aside": {("PersistentVolumeClaim", "copies"): going("copies")}}, "claim copies is being deleted"),
         ({"claim": {"name": "orders-2"}}, {}, "claim orders-2 is a member's own"),
+        # Of a member that has left, and of another group: it may be deleted with its member, and the copies with it.
+        ({"claim": {"name": "orders-7"}}, {"aside": of_a_member("orders-7", "orders")}, "is that of pod orders-7"),
+        ({"claim": {"name": "pay-1"}}, {"aside": of_a_member("pay-1", "pay")}, "is that of pod pay-1"),
+        (
+            {"claim": {"name": "pay-1-commitlog"}},
+            {"aside": of_a_member("pay-1-commitlog", "pay")},
+            "is that of pod pay-1",
+        ),
         ({}, {"aside": COPIES | {("Pod", "orders-backup"): thing("orders-backup")}}, "was not made by the operator"),
     ],
 )
@@ -268,6 +282,21 @@ def test_what_it_is_given_up_for(changes: dict[str, Any], why: str) -> None:
     failed = judged_with(given_up, pods=WITHOUT_3)
     assert isinstance(failed, Fail)
     assert failed.message == "the reason"
+
+
+def test_a_copying_pod_on_a_lost_node_is_waited_for_only_a_while() -> None:
+    """Its end is never reported: the member would stay stopped, and no other operation of the group would have its turn."""
+    given_up = HELD | {"failed": "the reason"}
+    for overdue_seconds, is_over in ((10, False), (3600, True)):
+        aside = copy_pod("Running")
+        aside["Pod", "orders-backup"]["metadata"]["deletionTimestamp"] = rfc3339(NOW - overdue_seconds)
+        aside["Pod", "orders-backup"]["spec"] = {"nodeName": "a-lost-one"}
+        item = running("Backup", result={"backup": given_up})
+        seen = scene(item, pods=WITHOUT_3, aside=aside)
+        assert (held_for_backup(seen) is None) == is_over
+        assert isinstance(judge_backup(Case(seen=seen, operation=item)), Fail) == is_over
+    # Before it is given up or whole it is not let go.
+    assert held_for_backup(scene(running("Backup", result={"backup": HELD}), pods=WITHOUT_3, aside=aside)) is not None
 
 
 def test_an_operator_that_has_just_started_does_not_give_up() -> None:

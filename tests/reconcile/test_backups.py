@@ -239,6 +239,11 @@ def test_what_it_waits_for_is_said() -> None:
         (new_group(aside=ended("Succeeded", manifest(store_epoch=2**31 - 2))), "too few are left above it"),
         (new_group(aside=ended("Succeeded", manifest(next_broker_id=2**31))), "too few are left above it"),
         (new_group(record=b.reserved(1)), "the record of orders has members"),
+        # Its own first claim: that goes with the group's data.
+        (
+            new_group(spec={"bootstrap": {"fromBackup": {"claim": SOURCE | {"name": "orders-1"}}}}),
+            "orders-1 is the claim that the backup is copied to",
+        ),
         (
             new_group(claims={"orders-2": {"metadata": {"name": "orders-2"}}}),
             "orders-2 is there already: a backup is restored into a new group only",

@@ -54,6 +54,8 @@ def why_not_restored(seen: Observed, settings: ReconcileSettings) -> str:  # noq
     there = [name for name in (*seen.pods, *seen.claims) if name not in identity.claim_names(seen.group, first)]
     if there:
         return f"{field}: {', '.join(sorted(there))} is there already: a backup is restored into a new group only"
+    if source.name in identity.claim_names(seen.group, first):
+        return f"{field}.claim.name: {source.name} is the claim that the backup is copied to: use another group name"
     if copies.claim_aside(seen, source.name) is None:
         return f"{field}.claim.name: there is no claim {source.name} in namespace {seen.key.namespace}"
     if why := copies.why_name_taken(seen, names.restore_pod_name(seen.key.name)):

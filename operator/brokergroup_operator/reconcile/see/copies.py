@@ -112,7 +112,23 @@ def held_for_backup(seen: Observed) -> BackupResult | None:
     found = operation.status.result.backup if operation.status.result is not None else None
     if found is None or found.compared_at is None:
         return None
-    return None if is_over(found) and backup_pod(seen) is None else found
+    return None if is_over(found) and has_gone(seen, backup_pod(seen)) else found
+
+
+def has_gone(seen: Observed, pod: JsonObject | None) -> bool:
+    """Whether a copying pod is waited for no longer: it is gone, or has ended and goes, or its node is lost. It only reads the claims."""
+    if pod is None or not observed.being_deleted(pod):
+        return pod is None
+    return observed.pod_has_ended(pod) or observed.is_stuck_terminating(pod, now=seen.now)
+
+
+def member_of_claim(claim: JsonObject | None) -> str:
+    """The pod of the member whose claim this is, of whichever group, also of one that has left; empty: of none."""
+    if claim is None:
+        return ""
+    group, name = observed.labels_of(claim).get(names.LABEL_BROKER_GROUP, ""), str(observed.metadata(claim)["name"])
+    pods = (name, name.removesuffix(names.commit_log_claim_name("")))
+    return next((pod for pod in pods if group and names.broker_id_of_pod_name(group, pod) is not None), "")
 
 
 def is_over(held: BackupResult) -> bool:

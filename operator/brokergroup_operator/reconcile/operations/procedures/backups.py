@@ -134,6 +134,8 @@ def _no_target(case: Case, request: BackupRequest) -> str:
     claim = copies.claim_aside(case.seen, name)
     if claim is None:
         return f"there is no claim {name} in namespace {case.seen.key.namespace}"
+    if pod := copies.member_of_claim(claim):
+        return f"claim {name} is that of pod {pod}, and goes with its data: name a claim of your own"
     return f"claim {name} is being deleted" if observed.being_deleted(claim) else ""
 
 
@@ -145,7 +147,7 @@ def judge_backup(case: Case) -> plans.Judgement:  # noqa: PLR0911 (one return pe
         return plans.GoOn(message=gone, effect=_deletion(pod)) if pod is not None else plans.Fail(message=gone)
     if not copies.is_over(held):
         return _copying(case, held, pod)
-    if pod is not None:
+    if pod is not None and not copies.has_gone(case.seen, pod):
         return plans.GoOn(message=f"deletes pod {_pod_name(pod)}", effect=_deletion(pod))
     if held.failed:
         return plans.Fail(message=held.failed, figures=case.before)
