@@ -92,12 +92,10 @@ def of_a_member(claim: str, group_name: str) -> dict[tuple[str, str], Any]:
     [
         ({}, {}, 3),
         ({"brokerId": 2}, {}, 2),
-        ({}, {"alive": (1, 2)}, 2),
-        ({}, {"record": record(in_sync=(1, 2))}, 2),
         ({"stopMaster": True}, {}, 3),
         ({"stopMaster": True}, {"group": group(replicas=1), "record": record(in_sync=(1,), members=(1,))}, 1),
     ],
-    ids=["the highest", "the named", "one that is alive", "one in sync", "no need", "alone"],
+    ids=["the highest", "the named", "no need", "alone"],
 )
 def test_which_member_is_stopped(section: dict[str, Any], changes: dict[str, Any], broker_id: int) -> None:
     verdict = begun("Backup", section=section, **changes)
@@ -117,6 +115,9 @@ def test_which_member_is_stopped(section: dict[str, Any], changes: dict[str, Any
         ({"brokerId": 1}, {}, "broker 1 is master: name a slave, or none"),
         ({"brokerId": 9}, {}, "broker 9 is not a member"),
         ({"brokerId": 2}, {"alive": (1, 3)}, "broker 2 is not alive"),
+        # FailoverSafe by the durability Available, and the only slave that is left.
+        ({}, {"alive": (1, 2)}, "broker 2 is not stopped while another is away: broker 3: "),
+        ({}, {"record": record(in_sync=(1, 2))}, "broker 2 is not stopped while another is away: broker 3: "),
         ({}, {"group": group(maintenance={"paused": True})}, "orders is paused"),
         ({}, {"group": group(storage={"ephemeral": {}})}, "spec.storage.ephemeral"),
         ({}, {"group": group(replicas=1), "record": record(in_sync=(1,), members=(1,))}, "with backup.stopMaster"),
@@ -180,6 +181,14 @@ def test_a_slave_without_the_masters_topics_is_not_stopped() -> None:
     assert "as topic 'e2e'" in lacks.message
     found = changed(judged(new, Outcome(compared=Compared(at_seconds=NOW - 2))))
     assert found["comparedAt"] == rfc3339(NOW - 2)
+
+
+def test_the_last_slave_is_not_stopped() -> None:
+    """Another was lost since the operation began."""
+    new = running("Backup", result={"backup": NOT_COMPARED})
+    waits = goes_on(judged(new, Outcome(compared=Compared(at_seconds=NOW)), alive=(1, 3)))
+    assert waits.effect is None
+    assert waits.message.startswith("waits: broker 2: ")
 
 
 def test_it_is_compared_when_the_stop_begins_and_not_once() -> None:

@@ -81,6 +81,8 @@ def stopped(seen: Observed) -> Observed:
         (backing_up(c.recorded(c.settled(), sync_state_set=frozenset({1, 2}))), []),
         # Not while it is not FailoverSafe: another member is lost.
         (backing_up(c.live(c.settled(), 1, 3)), []),
+        # Nor the last slave, though durability Available needs one alone.
+        (backing_up(c.live(c.settled(durability="Available"), 1, 3)), []),
         (backing_up(c.going(c.settled(), "orders-3")), []),
         # Kept stopped until the copy is whole, or given up, and the copying pod is gone.
         (backing_up(stopped(c.settled())), []),
@@ -103,7 +105,7 @@ def stopped(seen: Observed) -> Observed:
     ids=[
         "stops it", "not compared", "compared long ago", "not compared and lost", "stopped in time", "another pod",
         "another name", "it is master", "it is master, and one may be stopped", "out of the set", "unsafe",
-        "it stops", "stopped", "copying", "whole, and the pod is there", "failed, and the pod is there",
+        "the last slave", "it stops", "stopped", "copying", "whole, and the pod is there", "failed, and the pod is there",
         "whole", "whole, and a foreign pod", "failed", "no operation", "not again", "another is missing", "a rolling update",
         "a scale in",
     ],

@@ -1,6 +1,6 @@
 """The member that a running Backup stops, and keeps stopped until its store is copied. Pure.
 
-It is stopped as in a rolling update: while the group is FailoverSafe and nothing else is under way. Only the pod that the operation
+It is stopped as in a rolling update: while the group is FailoverSafe, its other voters are back, and nothing else is under way. Only the pod that the operation
 names by its uid is stopped, and only within seconds of the comparison with its master. Its pod is made again when the operation
 says that the copy is whole, or given up, and the copying pod is gone.
 """
@@ -45,10 +45,20 @@ def backup_step(  # noqa: PLR0911 (one return per reason)
         return Step(verb=Verb.STOP, reason=Reason.BACKING_UP, why="its store is copied to a backup", member=member)
     if standing.is_master or not standing.in_sync or not standing.in_set:
         return None  # the operation sees that too, and ends or waits
+    if safe.holds and others_away(known, held.broker_id):
+        return None  # as above
     if safe.holds:
         return Step(verb=Verb.STOP, reason=Reason.BACKING_UP, why="its store is copied to a backup", member=member)
     why = f"{member.pod} is not stopped for a backup. Not FailoverSafe: {safe.message}"
     return Step(verb=Verb.REFUSE, reason=safe.reason, why=why, member=member)
+
+
+def others_away(known: Mapping[int, Standing], broker_id: int) -> str:
+    """Which other voters are away; empty if none is. FailoverSafe may need one slave alone, and that would be the stopped one."""
+    others = [
+        one for one in known.values() if one.member.broker_id != broker_id and not (one.is_learner or one.will_learn)
+    ]
+    return "; ".join(one.told for one in others if not one.is_back)
 
 
 def is_fresh(held: BackupResult, now_seconds: float) -> bool:

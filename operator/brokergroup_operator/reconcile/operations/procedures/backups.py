@@ -16,9 +16,9 @@ from brokergroup_operator.api.backup_fields import BackupResult, Manifest
 from brokergroup_operator.api.durability import acknowledgement_rule, voting_replicas
 from brokergroup_operator.api.times import rfc3339
 from brokergroup_operator.reconcile import identity
-from brokergroup_operator.reconcile.decide.backup_hold import is_fresh
+from brokergroup_operator.reconcile.decide.backup_hold import is_fresh, others_away
 from brokergroup_operator.reconcile.operations import plan as plans
-from brokergroup_operator.reconcile.operations.procedures.premises import asked
+from brokergroup_operator.reconcile.operations.procedures.premises import CHANGE_POLL_SECONDS, SETTLE_SECONDS, asked
 from brokergroup_operator.reconcile.see import copies, observed
 from brokergroup_operator.reconcile.see.members import never_masters, standings
 
@@ -52,7 +52,9 @@ def begin_backup(case: Case) -> plans.Beginning:
         _no_target(case, request),
         copies.why_name_taken(case.seen, names.backup_pod_name(case.group)),
         case.claim_goes([broker_id] if broker_id is not None else []),
-        not_now=not_now or (None if is_there else _nothing_in_sync(case)),
+        not_now=not_now
+        or (None if alone else _last_slave(case, broker_id))
+        or (None if is_there else _nothing_in_sync(case)),
         message=f"copies the store of broker {broker_id} to {_name(case)} on claim {request.claim.name}",
         steps=(
             f"delete pod {case.pod_name(broker_id or 0)} (broker {broker_id}), and keep it stopped",
@@ -113,6 +115,17 @@ def _why_not_named(case: Case, request: BackupRequest, *, is_safe: bool) -> str:
     if named == case.seen.master:
         return f"broker {named} is master: name a slave, or none"
     return case.only_learns(named) or (case.not_in_sync(named) if is_safe else "")
+
+
+def _last_slave(case: Case, broker_id: int | None) -> plans.Wait | plans.Reject | None:
+    """Another voter is away: with this one stopped too, one more loss ends the service. The repair is an operation that may wait."""
+    away = others_away(standings(case.seen), broker_id) if broker_id is not None else ""
+    if not away:
+        return None
+    told = f"broker {broker_id} is not stopped while another is away: {away}"
+    if case.now_seconds - observed.created_seconds(case.operation.raw) < SETTLE_SECONDS:
+        return plans.Wait(message=f"waits: {told}", look_again_seconds=CHANGE_POLL_SECONDS)
+    return plans.Reject(message=told)
 
 
 def _nothing_in_sync(case: Case) -> plans.Wait:
@@ -224,7 +237,8 @@ def _comparing(case: Case, held: BackupResult, member: JsonObject | None) -> pla
     if member is None:
         return plans.GoOn(message=f"waits until pod {held.pod} is back: it is not stopped by this operation")
     alone = held.broker_id == case.before.from_broker_id
-    if not alone and (unsafe := case.not_failover_safe()):
+    away = others_away(standings(case.seen), held.broker_id)
+    if not alone and (unsafe := case.not_failover_safe() or away):
         return plans.GoOn(message=f"waits: {unsafe}")
     heard = case.seen.snapshot.live.get(held.broker_id) if case.seen.snapshot is not None else None
     confirmed = max(held.confirm_offset, heard.confirm_offset if heard is not None else -1)
