@@ -226,7 +226,7 @@ class BrokerGroupRecord:
     def awaits_restored_disk(self) -> bool:
         """Whether the group began with a backup and no election is known to have changed its set since.
 
-        The loss of the only seat and its return raise the set's epoch by two (rule 2).
+        The loss of its one seat and the return of that raise the set's epoch by two (rule 2).
         """
         return bool(self.restored_from) and self.master_broker_id is None and self.sync_state_set_epoch <= 3
 

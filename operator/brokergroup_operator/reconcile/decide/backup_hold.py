@@ -1,8 +1,8 @@
 """The member that a running Backup stops, and keeps stopped until its store is copied. Pure.
 
-It is stopped as in a rolling update: while the group is FailoverSafe, its other voters are back, and nothing else is under way. Only the pod that the operation
-names by its uid is stopped, and only within seconds of the comparison with its master. Its pod is made again when the operation
-says that the copy is whole, or given up, and the copying pod is gone.
+It is stopped as in a rolling update: while the group is FailoverSafe, its other voters are back and nothing else is under way. Only
+the pod that the operation names by its uid is stopped, and only within seconds of the comparison with its master. Its pod is made
+again when the operation says that the copy is whole, or given up, and the copying pod is gone.
 """
 
 from __future__ import annotations

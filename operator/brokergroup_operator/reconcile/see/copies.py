@@ -116,7 +116,7 @@ def held_for_backup(seen: Observed) -> BackupResult | None:
 
 
 def has_gone(seen: Observed, pod: JsonObject | None) -> bool:
-    """Whether a copying pod is waited for no longer: it is gone, or has ended and goes, or its node is lost. It only reads the claims."""
+    """Whether a copying pod is waited for no longer: it is gone, has ended and goes, or its node is lost. It only reads."""
     if pod is None or not observed.being_deleted(pod):
         return pod is None
     return observed.pod_has_ended(pod) or observed.is_stuck_terminating(pod, now=seen.now)

@@ -118,7 +118,7 @@ def _why_not_named(case: Case, request: BackupRequest, *, is_safe: bool) -> str:
 
 
 def _last_slave(case: Case, broker_id: int | None) -> plans.Wait | plans.Reject | None:
-    """Another voter is away: with this one stopped too, one more loss ends the service. The repair is an operation that may wait."""
+    """Another voter is away: with this one stopped too, one more loss ends the service. Its repair may be the next operation."""
     away = others_away(standings(case.seen), broker_id) if broker_id is not None else ""
     if not away:
         return None
