@@ -197,6 +197,27 @@ class BrokerIdHeld(Event):
         return replace(record, replicas=replicas, next_broker_id=max(record.next_broker_id, broker_id + 1))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRestored(Event):
+    """The group begins with a copied disk: its replica alone has a seat, and the epochs go on above those of the backup."""
+
+    replica: Replica
+    backup: str
+    master_epoch: int
+
+    def applied(self, record: BrokerGroupRecord) -> BrokerGroupRecord:
+        broker_id = self.replica.broker_id
+        return replace(
+            record,
+            replicas={broker_id: self.replica},
+            next_broker_id=broker_id + 1,
+            master_epoch=self.master_epoch,
+            sync_state_set=frozenset({broker_id}),
+            sync_state_set_epoch=_raised(record.sync_state_set_epoch),
+            restored_from=self.backup,
+        )
+
+
 class BrokerAdopted(BrokerIdHeld):
     """A replica that the record had lost is known again, without a seat: a disk knows this id."""
 

@@ -100,11 +100,21 @@ def elect_master(record: BrokerGroupRecord, request: ElectMaster, live: Live, se
 
 
 def _choose(electorate: Electorate) -> Choice:
+    if why := _without_its_backup(electorate):
+        return Choice(why=why)
     if electorate.record.is_first_election:
         return choose_first_master(electorate)
     if electorate.record.lost_seats and not electorate.record.seats:
         return choose_after_lost_seats(electorate)
     return choose_master(electorate)
+
+
+def _without_its_backup(electorate: Electorate) -> str:
+    """Why a group that began with a backup does not begin anew on empty disks: a person says so, or restores it once more."""
+    record = electorate.record
+    if not record.restored_from or record.seats or electorate.with_data() or electorate.request.unclean:
+        return ""
+    return f"the group began with {record.restored_from}, and no disk that was heard has data of it"
 
 
 def choose_master(electorate: Electorate) -> Choice:
@@ -114,7 +124,11 @@ def choose_master(electorate: Electorate) -> Choice:
     clean = _choose_with_seat(electorate, eligible)
     if electorate.set_in_doubt and clean.broker_id not in (None, record.granted_master_id):
         return _most_of_all_logs(electorate, clean)
-    if clean.broker_id is not None or not electorate.settings.unclean_election_allowed:
+    # The disk with the backup is only late: an empty one in its place would have all others truncate to nothing.
+    is_allowed = electorate.settings.unclean_election_allowed and (
+        electorate.request.unclean or not record.awaits_restored_disk
+    )
+    if clean.broker_id is not None or not is_allowed:
         return clean
     electable, name = electorate.electable(record.replicas), "group (unclean election)"
     otherwise = f"no member of the {name} {draw_ids(record.replicas)} may be elected"

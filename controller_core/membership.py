@@ -9,11 +9,9 @@ from typing import TypeGuard
 from controller_core import decision, requests
 from controller_core.decision import ControllerCode, Decision, decided, refused, without_a_name
 from controller_core.holdings import usable_eligible
-from controller_core.model import ADOPTED, BrokerGroupRecord, Live, Replica, draw_id, draw_ids
+from controller_core.model import ADOPTED, MAX_EPOCH, BrokerGroupRecord, Live, Replica, draw_id, draw_ids
 from controller_core.settings import ControllerSettings
 
-# How far above the next id an adopted one may lie: it burns all ids between.
-MAX_IDS_AHEAD = 1000
 # How many ids one pod may bring: it has one disk, perhaps the wrong one before. A hostile pod would fill the record.
 MAX_ADOPTED_BY_ONE = 3
 
@@ -52,8 +50,14 @@ def apply_broker_id(record: BrokerGroupRecord, request: requests.ApplyBrokerId) 
             remark += f"but broker try to apply brokerId: {draw_id(broker_id)}"
         return refused(record, ControllerCode.CONTROLLER_BROKER_ID_INVALID, answer, why, remark)
     address = request.address or code.split(";", maxsplit=1)[0]
-    event = decision.BrokerIdHeld(replica=Replica(allowed, code, address, request.requester or ""))
-    left = record.seats.intersection(one.broker_id for one in _held_by(record, request.requester))
+    # What is promised keeps its mark: the first disk of a restored group must reach it.
+    promised = record.replicas.get(allowed, Replica(allowed))
+    holder = replace(
+        promised, register_check_code=code, address=address, reserved_for=request.requester or "", registered=False
+    )
+    event = decision.BrokerIdHeld(replica=holder)
+    older = (one.broker_id for one in _held_by(record, request.requester) if one.broker_id != allowed)
+    left = record.seats.intersection(older)
     why = f"{allowed} was {known_as}"
     if not left:
         return decided(record, answer, why, event)
@@ -81,6 +85,32 @@ def reserve_broker_id(record: BrokerGroupRecord, request: requests.ReserveBroker
     return decided(record, decision.ReserveBrokerIdAnswer(broker_id=next_broker_id), why, event)
 
 
+def restore_group(record: BrokerGroupRecord, request: requests.RestoreGroup) -> Decision:
+    """Begin a new record with the one replica whose disk has the backup's messages; asked again, it is done already.
+
+    That replica alone has a seat, with the backup's end as its mark: no empty disk is elected before it, nor a disk that lacks
+    a part (rules 2 and 5). Ids and epochs go on above those of the backup (rule 4).
+    """
+    invalid, answer = ControllerCode.CONTROLLER_BROKER_ID_INVALID, decision.ReserveBrokerIdAnswer()
+    if record.restored_from == request.backup:
+        held = _held_by(record, request.reserved_for)
+        again = replace(answer, broker_id=held[0].broker_id if held else request.broker_id)
+        return decided(record, again, f"the record began with {request.backup} already")
+    if record.replicas or record.next_broker_id > 1 or record.master_epoch > 0:
+        remark = f"the record of {record.broker_name} has begun: a backup is restored into a new group only"
+        return refused(record, invalid, answer, "ids or epochs of its own would fall or be used twice", remark)
+    if not request.reserved_for or request.broker_id < 1 or not 0 <= request.master_epoch < MAX_EPOCH:
+        remark = f"brokerId is {request.broker_id} and masterEpoch {request.master_epoch}, expected numbers of a backup"
+        return refused(record, invalid, answer, "the backup's manifest can not be right", remark)
+    mark = request.mark
+    replica = Replica(
+        request.broker_id, reserved_for=request.reserved_for, held_epoch=mark.epoch, held_offset=mark.offset
+    )
+    event = decision.GroupRestored(replica=replica, backup=request.backup, master_epoch=request.master_epoch)
+    why = f"{request.broker_id} has the log of {request.backup} up to {mark.offset}, and is the only seat"
+    return decided(record, replace(answer, broker_id=request.broker_id), why, event)
+
+
 def _held_by(record: BrokerGroupRecord, pod: str | None) -> list[Replica]:
     """Return a pod's ids in ascending order: several if it lost its disk and came back for a new id."""
     return [replica for replica in record.replicas.values() if pod and replica.reserved_for == pod]
@@ -99,10 +129,19 @@ def _id_for(record: BrokerGroupRecord, requester: str | None) -> tuple[int, str]
 # the same (epoch, offset). The loss is recorded, and the answer names no master (safety rule 6).
 
 
-def register_broker(record: BrokerGroupRecord, request: requests.RegisterBroker, live: Live) -> Decision:
+def ids_ahead(record: BrokerGroupRecord | None, settings: ControllerSettings) -> int:
+    """Return how far above the record's next id a replica may be that the record does not know."""
+    if record is not None and record.restored_from:
+        return settings.max_ids_ahead
+    return max(settings.max_ids_ahead, settings.max_ids_of_restored)
+
+
+def register_broker(
+    record: BrokerGroupRecord, request: requests.RegisterBroker, live: Live, settings: ControllerSettings
+) -> Decision:
     """Note where the replica is, and answer the master, if one is alive."""
     answer = decision.RegisterBrokerAnswer(cluster_name=request.cluster_name, broker_name=request.broker_name)
-    adoption, refusal = _adoption_of(record, request)
+    adoption, refusal = _adoption_of(record, request, ids_ahead(record, settings))
     adopted = (adoption,) if adoption is not None else ()
     known = decision.apply_events(record, adopted)
     replica = known.claimed_replica(request.broker_id)
@@ -167,7 +206,7 @@ def _refuse_unknown(
 
 
 def _adoption_of(  # noqa: PLR0911 - each return is one reason
-    record: BrokerGroupRecord, request: requests.RegisterBroker
+    record: BrokerGroupRecord, request: requests.RegisterBroker, max_ids_ahead: int
 ) -> tuple[decision.BrokerAdopted | None, str]:
     """Return the adoption of an id that no replica holds; or None, and why not, for a pod of the group."""
     broker_id, requester, address = request.broker_id, request.requester, request.broker_address
@@ -185,8 +224,8 @@ def _adoption_of(  # noqa: PLR0911 - each return is one reason
         return None, f"{broker_id} is below the next id {next_broker_id} and was cleaned: ids are not given again"
     if sum(one.reserved_for == requester for one in adopted) >= MAX_ADOPTED_BY_ONE:
         return None, f"{requester} has brought {MAX_ADOPTED_BY_ONE} ids before, and has one disk"
-    if broker_id > next_broker_id + MAX_IDS_AHEAD:
-        return None, f"{broker_id} is more than {MAX_IDS_AHEAD} above the next id {next_broker_id}"
+    if broker_id > next_broker_id + max_ids_ahead:
+        return None, f"{broker_id} is more than {max_ids_ahead} above the next id {next_broker_id}"
     replica = Replica(broker_id, f"{address};{ADOPTED}", address, requester, registered=True)
     return decision.BrokerAdopted(replica=replica), ""
 
@@ -242,8 +281,8 @@ def _needed_for(  # noqa: PLR0911 - one return per reason
         return "it is master"
     if broker_id in live:
         return "it is alive"
-    if not record.replicas[broker_id].registered:
-        return None  # no disk ever knew this id
+    if not record.replicas[broker_id].registered and broker_id not in record.seats:
+        return None  # no disk ever knew this id; the first of a restored group has a seat before that
     if record.lost_seats:
         return f"rule 2: {draw_ids(record.lost_seats)} lost the last seats, so every disk must be heard"
     eligible = usable_eligible(record, settings)

@@ -166,7 +166,8 @@ class BrokerGroupRecord:
     A member of `sync_state_set` or `eligible` holds a *seat*: it has every acknowledged message. `eligible` are those an
     election left behind while nothing can be acknowledged without them (rule 1). `lost_seats` are the last holders of seats, if
     none is left (rule 2). `unfenced` are replaced masters that were not seen dead, until they follow or are removed (rule 7).
-    `change` is the change of master under way, `change_id` the id of the last one that began.
+    `change` is the change of master under way, `change_id` the id of the last one that began. `restored_from` names the backup that
+    the record began with; empty: it began with empty disks.
     """
 
     cluster_name: str
@@ -184,6 +185,7 @@ class BrokerGroupRecord:
     unfenced: frozenset[int] = frozenset()
     change_id: int = 0
     change: Change | None = None
+    restored_from: str = ""
 
     def __post_init__(self) -> None:
         ordered = {broker_id: self.replicas[broker_id] for broker_id in sorted(self.replicas)}
@@ -219,6 +221,14 @@ class BrokerGroupRecord:
     def is_first_election(self) -> bool:
         """Whether no seat says whose data an election must keep: no master yet, all cleaned, or rule 3 applies."""
         return self.master_broker_id is None and not self.seats and not self.lost_seats
+
+    @property
+    def awaits_restored_disk(self) -> bool:
+        """Whether the group began with a backup and no election is known to have changed its set since.
+
+        The loss of its one seat and the return of that raise the set's epoch by two (rule 2).
+        """
+        return bool(self.restored_from) and self.master_broker_id is None and self.sync_state_set_epoch <= 3
 
     @property
     def seats(self) -> frozenset[int]:
@@ -263,6 +273,7 @@ class BrokerGroupRecord:
         for name, ids in (("eligible", self.eligible), ("lostSeats", self.lost_seats), ("unfenced", self.unfenced)):
             head += f" {name}={draw_ids(ids)}" if ids else ""
         head += f" unclean={self.unclean_elections}" if self.unclean_elections else ""
+        head += f" restoredFrom={self.restored_from}" if self.restored_from else ""
         changing = [f"  {self.change.describe()}"] if self.change is not None else []
         return "\n".join([head, *changing, *(f"  {_describe_replica(replica)}" for replica in self.replicas.values())])
 

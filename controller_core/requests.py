@@ -165,6 +165,20 @@ class ReserveBrokerId(OfNamedGroup):
     broker_id: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreGroup(OfNamedGroup):
+    """Ours. Begin the record of a new group whose first disk was copied from the backup of this name (`membership.restore_group`).
+
+    `broker_id` and `master_epoch` are above all that the group of the backup had; `mark` is how far the copied log goes.
+    """
+
+    reserved_for: str
+    backup: str
+    broker_id: int
+    master_epoch: int
+    mark: Mark
+
+
 class Demand(NamedTuple):
     """What a record holds a replica to: its mark, and whether it counts as one that lost what it had."""
 
@@ -217,6 +231,7 @@ Request = (
     | RemoveMember
     | RenewMaster
     | ReserveBrokerId
+    | RestoreGroup
     | ReportHoldings
     | ReportAhead
     | BeginChange

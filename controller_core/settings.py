@@ -21,7 +21,9 @@ class ControllerSettings:
     are known to keep that minimum; until then no replica becomes eligible. `never_elect` are the learners.
     `election_priorities` overrides the heartbeats' priorities among replicas with equal data; lower wins, 0: no election.
     `expected_replicas` must have been heard before a first election on data. An epoch more than `max_epoch_jump` above the
-    record's is followed only up to `accepted_epoch`, which a person sets (rule 3).
+    record's is followed only up to `accepted_epoch`, which a person sets, or follows from the group's beginning (rule 3). A disk's
+    id is adopted up to `max_ids_ahead` above the record's next: all ids between are burnt. A record that began with a backup has
+    its ids already; one that lost that beginning follows its brokers up to `max_ids_of_restored`.
     """
 
     unclean_election_allowed: bool = False
@@ -38,6 +40,8 @@ class ControllerSettings:
     expected_replicas: int = 0
     accepted_epoch: int = 0
     max_epoch_jump: int = 10_000
+    max_ids_ahead: int = 1000
+    max_ids_of_restored: int = 0
     held_bucket_bytes: int = 64 * 1024 * 1024
 
     def __post_init__(self) -> None:

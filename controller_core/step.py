@@ -47,8 +47,10 @@ def _decide(  # noqa: PLR0911, PLR0912, C901 - one return per kind of request is
             return membership.apply_broker_id(record, request)
         case requests.ReserveBrokerId():
             return membership.reserve_broker_id(record, request)
+        case requests.RestoreGroup():
+            return membership.restore_group(record, request)
         case requests.RegisterBroker():
-            return membership.register_broker(record, request, live)
+            return membership.register_broker(record, request, live, settings)
         case requests.ElectMaster():
             return election.elect_master(record, request, live, settings)
         case requests.AlterSyncStateSet():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -85,6 +85,10 @@ class StorePaths:
         return self.root / "lock"
 
 
+# In a folder of the store until the backup that is copied to it is whole; whatever the folder has then is no log of any group.
+UNFINISHED_RESTORE: Final = "restore-unfinished"
+
+
 class NewMessage(msgspec.Struct, frozen=True, gc=False):
     """A message before it is stored."""
 
@@ -117,6 +121,7 @@ class MessageStore:
 
     def __init__(self, paths: StorePaths, *, file_size_bytes: int, store_host: Host) -> None:
         """Lock, read and repair the store. ``recovery`` says what was cut."""
+        _refuse_unfinished(paths)
         self._paths = paths
         self._store_host = store_host
         make_folders(paths.root)
@@ -459,6 +464,14 @@ class MessageStore:
             parts.append(part)
             offset += len(part)
         return b"".join(parts)
+
+
+def _refuse_unfinished(paths: StorePaths) -> None:
+    for folder in (paths.root, paths.commit_log):
+        if (folder / UNFINISHED_RESTORE).exists():
+            raise StoreFileError(
+                f"{folder / UNFINISHED_RESTORE}: a backup was copied here only in part; expected a whole store, or an empty one"
+            )
 
 
 def _lock_store(path: Path) -> int:

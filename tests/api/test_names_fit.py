@@ -53,6 +53,8 @@ BESIDE: dict[str, dict[str, Any]] = {
     "spec.podTemplate.spec.containers.[].name": {"image": "a"},
     "spec.podTemplate.spec.initContainers.[].name": {"image": "a"},
     "spec.podTemplate.spec.broker.volumeMounts.[].name": {"mountPath": "/a"},
+    "spec.bootstrap.fromBackup.claim.name": {"folder": "a/b"},
+    "spec.bootstrap.fromBackup.claim.folder": {"name": "a"},
     "spec.podTemplate.spec.broker.volumeMounts.[].mountPath": {"name": "a"},
     **{
         f"spec.network.policy.{sources}.[].{selector}.matchExpressions.[].values.[]": {"operator": "In"}
@@ -86,7 +88,9 @@ def objects_for(place: Place, texts: Iterable[str]) -> Iterator[tuple[str, dict[
             obj["spec"] = {"proxy": {}, **obj.get("spec", {})}
         elif place.kind == "BrokerGroupOperation":
             obj["spec"] = {"brokerGroupRef": {"name": "a"}, "type": "Restart", **obj.get("spec", {})}
-            section = next((one for one in ("switchover", "elect", "retire") if one in obj["spec"]), "restart")
+            section = next(
+                (one for one in ("switchover", "elect", "backup", "retire") if one in obj["spec"]), "restart"
+            )
             obj["spec"] |= {"type": section.capitalize(), section: obj["spec"].get(section, {})}
         if "acl" in place.path:
             _complete_acl(obj["spec"])
@@ -159,7 +163,7 @@ async def test_whatever_is_taken_can_be_made(api: KubernetesApi, place: Place) -
                 broken += [f"{text!r}: {made['kind']}: {said}" for said in complaints(made)]
             elif await taken(api, made) is None:
                 broken.append(f"{text!r}: {made['kind']} {made['metadata']['name']} is refused")
-        if place.kind == "BrokerGroupOperation" and place.path[-1] == "name" and len(place.path) > 2:
+        if place.kind == "BrokerGroupOperation" and place.path[-2:] == ("brokerGroupRef", "name"):
             its_name = {"name": text, "namespace": "default"}
             named = {"kind": "BrokerGroup", "metadata": its_name, "spec": {"implementation": "Python"}}
             broken += [] if await taken(api, named) else [f"{text!r}: no BrokerGroup may have that name"]

@@ -159,6 +159,7 @@ security: {credentialsSecretRef: {name: keys}, certificateSecretRef: {name: cert
 tls: {certificateSecretRef: {name: tls}}
 storage: {retention: {}, commitLog: {size: 1Gi}, claimTemplate: {metadata: {}}}
 localProxy: {}
+bootstrap: {fromBackup: {claim: {name: copies, folder: orders/nightly}}}
 resources: {}
 jvm: {}
 network:

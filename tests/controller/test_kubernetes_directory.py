@@ -10,6 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.backup_fields import (
+    BROKER_ID_BLOCKS,
+    BROKER_IDS_LEFT_OUT,
+    EPOCH_BLOCKS,
+    EPOCHS_LEFT_OUT,
+    EPOCHS_TO_COME,
+)
 from brokergroup_operator.api.brokergroup import Signature
 from brokergroup_operator.api.tls_fields import TlsMode
 from brokergroup_operator.controller.directory.group_directory import binding_of
@@ -19,6 +26,7 @@ from brokergroup_operator.kube.client import KubernetesApi, WatchEvent
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, NODES, SECRETS, Resource
 from brokergroup_operator.records.store import GroupKey
+from controller_core.model import MAX_EPOCH
 from rocketmq_remoting.signature import Credentials
 from tests.controller.cluster import (
     ADDRESS,
@@ -84,6 +92,19 @@ def test_a_human_accepts_an_epoch_by_an_annotation(text: str, expected: int) -> 
     group = group_object()
     group["metadata"]["annotations"] = {names.ANNOTATION_ACCEPT_EPOCH: text, "seen": "yes"}
     assert binding_of(group).settings.accepted_epoch == expected
+
+
+def test_brokers_of_a_restored_group_are_followed_after_its_record_was_lost() -> None:
+    """Their ids and epochs begin in a block far above those of the backup; the record begins again at 0."""
+    source = {"fromBackup": {"claim": {"name": "copies", "folder": "lost/nightly"}}}
+    settings = binding_of(group_object(bootstrap=source)).settings
+    assert settings.accepted_epoch > 10 * EPOCH_BLOCKS * EPOCHS_LEFT_OUT
+    assert settings.max_ids_of_restored > 10 * BROKER_ID_BLOCKS * BROKER_IDS_LEFT_OUT
+    assert settings.accepted_epoch + EPOCHS_TO_COME < MAX_EPOCH / 10, "one that lies leaves enough"
+    assert binding_of(group_object()).settings.max_ids_of_restored == 0
+    group = group_object(bootstrap=source)
+    group["metadata"]["annotations"] = {names.ANNOTATION_ACCEPT_EPOCH: "2000000000"}
+    assert binding_of(group).settings.accepted_epoch == 2_000_000_000
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from brokergroup_operator.controller.peers.metadata import Metadata, read_metadata
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.upkeep.metadata_guard import MOST_DIFFERENCES, lacking, settled
-from brokergroup_operator.observe.group_view import MetadataKind, SwitchoverRefusedError
+from brokergroup_operator.observe.group_view import GroupViewError, MetadataKind, SwitchoverRefusedError
 from brokergroup_operator.observe.observer import Observer
 from rocketmq_remoting.errors import BodyError
 from tests.controller.conftest import snapshot_of
@@ -60,6 +60,20 @@ async def test_nobody_becomes_master_who_lacks_a_topic(group: World) -> None:
         await plane.switch_master(KEY, to_broker_id=2)
     assert first.minimum == 2
     assert (await plane.switch_master(KEY)).to_broker_id == 3  # 2 has the longest log
+
+
+async def test_a_member_is_said_to_have_all_of_it_only_if_that_was_found(group: World) -> None:
+    """A backup is a copy of a slave: what that lacks is in no backup, and a switchover's benefit of the doubt is none here."""
+    plane, (first, second, third) = await group.three_under(metadata_copy_seconds=0.1)
+    first.topics["orders"] = second.topics["orders"] = 4
+    await plane.check_metadata(KEY, 2)
+    with pytest.raises(GroupViewError, match=r"broker 3 lacks 1 of the master's metadata, as Topic 'orders'"):
+        await plane.check_metadata(KEY, 3)
+    third.topics["orders"] = 4
+    await plane.check_metadata(KEY, 3)
+    third.answers_metadata = False
+    with pytest.raises(GroupViewError, match="broker 3 or of its master can't be read"):
+        await plane.check_metadata(KEY, 3)
 
 
 def _each_change(plane: ControllerPlane) -> list[list[tuple[int, str, str]]]:

@@ -49,6 +49,7 @@ from controller_core.requests import (
     ReportHoldings,
     Request,
     ReserveBrokerId,
+    RestoreGroup,
 )
 from controller_core.settings import ControllerSettings
 from controller_core.step import step
@@ -167,6 +168,7 @@ class TraceRunner:
             "expected_replicas": int,
             "accepted_epoch": int,
             "max_epoch_jump": int,
+            "max_ids_of_restored": int,
             "election_policy": str,
             "preferred_zones": lambda text: tuple(part for part in text.split(",") if part),
             "zones": lambda text: {int(k): zone for k, zone in (p.split(":") for p in text.split(",") if p)},
@@ -195,7 +197,7 @@ def _read_int(text: str | None) -> int | None:
     return None if text is None else int(text)
 
 
-def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR0911, C901 - a table of requests
+def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR0911, PLR0912, C901 - a table of requests
     """Read a request; a missing field gets Java's default for it."""
     given = arguments.get
     cluster, name = given("cluster", "cl"), given("name", "bn")
@@ -261,6 +263,16 @@ def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR
                 broker_id=int(given("id", "0")),
                 master_epoch=int(given("epoch", "0")),
                 sync_state_set_epoch=int(given("setEpoch", "0")),
+            )
+        case "restore":
+            return RestoreGroup(
+                cluster_name=cluster,
+                broker_name=name,
+                reserved_for=given("for", ""),
+                backup=given("backup", ""),
+                broker_id=int(arguments["id"]),
+                master_epoch=int(arguments["epoch"]),
+                mark=Mark(int(arguments["id"]), int(arguments["heldEpoch"]), int(arguments["heldOffset"])),
             )
         case "reserve":
             return ReserveBrokerId(

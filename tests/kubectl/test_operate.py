@@ -50,6 +50,16 @@ def only(bench: Bench) -> dict[str, Any]:
             "Retire", {"abandonTopics": ["%DLQ%a", "t"], "abandonConsumerGroups": ["a"]},
         ),
         (("drill", "orders", "--kill-master", "-y"), "Drill", {"kind": "KillMaster"}),
+        (
+            ("backup", "orders", "--claim", "copies"),
+            "Backup",
+            {"claim": {"name": "copies"}, "stopMaster": False, "deadlineSeconds": 3600},
+        ),
+        (
+            ("backup", "orders", "--claim", "copies", "--broker", "3", "--stop-master", "-y"),
+            "Backup",
+            {"claim": {"name": "copies"}, "brokerId": 3, "stopMaster": True, "deadlineSeconds": 3600},
+        ),
     ],
 )  # fmt: skip
 def test_a_verb_creates_its_operation(

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.kube.errors import InvalidError
+from brokergroup_operator.kube.errors import InvalidError, NotFoundError
 from brokergroup_operator.kube.resources import (
     BROKER_GROUP_OPERATIONS,
     BROKER_GROUPS,
     NAMESPACES,
+    PERSISTENT_VOLUME_CLAIMS,
     PODS,
     ROCKETMQ_CLUSTERS,
 )
@@ -22,6 +23,7 @@ from brokergroup_operator.reconcile.operations import runner
 from brokergroup_operator.reconcile.operations.plan import Figures
 from brokergroup_operator.records.store import GroupKey
 from tests.operations.world import GIVEN_UP, World, everything_read
+from tests.reconcile.world import until
 from tests.support.draws import sample
 
 if TYPE_CHECKING:
@@ -471,6 +473,58 @@ async def restart(world: World) -> None:
     await world.until_over("one", hands=others)
 
 
+async def test_a_copying_pod_that_is_refused_is_said_and_asked_for_again(world: World) -> None:
+    world.refuses_pods = 'pods "orders-backup" is forbidden: exceeded quota: pods=3'
+    with_hands = asyncio.create_task(backup(world))
+    try:
+        await until("the refusal is in the status", lambda: _message_has(world, "exceeded quota: pods=3"))
+        held = (await world.asked("one"))["status"]["result"]
+        assert held["message"].startswith("pod orders-backup is not made: ApiError: POST")
+        world.refuses_pods = ""
+        await with_hands
+    finally:
+        with_hands.cancel()
+
+
+async def _message_has(world: World, text: str) -> bool:
+    try:
+        status = (await world.asked("one")).get("status") or {}
+    except NotFoundError:
+        return False
+    return text in (status.get("result") or {}).get("message", "")
+
+
+async def backup(world: World) -> None:
+    claim = {"metadata": {"name": "copies", "namespace": world.key.namespace}, "spec": CLAIM}
+    await world.api.create(PERSISTENT_VOLUME_CLAIMS, claim)
+    await world.ask("one", "Backup", {"claim": {"name": "copies"}})
+
+    async def others() -> None:
+        """The reconcile plane, and the kubelet of the copying pod."""
+        status = (await world.asked("one")).get("status") or {}
+        held = (status.get("result") or {}).get("backup")
+        if status.get("phase") != "Running" or held is None:
+            return
+        pods = {one["metadata"]["name"]: one for one in await world.items(PODS)}
+        copying = pods.get("orders-backup")
+        if "takenAt" in held:
+            if copying is None:  # it may still read the claim
+                await world.create_member(held["brokerId"])
+        elif held["pod"] in pods:
+            if "comparedAt" in held:
+                await world.delete_pod(held["pod"])
+        elif copying is not None and copying.get("status", {}).get("phase") != "Succeeded":
+            await world.end_copy(copying)
+
+    found = await world.until_over("one", hands=others)
+    assert found["one"]["status"]["result"]["backup"]["offset"] == 90
+    names = {one["metadata"]["name"] for one in await world.items(PODS)}
+    assert names == {"orders-1", "orders-2", "orders-3"}
+
+
+CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+
+
 async def retired(world: World) -> None:
     """The group takes no sends, everything is read, and it is deleted; at the end it is gone, and was deleted once."""
     world.configures = True
@@ -511,6 +565,7 @@ KILLS = 3
         (unclean_election, 4),
         (killed_master, 4),
         (restart, 3),
+        (backup, 6),
         (retired, 16),
     ],
 )

@@ -62,7 +62,7 @@ def timeline(*, from_id: int = 1, to_id: int = 2, epoch: int = 6, kind: Kind = K
     return made
 
 
-ALL = ("Switchover", "Restart", "Rebuild", "Elect", "Decommission", "Drill", "Retire")
+ALL = ("Switchover", "Restart", "Rebuild", "Elect", "Decommission", "Drill", "Backup", "Retire")
 HIBERNATED, PAUSED = group(maintenance={"hibernated": True}), group(maintenance={"paused": True})
 
 
@@ -96,7 +96,7 @@ def started(verdict: Verdict) -> Start:
     return verdict
 
 
-VOLUNTARY = ("Switchover", "Restart", "Rebuild", "Decommission", "Drill")
+VOLUNTARY = ("Switchover", "Restart", "Rebuild", "Decommission", "Drill", "Backup")
 GOING = {**group(), "metadata": {**group()["metadata"], "deletionTimestamp": "x"}}
 UNSAFE = "orders is not FailoverSafe: NotEnoughCandidates: broker 2 lags"
 

@@ -8,7 +8,10 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from brokergroup_operator.api import names
+from brokergroup_operator.api.backup_fields import Manifest
 from brokergroup_operator.api.times import rfc3339
 from brokergroup_operator.kube.errors import ApiError, NotFoundError
 from brokergroup_operator.kube.resources import (
@@ -41,6 +44,7 @@ from brokergroup_operator.records.store import GroupKey
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
 from kube_sandbox.api_server.errors import StatusError
 from rocketmq_remoting.broker_protocol import QueueOffsets
+from tests.reconcile.builders import SETTINGS
 from tests.reconcile.world import Namespaced
 
 if TYPE_CHECKING:
@@ -86,7 +90,8 @@ class RecordView:
         if key != self.key or self._record is None:
             return None
         live = {
-            number: LiveReplica(broker_id=number, epoch=self._record.master_epoch) for number in self._record.replicas
+            number: LiveReplica(broker_id=number, epoch=self._record.master_epoch, confirm_offset=70)
+            for number in self._record.replicas
         }
         live = {number: replica for number, replica in live.items() if number not in self.silent}
         return GroupSnapshot(key=key, record=self._record, live=live, writable=self.writable)
@@ -136,6 +141,11 @@ class RecordView:
             milliseconds=12.0,
             phases={"committed": 7.0},
         )
+
+    async def check_metadata(self, key: GroupKey, broker_id: int) -> None:
+        """Every member has all of it."""
+        assert key == self.key
+        assert broker_id in (1, 2, 3)
 
     async def elect(self, key: GroupKey, *, to_broker_id: int, unclean: bool) -> ElectionResult:
         assert unclean
@@ -205,6 +215,8 @@ class World(Namespaced):
         # What each broker was given (25), by id.
         self.given: dict[int, dict[str, str]] = {}
         self.view.given = self.given
+        # Why the API server refuses new pods of the operator, as by a quota; empty: it makes them.
+        self.refuses_pods = ""
         self.runner = self._new_runner()
 
     def _new_runner(self) -> OperationRunner:
@@ -213,6 +225,7 @@ class World(Namespaced):
             self._operator,
             self.view,  # type: ignore[arg-type]
             operator=None,
+            settings=SETTINGS,
             read=fetcher.fetch_for_operations,
             post=EventPoster(self._operator, instance="test").post,
             wake=lambda _: None,
@@ -226,6 +239,8 @@ class World(Namespaced):
         if self._dead or (self.kill_at is not None and len(self.writes) >= self.kill_at):
             self._dead = self.was_killed = True
             raise StatusError(503, "ServiceUnavailable", "the operator is dead")
+        if self.refuses_pods and (request.method, request.path.rpartition("/")[2]) == ("POST", "pods"):
+            raise StatusError(403, "Forbidden", self.refuses_pods)
         self.writes.append(f"{request.method} {request.path}")
 
     async def run_pass(self) -> float | None:
@@ -383,6 +398,17 @@ class World(Namespaced):
             return False
         return True
 
+    async def end_copy(self, pod: dict[str, Any]) -> None:
+        """End the copying pod with its manifest, as its kubelet would."""
+        asked = {one["name"]: one["value"] for one in pod["spec"]["containers"][0]["env"]}
+        known = msgspec.json.decode(asked["BACKUP_MANIFEST"], type=Manifest)
+        whole = msgspec.structs.replace(known, offset=90, store_epoch=1, bytes=4096, taken_at="2030-01-01T00:00:00Z")
+        said = {"exitCode": 0, "message": msgspec.json.encode(whole).decode()}
+        status = {"phase": "Succeeded", "containerStatuses": [{"name": "copy", "state": {"terminated": said}}]}
+        await self.api.patch(
+            PODS, pod["metadata"]["name"], {"status": status}, namespace=self.key.namespace, subresource="status"
+        )
+
     async def ask(self, name: str, kind: str, section: dict[str, Any], **spec: Any) -> None:
         named = {"brokerGroupRef": {"name": self.key.name}, "type": kind, kind.lower(): section}
         await self.ask_raw(name, named | spec)
@@ -423,6 +449,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
     "Elect": {"toBrokerId": 2, "acknowledgeDataLoss": "orders"},
     "Decommission": {"brokerId": 3},
     "Drill": {"kind": "Switchover"},
+    "Backup": {"claim": {"name": "copies"}},
     "Retire": {},
 }
 
@@ -550,5 +577,7 @@ def scene(*operations: Operation, **changes: Any) -> Observed:
         snapshot=snapshot,
         pods={f"orders-{number}": thing(f"orders-{number}") for number in (1, 2, 3)},
         claims={f"orders-{number}": thing(f"orders-{number}") for number in (1, 2, 3)},
+        # The claim that a Backup of these scenes names.
+        aside={("PersistentVolumeClaim", "copies"): thing("copies")},
     )
     return replace(base, record=known, **changes)

@@ -187,6 +187,8 @@ def describe(action: plans.Action) -> str:  # noqa: PLR0911 (one per action)
             return f"reserve {action.pod_name}"
         case plans.ApplyObject():
             return f"apply {action.resource.kind} {action.object['metadata']['name']}"
+        case plans.BeginRestored():
+            return f"begin with {action.restored.backup} as {action.restored.broker_id} above {action.restored.master_epoch}"
         case plans.SetRole():
             return f"role {action.pod} {action.role}"
         case plans.DeleteObject():

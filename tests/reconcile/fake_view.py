@@ -12,6 +12,7 @@ from brokergroup_operator.observe.group_view import (
     GroupSnapshot,
     GroupViewError,
     MemberNeededError,
+    RestoredStore,
     SwitchoverRefusedError,
     SwitchoverResult,
 )
@@ -121,6 +122,27 @@ class FakeGroupView:
         )
         await self.store.commit(key, changed, stored)
         return broker_id
+
+    async def restore_group(self, key: GroupKey, restored: RestoredStore) -> None:
+        stored = await self.store.read(key)
+        record = stored.record if stored else BrokerGroupRecord(cluster_name="DefaultCluster", broker_name=key.name)
+        if record.restored_from == restored.backup:
+            return
+        if record.replicas:
+            raise GroupViewError("the record has begun")
+        first = Replica(broker_id=restored.broker_id, reserved_for=restored.pod_name)
+        begun = replace(
+            record,
+            replicas={restored.broker_id: first},
+            next_broker_id=restored.broker_id + 1,
+            master_epoch=restored.master_epoch,
+            sync_state_set=frozenset({restored.broker_id}),
+            restored_from=restored.backup,
+        )
+        await self.store.commit(key, begun, stored)
+
+    async def check_metadata(self, key: GroupKey, broker_id: int) -> None:
+        """Every member has all of it."""
 
     async def switch_master(
         self,

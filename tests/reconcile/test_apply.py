@@ -17,7 +17,15 @@ from brokergroup_operator.kube.errors import (
     NotFoundError,
     OutcomeUnknownError,
 )
-from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, EVENTS, NAMESPACES, PODS, SERVICES
+from brokergroup_operator.kube.resources import (
+    BROKER_GROUPS,
+    CONFIG_MAPS,
+    EVENTS,
+    NAMESPACES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    SERVICES,
+)
 from brokergroup_operator.observe.group_view import (
     BrokerUnreachableError,
     GroupUnknownError,
@@ -27,6 +35,7 @@ from brokergroup_operator.observe.group_view import (
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.access import ClusterAccess
 from brokergroup_operator.reconcile.act.apply import PlanApplier, rehearse
+from brokergroup_operator.reconcile.decide import bootstrap
 from brokergroup_operator.reconcile.render import broker_config
 from brokergroup_operator.reconcile.render.addressing import build_member_service
 from brokergroup_operator.reconcile.tell.events import EventPoster
@@ -482,6 +491,25 @@ async def a_slave_is_decommissioned(world: World) -> None:
     await end(world)
 
 
+async def a_group_begins_with_a_backup(world: World) -> None:
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    metadata = {"name": "copies", "namespace": world.key.namespace}
+    await world.api.create(PERSISTENT_VOLUME_CLAIMS, {"metadata": metadata, "spec": claim})
+    world.begin()
+    source = {"name": "copies", "folder": "lost/nightly"}
+    with pytest.MonkeyPatch.context() as patch:
+        # The blocks follow from the group's uid, which is another in each run.
+        patch.setattr(bootstrap, "EPOCH_BLOCKS", 1)
+        patch.setattr(bootstrap, "BROKER_ID_BLOCKS", 1)
+        await world.create_group(bootstrap={"fromBackup": {"claim": source}})
+        await world.settle()
+    stored = await world.view.store.read(world.key)
+    assert stored is not None
+    assert stored.record.restored_from == "lost/nightly"
+    assert (stored.record.master_epoch, sorted(stored.record.replicas)) == (1041, [107, 108, 109])
+    assert stored.record.replicas[107].reserved_for == "orders-1"
+
+
 # How many of a story's writes `make test` kills the operator before.
 KILLS = 2
 
@@ -525,6 +553,7 @@ class Theatre:
         (the_group_sleeps_and_wakes, 10, 14),
         (the_master_is_rebuilt, 8, 14),
         (a_slave_is_decommissioned, 5, 15),
+        (a_group_begins_with_a_backup, 15, 15),
     ],
 )
 async def test_a_kill_before_any_write_changes_nothing_in_the_end(

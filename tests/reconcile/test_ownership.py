@@ -116,7 +116,9 @@ async def test_what_is_asked_of_a_group_is_done_by_its_own_operator(api: Kuberne
     view = FakeGroupView(PatientRecordStore(api))
     read = GroupFetcher(api, view).fetch_for_operations
     post = EventPoster(api, instance="test").post
-    runner = OperationRunner(api, view, operator=SECOND, read=read, post=post, wake=lambda _key: None)
+    runner = OperationRunner(
+        api, view, operator=SECOND, settings=SETTINGS, read=read, post=post, wake=lambda _key: None
+    )
     await runner.run_pass(KEY)
     await runner.stop()
     assert "status" not in await api.get(BROKER_GROUP_OPERATIONS, "move", namespace="default")

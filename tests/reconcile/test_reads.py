@@ -221,6 +221,7 @@ class OperatedWorld(World):
             self.api,
             self.view,
             operator=None,
+            settings=SETTINGS,
             read=fetcher.fetch_for_operations,
             post=events.post,
             wake=lambda _key: None,

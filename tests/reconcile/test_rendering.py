@@ -19,6 +19,7 @@ from brokergroup_operator.api.credentials import USABLE
 from brokergroup_operator.api.durability import acknowledgement_rule
 from brokergroup_operator.api.pod_fence import FenceKeys
 from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
+from brokergroup_operator.backup.files import UNFINISHED
 from brokergroup_operator.fence.settings import FenceSettings, TlsSettings
 from brokergroup_operator.kube.errors import ApiError
 from brokergroup_operator.kube.resources import EVENTS, SECRETS, Resource
@@ -153,9 +154,10 @@ def started(
     (tools / "java").write_text(f"#!/bin/sh\n{java}\n", encoding="utf-8")
     (tools / "java").chmod(0o755)
     environment |= {
-        "PATH": f"{tools}:{os.environ['PATH']}", "POD_IP": "10.1.2.3", "STORE_DIR": "/data/store", "CONFIG_DIR": str(config),
+        "PATH": f"{tools}:{os.environ['PATH']}", "POD_IP": "10.1.2.3", "CONFIG_DIR": str(config),
         "RUN_DIR": str(folder / "run"), "ROCKETMQ_HOME": "/opt/rocketmq",
     }  # fmt: skip
+    environment.setdefault("STORE_DIR", "/data/store")
     program = [shell, *command(of.spec)[1:]]
     ended = subprocess.run(program, env=environment, capture_output=True, text=True, check=True, umask=0o022)
     return folder / "run" / names.CONFIG_FILE, ended.stdout.splitlines()
@@ -171,6 +173,23 @@ def test_the_start_script_fills_in_the_placeholders(tmp_path: Path) -> None:
     assert "storePathCommitLog=/data/store/commitlog\n" in rendered
     assert "${" not in rendered
     assert printed[-5:] == ["-cp", "/opt/rocketmq/lib/*", "org.apache.rocketmq.broker.BrokerStartup", "-c", str(conf)]
+
+
+@pytest.mark.parametrize("folder", ["store", "log", ""])
+def test_a_java_broker_does_not_start_on_part_of_a_backup(tmp_path: Path, folder: str) -> None:
+    for one in ("store", "log"):
+        (tmp_path / one).mkdir()
+    source = {"fromBackup": {"claim": {"name": "copies", "folder": "lost/nightly"}}}
+    of = b.group(implementation="Java", storage={"commitLog": {"size": "1Gi"}}, bootstrap=source)
+    folders = {"STORE_DIR": str(tmp_path / "store"), "COMMIT_LOG_DIR": str(tmp_path / "log")}
+    if folder:
+        (tmp_path / folder / UNFINISHED).touch()
+        with pytest.raises(subprocess.CalledProcessError) as refused:
+            started(tmp_path, of, java=PRINT_ARGUMENTS, **folders)
+        assert f"{folder}/restore-unfinished: a backup was copied here only in part" in refused.value.stderr
+    else:
+        _, printed = started(tmp_path, of, java=PRINT_ARGUMENTS, **folders)
+        assert "org.apache.rocketmq.broker.BrokerStartup" in printed
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash"])

@@ -6,9 +6,11 @@ import asyncio
 import inspect
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.backup_fields import Manifest
 from brokergroup_operator.kube import resources
 from brokergroup_operator.kube.errors import NotFoundError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, PERSISTENT_VOLUME_CLAIMS, PODS
@@ -45,6 +47,11 @@ WRITES = {"POST", "PUT", "PATCH", "DELETE"}
 KINDS = (
     resources.BROKER_GROUPS, resources.BROKER_GROUP_STATES, resources.PODS, resources.PERSISTENT_VOLUME_CLAIMS, resources.SERVICES,
     resources.CONFIG_MAPS, resources.POD_DISRUPTION_BUDGETS, resources.NETWORK_POLICIES,
+)  # fmt: skip
+# Of a backup that a group begins with.
+MANIFEST = Manifest(
+    name="lost/nightly", operation="op-uid", group="lost", namespace="shop", cluster_name="DefaultCluster", broker_name="lost",
+    broker_id=3, next_broker_id=7, master_epoch=41, implementation="Python", store_epoch=40, offset=5000, bytes=4096,
 )  # fmt: skip
 # What two runs of the same story may differ in; the revision is a hash of what is compared anyway, and of the owner's uid.
 VOLATILE = {
@@ -208,11 +215,21 @@ class World(Namespaced):
                 await self._bind(claim)
         for pod in await self.items(PODS):
             name = pod["metadata"]["name"]
-            if pod["metadata"].get("deletionTimestamp"):
+            if names.LABEL_COPIES_FOR in pod["metadata"]["labels"]:
+                await self._end_copy(pod)
+            elif pod["metadata"].get("deletionTimestamp"):
                 await self.stop_pod(name)
             elif not (pod["spec"].get("nodeName")):
                 await self.api.bind_pod(name, namespace=self.key.namespace, node_name="node-1")
                 await self._report(name, phase="Running", state={"running": {}}, ready="True")
+
+    async def _end_copy(self, pod: dict[str, Any]) -> None:
+        """A pod that copies a backup ends with this manifest."""
+        said = {"exitCode": 0, "message": msgspec.json.encode(MANIFEST).decode()}
+        status = {"phase": "Succeeded", "containerStatuses": [{"name": "copy", "state": {"terminated": said}}]}
+        name, namespace = pod["metadata"]["name"], self.key.namespace
+        if pod.get("status", {}).get("phase") != "Succeeded":
+            await self.api.patch(PODS, name, {"status": status}, namespace=namespace, subresource="status")
 
     async def run_brokers(self) -> bool:
         """Members with a running pod register, follow the master and are in sync. Return whether that changed the record."""

@@ -64,6 +64,7 @@ RECORDS = st.builds(
     unfenced=st.frozensets(st.integers(1, 9), max_size=3),
     change_id=st.integers(0, 99),
     change=st.none() | CHANGES,
+    restored_from=st.sampled_from(["", "orders/nightly"]),
 )
 
 
@@ -75,7 +76,7 @@ def test_what_is_written_is_read_back_and_is_what_the_kind_knows(record: BrokerG
     assert document.keys() <= KNOWN_MEMBERS
     known = msgspec.to_builtins(msgspec.convert(document, GroupRecord))
     assert record_from_json(known, source="test") == record
-    absent = dict.fromkeys(("masterBrokerId", "change"))
+    absent = dict.fromkeys(("masterBrokerId", "change", "restoredFrom"))
     assert {name: value for name, value in (absent | known).items() if name != "change"} == {
         name: value for name, value in (absent | document).items() if name != "change"
     }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from brokergroup_operator.backup.files import UNFINISHED
 from rocketmq_remoting.codes import ResponseCode
 from rocketmq_remoting.message_record import MessageRecordError, decode_records
 from rocketmq_replica.log import commit_log, disk
@@ -326,3 +327,24 @@ async def test_what_a_linked_slave_or_an_absent_member_may_need_stays(lab: Lab) 
     assert answer.code == ResponseCode.PULL_OFFSET_MOVED
     queue = master.process.store.queues.queue("Topic", 0)
     assert int((answer.ext_fields or {})["nextBeginOffset"]) == queue.min_offset > 0
+
+
+@pytest.mark.parametrize("folder", ["", "commitlog"])
+def test_part_of_a_backup_is_not_started_on(stores: Stores, folder: str) -> None:
+    filled(stores, "restored")
+    stores.close("restored")
+    mark = stores.root / "restored" / folder / UNFINISHED
+    mark.touch()
+    before = sorted((stores.root / "restored").rglob("*"))
+    with pytest.raises(disk.StoreFileError, match="a backup was copied here only in part"):
+        stores.open("restored")
+    assert sorted((stores.root / "restored").rglob("*")) == before
+    mark.unlink()
+    assert stores.open("restored").max_offset > 0
+
+
+def test_a_lock_that_a_restore_holds_is_not_taken(stores: Stores) -> None:
+    """Until a restore is whole, `lock` is a folder: brokers of any command and version fail to open it."""
+    (stores.root / "restored" / "lock").mkdir(parents=True)
+    with pytest.raises(disk.StoreFileError, match="lock: "):
+        stores.open("restored")

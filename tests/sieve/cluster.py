@@ -12,13 +12,18 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from brokergroup_operator.api import names, pod_fence
+from brokergroup_operator.api.backup_fields import Manifest
+from brokergroup_operator.api.times import rfc3339
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import ApiError, NotFoundError
 from brokergroup_operator.kube.reflector import Reflector
 from brokergroup_operator.kube.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS
 from rocketmq_remoting.errors import RemotingError
 from tests.support.fake_broker import FakeBroker, FakeGroup
+from tests.support.memory_api import BEGINNING_UNIX_SECONDS
 
 if TYPE_CHECKING:
     from brokergroup_operator.kube.client import WatchEvent
@@ -86,6 +91,8 @@ class Node:
         self.pods: dict[str, Pod] = {}
         # What a broker of this story is.
         self.new_broker: type[Broker] = Broker
+        # What a group may begin with, by folder.
+        self.backups: dict[str, Manifest] = {}
         self.group = FakeGroup(CONTROLLER)
         self._claims = Reflector(api, PERSISTENT_VOLUME_CLAIMS, namespace=namespace, on_change=self._wake)
         self._objects = Reflector(api, PODS, namespace=namespace, on_change=self._wake)
@@ -129,7 +136,9 @@ class Node:
     async def _look_at(self, pod: dict[str, Any]) -> None:
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
         life = self.pods.get(name)
-        if pod["metadata"].get("deletionTimestamp"):
+        if names.LABEL_COPIES_FOR in pod["metadata"].get("labels", {}):
+            await self._look_at_copy(pod)
+        elif pod["metadata"].get("deletionTimestamp"):
             if life is not None:
                 await self._end(life)
                 await self._report(name, address=life.broker.host, exit_code=137)
@@ -144,6 +153,46 @@ class Node:
             await self._end(life)
             await self._report(name, address=life.broker.host, exit_code=137)
             await self._begin(pod)
+
+    async def _look_at_copy(self, pod: dict[str, Any]) -> None:
+        """Run a copying pod to its end at once, as its program would say it."""
+        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        if pod["metadata"].get("deletionTimestamp"):
+            await self._api.delete(PODS, name, namespace=self._namespace, grace_period_seconds=0, uid=uid)
+            return
+        if pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}:
+            return
+        member = next(one for one in pod["spec"]["volumes"] if one["name"] == names.VOLUME_STORE)
+        claim = self._claims.objects.get((self._namespace, member["persistentVolumeClaim"]["claimName"]))
+        if claim is None:
+            return
+        said, exit_code = self._copied(pod, claim), 0
+        if isinstance(said, Manifest):
+            message = msgspec.json.encode(said).decode()
+        else:
+            message, exit_code = said, 1
+        ended = {"terminated": {"exitCode": exit_code, "message": message}}
+        phase = "Failed" if exit_code else "Succeeded"
+        status = {"phase": phase, "containerStatuses": [{"name": "copy", "state": ended}]}
+        with contextlib.suppress(ApiError):
+            await self._api.patch(PODS, name, {"status": status}, namespace=self._namespace, subresource="status")
+
+    def _copied(self, pod: dict[str, Any], claim: dict[str, Any]) -> Manifest | str:
+        environment = {one["name"]: one["value"] for one in pod["spec"]["containers"][0]["env"]}
+        disk = self._disks.setdefault(claim["metadata"]["uid"], Disk())
+        if (member := self.pods.get(claim["metadata"]["name"])) is not None:
+            return f"files changed while they were copied: pod {member.name} runs on them"
+        if "BACKUP_MANIFEST" in environment:
+            known = msgspec.json.decode(environment["BACKUP_MANIFEST"], type=Manifest)
+            if known.confirm_offset > disk.max_offset:
+                return f"the log ends at {disk.max_offset}, though it had confirmed {known.confirm_offset}"
+            end = {"offset": disk.max_offset, "store_epoch": disk.epoch_file, "bytes": disk.max_offset}
+            return msgspec.structs.replace(known, **end, taken_at=rfc3339(BEGINNING_UNIX_SECONDS))
+        if disk.broker_id is not None:
+            return "the claim is not empty, it has brokerIdentity"
+        found = self.backups[environment["BACKUP_NAME"]]
+        disk.epoch_file, disk.max_offset = found.store_epoch, found.offset
+        return found
 
     async def _begin(self, pod: dict[str, Any]) -> None:
         name = pod["metadata"]["name"]

@@ -22,6 +22,7 @@ from brokergroup_operator.kube.resources import (
     NAMESPACES,
 )
 from brokergroup_operator.reconcile import reconciler
+from brokergroup_operator.reconcile.decide import bootstrap
 from brokergroup_operator.reconcile.operations import runner
 from tests.our_kinds import our_definitions
 from tests.sieve.cluster import Node
@@ -201,6 +202,7 @@ VOLATILE = {
     "podIP", "podIPs", "hostIP", "hostIPs", "address", "registerCheckCode", "startTime", "startedAt", "completedAt", "since",
     "epoch", "masterEpoch", "syncStateSetEpoch", "heldEpoch", "heldOffset", "failovers", "history",
     "durationMilliseconds", "milliseconds", "phases", "podUID", "message", "podIPSince", "currentRevision", "updateRevision",
+    "podUid", "comparedAt", "takenAt", "confirmOffset", "offset", "bytes",
     "revision", "endpoints", "lagBytes", "changeId", "role", names.LABEL_ROLE, "master", "masterBrokerId",
     "position", "watchedSince", "groupUid",
 }  # fmt: skip
@@ -234,6 +236,8 @@ def told(story: Callable[[World], Awaitable[None]], plan: Plan | None = None) ->
         with contextlib.ExitStack() as patches:
             for module in (reconciler, runner, offset_reader):
                 patches.enter_context(mock.patch.object(module, "time", clock))
+            # A restored group's ids follow from its uid, which is another in each run.
+            patches.enter_context(mock.patch.multiple(bootstrap, EPOCH_BLOCKS=1, BROKER_ID_BLOCKS=1))
             main = loop.create_task(_story(loop, story, plan))
             return loop.run_until_complete(main)
     finally:

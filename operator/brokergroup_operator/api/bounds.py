@@ -49,6 +49,9 @@ LabelValue = Annotated[str, judged_by_the_api("^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Z
 # The longest names made of a group's are those of its Services, `<group>-<brokerId>` of ten digits among them; they have 63.
 LONGEST_GROUP_NAME = 52
 GroupNameText = Annotated[str, judged_by_the_api(SERVICE_NAME_PATTERN, LONGEST_GROUP_NAME, 1)]
+# The folder of a backup: the group's name, and the operation's.
+LONGEST_BACKUP_NAME = LONGEST_GROUP_NAME + 1 + LONGEST_OBJECT_NAME
+BackupName = Annotated[str, judged_by_the_api(f"^{_DNS_SUBDOMAIN}/{_DNS_SUBDOMAIN}$", LONGEST_BACKUP_NAME, 3)]
 ZoneText = Annotated[str, Meta(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")]
 ImageText = Annotated[str, judged_by_the_api(r"^[A-Za-z0-9\[]([A-Za-z0-9._/:@\[\]-]*[A-Za-z0-9_-])?$", 512, 1)]
 # A version is a label's value and an image's tag.

@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import Meta, Struct, field
 
 from brokergroup_operator.api import bounds
+from brokergroup_operator.api.backup_fields import BootstrapSpec
 from brokergroup_operator.api.bounds import HostAndPort
 from brokergroup_operator.api.brokergroup_status import BrokerGroupStatus, Durability
 from brokergroup_operator.api.failover_fields import (
@@ -312,6 +313,13 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
         ),
     ] = None
     storage: StorageSpec = StorageSpec()
+    bootstrap: Annotated[
+        BootstrapSpec | None,
+        Meta(
+            description="How a new group begins. Absent: with empty disks. It can be neither added, changed nor removed later"
+            " (docs/tasks/backup.md)."
+        ),
+    ] = None
     config: Annotated[
         dict[str, bounds.ConfigValue],
         Meta(
@@ -359,6 +367,12 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         immutable_optional("brokerName", "brokerName is immutable: it is written on the disks of the group"),
+        immutable_optional("bootstrap", "bootstrap can be neither added, changed nor removed: a group begins once"),
+        Rule(
+            "!has(self.bootstrap) || !has(self.storage.ephemeral)",
+            "bootstrap contradicts storage.ephemeral: a restored log needs a claim",
+            field_path=".bootstrap",
+        ),
         Rule(
             "!has(self.durability) || self.durability != 'Strict' || self.replicas >= 2",
             "durability Strict needs replicas >= 2: it acknowledges a message only when two disks have it;"

@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar
 from msgspec import Meta, Struct, field
 
 from brokergroup_operator.api import bounds
+from brokergroup_operator.api.backup_fields import BackupRequest, BackupResult
 from brokergroup_operator.api.brokergroup_status import Condition
 from brokergroup_operator.api.names import API_VERSION, BROKER_GROUP_OPERATION_KIND
 from brokergroup_operator.api.rules import (
@@ -44,6 +45,7 @@ class OperationType(StrEnum):
     ELECT = "Elect"
     DECOMMISSION = "Decommission"
     DRILL = "Drill"
+    BACKUP = "Backup"
     RETIRE = "Retire"
 
 
@@ -226,6 +228,10 @@ class OperationSpec(Struct, frozen=True, rename="camel", kw_only=True):
     drill: Annotated[
         DrillRequest | None, Meta(description="For type Drill: a change of master is rehearsed and measured.")
     ] = None
+    backup: Annotated[
+        BackupRequest | None,
+        Meta(description="For type Backup: the store of a slave in sync is copied while the slave is stopped."),
+    ] = None
     retire: Annotated[
         RetireRequest | None,
         Meta(description="For type Retire: the group is deleted once its consumers have read everything."),
@@ -275,6 +281,7 @@ class OperationResult(Struct, frozen=True, rename="camel", kw_only=True):
         dict[str, bounds.Milliseconds],
         Meta(max_length=32, description="Milliseconds from the start to the end of each phase."),
     ] = {}
+    backup: Annotated[BackupResult | None, Meta(description="Of a Backup: the copy, and how far its log goes.")] = None
     plan: Annotated[
         list[Annotated[str, Meta(max_length=512)]],
         Meta(

@@ -14,6 +14,7 @@ from brokergroup_operator.api.names import API_VERSION, BROKER_GROUP_STATE_KIND
 from brokergroup_operator.api.rules import (
     Rule,
     immutable,
+    immutable_optional,
     validations,
 )
 
@@ -265,6 +266,12 @@ class GroupRecord(Struct, frozen=True, rename="camel", kw_only=True):
         int, Meta(ge=0, description="`change.id` of the last change of master. It cannot be lowered.")
     ] = 0
     change: Annotated[ChangeRecord | None, Meta(description="The change of master in progress. Absent: none.")] = None
+    restored_from: Annotated[
+        Annotated[str, Meta(max_length=bounds.LONGEST_BACKUP_NAME)] | None,
+        Meta(
+            description="Name of the backup with which the record began (spec.bootstrap). Absent: it began with empty disks."
+        ),
+    ] = None
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         _never_falls("schemaVersion", "an older operator would drop what it does not know"),
@@ -293,6 +300,7 @@ class GroupRecord(Struct, frozen=True, rename="camel", kw_only=True):
             "a change that begins to be announced names the record's master under a new masterEpoch",
             field_path=".change",
         ),
+        immutable_optional("restoredFrom", "restoredFrom never changes: a record begins once"),
         _claimed("eligible"),
         _claimed("lostSeats"),
         Rule(

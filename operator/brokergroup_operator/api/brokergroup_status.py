@@ -93,6 +93,8 @@ class Reason(StrEnum):
     # Reconciling
     SCALING_IN = "ScalingIn"
     REBUILDING_MEMBER = "RebuildingMember"
+    BACKING_UP = "BackingUp"
+    RESTORING = "Restoring"
     MOVING_MASTER = "MovingMaster"
     HIBERNATING = "Hibernating"
     STOPPING_BROKER = "StoppingBroker"

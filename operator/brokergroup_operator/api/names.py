@@ -26,6 +26,8 @@ LABEL_CLUSTER: Final = f"{GROUP}/cluster"
 LABEL_ROCKETMQ_CLUSTER: Final = f"{GROUP}/rocketmq-cluster"
 LABEL_BROKER_GROUP: Final = f"{GROUP}/broker-group"
 LABEL_BROKER_ID: Final = f"{GROUP}/broker-id"
+# On a pod that copies a group's store, which is none of its members.
+LABEL_COPIES_FOR: Final = f"{GROUP}/copies-for"
 # The role moves between pods at a failover; the Services `<group>-master` and `<group>-slaves` select by it.
 LABEL_ROLE: Final = f"{GROUP}/role"
 ROLE_MASTER: Final = "master"
@@ -224,6 +226,16 @@ def broker_id_of_pod_name(group: str, name: str) -> int | None:
 def commit_log_claim_name(pod: str) -> str:
     """Return the name of the claim for a commit log with its own volume."""
     return f"{pod}-commitlog"
+
+
+def backup_pod_name(group: str) -> str:
+    """Return the name of the pod that copies a member's store to a backup."""
+    return f"{group}-backup"
+
+
+def restore_pod_name(group: str) -> str:
+    """Return the name of the pod that copies a backup to the group's first claim."""
+    return f"{group}-restore"
 
 
 def config_map_name(group: str) -> str:

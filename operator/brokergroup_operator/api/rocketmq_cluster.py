@@ -127,6 +127,11 @@ class BrokerGroupsSpec(Struct, frozen=True, rename="camel", kw_only=True):
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
+            "!has(self.template.bootstrap)",
+            "template.bootstrap must be absent: every group of the cluster would begin with one backup; restore a BrokerGroup",
+            field_path=".template.bootstrap",
+        ),
+        Rule(
             "size(self.template.nameServers) == 0",
             "template.nameServers must be empty: the groups register with the cluster's own NameServers",
             field_path=".template.nameServers",

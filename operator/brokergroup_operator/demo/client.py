@@ -17,7 +17,7 @@ from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.errors import RemotingError
-from rocketmq_remoting.message_record import decode_records
+from rocketmq_remoting.message_record import StoredMessage, decode_records
 from rocketmq_remoting.tls import ClientTls
 
 # The address `host:port` of the group's master as far as the route knows, or None.
@@ -201,38 +201,48 @@ class ReadbackError(Exception):
 
 
 async def read_keys(address: str, topic: str, queues: int, *, tls: ClientTls | None = None) -> set[str]:
-    """Return the keys of a topic's messages in the log of the broker at `address`; a key is the body up to the first dot.
+    """Return the keys of a topic's messages in the log of the broker at `address`; a key is the body up to the first dot."""
+    return {key_of(message) for message in await read_messages(address, topic, queues, tls=tls)}
+
+
+def key_of(message: StoredMessage) -> str:
+    """Return the key of a numbered message."""
+    return message.body.split(b".", 1)[0].decode()
+
+
+async def read_messages(address: str, topic: str, queues: int, *, tls: ClientTls | None = None) -> list[StoredMessage]:
+    """Return a topic's messages in the log of the broker at `address`, each as often as a consumer would get it.
 
     A replica shows consumers only what lies below its confirm offset, so every replica in sync has a message that is found.
     Raises ReadbackError if a queue can't be read to its end.
     """
     client = RemotingClient(tls=tls)
     try:
-        queues_keys = [await _read_queue(client, address, topic, queue_id) for queue_id in range(queues)]
+        parts = [await _read_queue(client, address, topic, queue_id) for queue_id in range(queues)]
     except RemotingError as error:
         raise ReadbackError(f"{address}: topic {topic} not read to its end: {error}") from error
     finally:
         await client.close()
-    return set().union(*queues_keys)
+    return list(itertools.chain.from_iterable(parts))
 
 
-async def _read_queue(client: RemotingClient, address: str, topic: str, queue_id: int) -> set[str]:
+async def _read_queue(client: RemotingClient, address: str, topic: str, queue_id: int) -> list[StoredMessage]:
     end = await _max_offset(client, address, topic, queue_id)
-    keys: set[str] = set()
+    found: list[StoredMessage] = []
     offset = 0
     while offset < end:
         answer = await client.invoke(address, _pull(topic, queue_id, offset), timeout_seconds=_TIMEOUT_SECONDS)
         fields = answer.ext_fields or {}
         next_offset = int(fields.get("nextBeginOffset", offset))
         if answer.code == ResponseCode.SUCCESS and answer.body:
-            keys.update(message.body.split(b".", 1)[0].decode() for message in decode_records(answer.body))
+            found += decode_records(answer.body)
         if next_offset <= offset:
             raise ReadbackError(
                 f"{address}: queue {queue_id} of topic {topic} ends at {end}, but the pull at {offset} answered "
                 f"code {answer.code} ({answer.remark}) and did not move on"
             )
         offset = next_offset
-    return keys
+    return found
 
 
 async def _max_offset(client: RemotingClient, address: str, topic: str, queue_id: int) -> int:

@@ -70,7 +70,7 @@ def adopt(arguments: typer.Context) -> None:
 VERBS: dict[str, Callable[..., None]] = {
     "status": status, "top": top, "switchover": COMMANDS["switchover"], "history": history, "lag": lag, "explain": explain,
     **{name: COMMANDS[name] for name in ("pause", "resume", "hibernate", "wake", "stop-broker", "start-broker")},
-    **{name: COMMANDS[name] for name in ("restart", "rebuild", "decommission", "elect", "drill", "retire")},
+    **{name: COMMANDS[name] for name in ("restart", "rebuild", "decommission", "elect", "drill", "backup", "retire")},
     "upgrade": upgrade, "release": release, "report": report, "dashboard": dashboard, "generate": generate, "version": version,
     "completion": completion,
 }  # fmt: skip

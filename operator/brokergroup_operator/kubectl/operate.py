@@ -206,6 +206,28 @@ class Drill(Verb):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Backup(Verb):
+    """Copy the store of a slave in sync to a claim, while that slave is stopped. The folder in the claim is in the result."""
+
+    confirmation = Confirmed
+    claim: Annotated[str, typer.Option("--claim", help="The PersistentVolumeClaim that receives the copy")]
+    broker: Annotated[
+        int | None, typer.Option("--broker", help="Broker id of the slave; default: the one with the highest id", min=1)
+    ] = None
+    stop_master: Annotated[
+        bool, typer.Option("--stop-master", help="Of a group with one voting member: stop its master for the copy")
+    ] = False
+
+    @property
+    def danger(self) -> str:
+        return "This stops the master: nothing can be sent until the copy is done" if self.stop_master else ""
+
+    def section(self, group: str) -> JsonObject:  # noqa: ARG002
+        named = {} if self.broker is None else {"brokerId": self.broker}
+        return {"claim": {"name": self.claim}, **named, **({"stopMaster": True} if self.stop_master else {})}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Retire(Verb):
     """Remove a whole group: it takes no more sends, and is deleted once its consumers have read everything."""
 
@@ -346,7 +368,7 @@ def _hold(cluster: "Cluster", found: JsonObject, broker_ids: set[int]) -> None:
     cluster.patch(BrokerGroup, found["metadata"]["name"], patch)
 
 
-VERBS = (Switchover, Restart, Rebuild, Decommission, Elect, Drill, Retire)
+VERBS = (Switchover, Restart, Rebuild, Decommission, Elect, Drill, Backup, Retire)
 COMMANDS = {kind.__name__.lower(): _operation_command(kind) for kind in VERBS} | {
     name: _switch_command(switch) for name, switch in SWITCHES.items()
 }

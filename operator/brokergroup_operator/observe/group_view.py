@@ -218,6 +218,21 @@ class GroupSnapshot:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class RestoredStore:
+    """The disk of `pod_name` has the log of `backup` up to `held_offset`, whose last epoch is `held_epoch`.
+
+    `broker_id` and `master_epoch` are those with which its group goes on: above all that the group of the backup had.
+    """
+
+    backup: str
+    pod_name: str
+    broker_id: int
+    master_epoch: int
+    held_epoch: int
+    held_offset: int
+
+
 class ShownGroups(Protocol):
     """The read-only part of ``GroupView``, for the metrics and the page."""
 
@@ -250,6 +265,13 @@ class GroupView(ShownGroups, Protocol):
         """
         ...
 
+    async def restore_group(self, key: GroupKey, restored: RestoredStore) -> None:
+        """Begin the record of a new group with a store that was copied from a backup; a no-op if it began with that one.
+
+        Raises ``GroupViewError`` where the record has begun otherwise.
+        """
+        ...
+
     async def switch_master(
         self,
         key: GroupKey,
@@ -268,6 +290,13 @@ class GroupView(ShownGroups, Protocol):
 
     async def elect(self, key: GroupKey, *, to_broker_id: int, unclean: bool) -> ElectionResult:
         """Make this member master of a group without a living master; `unclean` accepts lost messages. ``ElectionRefusedError``."""
+        ...
+
+    async def check_metadata(self, key: GroupKey, broker_id: int) -> None:
+        """Return if this member has every topic and subscription group of the master, after waiting for its next copy.
+
+        Raises ``GroupViewError`` with what it lacks, or if that is not known.
+        """
         ...
 
     async def remove_member(self, key: GroupKey, broker_id: int) -> None:

@@ -26,12 +26,18 @@ from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.decide import course as courses
 from brokergroup_operator.reconcile.decide import deletion, retiring, stopping, tls_order, versions
+from brokergroup_operator.reconcile.decide.bootstrap import (
+    finished_copies,
+    restore_actions,
+    retried_restore,
+    why_not_restored,
+)
 from brokergroup_operator.reconcile.decide.claims import claim_actions, discarded_claims
 from brokergroup_operator.reconcile.decide.configuration_drift import put_back_actions
 from brokergroup_operator.reconcile.decide.rollout import wanted_pod
 from brokergroup_operator.reconcile.render import broker_config, certificate, children, network_policies, proxy_config
 from brokergroup_operator.reconcile.render.addressing import place_of, service_actions
-from brokergroup_operator.reconcile.see import foreign, observed
+from brokergroup_operator.reconcile.see import copies, foreign, observed
 from brokergroup_operator.reconcile.see.members import Membership, held, is_broken, learning, membership
 from brokergroup_operator.reconcile.tell.status import status_action
 
@@ -50,6 +56,8 @@ if TYPE_CHECKING:
 MADE_AGAIN_AFTER_SECONDS = 10.0
 # While something of the group is not as it should be, look again this soon even if no event arrives.
 UNSETTLED_SECONDS = 5.0
+# The pod that copies a backup is not watched.
+COPY_POLL_SECONDS = 1.0
 _EPHEMERAL = plans.Note(
     reason="EphemeralStorage",
     message="Brokers write on the disks of their nodes: a pod that goes takes its data with it, all pods take all messages",
@@ -71,14 +79,16 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> plans.
     work: list[plans.Action] = list(_lift_fences(seen))
     voluntary: list[plans.Action] = []
     if observed.being_deleted(seen.group_object):
+        work += finished_copies(seen)
         work += deletion.evaluate_deletion(seen, courses.hot_config_actions(seen, course, settings))
         if any(isinstance(action, plans.SetFinalizers) and action.resource == BROKER_GROUPS for action in work):
             return plans.Plan(actions=tuple(work))
-    elif complaint := invalid_spec(seen):
+    elif complaint := invalid_spec(seen, settings):
         if seen.config_problem and complaint.reason is Reason.INVALID_SPEC:
             work += _repairs_as_configured(seen, course, settings)
         if complaint.reason is Reason.VERSION_REFUSED:
             work += _roles(seen)  # Pods of an image of their own may run; the Services follow their master.
+        work += retried_restore(seen)
         work += courses.returning_actions(seen, course, settings)
         work += status_action(seen, course, settings, invalid=complaint)
         return plans.Plan(actions=tuple(work), look_again_seconds=UNSETTLED_SECONDS)
@@ -102,8 +112,10 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> plans.
 
 
 def _look_again_seconds(seen: Observed, course: Course, *, unsettled: bool) -> float | None:
-    """Soon while something is not as it should be; and when the window opens that a step waits for."""
+    """Soon while something is not as it should be, or a backup is copied; and when the window opens that a step waits for."""
     looks = [UNSETTLED_SECONDS] if unsettled else []
+    if copies.awaits_restore(seen) or copies.restore_pod(seen) is not None:
+        looks = [COPY_POLL_SECONDS]
     if course.outside_window is not None and course.opens_at is not None:
         looks.append((course.opens_at - observed.moment(seen.now)).total_seconds())
     return min(looks, default=None)
@@ -128,7 +140,12 @@ def _repairs(seen: Observed, course: Course, settings: ReconcileSettings) -> Ite
     yield from _disruption_budgets(seen, course)
     if any(course.runs(one.broker_id) and one.pod not in seen.pods for one in membership(seen).members):
         yield from certificate.make_key(seen.group, settings)
-    yield from _members(seen, course, settings)
+    if copies.awaits_restore(seen):
+        yield from restore_actions(seen, settings)
+        return
+    yield from finished_copies(seen)
+    if copies.restore_pod(seen) is None:  # it may still hold the claim
+        yield from _members(seen, course, settings)
     yield from stopping.taken_back(seen)
     yield from _roles(seen)
     yield from courses.hot_config_actions(seen, course, settings)
@@ -318,7 +335,7 @@ def _roles(seen: Observed) -> Iterator[plans.Action]:
             )
 
 
-def invalid_spec(seen: Observed) -> plans.Verdict | None:
+def invalid_spec(seen: Observed, settings: ReconcileSettings) -> plans.Verdict | None:
     """Why the group can't be as its spec says, naming field, value and what was expected; None where it can."""
     # Where the group's brokers have registered, messages are on its disks, and it runs on (`api/broker_names.py`).
     has_begun = names.FINALIZER_BROKER_GROUP in observed.finalizers_of(seen.group_object)
@@ -326,7 +343,7 @@ def invalid_spec(seen: Observed) -> plans.Verdict | None:
     if seen.broker_name_taken and not lives:
         # No object is made for it, and none that an older operator made is deleted.
         return plans.no(Reason.BROKER_NAME_TAKEN, seen.broker_name_taken)
-    if complaint := seen.config_problem or _not_as_recorded(seen):
+    if complaint := seen.config_problem or _not_as_recorded(seen) or why_not_restored(seen, settings):
         return plans.no(Reason.INVALID_SPEC, complaint)
     if seen.version_refused and not versions.running(seen):
         return plans.no(Reason.VERSION_REFUSED, seen.version_refused)

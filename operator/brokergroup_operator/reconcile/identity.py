@@ -69,6 +69,13 @@ def controller_reference(kind: str, metadata: JsonObject) -> JsonObject:
     }
 
 
+def plain_reference(kind: str, metadata: JsonObject) -> JsonObject:
+    """As owner for the garbage collector alone: its deletion waits for nothing, so it needs no right to the owner's finalizers."""
+    return {
+        field: value for field, value in controller_reference(kind, metadata).items() if field != "blockOwnerDeletion"
+    }
+
+
 def object_metadata(group: BrokerGroup, name: str, labels: dict[str, str], *, owned: bool = True) -> JsonObject:
     metadata: JsonObject = {"name": name, "namespace": namespace_of(group), "labels": labels}
     if owned:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.resources import Resource
+    from brokergroup_operator.observe.group_view import RestoredStore
     from brokergroup_operator.reconcile.identity import Member
 
 
@@ -91,6 +92,17 @@ class ReserveBrokerId(Action):
     @property
     def target(self) -> str:
         return f"{self.pod_name} id {self.broker_id}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeginRestored(Action):
+    """Ask the controller plane to begin the record of a new group with this store; nothing to do if it began with it."""
+
+    restored: RestoredStore
+
+    @property
+    def target(self) -> str:
+        return f"{self.restored.pod_name} from {self.restored.backup}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,9 @@ ignored, and the Kubernetes store writes them back unchanged.
 
 Schema version 2 added the replicas' marks, eligible and lost seats, and the count of unclean elections (safety rules 1 and 2). A
 record of version 1 is read as one without them, and written as 2: an older operator would drop them, so it must refuse.
-``unfenced`` and ``change`` (ADR 14) came later under the same version: in Kubernetes an older operator writes both back
-unchanged, and a newer one sees by the epochs in a change that it is void. A file store of an older operator drops them.
+``unfenced``, ``change`` (ADR 14) and ``restoredFrom`` (ADR 23) came later under the same version: in Kubernetes an older operator
+writes them back unchanged, and a newer one sees by the epochs in a change that it is void. A file store of an older operator
+drops them.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ KNOWN_MEMBERS = frozenset(
         "unfenced",
         "changeId",
         "change",
+        "restoredFrom",
     }
 )
 
@@ -79,6 +81,8 @@ def record_to_json(record: BrokerGroupRecord) -> dict[str, Any]:
         document["masterBrokerId"] = record.master_broker_id
     if record.change is not None:
         document["change"] = _change_to_json(record.change)
+    if record.restored_from:
+        document["restoredFrom"] = record.restored_from
     return document
 
 
@@ -124,6 +128,7 @@ def record_from_json(document: object, *, source: str) -> BrokerGroupRecord:
         unfenced=_ids(_member(document, "unfenced", list, source, default=[]), "unfenced", source),
         change_id=_member(document, "changeId", int, source, default=0),
         change=_change_from_json(document.get("change"), source=f"{source}: change"),
+        restored_from=_member(document, "restoredFrom", str, source, default=""),
     )
 
 

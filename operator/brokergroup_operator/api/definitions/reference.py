@@ -330,6 +330,8 @@ EVENTS: Final = {
     "ScaledOut": "The group grows by members.",
     "ScaledIn": "A member has left, and its id is cleaned from the record.",
     "ReplicaRebuilt": "A member whose volume was given up is cleaned from the record; another follows it.",
+    "RestoreStarted": "A new group begins with a backup, which is copied to its first claim.",
+    "Restored": "The first claim has the backup, and the record begins above its ids and epochs; the message has them.",
     "VolumeLost": "Warning. A member's volume is gone, and with it its id; another member is made.",
     "VolumeDropped": "Warning. A claim is deleted because a Rebuild asked for it.",
     "VolumeResized": "Every volume has the size that the spec asks for.",
@@ -389,6 +391,7 @@ LABELS: Final = {
     names.LABEL_CLUSTER: "On everything of a group: `spec.brokerClusterName`.",
     names.LABEL_ROLE: "On a pod: `master`, `slave` or `learner`, by the record. It moves at a change of master; the"
     " Services `<group>-master` and `<group>-slaves` select by it.",
+    names.LABEL_COPIES_FOR: "On a pod that copies a store to a backup or from one: the BrokerGroup's name. It is no member.",
     names.LABEL_COMPONENT: "On the operator's own pods: `operator`, whatever the release is called.",
     names.LABEL_APP_NAME: "Kubernetes' own: `rocketmq-broker` on everything of a group.",
     names.LABEL_APP_INSTANCE: "The release's, and by default Argo CD's: on nothing of a group (taken off what older versions made)."

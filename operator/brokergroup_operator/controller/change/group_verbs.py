@@ -17,7 +17,8 @@ from brokergroup_operator.observe import group_view as view
 from brokergroup_operator.observe.timeline import Cause, Step
 from brokergroup_operator.records.store import GroupKey, RecordStoreError
 from controller_core.decision import ControllerCode, ReserveBrokerIdAnswer
-from controller_core.requests import ElectMaster, RemoveMember, ReserveBrokerId
+from controller_core.model import Mark
+from controller_core.requests import ElectMaster, RemoveMember, ReserveBrokerId, RestoreGroup
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -60,6 +61,22 @@ class GroupVerbs(Part):
         if decision.answer.broker_id is None:
             raise view.GroupViewError(f"group {key}: {decision.remark}")
         return decision.answer.broker_id
+
+    async def restore_group(self, key: GroupKey, restored: view.RestoredStore) -> None:
+        """Begin the group's record with the store that was copied from a backup."""
+        with self._known(key, f": {restored.backup} is not restored") as group:
+            request = RestoreGroup(
+                cluster_name=group.binding.cluster_name,
+                broker_name=group.binding.broker_name,
+                reserved_for=restored.pod_name,
+                backup=restored.backup,
+                broker_id=restored.broker_id,
+                master_epoch=restored.master_epoch,
+                mark=Mark(restored.broker_id, restored.held_epoch, restored.held_offset),
+            )
+            decision = await group.decide(request)
+        if decision.code is not ControllerCode.SUCCESS:
+            raise view.GroupViewError(f"group {key}: {decision.remark}")
 
     async def switch_master(
         self,
@@ -107,6 +124,13 @@ class GroupVerbs(Part):
         if not group.is_live(to_broker_id):
             raise view.ElectionRefusedError(f"group {group.key}: broker {to_broker_id} is not alive")
         return record
+
+    async def check_metadata(self, key: GroupKey, broker_id: int) -> None:
+        """Raise unless the member has every topic and subscription group of the master."""
+        with self._known(key) as group:
+            why = await self._switchover.why_incomplete(group, broker_id)
+        if why:
+            raise view.GroupViewError(f"group {key}: {why}")
 
     async def remove_member(self, key: GroupKey, broker_id: int) -> None:
         """Forget a dead member that nothing acknowledged can depend on."""

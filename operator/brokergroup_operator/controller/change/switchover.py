@@ -46,6 +46,11 @@ class MetadataCheck(Protocol):
     ) -> tuple[view.MetadataDifference, ...]:
         """Return what this member lacks, after waiting at most this long for its next copy."""
 
+    async def why_incomplete(
+        self, group: Group, record: BrokerGroupRecord, broker_id: int, *, within_seconds: float
+    ) -> str:
+        """Why this member is not known to have all of it; empty if it has."""
+
     def refused(
         self, group: Group, record: BrokerGroupRecord, differences: Collection[view.MetadataDifference]
     ) -> None:
@@ -138,6 +143,14 @@ class Switchover(Part):
             phases=run.timeline.milliseconds(),
             confirmed=Step.ROLE_CHANGED in run.timeline.steps,
         )
+
+    async def why_incomplete(self, group: Group, broker_id: int) -> str:
+        """Why this member is not known to have the master's topics and groups, after the time of one copy; empty if it has them."""
+        record = group.record
+        if record is None or record.granted_master_id is None:
+            return "there is no master"
+        within_seconds = self._settings.metadata_copy_seconds
+        return await self._metadata.why_incomplete(group, record, broker_id, within_seconds=within_seconds)
 
     async def _with_metadata(
         self, group: Group, record: BrokerGroupRecord, election: ElectMaster, within_seconds: float

@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from brokergroup_operator.api import broker_keys, durability, names, pod_fence
+from brokergroup_operator.api.backup_fields import BROKER_IDS_OF_RESTORES, EPOCHS_OF_RESTORES
 from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec, Signature
 from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.api.failover_fields import FailoverSpec, UncleanElection
@@ -225,7 +226,9 @@ def _settings_of(spec: BrokerGroupSpec, *, up_to_epoch: int, running: str | None
         preferred_zones=tuple(spec.failover.preferred_zones),
         election_policy=spec.failover.election_policy,
         expected_replicas=spec.replicas,
-        accepted_epoch=up_to_epoch,
+        # The brokers of a group that began with a backup have ids and epochs far above a record that was lost.
+        accepted_epoch=max(up_to_epoch, EPOCHS_OF_RESTORES if spec.bootstrap is not None else 0),
+        max_ids_of_restored=BROKER_IDS_OF_RESTORES if spec.bootstrap is not None else 0,
     )
 
 

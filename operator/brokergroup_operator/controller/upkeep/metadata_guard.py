@@ -117,15 +117,44 @@ class MetadataGuard(Part):
         self, group: Group, record: BrokerGroupRecord, broker_id: int, *, within_seconds: float
     ) -> tuple[MetadataDifference, ...]:
         """Return what this member lacks of the master's topics and groups, after waiting at most this long for its next copy."""
+        return await self._lacking(group, record, broker_id, within_seconds) or ()
+
+    async def why_incomplete(
+        self, group: Group, record: BrokerGroupRecord, broker_id: int, *, within_seconds: float
+    ) -> str:
+        """Why this member is not known to have the master's topics, groups and offsets, after waiting as long; empty: it has them.
+
+        An offset may be older than the master's: some messages are then read twice. Without one a consumer may begin at the end.
+        """
+        missing = await self._lacking(group, record, broker_id, within_seconds, with_offsets=True)
+        if missing is None:
+            return f"the topics and groups of broker {broker_id} or of its master can't be read"
+        named = ", ".join(f"{one.kind.value} {one.name!r}" for one in missing[:3])
+        return f"broker {broker_id} lacks {len(missing)} of the master's metadata, as {named}" if missing else ""
+
+    async def _lacking(
+        self,
+        group: Group,
+        record: BrokerGroupRecord,
+        broker_id: int,
+        within_seconds: float,
+        *,
+        with_offsets: bool = False,
+    ) -> tuple[MetadataDifference, ...] | None:
+        """None: it can't be read from one of the two."""
         deadline_seconds = self._now_seconds + within_seconds
         while True:
             now = await self._picture_of(group, record, record.granted_master_id)
             own = await self._picture_of(group, record, broker_id)
             if now is None or own is None:
-                return ()
+                return None
             makes_groups = await self._makes_groups(record, broker_id)
             # Offsets follow the consumers: what they lack of this very moment is consumed again, and nothing is lost.
-            missing = lacking(broker_id, replace(now, offsets={}), own, makes_groups=makes_groups)
+            any_offset = {
+                name: {queue: min(offset, 1) for queue, offset in queues.items()}
+                for name, queues in (now.offsets if with_offsets else {}).items()
+            }
+            missing = lacking(broker_id, replace(now, offsets=any_offset), own, makes_groups=makes_groups)
             if not missing or self._now_seconds + POLL_SECONDS > deadline_seconds:
                 return missing
             await asyncio.sleep(POLL_SECONDS)

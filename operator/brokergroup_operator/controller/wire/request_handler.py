@@ -22,7 +22,7 @@ from brokergroup_operator.observe.group_view import GroupViewError
 from brokergroup_operator.records.store import GroupKey, RecordStoreError
 from controller_core import requests
 from controller_core.decision import ControllerCode, Decision, ElectMasterAnswer, GetSyncStateDataAnswer, refused
-from controller_core.membership import MAX_IDS_AHEAD
+from controller_core.membership import ids_ahead
 from controller_core.model import BrokerGroupRecord, LiveReplica
 from controller_core.settings import ControllerSettings
 from controller_core.step import step
@@ -473,7 +473,11 @@ def _may_exist(group: Group, broker_id: int) -> bool:
         return True
     if not group.loaded:
         return 0 <= broker_id <= _MOST_IDS_BEFORE_THE_RECORD
-    return 0 <= broker_id <= (record.next_broker_id if record is not None else 1) + MAX_IDS_AHEAD
+    return (
+        0
+        <= broker_id
+        <= (record.next_broker_id if record is not None else 1) + ids_ahead(record, group.binding.settings)
+    )
 
 
 @dataclass(slots=True)

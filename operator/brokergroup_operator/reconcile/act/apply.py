@@ -126,7 +126,7 @@ class PlanApplier:
                     # Nothing may be created for a group that is not ours, nor written to one that was released.
                     raise
                 continue
-            reserved += isinstance(action, plans.ReserveBrokerId)
+            reserved += isinstance(action, plans.ReserveBrokerId | plans.BeginRestored)
             if done is not None:
                 _log_done(key, done)
                 for note in done.notes:
@@ -181,6 +181,8 @@ class PlanApplier:
                 return action if await self._write_durability(key, action) else None
             case plans.ReserveBrokerId():
                 await self._view.reserve_broker_id(key, action.pod_name, broker_id=action.broker_id)
+            case plans.BeginRestored():
+                await self._view.restore_group(key, action.restored)
             case plans.SwitchMaster():
                 await self._view.switch_master(
                     key,

@@ -31,6 +31,7 @@ from brokergroup_operator.reconcile.decide import (
     windows,
 )
 from brokergroup_operator.reconcile.decide import rollout as rollouts
+from brokergroup_operator.reconcile.decide.backup_hold import backup_step
 from brokergroup_operator.reconcile.decide.configuration_drift import drifted_keys
 from brokergroup_operator.reconcile.decide.failover_safe import able_to_follow, failover_safe, mastership_step
 from brokergroup_operator.reconcile.other_groups import Turn, turn_of
@@ -69,6 +70,7 @@ class Course:
     leaver: Standing | None = None
     repairing: Step | None = None
     leaving: Step | None = None
+    backing_up: Step | None = None
     moving: Step | None = None
     stopping: Step | None = None
     forgetting: Step | None = None
@@ -92,7 +94,7 @@ class Course:
     @property
     def first(self) -> tuple[Step, ...]:
         """The steps that were found and come before the rollout, in the order in which they are taken."""
-        found = (self.repairing, self.moving, self.leaving, self.stopping, self.forgetting)
+        found = (self.repairing, self.backing_up, self.moving, self.leaving, self.stopping, self.forgetting)
         return tuple(step for step in found if step is not None)
 
     @property
@@ -100,7 +102,10 @@ class Course:
         return (*self.first, *self.rollout)
 
     def runs(self, broker_id: int) -> bool:
-        """Whether the pod of this member is made if it is missing: not while the member leaves."""
+        """Whether the pod of this member is made if it is missing: not while the member leaves, nor while its store is copied."""
+        copied = self.backing_up.member if self.backing_up is not None else None
+        if copied is not None and copied.broker_id == broker_id:
+            return False
         if self.leaver is None or self.leaver.member.broker_id != broker_id or self.leaving is None:
             return True
         return self.leaving.verb in {Verb.REFUSE, Verb.SWITCH}
@@ -112,7 +117,10 @@ def set_course(seen: Observed, settings: ReconcileSettings) -> Course:
     if seen.group.spec.maintenance.hibernated:
         steps = tuple(deletion.hibernation_steps(seen))
         return Course(standings=known, safe=safe, steps=() if seen.group.spec.maintenance.paused else steps)
-    may_step, leaver = _at_rest(seen, safe), scale_in.leaving(seen)
+    may_step = _at_rest(seen, safe)
+    backing_up = backup_step(seen, known, may_step)
+    # A stopped member would be the first to leave, and its claim is read.
+    leaver = scale_in.leaving(seen) if backing_up is None else None
     staying = {broker_id: one for broker_id, one in known.items() if one is not leaver}
     outdated = rollouts.outdated_members(seen, [one.member for one in staying.values()], settings)
     due = rollouts.due_now(outdated, seen.group.spec.update_strategy)
@@ -126,6 +134,7 @@ def set_course(seen: Observed, settings: ReconcileSettings) -> Course:
         leaving=scale_in.leaving_step(seen, leaver, staying=len(staying), safe=may_step.holds)
         if leaver is not None
         else None,
+        backing_up=backing_up,
         moving=_moving(seen, may_step, due),
         stopping=stopping.stopping_step(seen, staying, may_step),
         forgetting=scale_in.forgetting_step(seen),
@@ -191,7 +200,7 @@ def _at_rest(seen: Observed, safe: Verdict) -> Verdict:
 
 def _chosen(course: Course) -> tuple[Step, ...]:
     for step in course.first:
-        if step.acts or (step is course.leaving and step.verb is Verb.WAIT):
+        if step.acts or (step in (course.leaving, course.backing_up) and step.verb is Verb.WAIT):
             return (step,) if step.acts else ()
     return tuple(step for step in course.rollout if step.acts)
 

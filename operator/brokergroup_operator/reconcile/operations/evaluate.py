@@ -16,7 +16,7 @@ from brokergroup_operator.api.brokergroup_status import Condition, ConditionStat
 from brokergroup_operator.api.times import rfc3339
 from brokergroup_operator.reconcile.decide import retiring
 from brokergroup_operator.reconcile.operations import plan as plans
-from brokergroup_operator.reconcile.operations.procedures import masters, members, premises, retire
+from brokergroup_operator.reconcile.operations.procedures import backups, masters, members, premises, retire
 from brokergroup_operator.reconcile.plan import Note
 from brokergroup_operator.reconcile.see import observed
 
@@ -34,6 +34,7 @@ PROCEDURES: Mapping[api.OperationType, premises.Procedure] = {
     api.OperationType.DECOMMISSION: premises.Procedure(
         begin=members.begin_decommission, judge=members.judge_decommission
     ),
+    api.OperationType.BACKUP: premises.Procedure(begin=backups.begin_backup, judge=backups.judge_backup),
     api.OperationType.DRILL: premises.Procedure(begin=masters.begin_drill, judge=masters.judge_drill),
     api.OperationType.RETIRE: premises.Procedure(
         begin=retire.begin_retire, judge=retire.judge_retire, judge_without_group=retire.judge_without_group

@@ -9,6 +9,7 @@ from msgspec import Struct
 from brokergroup_operator.api.brokergroup_operation import OperationPhase, OperationResult
 
 if TYPE_CHECKING:
+    from brokergroup_operator.api.backup_fields import Manifest
     from brokergroup_operator.api.brokergroup_operation import OperationStatus, Retirement
     from brokergroup_operator.observe.timeline import FailoverTimeline
     from brokergroup_operator.reconcile.decide.unread import Look
@@ -56,6 +57,33 @@ class KillPod(Struct, frozen=True, kw_only=True):
     uid: str
 
 
+class TakeBackup(Struct, frozen=True, kw_only=True):
+    """Make the pod that copies the store of the stopped pod `pod` to this claim."""
+
+    pod: str
+    claim: str
+    manifest: Manifest
+
+
+class Compared(Struct, frozen=True, kw_only=True):
+    """It had them at this time, in seconds since 1970."""
+
+    at_seconds: float
+
+
+class DeletePod(Struct, frozen=True, kw_only=True):
+    """Delete this very pod."""
+
+    name: str
+    uid: str
+
+
+class CompareMetadata(Struct, frozen=True, kw_only=True):
+    """Ask the controller plane whether this member has the master's topics, groups and offsets."""
+
+    broker_id: int
+
+
 class ReadOffsets(Struct, frozen=True, kw_only=True):
     """Ask how far the group's topics reach and are read, after this pause."""
 
@@ -68,7 +96,7 @@ class DeleteDrained(Struct, frozen=True, kw_only=True):
     group_uid: str
 
 
-Effect = SwitchMaster | ElectUnclean | KillPod | ReadOffsets | DeleteDrained
+Effect = SwitchMaster | ElectUnclean | KillPod | TakeBackup | DeletePod | CompareMetadata | ReadOffsets | DeleteDrained
 
 
 class _Said(Struct, frozen=True, kw_only=True):
@@ -130,6 +158,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     running: bool = False
     figures: OperationResult | None = None
     look: Look | None = None
+    compared: Compared | None = None
     refused: str = ""
     failed: str = ""
     # Since when this process has asked for this operation, by its own clock; 0: for as long as it matters.

@@ -21,14 +21,16 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_operation import OperationPhase
 from brokergroup_operator.api.definitions.schema import without_nulls
 from brokergroup_operator.kube.client import PatchType
-from brokergroup_operator.kube.errors import ApiError, ConflictError, NotFoundError
+from brokergroup_operator.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
 from brokergroup_operator.kube.recipes import delete_held
 from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, PODS
 from brokergroup_operator.observe.group_view import ElectionRefusedError, GroupViewError, SwitchoverRefusedError
+from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.decide.unread import Look, look_at
 from brokergroup_operator.reconcile.operations import plan as plans
 from brokergroup_operator.reconcile.operations.evaluate import evaluate
 from brokergroup_operator.reconcile.operations.procedures.retire import hindrance_of
+from brokergroup_operator.reconcile.render.copy_pods import backup_pod
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.records.store import RecordStoreError
 
@@ -39,12 +41,13 @@ if TYPE_CHECKING:
     from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.observe.group_view import GroupView
     from brokergroup_operator.reconcile.plan import Note
-    from brokergroup_operator.reconcile.see.observed import Observed
+    from brokergroup_operator.reconcile.see.observed import Observed, Operation
+    from brokergroup_operator.reconcile.settings import ReconcileSettings
     from brokergroup_operator.records.store import GroupKey
 
 log = structlog.get_logger(__name__)
 # Of a request to the controller plane.
-Answer = plans.Figures | Look
+Answer = plans.Figures | plans.Compared | Look
 # Each lost to a status that the kubelet wrote in between; after these the next pass goes on.
 _KILL_ATTEMPTS: Final = 5
 
@@ -61,11 +64,13 @@ class OperationRunner:
         view: GroupView,
         *,
         operator: str | None,
+        settings: ReconcileSettings,
         read: Callable[[GroupKey], Awaitable[Observed | None]],
         post: Callable[[JsonObject, Note], Awaitable[None]],
         wake: Callable[[GroupKey], None],
     ) -> None:
         self._operator = operator
+        self._settings = settings
         self._read = read
         self._attempts = Attempts(wake)
         self._api = api
@@ -161,7 +166,7 @@ class OperationRunner:
                 if step.note is not None and (about := seen.group_object or _left_by_its_group(newest[uid])):
                     await self._post(about, step.note)
             case plans.DoEffect():
-                await self._effect(key, step)
+                await self._effect(seen, step)
             case plans.Remove():
                 log.info("operation.removed", group=str(key), name=name, reason=step.reason)
                 await self._api.delete(BROKER_GROUP_OPERATIONS, name, namespace=key.namespace, uid=uid)
@@ -193,11 +198,19 @@ class OperationRunner:
             field_manager=names.FIELD_MANAGER_STATUS,
         )
 
-    async def _effect(self, key: GroupKey, step: plans.DoEffect) -> None:
+    async def _effect(self, seen: Observed, step: plans.DoEffect) -> None:
+        key = seen.key
         log.info("operation.effect", group=str(key), name=step.operation.name, effect=repr(step.effect))
         match step.effect:
             case plans.KillPod():
                 await self._kill(key, step.effect)
+            case plans.TakeBackup():
+                await self._take_backup(seen, step.operation, step.effect)
+            case plans.CompareMetadata():
+                self._attempts.begin(key, step.operation.uid, self._compare(key, step.effect.broker_id))
+            case plans.DeletePod():
+                with contextlib.suppress(NotFoundError):
+                    await self._api.delete(PODS, step.effect.name, namespace=key.namespace, uid=step.effect.uid)
             case plans.SwitchMaster():
                 self._attempts.begin(key, step.operation.uid, self._switch_master(key, step.effect))
             case plans.ElectUnclean():
@@ -206,6 +219,27 @@ class OperationRunner:
                 self._attempts.begin(key, step.operation.uid, self._read_offsets(key, step))
             case plans.DeleteDrained():
                 self._attempts.begin(key, step.operation.uid, self._delete_drained(key, step))
+
+    async def _take_backup(self, seen: Observed, operation: Operation, effect: plans.TakeBackup) -> None:
+        """Make the copying pod, owned by its operation: without that it is collected."""
+        owner = identity.plain_reference(names.BROKER_GROUP_OPERATION_KIND, operation.raw["metadata"])
+        pod = backup_pod(
+            seen.group,
+            pod=effect.pod,
+            claim=effect.claim,
+            manifest=effect.manifest,
+            owner=owner,
+            settings=self._settings,
+        )
+        try:
+            await self._api.create(PODS, pod)
+        except AlreadyExistsError:
+            pass  # the next pass sees it, and whose it is
+        except ConflictError:
+            raise
+        except ApiError as error:
+            # By a quota or an admission policy: the status says so, and the pod is asked for again.
+            self._attempts.note_refusal(seen.key, operation.uid, error)
 
     async def _kill(self, key: GroupKey, effect: plans.KillPod) -> None:
         """Kill as a fence does, under its finalizer: so the failover has proof of the death, not only a pod that is gone."""
@@ -220,6 +254,10 @@ class OperationRunner:
                     return
         except NotFoundError as error:
             log.info("operation.pod_gone", group=str(key), pod=effect.name, error=str(error))
+
+    async def _compare(self, key: GroupKey, broker_id: int) -> plans.Compared:
+        await self._view.check_metadata(key, broker_id)
+        return plans.Compared(at_seconds=time.time())
 
     async def _switch_master(self, key: GroupKey, effect: plans.SwitchMaster) -> plans.Figures:
         change = await self._view.switch_master(key, **msgspec.structs.asdict(effect))
@@ -316,7 +354,14 @@ class Attempts:
     def begin(self, key: GroupKey, uid: str, request: Coroutine[None, None, Answer]) -> None:
         """Start it beside the passes; its end wakes the group. What was asked before, and has ended, is asked less eagerly."""
         pause_seconds = ASK_AGAIN_SECONDS if uid in self._attempts else 0.0
-        task = asyncio.create_task(_after(pause_seconds, request), name=f"operation {key} {uid}")
+        self._follow(key, uid, _after(pause_seconds, request))
+
+    def note_refusal(self, key: GroupKey, uid: str, error: ApiError) -> None:
+        """What was asked of the API server itself has failed: the next outcome says so."""
+        self._follow(key, uid, _refused(error))
+
+    def _follow(self, key: GroupKey, uid: str, request: Coroutine[None, None, Answer]) -> None:
+        task = asyncio.create_task(request, name=f"operation {key} {uid}")
         task.add_done_callback(lambda _: self._wake(key))
         self._attempts[uid] = key, task
         self._since_unix_seconds.setdefault(uid, time.time())
@@ -345,6 +390,12 @@ class Attempts:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def _refused(error: ApiError) -> Answer:
+    """As the outcome of a request that the API server has refused already: it is asked less eagerly."""
+    await asyncio.sleep(ASK_AGAIN_SECONDS)
+    raise error
+
+
 async def _after(pause_seconds: float, request: Coroutine[None, None, Answer]) -> Answer:
     try:
         await asyncio.sleep(pause_seconds)
@@ -361,6 +412,8 @@ def _outcome(task: asyncio.Task[Answer]) -> plans.Outcome:
     error = task.exception()
     if error is None:
         answer = task.result()
+        if isinstance(answer, plans.Compared):
+            return plans.Outcome(compared=answer)
         return plans.Outcome(look=answer) if isinstance(answer, Look) else plans.Outcome(figures=answer)
     if isinstance(error, SwitchoverRefusedError | ElectionRefusedError):
         return plans.Outcome(refused=str(error))

@@ -47,6 +47,11 @@ JAVA_RENDER_CREDENTIALS: Final = (
 # As Java's own brokerIP1 is written: without brackets only what cuts at the last colon finds the port of an IPv6 address.
 JAVA_BRACKETS: Final = r"-e 's|^\(brokerIP[12]\)=\(.*:.*\)$|\1=[\2]|'"
 JAVA_CHOICE: Final = 'for ip in $(echo "${all}" | tr , " "); do case "$ip" in *{mark}*) {name}=$ip; break;; esac; done'
+# Of a group that began with a backup: part of one is no log, and its members would be brought in line with it.
+JAVA_REFUSE_UNFINISHED: Final = (
+    'for folder in {folders}; do if [ -e "$folder/restore-unfinished" ]; then'
+    ' echo "$folder/restore-unfinished: a backup was copied here only in part; delete the claim" >&2; exit 1; fi; done'
+)
 JAVA_RENDER_LEARNER: Final = 'echo asyncLearner=true >> "$RUN_DIR/broker.conf"'
 # Only a disk that does not answer fails it: a full disk, a read-only one, or an image without `dd` is an answer, and no restart
 # would mend it. The shell stays the probe's process (`exit 0`): at the timeout the runtime kills that one and waits for its end,
@@ -139,8 +144,13 @@ def _last_port(spec: BrokerGroupSpec) -> int:
 
 def disk_probe(spec: BrokerGroupSpec) -> list[str]:
     """Return the command that writes and syncs a small file on each disk of the broker; it fails only by not ending."""
+    return ["sh", "-c", DISK_PROBE.format(folders=_folders(spec))]
+
+
+def _folders(spec: BrokerGroupSpec) -> str:
+    """The folders of the broker's data, as the shell expands them."""
     variables = ["STORE_DIR", *(entry["name"] for entry in _commit_log_environment(spec))]
-    return ["sh", "-c", DISK_PROBE.format(folders=" ".join(f'"${name}"' for name in variables))]
+    return " ".join(f'"${name}"' for name in variables)
 
 
 def _commit_log_environment(spec: BrokerGroupSpec) -> list[JsonObject]:
@@ -183,6 +193,8 @@ def command(spec: BrokerGroupSpec, *, learner: bool = False) -> list[str]:
         render = f"{render} && {JAVA_RENDER_LEARNER}"
     if spec.security.credentials_secret_name is not None:
         render = f"(umask 077 && {render} && {JAVA_RENDER_CREDENTIALS})"
+    if spec.bootstrap is not None:  # another command of other groups would restart their pods by an upgrade
+        render = f"{JAVA_REFUSE_UNFINISHED.format(folders=_folders(spec))}; {render}"
     return ["sh", "-c", f"{render} && {start}"]
 
 

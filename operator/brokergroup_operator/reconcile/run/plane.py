@@ -229,6 +229,7 @@ class ReconcilePlane:
             self._api,
             self._view,
             operator=self._settings.operator,
+            settings=self._settings,
             read=fetcher.fetch_for_operations,
             post=events.post,
             wake=wake,

@@ -24,6 +24,7 @@ from brokergroup_operator.kube.errors import FORBIDDEN, ApiError, ApiUnavailable
 from brokergroup_operator.kube.pods import node_of
 from brokergroup_operator.reconcile.identity import claim_names
 from brokergroup_operator.reconcile.see import foreign, observed
+from brokergroup_operator.reconcile.see.copies import wanted_aside
 from brokergroup_operator.reconcile.see.members import carried
 from brokergroup_operator.reconcile.see.observed import Observed, Operation
 from brokergroup_operator.records.group_cache import GroupCache
@@ -82,6 +83,8 @@ class GroupFetcher:
             pods=cache.by_name(resources.PODS, key),
             claims=cache.by_name(resources.PERSISTENT_VOLUME_CLAIMS, key),
         )
+        if wanted_aside(seen):
+            return None  # these are not watched
         if seen.unreadable or (seen.snapshot is not None and seen.snapshot.record != seen.record):
             return None  # or the controller plane knows a newer record
         nodes = {name: cache.node(name) for name in _node_names(seen.pods)}
@@ -134,6 +137,14 @@ class GroupFetcher:
             self._objects.labelled(resources.PODS, key), self._objects.labelled(resources.PERSISTENT_VOLUME_CLAIMS, key)
         )
         seen = seen_of(key, group_object, state, snapshot=snapshot, operations=operations, pods=pods, claims=claims)
+        wanted = wanted_aside(seen)
+        found = await asyncio.gather(
+            *(self._objects.find(resource, GroupKey(key.namespace, name)) for resource, name in wanted)
+        )
+        aside = {
+            (resource.kind, name): obj for (resource, name), obj in zip(wanted, found, strict=True) if obj is not None
+        }
+        seen = replace(seen, aside=aside) if aside else seen
         return await self._with_cluster(seen)
 
     def _refuse_an_older(self, key: GroupKey, group_object: JsonObject | None) -> None:

@@ -121,6 +121,8 @@ class Observed:
     config_maps: Mapping[str, JsonObject] = field(default_factory=dict)
     disruption_budgets: Mapping[str, JsonObject] = field(default_factory=dict)
     network_policies: Mapping[str, JsonObject] = field(default_factory=dict)
+    # The pods that copy a store, and the claims that get a copy, by kind and name; only while one is asked for (`copies.py`).
+    aside: Mapping[tuple[str, str], JsonObject] = field(default_factory=dict)
     operations: tuple[Operation, ...] = ()
     # The one of them that is Running; what it asks for is done by the same evaluation as everything else.
     operation: BrokerGroupOperation | None = None

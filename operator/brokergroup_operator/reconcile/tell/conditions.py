@@ -23,7 +23,7 @@ from brokergroup_operator.reconcile.other_groups import NO_FREE_PORTS, Turn
 from brokergroup_operator.reconcile.plan import Step, Verb, no, yes
 from brokergroup_operator.reconcile.render.addressing import place_of
 from brokergroup_operator.reconcile.render.broker_config import minimum_in_force
-from brokergroup_operator.reconcile.see import observed
+from brokergroup_operator.reconcile.see import copies, observed
 from brokergroup_operator.reconcile.see.members import membership
 from brokergroup_operator.reconcile.tell import alarms
 
@@ -227,6 +227,10 @@ def reconciling(seen: Observed, course: Course) -> Verdict:  # noqa: C901, PLR09
         return no(Reason.STABLE, "Nothing to do")
     if seen.group.spec.maintenance.paused:
         return no(Reason.STABLE, "Paused: nothing but the status is changed")
+    if (source := copies.source_of(seen)) is not None and copies.awaits_restore(seen):
+        return yes(
+            Reason.RESTORING, f"Copying backup {source.folder} of claim {source.name} to claim {copies.first_pod(seen)}"
+        )
     if (retired := _retired(seen)) is not None:
         return yes(Reason.RETIRING, retired)
     members = membership(seen)
@@ -266,7 +270,7 @@ def stalled(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one re
         return no(Reason.NOTHING_STALLED, "Nothing is stalled")
     if complaint := _all_barred(seen, course) or _no_eligible_alive(seen, course):
         return yes(Reason.NO_ELIGIBLE_REPLICA, complaint)
-    for step in (course.repairing, course.leaving, course.moving, course.stopping, *course.rollout):
+    for step in (course.repairing, course.leaving, course.backing_up, course.moving, course.stopping, *course.rollout):
         if step is not None and step.verb is Verb.REFUSE:
             return yes(step.reason, step.why)
     if course.is_updating and (slow := _slow(seen, course)):

@@ -204,6 +204,14 @@ class Case:
         why = self.seen.unreadable or unsafe_now(self.seen)
         return f"{self.group} is not FailoverSafe now: {why}" if why else ""
 
+    def takes_no_messages(self) -> bool:
+        """Whether the group is not Available, and has not been for longer than an operator that has just started needs to know."""
+        condition = observed.condition_in(self.seen.group_object, ConditionType.AVAILABLE.value)
+        snapshot = self.seen.snapshot
+        if condition.get("status") != ConditionStatus.FALSE.value or snapshot is None or snapshot.writable:
+            return False
+        return self.now_seconds - observed.seconds_of(str(condition["lastTransitionTime"])) >= SETTLE_SECONDS
+
     def unsafe(self, broker_ids: Iterable[int] | None = None) -> plans.Wait | plans.Reject | None:
         """Whether it is safe to begin; with `broker_ids`, with these members: without a seat, nothing acknowledged rests on them.
 

@@ -1,0 +1,155 @@
+"""Backup and restore: what a Backup is asked for and says, the manifest that lies beside a copy, and BrokerGroup.spec.bootstrap."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from brokergroup_operator.api import bounds
+
+# The old group may have gone on after the backup was taken, under epochs and broker ids that no manifest knows: a restored group
+# begins that many above them, times a number that is its own, so that two groups of one backup have none in common.
+EPOCHS_LEFT_OUT = 1000
+EPOCH_BLOCKS = 9_999
+BROKER_IDS_LEFT_OUT = 100
+BROKER_ID_BLOCKS = 999
+# A group may begin with a backup of a group that began with a backup, so many times.
+RESTORES_IN_A_ROW = 10
+# So far above a record that was lost, and begins again at 0, the brokers of a restored group are followed.
+EPOCHS_OF_RESTORES = EPOCHS_LEFT_OUT * (EPOCH_BLOCKS + 1) * RESTORES_IN_A_ROW
+BROKER_IDS_OF_RESTORES = BROKER_IDS_LEFT_OUT * (BROKER_ID_BLOCKS + 1) * RESTORES_IN_A_ROW
+# What must be left for the restored group's own elections.
+EPOCHS_TO_COME = 1_000_000
+
+
+class ClaimReference(Struct, frozen=True, rename="camel", kw_only=True):
+    """A PersistentVolumeClaim in the same namespace."""
+
+    name: Annotated[bounds.ObjectName, Meta(description="metadata.name of the PersistentVolumeClaim.")]
+
+
+class BackupRequest(Struct, frozen=True, rename="camel", kw_only=True):
+    """A copy of the whole store of one member: a slave in sync is stopped, its claims are copied, and it starts again."""
+
+    claim: Annotated[
+        ClaimReference,
+        Meta(
+            description="The claim that receives the copy, in a folder of its own, <group>/<operation>. A pod of the operator's"
+            " image mounts it beside the member's claims."
+        ),
+    ]
+    broker_id: Annotated[
+        bounds.BrokerId | None,
+        Meta(description="Broker id of the slave that is stopped. Absent: the slave in sync with the highest id."),
+    ] = None
+    stop_master: Annotated[
+        bool,
+        Meta(
+            description="Whether the master of a group with one voting member may be stopped for it: the group takes no message"
+            " until it is back. Other groups do not need it."
+        ),
+    ] = False
+    deadline_seconds: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=7 * 24 * 3600,
+            description="Seconds from its start within which the copy must be whole. After that it fails, and the member starts"
+            " again.",
+        ),
+    ] = 3600
+
+
+class BackupResult(Struct, frozen=True, rename="camel", kw_only=True):
+    """The copy; while it is made, its member."""
+
+    broker_id: Annotated[bounds.BrokerId, Meta(description="Broker id of the member whose store is copied.")]
+    pod: Annotated[bounds.NameText, Meta(description="Name of its pod, and of its claim.")]
+    pod_uid: Annotated[
+        bounds.NameText, Meta(description="uid of that pod: one that was made since is not stopped, nor kept stopped.")
+    ]
+    claim: Annotated[bounds.NameText, Meta(description="The claim that has the copy.")]
+    folder: Annotated[
+        str,
+        Meta(max_length=bounds.LONGEST_BACKUP_NAME, description="The copy's folder in that claim, for spec.bootstrap."),
+    ]
+    confirm_offset: Annotated[
+        int,
+        Meta(
+            ge=-1,
+            description="How far the log was acknowledged right before the member was stopped, by its last heartbeat: every message"
+            " below it is in the copy, or the operation fails. -1: not known.",
+        ),
+    ] = -1
+    compared_at: Annotated[
+        bounds.TimeText | None,
+        Meta(
+            description="When the member was last found to have the master's topics, subscription groups and offsets, which a slave"
+            " copies beside the log. It is stopped only within 10 s of that; what lasts longer is compared again."
+        ),
+    ] = None
+    offset: Annotated[
+        Annotated[int, Meta(ge=0)] | None,
+        Meta(description="Where the log ends in the copy, in bytes. Absent until the copy is whole."),
+    ] = None
+    epoch: Annotated[bounds.Epoch | None, Meta(description="The last master epoch in the copy's log.")] = None
+    bytes: Annotated[Annotated[int, Meta(ge=0)] | None, Meta(description="Size of the copied files.")] = None
+    taken_at: Annotated[bounds.TimeText | None, Meta(description="When the copy was whole.")] = None
+    failed: Annotated[
+        str,
+        Meta(max_length=1024, description="Why there is no copy; the member starts again, then the operation fails."),
+    ] = ""
+
+
+class FromClaim(Struct, frozen=True, rename="camel", kw_only=True):
+    """A folder that a Backup filled."""
+
+    name: Annotated[bounds.ObjectName, Meta(description="metadata.name of the claim that has the copy.")]
+    folder: Annotated[
+        bounds.BackupName, Meta(description="The copy's folder in it: status.result.backup.folder of the Backup.")
+    ]
+
+
+class FromBackup(Struct, frozen=True, rename="camel", kw_only=True):
+    """Where the copy is."""
+
+    claim: Annotated[FromClaim, Meta(description="A claim in the same namespace, and a folder in it.")]
+
+
+class BootstrapSpec(Struct, frozen=True, rename="camel", kw_only=True):
+    """How a new group begins. Once it has begun, this says where it came from."""
+
+    from_backup: Annotated[
+        FromBackup,
+        Meta(
+            description="The first member begins with the store of this backup, under broker ids and epochs above all that the"
+            " backup's group had; no other member is elected before it, and the others copy it."
+        ),
+    ]
+
+
+class Manifest(Struct, frozen=True, rename="camel", kw_only=True, forbid_unknown_fields=False):
+    """What a copy is of. It lies in the copy's folder, and is what the copying pod says when it ends.
+
+    `store_epoch` and `offset` are those of the log's end; `master_epoch` and `next_broker_id` those of the record when the member
+    was stopped. `operation` is the uid of the BrokerGroupOperation.
+    """
+
+    format: int = 1
+    name: str
+    operation: str
+    group: str
+    namespace: str
+    cluster_name: str
+    broker_name: str
+    broker_id: bounds.BrokerId
+    next_broker_id: bounds.BrokerId
+    master_epoch: bounds.Epoch
+    implementation: str
+    # Of RocketMQ; empty where the group's image says none.
+    version: str = ""
+    confirm_offset: Annotated[int, Meta(ge=-1)] = -1
+    # Filled in by the pod that copies.
+    store_epoch: bounds.Epoch = 0
+    offset: Annotated[int, Meta(ge=-1)] = -1
+    bytes: Annotated[int, Meta(ge=0)] = 0
+    taken_at: str = ""

@@ -1,0 +1,168 @@
+"""What a pass needs to see of a backup that is taken, or that a new group begins with, and what its pods said. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.backup_fields import Manifest
+from brokergroup_operator.api.brokergroup_operation import OperationType
+from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS, PODS
+from brokergroup_operator.reconcile import identity
+from brokergroup_operator.reconcile.see import observed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from brokergroup_operator.api.backup_fields import BackupResult, FromClaim
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.kube.resources import Resource
+    from brokergroup_operator.reconcile.see.observed import Observed
+
+# Broker id 1 is the first of any group; in a restored one its pod's disk is that of the backup, whatever id its broker gets.
+FIRST: Final = 1
+
+
+def wanted_aside(seen: Observed) -> list[tuple[Resource, str]]:
+    """The objects without the group's label that this pass must read, for `Observed.aside`."""
+    return [*_of_backups(seen), *_of_restore(seen)]
+
+
+def _of_backups(seen: Observed) -> Iterator[tuple[Resource, str]]:
+    asked = [one for one in seen.operations if one.asked.spec.type is OperationType.BACKUP and not one.finished]
+    if asked:
+        yield PODS, names.backup_pod_name(seen.key.name)
+    for request in {one.asked.spec.backup.claim.name for one in asked if one.asked.spec.backup is not None}:
+        yield PERSISTENT_VOLUME_CLAIMS, request
+
+
+def _of_restore(seen: Observed) -> Iterator[tuple[Resource, str]]:
+    if seen.group_object and not seen.unreadable and (source := source_of(seen)) is not None and not has_begun(seen):
+        yield PODS, names.restore_pod_name(seen.key.name)
+        yield PERSISTENT_VOLUME_CLAIMS, source.name
+
+
+def backup_pod(seen: Observed) -> JsonObject | None:
+    """The pod that copies a member's store, of whichever operation."""
+    return _ours(seen, names.backup_pod_name(seen.key.name))
+
+
+def restore_pod(seen: Observed) -> JsonObject | None:
+    """The pod that copies a backup to the first claim, of this group or of an earlier one of its name (`is_of`)."""
+    return _ours(seen, names.restore_pod_name(seen.key.name))
+
+
+def _ours(seen: Observed, name: str) -> JsonObject | None:
+    pod = seen.aside.get((PODS.kind, name))
+    return pod if pod is not None and is_ours(seen, pod) else None
+
+
+def is_ours(seen: Observed, pod: JsonObject) -> bool:
+    return observed.labels_of(pod).get(names.LABEL_COPIES_FOR) == seen.key.name
+
+
+def is_of(pod: JsonObject, owner_uid: str) -> bool:
+    """Whether this very operation or group made the pod: one of an earlier name-sake has copied something else."""
+    return any(owner.get("uid") == owner_uid for owner in observed.owners_of(pod))
+
+
+def why_name_taken(seen: Observed, name: str) -> str:
+    """Why a copying pod can't be made: a pod of that name is there that is none of ours. It is left alone."""
+    pod = seen.aside.get((PODS.kind, name))
+    if pod is None or is_ours(seen, pod):
+        return ""
+    return f"pod {name} is there and was not made by the operator: it needs that name to copy"
+
+
+def claim_aside(seen: Observed, name: str) -> JsonObject | None:
+    return seen.aside.get((PERSISTENT_VOLUME_CLAIMS.kind, name))
+
+
+def source_of(seen: Observed) -> FromClaim | None:
+    """The backup that the group is to begin with."""
+    bootstrap = seen.group.spec.bootstrap
+    return None if bootstrap is None else bootstrap.from_backup.claim
+
+
+def has_begun(seen: Observed) -> bool:
+    """Whether brokers have registered, or ran before the record was lost: from then on record and disks are what counts."""
+    held = names.FINALIZER_BROKER_GROUP in observed.finalizers_of(seen.group_object)
+    return (seen.record is not None and seen.record.has_registered) or (held and bool(seen.pods))
+
+
+def first_pod(seen: Observed) -> str:
+    """The pod whose claims a backup is restored to."""
+    return names.pod_name(identity.name_of(seen.group), FIRST)
+
+
+def awaits_restore(seen: Observed) -> bool:
+    """Whether the group begins with a backup, and its record does not yet: no member is made until it does."""
+    source = source_of(seen)
+    return source is not None and not has_begun(seen) and (seen.record is None or not seen.record.restored_from)
+
+
+def held_for_backup(seen: Observed) -> BackupResult | None:
+    """The member that a running Backup stops, and keeps stopped until the copy is whole or given up and its pod is gone."""
+    operation = seen.operation
+    if operation is None or operation.spec.type is not OperationType.BACKUP or operation.status is None:
+        return None
+    found = operation.status.result.backup if operation.status.result is not None else None
+    if found is None or found.compared_at is None:
+        return None
+    return None if is_over(found) and has_gone(seen, backup_pod(seen)) else found
+
+
+def has_gone(seen: Observed, pod: JsonObject | None) -> bool:
+    """Whether a copying pod is waited for no longer: it is gone, has ended and goes, or its node is lost. It only reads."""
+    if pod is None or not observed.being_deleted(pod):
+        return pod is None
+    return observed.pod_has_ended(pod) or observed.is_stuck_terminating(pod, now=seen.now)
+
+
+def member_of_claim(claim: JsonObject | None) -> str:
+    """The pod of the member whose claim this is, of whichever group, also of one that has left; empty: of none."""
+    if claim is None:
+        return ""
+    group, name = observed.labels_of(claim).get(names.LABEL_BROKER_GROUP, ""), str(observed.metadata(claim)["name"])
+    pods = (name, name.removesuffix(names.commit_log_claim_name("")))
+    return next((pod for pod in pods if group and names.broker_id_of_pod_name(group, pod) is not None), "")
+
+
+def is_over(held: BackupResult) -> bool:
+    """Whether the copy is whole or given up: what is left is the end of the copying pod, and the member's start."""
+    return held.taken_at is not None or bool(held.failed)
+
+
+def ended_seconds(pod: JsonObject) -> float:
+    """When an ended pod ended, as far as it says; else when it was made."""
+    statuses: list[dict[str, Any]] = observed.pod_status(pod).get("containerStatuses") or []
+    ends = [(one.get("state") or {}).get("terminated", {}).get("finishedAt") for one in statuses]
+    return max((observed.seconds_of(str(end)) for end in ends if end), default=observed.created_seconds(pod))
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a copying pod ended: with a manifest, or a fault in a sentence."""
+
+    manifest: Manifest | None = None
+    fault: str = ""
+
+
+def end_of(pod: JsonObject) -> Ended | None:
+    """None while it runs, or waits for its volumes."""
+    phase = observed.pod_phase(pod)
+    if phase not in {"Succeeded", "Failed"}:
+        return None
+    statuses: list[dict[str, Any]] = observed.pod_status(pod).get("containerStatuses") or []
+    said = next((str((one.get("state") or {}).get("terminated", {}).get("message") or "") for one in statuses), "")
+    name = observed.metadata(pod)["name"]
+    if phase == "Failed":
+        reason = observed.pod_status(pod).get("message") or observed.pod_status(pod).get("reason") or "it says nothing"
+        return Ended(fault=said.strip() or f"pod {name} failed: {reason}")
+    try:
+        return Ended(manifest=msgspec.json.decode(said, type=Manifest))
+    except msgspec.MsgspecError as error:
+        return Ended(fault=f"pod {name} ended without a manifest: {error}")

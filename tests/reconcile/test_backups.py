@@ -1,0 +1,356 @@
+"""A running Backup keeps one member stopped, and no more; a new group begins with a backup, or says why it can't. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.backup_fields import Manifest
+from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
+from brokergroup_operator.reconcile.plan import BeginRestored
+from brokergroup_operator.reconcile.render import children, copy_pods
+from brokergroup_operator.reconcile.see.observed import Observed
+from tests.reconcile import builders as b
+from tests.reconcile import cases as c
+from tests.reconcile.cases import condition, lines_of, message, run
+from tests.reconcile.world import MANIFEST
+
+if TYPE_CHECKING:
+    from brokergroup_operator.observe.group_view import RestoredStore
+
+HELD = {
+    "brokerId": 3, "pod": "orders-3", "podUid": "pod-uid-3", "claim": "copies",
+    "folder": "orders/nightly", "comparedAt": b.NOW,
+}  # fmt: skip
+LONG_BEFORE = c.EARLIER
+NOT_COMPARED = HELD | {"comparedAt": None}
+WHOLE = {"takenAt": b.NOW, "offset": 90}
+FAILED = {"failed": "the copy is torn"}
+COPIES_FOR = {names.LABEL_COPIES_FOR: "orders"}
+COPYING = {
+    ("Pod", "orders-backup"): {
+        "metadata": {"name": "orders-backup", "labels": COPIES_FOR},
+        "status": {"phase": "Running"},
+    }
+}
+# A pod of the copying pod's name that the operator did not make.
+FOREIGN = {("Pod", "orders-backup"): {"metadata": {"name": "orders-backup"}, "status": {"phase": "Running"}}}
+
+
+def backing_up(seen: Observed, backup: dict[str, Any] = HELD, *, stop_master: bool = False, **fields: Any) -> Observed:
+    operation = msgspec.convert(
+        {
+            "metadata": {"name": "nightly", "namespace": b.KEY.namespace, "uid": c.OPERATION_UID},
+            "spec": {
+                "brokerGroupRef": {"name": b.KEY.name},
+                "type": "Backup",
+                "backup": {"claim": {"name": "copies"}, "stopMaster": stop_master},
+            },
+            "status": {"phase": "Running", "startedAt": b.NOW, "result": {"message": "", "backup": backup}},
+        },
+        BrokerGroupOperation,
+    )
+    return replace(seen, operation=operation, **fields)
+
+
+def stopped(seen: Observed) -> Observed:
+    return c.live(c.without_pods(seen, "orders-3"), 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("seen", "lines"),
+    [
+        (backing_up(c.settled()), ["delete Pod orders-3"]),
+        # Not before it is known to have the master's topics, nor long after; till then it is an ordinary member.
+        (backing_up(c.settled(), NOT_COMPARED), []),
+        (backing_up(c.settled(), HELD | {"comparedAt": LONG_BEFORE}), []),
+        (backing_up(stopped(c.settled()), NOT_COMPARED), ["apply Pod orders-3"]),
+        # It was stopped in time, and takes long to end.
+        (backing_up(stopped(c.settled()), HELD | {"comparedAt": LONG_BEFORE}), []),
+        # Another pod of its name: it was started again by another, and is not the one that was compared.
+        (backing_up(c.settled(), HELD | {"podUid": "another"}), []),
+        (backing_up(c.settled(), HELD | {"pod": "orders-9"}), []),
+        # Not after it became master, whatever the group's safety, nor one that fell out of the set.
+        (backing_up(c.recorded(c.settled(), master_broker_id=3)), []),
+        (backing_up(c.recorded(c.settled(), master_broker_id=3), stop_master=True), []),
+        (backing_up(c.recorded(c.settled(), sync_state_set=frozenset({1, 2}))), []),
+        # Not while it is not FailoverSafe: another member is lost.
+        (backing_up(c.live(c.settled(), 1, 3)), []),
+        # Nor the last slave, though durability Available needs one alone.
+        (backing_up(c.live(c.settled(durability="Available"), 1, 3)), []),
+        (backing_up(c.going(c.settled(), "orders-3")), []),
+        # Kept stopped until the copy is whole, or given up, and the copying pod is gone.
+        (backing_up(stopped(c.settled())), []),
+        (backing_up(stopped(c.settled()), aside=COPYING), []),
+        (backing_up(stopped(c.settled()), HELD | WHOLE, aside=COPYING), []),
+        (backing_up(stopped(c.settled()), HELD | FAILED, aside=COPYING), []),
+        (backing_up(stopped(c.settled()), HELD | WHOLE), ["apply Pod orders-3"]),
+        (backing_up(stopped(c.settled()), HELD | WHOLE, aside=FOREIGN), ["apply Pod orders-3"]),
+        (backing_up(stopped(c.settled()), HELD | FAILED), ["apply Pod orders-3"]),
+        # The operation was deleted.
+        (stopped(c.settled()), ["apply Pod orders-3"]),
+        # It is not stopped once more.
+        (backing_up(c.settled(), HELD | WHOLE), []),
+        # Another member that is missing is made all the same.
+        (backing_up(stopped(c.without_pods(c.settled(), "orders-2"))), ["apply Pod orders-2"]),
+        # One thing at a time: a rolling update waits, and so does a scale in, which would take the stopped one first.
+        (backing_up(stopped(c.outdated(c.settled(), "orders-2"))), []),
+        (backing_up(stopped(c.wishing(c.settled(), replicas=2))), []),
+    ],
+    ids=[
+        "stops it", "not compared", "compared long ago", "not compared and lost", "stopped in time", "another pod",
+        "another name", "it is master", "it is master, and one may be stopped", "out of the set", "unsafe",
+        "the last slave", "it stops", "stopped", "copying", "whole, and the pod is there", "failed, and the pod is there",
+        "whole", "whole, and a foreign pod", "failed", "no operation", "not again", "another is missing", "a rolling update",
+        "a scale in",
+    ],
+)  # fmt: skip
+def test_one_member_is_stopped_for_a_backup(seen: Observed, lines: list[str]) -> None:
+    assert [line for line in lines_of(run(seen)) if "Pod " in line and "Budget" not in line] == lines
+
+
+def test_the_group_says_what_it_waits_for() -> None:
+    seen = backing_up(stopped(c.settled()))
+    assert condition(seen, "Reconciling") == ("True", "BackingUp")
+    assert message(seen, "Reconciling") == "Pod orders-3 is stopped until its store is copied"
+    unsafe = backing_up(c.live(c.settled(), 1, 3))
+    assert condition(unsafe, "Stalled")[0] == "True"
+    assert "orders-3 is not stopped for a backup" in message(unsafe, "Stalled")
+
+
+def test_the_only_member_is_stopped_if_the_operation_says_so() -> None:
+    alone = c.settled(replicas=1)
+    held = HELD | {"brokerId": 1, "pod": "orders-1", "podUid": "pod-uid-1"}
+    assert "delete Pod orders-1" not in lines_of(run(backing_up(alone, held)))
+    assert "delete Pod orders-1" in lines_of(run(backing_up(alone, held, stop_master=True)))
+    # By the spec it is alone now, and another voting member runs still: that one could take over.
+    shrinking = c.wishing(c.settled(), replicas=1)
+    for unsafe in (shrinking, c.live(shrinking, 1, 2)):
+        assert "delete Pod orders-1" not in lines_of(run(backing_up(unsafe, held, stop_master=True)))
+    three = c.live(c.settled(), 1)
+    assert "delete Pod orders-1" not in lines_of(run(backing_up(three, held, stop_master=True)))
+
+
+JAVA = {"implementation": "Java", "nameServers": ["ns:9876"]}
+UNLABELLED = {("Pod", "orders-restore"): {"metadata": {"name": "orders-restore"}, "status": {"phase": "Running"}}}
+SOURCE = {"name": "copies", "folder": "lost/nightly"}
+CLAIM = {("PersistentVolumeClaim", "copies"): {"metadata": {"name": "copies"}}}
+
+
+def new_group(**fields: Any) -> Observed:
+    """A group that begins with a backup, whose claims and pods are still to be made."""
+    spec = {"bootstrap": {"fromBackup": {"claim": SOURCE}}} | fields.pop("spec", {})
+    of = b.group(**spec)
+    made: dict[str, Any] = {
+        "services": b.by_name(*map(b.stored, children.build_services(of))),
+        "config_maps": b.by_name(b.stored(children.build_config_map(of, b.SETTINGS))),
+        "disruption_budgets": b.by_name(*map(b.stored, children.build_disruption_budgets(of, open_for_one=False))),
+        "aside": CLAIM,
+        "now": b.NOW,
+    }
+    return Observed(group=of, group_object=b.group_object(**spec), **(made | fields))
+
+
+def with_claim(seen: Observed) -> Observed:
+    return replace(seen, claims=b.by_name(b.bound(b.stored(children.build_claim(seen.group, b.member(1))))))
+
+
+def ended(phase: str, said: str, *, owner: str = "group-uid", at: str = b.NOW) -> dict[tuple[str, str], Any]:
+    status = {
+        "phase": phase,
+        "containerStatuses": [{"name": "copy", "state": {"terminated": {"message": said, "finishedAt": at}}}],
+    }
+    metadata = {
+        "name": "orders-restore", "uid": "restore-uid", "labels": COPIES_FOR, "creationTimestamp": b.NOW,
+        "ownerReferences": [{"kind": "BrokerGroup", "uid": owner}],
+    }  # fmt: skip
+    pod = {"metadata": metadata, "status": status}
+    return CLAIM | {("Pod", "orders-restore"): pod}
+
+
+def manifest(**changes: Any) -> str:
+    return msgspec.json.encode(msgspec.structs.replace(MANIFEST, **changes)).decode()
+
+
+# In the block of ids and the block of epochs that this group's uid gives.
+ID_BLOCK, EPOCH_BLOCK = 682, 2581
+FIRST_ID, FIRST_EPOCH = 7 + 100 * ID_BLOCK, 41 + 1000 * EPOCH_BLOCK
+BEGUN = replace(b.reserved(7, 8, 9), master_epoch=FIRST_EPOCH, restored_from="lost/nightly")
+
+
+@pytest.mark.parametrize(
+    ("seen", "lines"),
+    [
+        (new_group(), ["apply PersistentVolumeClaim orders-1", "apply Pod orders-restore"]),
+        (with_claim(new_group()), ["apply Pod orders-restore"]),
+        (with_claim(new_group(aside=ended("Running", ""))), []),
+        (
+            with_claim(new_group(aside=ended("Succeeded", manifest()))),
+            [f"begin with lost/nightly as {FIRST_ID} above {BEGUN.master_epoch}"],
+        ),
+        # The record has begun: no member starts on the claim while the copying pod may hold it.
+        (
+            with_claim(new_group(record=BEGUN, aside=ended("Succeeded", manifest()))),
+            ["delete Pod orders-restore"],
+        ),
+    ],
+    ids=["nothing is there", "the claim", "copying", "copied", "the record has begun"],
+)
+def test_a_new_group_begins_with_its_backup_step_by_step(seen: Observed, lines: list[str]) -> None:
+    plan = run(seen)
+    assert lines_of(plan) == lines
+    assert plan.look_again_seconds == 1.0
+
+
+def test_then_it_is_a_group_as_any_other() -> None:
+    first = replace(BEGUN.replicas[7], reserved_for="orders-1")
+    seen = with_claim(new_group(record=replace(BEGUN, replicas={**BEGUN.replicas, 7: first})))
+    pods = [line for line in lines_of(run(seen)) if line.startswith("apply Pod ")]
+    assert pods == ["apply Pod orders-1", "apply Pod orders-8", "apply Pod orders-9"]
+
+
+def test_what_it_waits_for_is_said() -> None:
+    assert condition(with_claim(new_group(aside=ended("Running", ""))), "Reconciling") == ("True", "Restoring")
+
+
+@pytest.mark.parametrize(
+    ("seen", "why"),
+    [
+        (new_group(aside={}), "spec.bootstrap.fromBackup.claim.name: there is no claim copies in namespace shop"),
+        (
+            new_group(aside=ended("Failed", "lost/nightly is torn: it has no manifest.json")),
+            "is torn: it has no manifest.json; it is tried again 60 s later, or at once when pod orders-restore is deleted",
+        ),
+        (new_group(aside=ended("Succeeded", "no manifest")), "ended without a manifest"),
+        (new_group(aside=ended("Succeeded", manifest(broker_id=0))), "Expected `int` >= 1 - at `$.brokerId`"),
+        (new_group(aside=ended("Succeeded", manifest(offset=-1))), "does not say where its log ends"),
+        (new_group(aside=CLAIM | UNLABELLED), "pod orders-restore is there and was not made by the operator"),
+        (
+            new_group(
+                spec=JAVA | {"version": "5.3.3"},
+                aside=ended("Succeeded", manifest(version="5.5.0")),
+            ),
+            "the backup is of RocketMQ 5.5.0, the group's brokers are 5.3.3",
+        ),
+        (new_group(aside=ended("Succeeded", manifest(master_epoch=2**31 - 2))), "too few are left above it"),
+        (new_group(aside=ended("Succeeded", manifest(store_epoch=2**31 - 2))), "too few are left above it"),
+        (new_group(aside=ended("Succeeded", manifest(next_broker_id=2**31))), "too few are left above it"),
+        (new_group(record=b.reserved(1)), "the record of orders has members"),
+        # Its own first claim: that goes with the group's data.
+        (
+            new_group(spec={"bootstrap": {"fromBackup": {"claim": SOURCE | {"name": "orders-1"}}}}),
+            "orders-1 is the claim that the backup is copied to",
+        ),
+        (
+            new_group(claims={"orders-2": {"metadata": {"name": "orders-2"}}}),
+            "orders-2 is there already: a backup is restored into a new group only",
+        ),
+    ],
+)
+def test_why_it_cannot_begin(seen: Observed, why: str) -> None:
+    plan = run(seen)
+    assert lines_of(plan) == []
+    assert condition(seen, "Stalled") == ("True", "InvalidSpec")
+    assert why in message(seen, "Stalled")
+
+
+def test_two_groups_of_one_backup_have_no_id_and_no_epoch_in_common() -> None:
+    """Each begins in blocks of its own, which its uid gives: also in another cluster, with a copy of the folder."""
+    begun: list[RestoredStore] = []
+    for uid in ("group-uid", "another-uid", "a-third-uid"):
+        seen = with_claim(new_group(aside=ended("Succeeded", manifest(), owner=uid)))
+        metadata = {**seen.group_object["metadata"], "uid": uid}
+        plan = run(replace(seen, group_object={**seen.group_object, "metadata": metadata}))
+        begun += [action.restored for action in plan.actions if isinstance(action, BeginRestored)]
+    for numbers, width in (([one.broker_id for one in begun], 100), ([one.master_epoch for one in begun], 1000)):
+        assert len(numbers) == 3
+        assert all(after - before >= width for before, after in itertools.pairwise(sorted(numbers)))
+    assert min(one.broker_id for one in begun) >= 7 + 100, "the backup's group may have given out ids after it"
+    assert min(one.master_epoch for one in begun) >= 41 + 1000, "and had elections"
+
+
+def test_epochs_go_on_above_those_of_the_log_too() -> None:
+    seen = with_claim(new_group(aside=ended("Succeeded", manifest(store_epoch=5000))))
+    assert f"begin with lost/nightly as {FIRST_ID} above {5000 + FIRST_EPOCH - 41}" in lines_of(run(seen))
+
+
+def test_the_pod_of_an_earlier_group_is_not_believed() -> None:
+    """A group of this name was deleted and made again while its pod copied: another claim, or another backup."""
+    for phase, said in (("Running", ""), ("Succeeded", manifest()), ("Failed", "the claim is not empty")):
+        seen = with_claim(new_group(aside=ended(phase, said, owner="an-earlier-uid")))
+        assert lines_of(run(seen)) == ["delete Pod orders-restore"]
+        assert condition(seen, "Stalled")[0] == "False"
+
+
+@pytest.mark.parametrize(
+    ("pod", "again"),
+    [
+        (ended("Failed", "the claim is not empty"), False),
+        (ended("Failed", "the claim is not empty", at=c.EARLIER), True),
+        (ended("Failed", "", at=c.EARLIER), True),  # evicted, or its node is lost
+        (ended("Succeeded", manifest(version="9.0.0"), at=c.EARLIER), False),
+    ],
+)
+def test_a_restore_that_failed_is_tried_again(pod: dict[tuple[str, str], Any], *, again: bool) -> None:
+    """Nothing else would: the field can't be changed, and the cause may be gone."""
+    seen = with_claim(new_group(spec=JAVA, aside=pod))
+    assert lines_of(run(seen)) == (["delete Pod orders-restore"] if again else [])
+    assert condition(seen, "Stalled") == ("True", "InvalidSpec")
+
+
+def test_a_group_that_cannot_be_restored_can_be_deleted() -> None:
+    seen = with_claim(new_group(aside=ended("Failed", "there is no folder lost/nightly in the claim")))
+    metadata = {**seen.group_object["metadata"], "deletionTimestamp": b.NOW}
+    lines = lines_of(run(replace(seen, group_object={**seen.group_object, "metadata": metadata})))
+    assert "delete Pod orders-restore" in lines
+
+
+def test_the_record_of_an_earlier_group_is_not_taken_for_a_restored_one() -> None:
+    kept = c.settled(bootstrap={"fromBackup": {"claim": SOURCE}})
+    fresh = replace(
+        kept, group_object={**kept.group_object, "metadata": {**kept.group_object["metadata"], "finalizers": []}}
+    )
+    assert "the record of orders began with empty disks" in message(fresh, "Stalled")
+    other = replace(kept, record=replace(kept.record or BEGUN, restored_from="lost/weekly"))
+    assert "the record of orders began with lost/weekly" in message(other, "Stalled")
+
+
+def test_a_restored_group_goes_on_and_also_after_its_record_was_lost() -> None:
+    """Its disks are those that were restored, long since: a record made again from its brokers knows of no backup."""
+    lost = c.settled(bootstrap={"fromBackup": {"claim": SOURCE}})
+    restored = replace(lost, record=replace(lost.record or BEGUN, restored_from="lost/nightly"))
+    for seen in (restored, lost, replace(lost, record=None)):
+        assert condition(seen, "Stalled")[0] == "False"
+        assert not [line for line in lines_of(run(seen)) if "restore" in line]
+
+
+def test_the_copying_pod_has_no_rights_and_is_no_member() -> None:
+    of = b.group(storage={"commitLog": {"size": "1Gi"}})
+    pod = copy_pods.backup_pod(
+        of, pod="orders-3", claim="copies", manifest=MANIFEST, owner={"uid": "op"}, settings=b.SETTINGS
+    )
+    assert names.LABEL_BROKER_GROUP not in pod["metadata"]["labels"]
+    spec, [container] = pod["spec"], pod["spec"]["containers"]
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    mounted = {
+        volume["persistentVolumeClaim"]["claimName"]: mount.get("readOnly", False)
+        for volume in spec["volumes"]
+        for mount in container["volumeMounts"]
+        if mount["name"] == volume["name"]
+    }
+    assert mounted == {"orders-3": True, "orders-3-commitlog": True, "copies": False}
+    environment = {one["name"]: one["value"] for one in container["env"]}
+    assert msgspec.json.decode(environment["BACKUP_MANIFEST"], type=Manifest) == MANIFEST
+    assert environment["COMMIT_LOG_DIR"] == names.COMMIT_LOG_DIR
+    restores = copy_pods.restore_pod(of, pod="orders-1", claim="copies", folder="lost/nightly", settings=b.SETTINGS)
+    [container] = restores["spec"]["containers"]
+    assert {one["name"]: one["readOnly"] for one in container["volumeMounts"]} == {
+        "store": False, "commitlog": False, "backup": True,
+    }  # fmt: skip
