@@ -149,8 +149,8 @@ def test_adopt_is_the_other_commands(bench: Bench) -> None:
 def test_the_verbs_are_those_that_are_promised() -> None:
     assert verb_names() == [
         "adopt", "backup", "completion", "dashboard", "decommission", "drill", "elect", "explain", "generate", "hibernate",
-        "history", "lag", "migrate", "pause", "rebuild", "release", "report", "restart", "resume", "retire", "start-broker", "status",
-        "stop-broker", "switchover", "top", "upgrade", "version", "wake",
+        "history", "lag", "migrate", "pause", "rebuild", "release", "report", "restart", "resume", "retire", "start-broker",
+        "status", "stop-broker", "switchover", "top", "upgrade", "version", "wake",
     ]  # fmt: skip
 
 
