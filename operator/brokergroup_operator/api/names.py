@@ -298,3 +298,9 @@ def operator_of(group_object: JsonObject) -> str | None:
     """Return which operator reconciles the group, as `namespace/name` of its Lease; None before any has."""
     text = (group_object["metadata"].get("annotations") or {}).get(ANNOTATION_OPERATOR)
     return str(text) if text else None
+
+
+def how_to_accept_version(namespace: str, name: str, version: str) -> str:
+    """Return the command by which a user accepts what a step back to this version loses. An acceptance of before is overwritten."""
+    annotation = f"{ANNOTATION_ACCEPT_VERSION}={version}"
+    return f"kubectl annotate --overwrite brokergroup {name} -n {namespace} {annotation}"

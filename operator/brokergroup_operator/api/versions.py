@@ -10,8 +10,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from brokergroup_operator.api import names
-
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
@@ -97,9 +95,3 @@ def why_no_downgrade(before: str, after: str, config: Mapping[str, str]) -> str:
         if config.get(key, "").strip().lower() == "true" and numbers(after) < feature.since <= numbers(before):
             return f"a broker of {after} does not know {key}, which is true in spec.config: {feature.lost}"
     return ""
-
-
-def how_to_accept(namespace: str, name: str, version: str) -> str:
-    """Return the command by which a user accepts what a step back to this version loses. An acceptance of before is overwritten."""
-    annotation = f"{names.ANNOTATION_ACCEPT_VERSION}={version}"
-    return f"kubectl annotate --overwrite brokergroup {name} -n {namespace} {annotation}"

@@ -62,7 +62,7 @@ def refuse(group: JsonObject, to: str) -> None:
     before = running(group)
     accepted = (group["metadata"].get("annotations") or {}).get(names.ANNOTATION_ACCEPT_VERSION)
     if before and accepted != to and (why := versions.why_no_downgrade(before, to, spec.get("config") or {})):
-        accept = versions.how_to_accept(group["metadata"]["namespace"], name, to)
+        accept = names.how_to_accept_version(group["metadata"]["namespace"], name, to)
         raise UsageError(f"--to is {to!r}, expected no such step back from {before}: {why}. To accept it: {accept}")
 
 

@@ -85,7 +85,7 @@ def _refusal(seen: Observed, settings: ReconcileSettings) -> str:
     if not runs or _is_accepted(seen, wanted):
         return ""
     if why := versions.why_no_downgrade(runs, wanted, spec.config):
-        accept = versions.how_to_accept(seen.key.namespace, seen.key.name, wanted)
+        accept = names.how_to_accept_version(seen.key.namespace, seen.key.name, wanted)
         return f"{field} is {wanted!r}, expected no such step back from {runs}: {why}{_goes_on(runs)}. To accept it: {accept}"
     return ""
 
