@@ -188,11 +188,9 @@ DEPLOYMENTS = (
             "layout": "replicated",
             "brokerGroups": {"count": 1},
             "network": {"ipFamilies": ["IPv6"]},
-            "proxy": {"replicas": 1},
         },
         faults=("kill", "delete"),
         in_sync=2,
-        proxy=True,
         family="IPv6",
     ),
     layout(
