@@ -212,7 +212,7 @@ DEPLOYMENTS = (
         values={
             "layout": "replicated",
             "brokerGroups": {"count": 1},
-            "network": {"policy": {"clientsFrom": SOURCES}},
+            "network": {"policy": {"clientsFrom": SOURCES, "proxyClientsFrom": SOURCES}},
             "proxy": {"replicas": 1},
         },
         faults=("kill", "delete"),
