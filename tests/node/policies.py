@@ -17,7 +17,7 @@ import yaml
 
 from tests.node import faults
 from tests.node.bench import expect
-from tests.node.checks import RELEASE, wait_for_operator
+from tests.node.checks import RELEASE
 from tests.node.cluster import OPERATOR_NAMESPACE, say
 from tests.node.kubectl import CHART, get, helm, kubectl, until
 from tests.node.places import SERVICE_RANGE, SERVICE_RANGE_6, SUBNET, kubeconfig, nodes
@@ -71,8 +71,9 @@ def enforced(selector_of_part: dict[str, str]) -> Iterator[None]:
 
     `selector_of_part`: the label selector of its pods, by component.
     """
-    change_operators_policy(create=True)
+    of_operator = operators_policy()
     try:
+        kubectl("apply", "-f", "-", stdin=of_operator)
         for name, labels in ((STRANGER, {}), (CLIENT, CLIENT_LABEL)):
             kubectl("apply", "-f", "-", stdin=yaml.safe_dump(pod(name, labels)))
         until("both pods run", lambda: all(pid_of(name) for name in (STRANGER, CLIENT)))
@@ -90,7 +91,7 @@ def enforced(selector_of_part: dict[str, str]) -> Iterator[None]:
         for node in nodes():
             end_firewall(node.number)
         kubectl("delete", "pod", STRANGER, CLIENT, "--ignore-not-found", "--grace-period=0", "--timeout=60s")
-        change_operators_policy(create=False)
+        kubectl("delete", "-f", "-", "--ignore-not-found", "--timeout=60s", stdin=of_operator)
 
 
 def check(selector_of_part: dict[str, str]) -> None:
@@ -153,10 +154,10 @@ def pod(name: str, labels: dict[str, str]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
 
 
-def change_operators_policy(*, create: bool) -> None:
-    setting = f"networkPolicy.create={str(create).lower()}"
-    helm("upgrade", RELEASE, str(CHART), "--namespace", OPERATOR_NAMESPACE, "--reuse-values", "--set", setting)
-    wait_for_operator()
+def operators_policy() -> str:
+    """Return the NetworkPolicy that the operator's chart has with `networkPolicy.create`."""
+    only = ("--show-only", "templates/networkpolicy.yaml", "--set", "networkPolicy.create=true")
+    return helm("template", RELEASE, str(CHART), "--namespace", OPERATOR_NAMESPACE, *only)
 
 
 def start_firewall(number: int) -> None:
