@@ -161,11 +161,8 @@ def operators_policy() -> str:
 
 
 def start_firewall(number: int) -> None:
-    """Start kube-router as a firewall alone. Packets between pods of one node cross its bridge: they have to be shown to it too."""
+    """Start kube-router as a firewall alone."""
     node = nodes()[number - 1]
-    command(
-        *node.enter, "sysctl", "-qw", "net.bridge.bridge-nf-call-iptables=1", "net.bridge.bridge-nf-call-ip6tables=1"
-    )
     options = {
         "kubeconfig": kubeconfig(),
         "hostname-override": node.name,
@@ -188,6 +185,3 @@ def end_firewall(number: int) -> None:
     node = nodes()[number - 1]
     for words in ("iptables -F", "iptables -X", "ip6tables -F", "ip6tables -X", "ipset destroy"):
         subprocess.run([*node.enter, *words.split()], capture_output=True, check=False)
-    command(
-        *node.enter, "sysctl", "-qw", "net.bridge.bridge-nf-call-iptables=0", "net.bridge.bridge-nf-call-ip6tables=0"
-    )
