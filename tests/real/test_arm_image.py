@@ -85,6 +85,26 @@ def output_of(root: Path, *command: str) -> str:
     return done.stdout
 
 
+def test_arm_programs_run_only_as_long_as_they_are_asked_for() -> None:
+    during = set()
+
+    def fails() -> None:
+        with install.arm64_programs_run():
+            during.update(emulators())
+            install.run(["sh", "-c", "exit 3"])
+
+    was_mounted, before = install.BINFMT.is_mount(), emulators() - {install.ARM64_NAME}
+    with pytest.raises(install.PartError, match="exit code 3"):
+        fails()
+    assert install.ARM64_NAME in during
+    assert (install.BINFMT.is_mount(), emulators()) == (was_mounted, before)
+
+
+def emulators() -> set[str]:
+    """Return what the kernel's table of emulators has."""
+    return {path.name for path in install.BINFMT.glob("*")}
+
+
 def test_every_program_and_library_of_the_image_is_for_arm(image: Path) -> None:
     machines = {}
     for path in image.rglob("*"):
