@@ -62,6 +62,8 @@ def image() -> Iterator[Path]:
         install.buildah(store, *command, "--output", f"type=local,dest={root}", str(ROOT))
         told = json.loads(install.buildah(store, "inspect", "--type", "image", IMAGE))
         assert told["OCIv1"]["architecture"] == "arm64"
+        # buildah makes the folder for root alone; in a container the root of the file system is open to its user.
+        root.chmod(0o755)
         yield root
 
 
@@ -134,7 +136,8 @@ def test_the_commands_and_every_compiled_module_run(image: Path) -> None:
     assert output_of(image, "python", "-c", load, *names).strip() == str(names)
 
 
-async def test_a_group_fails_over_and_nothing_acknowledged_is_lost(image: Path) -> None:
+async def test_issue_154_a_group_on_arm_fails_over_and_nothing_acknowledged_is_lost(image: Path) -> None:
+    """apache/rocketmq-operator #154: amd64 only. Here a controller and three Python replicas."""
     async with group_in(image) as group:
         first = await group.until_whole()
         async with sending_to(group) as ledger:
