@@ -131,6 +131,7 @@ PROOFS = (
     program("observability", "-m tests.observability.run", "", "", "java", "prometheus", "kube-apiserver"),
     program("differential", "tests/differential/run.py", "--sequences 400", f"--seed {TODAY}", *CONTROLLERS),
     real("brokers", ["rocketmq", "newest-rocketmq", "older-java-controller"], *JAVA, *API, "prometheus", *GRPC),
+    replace(only_by_night(real("arm", ["base-image-arm64"], "base-image-arm64")), minutes=120),
     program("interop", "tests/interop/run.py", "", "", *RELEASES, *GRPC),
     program(
         "fence",

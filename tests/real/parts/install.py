@@ -73,6 +73,12 @@ NODE_PACKAGES = {
     "debootstrap": "debootstrap",
 }
 BASE_IMAGE = f"localhost/brokergroup-base:{DEBIAN_RELEASE}"
+BASE_IMAGE_ARM64 = f"localhost/brokergroup-base-arm64:{DEBIAN_RELEASE}"
+BINFMT = Path("/proc/sys/fs/binfmt_misc")
+ARM64_NAME = "brokergroup-arm64"
+# The ELF header of a 64-bit program for ARM, and which of its bits count (Linux, Documentation/admin-guide/binfmt-misc.rst).
+ARM64_MAGIC = r"\x7f\x45\x4c\x46\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00"
+ARM64_MASK = r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff"
 JAVA_IMAGE = f"docker.io/apache/rocketmq:{ROCKETMQ_VERSION}"
 
 
@@ -168,6 +174,11 @@ def base_image_archive() -> Path:
     return cache_folder() / f"base-image-{DEBIAN_RELEASE}" / "image.tar"
 
 
+def arm64_base_image_archive() -> Path:
+    """The same for 64-bit ARM."""
+    return cache_folder() / f"base-image-arm64-{DEBIAN_RELEASE}" / "image.tar"
+
+
 def java_image_archive() -> Path:
     """The image of Java's brokers, NameServer and Proxy, as a docker archive."""
     return cache_folder() / f"rocketmq-image-with-proxy-and-container-{ROCKETMQ_VERSION}" / "image.tar"
@@ -190,6 +201,11 @@ def prometheus_program(name: str = "prometheus") -> Path | None:
         return unpacked[-1]
     on_path = shutil.which(name)
     return Path(on_path) if on_path else None
+
+
+def arm64_emulator() -> Path | None:
+    """Debian's qemu-aarch64-static in the cache; None if it is not there."""
+    return max(cache_folder().glob("qemu-user-static-*/usr/bin/qemu-aarch64-static"), default=None)
 
 
 # Parts are brought by two threads, and apt refuses a second one of itself.
@@ -476,10 +492,44 @@ def image_store() -> Iterator[Path]:
             remove_store(store / "store")
 
 
-def make_base_root(root: Path) -> None:
-    """Debian with its own Python and pip, as the image that it stands in for has them."""
+@contextlib.contextmanager
+def arm64_programs_run() -> Iterator[None]:
+    """Let the kernel run ARM programs by QEMU for the length of a block, in every root: the kernel holds the emulator open.
+
+    Needs root. One block at a time on a machine. Takes away afterwards what it set, also what a killed process left.
+    """
+    emulator = arm64_emulator()
+    if emulator is None:
+        raise PartError("no qemu-aarch64-static in the cache; expected the part qemu-arm64")
+    # Not in the cache: there may be several of those, and the machine has one kernel.
+    with Path(tempfile.gettempdir(), f"{ARM64_NAME}.lock").open("w") as lock, contextlib.ExitStack() as undo:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (BINFMT / "register").exists():
+            run(["mount", "-t", "binfmt_misc", "binfmt_misc", str(BINFMT)])
+            undo.callback(run, ["umount", str(BINFMT)])
+        forget_arm64_emulator()
+        undo.callback(forget_arm64_emulator)
+        # F: opened now, so that no root needs the file; P: the program sees the name by which it was called.
+        entry = f":{ARM64_NAME}:M::{ARM64_MAGIC}:{ARM64_MASK}:{emulator}:PF"
+        (BINFMT / "register").write_text(entry, encoding="ascii")
+        yield
+
+
+def forget_arm64_emulator() -> None:
+    if (BINFMT / ARM64_NAME).exists():
+        (BINFMT / ARM64_NAME).write_text("-1", encoding="ascii")
+
+
+def install_arm64_emulator() -> None:
+    """Not installed but unpacked: the package's own registration would stay."""
+    unpack_package("qemu-user-static")
+
+
+def make_base_root(root: Path, architecture: str | None = None) -> None:
+    """Debian with its own Python and pip, as the image that it stands in for has them. Default: this machine's architecture."""
     packages = "python3,python3-pip,python3-venv,ca-certificates"
-    run(["debootstrap", "--variant=minbase", f"--include={packages}", DEBIAN_RELEASE, str(root), debian_mirror()])
+    options = ["--variant=minbase", f"--include={packages}", *([f"--arch={architecture}"] if architecture else [])]
+    run(["nice", "debootstrap", *options, DEBIAN_RELEASE, str(root), debian_mirror()])
     # The official image lets pip install beside Debian's packages.
     for marker in root.glob("usr/lib/python3*/EXTERNALLY-MANAGED"):
         marker.unlink()
@@ -492,17 +542,29 @@ def make_base_root(root: Path) -> None:
 
 
 def install_base_image() -> None:
-    certificates = "/etc/ssl/certs/ca-certificates.crt"
-    settings = [f"SSL_CERT_FILE={certificates}", f"PIP_CERT={certificates}", "PATH=/usr/local/bin:/usr/sbin:/usr/bin"]
-    with built_aside(base_image_archive().parent) as aside, image_store() as folder:
+    with image_store() as folder:
         make_base_root(folder / "debian")
-        container = buildah(folder / "store", "from", "scratch").strip()
-        buildah(folder / "store", "add", "-q", container, str(folder / "debian"), "/")
-        environment = [word for setting in settings for word in ("--env", setting)]
-        buildah(folder / "store", "config", *environment, "--cmd", "python3", container)
-        buildah(folder / "store", "commit", "-q", container, BASE_IMAGE)
-        buildah(folder / "store", "rm", container)
-        buildah(folder / "store", "push", BASE_IMAGE, f"docker-archive:{aside / 'image.tar'}:{BASE_IMAGE}")
+        commit_base_image(folder, BASE_IMAGE, base_image_archive())
+
+
+def install_arm64_base_image() -> None:
+    with arm64_programs_run(), image_store() as folder:
+        make_base_root(folder / "debian", "arm64")
+        commit_base_image(folder, BASE_IMAGE_ARM64, arm64_base_image_archive(), "--arch", "arm64")
+
+
+def commit_base_image(folder: Path, name: str, archive: Path, *settings: str) -> None:
+    """Make an image of `folder`/debian, as an archive."""
+    certificates, store = "/etc/ssl/certs/ca-certificates.crt", folder / "store"
+    variables = [f"SSL_CERT_FILE={certificates}", f"PIP_CERT={certificates}", "PATH=/usr/local/bin:/usr/sbin:/usr/bin"]
+    environment = [word for variable in variables for word in ("--env", variable)]
+    with built_aside(archive.parent) as aside:
+        container = buildah(store, "from", "scratch").strip()
+        buildah(store, "add", "-q", container, str(folder / "debian"), "/")
+        buildah(store, "config", *environment, *settings, "--cmd", "python3", container)
+        buildah(store, "commit", "-q", container, name)
+        buildah(store, "rm", container)
+        buildah(store, "push", name, f"docker-archive:{aside / 'image.tar'}:{name}")
 
 
 def add_proxy(folder: Path) -> None:
@@ -537,22 +599,28 @@ def prometheus_missing() -> str | None:
 
 def install_prometheus() -> None:
     """Debian's package, unpacked and not installed: no service, no account, none of its thirteen friends."""
+    unpack_package("prometheus")
+
+
+def unpack_package(name: str) -> None:
+    """Unpack a Debian package into the cache, in a folder with its version."""
     if shutil.which("apt-get") is None:
-        raise PartError("needs Debian's package prometheus, and there is no apt-get here")
+        raise PartError(f"needs Debian's package {name}, and there is no apt-get here")
     with tempfile.TemporaryDirectory() as download:
         folder = Path(download)
         folder.chmod(0o755)
         try:
-            run(["apt-get", "download", "-q", "prometheus"], cwd=folder)
+            run(["apt-get", "download", "-q", name], cwd=folder)
         except PartError:
             if os.geteuid() != 0:
                 raise
             with one_apt:
                 run(["apt-get", "update", "-q"])
-            run(["apt-get", "download", "-q", "prometheus"], cwd=folder)
-        package = next(folder.glob("prometheus_*.deb"))
+            run(["apt-get", "download", "-q", name], cwd=folder)
+        package = next(folder.glob(f"{name}_*.deb"))
         version = run(["dpkg-deb", "--field", str(package), "Version"]).strip()
-        with built_aside(cache_folder() / f"prometheus-{version}") as aside:
+        # Without the epoch: a colon ends a field where the kernel learns of an emulator.
+        with built_aside(cache_folder() / f"{name}-{version.rpartition(':')[2]}") as aside:
             run(["dpkg", "-x", str(package), str(aside)])
 
 
@@ -748,6 +816,20 @@ PARTS: dict[str, Part] = {
             lambda: no_files(base_image_archive()),
             install_base_image,
             ("node-packages",),
+        ),
+        Part(
+            "qemu-arm64",
+            "QEMU, which runs programs for 64-bit ARM",
+            lambda: None if arm64_emulator() else f"no qemu-aarch64-static in {cache_folder()}",
+            install_arm64_emulator,
+            ("root",),
+        ),
+        Part(
+            "base-image-arm64",
+            f"Debian {DEBIAN_RELEASE} with Python for 64-bit ARM",
+            lambda: no_files(arm64_base_image_archive()),
+            install_arm64_base_image,
+            ("node-packages", "qemu-arm64"),
         ),
         Part(
             "rocketmq-image",
