@@ -122,6 +122,8 @@ AT_THEIR_MOMENT = {
     "failover.preferredMaster": ("tests/reconcile/test_failover_safe.py", "test_next_step"),
     "storage.retention.whenDeleted": ("tests/reconcile/test_membership.py", "test_deleted_claims_take_the_record_with_them_last"),
     "storage.retention.whenScaled": ("tests/reconcile/test_membership.py", "test_next_step"),
+    "bootstrap.fromBackup.claim.name": ("tests/reconcile/test_backups.py", "test_a_new_group_begins_with_its_backup_step_by_step"),
+    "bootstrap.fromBackup.claim.folder": ("tests/reconcile/test_backups.py", "test_why_it_cannot_begin"),
     "updateStrategy.type": ("tests/reconcile/test_rollout.py", "test_next_step"),
     "updateStrategy.masterUpdate": ("tests/reconcile/test_rollout.py", "test_next_step"),
     "updateStrategy.windows": ("tests/reconcile/test_windows.py", "test_what_waits_for_the_window"),

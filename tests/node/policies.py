@@ -157,7 +157,8 @@ def pod(name: str, labels: dict[str, str]) -> dict[str, Any]:
 def operators_policy() -> str:
     """Return the NetworkPolicy that the operator's chart has with `networkPolicy.create`."""
     only = ("--show-only", "templates/networkpolicy.yaml", "--set", "networkPolicy.create=true")
-    return helm("template", RELEASE, str(CHART), "--namespace", OPERATOR_NAMESPACE, *only)
+    version = ("--kube-version", install.KUBERNETES_VERSION)
+    return helm("template", RELEASE, str(CHART), "--namespace", OPERATOR_NAMESPACE, *version, *only)
 
 
 def start_firewall(number: int) -> None:
