@@ -180,7 +180,8 @@ class Run:
         """Send before the faults and after them, read all of it at the end."""
         with contextlib.ExitStack() as open_clients:
             if deployment.policies:
-                parts = {part: deployment.part(part) for part in (*policies.FOR_CLIENTS, *policies.FOR_MEMBERS)}
+                of_group = {"broker": f"brokergroup.dev/broker-group={deployment.struck}"}
+                parts = {part: deployment.part(part) for part in policies.FOR_CLIENTS} | of_group
                 open_clients.enter_context(policies.enforced(parts))
             java = open_clients.enter_context(self.java_client(deployment, "produce", workers=2))
             grpc = open_clients.enter_context(grpc_client(deployment)) if deployment.proxy else None

@@ -110,6 +110,7 @@ def ports_of(selector_of_part: dict[str, str]) -> Ports:
 
     def of(table: Mapping[str, tuple[int, ...]]) -> set[Port]:
         found = {part: addresses(selector_of_part[part]) for part in table}
+        expect(all(found.values()), f"expected pods of every part: {found}")
         return {(ip, port) for part, numbers in table.items() for ip in found[part] for port in numbers}
 
     controllers = addresses("app.kubernetes.io/name=brokergroup-operator", OPERATOR_NAMESPACE)
