@@ -29,7 +29,7 @@ def log_end(folder: Path) -> int:
     """
     names = sorted(path.name for path in folder.iterdir() if _NAME.fullmatch(path.name)) if folder.is_dir() else []
     _check_row([folder / name for name in names])
-    ends = [(name, _end_in(folder / name)) for name in names]
+    ends = [(name, end_in(folder / name)) for name in names]
     used = [index for index, (_, end) in enumerate(ends) if end]
     if not used:
         return int(names[0]) if names else 0
@@ -48,8 +48,8 @@ def _check_row(paths: list[Path]) -> None:
             raise LogError(f"the commit log has no file {expected:020d}: behind {path.name} comes {after.name}")
 
 
-def _end_in(path: Path) -> int:
-    """The position behind the last whole entry of one file."""
+def end_in(path: Path) -> int:
+    """Return the position behind the last whole entry of one file of a commit log. A broker's start cuts off what came in part."""
     size, start, position = path.stat().st_size, int(path.name), 0
     if size == 0:
         return 0

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import mmap
 import os
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_remoting.message_record import BLANK_HEADER_BYTES, EntryKind, MessageRecordError, inspect_entry
+from brokergroup_operator.backup.log_end import end_in
 from rocketmq_replica.log.disk import StoreFileError
 from rocketmq_replica.log.epochs import EpochCache, EpochEntry
 from rocketmq_replica.log.side_files import decode_epochs, encode_epochs
@@ -224,31 +223,9 @@ def _no_broker(lock: Path) -> Iterator[None]:
 def _end_of(files: list[Path]) -> int:
     """Return the offset behind the last whole message. Files are made ahead, full of zeros: the last one with a message decides."""
     for path in reversed(files):
-        if end := _end_in(path):
+        if end := end_in(path):
             return int(path.name) + end
     return int(files[0].name)
-
-
-def _end_in(path: Path) -> int:
-    size, start, position = path.stat().st_size, int(path.name), 0
-    if size == 0:
-        return 0
-    with (
-        path.open("rb") as file,
-        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
-        memoryview(mapped) as content,
-    ):
-        while size - position >= BLANK_HEADER_BYTES:
-            try:
-                entry = inspect_entry(content, position, size, physical_offset=start + position)
-            except MessageRecordError:
-                break  # a message that came in part: a broker's start cuts it off too
-            if entry.kind is EntryKind.END:
-                break
-            if entry.kind is EntryKind.BLANK:
-                return size
-            position += entry.size_bytes
-    return position
 
 
 def _fingerprints(files: list[Path], end: int) -> Iterator[str]:
