@@ -12,7 +12,7 @@ import msgspec
 from brokergroup_operator.api import names
 from brokergroup_operator.migrate.stores import StoreReport
 from brokergroup_operator.reconcile.render.containers import restricted
-from brokergroup_operator.reconcile.render.pods import BROKER_UID
+from brokergroup_operator.reconcile.render.pods import as_broker_user
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
@@ -52,14 +52,7 @@ def store_pod(
         "terminationGracePeriodSeconds": 1,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": BROKER_UID,
-            "runAsGroup": BROKER_UID,
-            "fsGroup": BROKER_UID,
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": as_broker_user(),
     }
     labels = {names.LABEL_APP_NAME: names.APP_NAME, names.LABEL_APP_COMPONENT: CONTAINER}
     metadata = {"name": name, "namespace": namespace, "labels": labels}

@@ -15,7 +15,7 @@ from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.pod_fields import AntiAffinity
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.render.containers import restricted
-from brokergroup_operator.reconcile.render.pods import BROKER_UID, scheduling
+from brokergroup_operator.reconcile.render.pods import as_broker_user, scheduling
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.backup_fields import Manifest
@@ -100,14 +100,7 @@ def _copy_pod(  # noqa: PLR0913 (one argument per difference between the two)
         "terminationGracePeriodSeconds": GRACE_SECONDS,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": BROKER_UID,
-            "runAsGroup": BROKER_UID,
-            "fsGroup": BROKER_UID,
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": as_broker_user(),
         **{field: value for field, value in placed.items() if field != "topologySpreadConstraints"},
     }
     if group.spec.image_pull_secrets:

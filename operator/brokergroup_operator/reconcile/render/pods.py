@@ -116,14 +116,7 @@ def _pod_spec(
         # A stable name `<pod>.<group>-members`; the pod's address changes with every start.
         "hostname": member.pod,
         "subdomain": names.members_service_name(identity.name_of(group)),
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": BROKER_UID,
-            "runAsGroup": BROKER_UID,
-            "fsGroup": BROKER_UID,
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": as_broker_user(),
         **scheduling(group.spec.anti_affinity, group.spec.pod_template.spec, identity.selector_labels(group)),
     }
     if group.spec.image_pull_secrets:
@@ -160,6 +153,18 @@ def _with_more(broker: JsonObject, template: pod_fields.BrokerContainerSpec) -> 
         "volumeMounts": [item for item in template.volume_mounts if item.get("mountPath") not in names.OWN_FOLDERS],
     }
     return broker | {field: [*broker[field], *items] for field, items in more.items()}
+
+
+def as_broker_user() -> JsonObject:
+    """Return a pod's securityContext: the user and group that own a broker's volumes."""
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": BROKER_UID,
+        "runAsGroup": BROKER_UID,
+        "fsGroup": BROKER_UID,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
 
 
 def _as_restricted(container: JsonObject) -> JsonObject:
