@@ -33,11 +33,11 @@ from brokergroup_operator.api.pod_fields import (
 from brokergroup_operator.api.proxy_fields import LocalProxySpec
 from brokergroup_operator.api.rules import (
     CONFIG_RULES,
-    IS_TIME_ZONE,
     RUNS_WITH_A_CONTROLLER,
     Rule,
     immutable,
     immutable_optional,
+    meta_of_time_zone,
     validations,
 )
 from brokergroup_operator.api.storage_fields import StorageSpec
@@ -196,12 +196,8 @@ class SloSpec(Struct, frozen=True, rename="camel", kw_only=True):
     ] = "30d"
     time_zone: Annotated[
         str,
-        Meta(
-            min_length=1,
-            max_length=64,
-            pattern=r"^[A-Za-z0-9_+/-]{1,64}$",
-            description="Time zone in which the calendar's week, month, quarter or year begins, such as Asia/Shanghai.",
-            extra_json_schema=validations(IS_TIME_ZONE),
+        meta_of_time_zone(
+            "Time zone in which the calendar's week, month, quarter or year begins, such as Asia/Shanghai."
         ),
     ] = "UTC"
 

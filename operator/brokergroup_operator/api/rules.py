@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Meta
+
 from brokergroup_operator.api.bounds import LABEL_KEY_PATTERN, LONGEST_LABEL_KEY
 from brokergroup_operator.api.times import EXPECTED_ZONE, TIME_ZONES
 
@@ -74,10 +76,22 @@ def label_keys(what: str, *reserved: str) -> Rule:
     )
 
 
-# For a field timeZone.
-IS_TIME_ZONE: Final = Rule(
+_IS_TIME_ZONE: Final = Rule(
     f"self in [{', '.join(repr(one) for one in TIME_ZONES)}]", f"timeZone is no time zone: {EXPECTED_ZONE}"
 )
+
+
+def meta_of_time_zone(description: str) -> Meta:
+    """Return the Meta of a field `timeZone`."""
+    return Meta(
+        min_length=1,
+        max_length=64,
+        pattern=r"^[A-Za-z0-9_+/-]{1,64}$",
+        description=description,
+        extra_json_schema=validations(_IS_TIME_ZONE),
+    )
+
+
 # Keys of broker.conf that the operator sets, and what a user writes instead.
 RESERVED_CONFIG_KEYS: Final = {
     "allAckInSyncStateSet": "use spec.durability",

@@ -6,7 +6,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from brokergroup_operator.api import bounds
-from brokergroup_operator.api.rules import IS_TIME_ZONE, validations
+from brokergroup_operator.api.rules import meta_of_time_zone
 
 MAX_WINDOWS = 8
 LONGEST_WINDOW_MINUTES = 24 * 60
@@ -71,13 +71,7 @@ class UpdateWindow(Struct, frozen=True, rename="camel", kw_only=True):
     ]
     time_zone: Annotated[
         str,
-        Meta(
-            min_length=1,
-            max_length=64,
-            pattern=r"^[A-Za-z0-9_+/-]{1,64}$",
-            description="Time zone of days and start, such as Europe/Berlin.",
-            extra_json_schema=validations(IS_TIME_ZONE),
-        ),
+        meta_of_time_zone("Time zone of days and start, such as Europe/Berlin."),
     ] = "UTC"
 
 
