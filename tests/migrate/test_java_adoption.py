@@ -204,7 +204,7 @@ async def test_static_roles_go_on_in_controller_mode_with_everything_they_had(la
     assert gone
     await take_over(lab)
     async with our_controller(lab) as plane:
-        # The empty one first: it may not be elected, whoever comes late.
+        # The empty broker starts first: it must not be elected, however late the others come.
         for name in ("three", "two", "one"):
             lab.start_broker(name, controllers=plane.address, **CONTROLLED)
             await asyncio.to_thread(lab.programs[name].wait_until_listening)

@@ -298,7 +298,7 @@ def controller_of_5_0(cell: Cell) -> JavaProgram:
 
 async def test_brokers_of_5_0_fail_over_at_the_controller_of_5_0(cell: Cell) -> None:
     """The cell 'old broker, old controller', which runs as ever. The master is frozen: at the end of a connection the controller
-    of 5.0.0 may find the heartbeats of a dead master young enough, and elects nobody, then or later.
+    of 5.0.0 may take the last heartbeat of a dead master for a sign of life, and elects no other broker, then or later.
     """
     await cell.name_server_of("5.0.0")
     controller = await asyncio.to_thread(controller_of_5_0, cell)

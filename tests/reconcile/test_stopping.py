@@ -109,7 +109,7 @@ STALLS: list[tuple[str, Observed, list[str], tuple[str, str]]] = [
     ("and of five it goes", stopped(2, wanted=(2, 3), **FIVE), ["stop the broker of orders-3"], NOTHING),
     ("a fourth one of five stays", stopped(2, 3, 4, wanted=(2, 3, 4, 5), **FIVE), [], REFUSED),
     ("the order just given counts at once", ordered(asked(2, 3), 2), [], REFUSED),
-    ("the operator has just started, and hears nobody", c.live(asked(2)), [], NOTHING),
+    ("the operator has just started and hears no broker yet", c.live(asked(2)), [], NOTHING),
     ("the operator hears the master alone", c.live(asked(2), 1), [], REFUSED),
     ("a failover came between: it hands over", ordered(asked(1), 1), ["switch orders-1 to 2"], NOTHING),
     ("all is as asked for", stopped(2), [], NOTHING),

@@ -113,7 +113,10 @@ def _not_yet(seen: Observed, one: Standing, at_rest: Verdict) -> str:
 
 
 def _gives_nothing(one: Standing) -> bool:
-    """It neither serves nor acknowledges. One with a seat that is ready may do both: a new operator hears nobody at first."""
+    """Whether the broker neither serves nor acknowledges.
+
+    A ready one with a seat may do both: an operator that has just started hears no broker.
+    """
     return not one.is_master and (not one.has_seat or not (one.is_live or one.is_ready or one.view.acknowledges))
 
 
