@@ -130,7 +130,7 @@ screenshots: .venv/.installed-all ## Both, and the pictures of page, dashboards 
 	@$(ALONE) $(BIN)/python -m tests.observability.run --pictures docs/pictures
 
 .PHONY: test-sieve
-test-sieve: .venv/.installed-all ## Every fault between operator and API at every place of eight workloads: the end is the same
+test-sieve: .venv/.installed-all ## Every fault between operator and API at every place of every workload: the end is the same
 	@$(BIN)/python tests/sieve/run.py $(ARGUMENTS)
 
 .PHONY: simulate
