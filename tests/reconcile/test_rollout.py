@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from brokergroup_operator.api import names
+from brokergroup_operator.api import names, pod_fence
 from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.kube.resources import BROKER_GROUPS, NAMESPACES, PODS
 from brokergroup_operator.observe.timeline import Kind
@@ -35,6 +35,13 @@ if TYPE_CHECKING:
 
 def strategy(**values: Any) -> Observed:
     return c.settled(updateStrategy=values)
+
+
+def held_third() -> Observed:
+    def order(pod: dict[str, Any]) -> None:
+        pod["metadata"]["annotations"][names.ANNOTATION_STOPPED] = pod_fence.STANDS
+
+    return c.with_pods(c.settled(maintenance={"stoppedBrokers": [3]}), order, "orders-3")
 
 
 MASTER_RESTARTS = {"updateStrategy": {"masterUpdate": "Restart"}}
@@ -85,6 +92,25 @@ CASES: list[tuple[str, Observed, list[str]]] = [
     ("and the master of such a group is not given up", c.outdated(c.barred(2, 3), "orders-1"), []),
     ("but as the spec says", c.outdated(c.barred(2, 3, **MASTER_RESTARTS), "orders-1"), ["replace orders-1"]),
     ("paused", c.outdated(c.settled(maintenance={"paused": True})), []),
+    # Its broker serves, and another container of its former template never gets ready.
+    ("one whose pod is not ready comes first", c.not_ready(c.outdated(c.settled()), "orders-3"), ["replace orders-3"]),
+    ("so with all of them", c.not_ready(c.outdated(c.settled()), "orders-1", "orders-2", "orders-3"), ["replace orders-2"]),
+    ("the master is still last", c.not_ready(c.outdated(c.settled()), "orders-1"), ["replace orders-2"]),
+    ("and hands over all the same", c.not_ready(c.outdated(c.settled(), "orders-1"), "orders-1"), ["switch orders-1"]),
+    (
+        "not beside one that is up to date and not ready",
+        c.not_ready(c.outdated(c.settled(), "orders-1", "orders-3"), "orders-2", "orders-3"), [],
+    ),
+    ("not where another is lost", c.live(c.not_ready(c.outdated(c.settled(), "orders-2"), "orders-2", "orders-3"), 1, 2), []),
+    (
+        "not one whose link is broken",
+        c.live(c.not_ready(c.outdated(c.settled(), "orders-2"), "orders-2"), 1, 2, 3, unlinked=frozenset({2})), [],
+    ),
+    ("not while it is going", c.going(c.not_ready(c.outdated(c.settled(), "orders-1", "orders-3"), "orders-3"), "orders-2"), []),
+    ("not while it is paused", c.not_ready(c.outdated(c.settled(maintenance={"paused": True})), "orders-2"), []),
+    ("not with OnDelete", c.not_ready(c.outdated(strategy(type="OnDelete")), "orders-2"), []),
+    ("not while a broker is held", c.not_ready(c.outdated(held_third()), "orders-2"), []),
+    ("in its turn", c.in_line(c.not_ready(c.outdated(c.settled()), "orders-2")), []),
 ]  # fmt: skip
 
 
@@ -107,6 +133,19 @@ def test_a_copy_that_goes_with_its_pod_is_never_given_up_unheard() -> None:
     seen = silent_without_volumes(1, 2, 3)
     assert c.steps(seen) == []
     assert [step.verb for step in c.course(seen).rollout] == [Verb.WAIT]
+
+
+def test_a_pod_whose_broker_never_ran_has_nothing_on_its_disk() -> None:
+    """Under the floor the member keeps its seat; its emptyDir is empty, and a mended image must reach it."""
+
+    def never_ran(pod: dict[str, Any]) -> None:
+        waiting = {"reason": "ImagePullBackOff"}
+        pod["status"] |= {"phase": "Pending", "containerStatuses": [{"name": "broker", "state": {"waiting": waiting}}]}
+
+    two = {"replicas": 2, "storage": {"ephemeral": {"sizeLimit": "2Gi"}}}
+    seen = c.not_ready(c.outdated(c.live(replace(c.settled(**two), claims={}), 1)), "orders-2")
+    assert c.steps(seen) == []
+    assert c.steps(c.with_pods(seen, never_ran, "orders-2")) == ["replace orders-2"]
 
 
 def test_a_disk_that_goes_and_counts_for_nothing_is_given_up() -> None:

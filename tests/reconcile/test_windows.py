@@ -127,6 +127,24 @@ def lacking(seen: Observed, since: str = LONG_AGO) -> Observed:
     return replace(seen, group_object=seen.group_object | {"status": {"conditions": conditions}})
 
 
+def not_ready_since(seen: Observed, since: str, *names_of_pods: str) -> Observed:
+    """Their brokers serve; another container is not ready."""
+
+    def fall(pod: dict[str, Any]) -> None:
+        pod["status"]["conditions"] = [{"type": "Ready", "status": "False", "lastTransitionTime": since}]
+
+    return c.with_pods(seen, fall, *names_of_pods)
+
+
+def sidecar_without_image(seen: Observed, name: str) -> Observed:
+    def fail(pod: dict[str, Any]) -> None:
+        pod["status"]["containerStatuses"].append(
+            {"name": "shipper", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
+        )
+
+    return c.with_pods(not_ready_since(seen, JUST_NOW, name), fail, name)
+
+
 BROKEN: Final = c.live(c.not_ready(copying(c.outdated(closed()), 1, 3), "orders-2"), 1, 3)
 # What is seen, what is done outside the window, and what within.
 WAITING: list[tuple[str, Observed, list[str], list[str]]] = [
@@ -140,11 +158,16 @@ WAITING: list[tuple[str, Observed, list[str], list[str]]] = [
     ("resources", c.wishing(closed(), resources={"limits": {"memory": "4Gi"}}, **CLOSED), [], ["replace orders-2"]),
     ("one that has just fallen behind", lacking(copying(c.outdated(closed()), 1, 3), JUST_NOW), [], ["replace orders-2"]),
     ("all are in sync, whatever the status said", lacking(c.outdated(closed())), [], ["replace orders-2"]),
+    ("one that may get ready yet", not_ready_since(c.outdated(closed()), JUST_NOW, "orders-2"), [], ["replace orders-2"]),
     ("mastership goes to the preferred member", c.settled(**PREFERRED), [], ["switch orders-1 to 3"]),
     ("a master of priority 0", c.settled(**BARRED), [], ["switch orders-1 to 2"]),
 ]  # fmt: skip
 NOT_WAITING: list[tuple[str, Observed, list[str]]] = [
     ("a broken member", BROKEN, ["replace orders-2"]),
+    ("one that has not been ready for long", not_ready_since(c.outdated(closed()), LONG_AGO, "orders-2"), ["replace orders-2"]),
+    ("and no other", not_ready_since(c.outdated(closed()), LONG_AGO, "orders-1", "orders-3"), ["replace orders-3"]),
+    ("the master too", not_ready_since(c.outdated(closed()), LONG_AGO, "orders-1"), ["switch orders-1"]),
+    ("one whose sidecar has no image", sidecar_without_image(c.outdated(closed()), "orders-3"), ["replace orders-3"]),
     ("one that its configuration keeps out of the set", lacking(copying(c.outdated(closed()), 1, 3)), ["replace orders-2"]),
     ("as it does two", lacking(copying(c.outdated(closed()), 1)), ["replace orders-2", "replace orders-3"]),
     ("a Restart of all", c.running(closed(), "Restart", brokerIds=[]), ["replace orders-2"]),

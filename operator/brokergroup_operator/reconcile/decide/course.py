@@ -138,12 +138,26 @@ def set_course(seen: Observed, settings: ReconcileSettings) -> Course:
         moving=_moving(seen, may_step, due),
         stopping=stopping.stopping_step(seen, staying, may_step),
         forgetting=scale_in.forgetting_step(seen),
-        rollout=tuple(rollouts.rollout_steps(seen, staying, outdated, may_step)),
+        rollout=tuple(
+            rollouts.rollout_steps(seen, staying, outdated, _may_update(seen, staying, due, drifts, may_step))
+        ),
     )
     if seen.group.spec.maintenance.paused or observed.being_deleted(seen.group_object):
         return course
     course = _in_turn(seen, course, staying)
     return replace(course, steps=_chosen(course), opens_at=windows.opening_now(seen).opens_at)
+
+
+def _may_update(
+    seen: Observed,
+    staying: Mapping[int, Standing],
+    due: Sequence[rollouts.Outdated],
+    drifts: Sequence[Drift],
+    may_step: Verdict,
+) -> Verdict:
+    """FailoverSafe, where brokers count whose pods only their own update makes ready: nothing else could begin that update."""
+    serving = [one for one in (item.member.broker_id for item in due) if staying[one].lacks_readiness]
+    return _at_rest(seen, failover_safe(seen, drifts, serving=serving)) if serving else may_step
 
 
 def _moving(seen: Observed, may_step: Verdict, due: Sequence[rollouts.Outdated]) -> Step | None:
@@ -162,7 +176,10 @@ def _in_turn(seen: Observed, course: Course, staying: Mapping[int, Standing]) ->
     A restart that a user asked for waits for no turn. A step that waits for a person or a window gives the turn back; a group
     whose spec the API refuses asks again first, and stops no member before it has an answer.
     """
-    all_in_sync = all(standing.in_sync or standing.is_held for standing in staying.values())
+    outdated = {item.member for item in course.outdated}
+    all_in_sync = all(
+        one.in_sync or one.is_held or (one.lacks_readiness and one.member in outdated) for one in staying.values()
+    )
     stepping = {step.member for step in course.rollout if step.acts}
     holds = turn_of(seen.group_object) is Turn.HOLDS
     if stepping and all_in_sync:

@@ -32,10 +32,14 @@ if TYPE_CHECKING:
     from controller_core.model import BrokerGroupRecord
 
 
-def failover_safe(seen: Observed, drifts: Sequence[Drift] = ()) -> Verdict:
-    """FailoverSafe for what a pass saw: a learner is no candidate, nor a member whose pod is not ready or is going."""
+def failover_safe(seen: Observed, drifts: Sequence[Drift] = (), *, serving: Collection[int] = ()) -> Verdict:
+    """FailoverSafe for what a pass saw: a learner is no candidate, nor a member whose pod is not ready or is going.
+
+    `serving`: ids that count although their pods are not ready.
+    """
     known = standings(seen)
-    away = never_masters(seen) | {broker_id for broker_id, one in known.items() if not one.is_ready}
+    unready = {broker_id for broker_id, one in known.items() if not one.is_ready}
+    away = never_masters(seen) | (unready - set(serving))
     away |= {member.broker_id for member in membership(seen).volume_lost} | held(seen)
     facts = {broker_id: one.fact for broker_id, one in known.items()}
     verdict = judge(seen.group.spec, seen.record, seen.snapshot, away=away, facts=facts)

@@ -1,10 +1,11 @@
 """Rolling updates: which pods run something else than they should, and the next step to make them new. Pure.
 
 What a pod was made from stands in its annotations. Slaves are replaced one by one, each back in sync before the next, then the
-master, as `masterUpdate` says; learners come first. A member that gives the group nothing is replaced at once, so a bad image
-can be taken back. Any other waits until the group is `FailoverSafe` and all others are in sync: an update whose first pod does
-not come up touches no second one. Outside the windows of `updateStrategy` only what is broken, stays without a seat, or is asked
-for is replaced. What only the operator's release or its number of pods decides restarts no broker (docs/adr/0019).
+master, as `masterUpdate` says; learners come first, then brokers that serve in a pod that is not ready. A member that gives the
+group nothing is replaced at once, so a bad image can be taken back. Any other waits until the group is `FailoverSafe` and all
+others are in sync: an update whose first pod does not come up touches no second one. Outside the windows of `updateStrategy` only
+what is broken, stays without a seat or not ready, or is asked for is replaced. What only the operator's release or its number of
+pods decides restarts no broker (docs/adr/0019).
 """
 
 from __future__ import annotations
@@ -166,7 +167,7 @@ def rollout_steps(
         idle = [item for item in idle if item.why in ASKED_FOR or _is_broken(standings[item.member.broker_id])]
     if idle:
         return [_replace(item, "gives the group nothing as it is") for item in idle]
-    now = [item for item in due if opening.is_open or _does_not_wait(seen, item)]
+    now = [item for item in due if opening.is_open or _does_not_wait(seen, item, standings[item.member.broker_id])]
     waits = _waiting(seen, standings, held, due, now, opening)
     return [waits if waits is not None else _next_turn(standings, now, strategy, safe)]
 
@@ -183,7 +184,7 @@ def _waiting(
     if held:
         why = f"{', '.join(held)} is stopped by spec.maintenance.stoppedBrokers: the update goes on when it has started again"
         return Step(verb=Verb.WAIT, reason=Reason.WAITING_FOR_PERSON, why=why)
-    if waiting := _not_back(seen, standings):
+    if waiting := _not_back(seen, standings, now):
         later = "" if now else f"; {opening.told}"
         return Step(verb=Verb.WAIT, reason=Reason.ROLLING_UPDATE, why=f"Waiting for {waiting} to be in sync{later}")
     if now:
@@ -195,9 +196,18 @@ def _waiting(
     return windows.waiting_step(opening, f"Outdated: {pods}", command)
 
 
-def _does_not_wait(seen: Observed, item: Outdated) -> bool:
-    """Whether it is replaced outside the windows too: a user asked for it, or clients can't reach it as it is."""
-    return item.why in ASKED_FOR or address_is_lost(seen, item.member)
+def _does_not_wait(seen: Observed, item: Outdated, standing: Standing) -> bool:
+    """Whether it is replaced outside the windows too: a user asked for it, clients can't reach it, or it stays not ready."""
+    if item.why in ASKED_FOR or address_is_lost(seen, item.member):
+        return True
+    return standing.lacks_readiness and _stays_unready(seen, seen.pods[item.member.pod])
+
+
+def _stays_unready(seen: Observed, pod: JsonObject) -> bool:
+    """Whether it is no longer taken for a pod that is about to be ready: a container fails, or it has taken too long."""
+    since = observed.not_ready_since(pod)
+    is_late = since is not None and (observed.moment(seen.now) - since).total_seconds() >= PATIENCE_SECONDS
+    return is_late or observed.pod_trouble(pod, now=seen.now) is not None
 
 
 def _strategy(seen: Observed, standings: Mapping[int, Standing]) -> UpdateStrategySpec:
@@ -241,9 +251,18 @@ def _lacks_members_for_long(seen: Observed) -> bool:
     return lacking >= dt.timedelta(seconds=PATIENCE_SECONDS)
 
 
-def _not_back(seen: Observed, standings: Mapping[int, Standing]) -> str:
-    """Return what an update waits for: pods that are not back, whatever the reason, and members that are still to be made."""
-    under_way = [standing.member.pod for standing in standings.values() if not standing.is_back]
+def _not_back(seen: Observed, standings: Mapping[int, Standing], now: Sequence[Outdated]) -> str:
+    """Return what an update waits for: pods that are not back, whatever the reason, and members that are still to be made.
+
+    Not a broker that serves in an outdated pod that is not ready: a container of the former template may fail for ever, and only
+    the pod's own turn ends that.
+    """
+    turns = {item.member for item in now}
+    under_way = [
+        one.member.pod
+        for one in standings.values()
+        if not one.is_back and not (one.lacks_readiness and one.member in turns)
+    ]
     to_come = len(membership(seen).to_reserve)
     return ", ".join(under_way + ([f"{to_come} new members"] if to_come else []))
 
@@ -252,6 +271,8 @@ def _next_turn(
     standings: Mapping[int, Standing], due: Sequence[Outdated], strategy: UpdateStrategySpec, safe: Verdict
 ) -> Step:
     slaves = [item for item in due if not standings[item.member.broker_id].is_master]
+    # First those whose pods are not ready: while they last the group is not FailoverSafe, and they take no client of a Service.
+    slaves.sort(key=lambda item: not standings[item.member.broker_id].lacks_readiness)
     if len(standings) == 1:
         return _replace(due[0], "the group has no other member")
     if learners := [item for item in slaves if standings[item.member.broker_id].is_learner]:

@@ -191,7 +191,7 @@ class Standing:
     is_held: bool  # its broker is held stopped, or about to be, by spec.maintenance.stoppedBrokers
     has_seat: bool  # it has every acknowledged message, by the record
     is_marked: bool  # its claim says that it is leaving
-    disk_goes: bool  # with its pod: it has no volume, or one that is being deleted
+    disk_goes: bool  # with its pod: it has no volume and its broker has run, or the volume is being deleted
     is_learner: bool = False  # its process was started as one, or will be
     will_learn: bool = False  # the spec wants it to be one
     claim_goes: bool = False  # its claim is being deleted under its pod
@@ -225,6 +225,16 @@ class Standing:
     def is_back(self) -> bool:
         """As `in_sync`, but for the link of a voter: an update that meets a member without one is refused, and says why."""
         return self.in_sync or (not self.is_learner and self.is_ready and self.is_live and self.in_set)
+
+    @property
+    def lacks_readiness(self) -> bool:
+        """Whether nothing but its pod's readiness keeps it from being back: another container fails, and the broker serves."""
+        rejoined = self.view.has_rejoined(is_learner=self.is_learner)
+        return (
+            not (self.is_ready or self.is_going)
+            and self.is_live
+            and (rejoined or (not self.is_learner and self.in_set))
+        )
 
     @property
     def replicates(self) -> bool:
@@ -312,7 +322,7 @@ def _standing(seen: Observed, member: Member) -> Standing:
         has_seat=record is not None and member.broker_id in record.seats,
         is_marked=observed.annotations_of(seen.claims.get(member.pod) or {}).get(names.ANNOTATION_LEAVING)
         == str(member.broker_id),
-        disk_goes=seen.group.spec.storage.ephemeral is not None or claim_goes,
+        disk_goes=(seen.group.spec.storage.ephemeral is not None and not observed.broker_never_ran(pod)) or claim_goes,
         claim_goes=claim_goes,
         is_learner=is_learner(seen, member),
         will_learn=member.broker_id in wanted_learners(seen),

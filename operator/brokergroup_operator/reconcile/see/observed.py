@@ -305,6 +305,21 @@ def pod_is_ready(pod: JsonObject | None) -> bool:
     return pod is not None and not being_deleted(pod) and condition_in(pod, "Ready").get("status") == "True"
 
 
+def not_ready_since(pod: JsonObject) -> dt.datetime | None:
+    """Since when the kubelet has reported the pod as not ready; None for a ready pod, or where no report has a time."""
+    found = condition_in(pod, "Ready")
+    since = found.get("lastTransitionTime")
+    return moment(str(since)) if since and found.get("status") != "True" else None
+
+
+def broker_never_ran(pod: JsonObject) -> bool:
+    """Whether the kubelet reports that the pod's broker has never been started: it has written nothing. Unknown: False."""
+    statuses: list[dict[str, Any]] = pod_status(pod).get("containerStatuses") or []
+    broker = next((one for one in statuses if one.get("name") == names.CONTAINER_BROKER), {})
+    waits = "waiting" in (broker.get("state") or {}) and not broker.get("lastState")
+    return pod_phase(pod) == "Pending" and waits and not broker_restarts(pod)
+
+
 def is_fenced(pod: JsonObject) -> bool:
     """Whether the pod is being killed under the fence's finalizer, until its containers are reported terminated."""
     return being_deleted(pod) and names.FINALIZER_FENCE in finalizers_of(pod)
