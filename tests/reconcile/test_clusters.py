@@ -385,9 +385,10 @@ async def image_at(place: Place, resource: Resource, name: str) -> str:
     return str(found["spec"]["template"]["spec"]["containers"][0]["image"])
 
 
-async def up_to_date(place: Place, name: str) -> None:
+async def up_to_date(place: Place, name: str, **otherwise: dict[str, str]) -> None:
     told = {"reason": "Told", "message": "", "lastTransitionTime": "2026-11-26T00:00:00Z", "status": "True"}
-    conditions = [{"type": kind} | told for kind in ("Ready", "Available", "FailoverSafe", "UpToDate")]
+    kinds = ("Ready", "Available", "FailoverSafe", "UpToDate")
+    conditions = [{"type": kind} | told | otherwise.get(kind, {}) for kind in kinds]
     await place.write_status(BROKER_GROUPS, name, conditions=conditions)
 
 
@@ -412,6 +413,25 @@ async def test_proxies_take_another_version_after_the_groups(place: Place) -> No
     await up_to_date(place, "shop-1")
     await place.run()
     assert await image_at(place, DEPLOYMENTS, "shop-proxy") == "apache/rocketmq:5.5.0"
+
+
+@pytest.mark.parametrize("reason", ["OutsideWindow", "WaitingForPerson"])
+async def test_a_group_that_waits_by_its_own_spec_leaves_the_cluster_ready(place: Place, reason: str) -> None:
+    """It may wait for days; all parts serve, the proxies with their former image. Outdated for another reason, it is an update."""
+    await place.made(version="5.3.3", brokerGroups={"count": 1}, proxy={"replicas": 1})
+    await up_to_date(place, "shop-0")
+    await place.changed({"version": "5.5.0"})
+    await place.pods_are_ready(STATEFUL_SETS, "shop-nameserver", 2)
+    await place.pods_are_ready(DEPLOYMENTS, "shop-proxy", 1)
+    seen = {}
+    for why in (reason, "RollingUpdate"):
+        await up_to_date(place, "shop-0", UpToDate={"status": "False", "reason": why})
+        await place.run()
+        seen[why] = [await place.condition(kind) for kind in ("Ready", "Reconciling")]
+        assert await image_at(place, DEPLOYMENTS, "shop-proxy") == "apache/rocketmq:5.3.3"
+    told = f"2 NameServers, 1 groups, 1 proxies are ready; proxies keep their image until shop-0 is UpToDate ({reason})"
+    assert seen[reason] == [("True", "AllReady", told), ("False", "AllReady", told)]
+    assert [one[:2] for one in seen["RollingUpdate"]] == [("False", "ProxiesPending"), ("True", "ProxiesPending")]
 
 
 async def test_proxies_take_another_default_after_the_groups(place: Place) -> None:

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.brokergroup_status import ConditionStatus
+from brokergroup_operator.api.brokergroup_status import ConditionStatus, ConditionType, Reason
 from brokergroup_operator.api.proxy_fields import GRPC_PORT
 from brokergroup_operator.api.rocketmq_cluster import ClientAddresses, ClusterStatus, GroupSummary, PartStatus
 from brokergroup_operator.reconcile.clusters import parts
@@ -15,6 +15,7 @@ from brokergroup_operator.reconcile.clusters.master_looks import Standing
 from brokergroup_operator.reconcile.clusters.tls_steps import TlsStep, mode_made_with
 from brokergroup_operator.reconcile.clusters.users import UsersStanding
 from brokergroup_operator.reconcile.plan import no, yes
+from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.tell.conditions import conditions_of
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ class ClusterReason(StrEnum):
 # the second row where a person must decide about one.
 _DECLARED = (ClusterReason.TOPICS_PENDING, ClusterReason.CONSUMER_GROUPS_PENDING, ClusterReason.USERS_PENDING)
 _DIFFERS = (ClusterReason.TOPIC_DIFFERS, ClusterReason.USER_DIFFERS)
+# Reasons of a group's UpToDate by which it is outdated because its spec wants it so.
+_BY_ITS_SPEC = (Reason.OUTSIDE_WINDOW, Reason.WAITING_FOR_PERSON)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,24 +182,34 @@ def _ready(seen: Seen, servers: PartStatus, proxies: PartStatus | None, groups: 
         return no(ClusterReason.GROUPS_PENDING, f"{len(groups) - len(pending)}/{count} groups are ready{named}")
     if proxies is not None and proxies.ready < proxies.desired:
         return no(ClusterReason.PROXIES_PENDING, f"{proxies.summary} proxies are ready")
-    return (
-        _changing(seen)
-        or _declared(seen)
-        or yes(
-            ClusterReason.ALL_READY,
-            f"{servers.desired} NameServers, {count} groups, {proxies.desired if proxies else 0} proxies are ready",
-        )
-    )
+    return _changing(seen) or _declared(seen) or _whole(seen, servers, proxies)
 
 
 def _changing(seen: Seen) -> Verdict | None:
     """Which part waits for others with its change; None: none does."""
     if seen.tls.now != seen.cluster.spec.tls:
         return no(ClusterReason.TLS_PENDING, _tls_pending(seen)[:MAX_MESSAGE])
-    if seen.proxies_wait_for:
+    if any(not _why_it_may_wait(seen, name) for name in seen.proxies_wait_for):
         told = f"Proxies keep their image until every group is UpToDate: {', '.join(seen.proxies_wait_for)}"
         return no(ClusterReason.PROXIES_PENDING, told)
     return None
+
+
+def _why_it_may_wait(seen: Seen, name: str) -> str:
+    """Return why the group's own spec lets it be outdated, perhaps for days: it waits for a window or a person; else empty."""
+    group = seen.groups.get(name, {})
+    is_current = (group.get("status") or {}).get("observedGeneration") == observed.generation(group) if group else False
+    reason = str(observed.condition_in(group, ConditionType.UP_TO_DATE).get("reason", ""))
+    return reason if is_current and reason in _BY_ITS_SPEC else ""
+
+
+def _whole(seen: Seen, servers: PartStatus, proxies: PartStatus | None) -> Verdict:
+    """Every part is there, ready and as declared, but for images that wait for groups which wait by their own spec."""
+    count = seen.cluster.spec.broker_groups.count
+    told = f"{servers.desired} NameServers, {count} groups, {proxies.desired if proxies else 0} proxies are ready"
+    if waited_for := [f"{name} is UpToDate ({_why_it_may_wait(seen, name)})" for name in seen.proxies_wait_for]:
+        told += f"; proxies keep their image until {', '.join(waited_for)}"
+    return yes(ClusterReason.ALL_READY, told[:MAX_MESSAGE])
 
 
 def _tls_pending(seen: Seen) -> str:
