@@ -10,7 +10,7 @@ import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.controller.directory.group_directory import binding_of
-from brokergroup_operator.kube.resources import CONFIG_MAPS, PODS
+from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PODS
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.settings import ReconcileSettings, VersionCatalogue
@@ -88,10 +88,96 @@ def test_without_a_pod_the_status_says_what_ran() -> None:
     assert {image_of(pod) for pod in made_pods(planned(seen))} == {"apache/rocketmq:5.5.0"}
 
 
+def noted_on_claims(seen: Observed, settings: ReconcileSettings = b.SETTINGS) -> Observed:
+    """The same group once its claims have what the pass writes on them."""
+    claims = copy.deepcopy(dict(seen.claims))
+    for one in planned(seen, settings).actions:
+        if isinstance(one, plans.PatchMetadata) and one.resource == PERSISTENT_VOLUME_CLAIMS:
+            held = claims[one.name]["metadata"].setdefault("annotations", {})
+            held |= one.change["annotations"]
+            claims[one.name]["metadata"]["annotations"] = {key: text for key, text in held.items() if text is not None}
+    return b.changed(seen, claims=claims)
+
+
+def with_spec(seen: Observed, **spec: Any) -> Observed:
+    wanted = java(**spec)
+    return b.changed(seen, group=b.group(**wanted), group_object=b.group_object(**wanted))
+
+
+def test_without_pods_status_and_record_the_claims_say_what_wrote_them() -> None:
+    """All of them were deleted by hand: a step back would begin on disks of the newer version."""
+    ran = noted_on_claims(running_with("5.5.0", wants={"version": "5.5.0"}))
+    lost = with_spec(b.changed(ran, pods={}), version="5.3.3")
+    for seen in (lost, b.changed(lost, record=None, snapshot=None, state_object=None)):
+        said = told(planned(seen))
+        assert (said["Stalled"][1], said["version"]) == ("VersionRefused", "5.5.0")
+        assert {image_of(pod) for pod in made_pods(planned(seen))} <= {"apache/rocketmq:5.5.0"}
+
+
+def test_a_claim_is_noted_once_its_broker_has_started_and_follows_it_back() -> None:
+    ran = noted_on_claims(running_with("5.5.0", wants={"version": "5.5.0"}))
+    assert noted_on_claims(ran) == ran, "noted once"
+    pending = copy.deepcopy(dict(ran.pods))
+    for pod in pending.values():
+        pod["metadata"]["labels"][names.LABEL_APP_VERSION] = "5.5.1"
+        pod["status"] = {"phase": "Pending"}
+    assert noted_on_claims(b.changed(ran, pods=pending)).claims == ran.claims, (
+        "an image that was never there wrote nothing"
+    )
+    accepted = {names.ANNOTATION_ACCEPT_VERSION: "5.3.3"}
+    back = noted_on_claims(
+        b.changed(running_with("5.3.3", wants={"version": "5.3.3"}, annotations=accepted), claims=ran.claims)
+    )
+    assert told(planned(with_spec(b.changed(back, pods={}), version="5.3.3")))["version"] == "5.3.3"
+    of_image = b.settled(implementation="Java", nameServers=["ns:9876"], image="example.com/rocketmq:1")
+    unknown = noted_on_claims(b.changed(of_image, claims=ran.claims))
+    assert told(planned(with_spec(b.changed(unknown, pods={}), version="5.3.3")))["version"] is None
+
+
+def test_the_key_that_forbids_a_step_back_counts_also_where_the_same_edit_takes_it_away() -> None:
+    """Else the step would lose what the key's brokers keep, and without a word: its messages are on their disks."""
+    ran = noted_on_claims(running_with("5.5.0", wants={"version": "5.5.0"}))
+    dropped = with_spec(ran, version="5.3.3", config={})
+    for seen in (dropped, b.changed(dropped, pods={})):
+        plan = planned(seen)
+        assert stopped_pods(plan) == []
+        assert told(plan)["Stalled"][1] == "VersionRefused"
+        assert "timerRocksDBEnable, with which the group's brokers ran" in told(plan)["Stalled"][2]
+        (kept,) = [
+            one.object for one in plan.actions if isinstance(one, plans.ApplyObject) and one.resource == CONFIG_MAPS
+        ] or [{"data": {"broker.conf": "timerRocksDBEnable=true"}}]
+        assert "timerRocksDBEnable=true" in kept["data"]["broker.conf"]
+
+
+def test_a_key_that_is_dropped_by_itself_is_dropped_and_forbids_nothing_after_that() -> None:
+    ran = noted_on_claims(running_with("5.5.0", wants={"version": "5.5.0"}))
+    assert stopped_pods(planned(with_spec(ran, version="5.5.0", config={}))) == ["orders-2"]
+    rolled = b.changed(running_with("5.5.0", wants={"version": "5.5.0", "config": {}}), claims=ran.claims)
+    pods = b.settled(**java(version="5.5.0", config={})).pods
+    rolled = noted_on_claims(b.changed(rolled, pods=pods))
+    assert stopped_pods(planned(with_spec(rolled, version="5.3.3", config={}))) == ["orders-2"]
+
+
+def test_an_acceptance_goes_once_it_was_used() -> None:
+    """Else it would accept the same loss again, after the next upgrade."""
+    accepted = {names.ANNOTATION_ACCEPT_VERSION: "5.3.3"}
+    half = running_with("5.3.3", wants={"version": "5.3.3"}, annotations=accepted)
+    newer = b.running_pod(b.group(**java(version="5.5.0")), 1, role="master")
+    half = b.changed(half, pods=dict(half.pods) | {"orders-1": newer})
+    done = running_with("5.3.3", wants={"version": "5.3.3"}, annotations=accepted)
+    not_yet = running_with("5.5.0", wants={"version": "5.5.0"}, annotations=accepted)
+
+    def taken_off(seen: Observed) -> list[Any]:
+        changes = [one for one in planned(seen).actions if isinstance(one, plans.PatchMetadata)]
+        return [one.change for one in changes if one.resource == BROKER_GROUPS]
+
+    assert taken_off(half) == taken_off(not_yet) == []
+    assert taken_off(done) == [{"annotations": {names.ANNOTATION_ACCEPT_VERSION: None}}]
+
+
 @pytest.mark.parametrize(
     ("before", "wants", "annotations"),
     [
-        pytest.param("5.5.0", {"version": "5.3.3", "config": {}}, {}, id="no-feature-is-lost"),
         pytest.param("5.3.3", {"version": "5.5.0"}, {}, id="upgrade"),
         pytest.param("5.5.0", {"version": "5.3.3"}, {names.ANNOTATION_ACCEPT_VERSION: "5.3.3"}, id="accepted"),
         pytest.param("5.5.0", {"image": "example.com/rocketmq:5.3.3"}, {}, id="an-image-says-nothing"),

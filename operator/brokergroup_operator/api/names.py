@@ -58,6 +58,10 @@ ANNOTATION_REVISION: Final = f"{GROUP}/revision"
 ANNOTATION_ACCEPT_EPOCH: Final = f"{GROUP}/accept-epoch"
 # On a BrokerGroup: a person accepts that its brokers go back to this version, although they lose state by it.
 ANNOTATION_ACCEPT_VERSION: Final = f"{GROUP}/accept-version"
+# On a claim: the version of the broker that has written it last. On a pod and on a claim: the keys of `api/versions.py` FEATURES
+# with which that broker was made.
+ANNOTATION_VERSION: Final = f"{GROUP}/version"
+ANNOTATION_FEATURES: Final = f"{GROUP}/features"
 # On a BrokerGroup: another value restarts its pods one by one. Kubernetes' own annotation.
 ANNOTATION_RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
 # On a pod: the hot keys that its process was given last; the operation in whose course it was made; that it is to leave the group.

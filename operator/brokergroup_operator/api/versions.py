@@ -86,12 +86,24 @@ FEATURES: Final = {
 }
 
 
-def why_no_downgrade(before: str, after: str, config: Mapping[str, str]) -> str:
+def features_of(config: Mapping[str, str]) -> frozenset[str]:
+    """Return the keys of FEATURES that are on."""
+    return frozenset(key for key in FEATURES if config.get(key, "").strip().lower() == "true")
+
+
+def features_lost(before: str, after: str, keys: Collection[str]) -> list[str]:
+    """Return those of the keys that brokers of `before` know, and brokers of `after` do not."""
+    return [key for key in FEATURES if key in keys and numbers(after) < FEATURES[key].since <= numbers(before)]
+
+
+def why_no_downgrade(before: str, after: str, config: Mapping[str, str], ran_with: Collection[str] = ()) -> str:
     """Why brokers of `after` may not take over the disks of those of `before`, with these keys of broker.conf; empty: they may.
 
-    Every other downgrade to a version that runs here is done as an upgrade is.
+    `ran_with`: keys that were on when the brokers were made. Every other downgrade to a version that runs here is done as an
+    upgrade is.
     """
-    for key, feature in FEATURES.items():
-        if config.get(key, "").strip().lower() == "true" and numbers(after) < feature.since <= numbers(before):
-            return f"a broker of {after} does not know {key}, which is true in spec.config: {feature.lost}"
+    wanted = features_of(config)
+    for key in features_lost(before, after, wanted | set(ran_with)):
+        where = "which is true in spec.config" if key in wanted else "with which the group's brokers ran"
+        return f"a broker of {after} does not know {key}, {where}: {FEATURES[key].lost}"
     return ""

@@ -147,6 +147,7 @@ def _repairs(seen: Observed, course: Course, settings: ReconcileSettings) -> Ite
     if copies.restore_pod(seen) is None:  # it may still hold the claim
         yield from _members(seen, course, settings)
     yield from stopping.taken_back(seen)
+    yield from versions.noted(seen, settings)
     yield from _roles(seen)
     yield from courses.hot_config_actions(seen, course, settings)
     closed_keys = retiring.HELD_KEYS if retiring.retirement(seen) is not None else frozenset[str]()

@@ -348,6 +348,7 @@ EVENTS: Final = {
     "Paused": "`maintenance.paused` is in effect.",
     "Resumed": "`maintenance.paused` is over; the group is reconciled again.",
     "BrokerStopping": "A broker is stopped, by `maintenance.stoppedBrokers`; its pod stays.",
+    "VersionAccepted": "The step back that `brokergroup.dev/accept-version` accepted is done; the annotation is taken off.",
     "BrokerStarting": "A broker that was held stopped starts again.",
     "BrokersStopped": "`maintenance.stoppedBrokers` holds brokers stopped; the message names them.",
     "BrokersStarted": "No broker is held stopped any more.",
@@ -407,7 +408,12 @@ LABELS: Final = {
 
 ANNOTATIONS: Final = {
     names.ANNOTATION_ACCEPT_VERSION: "On a BrokerGroup: a version. A person accepts that its brokers go back to this one,"
-    " although they lose state by it (condition `Stalled`, reason `VersionRefused`).",
+    " although they lose state by it (condition `Stalled`, reason `VersionRefused`). The operator takes it off once every broker"
+    " has started with that version.",
+    names.ANNOTATION_VERSION: "On a claim, by the operator: the RocketMQ version of the broker that started on it last. It counts"
+    " where pods, status and record are lost.",
+    names.ANNOTATION_FEATURES: "On a pod, and on its claim: the keys with which the broker was made and which keep state that an"
+    " older version does not know ([versions](versions.md)).",
     names.ANNOTATION_ACCEPT_EPOCH: "On a BrokerGroup: a number. A person accepts that brokers report a master epoch up to this one,"
     " although it is far above the record's (condition `EpochJump`).",
     names.ANNOTATION_RESTARTED_AT: "On a BrokerGroup: any text. Pods made under another one are restarted one by one, as in a"

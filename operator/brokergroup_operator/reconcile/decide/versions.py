@@ -1,7 +1,8 @@
 """The version in force: what the spec asks for, or what the group runs where the step to that is refused. Pure.
 
 A refused version rolls no pod, also in the middle of an update: each pod that has started keeps its own version. A lost pod is made
-again with the newest that has run, since that has written the disks last.
+again with the newest that has run, since that has written the disks last. Which version has written a disk, and with which keys of
+broker.conf that an older one does not know, stands on its claim too: pods, status and record may all be lost.
 """
 
 from __future__ import annotations
@@ -13,12 +14,19 @@ import msgspec
 
 from brokergroup_operator.api import names, versions
 from brokergroup_operator.api.brokergroup import Implementation
+from brokergroup_operator.kube.resources import BROKER_GROUPS, PERSISTENT_VOLUME_CLAIMS
+from brokergroup_operator.reconcile.decide.claims import own_claims
+from brokergroup_operator.reconcile.plan import Note, PatchMetadata
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.members import membership
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup import BrokerGroup
+    from brokergroup_operator.kube.resources import Resource
+    from brokergroup_operator.reconcile.plan import Action
     from brokergroup_operator.reconcile.see.observed import Observed
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
@@ -32,8 +40,18 @@ def judged(seen: Observed, settings: ReconcileSettings) -> Observed:
         return seen
     if not runs:
         return replace(seen, version_refused=why)
-    spec = msgspec.structs.replace(seen.group.spec, version=runs)
+    spec = msgspec.structs.replace(seen.group.spec, version=runs, config=_with_kept_features(seen, settings, runs))
     return replace(seen, group=msgspec.structs.replace(seen.group, spec=spec), version_refused=why)
+
+
+def _with_kept_features(seen: Observed, settings: ReconcileSettings, runs: str) -> dict[str, str]:
+    """The keys of spec.config, and those that the refused step would lose: one edit takes away both or none.
+
+    Rolled out by itself, the change of the key would lift the refusal, and lose what the refusal protects.
+    """
+    config = seen.group.spec.config
+    kept = versions.features_lost(runs, _wanted(seen, settings), _features(seen) - versions.features_of(config))
+    return config | dict.fromkeys(kept, "true")
 
 
 def with_version_of(seen: Observed, pod: JsonObject, group: BrokerGroup) -> BrokerGroup:
@@ -46,26 +64,83 @@ def with_version_of(seen: Observed, pod: JsonObject, group: BrokerGroup) -> Brok
 def running(seen: Observed) -> str:
     """Return the newest version of which a pod has started; empty where none is known.
 
-    A pod whose image was never there has written nothing. What the status said before counts until every member has a pod that has
-    started: the disk of one that has none may be the newer version's.
+    A pod whose image was never there has written nothing. For a member without a started pod its claim counts, and what the status
+    said before: its last pod may have gone before its claim was noted.
     """
-    if seen.group.spec.image is not None or seen.group.spec.implementation is not Implementation.JAVA:
+    if not _has_version(seen):
         return ""
-    found = [version for pod in seen.pods.values() if (version := _version_of(pod))]
+    found = [version for version, _ in _writers(seen) if version]
     before = str((seen.group_object.get("status") or {}).get("version") or "")
     all_started = all(_version_of(seen.pods.get(member.pod)) for member in membership(seen).members)
     return max(found if found and all_started else [*found, before], key=versions.numbers)
 
 
+def _has_version(seen: Observed) -> bool:
+    """Whether the group's pods are of a version: what an image of one's own is, and a Python broker, nothing says."""
+    return seen.group.spec.image is None and seen.group.spec.implementation is Implementation.JAVA
+
+
+def _features(seen: Observed) -> frozenset[str]:
+    """Return the keys of `versions.FEATURES` with which brokers have written the group's disks."""
+    return frozenset(key for _, features in _writers(seen) for key in features)
+
+
+def _writers(seen: Observed) -> Iterator[tuple[str, frozenset[str]]]:
+    """The version and features of each pod that has started; of a disk without one, those that its claim says."""
+    for pod in seen.pods.values():
+        if version := _version_of(pod):
+            yield version, _features_in(pod)
+    for name, claim in own_claims(seen).items():
+        is_left = names.ANNOTATION_LEAVING in observed.annotations_of(claim)
+        version = observed.annotations_of(claim).get(names.ANNOTATION_VERSION, "")
+        if versions.is_version(version) and not is_left and not _has_started(seen.pods.get(name)):
+            yield version, _features_in(claim)
+
+
+def _features_in(obj: JsonObject) -> frozenset[str]:
+    text = observed.annotations_of(obj).get(names.ANNOTATION_FEATURES, "")
+    return frozenset(text.split(",")) & versions.FEATURES.keys()
+
+
+def noted(seen: Observed, settings: ReconcileSettings) -> Iterator[Action]:
+    """Note on each claim which broker has started on it, and take a used acceptance off the group."""
+    for name, claim in sorted(own_claims(seen).items()):
+        pod = seen.pods.get(name)
+        if pod is None or not _has_started(pod) or observed.being_deleted(claim):
+            continue
+        features = ",".join(sorted(_features_in(pod)))
+        wanted = {names.ANNOTATION_VERSION: _version_of(pod) or None, names.ANNOTATION_FEATURES: features or None}
+        if changed := {key: text for key, text in wanted.items() if observed.annotations_of(claim).get(key) != text}:
+            yield _annotated(PERSISTENT_VOLUME_CLAIMS, claim, changed, "the broker that has started on it")
+    accepted = observed.annotations_of(seen.group_object).get(names.ANNOTATION_ACCEPT_VERSION)
+    started = [_version_of(seen.pods.get(member.pod)) for member in membership(seen).members]
+    if accepted and _wanted(seen, settings) == accepted and started and set(started) == {accepted}:
+        told = f"Every broker runs {accepted}: annotation {names.ANNOTATION_ACCEPT_VERSION} is taken off, and accepts nothing more"
+        note = Note(reason="VersionAccepted", message=told)
+        change: dict[str, str | None] = {names.ANNOTATION_ACCEPT_VERSION: None}
+        yield _annotated(BROKER_GROUPS, seen.group_object, change, "it was used", note)
+
+
+def _annotated(
+    resource: Resource, obj: JsonObject, annotations: Mapping[str, str | None], why: str, note: Note | None = None
+) -> Action:
+    name, change = str(observed.metadata(obj)["name"]), {"annotations": dict(annotations)}
+    return PatchMetadata(reason=why, note=note, resource=resource, name=name, uid=observed.uid(obj), change=change)
+
+
 def told(seen: Observed) -> str | None:
     """Return what `status.version` says: None also while a pod runs that may have any version, such as one of `spec.image`."""
-    started = [pod for pod in seen.pods.values() if observed.pod_phase(pod) != "Pending"]
+    started = [pod for pod in seen.pods.values() if _has_started(pod)]
     return running(seen) or None if all(map(_version_of, started)) else None
+
+
+def _has_started(pod: JsonObject | None) -> bool:
+    return pod is not None and observed.pod_phase(pod) != "Pending"
 
 
 def _version_of(pod: JsonObject | None) -> str:
     """Return the version of a pod that has started; empty for another pod, or where its label says none."""
-    if pod is None or observed.pod_phase(pod) == "Pending":
+    if pod is None or not _has_started(pod):
         return ""
     version = observed.labels_of(pod).get(names.LABEL_APP_VERSION, "")
     return version if versions.is_version(version) else ""
@@ -73,9 +148,9 @@ def _version_of(pod: JsonObject | None) -> str:
 
 def _refusal(seen: Observed, settings: ReconcileSettings) -> str:
     """Field, value, what is expected and why; empty for a version that the group may run."""
-    spec = seen.group.spec
-    if spec.image is not None or spec.implementation is not Implementation.JAVA:
+    if not _has_version(seen):
         return ""
+    spec = seen.group.spec
     wanted, runs = _wanted(seen, settings), running(seen)
     field = "spec.version" if spec.version is not None else "spec.version is absent, and the operator's default version"
     if wanted != runs and (why := versions.why_it_never_runs(wanted)):
@@ -84,7 +159,7 @@ def _refusal(seen: Observed, settings: ReconcileSettings) -> str:
         return f"{field} is {wanted!r}, expected another: {why}{_goes_on(runs)}"
     if not runs or _is_accepted(seen, wanted):
         return ""
-    if why := versions.why_no_downgrade(runs, wanted, spec.config):
+    if why := versions.why_no_downgrade(runs, wanted, spec.config, _features(seen)):
         accept = names.how_to_accept_version(seen.key.namespace, seen.key.name, wanted)
         return f"{field} is {wanted!r}, expected no such step back from {runs}: {why}{_goes_on(runs)}. To accept it: {accept}"
     return ""

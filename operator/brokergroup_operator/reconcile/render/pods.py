@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from brokergroup_operator.api import names, pod_fence, pod_fields
+from brokergroup_operator.api import names, pod_fence, pod_fields, versions
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.definitions.schema import without_nulls
 from brokergroup_operator.api.durability import LEARNER
@@ -57,6 +57,8 @@ def build_pod(
         names.ANNOTATION_REVISION: pod_revision(spec, group.spec),
     }
     metadata["annotations"] |= tls.mode_annotation(group.spec.tls)
+    if features := versions.features_of(group.spec.config):
+        metadata["annotations"][names.ANNOTATION_FEATURES] = ",".join(sorted(features))
     if place is not None:
         metadata["annotations"][names.ANNOTATION_ADDRESS] = place.text
     if learner:
