@@ -12,7 +12,8 @@ import pytest
 from brokergroup_operator.api import names
 from brokergroup_operator.api.backup_fields import Manifest
 from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
-from brokergroup_operator.reconcile.plan import BeginRestored
+from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS
+from brokergroup_operator.reconcile.plan import BeginRestored, PatchMetadata
 from brokergroup_operator.reconcile.render import children, copy_pods
 from brokergroup_operator.reconcile.see.observed import Observed
 from tests.reconcile import builders as b
@@ -327,6 +328,49 @@ def test_a_restored_group_goes_on_and_also_after_its_record_was_lost() -> None:
     for seen in (restored, lost, replace(lost, record=None)):
         assert condition(seen, "Stalled")[0] == "False"
         assert not [line for line in lines_of(run(seen)) if "restore" in line]
+
+
+def all_lost(**spec: Any) -> Observed:
+    """A restored group whose record and pods are gone; its claims were noted while its brokers ran."""
+    ran = c.settled(bootstrap={"fromBackup": {"claim": SOURCE}}, **spec)
+    ids = {1: "orders-1", 68208: "orders-68208", 68209: "orders-68209"}
+    claims, pods = {}, {}
+    for (broker_id, name), claim, pod in zip(ids.items(), ran.claims.values(), ran.pods.values(), strict=False):
+        claims[name] = claim | {"metadata": claim["metadata"] | {"name": name}}
+        pods[name] = pod | {"metadata": pod["metadata"] | {"name": name}}
+    for one in run(replace(ran, claims=claims, pods=pods)).actions:
+        if isinstance(one, PatchMetadata) and one.resource == PERSISTENT_VOLUME_CLAIMS:
+            claims[one.name]["metadata"].setdefault("annotations", {}).update(one.change["annotations"])
+    return replace(ran, claims=claims, pods={}, record=None, snapshot=None, state_object=None, aside=CLAIM)
+
+
+def test_a_restored_group_that_lost_record_and_pods_goes_on_with_its_disks() -> None:
+    """They are not those of the backup any more. Its ids lie far above those that a new record begins with."""
+    lines = lines_of(run(all_lost()))
+    assert not [line for line in lines if "restore" in line or "reserve" in line]
+    assert [line for line in lines if line.startswith("apply Pod ")] == [
+        "apply Pod orders-1", "apply Pod orders-68208", "apply Pod orders-68209",
+    ]  # fmt: skip
+    assert condition(all_lost(), "Stalled")[0] == "False"
+
+
+def test_a_new_group_on_the_disks_of_an_earlier_one_is_refused() -> None:
+    """The group was deleted and made anew; its claims were retained."""
+    seen = all_lost()
+    metadata = {**seen.group_object["metadata"], "uid": "another-uid"}
+    fresh = replace(seen, group_object={**seen.group_object, "metadata": metadata})
+    assert not [line for line in lines_of(run(fresh)) if "Pod" in line and "Budget" not in line]
+    assert "orders-68208, orders-68209 is there already" in message(fresh, "Stalled")
+
+
+def test_a_claim_whose_member_left_does_not_come_back() -> None:
+    seen = all_lost()
+    left = seen.claims["orders-68209"]["metadata"]["annotations"] | {names.ANNOTATION_LEAVING: "68209"}
+    claim = {**seen.claims["orders-68209"]}
+    claim["metadata"] = {**claim["metadata"], "annotations": left}
+    lines = lines_of(run(replace(seen, claims={**seen.claims, "orders-68209": claim})))
+    assert "apply Pod orders-68208" in lines
+    assert "apply Pod orders-68209" not in lines
 
 
 def test_the_copying_pod_has_no_rights_and_is_no_member() -> None:

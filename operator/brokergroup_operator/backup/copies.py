@@ -212,7 +212,8 @@ def _end_restore(store: Store) -> None:
 def _check_unused(contents: Contents, store: Store) -> None:
     """Raise BackupError if a broker has run on the restored store, or it was restored from another backup."""
     used = BackupError(
-        "the claim has the data of another backup, or a broker has run on it since: delete the claim, or use another group name"
+        "the claim has the data of another backup, or a broker has run on it since, and is left as it is: use another group name,"
+        " or delete the claim, if nothing of what it holds is needed"
     )
     traces = [one for one in (LOCK, "brokerIdentity", "brokerIdentity-temp") if (store.root / one).exists()]
     expected = sorted(contents.files, key=lambda one: one.path)

@@ -193,6 +193,8 @@ def _members(seen: Observed, course: Course, settings: ReconcileSettings) -> Ite
         if course.runs(member.broker_id):
             yield from claim_actions(seen, member)
             yield from _pod(seen, member, settings)
+    for member in membership(seen).returning:
+        yield from _pod(seen, member, settings)
 
 
 def _lift_fences(seen: Observed) -> Iterator[plans.Action]:

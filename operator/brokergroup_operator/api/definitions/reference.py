@@ -429,7 +429,8 @@ ANNOTATIONS: Final = {
     " (`network.addressing`). Without a host: at its node's address.",
     names.ANNOTATION_INCIDENT: "On an Event: the id of the failover or switchover that it is about, as in status, log and metrics.",
     names.ANNOTATION_GROUP_UID: "On a pod: the uid of the BrokerGroup that it was made for. Its fence's key is made from it, also"
-    " where that group was orphaned and another of its name has the pod now.",
+    " where that group was orphaned and another of its name has the pod now. On a claim of a group that began with a backup: the"
+    " group whose broker has started on it; such a disk is never filled with the backup.",
     names.ANNOTATION_CLOSED_BY: "On a BrokerGroup, by the operator: uid of the Retire that is about to delete it; its brokers"
     " acknowledge nothing on purpose.",
     names.ANNOTATION_TAKES_BACK: "On a BrokerGroup, by the operator: it is taking back what an orphaned group of its name has left."

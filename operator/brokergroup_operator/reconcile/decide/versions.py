@@ -110,6 +110,8 @@ def noted(seen: Observed, settings: ReconcileSettings) -> Iterator[Action]:
             continue
         features = ",".join(sorted(_features_in(pod)))
         wanted = {names.ANNOTATION_VERSION: _version_of(pod) or None, names.ANNOTATION_FEATURES: features or None}
+        if seen.group.spec.bootstrap is not None:
+            wanted[names.ANNOTATION_GROUP_UID] = observed.uid(seen.group_object)
         if changed := {key: text for key, text in wanted.items() if observed.annotations_of(claim).get(key) != text}:
             yield _annotated(PERSISTENT_VOLUME_CLAIMS, claim, changed, "the broker that has started on it")
     accepted = observed.annotations_of(seen.group_object).get(names.ANNOTATION_ACCEPT_VERSION)

@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Membership:
-    """The members there are, those whose volume is gone, and the ids to reserve for new ones."""
+    """The members there are, those whose volume is gone, the ids to reserve for new ones; `returning` of a lost record."""
 
     members: tuple[Member, ...] = ()
     volume_lost: tuple[Member, ...] = ()
     to_reserve: tuple[Member, ...] = ()
+    returning: tuple[Member, ...] = ()
 
     def pod_of(self, broker_id: int | None) -> str:
         """Return the name of this member's pod; the empty text where there is no such member."""
@@ -52,12 +53,35 @@ def membership(seen: Observed) -> Membership:
         gone = replica.registered and not _is_whole(seen, pod) and pod not in seen.pods
         (lost if gone else ours).append(member)
     ours.sort(key=lambda member: member.broker_id)
-    wanted = seen.group.spec.replicas
+    wanted, returning = seen.group.spec.replicas, returning_members(seen)
+    missing = wanted - len(ours) - len(_to_be_adopted(seen, group)) - len(returning)
     return Membership(
         members=tuple(ours),
         volume_lost=tuple(lost),
-        to_reserve=_ids_to_reserve(seen, group, wanted - len(ours) - len(_to_be_adopted(seen, group))),
+        to_reserve=_ids_to_reserve(seen, group, missing),
+        returning=returning,
     )
+
+
+@observed.derived
+def returning_members(seen: Observed) -> tuple[Member, ...]:
+    """Members without pods that the record has lost: brokers of this very group have run on their claims, and bring their ids.
+
+    Only of a group that began with a backup: its ids lie far above those that a new record gives, so that members of new ids
+    would begin on empty disks beside these.
+    """
+    if seen.group.spec.bootstrap is None:
+        return ()
+    group, known, own_uid = identity.name_of(seen.group), carried(seen), observed.uid(seen.group_object)
+    found = []
+    for name, claim in sorted(seen.claims.items()):
+        broker_id, marks = names.broker_id_of_pod_name(group, name), observed.annotations_of(claim)
+        if broker_id is None or name in known or name in seen.pods or observed.being_deleted(claim):
+            continue
+        is_own = marks.get(names.ANNOTATION_GROUP_UID) == own_uid and names.ANNOTATION_LEAVING not in marks
+        if is_own and _is_whole(seen, name) and _may_be_adopted(seen, broker_id):
+            found.append(Member(broker_id=broker_id, pod=name))
+    return tuple(found)
 
 
 def _is_whole(seen: Observed, pod: str) -> bool:
