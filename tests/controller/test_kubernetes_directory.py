@@ -11,11 +11,11 @@ import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.backup_fields import (
-    BROKER_ID_BLOCKS,
     BROKER_IDS_LEFT_OUT,
-    EPOCH_BLOCKS,
+    BROKER_IDS_SINCE,
     EPOCHS_LEFT_OUT,
-    EPOCHS_TO_COME,
+    EPOCHS_SINCE,
+    blocks_of,
 )
 from brokergroup_operator.api.brokergroup import Signature
 from brokergroup_operator.api.tls_fields import TlsMode
@@ -26,7 +26,6 @@ from brokergroup_operator.kube.client import KubernetesApi, WatchEvent
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, NODES, SECRETS, Resource
 from brokergroup_operator.records.store import GroupKey
-from controller_core.model import MAX_EPOCH
 from rocketmq_remoting.signature import Credentials
 from tests.controller.cluster import (
     ADDRESS,
@@ -97,14 +96,28 @@ def test_a_human_accepts_an_epoch_by_an_annotation(text: str, expected: int) -> 
 def test_brokers_of_a_restored_group_are_followed_after_its_record_was_lost() -> None:
     """Their ids and epochs begin in a block far above those of the backup; the record begins again at 0."""
     source = {"fromBackup": {"claim": {"name": "copies", "folder": "lost/nightly"}}}
-    settings = binding_of(group_object(bootstrap=source)).settings
-    assert settings.accepted_epoch > 10 * EPOCH_BLOCKS * EPOCHS_LEFT_OUT
-    assert settings.max_ids_of_restored > 10 * BROKER_ID_BLOCKS * BROKER_IDS_LEFT_OUT
-    assert settings.accepted_epoch + EPOCHS_TO_COME < MAX_EPOCH / 10, "one that lies leaves enough"
-    assert binding_of(group_object()).settings.max_ids_of_restored == 0
     group = group_object(bootstrap=source)
-    group["metadata"]["annotations"] = {names.ANNOTATION_ACCEPT_EPOCH: "2000000000"}
+    group["metadata"]["annotations"] = {names.ANNOTATION_BEGUN_ABOVE: "91002000/700003"}
+    settings = binding_of(group).settings
+    assert 91_002_000 + 1_000 < settings.accepted_epoch < 91_002_000 + EPOCHS_LEFT_OUT * 20, (
+        "not far into other groups' blocks"
+    )
+    assert 700_003 < settings.max_ids_of_restored < 700_003 + BROKER_IDS_LEFT_OUT * 20
+    assert binding_of(group_object()).settings.max_ids_of_restored == 0
+    group["metadata"]["annotations"][names.ANNOTATION_ACCEPT_EPOCH] = "2000000000"
     assert binding_of(group).settings.accepted_epoch == 2_000_000_000
+
+
+@pytest.mark.parametrize("text", [None, "", "soon", "5", "1/2/3", "-1/4", "9/" + "9" * 30])
+def test_without_a_note_of_its_beginning_the_block_of_its_uid_counts(text: str | None) -> None:
+    """One forged heartbeat could take a hundred million epochs."""
+    group = group_object(bootstrap={"fromBackup": {"claim": {"name": "copies", "folder": "lost/nightly"}}})
+    group["metadata"]["uid"] = "group-uid"
+    group["metadata"]["annotations"] = {names.ANNOTATION_BEGUN_ABOVE: text} if text is not None else {}
+    epoch_block, id_block = blocks_of("group-uid")
+    settings = binding_of(group).settings
+    assert settings.accepted_epoch == epoch_block * EPOCHS_LEFT_OUT + EPOCHS_SINCE
+    assert settings.max_ids_of_restored == id_block * BROKER_IDS_LEFT_OUT + BROKER_IDS_SINCE
 
 
 @pytest.mark.parametrize(

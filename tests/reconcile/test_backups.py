@@ -12,7 +12,7 @@ import pytest
 from brokergroup_operator.api import names
 from brokergroup_operator.api.backup_fields import Manifest
 from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
-from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS
+from brokergroup_operator.kube.resources import BROKER_GROUPS, PERSISTENT_VOLUME_CLAIMS
 from brokergroup_operator.reconcile.plan import BeginRestored, PatchMetadata
 from brokergroup_operator.reconcile.render import children, copy_pods
 from brokergroup_operator.reconcile.see.observed import Observed
@@ -275,6 +275,29 @@ def test_two_groups_of_one_backup_have_no_id_and_no_epoch_in_common() -> None:
     assert min(one.master_epoch for one in begun) >= 41 + 1000, "and had elections"
 
 
+def beginning_noted(seen: Observed) -> list[Any]:
+    return [
+        one.change["annotations"]
+        for one in run(seen).actions
+        if isinstance(one, PatchMetadata) and one.resource == BROKER_GROUPS
+    ]
+
+
+def test_the_group_notes_where_it_began_before_its_record_does() -> None:
+    """If the record is lost, its brokers are followed up to there, and no farther: a forged epoch must not be."""
+    noted = {names.ANNOTATION_BEGUN_ABOVE: f"{FIRST_EPOCH}/{FIRST_ID}"}
+    begins = with_claim(new_group(aside=ended("Succeeded", manifest())))
+    kinds = [type(one) for one in run(begins).actions]
+    assert beginning_noted(begins) == [noted]
+    assert kinds.index(PatchMetadata) < kinds.index(BeginRestored)
+    begun = with_claim(new_group(record=replace(BEGUN, next_broker_id=FIRST_ID + 1)))
+    assert beginning_noted(begun) == [{names.ANNOTATION_BEGUN_ABOVE: f"{FIRST_EPOCH}/{FIRST_ID + 1}"}], (
+        "begun by an earlier release"
+    )
+    metadata = {**begun.group_object["metadata"], "annotations": noted}
+    assert beginning_noted(replace(begun, group_object={**begun.group_object, "metadata": metadata})) == []
+
+
 def test_epochs_go_on_above_those_of_the_log_too() -> None:
     seen = with_claim(new_group(aside=ended("Succeeded", manifest(store_epoch=5000))))
     assert f"begin with lost/nightly as {FIRST_ID} above {5000 + FIRST_EPOCH - 41}" in lines_of(run(seen))
@@ -333,9 +356,9 @@ def test_a_restored_group_goes_on_and_also_after_its_record_was_lost() -> None:
 def all_lost(**spec: Any) -> Observed:
     """A restored group whose record and pods are gone; its claims were noted while its brokers ran."""
     ran = c.settled(bootstrap={"fromBackup": {"claim": SOURCE}}, **spec)
-    ids = {1: "orders-1", 68208: "orders-68208", 68209: "orders-68209"}
     claims, pods = {}, {}
-    for (broker_id, name), claim, pod in zip(ids.items(), ran.claims.values(), ran.pods.values(), strict=False):
+    of_pods = ("orders-1", "orders-68208", "orders-68209")
+    for name, claim, pod in zip(of_pods, ran.claims.values(), ran.pods.values(), strict=True):
         claims[name] = claim | {"metadata": claim["metadata"] | {"name": name}}
         pods[name] = pod | {"metadata": pod["metadata"] | {"name": name}}
     for one in run(replace(ran, claims=claims, pods=pods)).actions:

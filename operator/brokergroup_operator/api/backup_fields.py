@@ -1,10 +1,12 @@
 """Backup and restore: what a Backup is asked for and says, the manifest that lies beside a copy, and BrokerGroup.spec.bootstrap."""
 
+import hashlib
+import re
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from brokergroup_operator.api import bounds
+from brokergroup_operator.api import bounds, names
 
 # The old group may have gone on after the backup was taken, under epochs and broker ids that no manifest knows: a restored group
 # begins that many above them, times a number that is its own, so that two groups of one backup have none in common.
@@ -12,13 +14,30 @@ EPOCHS_LEFT_OUT = 1000
 EPOCH_BLOCKS = 9_999
 BROKER_IDS_LEFT_OUT = 100
 BROKER_ID_BLOCKS = 999
-# A group may begin with a backup of a group that began with a backup, so many times.
-RESTORES_IN_A_ROW = 10
-# So far above a record that was lost, and begins again at 0, the brokers of a restored group are followed.
-EPOCHS_OF_RESTORES = EPOCHS_LEFT_OUT * (EPOCH_BLOCKS + 1) * RESTORES_IN_A_ROW
-BROKER_IDS_OF_RESTORES = BROKER_IDS_LEFT_OUT * (BROKER_ID_BLOCKS + 1) * RESTORES_IN_A_ROW
+# So far above where it began the brokers of a restored group are followed after its record was lost, as those of any group are
+# above the record's beginning (`ControllerSettings.max_epoch_jump`, `max_ids_ahead`).
+EPOCHS_SINCE = 10_000
+BROKER_IDS_SINCE = 1000
 # What must be left for the restored group's own elections.
 EPOCHS_TO_COME = 1_000_000
+
+
+def blocks_of(group_uid: str) -> tuple[int, int]:
+    """Return the block of epochs and the block of broker ids in which a group begins that begins with a backup."""
+    digest = hashlib.sha256(group_uid.encode()).digest()
+    return 1 + int.from_bytes(digest[:8]) % EPOCH_BLOCKS, 1 + int.from_bytes(digest[8:16]) % BROKER_ID_BLOCKS
+
+
+def begun_above(group: bounds.JsonObject) -> tuple[int, int]:
+    """Return epoch and broker id above which this group began with its backup, by the note on the object.
+
+    Without one: those of a backup whose own group began at 0.
+    """
+    text = str((group["metadata"].get("annotations") or {}).get(names.ANNOTATION_BEGUN_ABOVE, ""))
+    if text.isascii() and (found := re.fullmatch(r"([0-9]{1,10})/([0-9]{1,10})", text)) is not None:
+        return int(found[1]), int(found[2])
+    epoch_block, id_block = blocks_of(str(group["metadata"].get("uid", "")))
+    return epoch_block * EPOCHS_LEFT_OUT, id_block * BROKER_IDS_LEFT_OUT
 
 
 class ClaimReference(Struct, frozen=True, rename="camel", kw_only=True):

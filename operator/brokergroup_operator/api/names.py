@@ -56,6 +56,8 @@ ANNOTATION_CONFIG_HASH: Final = f"{GROUP}/config-hash"
 ANNOTATION_REVISION: Final = f"{GROUP}/revision"
 # On a BrokerGroup: a person accepts that the brokers' master epoch is up to this number (docs/concepts/architecture.md, rule 3).
 ANNOTATION_ACCEPT_EPOCH: Final = f"{GROUP}/accept-epoch"
+# On a BrokerGroup: epoch and broker id, as `EPOCH/ID`, above which it began with a backup.
+ANNOTATION_BEGUN_ABOVE: Final = f"{GROUP}/begun-above"
 # On a BrokerGroup: a person accepts that its brokers go back to this version, although they lose state by it.
 ANNOTATION_ACCEPT_VERSION: Final = f"{GROUP}/accept-version"
 # On a claim: the version of the broker that has written it last. On a pod and on a claim: the keys of `api/versions.py` FEATURES

@@ -28,6 +28,7 @@ from brokergroup_operator.reconcile.decide import course as courses
 from brokergroup_operator.reconcile.decide import deletion, retiring, stopping, tls_order, versions
 from brokergroup_operator.reconcile.decide.bootstrap import (
     finished_copies,
+    noted_beginning,
     restore_actions,
     retried_restore,
     why_not_restored,
@@ -144,6 +145,7 @@ def _repairs(seen: Observed, course: Course, settings: ReconcileSettings) -> Ite
         yield from restore_actions(seen, settings)
         return
     yield from finished_copies(seen)
+    yield from noted_beginning(seen)
     if copies.restore_pod(seen) is None:  # it may still hold the claim
         yield from _members(seen, course, settings)
     yield from stopping.taken_back(seen)

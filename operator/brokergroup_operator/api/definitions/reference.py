@@ -416,6 +416,8 @@ ANNOTATIONS: Final = {
     " older version does not know ([versions](versions.md)).",
     names.ANNOTATION_ACCEPT_EPOCH: "On a BrokerGroup: a number. A person accepts that brokers report a master epoch up to this one,"
     " although it is far above the record's (condition `EpochJump`).",
+    names.ANNOTATION_BEGUN_ABOVE: "On a BrokerGroup, by the operator: `EPOCH/BROKER-ID` above which it began with a backup. If its"
+    " record is lost, brokers are followed up to a little above these, and no farther without a person.",
     names.ANNOTATION_RESTARTED_AT: "On a BrokerGroup: any text. Pods made under another one are restarted one by one, as in a"
     " rolling update. (A `BrokerGroupOperation` of type Restart does the same, and its status says when it is over.)",
     names.ANNOTATION_OWNER: "On a BrokerGroup or an OpenSLO document: any text. The SLA report names it as its owner.",

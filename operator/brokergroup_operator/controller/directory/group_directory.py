@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from brokergroup_operator.api import broker_keys, durability, names, pod_fence
-from brokergroup_operator.api.backup_fields import BROKER_IDS_OF_RESTORES, EPOCHS_OF_RESTORES
+from brokergroup_operator.api.backup_fields import BROKER_IDS_SINCE, EPOCHS_SINCE, begun_above
 from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec, Signature
 from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.api.failover_fields import FailoverSpec, UncleanElection
@@ -170,7 +170,10 @@ def binding_of(obj: JsonObject) -> GroupBinding:
         cluster_name=spec.broker_cluster_name,
         broker_name=spec.broker_name or name,
         settings=_settings_of(
-            spec, up_to_epoch=_accepted_epoch(obj), running=group.status.version if group.status is not None else None
+            spec,
+            up_to_epoch=_accepted_epoch(obj),
+            begun=begun_above(obj) if spec.bootstrap is not None else None,
+            running=group.status.version if group.status is not None else None,
         ),
         name_servers=tuple(_as_brokers_mean(address, namespace) for address in spec.name_servers),
         tls=spec.tls.mode if spec.tls is not None else None,
@@ -215,7 +218,10 @@ def _accepted_epoch(obj: JsonObject) -> int:
         return 0
 
 
-def _settings_of(spec: BrokerGroupSpec, *, up_to_epoch: int, running: str | None) -> ControllerSettings:
+def _settings_of(
+    spec: BrokerGroupSpec, *, up_to_epoch: int, begun: tuple[int, int] | None, running: str | None
+) -> ControllerSettings:
+    """`begun`: the epoch and the broker id above which the group began with a backup, far above a record that was lost."""
     rule = durability.acknowledgement_rule(spec)
     return ControllerSettings(
         unclean_election_allowed=spec.failover.unclean_election is UncleanElection.ALLOWED,
@@ -226,9 +232,8 @@ def _settings_of(spec: BrokerGroupSpec, *, up_to_epoch: int, running: str | None
         preferred_zones=tuple(spec.failover.preferred_zones),
         election_policy=spec.failover.election_policy,
         expected_replicas=spec.replicas,
-        # The brokers of a group that began with a backup have ids and epochs far above a record that was lost.
-        accepted_epoch=max(up_to_epoch, EPOCHS_OF_RESTORES if spec.bootstrap is not None else 0),
-        max_ids_of_restored=BROKER_IDS_OF_RESTORES if spec.bootstrap is not None else 0,
+        accepted_epoch=max(up_to_epoch, begun[0] + EPOCHS_SINCE if begun is not None else 0),
+        max_ids_of_restored=begun[1] + BROKER_IDS_SINCE if begun is not None else 0,
     )
 
 

@@ -6,19 +6,17 @@ copy it (`controller_core/membership.py`, `restore_group`).
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.backup_fields import (
-    BROKER_ID_BLOCKS,
     BROKER_IDS_LEFT_OUT,
-    EPOCH_BLOCKS,
     EPOCHS_LEFT_OUT,
     EPOCHS_TO_COME,
+    blocks_of,
 )
 from brokergroup_operator.api.bounds import JAVA_INT_MAX
-from brokergroup_operator.kube.resources import PODS
+from brokergroup_operator.kube.resources import BROKER_GROUPS, PODS
 from brokergroup_operator.observe.group_view import RestoredStore
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile import plan as plans
@@ -143,7 +141,28 @@ def restore_actions(seen: Observed, settings: ReconcileSettings) -> Iterator[pla
         f" its broker gets id {restored.broker_id}, and the group goes on above epoch {restored.master_epoch}"
     )
     note = plans.Note(reason="Restored", message=told)
+    yield from _noted(seen, restored.master_epoch, restored.broker_id)
     yield plans.BeginRestored(reason="its first claim has the backup", restored=restored, note=note)
+
+
+def noted_beginning(seen: Observed) -> Iterator[plans.Action]:
+    """Note where the record began, of a group that an earlier release restored."""
+    record = seen.record
+    if copies.source_of(seen) is not None and record is not None and record.restored_from:
+        yield from _noted(seen, record.master_epoch, record.next_broker_id)
+
+
+def _noted(seen: Observed, epoch: int, broker_id: int) -> Iterator[plans.Action]:
+    """On the group, which outlives its record: up to there brokers are followed after the record was lost."""
+    if names.ANNOTATION_BEGUN_ABOVE in observed.annotations_of(seen.group_object):
+        return
+    yield plans.PatchMetadata(
+        reason="it began with a backup",
+        resource=BROKER_GROUPS,
+        name=seen.key.name,
+        uid=observed.uid(seen.group_object),
+        change={"annotations": {names.ANNOTATION_BEGUN_ABOVE: f"{epoch}/{broker_id}"}},
+    )
 
 
 def _begun_above(seen: Observed, manifest: Manifest) -> RestoredStore:
@@ -154,9 +173,7 @@ def _begun_above(seen: Observed, manifest: Manifest) -> RestoredStore:
     """
     source = copies.source_of(seen)
     assert source is not None, "a manifest is that of spec.bootstrap"
-    digest = hashlib.sha256(observed.uid(seen.group_object).encode()).digest()
-    epoch_block = 1 + int.from_bytes(digest[:8]) % EPOCH_BLOCKS
-    id_block = 1 + int.from_bytes(digest[8:16]) % BROKER_ID_BLOCKS
+    epoch_block, id_block = blocks_of(observed.uid(seen.group_object))
     return RestoredStore(
         backup=source.folder,
         pod_name=copies.first_pod(seen),
