@@ -243,6 +243,16 @@ def test_the_copying_pod_is_made_when_the_members_pod_is_gone() -> None:
     assert goes_on(judged_with(HELD, pods=WITHOUT_3, aside=copy_pod("Running"))).effect is None
 
 
+def drained(name: str) -> dict[str, Any]:
+    """The pod is on a node of its own, which is cordoned."""
+    pods, nodes = {}, {}
+    for one in WITHOUT_3:
+        node = f"node-{one.rpartition('-')[2]}"
+        pods[one] = {**thing(one), "spec": {"nodeName": node}}
+        nodes[node] = {"metadata": {"name": node}, "spec": {"unschedulable": one == name}}
+    return {"pods": pods, "nodes": nodes}
+
+
 def test_its_end_is_written_before_it_is_deleted_and_the_member_starts() -> None:
     said = msgspec.json.encode(MANIFEST).decode()
     ended = judged_with(HELD, pods=WITHOUT_3, aside=copy_pod("Succeeded", said))
@@ -274,11 +284,13 @@ def test_its_end_is_written_before_it_is_deleted_and_the_member_starts() -> None
         ({"writable": False, "group": not_available(NOW - 31)}, "orders takes no messages without broker 3"),
         ({"aside": copy_pod("Running", label="")}, "pod orders-backup is there and was not made by the operator"),
         ({"started": LONG_AGO}, "not within 3600 s"),
+        (drained("orders-1"), "node-1 is being drained, and pod orders-1 on it waits for the backup's end"),
+        (drained("orders-2"), "node-2 is being drained, and pod orders-2 on it waits for the backup's end"),
     ],
 )
 def test_what_it_is_given_up_for(changes: dict[str, Any], why: str) -> None:
     """The status says so first: only then the copying pod goes, the member starts, and the operation fails."""
-    verdict = judged_with(HELD, pods=WITHOUT_3, **changes)
+    verdict = judged_with(HELD, **({"pods": WITHOUT_3} | changes))
     assert isinstance(verdict, GoOn), verdict
     assert verdict.effect is None
     assert verdict.figures is not None

@@ -180,7 +180,7 @@ def mastership_step(seen: Observed, *, at_rest: Verdict, updating: Collection[in
     if master is None or seen.record is None or seen.snapshot is None:
         return None
     learners, able = never_masters(seen), able_to_follow(seen)
-    if _on_draining_node(seen, master):
+    if on_draining_node(seen, master):
         why = f"the node of master {master.member.pod} is being drained"
         if not able or not (safe or _may_leave_unsafe(seen, at_rest)):
             why += ", and no member elsewhere can take over"
@@ -207,7 +207,7 @@ def able_to_follow(seen: Observed) -> list[int]:
     known, spec = standings(seen), seen.group.spec
     away = {*never_masters(seen), *held(seen), *spec.maintenance.stopped_brokers}
     linked = (known[one] for one in _linked_in_sync(seen.record, seen.snapshot, away) if one in known)
-    elsewhere = [one.member.broker_id for one in linked if one.in_sync and not _on_draining_node(seen, one)]
+    elsewhere = [one.member.broker_id for one in linked if one.in_sync and not on_draining_node(seen, one)]
     return [one for one in _with_metadata(elsewhere, seen.snapshot) if not is_barred(spec, seen.snapshot, one)]
 
 
@@ -222,7 +222,7 @@ def _move(master: Standing, to_broker_id: int | None, why: str) -> Step:
     return Step(verb=Verb.SWITCH, reason=Reason.MOVING_MASTER, why=why, member=master.member, to_broker_id=to_broker_id)
 
 
-def _on_draining_node(seen: Observed, standing: Standing) -> bool:
+def on_draining_node(seen: Observed, standing: Standing) -> bool:
     """False for all where nodes can't be read: then only the pod's preStop hook hands the role over."""
     name = node_of(seen.pods.get(standing.member.pod))
     return name in seen.nodes and observed.is_draining(seen.nodes[name])

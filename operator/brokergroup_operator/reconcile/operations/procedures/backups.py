@@ -15,8 +15,10 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.backup_fields import BackupResult, Manifest
 from brokergroup_operator.api.durability import acknowledgement_rule, voting_replicas
 from brokergroup_operator.api.times import rfc3339
+from brokergroup_operator.kube.pods import node_of
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.decide.backup_hold import is_fresh, others_away
+from brokergroup_operator.reconcile.decide.failover_safe import on_draining_node
 from brokergroup_operator.reconcile.operations import plan as plans
 from brokergroup_operator.reconcile.operations.procedures.premises import CHANGE_POLL_SECONDS, SETTLE_SECONDS, asked
 from brokergroup_operator.reconcile.see import copies, observed
@@ -215,7 +217,16 @@ def _why_not_further(case: Case, held: BackupResult, member: JsonObject | None) 
         return f"{case.group} takes no messages without broker {held.broker_id}"
     if member is not None and (paused := case.paused()):
         return paused
-    return copies.why_name_taken(seen, names.backup_pod_name(case.group))
+    return _drained(case, held) or copies.why_name_taken(seen, names.backup_pod_name(case.group))
+
+
+def _drained(case: Case, held: BackupResult) -> str:
+    """Which other member's node is being drained: with one member stopped no eviction is let through, and no master moves."""
+    for broker_id, one in standings(case.seen).items():
+        if broker_id != held.broker_id and on_draining_node(case.seen, one):
+            node, pod = node_of(case.seen.pods.get(one.member.pod)), one.member.pod
+            return f"{node} is being drained, and pod {pod} on it waits for the backup's end"
+    return ""
 
 
 def _started_again(case: Case, held: BackupResult, member: JsonObject, pod: JsonObject | None) -> plans.GoOn:
