@@ -14,6 +14,7 @@ from brokergroup_operator.controller.change import group_verbs
 from brokergroup_operator.controller.group.changes import IN_SYNC_SECONDS
 from brokergroup_operator.controller.upkeep.keeper import pause_after
 from brokergroup_operator.observe.group_view import (
+    BrokerRefusedError,
     BrokerUnreachableError,
     ElectionRefusedError,
     GroupUnknownError,
@@ -160,9 +161,9 @@ async def test_a_topic_is_made_at_the_master_alone(group: World) -> None:
 
 async def test_a_broker_that_refuses_a_topic_is_named_with_its_words(group: World) -> None:
     plane, _ = await group.three_under()
-    with pytest.raises(BrokerUnreachableError, match=r"topic orders: .*: 17 answered 3"):
+    with pytest.raises(BrokerRefusedError, match=r"topic orders: .*: 17 answered 3"):
         await plane.put_topic(KEY, TopicConfig(topic_name="orders"))
-    with pytest.raises(BrokerUnreachableError, match=r"topic orders: .*: 351 answered 3"):
+    with pytest.raises(BrokerRefusedError, match=r"topic orders: .*: 351 answered 3"):
         await plane.topic(KEY, "orders")
 
 

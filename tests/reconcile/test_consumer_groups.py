@@ -10,7 +10,7 @@ import pytest
 
 from brokergroup_operator.api.consumer_group_fields import ConsumerGroupSpec
 from brokergroup_operator.api.rocketmq_cluster import TopicSpec
-from brokergroup_operator.observe.group_view import BrokerUnreachableError
+from brokergroup_operator.observe.group_view import BrokerRefusedError, BrokerUnreachableError
 from brokergroup_operator.reconcile.clusters.consumer_groups import ConsumerGroupKeeper, change_of
 from brokergroup_operator.reconcile.clusters.master_looks import AGAIN_SECONDS, Standing
 from brokergroup_operator.reconcile.clusters.readers import PATIENCE_SECONDS
@@ -67,6 +67,8 @@ class View(FakeGroupView):
         # The groups whose master refuses every offset, or every consumer group.
         self.refuses_offsets: set[GroupKey] = set()
         self.refuses_consumer_groups: set[GroupKey] = set()
+        # Topics and consumer groups that every master refuses.
+        self.refused_names: set[str] = set()
         self.written: list[tuple[GroupKey, int]] = []
         self.asked_for_readers: list[GroupKey] = []
         # Topics that another client makes while readers are asked for.
@@ -77,8 +79,8 @@ class View(FakeGroupView):
         return await super().consumer_groups(key, names)
 
     async def put_consumer_group(self, key: GroupKey, settings: SubscriptionGroupConfig) -> None:
-        if key in self.refuses_consumer_groups:
-            raise BrokerUnreachableError(f"group {key}: 200 answered 16")
+        if key in self.refuses_consumer_groups or settings["groupName"] in self.refused_names:
+            raise BrokerRefusedError(f"group {key}: 200 answered 16")
         await super().put_consumer_group(key, settings)
 
     async def put_first_offsets(
@@ -95,6 +97,8 @@ class View(FakeGroupView):
         return await super().topic_readers(key, topic)
 
     async def put_topic(self, key: GroupKey, topic: TopicConfig) -> None:
+        if topic.topic_name in self.refused_names:
+            raise BrokerRefusedError(f"group {key}: 17 answered 16")
         self.written.append((key, topic.write_queue_nums))
         await super().put_topic(key, topic)
 
@@ -301,6 +305,35 @@ async def test_a_consumer_group_that_a_master_refuses_delays_its_topics_for_a_mi
     kept.now_seconds = PATIENCE_SECONDS
     assert await kept.keep_topics(ORDERS) == Standing(1, 1)
     assert kept.view.topics[SECOND, "orders"].write_queue_nums == 2
+
+
+async def test_a_consumer_group_that_is_refused_holds_up_no_other() -> None:
+    kept = Kept(FIRST, SECOND)
+    kept.view.refused_names = {"billing"}
+    others = (BILLING, ConsumerGroupSpec(name="audit"))
+    standing = await kept.keep(*others)
+    assert set(kept.view.consumer_group_tables[FIRST]) == set(kept.view.consumer_group_tables[SECOND]) == {"audit"}
+    told = "consumer group billing: group n/{}: 200 answered 16"
+    assert standing == Standing(2, 1, pending=(told.format("shop-0"), told.format("shop-1")))
+    kept.view.refused_names = set()
+    assert await kept.keep(*others) == Standing(2, 2), "it is looked at again in the next pass"
+
+
+async def test_a_topic_that_is_refused_holds_up_no_other() -> None:
+    kept = Kept(FIRST, SECOND)
+    kept.view.refused_names = {"orders"}
+    standing = await kept.keep_topics(ORDERS, TopicSpec(name="payments", queues=4), consumer_groups=())
+    assert set(kept.view.topics) == {(FIRST, "payments"), (SECOND, "payments")}
+    assert (standing.ready, standing.desired) == (1, 2)
+    assert standing.pending == tuple(f"topic orders: group n/{name}: 17 answered 16" for name in ("shop-0", "shop-1"))
+
+
+async def test_a_master_that_does_not_answer_is_not_asked_for_each_of_them() -> None:
+    """Each request would have its deadline."""
+    kept = Kept(FIRST, SECOND)
+    kept.view.unreachable = {SECOND}
+    many = tuple(ConsumerGroupSpec(name=f"group-{number}") for number in range(9))
+    assert (await kept.keep(*many)).pending == ("group n/shop-1: no answer",)
 
 
 async def test_offsets_that_a_master_refuses_delay_a_topic_for_a_minute() -> None:

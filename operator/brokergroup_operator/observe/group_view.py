@@ -53,6 +53,10 @@ class BrokerUnreachableError(GroupViewError):
     """The broker's address is not known, or it did not answer in time, or refused."""
 
 
+class BrokerRefusedError(BrokerUnreachableError):
+    """The broker answered, and refused this request; it may do another one."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchoverResult:
     """The master after a switchover. `phases` are milliseconds from the start; empty if it was master already.

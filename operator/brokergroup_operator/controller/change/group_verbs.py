@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.controller.group.group import Group, PremiseGoneError
-from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
+from brokergroup_operator.controller.peers.broker_calls import BrokerCallError, RefusedError
 from brokergroup_operator.controller.peers.offset_reader import OffsetReader
 from brokergroup_operator.controller.peers.services import Part, Services
 from brokergroup_operator.observe import group_view as view
@@ -253,6 +253,8 @@ class GroupVerbs(Part):
             raise view.GroupUnknownError(f"the controller plane knows no BrokerGroup {key}")
         try:
             yield group
+        except RefusedError as error:
+            raise view.BrokerRefusedError(f"group {key}{what}: {error}") from error
         except BrokerCallError as error:
             raise view.BrokerUnreachableError(f"group {key}{what}: {error}") from error
         except (RecordStoreError, PremiseGoneError) as error:

@@ -73,7 +73,11 @@ class BrokerCallError(Exception):
     """A broker did not do what it was asked, or did not answer."""
 
 
-class NotPermittedError(BrokerCallError):
+class RefusedError(BrokerCallError):
+    """A broker answered that it does not do what it was asked."""
+
+
+class NotPermittedError(RefusedError):
     """A broker refuses a request for its user or its subject, and will until a person changes that."""
 
     def __init__(self, address: str, code: int, remark: str, access_key: str | None) -> None:
@@ -83,7 +87,7 @@ class NotPermittedError(BrokerCallError):
         self.access_key = access_key
 
 
-class NoSuchTopicError(BrokerCallError):
+class NoSuchTopicError(RefusedError):
     """A broker has no topic of the name that the request is about."""
 
 
@@ -407,7 +411,7 @@ class BrokerCalls:
             access_key = credentials.access_key if credentials is not None else None
             raise NotPermittedError(address, command.code, answer.remark or "", access_key)
         if answer.code != ResponseCode.SUCCESS:
-            kind = NoSuchTopicError if answer.code == ResponseCode.TOPIC_NOT_EXIST else BrokerCallError
+            kind = NoSuchTopicError if answer.code == ResponseCode.TOPIC_NOT_EXIST else RefusedError
             raise kind(f"{address}: {command.code} answered {answer.code}: {answer.remark}")
         return answer
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 from msgspec.structs import replace
 
+from brokergroup_operator.observe.group_view import BrokerRefusedError
 from brokergroup_operator.reconcile.clusters.master_looks import Found, MasterLooks, Standing
 
 if TYPE_CHECKING:
@@ -65,27 +66,35 @@ class ConsumerGroupKeeper:
         return await self._looks.keep(namespace, declared, groups, count=count, bring_on=bring_on)
 
     def had(self, key: GroupKey, declared: tuple[ConsumerGroupSpec, ...], uid: str) -> frozenset[str] | None:
-        """The declared consumer groups that this group was seen to have; None if it was not looked at."""
+        """The declared consumer groups that this group was seen to have; None if it was not looked at, or one is waited for."""
         if not declared:
             return frozenset()
         found = self._looks.known(key, declared, uid)
-        return found.ready if found is not None else None
+        return found.ready if found is not None and not found.pending else None
 
     def forget(self, namespace: str, groups: Iterable[str]) -> None:
         self._looks.forget(namespace, groups)
 
     async def _bring_all_on(self, key: GroupKey, declared: tuple[ConsumerGroupSpec, ...]) -> Found:
-        """Raises GroupViewError."""
+        """One that the master refuses holds up no other. Raises GroupViewError."""
         there = await self._view.consumer_groups(key, [one.name for one in declared])
+        refused: dict[str, str] = {}
         for one in declared:
-            change = change_of(one, there.get(one.name))
-            if change is not None:
-                await self._view.put_consumer_group(key, change)
-                log.info(
-                    "cluster.consumer_group", group=str(key), consumer_group=one.name, is_new=one.name not in there
-                )
-            await self._widen_retry_topic(key, one)
-        return Found(frozenset(one.name for one in declared))
+            try:
+                await self._bring_on(key, one, there.get(one.name))
+            except BrokerRefusedError as error:
+                refused[one.name] = f"consumer group {one.name}: {error}"
+        ready = frozenset(one.name for one in declared if one.name not in refused)
+        return Found(ready, pending=tuple(refused.values()))
+
+    async def _bring_on(
+        self, key: GroupKey, declared: ConsumerGroupSpec, found: SubscriptionGroupConfig | None
+    ) -> None:
+        change = change_of(declared, found)
+        if change is not None:
+            await self._view.put_consumer_group(key, change)
+            log.info("cluster.consumer_group", group=str(key), consumer_group=declared.name, is_new=found is None)
+        await self._widen_retry_topic(key, declared)
 
     async def _widen_retry_topic(self, key: GroupKey, declared: ConsumerGroupSpec) -> None:
         """A broker makes a retry topic once; with more `retryQueueNums` it sends retries to queues that no consumer reads."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 from msgspec.structs import replace
 
-from brokergroup_operator.observe.group_view import BrokerUnreachableError
+from brokergroup_operator.observe.group_view import BrokerRefusedError, BrokerUnreachableError
 from brokergroup_operator.reconcile.clusters.master_looks import Found, MasterLooks, Standing
 from brokergroup_operator.reconcile.clusters.readers import Look, TopicReaders, TopicWaitsError
 from rocketmq_remoting.broker_protocol import TopicConfig
@@ -88,12 +88,12 @@ class TopicKeeper:
         self._readers.forget(namespace, groups)
 
     async def _bring_all_on(self, declared: tuple[TopicSpec, ...], look: Look) -> Found:
-        """A topic that waits holds up no other. Raises GroupViewError."""
+        """A topic that waits, or that the master refuses, holds up no other. Raises GroupViewError."""
         ready, differing = set(), []
         pending: dict[str, str] = {}
         for one in declared:
-            found = await self._view.topic(look.key, one.name)
             try:
+                found = await self._view.topic(look.key, one.name)
                 change = change_of(one, found)
                 if change is not None:
                     await self._put(look, change, found)
@@ -102,6 +102,8 @@ class TopicKeeper:
                 differing.append(str(error))
             except TopicWaitsError as error:
                 pending[one.name] = str(error)
+            except BrokerRefusedError as error:
+                pending[one.name] = f"topic {one.name}: {error}"
             else:
                 ready.add(one.name)
         self._readers.wait_no_more(look.key, but=pending)
