@@ -70,6 +70,7 @@ UNLINKED_MEMBERS: Final = "brokergroup_unlinked_members"
 UNHEARD_MEMBERS: Final = "brokergroup_unheard_members"
 CONDITION: Final = "brokergroup_condition"
 VOTING_REPLICAS: Final = "brokergroup_voting_replicas"
+LACKING_MEMBERS: Final = "brokergroup_lacking_members"
 CREATED_TIMESTAMP_SECONDS: Final = "brokergroup_created_timestamp_seconds"
 EPOCH_CURES_TOTAL: Final = "brokergroup_epoch_cures_total"
 BUILD_INFO: Final = "brokergroup_build_info"
@@ -249,6 +250,12 @@ _DESCRIPTIONS: Final = (
         "gauge",
         GROUP_LABELS,
         "Members that the spec wants in the SyncStateSet: no learners; 0 while it hibernates.",
+    ),
+    _describe(
+        LACKING_MEMBERS,
+        "gauge",
+        GROUP_LABELS,
+        "Voting members that the spec wants and that are not in sync, without those whose broker it holds stopped.",
     ),
     _describe(CREATED_TIMESTAMP_SECONDS, "gauge", GROUP_LABELS, "When the BrokerGroup was created, as Unix time."),
     _describe(EPOCH_CURES_TOTAL, "counter", GROUP_LABELS, "Epochs raised to bring an unlinked member back."),

@@ -26,11 +26,12 @@ def test_there_are_enough_queries_and_no_uid_twice() -> None:
     assert len({one.uid for one in DASHBOARDS}) == len(DASHBOARDS)
 
 
-# Counted for reports and for the step `firstAck`; nothing to look at beside the failover's steps.
+# Counted for reports, alerts and the step `firstAck`; nothing to look at beside the failover's steps.
 UNSHOWN = {
     "brokergroup_canary_messages_total",
     "brokergroup_canary_seconds",
     "brokergroup_created_timestamp_seconds",
+    "brokergroup_lacking_members",
     "brokergroup_voting_replicas",
 }
 

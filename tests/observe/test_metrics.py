@@ -321,12 +321,17 @@ async def test_the_conditions_of_a_status_are_a_metric_while_this_pod_reconciles
     assert (await scrape(metrics))[metric_names.CONDITION] == []
 
 
-async def test_how_many_members_vote_is_a_metric_while_this_pod_reconciles() -> None:
+async def test_how_many_members_vote_and_are_lacking_is_a_metric_while_this_pod_reconciles() -> None:
     metrics = Metrics()
-    metrics.conditions.note(KEY, cluster_name="DefaultCluster", broker_name="orders", conditions=[], voting_replicas=2)
-    assert value((await scrape(metrics))[metric_names.VOTING_REPLICAS], **GROUP) == 2
+    metrics.conditions.note(
+        KEY, cluster_name="DefaultCluster", broker_name="orders", conditions=[], voting_replicas=2, lacking_members=1
+    )
+    told = await scrape(metrics)
+    assert value(told[metric_names.VOTING_REPLICAS], **GROUP) == 2
+    assert value(told[metric_names.LACKING_MEMBERS], **GROUP) == 1
     metrics.conditions.forget(KEY)
-    assert (await scrape(metrics))[metric_names.VOTING_REPLICAS] == []
+    told = await scrape(metrics)
+    assert told[metric_names.VOTING_REPLICAS] == told[metric_names.LACKING_MEMBERS] == []
 
 
 async def test_when_a_group_was_created_is_a_metric_while_this_pod_reconciles() -> None:

@@ -191,11 +191,20 @@ def test_a_hibernated_group_is_as_its_spec_wants_it(tmp_path: Path, alert: str) 
 
 @pytest.mark.parametrize("alert", ["BrokerGroupSyncStateSetShrunk", "BrokerGroupNotFailoverSafe"])
 def test_a_group_whose_broker_is_held_stopped_has_an_alert_of_its_own(tmp_path: Path, alert: str) -> None:
-    """A lost member is not reported while the spec is the reason; the alert that says so is."""
-    for values, raised in (("1+0x70", []), ("1+0x60 0+0x9", [ORDERS])):
+    """A lost member is not reported while the spec is the reason; the alert that says so is. `lacking` None: an older operator."""
+    for values, lacking, raised in (("1+0x70", 0, []), ("1+0x70", None, []), ("1+0x60 0+0x9", 0, [ORDERS])):
         stopped = series('brokergroup_condition{condition="BrokersStopped"}', values)
-        judge(tmp_path, [*CASES[alert].ill, *stopped], alert, raised)
-        judge(tmp_path, [*CASES[alert].ill, *stopped], "BrokerGroupBrokersStopped", [] if raised else [ORDERS])
+        others = series("brokergroup_lacking_members", f"{lacking}+0x70")[:1] if lacking is not None else []
+        judge(tmp_path, [*CASES[alert].ill, *stopped, *others], alert, raised)
+        judge(tmp_path, [*CASES[alert].ill, *stopped, *others], "BrokerGroupBrokersStopped", [] if raised else [ORDERS])
+
+
+@pytest.mark.parametrize("alert", ["BrokerGroupSyncStateSetShrunk", "BrokerGroupNotFailoverSafe"])
+def test_another_loss_beside_a_broker_that_is_held_stopped_is_reported(tmp_path: Path, alert: str) -> None:
+    stopped = series('brokergroup_condition{condition="BrokersStopped"}', "1+0x70")
+    for values, raised in (("1+0x70", [ORDERS]), ("0+0x60 1+0x9", [ORDERS]), ("1+0x60 0+0x9", [])):
+        lacking = series("brokergroup_lacking_members", values)[:1]
+        judge(tmp_path, [*CASES[alert].ill, *stopped, *lacking], alert, raised)
 
 
 def test_a_budget_that_burned_in_hibernation_alone_is_told_by_nothing(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from brokergroup_operator.kube.resources import (
     ROCKETMQ_CLUSTERS,
     SERVICES,
 )
-from brokergroup_operator.observe.metrics import ConditionGauges
+from brokergroup_operator.observe.metrics import ConditionGauges, NotedGauge
 from brokergroup_operator.reconcile.run import plane as plane_module
 from brokergroup_operator.reconcile.run.queue import LONGEST_WAIT_SECONDS
 from brokergroup_operator.reconcile.settings import LeaderElectionSettings
@@ -251,8 +251,8 @@ async def test_a_plane_that_fails_leaves_the_lease_to_another_at_once(
     await until_pods(world, "orders-1", "orders-2", "orders-3")
 
 
-def voting(conditions: ConditionGauges) -> list[float]:
-    return [one.value for family in conditions.voting.collect() for one in family.samples]
+def values_of(gauge: NotedGauge) -> list[float]:
+    return [one.value for family in gauge.collect() for one in family.samples]
 
 
 async def test_the_conditions_are_metrics_while_it_reconciles(world: World) -> None:
@@ -266,10 +266,13 @@ async def test_the_conditions_are_metrics_while_it_reconciles(world: World) -> N
         return measured == written and measured["Ready"] == 1
 
     await until("the metric says what the status says", is_as_written)
-    assert voting(conditions) == [3]
+    assert (values_of(conditions.voting), values_of(conditions.lacking)) == ([3], [0])
+    await world.delete(PODS, "orders-3")
+    await until("one that stops is lacking", lambda: values_of(conditions.lacking) == [1])
+    await world.stop_pod("orders-3")
     await world.patch_group({"spec": {"maintenance": {"hibernated": True}}})
 
-    await until("no member that votes is wanted", lambda: voting(conditions) == [0])
+    await until("no member that votes is wanted", lambda: values_of(conditions.voting) == [0])
     await plane.stop()
     assert [one for family in conditions.collect() for one in family.samples] == []
 

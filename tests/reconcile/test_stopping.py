@@ -14,6 +14,7 @@ from brokergroup_operator.observe.group_view import MetadataDifference, Metadata
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.decide.rollout import wanted_pod
 from brokergroup_operator.reconcile.other_groups import Turn
+from brokergroup_operator.reconcile.see.members import lacking_members
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 from tests.reconcile.cases import run
@@ -364,3 +365,20 @@ def test_a_pod_of_an_earlier_release_is_not_replaced_for_the_gate() -> None:
         assert not c.course(
             without_gate(c.settled(implementation=implementation), "orders-1", "orders-2", "orders-3")
         ).outdated
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    c.table([
+        ("all are in sync", c.settled(), 0),
+        ("one is held stopped", stopped(3), 0),
+        ("another one is lost beside it", c.live(stopped(3), 1), 1),
+        ("another one is behind beside it", c.seen_with(stopped(3), b.record(in_sync=(1,)), live=(1, 2)), 1),
+        ("one is lost, none is held", c.live(c.settled(), 1, 2), 1),
+        ("one is still to be made", c.wishing(c.settled(), replicas=4), 1),
+        ("a learner is away", c.live(c.settled(replication={"learners": 1}), 1, 2), 0),
+        ("it hibernates", c.live(c.settled(maintenance={"hibernated": True})), 0),
+    ]),
+)  # fmt: skip
+def test_how_many_voting_members_are_lacking_for_another_reason(seen: Observed, expected: int) -> None:
+    assert lacking_members(seen) == expected

@@ -215,6 +215,7 @@ class Metrics:
         self.registry.register(self.conditions)
         self.registry.register(self.conditions.created)
         self.registry.register(self.conditions.voting)
+        self.registry.register(self.conditions.lacking)
         self._counts = MetricsObserver(self.registry)
         self._upstream = UpstreamMetrics(self.registry, controller_address) if upstream_names else None
         self.observer: Observer = ObserverGroup([self._counts, *([self._upstream] if self._upstream else [])])
@@ -327,6 +328,7 @@ class ConditionGauges:
     """The conditions of each group's status, so that alerts need no kube-state-metrics.
 
     `created`: when each BrokerGroup was created, so that an SLA report can distinguish a new group from one that was not scraped.
+    `lacking`: how many voting members are not in sync for another reason than `spec.maintenance.stoppedBrokers`.
     `voting`: how many of its members vote, so that an alert can leave out a group that has none to fail over to, or hibernates (0).
     Only the operator pod that reconciles knows them: it notes them at each pass, and forgets all when it loses the Lease.
     """
@@ -335,6 +337,7 @@ class ConditionGauges:
         self._noted: dict[GroupKey, tuple[list[str], dict[str, bool]]] = {}
         self.created = NotedGauge(metric_names.CREATED_TIMESTAMP_SECONDS)
         self.voting = NotedGauge(metric_names.VOTING_REPLICAS)
+        self.lacking = NotedGauge(metric_names.LACKING_MEMBERS)
 
     def note(
         self,
@@ -345,6 +348,7 @@ class ConditionGauges:
         conditions: Iterable[Mapping[str, Any]],
         created: str | None = None,
         voting_replicas: int | None = None,
+        lacking_members: int | None = None,
     ) -> None:
         """Keep the conditions of a status, in the form they have there, without those of status Unknown, and the other facts."""
         states = {one["type"]: one["status"] == "True" for one in conditions if one["status"] in ("True", "False")}
@@ -354,18 +358,22 @@ class ConditionGauges:
             self.created.noted[key] = (labels, dt.datetime.fromisoformat(created).timestamp())
         if voting_replicas is not None:
             self.voting.noted[key] = (labels, voting_replicas)
+        if lacking_members is not None:
+            self.lacking.noted[key] = (labels, lacking_members)
 
     def forget(self, key: GroupKey) -> None:
         """Drop a group that is gone, or another operator's."""
         self._noted.pop(key, None)
         self.created.noted.pop(key, None)
         self.voting.noted.pop(key, None)
+        self.lacking.noted.pop(key, None)
 
     def clear(self) -> None:
         """Drop all groups: this pod does not reconcile any more."""
         self._noted.clear()
         self.created.noted.clear()
         self.voting.noted.clear()
+        self.lacking.noted.clear()
 
     def collect(self) -> Iterable[Metric]:
         """Called by prometheus-client for each scrape."""

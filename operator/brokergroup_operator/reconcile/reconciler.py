@@ -26,6 +26,7 @@ from brokergroup_operator.reconcile.other_groups import HostPorts, Turn, outdate
 from brokergroup_operator.reconcile.render.broker_config import broker_name
 from brokergroup_operator.reconcile.see.circumstances import CircumstanceWatch, circumstances_of_plan
 from brokergroup_operator.reconcile.see.fetch import UnreadableGroupError
+from brokergroup_operator.reconcile.see.members import lacking_members
 
 if TYPE_CHECKING:
     from brokergroup_operator.observe.incidents import CircumstanceSink
@@ -174,6 +175,7 @@ class Reconciler:
             conditions=status.get("conditions") or (),
             created=(seen.group_object.get("metadata") or {}).get("creationTimestamp"),
             voting_replicas=0 if seen.group.spec.maintenance.hibernated else voting_replicas(seen.group.spec),
+            lacking_members=lacking_members(replace(seen, now=rfc3339(time.time()))),
         )
 
     async def _fetch_ours(self, key: GroupKey) -> Observed | None:

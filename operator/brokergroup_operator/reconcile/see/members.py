@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import names, pod_fence
 from brokergroup_operator.api.brokergroup_status import MemberState
-from brokergroup_operator.api.durability import beyond_voters, runs_as_learner
+from brokergroup_operator.api.durability import beyond_voters, runs_as_learner, voting_replicas
 from brokergroup_operator.kube.pods import pod_ips
 from brokergroup_operator.observe.member_view import member_view
 from brokergroup_operator.reconcile import identity
@@ -323,6 +323,15 @@ class Standing:
 def standings(seen: Observed) -> dict[int, Standing]:
     """By broker id, in their order; without those whose volume is lost."""
     return {member.broker_id: _standing(seen, member) for member in membership(seen).members}
+
+
+def lacking_members(seen: Observed) -> int:
+    """Return how many voting members are not in sync, or still to be made, but for those whose broker is held stopped."""
+    if seen.group.spec.maintenance.hibernated:
+        return 0
+    voters = [one for one in standings(seen).values() if not (one.is_learner or one.will_learn)]
+    away = [one for one in voters if not (one.in_sync or one.is_in_sync_elsewhere or one.is_held)]
+    return len(away) + max(0, voting_replicas(seen.group.spec) - len(voters))
 
 
 def _standing(seen: Observed, member: Member) -> Standing:
