@@ -194,6 +194,29 @@ def test_a_broker_that_is_held_stopped_can_leave_and_not_restart(kind: str, sect
     assert (told in getattr(verdict, "message", "")) is not goes
 
 
+def test_no_switchover_goes_to_a_broker_that_is_or_is_to_be_held_stopped() -> None:
+    """It would wait for the broker, or the operator would move mastership back at once."""
+    pod = thing("orders-2")
+    pod["metadata"] = {**pod["metadata"], "annotations": {"brokergroup.dev/stopped": "true"}}
+    pods = {"orders-1": thing("orders-1"), "orders-2": pod, "orders-3": thing("orders-3")}
+    is_held = begun("Switchover", section={"toBrokerId": 2}, pods=pods, record=record(in_sync={1, 3}), alive=(1, 3))
+    assert rejected(is_held) == "broker 2 is stopped by spec.maintenance.stoppedBrokers: start it first"
+    named = group(maintenance={"stoppedBrokers": [2]})
+    told = "broker 2 is in spec.maintenance.stoppedBrokers: take it out of there first"
+    assert rejected(begun("Switchover", section={"toBrokerId": 2}, group=named)) == told
+    assert isinstance(begun("Switchover", section={"toBrokerId": 3}, group=named), Start)
+
+
+def test_a_switchover_to_any_member_goes_to_none_that_is_to_be_held_stopped() -> None:
+    named = group(maintenance={"stoppedBrokers": [2]})
+    asked = goes_on(judged(running("Switchover"), group=named))
+    assert isinstance(asked.effect, SwitchMaster)
+    assert asked.effect.to_broker_id == 3
+    asked = goes_on(judged(running("Switchover")))
+    assert isinstance(asked.effect, SwitchMaster)
+    assert asked.effect.to_broker_id is None, "the controller plane chooses"
+
+
 @pytest.mark.parametrize(
     ("item", "claim"),
     [(running("Restart", brokerIds=[2]), "orders-2"), (running("Drill", kind="KillMaster"), "orders-1")],

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from brokergroup_operator.api.brokergroup_operation import DrillKind
+from brokergroup_operator.reconcile.decide.failover_safe import able_to_follow
 from brokergroup_operator.reconcile.operations import plan as plans
 from brokergroup_operator.reconcile.operations.procedures.premises import asked, first
 from brokergroup_operator.reconcile.see.observed import is_fenced, uid
@@ -46,6 +47,7 @@ def begin_switchover(case: Case) -> plans.Beginning:
         case.no_master(),
         "" if target is None else case.not_a_member(target),
         "" if target is None else case.only_learns(target),
+        "" if target is None else case.to_be_stopped(target),
         "" if target is None or not_now else case.not_in_sync(target),
         not_now=not_now,
         message=f"from broker {master} to {to}",
@@ -91,6 +93,9 @@ def _unsafe_to_move(case: Case) -> str:
 
 
 def _switch(case: Case, to_broker_id: int | None, *, deadline_seconds: float) -> plans.SwitchMaster:
+    """None: the controller plane chooses. Where brokers are to be stopped it might choose one of them."""
+    if to_broker_id is None and case.seen.group.spec.maintenance.stopped_brokers:
+        to_broker_id = next(iter(able_to_follow(case.seen)), None)
     return plans.SwitchMaster(
         from_broker_id=case.seen.master or 0, to_broker_id=to_broker_id, deadline_seconds=deadline_seconds
     )

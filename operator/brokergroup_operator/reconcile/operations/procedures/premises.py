@@ -143,6 +143,12 @@ class Case:
         named = ", ".join(f"broker {broker_id}" for broker_id in stopped)
         return f"{named} is stopped by spec.maintenance.stoppedBrokers: start it first" if stopped else ""
 
+    def to_be_stopped(self, broker_id: int) -> str:
+        """Why a broker does not become master: it is held stopped, or is to be."""
+        is_named = broker_id in self.seen.group.spec.maintenance.stopped_brokers
+        named = f"broker {broker_id} is in spec.maintenance.stoppedBrokers: take it out of there first"
+        return self.held_stopped((broker_id,)) or (named if is_named else "")
+
     def claim_goes(self, broker_ids: Iterable[int]) -> str:
         """Why a pod must not be stopped: its claim is being deleted, so its data would go with it."""
         for broker_id in broker_ids:
