@@ -13,8 +13,14 @@ import pytest
 
 from brokergroup_operator.fence import deletion
 from brokergroup_operator.fence.processes import BrokerProcesses
-from brokergroup_operator.fence.settings import PROCESS_VARIABLE
-from brokergroup_operator.fence.stopping import LOOK_SECONDS, SIGTERM_SECONDS, StopOrder
+from brokergroup_operator.fence.settings import (
+    GRACE_VARIABLE,
+    PROCESS_VARIABLE,
+    STOP_SECONDS,
+    FenceSettingsError,
+    stop_seconds,
+)
+from brokergroup_operator.fence.stopping import LOOK_SECONDS, StopOrder
 from brokergroup_operator.reconcile.render import stop_gate
 from tests.fence.test_process import Controller, Group, until
 
@@ -112,8 +118,10 @@ async def controller(tmp_path: Path) -> AsyncIterator[Controller]:
     await made.server.stop()
 
 
-async def fence_beside(container: Container, controller: Controller, module: str) -> asyncio.subprocess.Process:
-    """Start the fence of this container's pod, and wait until it runs."""
+async def fence_beside(
+    container: Container, controller: Controller, module: str, **more: str
+) -> asyncio.subprocess.Process:
+    """Start the fence of this container's pod, and wait until it runs. `more`: of its environment."""
     address = f"{controller.hosts[0]}:{BROKER_PORT}"
     settings = {
         "BROKERGROUP_CONTAINER": "fence",
@@ -127,7 +135,7 @@ async def fence_beside(container: Container, controller: Controller, module: str
         "FENCE_HEARTBEAT_INTERVAL_MILLISECONDS": "500",
     }
     fence = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", module, env=container.environment | settings, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-m", module, env=container.environment | settings | more, stdout=asyncio.subprocess.PIPE
     )
     container.started.append(fence)
     assert "watching" in await said(fence)
@@ -173,14 +181,35 @@ async def test_a_broker_is_stopped_and_nothing_else_in_its_container(
 
 
 async def test_a_broker_that_does_not_end_in_time_is_killed(container: Container) -> None:
-    broker, order = await container.start(*DEAF), StopOrder(container.order_file, container.uid)
+    broker, order = await container.start(*DEAF), StopOrder(container.order_file, container.uid, STOP_SECONDS)
     assert await said(broker) == "started"
     container.order(stop=True)
     assert not order.look(0.0), "SIGTERM is not its death: the fence keeps what it knows, and kills an isolated master"
-    assert not order.look(SIGTERM_SECONDS - LOOK_SECONDS), "its time is not over"
+    assert not order.look(STOP_SECONDS - LOOK_SECONDS), "its time is not over"
     assert broker.returncode is None
-    assert order.look(SIGTERM_SECONDS + LOOK_SECONDS)
+    assert order.look(STOP_SECONDS + LOOK_SECONDS)
     assert await broker.wait() == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("kind", [deletion.__name__, JAVA_FENCE])
+async def test_a_broker_has_the_time_that_its_pod_gives_it(
+    container: Container, controller: Controller, kind: str
+) -> None:
+    """`terminationGracePeriodSeconds`: the fence of either kind gives it what its environment says."""
+    broker = await container.start(*DEAF)
+    assert await said(broker) == "started"
+    fence = await fence_beside(container, controller, kind, **{GRACE_VARIABLE: "1"})
+    container.order(stop=True)
+    assert await broker.wait() == -signal.SIGKILL
+    assert "stopping the broker" in await said(fence)
+    assert "did not end" in await said(fence)
+
+
+@pytest.mark.parametrize("text", ["0", "soon", "-5", "1.5", "99999"])
+def test_a_time_that_is_none_is_named(text: str) -> None:
+    with pytest.raises(FenceSettingsError, match=f"{GRACE_VARIABLE} is '{text}', expected"):
+        stop_seconds({GRACE_VARIABLE: text})
+    assert stop_seconds({}) == 60.0, "a pod of an earlier release says nothing"
 
 
 async def test_a_broker_that_a_hung_disk_keeps_alive_is_killed_once_a_minute(
@@ -194,17 +223,17 @@ async def test_a_broker_that_a_hung_disk_keeps_alive_is_killed_once_a_minute(
         return []
 
     monkeypatch.setattr(BrokerProcesses, "kill", in_vain)
-    broker, order = await container.start(*DEAF), StopOrder(container.order_file, container.uid)
+    broker, order = await container.start(*DEAF), StopOrder(container.order_file, container.uid, STOP_SECONDS)
     assert await said(broker) == "started"
     container.order(stop=True)
     for second in range(200):
         order.look(second * LOOK_SECONDS)
-    assert attempts == [SIGTERM_SECONDS, 2 * SIGTERM_SECONDS, 3 * SIGTERM_SECONDS]
+    assert attempts == [STOP_SECONDS, 2 * STOP_SECONDS, 3 * STOP_SECONDS]
 
 
 async def test_a_master_is_left_alone_until_it_is_none(container: Container) -> None:
     """Between the operator's look and its order a failover may have made it master."""
-    broker, order = await container.start(*BROKER), StopOrder(container.order_file, container.uid)
+    broker, order = await container.start(*BROKER), StopOrder(container.order_file, container.uid, STOP_SECONDS)
     assert await said(broker) == "started by broker"
     container.order(stop=True)
     order.look(0.0, may_stop=False)
@@ -216,6 +245,6 @@ async def test_a_master_is_left_alone_until_it_is_none(container: Container) -> 
 async def test_a_pod_of_an_earlier_release_has_no_order_and_is_left_alone(container: Container) -> None:
     broker = await container.start(*BROKER)
     assert await said(broker) == "started by broker"
-    assert not StopOrder(None, container.uid).look(0.0)
-    assert not StopOrder(container.order_file.with_name("missing"), container.uid).look(0.0)
+    assert not StopOrder(None, container.uid, STOP_SECONDS).look(0.0)
+    assert not StopOrder(container.order_file.with_name("missing"), container.uid, STOP_SECONDS).look(0.0)
     assert broker.returncode is None

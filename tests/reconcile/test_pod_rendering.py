@@ -170,7 +170,12 @@ def test_the_fence_of_a_python_broker_only_waits_for_the_deletion_of_its_pod() -
     fence = both[names.CONTAINER_FENCE]
     assert of["spec"]["shareProcessNamespace"] is True
     assert fence["command"][-1] == deletion.__name__
-    assert {entry["name"] for entry in fence["env"]} == {"POD_UID", "BROKERGROUP_CONTAINER", "STOP_ORDER_FILE"}
+    assert {entry["name"] for entry in fence["env"]} == {
+        "POD_UID",
+        "BROKERGROUP_CONTAINER",
+        "STOP_ORDER_FILE",
+        "STOP_GRACE_SECONDS",
+    }
     assert {"name": "BROKERGROUP_CONTAINER", "value": "broker"} in both[names.CONTAINER_BROKER]["env"]
     assert "ports" not in fence
     assert [mount["mountPath"] for mount in fence["volumeMounts"]] == [names.ORDERS_DIR]

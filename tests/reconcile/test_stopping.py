@@ -14,6 +14,7 @@ from brokergroup_operator.observe.group_view import MetadataDifference, Metadata
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.decide.rollout import wanted_pod
 from brokergroup_operator.reconcile.other_groups import Turn
+from brokergroup_operator.reconcile.render.pods import pod_revision
 from brokergroup_operator.reconcile.see.members import lacking_members
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
@@ -382,3 +383,17 @@ def test_a_pod_of_an_earlier_release_is_not_replaced_for_the_gate() -> None:
 )  # fmt: skip
 def test_how_many_voting_members_are_lacking_for_another_reason(seen: Observed, expected: int) -> None:
     assert lacking_members(seen) == expected
+
+
+@pytest.mark.parametrize("implementation", ["Python", "Java"])
+def test_a_broker_that_is_stopped_has_the_time_of_its_pod(implementation: str) -> None:
+    """And no pod of an earlier release is replaced to get it."""
+    spec = {"implementation": implementation, "terminationGracePeriodSeconds": 300}
+    spec |= {"nameServers": ["ns:9876"]} if implementation == "Java" else {}
+    seen = c.settled(**spec)
+    fence = b.containers(seen.pods["orders-2"])[names.CONTAINER_FENCE]
+    assert {"name": names.ENVIRONMENT_STOP_GRACE, "value": "300"} in fence["env"]
+    earlier = copy.deepcopy(seen.pods["orders-2"]["spec"])
+    for one in earlier["containers"]:
+        one["env"] = [each for each in one["env"] if each["name"] != names.ENVIRONMENT_STOP_GRACE]
+    assert pod_revision(earlier, seen.group.spec) == pod_revision(seen.pods["orders-2"]["spec"], seen.group.spec)

@@ -130,6 +130,8 @@ ENVIRONMENT_POD_IPS: Final = "POD_IPS"
 ENVIRONMENT_NODE_IPS: Final = "NODE_IPS"
 # Not empty while the broker is to be stopped (`render/stop_gate.py`).
 ENVIRONMENT_STOP_ORDER_FILE: Final = "STOP_ORDER_FILE"
+# Of the fence alone.
+ENVIRONMENT_STOP_GRACE: Final = "STOP_GRACE_SECONDS"
 # A node's zone, by Kubernetes' own label.
 LABEL_ZONE: Final = "topology.kubernetes.io/zone"
 # A node's rack; not a standard label, but the most common one.

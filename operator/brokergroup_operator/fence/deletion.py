@@ -26,6 +26,7 @@ from brokergroup_operator.fence.settings import (
     own_address,
     pod_uid,
     stop_order_file,
+    stop_seconds,
 )
 from brokergroup_operator.fence.stopping import LOOK_SECONDS as LOOK_FOR_ORDER_SECONDS
 from brokergroup_operator.fence.stopping import StopOrder
@@ -49,7 +50,7 @@ class DeletionFence:
         uid = pod_uid(environment)
         self._processes = BrokerProcesses(uid)
         self._orders = KillOrders(uid, KeyFile(key_file(environment)), self._kill_by_order)
-        self._stop_order = StopOrder(stop_order_file(environment), uid)
+        self._stop_order = StopOrder(stop_order_file(environment), uid, stop_seconds(environment))
         self._socket = _order_socket(environment)
         self._leaving, self._signalled = os.pipe()
         os.set_blocking(self._signalled, False)

@@ -18,6 +18,10 @@ POD_VARIABLE: Final = "POD_UID"
 # On the broker and what it starts, and on nothing else that runs in its container.
 PROCESS_VARIABLE: Final = "BROKERGROUP_PROCESS"
 STOP_ORDER_VARIABLE: Final = "STOP_ORDER_FILE"
+GRACE_VARIABLE: Final = "STOP_GRACE_SECONDS"
+# Where a pod of an earlier release does not say it: the default of `terminationGracePeriodSeconds`.
+STOP_SECONDS: Final = 60.0
+LONGEST_STOP_SECONDS: Final = 3600
 BROKER_CONTAINER: Final = "broker"
 ROLE_FILE: Final = "role"
 CONTROLLERS_FILE: Final = "controllers"
@@ -59,6 +63,8 @@ class FenceSettings:
     key_file: Path | None = None
     # Not empty while the broker is to be stopped. None: a pod of an earlier release, which has no such file.
     stop_order_file: Path | None = None
+    # From SIGTERM by that order to SIGKILL: what the pod's deletion would give the broker.
+    stop_seconds: float = STOP_SECONDS
     # None: plain frames.
     controller_tls: TlsSettings | None = None
     broker_tls: TlsSettings | None = None
@@ -83,6 +89,7 @@ class FenceSettings:
             pods=environment.get("FENCE_PODS", ""),
             key_file=key_file(environment),
             stop_order_file=stop_order_file(environment),
+            stop_seconds=stop_seconds(environment),
             controller_tls=_tls(environment, "FENCE_CONTROLLER"),
             # The broker is in our own pod, so its address proves its identity.
             broker_tls=_tls(environment, "FENCE_BROKER"),
@@ -117,6 +124,18 @@ def stop_order_file(environment: Mapping[str, str]) -> Path | None:
     """Return the path of the file that is not empty while the broker is to be stopped."""
     text = environment.get(STOP_ORDER_VARIABLE)
     return Path(text) if text else None
+
+
+def stop_seconds(environment: Mapping[str, str]) -> float:
+    """Return how long a broker that is stopped by order has to end. Raises FenceSettingsError."""
+    text = environment.get(GRACE_VARIABLE)
+    if not text:
+        return STOP_SECONDS
+    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= LONGEST_STOP_SECONDS:
+        raise FenceSettingsError(
+            f"{GRACE_VARIABLE} is {text!r}, expected a number of seconds from 1 to {LONGEST_STOP_SECONDS}"
+        )
+    return float(text)
 
 
 def _address(name: str, text: str) -> Address:

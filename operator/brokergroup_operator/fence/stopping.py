@@ -17,15 +17,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOOK_SECONDS: Final = 1.0
-# As the default of `terminationGracePeriodSeconds`: a broker that is stopped flushes its log and its tables.
-SIGTERM_SECONDS: Final = 60.0
 
 
 class StopOrder:
     """The order of one pod. Call ``look`` often; it reads the file once a second."""
 
-    def __init__(self, file: Path | None, pod_uid: str) -> None:
-        self._file = file
+    def __init__(self, file: Path | None, pod_uid: str, stop_seconds: float) -> None:
+        """`stop_seconds`: from SIGTERM to SIGKILL. A broker that is stopped flushes its log and its tables."""
+        self._file, self._stop_seconds = file, stop_seconds
         self._broker = BrokerProcesses(pod_uid, started_only=True)
         self._next_look = 0.0
         self._asked: int | None = None
@@ -48,7 +47,7 @@ class StopOrder:
             return False
         if now < self._kill_at:
             return False
-        self._kill_at = now + SIGTERM_SECONDS  # a hung disk may keep it: each attempt holds up the fence
+        self._kill_at = now + self._stop_seconds  # a hung disk may keep it: each attempt holds up the fence
         tell("killed", why="the broker is to be stopped, and did not end", pids=self._broker.kill(now))
         return True
 
@@ -58,5 +57,5 @@ class StopOrder:
         return False
 
     def _terminate(self, now: float) -> None:
-        self._asked, self._kill_at = self._broker.terminate(), now + SIGTERM_SECONDS
+        self._asked, self._kill_at = self._broker.terminate(), now + self._stop_seconds
         tell("stopping the broker by the operator's order", pid=self._asked)

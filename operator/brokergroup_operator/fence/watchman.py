@@ -62,7 +62,7 @@ class Watchman:
         self._role_file = RoleFile(settings.run_dir)
         self.core = FenceCore(self._rules, started_at=boot_seconds(), heard_before=self._role_file.was_known)
         self._processes = BrokerProcesses(settings.pod_uid)
-        self._stop_order = StopOrder(settings.stop_order_file, settings.pod_uid)
+        self._stop_order = StopOrder(settings.stop_order_file, settings.pod_uid, settings.stop_seconds)
         self._selector = selectors.DefaultSelector()
         self._orders = KillOrders(settings.pod_uid, KeyFile(settings.key_file), self._kill_by_order)
         self._peers = Peers(fence_of(settings.local_address), settings.broker_name, self._on_order)

@@ -255,7 +255,7 @@ def fence_container(group: BrokerGroup, settings: ReconcileSettings, *, place: P
     """The fence as this group's brokers need it."""
     isolates = pod_fence.kills_the_isolated(group.spec)
     own = _for_java(group, settings, place) if isolates else _for_replica(group.spec, settings)
-    own["env"] += stop_gate.environment()
+    own["env"] += [*stop_gate.environment(), stop_gate.grace(group.spec.termination_grace_period_seconds)]
     own["volumeMounts"] = [*own.get("volumeMounts", []), *stop_gate.mounts()]
     requests = {"cpu": CPU_REQUEST, "memory": "32Mi"} if isolates else {"cpu": "5m", "memory": "24Mi"}
     return {

@@ -34,6 +34,11 @@ def environment() -> list[JsonObject]:
     return [{"name": names.ENVIRONMENT_STOP_ORDER_FILE, "value": f"{names.ORDERS_DIR}/{names.STOP_ORDER}"}]
 
 
+def grace(seconds: int) -> JsonObject:
+    """For the fence: what a pod's deletion gives the broker between SIGTERM and SIGKILL, it has for its stop too."""
+    return {"name": names.ENVIRONMENT_STOP_GRACE, "value": str(seconds)}
+
+
 def mounts() -> list[JsonObject]:
     return [{"name": names.VOLUME_ORDERS, "mountPath": names.ORDERS_DIR, "readOnly": True}]
 
@@ -52,8 +57,9 @@ def without_gate(spec: JsonObject) -> JsonObject:
 
 def _without(container: JsonObject) -> JsonObject:
     kept: JsonObject = dict(container)
-    for field, own in (("env", names.ENVIRONMENT_STOP_ORDER_FILE), ("volumeMounts", names.VOLUME_ORDERS)):
-        items = [one for one in container.get(field) or [] if one["name"] != own]
+    variables = {names.ENVIRONMENT_STOP_ORDER_FILE, names.ENVIRONMENT_STOP_GRACE}
+    for field, own in (("env", variables), ("volumeMounts", {names.VOLUME_ORDERS})):
+        items = [one for one in container.get(field) or [] if one["name"] not in own]
         if items == (container.get(field) or []):
             continue
         if items:
