@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.api import names
+from brokergroup_operator.api import backup_fields, names
 from brokergroup_operator.kube.errors import (
     ApiError,
     ApiUnavailableError,
@@ -35,7 +35,6 @@ from brokergroup_operator.observe.group_view import (
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.access import ClusterAccess
 from brokergroup_operator.reconcile.act.apply import PlanApplier, rehearse
-from brokergroup_operator.reconcile.decide import bootstrap
 from brokergroup_operator.reconcile.render import broker_config
 from brokergroup_operator.reconcile.render.addressing import build_member_service
 from brokergroup_operator.reconcile.tell.events import EventPoster
@@ -107,6 +106,31 @@ async def test_another_pod_of_the_same_name_is_left_as_it_is(
     with pytest.raises(error):
         await carry_out(applier, action)
     assert await pod_metadata(api) == made["metadata"]
+
+
+async def test_metadata_of_every_kind_is_patched_and_a_key_taken_off(applier: PlanApplier, api: KubernetesApi) -> None:
+    """An API server merges its own kinds strategically, and refuses that for ours."""
+    group = b.group_object()
+    group["metadata"] = {"name": "orders", "namespace": "default", "annotations": {"old": "1", "kept": "2"}}
+    claim = {"name": "orders-1", "namespace": "default", "annotations": {"old": "1", "kept": "2"}}
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    for resource, obj in (
+        (BROKER_GROUPS, group),
+        (
+            PERSISTENT_VOLUME_CLAIMS,
+            {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": claim, "spec": spec},
+        ),
+    ):
+        made = await api.create(resource, obj)
+        name, change = made["metadata"]["name"], {"annotations": {"old": None, "new": "3"}}
+        action = plans.PatchMetadata(
+            reason="test", resource=resource, name=name, uid=made["metadata"]["uid"], change=change
+        )
+        await carry_out(applier, action)
+        found = await api.get(resource, name, namespace="default")
+        assert found["metadata"]["annotations"] == {"kept": "2", "new": "3"}
+        with pytest.raises(ApiError):
+            await carry_out(applier, replace(action, uid="an-earlier-one"))
 
 
 async def test_what_is_gone_already_is_no_error(applier: PlanApplier) -> None:
@@ -499,8 +523,8 @@ async def a_group_begins_with_a_backup(world: World) -> None:
     source = {"name": "copies", "folder": "lost/nightly"}
     with pytest.MonkeyPatch.context() as patch:
         # The blocks follow from the group's uid, which is another in each run.
-        patch.setattr(bootstrap, "EPOCH_BLOCKS", 1)
-        patch.setattr(bootstrap, "BROKER_ID_BLOCKS", 1)
+        patch.setattr(backup_fields, "EPOCH_BLOCKS", 1)
+        patch.setattr(backup_fields, "BROKER_ID_BLOCKS", 1)
         await world.create_group(bootstrap={"fromBackup": {"claim": source}})
         await world.settle()
     stored = await world.view.store.read(world.key)

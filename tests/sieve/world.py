@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from brokergroup_operator.api import names
+from brokergroup_operator.api import backup_fields, names
 from brokergroup_operator.controller.peers import offset_reader
 from brokergroup_operator.kube import resources
 from brokergroup_operator.kube.resources import (
@@ -22,7 +22,6 @@ from brokergroup_operator.kube.resources import (
     NAMESPACES,
 )
 from brokergroup_operator.reconcile import reconciler
-from brokergroup_operator.reconcile.decide import bootstrap
 from brokergroup_operator.reconcile.operations import runner
 from tests.our_kinds import our_definitions
 from tests.sieve.cluster import Node
@@ -237,7 +236,7 @@ def told(story: Callable[[World], Awaitable[None]], plan: Plan | None = None) ->
             for module in (reconciler, runner, offset_reader):
                 patches.enter_context(mock.patch.object(module, "time", clock))
             # A restored group's ids follow from its uid, which is another in each run.
-            patches.enter_context(mock.patch.multiple(bootstrap, EPOCH_BLOCKS=1, BROKER_ID_BLOCKS=1))
+            patches.enter_context(mock.patch.multiple(backup_fields, EPOCH_BLOCKS=1, BROKER_ID_BLOCKS=1))
             main = loop.create_task(_story(loop, story, plan))
             return loop.run_until_complete(main)
     finally:

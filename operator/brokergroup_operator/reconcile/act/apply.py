@@ -221,7 +221,9 @@ class PlanApplier:
 
     async def _patch_metadata(self, key: GroupKey, action: plans.PatchMetadata) -> None:
         change = {"uid": action.uid, **action.change}
-        await self._patch(action.resource, action.name, key, change, content_type=PatchType.STRATEGIC)
+        # An API server merges lists of its own kinds alone: for ours it takes a plain merge, which replaces them.
+        how = PatchType.MERGE if action.resource.group == names.GROUP else PatchType.STRATEGIC
+        await self._patch(action.resource, action.name, key, change, content_type=how)
 
     async def _put_back(self, key: GroupKey, action: plans.PutBackBrokerConfig) -> plans.Note | None:
         """Put the keys back after reading them again: they may be right by now, or a switchover may hold the minimum up."""
