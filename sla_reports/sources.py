@@ -21,6 +21,7 @@ from metric_names import (
     SYNC_STATE_SET_SIZE,
     UNAVAILABLE_SECONDS_TOTAL,
     UNCLEAN_ELECTIONS_TOTAL,
+    VOTING_REPLICAS,
 )
 from sla_reports.connection import NO_OPTIONS, Access, address_of, credentials_of, shown
 
@@ -35,7 +36,7 @@ _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 # Values of most change seldom, so their runs are few.
 REPORT_METRICS = (
     GROUP_WRITABLE, CREATED_TIMESTAMP_SECONDS, MEMBER_PLACE, SYNC_STATE_SET_SIZE, UNAVAILABLE_SECONDS_TOTAL, FAILOVERS_TOTAL,
-    UNCLEAN_ELECTIONS_TOTAL, f"{FAILOVER_PHASE_SECONDS}_bucket",
+    VOTING_REPLICAS, UNCLEAN_ELECTIONS_TOTAL, f"{FAILOVER_PHASE_SECONDS}_bucket",
 )  # fmt: skip
 # What is asked of a server, and stands in an export: also the gauge that is not made into runs (`greatest_lag_bytes`).
 READ_METRICS = (*REPORT_METRICS, REPLICA_LAG_BYTES)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from metric_names import GROUP_WRITABLE, MEMBER_FACTS, UNAVAILABLE_SECONDS_TOTAL
+from metric_names import GROUP_WRITABLE, MEMBER_FACTS, UNAVAILABLE_SECONDS_TOTAL, VOTING_REPLICAS
 from sla_reports.measures.amendments import Account, Amendment, Audit, amend, counted_incidents
 from sla_reports.measures.availability import (
     Availability,
@@ -57,6 +57,9 @@ from sla_reports.states.spans import (
 )
 
 _SECOND_MS = 1000
+
+
+_HIBERNATED = "hibernated by spec.maintenance.hibernated: planned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +136,8 @@ class GroupFigures:
     own: OwnFigures | None = None
     # For which part of the period there was such a group: the rest counts in no figure.
     existence: Existence = field(default_factory=Existence)
+    # When the spec had it hibernated: planned, and counted in no figure.
+    hibernated: tuple[tuple[int, int], ...] = ()
 
     @property
     def existed(self) -> list[tuple[int, int]]:
@@ -318,7 +323,7 @@ def _group(
             fact: {value: availability(spans, one.incidents) for value, spans in divided(counted, one.stays, fact).items()}
             for fact in MEMBER_FACTS
         },
-        own=own, existence=one.existence,
+        own=own, existence=one.existence, hibernated=one.hibernated,
     )  # fmt: skip
 
 
@@ -349,6 +354,7 @@ class _Judged:
     existence: Existence
     stays: Sequence[Stay]
     counter_ms: float | None
+    hibernated: tuple[tuple[int, int], ...]
 
 
 def _judge(key: GroupKey, window: Window, agreement: Agreement, evidence: Evidence, existences: Existences) -> _Judged:
@@ -360,7 +366,9 @@ def _judge(key: GroupKey, window: Window, agreement: Agreement, evidence: Eviden
     placed = [one if one.facts else replace(one, facts=facts_at(stays, one.start_ms)) for one in found]
     placed = [_from_its_begin(one, window, evidence.fleet) for one in placed]
     attributed = attribute(placed, evidence.circumstances, until_ms=window.end_ms)
-    account = amend(key, held, [one for one in evidence.amendments if one.is_about(key)])
+    hibernated = _hibernated(key, window, evidence.fleet)
+    planned = [Amendment(str(key), *time, None, _HIBERNATED, VOTING_REPLICAS) for time in hibernated]
+    account = amend(key, held, [*planned, *(one for one in evidence.amendments if one.is_about(key))])
     account = replace(account, counted=tuple(without(account.counted, existence.absent)))
     incidents = list(counted_incidents(key, account, attributed))
     began, told = [one for one in incidents if one.began_in(window)], availability(account.counted, incidents)
@@ -368,7 +376,13 @@ def _judge(key: GroupKey, window: Window, agreement: Agreement, evidence: Eviden
         account.counted, agreement.window, objective=agreement.share_of(key), now_ms=window.end_ms,
         excluded_ms=window.length_ms - account.counted_ms, spent_ms=told.down_ms, failures=len(began),
     )  # fmt: skip
-    return _Judged(account, incidents, began, told, spent, existence, stays, counter_ms)
+    return _Judged(account, incidents, began, told, spent, existence, stays, counter_ms, hibernated)
+
+
+def _hibernated(key: GroupKey, window: Window, fleet: Fleet) -> tuple[tuple[int, int], ...]:
+    """Return when the group's spec had it hibernated: no member votes then. Where no sample says it, the time counts."""
+    line = fleet.spans(VOTING_REPLICAS, key, window, at_least(1))
+    return tuple((one.start_ms, one.end_ms) for one in line if one.state is State.DOWN)
 
 
 def _incidents(
@@ -430,15 +444,22 @@ def _cluster(name: tuple[str, str], members: Sequence[GroupFigures], amendments:
     # Corrections are in the lines already. An exclusion is one of the cluster's if it is about every group of it.
     about = [one for one in amendments if one.state is None and all(one.is_about(m.group) for m in members)]
     window = members[0].window
-    # While no group existed there was no cluster.
+    # While no group existed, or all were hibernated, there was no cluster.
+    awake = {
+        one.group: without([Span(*time, State.UP) for time in one.existence.existed(window)], one.hibernated)
+        for one in members
+    }
     no_group = without(
         [Span(window.start_ms, window.end_ms, State.UNKNOWN)],
-        [time for figures in members for time in figures.existence.existed(window)],
+        [(one.start_ms, one.end_ms) for spans in awake.values() for one in spans],
     )
     told = []
-    # A group that does not exist keeps no other one from being up, nor from being down.
+    # A group that does not exist, or hibernates, keeps no other one from being up, nor from being down.
     for decide, neutral in ((any_up, State.DOWN), (all_up, State.UP)):
-        lines = [overlay(one.held, [Span(*time, neutral) for time in one.existence.absent]) for one in members]
+        lines = [
+            overlay(one.held, [Span(*time, neutral) for time in sorted((*one.existence.absent, *one.hibernated))])
+            for one in members
+        ]
         account = amend(GroupKey(*name, "*"), combine_present(lines, decide), about)
         counted = without(account.counted, [(one.start_ms, one.end_ms) for one in no_group])
         whole = clip(counted, window)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metric_names import GROUP_WRITABLE, MEMBER_PLACE
+from metric_names import GROUP_WRITABLE, MEMBER_PLACE, VOTING_REPLICAS
 from sla_reports.measures.amendments import AmendmentError, amend, counted_incidents, read_amendments
 from sla_reports.measures.availability import (
     BY_GROUP,
@@ -38,7 +38,7 @@ from sla_reports.measures.recovery import (
     recovery,
     stages_of,
 )
-from sla_reports.measures.summary import Agreement, Evidence, GroupFigures, summarise
+from sla_reports.measures.summary import Agreement, Evidence, GroupFigures, Summary, summarise
 from sla_reports.output.html_incidents import causes
 from sla_reports.output.html_page import report_html
 from sla_reports.states.entities import Fleet, GroupKey, divided, facts_at, stays_of
@@ -408,3 +408,38 @@ def test_the_page_tells_what_samples_tell_and_no_more() -> None:
     assert "zone of the master" in page
     assert "n3" in page
     assert "rack of the master" not in page
+
+
+def hibernating(*others: GroupKey, voters: bool = True) -> Summary:
+    """Orders hibernates from 6:00 to 8:30 and serves again at 9:00; the others serve all day."""
+    found = one_day.runs(GROUP_WRITABLE, one_day.ORDERS, (0, 1.0), (6, 0.0), (9, 1.0))
+    found += one_day.runs(VOTING_REPLICAS, one_day.ORDERS, (0, 3.0), (6, 0.0), (8.5, 3.0)) if voters else []
+    for other in others:
+        found += one_day.runs(GROUP_WRITABLE, other, (0, 1.0))
+    fleet = Fleet(by_series(found), gap_ms=2 * one_day.SCRAPE_MS)
+    return summarise(Agreement(one_day.DAY, 0.99), Evidence(fleet, ()))
+
+
+def test_hibernation_is_planned_and_counts_as_nothing() -> None:
+    """A user hibernated the group; the half hour until it served again counts. Older exports do not say it."""
+    [figures] = hibernating().groups
+    hour = one_day.HOUR_MS
+    assert (figures.availability.up_ms, figures.availability.down_ms) == (21 * hour, hour // 2)
+    [audit] = figures.audit
+    assert (audit.amendment.start_ms, audit.amendment.end_ms) == (
+        one_day.START_MS + 6 * hour,
+        one_day.START_MS + 8.5 * hour,
+    )
+    assert (audit.up_ms, audit.down_ms, audit.unknown_ms) == (0, 2.5 * hour, 0)
+    assert "hibernated" in audit.amendment.reason
+    [older] = hibernating(voters=False).groups
+    assert (older.availability.down_ms, older.audit) == (3 * hour, ())
+
+
+def test_a_hibernated_group_keeps_no_cluster_down() -> None:
+    hour = one_day.HOUR_MS
+    [alone] = hibernating().clusters
+    assert (alone.write.down_ms, alone.ordered_write.down_ms, alone.write.up_ms) == (hour // 2, hour // 2, 21 * hour)
+    [beside] = hibernating(one_day.QUIET).clusters
+    assert (beside.write.down_ms, beside.ordered_write.down_ms) == (0, hour // 2)
+    assert beside.write.up_ms == 24 * hour
