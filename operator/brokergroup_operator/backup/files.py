@@ -67,6 +67,11 @@ class Store:
         """The roots of its volumes."""
         return (self.root,) if self.commit_log == self.root / COMMIT_LOG else (self.root, self.commit_log)
 
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a restore to it has begun and not ended."""
+        return any((one / UNFINISHED).exists() for one in self.volumes)
+
     def files(self) -> Iterator[tuple[str, Path]]:
         """Every file that belongs to the data, by its path in a backup. BackupError for a link or a special file."""
         own_volume = len(self.volumes) > 1
