@@ -39,7 +39,8 @@ def test_a_store_loses_its_identity_and_nothing_else(store: Store) -> None:
 
 
 def test_a_commit_log_on_a_volume_of_its_own(store: Store, tmp_path: Path) -> None:
-    store.commit_log.rename(tmp_path / "log")
+    (tmp_path / "log").mkdir()
+    store.commit_log.rename(tmp_path / "log" / "commitlog")
     apart = Store.at(store.root, str(tmp_path / "log"))
     assert adopt(apart, CONFIRMED).offset == END
     assert not apart.is_unfinished
