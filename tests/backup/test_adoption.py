@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -127,7 +128,7 @@ def test_the_pod_says_how_it_ended(store: Store, tmp_path: Path, monkeypatch: py
         "BACKUP_MANIFEST": msgspec.json.encode(CONFIRMED).decode(),
         "TERMINATION_LOG": str(tmp_path / "said"),
     }
-    monkeypatch.setattr(program.os, "environ", environment)
+    monkeypatch.setattr(os, "environ", environment)
     assert program.main(["adopt"]) == 0
     assert b'"offset":' in (tmp_path / "said").read_bytes()
     hole(store)

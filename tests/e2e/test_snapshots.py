@@ -46,12 +46,11 @@ async def driver(house: House, kept: Path) -> AsyncIterator[SnapshotController]:
         return kept / volume if volume else folders.claim(claim)
 
     controller = SnapshotController(house.api, NAMESPACE, now_seconds=time.time, folder_of=folder_of, kept=kept)
-    task = asyncio.create_task(controller.run())
-    try:
+    # An error of the driver ends the story at once, and is shown.
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(controller.run())
         yield controller
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        running.cancel()
 
 
 async def snapshots(house: House) -> dict[str, dict[str, Any]]:

@@ -194,10 +194,8 @@ def _start(folder: Path) -> None:
     socket = nodes()[0].folder / "csi.sock"
     wait_for("csi1", "listening", socket.exists)
     for name in SIDECARS:
-        options = [f"--kubeconfig={kubeconfig()}"]
-        if name != "snapshot-controller":
-            options.append(f"--csi-address={socket}")
-        start(name, [str(folder / name), *options])
+        address = [] if name == "snapshot-controller" else [f"--csi-address={socket}"]
+        start(name, [str(folder / name), f"--kubeconfig={kubeconfig()}", *address])
     until("both kubelets know the driver", _is_registered, 60.0)
 
 

@@ -19,6 +19,7 @@ from brokergroup_operator.kube.resources import (
     PERSISTENT_VOLUMES,
     VOLUME_SNAPSHOTS,
 )
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,9 +56,18 @@ LOOK_AGAIN_SECONDS = 0.05
 
 
 async def define(api: KubernetesApi) -> None:
-    """Install the kind, as its users do; without it an API server has no VolumeSnapshots."""
+    """Install the kind, as its users do, and wait until it is served; without it an API server has no VolumeSnapshots."""
     with contextlib.suppress(AlreadyExistsError):
         await api.create(CUSTOM_RESOURCE_DEFINITIONS, DEFINITION, timeout_seconds=DEFINE_SECONDS)
+
+    async def is_served() -> bool:
+        try:
+            await api.list(VOLUME_SNAPSHOTS)
+        except NotFoundError:
+            return False
+        return True
+
+    await eventually(is_served)
 
 
 class SnapshotController:
