@@ -79,7 +79,7 @@ def _why_no_source(seen: Observed, source: FromBackup, settings: ReconcileSettin
         known = snapshot_source.with_log(snapshot_source.known_of(seen, source.snapshot.name))
         return f"{field}: {why}" if (why := _unfit(seen, known, settings)) else ""
     if source.claim is None:
-        return f"{field} has neither claim nor snapshot, expected one of them"
+        return f"{field}: expected claim or snapshot"
     name = source.claim.name
     if name in identity.claim_names(seen.group, copies.first_pod(seen)):
         return f"{field}.claim.name: {name} is the claim that the backup is copied to: use another group name"

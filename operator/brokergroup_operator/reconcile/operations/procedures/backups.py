@@ -155,7 +155,7 @@ def _no_claims(case: Case) -> str:
 
 def _no_target(case: Case, request: BackupRequest) -> str:
     if request.claim is None:
-        return "spec.backup has neither claim nor snapshot, expected one of them"
+        return "spec.backup: expected claim or snapshot"
     name = request.claim.name
     if any(name in identity.claim_names(case.seen.group, case.pod_name(broker_id)) for broker_id in case.members):
         return f"claim {name} is a member's own"
