@@ -467,14 +467,18 @@ def install_csi() -> None:
     with tempfile.TemporaryDirectory() as copied:
         module = Path(shutil.copytree(HERE / "csi", Path(copied) / "csi"))
         folder = run(["go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", SNAPSHOT_KINDS], cwd=module).strip()
-    for file in sorted(Path(folder, "config", "crd").glob("snapshot.storage.k8s.io_*.yaml")):
+    for file in sorted(Path(folder, "config", "crd").glob("*.storage.k8s.io_*.yaml")):
         (csi_folder() / file.name).write_bytes(file.read_bytes())
 
 
 def csi_missing() -> str | None:
-    kinds = ("volumesnapshotclasses", "volumesnapshotcontents", "volumesnapshots")
-    files = [*CSI_PROGRAMS, *(f"snapshot.storage.k8s.io_{kind}.yaml" for kind in kinds)]
-    return no_files(*(csi_folder() / name for name in files))
+    # Those of groups of snapshots too: without them the snapshot controller does not start.
+    kinds = [
+        f"{group}.storage.k8s.io_volume{group}{form}.yaml"
+        for group in ("snapshot", "groupsnapshot")
+        for form in ("classes", "contents", "s")
+    ]
+    return no_files(*(csi_folder() / name for name in (*CSI_PROGRAMS, *kinds)))
 
 
 def s3_server_program() -> Path:
