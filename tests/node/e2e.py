@@ -209,7 +209,8 @@ class Run:
         seen = snapshots.lose_and_restore(self.bench, Brokers(deployment).name_servers()[0])
         line.load += seen.acknowledged
         line.lost += len(seen.lost)
-        say(f"  snapshots: {seen.restored} of {seen.acknowledged} messages are in the new group, {len(seen.lost)} lost")
+        told = f"{seen.acknowledged} messages were confirmed before the backup, {len(seen.lost)} of them are lost"
+        say(f"  snapshots: {told}; the new group has {seen.restored}")
 
     @contextlib.contextmanager
     def java_client(self, deployment: Deployment, role: str, **options: str | int) -> Iterator[JavaClient]:
