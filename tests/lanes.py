@@ -101,7 +101,17 @@ RELEASES = ("rocketmq", "newest-rocketmq", "older-rocketmq")
 CONTROLLERS = ("java", "rocketmq", "newest-rocketmq", "older-java-controller")
 JAVA = (*CONTROLLERS, "older-rocketmq", "table-rocketmq", "netns", "nft")
 GRPC = ("rocketmq-proxy", "rocketmq-python-client")
-NODE = ("root", "node-packages", "node-programs", *API, "pause", "coredns", "rocketmq-image", "rocketmq-python-client")
+NODE = (
+    "root",
+    "node-packages",
+    "node-programs",
+    *API,
+    "pause",
+    "coredns",
+    "csi",
+    "rocketmq-image",
+    "rocketmq-python-client",
+)
 # Each night has other draws; the printed and stored command repeats them.
 NIGHT = time.strftime("%Y%m%d")
 TODAY = f"{NIGHT}00000"

@@ -2,9 +2,9 @@
 
 The Node is Ready from start to stop, with heartbeats. Pods without a node are bound to this one; with several process kubelets the
 first binding wins and the others get 409. A claim is bound by its status alone; its volume is a folder, removed after the claim. A
-claim that names a PersistentVolume is bound to that, a hostPath made by hand, which stays and is Released after the claim. The
-finalizer ``kubernetes.io/pvc-protection`` is taken off once no pod uses the claim, because a bare kube-apiserver has no controller
-for it.
+claim that names a PersistentVolume is bound to that, a hostPath made by hand, which stays and is Released after the claim; one with
+a ``dataSource`` waits until it names one. The finalizer ``kubernetes.io/pvc-protection`` is taken off once no pod uses the claim,
+because a bare kube-apiserver has no controller for it.
 """
 
 from __future__ import annotations
@@ -261,6 +261,8 @@ class ClaimBinder:
     async def _bind(self, claim: JsonObject) -> None:
         """Bind a claim, also one that asks for more than before: a folder has no size."""
         spec, metadata = claim["spec"], claim["metadata"]
+        if spec.get("dataSource") and not spec.get("volumeName"):
+            return  # of a provisioner that knows the source: it makes the volume, and names it here
         requested = (spec.get("resources") or {}).get("requests") or {}
         status = {
             "phase": "Bound",

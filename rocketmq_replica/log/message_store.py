@@ -467,7 +467,7 @@ class MessageStore:
 
 
 def _refuse_unfinished(paths: StorePaths) -> None:
-    for folder in (paths.root, paths.commit_log):
+    for folder in (paths.root, paths.commit_log, paths.commit_log.parent):
         if (folder / UNFINISHED_RESTORE).exists():
             raise StoreFileError(
                 f"{folder / UNFINISHED_RESTORE}: a backup was copied here only in part; expected a whole store, or an empty one"

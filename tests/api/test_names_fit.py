@@ -92,6 +92,8 @@ def objects_for(place: Place, texts: Iterable[str]) -> Iterator[tuple[str, dict[
                 (one for one in ("switchover", "elect", "backup", "retire") if one in obj["spec"]), "restart"
             )
             obj["spec"] |= {"type": section.capitalize(), section: obj["spec"].get(section, {})}
+            if section == "backup" and not obj["spec"][section].keys() & {"claim", "snapshot"}:
+                obj["spec"][section] = {**obj["spec"][section], "snapshot": {}}
         if "acl" in place.path:
             _complete_acl(obj["spec"])
         if beside := BESIDE.get(".".join(place.path)):

@@ -186,7 +186,12 @@ maintenance: {}
 """
 SPECS: dict[str, tuple[type[Struct], dict[str, Any]]] = {
     "BrokerGroup": (BrokerGroup, yaml.safe_load(GROUP)),
-    # Excludes the volumes of the one above.
+    # Excludes the other source of a backup.
+    "BrokerGroup from a snapshot": (
+        BrokerGroup,
+        {"implementation": "Python", "bootstrap": {"fromBackup": {"snapshot": {"name": "nightly"}}}},
+    ),
+    # Excludes the volumes of the first one.
     "BrokerGroup without volumes": (BrokerGroup, {"implementation": "Python", "storage": {"ephemeral": {}}}),
     "BrokerGroupOperation": (BrokerGroupOperation, yaml.safe_load(OPERATION)),
 }

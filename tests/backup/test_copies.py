@@ -15,7 +15,9 @@ from brokergroup_operator.backup import copies, files
 from brokergroup_operator.backup.copies import restore, take
 from brokergroup_operator.backup.files import BackupError, Store
 from brokergroup_operator.backup.log_end import LogError, log_end
+from brokergroup_operator.reconcile.render.broker_config import broker_properties
 from rocketmq_remoting.message_record import Host, encode_blank, encode_record
+from tests.reconcile import builders as b
 
 FILE_BYTES = 4096
 HOST = Host("10.1.0.2", 10911)
@@ -77,6 +79,16 @@ def test_a_store_comes_back_as_it_was_but_for_its_identity(store: Store, folder:
     assert files_of(new) == files_of(store)
     assert {path.name for path in new.root.iterdir()} == {"config", "epochFileCheckpoint", files.RESTORED}
     assert log_end(new.commit_log) == taken.offset
+
+
+def test_a_commit_log_on_a_claim_of_its_own_is_where_its_broker_has_it(tmp_path: Path) -> None:
+    """Seen in the sandbox: the copy had looked in the volume itself, and every backup of such a group failed."""
+    spec = b.group(storage={"commitLog": {"size": "1Gi"}}).spec
+    path = broker_properties("orders", spec, b.SETTINGS)["storePathCommitLog"]
+    folders = {"${STORE_DIR}": str(tmp_path / "disk"), "${COMMIT_LOG_DIR}": str(tmp_path / "log")}
+    for variable, folder in folders.items():
+        path = path.replace(variable, folder)
+    assert Store.at(tmp_path / "disk", str(tmp_path / "log")).commit_log == Path(path)
 
 
 def test_holes_of_a_prepared_log_file_are_not_filled(store: Store, folder: Path) -> None:
@@ -379,7 +391,7 @@ def test_no_broker_starts_on_a_store_that_is_not_whole(
     copy = files.copy
 
     def looking(source: Path, target: Path, name: str) -> files.CopiedFile:
-        marks = (new.root / "restore-unfinished", new.commit_log / "restore-unfinished")
+        marks = (new.root / "restore-unfinished", new.commit_log.parent / "restore-unfinished")
         seen.append((*(one.is_file() for one in marks), (new.root / "lock").is_dir()))
         return copy(source, target, name)
 
@@ -387,7 +399,7 @@ def test_no_broker_starts_on_a_store_that_is_not_whole(
     restore(folder, new, name=NAME, implementation="Java")
     assert set(seen) == {(True, True, True)}
     assert not any(
-        one.name in {"restore-unfinished", "lock"} for one in (*new.root.iterdir(), *new.commit_log.iterdir())
+        one.name in {"restore-unfinished", "lock"} for one in (*new.root.iterdir(), *new.commit_log.parent.iterdir())
     )
 
 

@@ -124,6 +124,9 @@ AT_THEIR_MOMENT = {
     "storage.retention.whenScaled": ("tests/reconcile/test_membership.py", "test_next_step"),
     "bootstrap.fromBackup.claim.name": ("tests/reconcile/test_backups.py", "test_a_new_group_begins_with_its_backup_step_by_step"),
     "bootstrap.fromBackup.claim.folder": ("tests/reconcile/test_backups.py", "test_why_it_cannot_begin"),
+    "bootstrap.fromBackup.snapshot.name": (
+        "tests/reconcile/test_from_snapshots.py", "test_each_claim_is_made_from_its_snapshot_and_then_adopted",
+    ),
     "updateStrategy.type": ("tests/reconcile/test_rollout.py", "test_next_step"),
     "updateStrategy.masterUpdate": ("tests/reconcile/test_rollout.py", "test_next_step"),
     "updateStrategy.windows": ("tests/reconcile/test_windows.py", "test_what_waits_for_the_window"),

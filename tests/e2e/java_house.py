@@ -43,6 +43,10 @@ class ClusterHouse(House):
 
     cluster: Cluster | None = None
 
+    @property
+    def node_folder(self) -> Path:
+        return self.folder / "node"
+
     def pid_of(self, pod: str) -> int | None:
         """Return a pod's broker process; None while none is alive."""
         assert self.cluster is not None

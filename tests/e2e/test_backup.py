@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.longer, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
 BACKUPS = "kept-copies"
+LOG_APART = {"commitLog": {"size": "1Gi"}}
 DELETED_WITH_DATA = {"retention": {"whenDeleted": "Delete"}}
 
 
@@ -103,7 +104,7 @@ async def test_a_group_of_one_is_backed_up_while_its_master_is_stopped_and_two_g
     await house.start_operator()
     await make_claim(house, BACKUPS)
     async with whole_group(house, "lone", replicas=1) as lone:
-        await house.create_group("lone", replicas=1, durability="Available")
+        await house.create_group("lone", replicas=1, durability="Available", storage=LOG_APART)
         await lone.until_settled()
         async with lone.under_load():
             await lone.until_acknowledged(50)
@@ -117,7 +118,8 @@ async def test_a_group_of_one_is_backed_up_while_its_master_is_stopped_and_two_g
     for name in ("first", "second"):
         async with whole_group(house, name, replicas=1) as restored:
             source = {"claim": {"name": BACKUPS, "folder": status["result"]["backup"]["folder"]}}
-            await house.create_group(name, replicas=1, durability="Available", bootstrap={"fromBackup": source})
+            spec = {"durability": "Available", "storage": LOG_APART, "bootstrap": {"fromBackup": source}}
+            await house.create_group(name, replicas=1, **spec)
             await restored.until_settled()
             assert Counter(key_of(one) for one in await messages_of(restored)) == before
             begun.append((restored.seen.master_id or 0, restored.seen.record["masterEpoch"]))

@@ -60,6 +60,16 @@ def only(bench: Bench) -> dict[str, Any]:
             "Backup",
             {"claim": {"name": "copies"}, "brokerId": 3, "stopMaster": True, "deadlineSeconds": 3600},
         ),
+        (
+            ("backup", "orders", "--snapshot"),
+            "Backup",
+            {"snapshot": {}, "stopMaster": False, "deadlineSeconds": 3600},
+        ),
+        (
+            ("backup", "orders", "--snapshot-class", "fast"),
+            "Backup",
+            {"snapshot": {"className": "fast"}, "stopMaster": False, "deadlineSeconds": 3600},
+        ),
     ],
 )  # fmt: skip
 def test_a_verb_creates_its_operation(
@@ -76,6 +86,21 @@ def test_a_verb_creates_its_operation(
     assert item["metadata"]["labels"] == {"brokergroup.dev/broker-group": "orders"}
     assert out == f"brokergroupoperation.brokergroup.dev/{item['metadata']['name']} created\n"
     assert item["metadata"]["name"].startswith(f"orders-{kind.lower()}-")
+
+
+@pytest.mark.parametrize(
+    ("options", "given"),
+    [
+        ((), "neither --claim nor --snapshot"),
+        (("--claim", "copies", "--snapshot"), "--claim copies and a snapshot"),
+        (("--claim", "copies", "--snapshot-class", "fast"), "--claim copies and a snapshot"),
+    ],
+)
+def test_a_backup_goes_to_one_place(bench: Bench, options: tuple[str, ...], given: str) -> None:
+    bench.create_group()
+    said = bench.run("backup", "orders", *options)
+    told = f"the backup has {given}, expected one of --claim NAME and --snapshot"
+    assert (said.code, told in said.err) == (UsageError.exit_code, True), said.err
 
 
 @pytest.mark.parametrize(

@@ -78,3 +78,28 @@ async def test_its_data_goes_on_under_another_claim(node: Node, tmp_path: Path, 
     await eventually(lambda: bound("new"))
     await run_in(node, "reader", "new", "test $(cat /data/number) = 7")
     assert (path / "number").read_text() == "7\n"
+
+
+async def test_a_claim_that_is_made_from_a_snapshot_waits_for_its_volume(node: Node, tmp_path: Path) -> None:
+    """An empty folder in place of the snapshot's content would be taken for that."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    (path / "number").write_text("7\n")
+    source = {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "nightly"}
+    spec = {"resources": {"requests": SIZE}, "dataSource": source, **OF_BOTH}
+    metadata = {"name": "new", "namespace": NAMESPACE}
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+    await node.api.create(PERSISTENT_VOLUME_CLAIMS, claim)
+    other = {**claim, "metadata": {**metadata, "name": "other"}, "spec": {**spec, "dataSource": None}}
+    await node.api.create(PERSISTENT_VOLUME_CLAIMS, other)
+
+    async def bound(name: str) -> bool:
+        return await phase_of(node, name) == "Bound"
+
+    await eventually(lambda: bound("other"))
+    assert not await bound("new")
+    await make_volume(node, path)
+    change = {"spec": {"volumeName": VOLUME}}
+    await node.api.patch(PERSISTENT_VOLUME_CLAIMS, "new", change, namespace=NAMESPACE)
+    await eventually(lambda: bound("new"))
+    await run_in(node, "reader", "new", "test $(cat /data/number) = 7")

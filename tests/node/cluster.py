@@ -27,7 +27,16 @@ from tests.real.parts import install
 
 PARTS = (
     *("root", "netns", "nft", "openssl", "kube-apiserver", "etcd", "helm", "node-packages", "node-programs", "pause"),
-    *("coredns", "kube-router", "base-image", "rocketmq", "rocketmq-proxy", "rocketmq-image", "rocketmq-python-client"),
+    *(
+        "coredns",
+        "kube-router",
+        "csi",
+        "base-image",
+        "rocketmq",
+        "rocketmq-proxy",
+        "rocketmq-image",
+        "rocketmq-python-client",
+    ),
 )
 OPERATOR_NAMESPACE, GROUPS_NAMESPACE = "brokergroup-system", "default"
 RESTRICTED = ("pod-security.kubernetes.io/enforce=restricted", "pod-security.kubernetes.io/enforce-version=latest")

@@ -39,6 +39,8 @@ class Deployment:
     where a broker cannot say it. `proxy`: the gRPC client sends and receives too; `proxy_in_brokers`: it begins at the Service of
     the master. `reads_while_away`: everything can be read while the master's pod is away. `family`: of the addresses of brokers and
     NameServers; empty for the nodes' first one, IPv4. `policies`: a firewall enforces the NetworkPolicies of all its pods.
+    `snapshots`: another group beside it, on volumes of a CSI driver, is backed up by VolumeSnapshots, lost with its disks, and
+    begins anew.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Deployment:
     reads_while_away: bool = False
     family: str = ""
     policies: bool = False
+    snapshots: bool = False
 
     @property
     def manifest(self) -> Path:
@@ -219,6 +222,17 @@ DEPLOYMENTS = (
         in_sync=2,
         proxy=True,
         policies=True,
+    ),
+    # Its own cluster has the NameServers; the group that is lost and restored is `snapshots.py`'s.
+    layout(
+        "replicated-snapshots",
+        1,
+        1,
+        values={"layout": "single"},
+        fails_over=False,
+        faults=(),
+        in_sync=0,
+        snapshots=True,
     ),
     manifest("static-roles", 2, fails_over=False, in_sync=1, reads_while_away=True),
     manifest("slave-acting-master", 2, fails_over=False, in_sync=1, reads_while_away=True),

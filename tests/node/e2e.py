@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocketmq_remoting.address import join_address
 from tests.interop.clients import compile_client, start_client
-from tests.node import faults, policies
+from tests.node import faults, policies, snapshots
 from tests.node.bench import Bench, expect
 from tests.node.brokers import Brokers, incarnation
 from tests.node.checks import RELEASE, wait_for_operator
@@ -192,6 +192,8 @@ class Run:
             for fault in deployment.faults:
                 with sent.meanwhile(line, fault):
                     self.strike(deployment, line, fault)
+            if deployment.snapshots:
+                self.lose_and_restore(deployment, line)
             sent.exchange(line)
             acknowledged = {one.key for one in java.acknowledged()}
             if deployment.reads_while_away:
@@ -201,6 +203,14 @@ class Run:
             line.consumed += len(acknowledged - missing)
             line.lost += len(missing)
             say(f"  {line.sent} sent, {line.consumed} consumed, {len(missing)} of Java's client missing")
+
+    def lose_and_restore(self, deployment: Deployment, line: Line) -> None:
+        """A group that is backed up by snapshots under load, lost, and made anew: what it had acknowledged before is there."""
+        seen = snapshots.lose_and_restore(self.bench, Brokers(deployment).name_servers()[0])
+        line.load += seen.acknowledged
+        line.lost += len(seen.lost)
+        told = f"{seen.acknowledged} messages were confirmed before the backup, {len(seen.lost)} of them are lost"
+        say(f"  snapshots: {told}; the new group has {seen.restored}")
 
     @contextlib.contextmanager
     def java_client(self, deployment: Deployment, role: str, **options: str | int) -> Iterator[JavaClient]:

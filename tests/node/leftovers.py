@@ -68,6 +68,8 @@ def delete_claims(names: set[str]) -> None:
     if names:
         kubectl("delete", "persistentvolumeclaims", *sorted(names), "--timeout=60s", seconds=70)
     for volume in get("persistentvolumes")["items"]:
+        if "local" not in volume["spec"]:
+            continue  # a CSI driver's own
         folder = Path(volume["spec"]["local"]["path"])
         if (volume["spec"].get("claimRef") or {}).get("name") in names and folder.is_relative_to(state_folder()):
             kubectl("delete", "persistentvolume", volume["metadata"]["name"], "--timeout=60s", seconds=70)

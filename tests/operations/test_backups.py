@@ -259,7 +259,7 @@ def test_its_end_is_written_before_it_is_deleted_and_the_member_starts() -> None
     assert isinstance(ended, GoOn)
     assert ended.effect is None
     assert ended.figures is not None
-    assert msgspec.to_builtins(ended.figures.backup) == WHOLE | {"failed": ""}
+    assert msgspec.to_builtins(ended.figures.backup) == WHOLE | {"failed": "", "snapshots": []}
     stale = judged_with(HELD, pods=WITHOUT_3, aside=copy_pod("Succeeded", said.replace("uid-of-backup-1", "another")))
     assert "manifest of another operation" in changed(stale)["failed"]
     deleted = judged_with(WHOLE, pods=WITHOUT_3, aside=copy_pod("Succeeded", said))

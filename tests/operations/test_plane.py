@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
+from brokergroup_operator.api.backup_fields import SnapshotManifest
+from brokergroup_operator.api.names import ANNOTATION_MANIFEST
 from brokergroup_operator.kube.errors import InvalidError, NotFoundError
 from brokergroup_operator.kube.resources import (
     BROKER_GROUP_OPERATIONS,
@@ -17,17 +22,22 @@ from brokergroup_operator.kube.resources import (
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
     ROCKETMQ_CLUSTERS,
+    VOLUME_SNAPSHOTS,
 )
 from brokergroup_operator.observe.group_view import SwitchoverRefusedError
 from brokergroup_operator.reconcile.operations import runner
 from brokergroup_operator.reconcile.operations.plan import Figures
 from brokergroup_operator.records.store import GroupKey
+from kube_sandbox.api_server.errors import StatusError
 from tests.operations.world import GIVEN_UP, World, everything_read
 from tests.reconcile.world import until
 from tests.support.draws import sample
+from tests.support.snapshot_controller import SnapshotController, define
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from aiohttp import web
 
     from brokergroup_operator.kube.client import KubernetesApi
     from kube_sandbox.api_server.server import SandboxApiServer
@@ -522,6 +532,70 @@ async def backup(world: World) -> None:
     assert names == {"orders-1", "orders-2", "orders-3"}
 
 
+async def backup_by_snapshots(world: World) -> None:
+    """The driver is late, then fails once, and was killed in between: each look of it is the first one of its process."""
+    await define(world.api)
+    await world.ask("one", "Backup", {"snapshot": {"className": "fast"}})
+    driver = SnapshotController(world.api, world.key.namespace, now_seconds=time.time)
+    looks = itertools.count()
+
+    async def others() -> None:
+        """The reconcile plane, and the driver."""
+        status = (await world.asked("one")).get("status") or {}
+        held = (status.get("result") or {}).get("backup")
+        if status.get("phase") != "Running" or held is None:
+            return
+        pods = {one["metadata"]["name"] for one in await world.items(PODS)}
+        if "takenAt" in held:
+            await world.create_member(held["brokerId"])
+        elif held["pod"] in pods:
+            if "comparedAt" in held:
+                await world.delete_pod(held["pod"])
+        elif await world.items(VOLUME_SNAPSHOTS):
+            driver.late, driver.fails = ({"one"}, {}) if (look := next(looks)) < 2 else (set(), {"one": "busy"})
+            if look > 3:
+                driver.fails = {}
+            await driver.look()
+
+    found = await world.until_over("one", hands=others)
+    result = found["one"]["status"]["result"]
+    assert (result["backup"]["snapshots"], result["backup"]["claim"]) == (["one"], "")
+    assert await world.items(PODS), "no pod has copied"
+    assert {one["metadata"]["name"] for one in await world.items(PODS)} == {"orders-1", "orders-2", "orders-3"}
+    (snapshot,) = await world.items(VOLUME_SNAPSHOTS)
+    assert snapshot["spec"] == {"source": {"persistentVolumeClaimName": "orders-3"}, "volumeSnapshotClassName": "fast"}
+    assert "ownerReferences" not in snapshot["metadata"], "it outlives its operation and its group"
+    manifest = msgspec.json.decode(snapshot["metadata"]["annotations"][ANNOTATION_MANIFEST], type=SnapshotManifest)
+    assert manifest.backup.operation == found["one"]["metadata"]["uid"]
+    assert manifest.backup.taken_at == result["backup"]["takenAt"] == snapshot["status"]["creationTime"]
+    assert [(one.claim, one.snapshot, one.size) for one in manifest.snapshots] == [("orders-3", "one", "1Gi")]
+
+
+async def test_without_the_kind_no_snapshot_is_taken_and_no_member_stopped(world: World) -> None:
+    before = await world.items(PODS)
+    await world.ask("one", "Backup", {"snapshot": {}})
+    one = (await world.until_over("one"))["one"]
+    assert one["status"]["phase"] == "Rejected"
+    told = "spec.backup.snapshot: VolumeSnapshots (snapshot.storage.k8s.io/v1) are not installed in this cluster"
+    assert one["status"]["result"]["message"] == told
+    assert await world.items(PODS) == before
+
+
+async def test_without_the_right_to_them_no_snapshot_is_taken(world: World, sandbox: SandboxApiServer) -> None:
+    """By a role of an earlier release: the group itself goes on."""
+    await define(world.api)
+
+    def forbid(request: web.BaseRequest) -> None:
+        if VOLUME_SNAPSHOTS.plural in request.path and request.method == "GET":
+            raise StatusError(403, "Forbidden", "volumesnapshots is forbidden")
+
+    sandbox.before_request = forbid
+    await world.ask("one", "Backup", {"snapshot": {}})
+    one = (await world.until_over("one"))["one"]
+    assert one["status"]["phase"] == "Rejected"
+    assert "the operator has no right to them: " in one["status"]["result"]["message"]
+
+
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 
 
@@ -566,6 +640,7 @@ KILLS = 3
         (killed_master, 4),
         (restart, 3),
         (backup, 6),
+        (backup_by_snapshots, 7),
         (retired, 16),
     ],
 )

@@ -6,9 +6,11 @@ import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from brokergroup_operator.api import backup_fields, names
+from brokergroup_operator.api.backup_fields import ClaimSnapshot, SnapshotManifest
 from brokergroup_operator.kube.errors import (
     ApiError,
     ApiUnavailableError,
@@ -25,6 +27,7 @@ from brokergroup_operator.kube.resources import (
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
     SERVICES,
+    VOLUME_SNAPSHOTS,
 )
 from brokergroup_operator.observe.group_view import (
     BrokerUnreachableError,
@@ -44,8 +47,9 @@ from tests.reconcile import builders as b
 from tests.reconcile import cases as c
 from tests.reconcile.cases import run
 from tests.reconcile.fake_view import FakeGroupView, PatientRecordStore
-from tests.reconcile.world import KEY, World, applier_for
+from tests.reconcile.world import KEY, MANIFEST, World, applier_for
 from tests.support.draws import sample
+from tests.support.snapshot_controller import define
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -534,6 +538,36 @@ async def a_group_begins_with_a_backup(world: World) -> None:
     assert stored.record.replicas[107].reserved_for == "orders-1"
 
 
+async def a_group_begins_with_snapshots(world: World) -> None:
+    await define(world.api)
+    part = ClaimSnapshot(claim="lost-3", snapshot="nightly", size="1Gi")
+    manifest = SnapshotManifest(backup=msgspec.structs.replace(MANIFEST, confirm_offset=4000), snapshots=[part])
+    said = {names.ANNOTATION_MANIFEST: msgspec.json.encode(manifest).decode()}
+    metadata = {"name": "nightly", "namespace": world.key.namespace, "annotations": said}
+    await world.api.create(VOLUME_SNAPSHOTS, {"metadata": metadata, "spec": {}})
+    await world.patch(VOLUME_SNAPSHOTS, "nightly", {"status": {"readyToUse": True}}, subresource="status")
+    world.begin()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backup_fields, "EPOCH_BLOCKS", 1)
+        patch.setattr(backup_fields, "BROKER_ID_BLOCKS", 1)
+        await world.create_group(bootstrap={"fromBackup": {"snapshot": {"name": "nightly"}}})
+        await world.settle()
+    stored = await world.view.store.read(world.key)
+    assert stored is not None
+    assert stored.record.restored_from == "nightly"
+    assert (stored.record.master_epoch, sorted(stored.record.replicas)) == (1041, [107, 108, 109])
+    claims = {
+        one["metadata"]["name"]: one["spec"].get("dataSource") for one in await world.items(PERSISTENT_VOLUME_CLAIMS)
+    }
+    source = {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "nightly"}
+    assert claims == {"orders-1": source, "orders-108": None, "orders-109": None}
+    # It grows as any other, and keeps its source.
+    await world.patch(BROKER_GROUPS, world.key.name, {"spec": {"storage": {"size": "9Ti"}}})
+    await world.settle()
+    grown = await world.get(PERSISTENT_VOLUME_CLAIMS, "orders-1")
+    assert (grown["spec"]["resources"]["requests"]["storage"], grown["spec"]["dataSource"]) == ("9Ti", source)
+
+
 # How many of a story's writes `make test` kills the operator before.
 KILLS = 2
 
@@ -578,6 +612,7 @@ class Theatre:
         (the_master_is_rebuilt, 8, 14),
         (a_slave_is_decommissioned, 5, 15),
         (a_group_begins_with_a_backup, 15, 15),
+        (a_group_begins_with_snapshots, 15, 14),
     ],
 )
 async def test_a_kill_before_any_write_changes_nothing_in_the_end(

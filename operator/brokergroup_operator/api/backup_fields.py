@@ -2,11 +2,12 @@
 
 import hashlib
 import re
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec import Meta, Struct
 
 from brokergroup_operator.api import bounds, names
+from brokergroup_operator.api.rules import Rule
 
 # The old group may have gone on after the backup was taken, under epochs and broker ids that no manifest knows: a restored group
 # begins that many above them, times a number that is its own, so that two groups of one backup have none in common.
@@ -46,16 +47,32 @@ class ClaimReference(Struct, frozen=True, rename="camel", kw_only=True):
     name: Annotated[bounds.ObjectName, Meta(description="metadata.name of the PersistentVolumeClaim.")]
 
 
+class SnapshotRequest(Struct, frozen=True, rename="camel", kw_only=True):
+    """VolumeSnapshots of the member's claims, named after the operation."""
+
+    class_name: Annotated[
+        bounds.ObjectName | None,
+        Meta(description="The VolumeSnapshotClass. Absent: the default one of the claims' driver."),
+    ] = None
+
+
 class BackupRequest(Struct, frozen=True, rename="camel", kw_only=True):
     """A copy of the whole store of one member: a slave in sync is stopped, its claims are copied, and it starts again."""
 
     claim: Annotated[
-        ClaimReference,
+        ClaimReference | None,
         Meta(
             description="The claim that receives the copy, in a folder of its own, <group>/<operation>. A pod of the operator's"
-            " image mounts it beside the member's claims."
+            " image mounts it beside the member's claims. Absent: snapshot says how."
         ),
-    ]
+    ] = None
+    snapshot: Annotated[
+        SnapshotRequest | None,
+        Meta(
+            description="A VolumeSnapshot of each of the member's claims instead of a copy, by the claims' CSI driver. It has no"
+            " owner: the deletion of the group or of the operation leaves it. Absent: claim says where."
+        ),
+    ] = None
     broker_id: Annotated[
         bounds.BrokerId | None,
         Meta(description="Broker id of the slave that is stopped. Absent: the slave in sync with the highest id."),
@@ -77,6 +94,14 @@ class BackupRequest(Struct, frozen=True, rename="camel", kw_only=True):
         ),
     ] = 3600
 
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.claim) != has(self.snapshot)",
+            "exactly one of claim and snapshot must be given: where the backup goes",
+            reason="FieldValueRequired",
+        ),
+    )
+
 
 class BackupResult(Struct, frozen=True, rename="camel", kw_only=True):
     """The copy; while it is made, its member."""
@@ -86,11 +111,22 @@ class BackupResult(Struct, frozen=True, rename="camel", kw_only=True):
     pod_uid: Annotated[
         bounds.NameText, Meta(description="uid of that pod: one that was made since is not stopped, nor kept stopped.")
     ]
-    claim: Annotated[bounds.NameText, Meta(description="The claim that has the copy.")]
+    claim: Annotated[bounds.NameText, Meta(description="The claim that has the copy. Empty for snapshots.")] = ""
     folder: Annotated[
         str,
-        Meta(max_length=bounds.LONGEST_BACKUP_NAME, description="The copy's folder in that claim, for spec.bootstrap."),
+        Meta(
+            max_length=bounds.LONGEST_BACKUP_NAME,
+            description="The copy's folder in that claim, for spec.bootstrap. Of snapshots: <group>/<operation>.",
+        ),
     ]
+    snapshots: Annotated[
+        list[bounds.NameText],
+        Meta(
+            max_length=2,
+            description="The VolumeSnapshots, the one that spec.bootstrap names first. Empty for a copy.",
+            extra_json_schema=bounds.ATOMIC_LIST,
+        ),
+    ] = []
     confirm_offset: Annotated[
         int,
         Meta(
@@ -108,7 +144,7 @@ class BackupResult(Struct, frozen=True, rename="camel", kw_only=True):
     ] = None
     offset: Annotated[
         Annotated[int, Meta(ge=0)] | None,
-        Meta(description="Where the log ends in the copy, in bytes. Absent until the copy is whole."),
+        Meta(description="Where the log ends in the copy, in bytes. Absent until the copy is whole, and of snapshots."),
     ] = None
     epoch: Annotated[bounds.Epoch | None, Meta(description="The last master epoch in the copy's log.")] = None
     bytes: Annotated[Annotated[int, Meta(ge=0)] | None, Meta(description="Size of the copied files.")] = None
@@ -128,10 +164,46 @@ class FromClaim(Struct, frozen=True, rename="camel", kw_only=True):
     ]
 
 
+class FromSnapshot(Struct, frozen=True, rename="camel", kw_only=True):
+    """What a Backup has taken."""
+
+    name: Annotated[
+        bounds.ObjectName,
+        Meta(
+            description="metadata.name of the VolumeSnapshot: the first of status.result.backup.snapshots of the Backup."
+        ),
+    ]
+
+
 class FromBackup(Struct, frozen=True, rename="camel", kw_only=True):
     """Where the copy is."""
 
-    claim: Annotated[FromClaim, Meta(description="A claim in the same namespace, and a folder in it.")]
+    claim: Annotated[
+        FromClaim | None,
+        Meta(description="A claim in the same namespace, and a folder in it. Absent: snapshot is given."),
+    ] = None
+    snapshot: Annotated[
+        FromSnapshot | None,
+        Meta(
+            description="A VolumeSnapshot in the same namespace: the first member's claims are made from it and those of its"
+            " set. Absent: claim is given."
+        ),
+    ] = None
+
+    RULES: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.claim) != has(self.snapshot)",
+            "exactly one of claim and snapshot must be given: what the group begins with",
+            reason="FieldValueRequired",
+        ),
+    )
+
+    @property
+    def backup(self) -> str:
+        """The backup's name in the group's record: its folder, or its first VolumeSnapshot."""
+        if self.claim is not None:
+            return self.claim.folder
+        return self.snapshot.name if self.snapshot is not None else ""
 
 
 class BootstrapSpec(Struct, frozen=True, rename="camel", kw_only=True):
@@ -172,3 +244,22 @@ class Manifest(Struct, frozen=True, rename="camel", kw_only=True, forbid_unknown
     offset: Annotated[int, Meta(ge=-1)] = -1
     bytes: Annotated[int, Meta(ge=0)] = 0
     taken_at: str = ""
+
+
+class ClaimSnapshot(Struct, frozen=True, rename="camel", kw_only=True):
+    """One claim of the member and its VolumeSnapshot. `size` is what the claim asked for."""
+
+    claim: str
+    snapshot: str
+    size: str
+
+
+class SnapshotManifest(Struct, frozen=True, rename="camel", kw_only=True, forbid_unknown_fields=False):
+    """What a set of VolumeSnapshots is of: the same text is an annotation of each, written when all of them are ready.
+
+    `backup` is what is known without reading a file: its log reaches `confirm_offset` at least; where it ends is not known. The
+    store's snapshot comes first, then that of the commit log, if it has a claim of its own.
+    """
+
+    backup: Manifest
+    snapshots: list[ClaimSnapshot]

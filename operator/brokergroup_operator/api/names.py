@@ -26,7 +26,7 @@ LABEL_CLUSTER: Final = f"{GROUP}/cluster"
 LABEL_ROCKETMQ_CLUSTER: Final = f"{GROUP}/rocketmq-cluster"
 LABEL_BROKER_GROUP: Final = f"{GROUP}/broker-group"
 LABEL_BROKER_ID: Final = f"{GROUP}/broker-id"
-# On a pod that copies a group's store, which is none of its members.
+# On a pod that copies a group's store, which is none of its members, and on the VolumeSnapshots of a Backup.
 LABEL_COPIES_FOR: Final = f"{GROUP}/copies-for"
 # The role moves between pods at a failover; the Services `<group>-master` and `<group>-slaves` select by it.
 LABEL_ROLE: Final = f"{GROUP}/role"
@@ -81,6 +81,10 @@ ANNOTATION_ADDRESS: Final = f"{GROUP}/address"
 ANNOTATION_GROUP_UID: Final = f"{GROUP}/group-uid"
 # On a BrokerGroup whose brokers acknowledge nothing any more: the uid of the Retire operation that is about to delete it.
 ANNOTATION_CLOSED_BY: Final = f"{GROUP}/closed-by"
+# On a VolumeSnapshot: the uids of the Backup that has made it and of the pod that was stopped for it; and what all snapshots of
+# that Backup are of, written when all are ready.
+ANNOTATION_SNAPSHOT_OF: Final = f"{GROUP}/snapshot-of"
+ANNOTATION_MANIFEST: Final = f"{GROUP}/backup-manifest"
 # On a BrokerGroup that adopts unowned objects.
 ANNOTATION_TAKES_BACK: Final = f"{GROUP}/takes-back"
 # On a pod: "true" if its broker was started as an async learner.

@@ -1,4 +1,4 @@
-"""``python -m brokergroup_operator.backup take|restore``: what the pod of a Backup, or of a group that begins with one, runs.
+"""``python -m brokergroup_operator.backup take|restore|adopt``: what the pod of a Backup, or of a group that begins with one, runs.
 
 The end is told as a container's termination message: the manifest, or the fault in a sentence.
 """
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from brokergroup_operator.api.backup_fields import Manifest
+from brokergroup_operator.backup.adoption import adopt
 from brokergroup_operator.backup.copies import restore, take
 from brokergroup_operator.backup.files import BackupError, Store
 
@@ -38,13 +39,15 @@ def main(arguments: list[str]) -> int:
 
 def _copy(arguments: list[str], environment: Mapping[str, str]) -> Manifest:
     store = Store.at(Path(environment["STORE_DIR"]), environment.get("COMMIT_LOG_DIR"))
+    if arguments == ["adopt"]:
+        return adopt(store, msgspec.json.decode(environment["BACKUP_MANIFEST"], type=Manifest))
     name = environment["BACKUP_NAME"]
     folder = Path(environment["BACKUP_DIR"], name)
     if arguments == ["take"]:
         return take(store, folder, msgspec.json.decode(environment["BACKUP_MANIFEST"], type=Manifest))
     if arguments == ["restore"]:
         return restore(folder, store, name=name, implementation=environment["IMPLEMENTATION"])
-    raise BackupError(f"the command is {' '.join(arguments)!r}, expected take or restore")
+    raise BackupError(f"the command is {' '.join(arguments)!r}, expected take, restore or adopt")
 
 
 def _say(text: bytes, environment: Mapping[str, str]) -> None:

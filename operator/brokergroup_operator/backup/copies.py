@@ -84,12 +84,12 @@ def take(store: Store, folder: Path, known: Manifest) -> Manifest:
     manifest = msgspec.structs.replace(
         known,
         format=FORMAT,
-        offset=_log_end(copy),
-        store_epoch=_last_epoch(copy),
+        offset=log_end_of(copy),
+        store_epoch=last_epoch_of(copy),
         bytes=sum(one.size for one in copied),
         taken_at=rfc3339(time.time()),
     )
-    _check_log(manifest)
+    check_log(manifest)
     if files.state_of(store) != before:
         raise BackupError(f"files of broker {known.broker_id} changed while they were copied: a broker runs on them")
     for one in copied:
@@ -131,7 +131,7 @@ def _mark_of(path: Path) -> str | None:
         return None
 
 
-def _check_log(manifest: Manifest) -> None:
+def check_log(manifest: Manifest) -> None:
     """Raise BackupError unless the copy has what its broker had confirmed, and the epochs of it."""
     if manifest.confirm_offset < 0:
         raise BackupError(f"it is not known how far broker {manifest.broker_id} had confirmed its log")
@@ -152,7 +152,7 @@ def restore(folder: Path, store: Store, *, name: str, implementation: str) -> Ma
     if manifest.implementation != implementation:
         raise BackupError(f"{name} is of {manifest.implementation} brokers, the group's are {implementation}")
     places = _places(contents, store)
-    if (store.root / RESTORED).exists() and not any((one / UNFINISHED).exists() for one in store.volumes):
+    if (store.root / RESTORED).exists() and not store.is_unfinished:
         _check_unused(contents, store)
         return manifest
     _begin_restore(store, name)
@@ -162,13 +162,13 @@ def restore(folder: Path, store: Store, *, name: str, implementation: str) -> Ma
             raise BackupError(f"{name} is damaged: {listed.path} lies behind a symbolic link")
         if files.copy(source, place, listed.path) != listed or files.hashed(place, listed.path) != listed:
             raise BackupError(f"{name} is damaged: {listed.path} is not as its manifest says")
-    if _log_end(store) != manifest.offset or _last_epoch(store) != manifest.store_epoch:
+    if log_end_of(store) != manifest.offset or last_epoch_of(store) != manifest.store_epoch:
         raise BackupError(
             f"{name} is damaged: its log does not end at {manifest.offset} in epoch {manifest.store_epoch}"
         )
     files.sync_folders(*store.volumes)
     files.write(store.root / RESTORED, msgspec.json.encode(manifest))
-    _end_restore(store)
+    end_restore(store)
     return manifest
 
 
@@ -191,16 +191,24 @@ def _begin_restore(store: Store, name: str) -> None:
                 raise BackupError(
                     f"the claim is not empty, it has {found}: delete the claim, or use another group name"
                 )
-    mark = msgspec.json.encode(_Mark(brokergroup_backup=name))
-    for volume in store.volumes:
-        files.write(volume / UNFINISHED, mark)
-    (store.root / LOCK).mkdir(exist_ok=True)
-    files.sync(store.root)
+    mark_unfinished(store, name)
     for volume in store.volumes:
         files.empty(volume, files.OF_THE_VOLUME | {UNFINISHED, LOCK})
 
 
-def _end_restore(store: Store) -> None:
+def mark_unfinished(store: Store, name: str) -> None:
+    """From now on no broker starts on the store: ours by the mark, Java's by the folder in place of its lock file."""
+    mark = msgspec.json.encode(_Mark(brokergroup_backup=name))
+    for volume in store.volumes:
+        files.write(volume / UNFINISHED, mark)
+    if (lock := store.root / LOCK).is_file():
+        lock.unlink()  # of the broker that was stopped for a snapshot
+    lock.mkdir(exist_ok=True)
+    files.sync(store.root)
+
+
+def end_restore(store: Store) -> None:
+    """Let brokers start on the store: it is whole."""
     for volume in reversed(store.volumes[1:]):
         (volume / UNFINISHED).unlink(missing_ok=True)
         files.sync(volume)
@@ -243,14 +251,16 @@ def read_manifest(folder: Path) -> Contents:
         raise BackupError(f"{path.name} of {named} is damaged: {error}") from error
 
 
-def _log_end(store: Store) -> int:
+def log_end_of(store: Store) -> int:
+    """Where its log ends. BackupError for a log with a hole."""
     try:
         return log_end(store.commit_log)
     except LogError as error:
         raise BackupError(str(error)) from error
 
 
-def _last_epoch(store: Store) -> int:
+def last_epoch_of(store: Store) -> int:
+    """The last epoch of its log."""
     try:
         return last_epoch(store.root)
     except LogError as error:

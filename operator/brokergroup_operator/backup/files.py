@@ -53,26 +53,31 @@ class CopiedFile(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Store:
-    """The folders of one broker's disk. `commit_log` lies in `root` unless it has a volume of its own."""
+    """The folders of one broker's disk. `commit_log` is the folder of that name in `root`, or in a volume of its own."""
 
     root: Path
     commit_log: Path
 
     @classmethod
-    def at(cls, root: Path, commit_log: str | None) -> Self:
-        return cls(root, Path(commit_log) if commit_log else root / COMMIT_LOG)
+    def at(cls, root: Path, log_volume: str | None) -> Self:
+        """The store in these volumes (`storePathCommitLog`, `render/broker_config.py`)."""
+        return cls(root, (Path(log_volume) if log_volume else root) / COMMIT_LOG)
 
     @property
     def volumes(self) -> tuple[Path, ...]:
         """The roots of its volumes."""
-        return (self.root,) if self.commit_log == self.root / COMMIT_LOG else (self.root, self.commit_log)
+        return (self.root,) if self.commit_log.parent == self.root else (self.root, self.commit_log.parent)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a restore to it has begun and not ended."""
+        return any((one / UNFINISHED).exists() for one in self.volumes)
 
     def files(self) -> Iterator[tuple[str, Path]]:
         """Every file that belongs to the data, by its path in a backup. BackupError for a link or a special file."""
-        own_volume = len(self.volumes) > 1
         for path in _files_below(self.root, LEFT_OUT | {COMMIT_LOG}):
             yield f"{STORE}/{path.relative_to(self.root).as_posix()}", path
-        for path in _files_below(self.commit_log, OF_THE_VOLUME | {UNFINISHED} if own_volume else frozenset()):
+        for path in _files_below(self.commit_log, frozenset()):
             yield f"{COMMIT_LOG}/{path.relative_to(self.commit_log).as_posix()}", path
 
     def place_of(self, name: str) -> Path:

@@ -207,10 +207,19 @@ class Drill(Verb):
 
 @dataclass(frozen=True, kw_only=True)
 class Backup(Verb):
-    """Copy the store of a slave in sync to a claim, while that slave is stopped. The folder in the claim is in the result."""
+    """Copy the store of a slave in sync to a claim, while that slave is stopped, or take VolumeSnapshots of its claims."""
 
     confirmation = Confirmed
-    claim: Annotated[str, typer.Option("--claim", help="The PersistentVolumeClaim that receives the copy")]
+    claim: Annotated[str | None, typer.Option("--claim", help="The PersistentVolumeClaim that receives the copy")] = (
+        None
+    )
+    snapshot: Annotated[
+        bool, typer.Option("--snapshot", help="Take a VolumeSnapshot of each claim instead, named after the operation")
+    ] = False
+    snapshot_class: Annotated[
+        str | None,
+        typer.Option("--snapshot-class", help="Its VolumeSnapshotClass; implies --snapshot; default: the driver's own"),
+    ] = None
     broker: Annotated[
         int | None, typer.Option("--broker", help="Broker id of the slave; default: the one with the highest id", min=1)
     ] = None
@@ -224,7 +233,16 @@ class Backup(Verb):
 
     def section(self, group: str) -> JsonObject:  # noqa: ARG002
         named = {} if self.broker is None else {"brokerId": self.broker}
-        return {"claim": {"name": self.claim}, **named, **({"stopMaster": True} if self.stop_master else {})}
+        return {**self._whereto(), **named, **({"stopMaster": True} if self.stop_master else {})}
+
+    def _whereto(self) -> JsonObject:
+        by_snapshot = self.snapshot or self.snapshot_class is not None
+        if by_snapshot == (self.claim is not None):
+            given = f"--claim {self.claim} and a snapshot" if by_snapshot else "neither --claim nor --snapshot"
+            raise UsageError(f"the backup has {given}, expected one of --claim NAME and --snapshot")
+        if not by_snapshot:
+            return {"claim": {"name": self.claim}}
+        return {"snapshot": {} if self.snapshot_class is None else {"className": self.snapshot_class}}
 
 
 @dataclass(frozen=True, kw_only=True)

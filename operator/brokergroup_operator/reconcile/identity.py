@@ -49,6 +49,12 @@ def child_labels(group: BrokerGroup) -> dict[str, str]:
     return labels | selector_labels(group)
 
 
+def copy_labels(group: BrokerGroup) -> dict[str, str]:
+    """Of what copies a store of the group, or is a copy: no Service, budget or controller counts it as a member."""
+    labels = {key: value for key, value in child_labels(group).items() if key != names.LABEL_BROKER_GROUP}
+    return labels | {names.LABEL_APP_COMPONENT: "backup", names.LABEL_COPIES_FOR: name_of(group)}
+
+
 def member_labels(group: BrokerGroup, member: Member) -> dict[str, str]:
     return child_labels(group) | {names.LABEL_BROKER_ID: str(member.broker_id)}
 

@@ -53,12 +53,22 @@ KREW_VERSION = "v0.4.3"
 S3_SERVER_VERSION = "v1.8.0"
 COREDNS_VERSION = "v1.12.4"
 KUBE_ROUTER_VERSION = "v2.1.0"
+EXTERNAL_SNAPSHOTTER_VERSION = "v8.7.0"
 PLAYWRIGHT_VERSION = "1.65.2"
 AXE_VERSION = "4.14.1"
 DEBIAN_RELEASE = "bookworm"
 MINIMUM_JAVA = 17
 MINIMUM_GO = (1, 25)
 KUBERNETES_PROGRAMS = ("kube-apiserver", "kubectl")
+# Kubernetes' own sidecars of a CSI driver, by their packages; csi/go.mod pins their versions. The driver is ours.
+CSI_PROGRAMS = {
+    "csi-attacher": "github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher",
+    "csi-provisioner": "github.com/kubernetes-csi/external-provisioner/v6/cmd/csi-provisioner",
+    "csi-snapshotter": "github.com/kubernetes-csi/external-snapshotter/v8/cmd/csi-snapshotter",
+    "snapshot-controller": "github.com/kubernetes-csi/external-snapshotter/v8/cmd/snapshot-controller",
+    "driver": "./driver",
+}
+SNAPSHOT_KINDS = "github.com/kubernetes-csi/external-snapshotter/client/v8"
 NODE_PROGRAMS = ("kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet")
 # Debian packages of a node and its images, each by a file of the package or a program on the path.
 NODE_PACKAGES = {
@@ -167,6 +177,11 @@ def coredns_program() -> Path:
 def kube_router_program() -> Path:
     """kube-router, of which the nodes use the firewall: it enforces NetworkPolicies."""
     return cache_folder() / f"kube-router-{KUBE_ROUTER_VERSION}" / "kube-router"
+
+
+def csi_folder() -> Path:
+    """The folder of a CSI driver that takes snapshots, of its sidecars, and of the kinds VolumeSnapshot (`*.yaml`)."""
+    return cache_folder() / f"csi-{EXTERNAL_SNAPSHOTTER_VERSION}-1"
 
 
 def base_image_archive() -> Path:
@@ -444,6 +459,26 @@ def install_kube_router() -> None:
     go_install(
         f"github.com/cloudnativelabs/kube-router/v2/cmd/kube-router@{KUBE_ROUTER_VERSION}", kube_router_program().parent
     )
+
+
+def install_csi() -> None:
+    """The kinds come last: they are the part's mark that it is whole."""
+    go_build(HERE / "csi", CSI_PROGRAMS, csi_folder())
+    with tempfile.TemporaryDirectory() as copied:
+        module = Path(shutil.copytree(HERE / "csi", Path(copied) / "csi"))
+        folder = run(["go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", SNAPSHOT_KINDS], cwd=module).strip()
+    for file in sorted(Path(folder, "config", "crd").glob("*.storage.k8s.io_*.yaml")):
+        (csi_folder() / file.name).write_bytes(file.read_bytes())
+
+
+def csi_missing() -> str | None:
+    # Those of groups of snapshots too: without them the snapshot controller does not start.
+    kinds = [
+        f"{group}.storage.k8s.io_volume{group}{form}.yaml"
+        for group in ("snapshot", "groupsnapshot")
+        for form in ("classes", "contents", "s")
+    ]
+    return no_files(*(csi_folder() / name for name in (*CSI_PROGRAMS, *kinds)))
 
 
 def s3_server_program() -> Path:
@@ -808,6 +843,13 @@ PARTS: dict[str, Part] = {
             f"kube-router {KUBE_ROUTER_VERSION}",
             lambda: no_files(kube_router_program()),
             install_kube_router,
+            ("go",),
+        ),
+        Part(
+            "csi",
+            f"a CSI driver that takes snapshots, external-snapshotter {EXTERNAL_SNAPSHOTTER_VERSION}",
+            csi_missing,
+            install_csi,
             ("go",),
         ),
         Part(

@@ -392,7 +392,8 @@ LABELS: Final = {
     names.LABEL_CLUSTER: "On everything of a group: `spec.brokerClusterName`.",
     names.LABEL_ROLE: "On a pod: `master`, `slave` or `learner`, by the record. It moves at a change of master; the"
     " Services `<group>-master` and `<group>-slaves` select by it.",
-    names.LABEL_COPIES_FOR: "On a pod that copies a store to a backup or from one: the BrokerGroup's name. It is no member.",
+    names.LABEL_COPIES_FOR: "On a pod that copies a store to a backup or from one: the BrokerGroup's name. It is no member."
+    " On a VolumeSnapshot of a Backup: the name of the group that it is of.",
     names.LABEL_COMPONENT: "On the operator's own pods: `operator`, whatever the release is called.",
     names.LABEL_APP_NAME: "Kubernetes' own: `rocketmq-broker` on everything of a group.",
     names.LABEL_APP_INSTANCE: "The release's, and by default Argo CD's: on nothing of a group (taken off what older versions made)."
@@ -447,6 +448,10 @@ ANNOTATIONS: Final = {
     " had the time of a process that has just started.",
     names.ANNOTATION_LEAVING: "On a claim: the broker id that is chosen to leave the group. Only such a claim is ever"
     " discarded.",
+    names.ANNOTATION_SNAPSHOT_OF: "On a VolumeSnapshot: the uids of the Backup that has made it and of the pod that was stopped"
+    " for it.",
+    names.ANNOTATION_MANIFEST: "On each VolumeSnapshot of a Backup, once all of them are ready: what they are of, as JSON. One"
+    " without it is torn, and no group begins with it.",
     names.ANNOTATION_LAST_WRITE: "On a BrokerGroupState: which write it is, so that one with an unknown outcome is known again.",
 }
 

@@ -1,5 +1,7 @@
 """A new group that begins with a backup: its first claim is filled, then its record begins above the backup's ids and epochs. Pure.
 
+The claim is filled by a copy, or made from a snapshot and checked.
+
 No member's pod is made before that. The record then has one seat, that of the filled disk, so the members that follow can only
 copy it (`controller_core/membership.py`, `restore_group`).
 """
@@ -20,6 +22,7 @@ from brokergroup_operator.kube.resources import BROKER_GROUPS, PODS
 from brokergroup_operator.observe.group_view import RestoredStore
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile import plan as plans
+from brokergroup_operator.reconcile.decide import snapshot_source
 from brokergroup_operator.reconcile.decide.claims import claim_actions
 from brokergroup_operator.reconcile.identity import Member
 from brokergroup_operator.reconcile.render import copy_pods
@@ -28,7 +31,7 @@ from brokergroup_operator.reconcile.see import copies, observed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from brokergroup_operator.api.backup_fields import Manifest
+    from brokergroup_operator.api.backup_fields import FromBackup, Manifest
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.reconcile.see.observed import Observed
     from brokergroup_operator.reconcile.settings import ReconcileSettings
@@ -52,10 +55,8 @@ def why_not_restored(seen: Observed, settings: ReconcileSettings) -> str:  # noq
     there = [name for name in (*seen.pods, *seen.claims) if name not in identity.claim_names(seen.group, first)]
     if there:
         return f"{field}: {', '.join(sorted(there))} is there already: a backup is restored into a new group only"
-    if source.name in identity.claim_names(seen.group, first):
-        return f"{field}.claim.name: {source.name} is the claim that the backup is copied to: use another group name"
-    if copies.claim_aside(seen, source.name) is None:
-        return f"{field}.claim.name: there is no claim {source.name} in namespace {seen.key.namespace}"
+    if why := _why_no_source(seen, source, settings, field):
+        return why
     if why := copies.why_name_taken(seen, names.restore_pod_name(seen.key.name)):
         return f"{field}: {why}"
     pod = _own_pod(seen)
@@ -66,6 +67,23 @@ def why_not_restored(seen: Observed, settings: ReconcileSettings) -> str:  # noq
     pod_name = names.restore_pod_name(seen.key.name)
     again = f"; it is tried again {RETRY_SECONDS:.0f} s later, or at once when pod {pod_name} is deleted"
     return f"{field}: {why}{again if ended.fault else ''}" if why else ""
+
+
+def _why_no_source(seen: Observed, source: FromBackup, settings: ReconcileSettings, field: str) -> str:
+    """Why there is nothing to begin with; empty if the claim or the snapshots are there."""
+    if source.snapshot is not None:
+        if why := snapshot_source.why_not_from_snapshots(seen, source.snapshot.name):
+            return why
+        known = snapshot_source.with_log(snapshot_source.known_of(seen, source.snapshot.name))
+        return f"{field}: {why}" if (why := _unfit(seen, known, settings)) else ""
+    if source.claim is None:
+        return f"{field}: expected claim or snapshot"
+    name = source.claim.name
+    if name in identity.claim_names(seen.group, copies.first_pod(seen)):
+        return f"{field}.claim.name: {name} is the claim that the backup is copied to: use another group name"
+    if copies.claim_aside(seen, name) is None:
+        return f"{field}.claim.name: there is no claim {name} in namespace {seen.key.namespace}"
+    return ""
 
 
 def _own_pod(seen: Observed) -> JsonObject | None:
@@ -86,7 +104,7 @@ def retried_restore(seen: Observed) -> Iterator[plans.Action]:
 
 def _other_record(seen: Observed, field: str) -> str:
     source, record = copies.source_of(seen), seen.record
-    if source is None or record is None or record.restored_from == source.folder:
+    if source is None or record is None or record.restored_from == source.backup:
         return ""
     if not record.restored_from and names.FINALIZER_BROKER_GROUP in observed.finalizers_of(seen.group_object):
         return ""  # the record was lost, and made again from its brokers
@@ -118,17 +136,16 @@ def restore_actions(seen: Observed, settings: ReconcileSettings) -> Iterator[pla
     source, first = copies.source_of(seen), copies.first_pod(seen)
     if source is None:
         return
-    yield from claim_actions(seen, Member(broker_id=copies.FIRST, pod=first))
+    sources = {} if source.snapshot is None else snapshot_source.sources(seen, source.snapshot.name)
+    yield from claim_actions(seen, Member(broker_id=copies.FIRST, pod=first), sources=sources)
     pod = copies.restore_pod(seen)
     if pod is not None and _own_pod(seen) is None:
         if not observed.being_deleted(pod):
             yield plans.DeleteObject.of(PODS, pod, "an earlier group of this name has made it")
         return
     if pod is None:
-        wanted = copy_pods.restore_pod(
-            seen.group, pod=first, claim=source.name, folder=source.folder, settings=settings
-        )
-        told = f"Copying backup {source.folder} of claim {source.name} to claim {first}"
+        wanted = _pod_for(seen, source, settings)
+        told = f"Copying {copies.told_of(source)} to claim {first}"
         note = plans.Note(reason="RestoreStarted", message=told)
         yield plans.ApplyObject(reason="the group begins with a backup", resource=PODS, object=wanted, note=note)
         return
@@ -137,7 +154,7 @@ def restore_actions(seen: Observed, settings: ReconcileSettings) -> Iterator[pla
         return
     restored = _begun_above(seen, ended.manifest)
     told = (
-        f"Claim {first} has the log of backup {source.folder} up to {restored.held_offset}:"
+        f"Claim {first} has the log of {copies.told_of(source)} up to {restored.held_offset}:"
         f" its broker gets id {restored.broker_id}, and the group goes on above epoch {restored.master_epoch}"
     )
     note = plans.Note(reason="Restored", message=told)
@@ -165,6 +182,16 @@ def _noted(seen: Observed, epoch: int, broker_id: int) -> Iterator[plans.Action]
     )
 
 
+def _pod_for(seen: Observed, source: FromBackup, settings: ReconcileSettings) -> JsonObject:
+    """The pod that copies the folder, or adopts the claim that was made from the snapshot."""
+    first = copies.first_pod(seen)
+    if source.claim is not None:
+        folder = source.claim.folder
+        return copy_pods.restore_pod(seen.group, pod=first, claim=source.claim.name, folder=folder, settings=settings)
+    known = snapshot_source.known_of(seen, source.backup)
+    return copy_pods.adopt_pod(seen.group, pod=first, manifest=known, settings=settings)
+
+
 def _begun_above(seen: Observed, manifest: Manifest) -> RestoredStore:
     """With which id and epoch the group begins: above all that the backup's group can have had, and in a block of its own.
 
@@ -175,7 +202,7 @@ def _begun_above(seen: Observed, manifest: Manifest) -> RestoredStore:
     assert source is not None, "a manifest is that of spec.bootstrap"
     epoch_block, id_block = blocks_of(observed.uid(seen.group_object))
     return RestoredStore(
-        backup=source.folder,
+        backup=source.backup,
         pod_name=copies.first_pod(seen),
         broker_id=manifest.next_broker_id + id_block * BROKER_IDS_LEFT_OUT,
         master_epoch=max(manifest.master_epoch, manifest.store_epoch) + epoch_block * EPOCHS_LEFT_OUT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import names
@@ -14,7 +15,7 @@ from brokergroup_operator.reconcile.see import foreign, observed
 from brokergroup_operator.reconcile.see.members import is_broken
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from fractions import Fraction
 
     from brokergroup_operator.api.bounds import JsonObject
@@ -22,15 +23,22 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed
 
 
-def claim_actions(seen: Observed, member: Member) -> Iterator[Action]:
-    """Make or grow the member's claims; none for one that lost a part of its disk, and whose id ends with its pod."""
+def claim_actions(
+    seen: Observed, member: Member, *, sources: Mapping[str, JsonObject] = MappingProxyType({})
+) -> Iterator[Action]:
+    """Make or grow the member's claims; none for one that lost a part of its disk, and whose id ends with its pod.
+
+    `sources`: what a claim of that name is made from, if it is not there yet.
+    """
     storage = seen.group.spec.storage
     if storage.ephemeral is not None or is_broken(seen, member):
         return
-    wanted = [children.build_claim(seen.group, member, size=_size_kept(seen, member.pod, storage.size))]
+    size, source = _size_kept(seen, member.pod, storage.size), _source_kept(seen, member.pod, sources)
+    wanted = [children.build_claim(seen.group, member, size=size, source=source)]
     if storage.commit_log is not None:
-        size = _size_kept(seen, names.commit_log_claim_name(member.pod), storage.commit_log.size)
-        wanted.append(children.build_commit_log_claim(seen.group, member, size=size))
+        name = names.commit_log_claim_name(member.pod)
+        size, source = _size_kept(seen, name, storage.commit_log.size), _source_kept(seen, name, sources)
+        wanted.append(children.build_commit_log_claim(seen.group, member, size=size, source=source))
     for claim in wanted:
         yield from foreign.apply_if_drifted(PERSISTENT_VOLUME_CLAIMS, seen.claims, claim)
 
@@ -45,6 +53,11 @@ def _size_kept(seen: Observed, name: str, wanted: str) -> str | None:
     return size if larger or not observed.claim_is_bound(claim) else None
 
 
+def _source_kept(seen: Observed, name: str, sources: Mapping[str, JsonObject]) -> JsonObject | None:
+    claim = seen.claims.get(name)
+    return sources.get(name) if claim is None else observed.claim_source(claim)
+
+
 def marked_as_leaving(seen: Observed, member: Member) -> Iterator[Action]:
     """Only a marked claim is ever discarded: after a lost record, an unknown claim may hold the only copy of the data."""
     claim = seen.claims.get(member.pod)
@@ -53,7 +66,8 @@ def marked_as_leaving(seen: Observed, member: Member) -> Iterator[Action]:
     replicas = seen.record.replicas.values() if seen.record else ()
     if any(one.reserved_for == member.pod and one.broker_id != member.broker_id for one in replicas):
         return  # a pod that came back without its disk keeps its name under a higher id: the claim is the new one's
-    wanted = children.build_claim(seen.group, member, size=observed.claim_size(claim))
+    size, source = observed.claim_size(claim), observed.claim_source(claim)
+    wanted = children.build_claim(seen.group, member, size=size, source=source)
     wanted["metadata"].setdefault("annotations", {})[names.ANNOTATION_LEAVING] = str(member.broker_id)
     marked = foreign.with_revision(wanted)
     yield ApplyObject(reason="its member leaves the group", resource=PERSISTENT_VOLUME_CLAIMS, object=marked)

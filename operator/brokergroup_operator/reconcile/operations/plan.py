@@ -9,7 +9,7 @@ from msgspec import Struct
 from brokergroup_operator.api.brokergroup_operation import OperationPhase, OperationResult
 
 if TYPE_CHECKING:
-    from brokergroup_operator.api.backup_fields import Manifest
+    from brokergroup_operator.api.backup_fields import Manifest, SnapshotManifest
     from brokergroup_operator.api.brokergroup_operation import OperationStatus, Retirement
     from brokergroup_operator.observe.timeline import FailoverTimeline
     from brokergroup_operator.reconcile.decide.unread import Look
@@ -65,6 +65,21 @@ class TakeBackup(Struct, frozen=True, kw_only=True):
     manifest: Manifest
 
 
+class TakeSnapshots(Struct, frozen=True, kw_only=True):
+    """Make the VolumeSnapshots that are missing: each name with its claim."""
+
+    claims: dict[str, str]
+    class_name: str | None
+    mark: str
+
+
+class SealSnapshots(Struct, frozen=True, kw_only=True):
+    """Write the manifest on these very VolumeSnapshots, on the first one of it last."""
+
+    manifest: SnapshotManifest
+    uids: dict[str, str]
+
+
 class Compared(Struct, frozen=True, kw_only=True):
     """It had them at this time, in seconds since 1970."""
 
@@ -96,7 +111,18 @@ class DeleteDrained(Struct, frozen=True, kw_only=True):
     group_uid: str
 
 
-Effect = SwitchMaster | ElectUnclean | KillPod | TakeBackup | DeletePod | CompareMetadata | ReadOffsets | DeleteDrained
+Effect = (
+    SwitchMaster
+    | ElectUnclean
+    | KillPod
+    | TakeBackup
+    | TakeSnapshots
+    | SealSnapshots
+    | DeletePod
+    | CompareMetadata
+    | ReadOffsets
+    | DeleteDrained
+)
 
 
 class _Said(Struct, frozen=True, kw_only=True):

@@ -23,7 +23,7 @@ from brokergroup_operator.api.definitions.schema import without_nulls
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
 from brokergroup_operator.kube.recipes import delete_held
-from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, PODS
+from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUPS, PODS, VOLUME_SNAPSHOTS
 from brokergroup_operator.observe.group_view import ElectionRefusedError, GroupViewError, SwitchoverRefusedError
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.decide.unread import Look, look_at
@@ -31,6 +31,7 @@ from brokergroup_operator.reconcile.operations import plan as plans
 from brokergroup_operator.reconcile.operations.evaluate import evaluate
 from brokergroup_operator.reconcile.operations.procedures.retire import hindrance_of
 from brokergroup_operator.reconcile.render.copy_pods import backup_pod
+from brokergroup_operator.reconcile.render.snapshots import sealing, volume_snapshot
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.records.store import RecordStoreError
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.client import KubernetesApi
+    from brokergroup_operator.kube.resources import Resource
     from brokergroup_operator.observe.group_view import GroupView
     from brokergroup_operator.reconcile.plan import Note
     from brokergroup_operator.reconcile.see.observed import Observed, Operation
@@ -204,8 +206,8 @@ class OperationRunner:
         match step.effect:
             case plans.KillPod():
                 await self._kill(key, step.effect)
-            case plans.TakeBackup():
-                await self._take_backup(seen, step.operation, step.effect)
+            case plans.TakeBackup() | plans.TakeSnapshots() | plans.SealSnapshots():
+                await self._back_up(seen, step.operation, step.effect)
             case plans.CompareMetadata():
                 self._attempts.begin(key, step.operation.uid, self._compare(key, step.effect.broker_id))
             case plans.DeletePod():
@@ -220,6 +222,22 @@ class OperationRunner:
             case plans.DeleteDrained():
                 self._attempts.begin(key, step.operation.uid, self._delete_drained(key, step))
 
+    async def _back_up(
+        self,
+        seen: Observed,
+        operation: Operation,
+        effect: plans.TakeBackup | plans.TakeSnapshots | plans.SealSnapshots,
+    ) -> None:
+        match effect:
+            case plans.TakeBackup():
+                await self._take_backup(seen, operation, effect)
+            case plans.SealSnapshots():
+                await self._seal(seen, effect)
+            case plans.TakeSnapshots(class_name=class_name, mark=mark):
+                for name, claim in effect.claims.items():
+                    wanted = volume_snapshot(seen.group, name=name, claim=claim, class_name=class_name, mark=mark)
+                    await self._create(seen, operation, VOLUME_SNAPSHOTS, wanted)
+
     async def _take_backup(self, seen: Observed, operation: Operation, effect: plans.TakeBackup) -> None:
         """Make the copying pod, owned by its operation: without that it is collected."""
         owner = identity.plain_reference(names.BROKER_GROUP_OPERATION_KIND, operation.raw["metadata"])
@@ -231,15 +249,30 @@ class OperationRunner:
             owner=owner,
             settings=self._settings,
         )
+        await self._create(seen, operation, PODS, pod)
+
+    async def _create(self, seen: Observed, operation: Operation, resource: Resource, wanted: JsonObject) -> None:
         try:
-            await self._api.create(PODS, pod)
+            await self._api.create(resource, wanted)
         except AlreadyExistsError:
             pass  # the next pass sees it, and whose it is
         except ConflictError:
             raise
         except ApiError as error:
-            # By a quota or an admission policy: the status says so, and the pod is asked for again.
+            # By a quota or an admission policy: the status says so, and it is asked for again.
             self._attempts.note_refusal(seen.key, operation.uid, error)
+
+    async def _seal(self, seen: Observed, effect: plans.SealSnapshots) -> None:
+        """Write what they are of on each snapshot: last on the one that a new group names, so that it is torn until then."""
+        annotations = sealing(seen.group, effect.manifest, self._settings)
+        for one in reversed(effect.manifest.snapshots):
+            await self._api.patch(
+                VOLUME_SNAPSHOTS,
+                one.snapshot,
+                {"metadata": {"uid": effect.uids[one.snapshot], "annotations": annotations}},
+                namespace=seen.key.namespace,
+                field_manager=names.FIELD_MANAGER_RECONCILE,
+            )
 
     async def _kill(self, key: GroupKey, effect: plans.KillPod) -> None:
         """Kill as a fence does, under its finalizer: so the failover has proof of the death, not only a pod that is gone."""

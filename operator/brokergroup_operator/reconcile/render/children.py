@@ -42,24 +42,38 @@ def made(group: BrokerGroup, resource: Resource, name: str, **fields: JsonObject
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **fields}
 
 
-def build_claim(group: BrokerGroup, member: Member, *, size: str | None = None) -> JsonObject:
-    """Not owned by the group: data outlives it unless its deletion was asked for. `size` instead of the spec's."""
-    return _claim(group, member, member.pod, group.spec.storage, size)
+def build_claim(
+    group: BrokerGroup, member: Member, *, size: str | None = None, source: JsonObject | None = None
+) -> JsonObject:
+    """Not owned by the group: data outlives it unless its deletion was asked for. `size` instead of the spec's.
+
+    `source`: the snapshot that it is made from. The API server refuses a change of it, so it stays in what is applied.
+    """
+    return _claim(group, member, member.pod, group.spec.storage, size, source)
 
 
-def build_commit_log_claim(group: BrokerGroup, member: Member, *, size: str | None = None) -> JsonObject:
+def build_commit_log_claim(
+    group: BrokerGroup, member: Member, *, size: str | None = None, source: JsonObject | None = None
+) -> JsonObject:
     """Where the commit log has a volume of its own."""
     storage = group.spec.storage.commit_log
     assert storage is not None
-    return _claim(group, member, names.commit_log_claim_name(member.pod), storage, size)
+    return _claim(group, member, names.commit_log_claim_name(member.pod), storage, size, source)
 
 
 def _claim(
-    group: BrokerGroup, member: Member, name: str, storage: StorageSpec | CommitLogStorage, size: str | None
+    group: BrokerGroup,
+    member: Member,
+    name: str,
+    storage: StorageSpec | CommitLogStorage,
+    size: str | None,
+    source: JsonObject | None,
 ) -> JsonObject:
     spec: JsonObject = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size or storage.size}}}
     if storage.storage_class_name is not None:
         spec["storageClassName"] = storage.storage_class_name
+    if source is not None:
+        spec["dataSource"] = source
     metadata = identity.object_metadata(group, name, identity.member_labels(group, member), owned=False)
     if (template := group.spec.storage.claim_template) is not None:
         metadata = with_template_metadata(metadata, template.metadata)

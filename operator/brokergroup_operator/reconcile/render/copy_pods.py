@@ -1,4 +1,5 @@
-"""Builds the pods that copy a store: of a stopped member to a backup, and of a backup to the first disk of a new group. Pure.
+"""Builds the pods that copy a store: of a stopped member to a backup, and of a backup to the first disk of a new group; and the one
+that adopts a disk that was made from snapshots. Pure.
 
 They run the operator's image as the broker's user, without rights in the cluster, and say how they ended as their termination
 message (`brokergroup_operator.backup`). They carry no label of the group's members: no Service, budget or controller counts them.
@@ -11,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.pod_fields import AntiAffinity
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.render.containers import restricted
 from brokergroup_operator.reconcile.render.pods import as_broker_user, scheduling
+from brokergroup_operator.reconcile.render.snapshots import with_version
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.backup_fields import Manifest
@@ -36,8 +37,7 @@ def backup_pod(
     group: BrokerGroup, *, pod: str, claim: str, manifest: Manifest, owner: JsonObject, settings: ReconcileSettings
 ) -> JsonObject:
     """The pod that copies the store of `pod` to a folder of the claim. `owner`: the reference to its operation."""
-    if group.spec.image is None and group.spec.implementation is Implementation.JAVA:
-        manifest = msgspec.structs.replace(manifest, version=group.spec.version or settings.rocketmq_version)
+    manifest = with_version(group, manifest, settings)
     environment = {"BACKUP_NAME": manifest.name, "BACKUP_MANIFEST": msgspec.json.encode(manifest).decode()}
     name = names.backup_pod_name(identity.name_of(group))
     return _copy_pod(group, name, "take", pod, claim, environment, owner, settings, reads_store=True)
@@ -50,12 +50,19 @@ def restore_pod(group: BrokerGroup, *, pod: str, claim: str, folder: str, settin
     return _copy_pod(group, name, "restore", pod, claim, environment, owner, settings, reads_store=False)
 
 
+def adopt_pod(group: BrokerGroup, *, pod: str, manifest: Manifest, settings: ReconcileSettings) -> JsonObject:
+    """The pod that checks and adopts the claims of `pod`, which were made from the snapshots of a backup."""
+    environment = {"BACKUP_NAME": manifest.name, "BACKUP_MANIFEST": msgspec.json.encode(manifest).decode()}
+    name, owner = names.restore_pod_name(identity.name_of(group)), identity.owner_reference(group)
+    return _copy_pod(group, name, "adopt", pod, None, environment, owner, settings, reads_store=False)
+
+
 def _copy_pod(  # noqa: PLR0913 (one argument per difference between the two)
     group: BrokerGroup,
     name: str,
     verb: str,
     pod: str,
-    claim: str,
+    claim: str | None,
     environment: dict[str, str],
     owner: JsonObject,
     settings: ReconcileSettings,
@@ -68,8 +75,6 @@ def _copy_pod(  # noqa: PLR0913 (one argument per difference between the two)
     if names.COMMIT_LOG_DIR in folders:
         environment = environment | {"COMMIT_LOG_DIR": names.COMMIT_LOG_DIR}
     environment |= {"STORE_DIR": names.STORE_DIR, "BACKUP_DIR": BACKUP_DIR, "TERMINATION_LOG": TERMINATION_LOG}
-    labels = {key: value for key, value in identity.child_labels(group).items() if key != names.LABEL_BROKER_GROUP}
-    labels |= {names.LABEL_APP_COMPONENT: "backup", names.LABEL_COPIES_FOR: identity.name_of(group)}
     container: JsonObject = {
         "name": CONTAINER,
         "image": settings.replica_image,
@@ -79,7 +84,11 @@ def _copy_pod(  # noqa: PLR0913 (one argument per difference between the two)
         "volumeMounts": [
             # Read-only here and not at the claim: a file system that was not unmounted must still be repaired by its mount.
             *({"name": volume, "mountPath": path, "readOnly": reads_store} for volume, path in mounted.items()),
-            {"name": BACKUP_VOLUME, "mountPath": BACKUP_DIR, "readOnly": not reads_store},
+            *(
+                [{"name": BACKUP_VOLUME, "mountPath": BACKUP_DIR, "readOnly": not reads_store}]
+                if claim is not None
+                else []
+            ),
         ],
         "terminationMessagePath": TERMINATION_LOG,
         "securityContext": restricted(),
@@ -94,7 +103,7 @@ def _copy_pod(  # noqa: PLR0913 (one argument per difference between the two)
                 {"name": volume, "persistentVolumeClaim": {"claimName": folders[path]}}
                 for volume, path in mounted.items()
             ),
-            {"name": BACKUP_VOLUME, "persistentVolumeClaim": {"claimName": claim}},
+            *([{"name": BACKUP_VOLUME, "persistentVolumeClaim": {"claimName": claim}}] if claim is not None else []),
         ],
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": GRACE_SECONDS,
@@ -108,7 +117,7 @@ def _copy_pod(  # noqa: PLR0913 (one argument per difference between the two)
     metadata: JsonObject = {
         "name": name,
         "namespace": identity.namespace_of(group),
-        "labels": labels,
+        "labels": identity.copy_labels(group),
         "ownerReferences": [owner],
     }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}

@@ -18,7 +18,7 @@ from brokergroup_operator.reconcile.see.members import returning_members
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from brokergroup_operator.api.backup_fields import BackupResult, FromClaim
+    from brokergroup_operator.api.backup_fields import BackupResult, FromBackup
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.resources import Resource
     from brokergroup_operator.reconcile.see.observed import Observed
@@ -36,14 +36,16 @@ def _of_backups(seen: Observed) -> Iterator[tuple[Resource, str]]:
     asked = [one for one in seen.operations if one.asked.spec.type is OperationType.BACKUP and not one.finished]
     if asked:
         yield PODS, names.backup_pod_name(seen.key.name)
-    for request in {one.asked.spec.backup.claim.name for one in asked if one.asked.spec.backup is not None}:
-        yield PERSISTENT_VOLUME_CLAIMS, request
+    requests = [one.asked.spec.backup for one in asked if one.asked.spec.backup is not None]
+    for name in {one.claim.name for one in requests if one.claim is not None}:
+        yield PERSISTENT_VOLUME_CLAIMS, name
 
 
 def _of_restore(seen: Observed) -> Iterator[tuple[Resource, str]]:
     if seen.group_object and not seen.unreadable and (source := source_of(seen)) is not None and not has_begun(seen):
         yield PODS, names.restore_pod_name(seen.key.name)
-        yield PERSISTENT_VOLUME_CLAIMS, source.name
+        if source.claim is not None:
+            yield PERSISTENT_VOLUME_CLAIMS, source.claim.name
 
 
 def backup_pod(seen: Observed) -> JsonObject | None:
@@ -82,10 +84,17 @@ def claim_aside(seen: Observed, name: str) -> JsonObject | None:
     return seen.aside.get((PERSISTENT_VOLUME_CLAIMS.kind, name))
 
 
-def source_of(seen: Observed) -> FromClaim | None:
+def source_of(seen: Observed) -> FromBackup | None:
     """The backup that the group is to begin with."""
     bootstrap = seen.group.spec.bootstrap
-    return None if bootstrap is None else bootstrap.from_backup.claim
+    return None if bootstrap is None else bootstrap.from_backup
+
+
+def told_of(source: FromBackup) -> str:
+    """The backup, for a message."""
+    if source.claim is None:
+        return f"VolumeSnapshot {source.backup}"
+    return f"backup {source.claim.folder} of claim {source.claim.name}"
 
 
 def has_begun(seen: Observed) -> bool:

@@ -23,7 +23,7 @@ from brokergroup_operator.kube import resources
 from brokergroup_operator.kube.errors import FORBIDDEN, ApiError, ApiUnavailableError, NotFoundError
 from brokergroup_operator.kube.pods import node_of
 from brokergroup_operator.reconcile.identity import claim_names
-from brokergroup_operator.reconcile.see import foreign, observed
+from brokergroup_operator.reconcile.see import foreign, observed, snapshots
 from brokergroup_operator.reconcile.see.copies import wanted_aside
 from brokergroup_operator.reconcile.see.members import carried
 from brokergroup_operator.reconcile.see.observed import Observed, Operation
@@ -145,7 +145,44 @@ class GroupFetcher:
             (resource.kind, name): obj for (resource, name), obj in zip(wanted, found, strict=True) if obj is not None
         }
         seen = replace(seen, aside=aside) if aside else seen
-        return await self._with_cluster(seen)
+        return await self._with_cluster(await self._with_snapshots(seen))
+
+    async def _with_snapshots(self, seen: Observed) -> Observed:
+        """With the VolumeSnapshots that a Backup takes or the group begins with, and the volumes that are attached.
+
+        Each is listed by its name: of a kind that is not there no list is answered, and of a missing object an empty one.
+        """
+        wanted = snapshots.wanted(seen)
+        if not wanted:
+            return seen
+        try:
+            listed = await asyncio.gather(
+                *(
+                    self._api.list(
+                        resources.VOLUME_SNAPSHOTS, namespace=seen.key.namespace, field_selector=f"metadata.name={name}"
+                    )
+                    for name in wanted
+                )
+            )
+            attached = await self._attached_volumes() if snapshots.are_taken(seen) else {}
+        except NotFoundError:
+            return replace(seen, snapshots_problem=snapshots.NOT_INSTALLED)
+        except ApiError as error:
+            if error.status != FORBIDDEN:
+                raise
+            return replace(seen, snapshots_problem=f"the operator has no right to them: {error}")
+        kind = resources.VOLUME_SNAPSHOTS.kind
+        found = {(kind, str(one["metadata"]["name"])): one for page in listed for one in page.items}
+        return replace(seen, aside={**seen.aside, **found}, attached_volumes=attached)
+
+    async def _attached_volumes(self) -> dict[str, str]:
+        """By PersistentVolume, the node. An API server without the kind attaches nothing."""
+        try:
+            found = (await self._api.list(resources.VOLUME_ATTACHMENTS)).items
+        except NotFoundError:
+            return {}
+        volumes = ((one["spec"].get("source") or {}, str(one["spec"].get("nodeName", ""))) for one in found)
+        return {str(source.get("persistentVolumeName") or ""): node for source, node in volumes}
 
     def _refuse_an_older(self, key: GroupKey, group_object: JsonObject | None) -> None:
         """Raise ApiUnavailableError for a spec older than the one that the watch has shown: by it a new member would leave."""

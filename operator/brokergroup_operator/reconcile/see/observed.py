@@ -121,8 +121,13 @@ class Observed:
     config_maps: Mapping[str, JsonObject] = field(default_factory=dict)
     disruption_budgets: Mapping[str, JsonObject] = field(default_factory=dict)
     network_policies: Mapping[str, JsonObject] = field(default_factory=dict)
-    # The pods that copy a store, and the claims that get a copy, by kind and name; only while one is asked for (`copies.py`).
+    # The pods that copy a store, the claims that get a copy, and VolumeSnapshots, by kind and name; only while one is asked for
+    # (`copies.py`, `snapshots.py`).
     aside: Mapping[tuple[str, str], JsonObject] = field(default_factory=dict)
+    # Why VolumeSnapshots can't be read, where a Backup or a restore needs them; empty if they can.
+    snapshots_problem: str = ""
+    # The volumes that are attached, each with its node; only while a Backup takes VolumeSnapshots.
+    attached_volumes: Mapping[str, str] = field(default_factory=dict)
     operations: tuple[Operation, ...] = ()
     # The one of them that is Running; what it asks for is done by the same evaluation as everything else.
     operation: BrokerGroupOperation | None = None
@@ -293,6 +298,12 @@ def claim_is_bound(claim: JsonObject) -> bool:
 
 def claim_size(claim: JsonObject) -> str:
     return str(claim["spec"]["resources"]["requests"]["storage"])
+
+
+def claim_source(claim: JsonObject) -> JsonObject | None:
+    """The snapshot or claim that it was made from, as it is applied; None: it was made empty."""
+    source = claim["spec"].get("dataSource")
+    return None if source is None else {key: source[key] for key in ("apiGroup", "kind", "name") if key in source}
 
 
 def condition_in(obj: JsonObject, kind: str) -> JsonObject:

@@ -228,9 +228,8 @@ def reconciling(seen: Observed, course: Course) -> Verdict:  # noqa: C901, PLR09
     if seen.group.spec.maintenance.paused:
         return no(Reason.STABLE, "Paused: nothing but the status is changed")
     if (source := copies.source_of(seen)) is not None and copies.awaits_restore(seen):
-        return yes(
-            Reason.RESTORING, f"Copying backup {source.folder} of claim {source.name} to claim {copies.first_pod(seen)}"
-        )
+        told = f"Copying {copies.told_of(source)} to claim {copies.first_pod(seen)}"
+        return yes(Reason.RESTORING, told)
     if (retired := _retired(seen)) is not None:
         return yes(Reason.RETIRING, retired)
     members = membership(seen)

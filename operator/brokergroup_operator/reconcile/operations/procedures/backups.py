@@ -1,8 +1,8 @@
-"""Backup: the store of a slave in sync is copied to a claim while the slave is stopped.
+"""Backup: the store of a slave in sync is copied to a claim, or to VolumeSnapshots, while the slave is stopped.
 
 The reconcile plane stops the member and keeps it stopped (`decide/backup_hold.py`). Here its copying pod is made, the pod's end is
-read, and the pod is deleted. The status says which member it is before it is stopped, and that the copy is whole, or given up,
-before it starts again: an operator that takes over goes on from there.
+read, and the pod is deleted; or its snapshots are taken (`snapshots.py`). The status says which member it is before it is stopped,
+and that the copy is whole, or given up, before it starts again: an operator that takes over goes on from there.
 """
 
 from __future__ import annotations
@@ -21,6 +21,13 @@ from brokergroup_operator.reconcile.decide.backup_hold import is_fresh, others_a
 from brokergroup_operator.reconcile.decide.failover_safe import on_draining_node
 from brokergroup_operator.reconcile.operations import plan as plans
 from brokergroup_operator.reconcile.operations.procedures.premises import CHANGE_POLL_SECONDS, SETTLE_SECONDS, asked
+from brokergroup_operator.reconcile.operations.procedures.snapshots import (
+    first_made,
+    given_up,
+    names_of,
+    why_no_snapshots,
+    with_snapshots,
+)
 from brokergroup_operator.reconcile.see import copies, observed
 from brokergroup_operator.reconcile.see.members import never_masters, standings
 
@@ -32,7 +39,6 @@ if TYPE_CHECKING:
 
 # After the copy is whole: the member only has to catch up with what it missed.
 BACK_IN_SYNC_SECONDS = 3600.0
-FAULT_CHARACTERS = 1024
 
 
 def begin_backup(case: Case) -> plans.Beginning:
@@ -51,16 +57,16 @@ def begin_backup(case: Case) -> plans.Beginning:
         case.no_master(),
         _why_not_alone(request) if alone else _why_not_named(case, request, is_safe=not_now is None),
         "" if alone else _too_few_stay(case),
-        _no_target(case, request),
-        copies.why_name_taken(case.seen, names.backup_pod_name(case.group)),
+        _no_target(case, request) if request.snapshot is None else why_no_snapshots(case),
+        "" if request.snapshot is not None else copies.why_name_taken(case.seen, names.backup_pod_name(case.group)),
         case.claim_goes([broker_id] if broker_id is not None else []),
         not_now=not_now
         or (None if alone else _last_slave(case, broker_id))
         or (None if is_there else _nothing_in_sync(case)),
-        message=f"copies the store of broker {broker_id} to {_name(case)} on claim {request.claim.name}",
+        message=f"copies the store of broker {broker_id} to {_whereto(case, request)}",
         steps=(
             f"delete pod {case.pod_name(broker_id or 0)} (broker {broker_id}), and keep it stopped",
-            f"copy its claims to folder {_name(case)} of claim {request.claim.name}, and check the copy",
+            f"copy its claims to {_whereto(case, request)}{'' if request.snapshot else ', and check the copy'}",
             f"start broker {broker_id} again, and wait until it is in sync",
         ),
     )
@@ -70,14 +76,21 @@ def begin_backup(case: Case) -> plans.Beginning:
         broker_id=broker_id,
         pod=case.pod_name(broker_id),
         pod_uid=observed.uid(pod),
-        claim=request.claim.name,
+        claim=request.claim.name if request.claim is not None else "",
         folder=_name(case),
+        snapshots=[] if request.snapshot is None else names_of(case),
     )
     return replace(beginning, figures=replace(beginning.figures, backup=held))
 
 
 def _name(case: Case) -> str:
     return f"{case.group}/{case.operation.name}"
+
+
+def _whereto(case: Case, request: BackupRequest) -> str:
+    if request.claim is None:
+        return f"VolumeSnapshot {', '.join(names_of(case))}"
+    return f"{_name(case)} on claim {request.claim.name}"
 
 
 def _is_alone(case: Case) -> bool:
@@ -143,6 +156,8 @@ def _no_claims(case: Case) -> str:
 
 
 def _no_target(case: Case, request: BackupRequest) -> str:
+    if request.claim is None:
+        return "spec.backup: expected claim or snapshot"
     name = request.claim.name
     if any(name in identity.claim_names(case.seen.group, case.pod_name(broker_id)) for broker_id in case.members):
         return f"claim {name} is a member's own"
@@ -168,8 +183,7 @@ def judge_backup(case: Case) -> plans.Judgement:  # noqa: PLR0911 (one return pe
         return plans.Fail(message=held.failed, figures=case.before)
     if case.is_back(held.broker_id) and observed.pod_is_ready(case.pod(held.broker_id)):
         done = replace(case.before, milliseconds=round(case.running_seconds * 1000))
-        told = f"{held.folder} on claim {held.claim} has the log up to {held.offset}, epoch {held.epoch}, {held.bytes} bytes"
-        return plans.Done(message=told, figures=done)
+        return plans.Done(message=_told(held), figures=done)
     if paused := case.paused():
         return plans.GoOn(message=f"the copy is whole; broker {held.broker_id} stays as it is: {paused}")
     if case.running_seconds > asked(case.spec.backup).deadline_seconds + BACK_IN_SYNC_SECONDS:
@@ -178,13 +192,21 @@ def judge_backup(case: Case) -> plans.Judgement:  # noqa: PLR0911 (one return pe
     return plans.GoOn(message=f"the copy is whole; waits until broker {held.broker_id} is in sync")
 
 
+def _told(held: BackupResult) -> str:
+    if held.snapshots:
+        return f"VolumeSnapshot {', '.join(held.snapshots)} has the log up to {held.confirm_offset} at least"
+    return (
+        f"{held.folder} on claim {held.claim} has the log up to {held.offset}, epoch {held.epoch}, {held.bytes} bytes"
+    )
+
+
 def _copying(  # noqa: PLR0911 (one return per stage)
     case: Case, held: BackupResult, pod: JsonObject | None
 ) -> plans.Judgement:
     """Before the copy is whole: what stands against it, then the member, then its copying pod."""
     member = case.seen.pods.get(held.pod)
     if why := _why_not_further(case, held, member):
-        return _given_up(case, held, why)
+        return given_up(case, held, why)
     if pod is not None and not copies.is_of(pod, case.operation.uid):
         return plans.GoOn(message=f"deletes pod {_pod_name(pod)} of another operation", effect=_deletion(pod))
     if member is not None and observed.uid(member) != held.pod_uid:
@@ -192,7 +214,9 @@ def _copying(  # noqa: PLR0911 (one return per stage)
     if held.compared_at is None:
         return _comparing(case, held, member)
     if member is None:
-        return _with_pod(case, held, pod)
+        snapshot = asked(case.spec.backup).snapshot
+        known = _manifest(case, held)
+        return _with_pod(case, held, pod) if snapshot is None else with_snapshots(case, held, snapshot, known)
     if not observed.being_deleted(member) and not is_fresh(held, case.now_seconds):
         anew = replace(case.before, backup=replace(held, compared_at=None))
         return plans.GoOn(message=f"pod {held.pod} could not be stopped in time: compares it anew", figures=anew)
@@ -217,7 +241,7 @@ def _why_not_further(case: Case, held: BackupResult, member: JsonObject | None) 
         return f"{case.group} takes no messages without broker {held.broker_id}"
     if member is not None and (paused := case.paused()):
         return paused
-    return _drained(case, held) or copies.why_name_taken(seen, names.backup_pod_name(case.group))
+    return _drained(case, held) or _why_no_pod(case, held)
 
 
 def _drained(case: Case, held: BackupResult) -> str:
@@ -229,12 +253,23 @@ def _drained(case: Case, held: BackupResult) -> str:
     return ""
 
 
+def _why_no_pod(case: Case, held: BackupResult) -> str:
+    """Snapshots need no copying pod."""
+    return "" if held.snapshots else copies.why_name_taken(case.seen, names.backup_pod_name(case.group))
+
+
 def _started_again(case: Case, held: BackupResult, member: JsonObject, pod: JsonObject | None) -> plans.GoOn:
-    """Another writer has made the member's pod anew: what was copied meanwhile counts for nothing, and all begins again."""
+    """Another writer has made the member's pod anew: what was copied meanwhile counts for nothing, and all begins again.
+
+    Snapshots that are made already stay, and have their names: then there is no second try.
+    """
     if pod is not None:
         return plans.GoOn(
             message=f"pod {held.pod} was started beside pod {_pod_name(pod)}: deletes that", effect=_deletion(pod)
         )
+    if held.snapshots and (made := first_made(case)):
+        told = f"pod {held.pod} was started again before VolumeSnapshot {made} was whole"
+        return given_up(case, held, f"{told}: it may have a part of what was written since")
     anew = replace(case.before, backup=replace(held, pod_uid=observed.uid(member), compared_at=None))
     return plans.GoOn(message=f"pod {held.pod} was started again: compares it anew", figures=anew)
 
@@ -280,9 +315,9 @@ def _with_pod(case: Case, held: BackupResult, pod: JsonObject | None) -> plans.G
     if ended is None:
         return plans.GoOn(message=told)
     if ended.manifest is None:
-        return _given_up(case, held, ended.fault)
+        return given_up(case, held, ended.fault)
     if ended.manifest.operation != case.operation.uid:
-        return _given_up(case, held, f"pod {_pod_name(pod)} says the manifest of another operation")
+        return given_up(case, held, f"pod {_pod_name(pod)} says the manifest of another operation")
     whole = replace(
         held,
         offset=ended.manifest.offset,
@@ -291,11 +326,6 @@ def _with_pod(case: Case, held: BackupResult, pod: JsonObject | None) -> plans.G
         taken_at=ended.manifest.taken_at,
     )
     return plans.GoOn(message="the copy is whole", figures=replace(case.before, backup=whole))
-
-
-def _given_up(case: Case, held: BackupResult, why: str) -> plans.GoOn:
-    given_up = replace(held, failed=why[:FAULT_CHARACTERS])
-    return plans.GoOn(message=why, figures=replace(case.before, backup=given_up))
 
 
 def _manifest(case: Case, held: BackupResult) -> Manifest:
