@@ -9,6 +9,8 @@ from brokergroup_operator.api import names, versions
 from rocketmq_remoting.address import Address
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from brokergroup_operator.api.pod_fence import FenceKeys
 
 DEFAULT_ROCKETMQ_VERSION: Final = "5.5.0"
@@ -124,6 +126,8 @@ class ReconcileSettings:
     # How the fences in the pods speak to controllers and to their brokers. The authority is PEM; None: any certificate is accepted.
     controller_tls: bool = False
     controller_authority: str | None = None
+    # The file of it, which may change while the operator runs; None: it trusts any certificate.
+    authority_file: Path | None = None
     broker_tls: bool = False
     # The keys that sign the orders to pods' fences; None: no orders.
     fence_keys: FenceKeys | None = None

@@ -56,7 +56,7 @@ def build_pod(
         names.ANNOTATION_CONFIG_HASH: broker_config.cold_hash(group, settings),
         names.ANNOTATION_REVISION: pod_revision(spec, group.spec),
     }
-    metadata["annotations"] |= tls.mode_annotation(group.spec.tls)
+    metadata["annotations"] |= tls.pod_annotations(group.spec.tls)
     if place is not None:
         metadata["annotations"][names.ANNOTATION_ADDRESS] = place.text
     if learner:
