@@ -382,10 +382,11 @@ async def test_a_group_beyond_count_that_holds_the_next_step_up_is_named_also_wi
     await all_are_ready(place)
     await place.run()
     assert await modes(place) == {"Permissive"}
-    assert (await place.condition("Ready"))[1:] == (
-        "TlsPending",
+    status, reason, message = await place.condition("Ready")
+    assert (status, reason) == ("False", "TlsPending")
+    assert message == (
         "spec.tls is on its way to Enforcing, trusts ca.crt: all parts are made with Permissive, and waits for shop-1"
-        " (a group beyond count)",
+        " (a group beyond count)"
     )
 
 
