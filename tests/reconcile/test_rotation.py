@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.tls_steps import made_of, trust_file
+from brokergroup_operator.api.tls_steps import Made, made_of, trust_file
 from brokergroup_operator.kube.errors import NotFoundError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, PODS, STATEFUL_SETS
 from brokergroup_operator.kubectl.explain import explanation
@@ -179,7 +179,7 @@ async def test_another_secret_is_taken_over_permissive(group: World, pem: dict[s
     spec = tls("Enforcing", "other-tls") | {"trustBundleRef": BUNDLE}
     await group.patch_group({"spec": {"tls": spec}})
     group.servers = Shown(pem["old"])
-    stages = []
+    stages: list[set[Made]] = []
     for _ in range(120):
         await group.run_pass()
         await group.run_kubelet()
@@ -191,6 +191,25 @@ async def test_another_secret_is_taken_over_permissive(group: World, pem: dict[s
     await group.settle()
     assert {(str(one.mode), one.secret) for one in stages[-1]} == {("Enforcing", "other-tls")}
     assert any({(str(one.mode), one.secret) for one in made} == {("Permissive", "shop-tls")} for made in stages)
+
+
+async def test_fences_of_a_group_without_a_bundle_get_the_operators_new_authority_without_a_restart(
+    sandbox: SandboxApiServer, sandbox_world: World, pem: dict[str, str], tmp_path: Path
+) -> None:
+    own = tmp_path / "ca.crt"
+    own.write_text(pem["old"], encoding="utf-8")
+    world, sandbox.before_request = sandbox_world, sandbox_world.observe
+    world.brokers_run = True
+    world.settings = replace(w.SETTINGS, controller_tls=True, controller_authority=pem["old"], authority_file=own)
+    await world.create_group(implementation="Java", nameServers=["ns:9876"])
+    await world.settle()
+    before = {pod["metadata"]["uid"] for pod in await world.items(PODS)}
+    assert len(before) == 3
+    own.write_text(pem["both"], encoding="utf-8")
+    await world.settle()
+    config_map = await world.get(CONFIG_MAPS, names.config_map_name(world.key.name))
+    assert config_map["data"][names.AUTHORITY_FILE] == pem["both"]
+    assert {pod["metadata"]["uid"] for pod in await world.items(PODS)} == before
 
 
 # ---- a cluster
@@ -229,9 +248,14 @@ async def test_a_cluster_takes_another_authority_and_drops_the_old_one_only_when
     await place.run()
     assert await given(place) == {trust_file(pem["both"])}
     assert await files(place) == {trust_file(pem["old"]), trust_file(pem["both"])}, "pods still read the old one"
-    for name in PODS_OF_PARTS:
+    for done, name in enumerate(PODS_OF_PARTS):
+        await all_are_ready(place)
+        await place.run()
+        status, reason, message = await place.condition("Ready")
+        assert (status, reason) == ("False", "TlsPending"), "whoever waits for Ready changes the certificates then"
+        there = ", ".join(f"{one} (Enforcing, trusts {trust_file(pem['old'])})" for one in sorted(PODS_OF_PARTS[done:]))
+        assert message.endswith(f"waits for {there}")
         await pod_is_made(place, name, "Enforcing", trusts=trust_file(pem["both"]))
-    await all_are_ready(place)
     await place.run()
     assert await files(place) == {trust_file(pem["both"])}
     assert (await place.condition("Ready"))[:2] == ("True", "AllReady")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Self
 
 from brokergroup_operator.api import names, versions
@@ -139,6 +139,16 @@ class ReconcileSettings:
     def operator(self) -> str | None:
         """Which operator this is; None without a Lease: then it takes no group, and leaves those that another has taken alone."""
         return self.leader_election.operator if self.leader_election is not None else None
+
+    def refreshed(self) -> Self:
+        """With the authority that its file has now; the same object where it has not changed, or can't be read."""
+        if self.authority_file is None:
+            return self
+        try:
+            text = self.authority_file.read_text(encoding="utf-8")
+        except OSError:
+            return self
+        return self if not text or text == self.controller_authority else replace(self, controller_authority=text)
 
     def __post_init__(self) -> None:
         """Refuse what would render a configuration that no broker can use."""

@@ -51,12 +51,12 @@ class TlsStep:
 
     @property
     def is_under_way(self) -> bool:
-        return made_with(self.now) != self.aim or bool(self.held)
+        return made_with(self.now) != self.aim or bool(self.held or self.waits_for)
 
 
 @dataclass(frozen=True)
 class TlsSteps:
-    """Decides it for each pass. It lists pods only while a part is made with something else than the wanted one."""
+    """Decides it for each pass. It lists pods while a part is made with something else than the wanted one, or for a bundle."""
 
     api: KubernetesApi
     settings: ReconcileSettings
@@ -74,9 +74,8 @@ class TlsSteps:
         if wanted is not None and not self.settings.controller_tls:
             return _as_it_is(wanted, rendered, kept)
         aim = aim_of(wanted, bundle)
-        if not problem and all(one == aim for one in rendered) and kept.keys() <= {aim.trusts}:
-            now = next_tls(wanted, rendered, Trust(wanted=bundle))
-            return TlsStep(now, aim=aim, files=trust_files(now))
+        if all(one == aim for one in rendered) and not _has_bundle(wanted) and not kept:
+            return TlsStep(wanted, aim=aim)
         pods = await self._pods(key, [str(one["metadata"]["name"]) for one in made])
         present = [*rendered, *map(made_of, pods)]
         trust = await bundles.trust_of(
@@ -124,8 +123,13 @@ def next_step(
     waits = [f"{pod['metadata']['name']} ({told(made_of(pod), aim.secret)})" for pod in pods if made_of(pod) != made]
     read = {one.trusts for one in present}
     files = {name: text for name, text in trust.kept.items() if name in read} | trust_files(now)
-    is_behind = made != aim or bool(trust.why_held)
+    # With a bundle each pod counts: only when the last one trusts it may the user go on.
+    is_behind = made != aim or bool(trust.why_held) or _has_bundle(wanted)
     return TlsStep(now, tuple(sorted(waits)) if is_behind else (), aim=aim, held=trust.why_held, files=files)
+
+
+def _has_bundle(wanted: TlsSpec | None) -> bool:
+    return wanted is not None and wanted.trust_bundle_ref is not None
 
 
 def _as_it_is(wanted: TlsSpec, rendered: Sequence[Made], kept: Mapping[str, str]) -> TlsStep:
