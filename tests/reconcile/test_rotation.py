@@ -111,7 +111,7 @@ async def test_a_group_takes_the_new_authority_beside_the_old_one_and_then_alone
             await group.run_brokers()
         await group.settle()
         assert min(seen) >= 2, "one pod at a time"
-        assert "ns:9876" in group.servers.asked
+        assert "ns.default:9876" in group.servers.asked, "as the brokers mean it"
         assert await trusted(group) == {trust_file(pem[bundle])}
         assert await stored(group) == {trust_file(pem[bundle]): pem[bundle]}
         assert "TlsChanging" not in await group.conditions()
@@ -146,6 +146,20 @@ async def test_a_silent_server_holds_the_first_pod_and_not_what_has_begun(group:
     group.servers = Shown(pem["old"], is_silent=True)
     await group.settle()
     assert await trusted(group) == {trust_file(pem["both"])}
+
+
+async def test_a_bundle_that_is_lost_while_another_is_held_restarts_no_pod(group: World, pem: dict[str, str]) -> None:
+    """What they trust can't be made again then; by the Secret's ca.crt they might refuse each other."""
+    before = {pod["metadata"]["uid"] for pod in await group.items(PODS)}
+    await bundle_is(group, pem["new"])
+    await group.settle()
+    await group.delete(CONFIG_MAPS, names.config_map_name(group.key.name))
+    await group.settle()
+    assert {pod["metadata"]["uid"] for pod in await group.items(PODS)} == before
+    await bundle_is(group, pem["old"])
+    await group.settle()
+    assert await stored(group) == {trust_file(pem["old"]): pem["old"]}
+    assert {pod["metadata"]["uid"] for pod in await group.items(PODS)} == before
 
 
 async def test_a_paused_group_restarts_for_no_authority(group: World, pem: dict[str, str]) -> None:

@@ -44,8 +44,8 @@ class TlsSpec(Struct, frozen=True, rename="camel", kw_only=True):
         TrustBundleReference | None,
         Meta(
             description="ConfigMap with the authorities that all parts trust (PEM, one or more), in place of ca.crt of the Secret:"
-            " as trust-manager writes it. The operator copies it, and while Enforcing restarts the parts one by one for a changed"
-            " one once it verifies the certificate of every server; until then the parts go on with the one before."
+            " as trust-manager writes it. Absent: ca.crt. The operator copies it, and while Enforcing restarts the parts one by one"
+            " for a changed one once it verifies the certificate of every server; until then the parts go on with the one before."
         ),
     ] = None
     mode: Annotated[

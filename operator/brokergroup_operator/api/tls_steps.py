@@ -28,9 +28,13 @@ _TRUST: Final = re.compile(r'-Dtls\.client\.trustCertPath="[^"]*/(trust-[0-9a-f]
 
 
 class TlsAsMade(TlsSpec, frozen=True, kw_only=True):
-    """The TLS with which pods are made now. `authorities`: what they trust, as PEM; empty: ca.crt of the Secret."""
+    """The TLS with which pods are made now. `authorities`: what they trust, as PEM; `file`: its name.
 
-    authorities: str = ""
+    Without a text the file is lost and can't be made again yet: pods that run read it no more, and none is made anew for that.
+    """
+
+    file: str
+    authorities: str
 
 
 @dataclass(frozen=True)
@@ -99,18 +103,19 @@ def _loses_its_bundle(one: Made, wanted: TlsSpec) -> bool:
 
 def _with_authorities(wanted: TlsSpec, made: Sequence[Made], trust: Trust) -> TlsSpec:
     """The wanted bundle once it may be given, else what a part has that verifies."""
-    name, bundle = wanted.certificate_secret_ref.name, trust.wanted
+    file, bundle = trust_file(trust.wanted), trust.wanted
     given = [one.trusts for one in made if one.verifies]
-    has_begun = trust_file(bundle) in given
-    if trust.why_held and not (trust.is_silence and has_begun):
-        former = (one for one in given if one != trust_file(bundle))
-        bundle = trust.kept.get(next(former, given[0] if given else ""), "")
-    if not bundle:
-        return _spec(name, TlsMode.ENFORCING, wanted.trust_bundle_ref)
+    if trust.why_held and not (trust.is_silence and file in given):
+        former = (one for one in given if one != file)
+        file = next(former, given[0] if given else "")
+        bundle = trust.kept.get(file, "")
+    if not file:
+        return _spec(wanted.certificate_secret_ref.name, TlsMode.ENFORCING, wanted.trust_bundle_ref)
     return TlsAsMade(
-        certificate_secret_ref=LocalReference(name=name),
+        certificate_secret_ref=wanted.certificate_secret_ref,
         mode=TlsMode.ENFORCING,
         trust_bundle_ref=wanted.trust_bundle_ref,
+        file=file,
         authorities=bundle,
     )
 

@@ -17,7 +17,6 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Implementation
 from brokergroup_operator.api.definitions.schema import without_nulls
 from brokergroup_operator.api.proxy_fields import PROXY_PORTS
-from brokergroup_operator.api.tls_steps import trust_file
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.render import network_policies as policies
 from brokergroup_operator.reconcile.render import tls
@@ -193,7 +192,7 @@ def broker_groups(cluster: RocketMQCluster, cluster_object: JsonObject, *, with_
 
 def _tls_of_groups(cluster: RocketMQCluster, now: TlsSpec) -> JsonObject:
     """Of the bundle the cluster's own copy: it changes for all parts in their turn."""
-    file = trust_file(tls.authorities(now))
+    file = tls.trusted_file(now)
     spec: JsonObject = {"certificateSecretRef": {"name": now.certificate_secret_ref.name}, "mode": now.mode.value}
     return spec | ({"trustBundleRef": {"name": trust_name(_name(cluster)), "key": file}} if file else {})
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from brokergroup_operator.api.tls_fields import TlsMode
 from brokergroup_operator.api.tls_steps import Made, made_of, next_tls, trust_file
 from brokergroup_operator.kube.pods import is_over
-from brokergroup_operator.reconcile.render.tls import authorities
+from brokergroup_operator.reconcile.render.tls import trusted_file
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.brokergroup import BrokerGroup
@@ -51,7 +51,7 @@ def aim_of(wanted: TlsSpec | None, bundle: str) -> Made:
 
 def made_with(tls: TlsSpec | None) -> Made:
     """What pods of this spec are made with."""
-    return aim_of(tls, authorities(tls))
+    return Made() if tls is None else Made(tls.mode, tls.certificate_secret_ref.name, trusted_file(tls))
 
 
 def told(one: Made, secret: str = "") -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.tls_fields import TlsMode
-from brokergroup_operator.api.tls_steps import TlsAsMade, trust_file
+from brokergroup_operator.api.tls_steps import TlsAsMade
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
@@ -31,7 +31,7 @@ def volumes(tls: TlsSpec | None, config_map: str) -> list[JsonObject]:
         return []
     source = {"secretName": tls.certificate_secret_ref.name, "defaultMode": MODE}
     trusted = {"name": names.VOLUME_TRUST, "configMap": {"name": config_map}}
-    return [{"name": names.VOLUME_TLS, "secret": source}, *([trusted] if authorities(tls) else [])]
+    return [{"name": names.VOLUME_TLS, "secret": source}, *([trusted] if trusted_file(tls) else [])]
 
 
 def mounts(tls: TlsSpec | None) -> list[JsonObject]:
@@ -39,7 +39,7 @@ def mounts(tls: TlsSpec | None) -> list[JsonObject]:
         return []
     trusted = {"name": names.VOLUME_TRUST, "mountPath": names.TRUST_DIR, "readOnly": True}
     own = {"name": names.VOLUME_TLS, "mountPath": names.TLS_DIR, "readOnly": True}
-    return [own, *([trusted] if authorities(tls) else [])]
+    return [own, *([trusted] if trusted_file(tls) else [])]
 
 
 def environment(tls: TlsSpec | None) -> list[JsonObject]:
@@ -47,26 +47,31 @@ def environment(tls: TlsSpec | None) -> list[JsonObject]:
     if tls is None:
         return []
     trusted = {"name": TRUST_VARIABLE, "value": names.TRUST_DIR}
-    return [{"name": VARIABLE, "value": names.TLS_DIR}, *([trusted] if authorities(tls) else [])]
+    return [{"name": VARIABLE, "value": names.TLS_DIR}, *([trusted] if trusted_file(tls) else [])]
 
 
 def pod_annotations(tls: TlsSpec | None) -> dict[str, str]:
     """What kubectl shows of a pod. Nothing is decided by them: whoever may edit pods can change them."""
     if tls is None:
         return {}
-    trusted = {names.ANNOTATION_TRUST: trust_file(authorities(tls))} if authorities(tls) else {}
+    trusted = {names.ANNOTATION_TRUST: file} if (file := trusted_file(tls)) else {}
     return {names.ANNOTATION_TLS: tls.mode.value, **trusted}
 
 
 def authorities(tls: TlsSpec | None) -> str:
-    """The bundle that parts made now trust, as PEM; empty: ca.crt of the Secret, or any."""
+    """The bundle that parts made now trust, as PEM; empty: ca.crt of the Secret, or any, or what is lost."""
     return tls.authorities if isinstance(tls, TlsAsMade) else ""
+
+
+def trusted_file(tls: TlsSpec | None) -> str:
+    """The name of the file with that bundle; empty without one."""
+    return tls.file if isinstance(tls, TlsAsMade) else ""
 
 
 def trust_files(tls: TlsSpec | None) -> dict[str, str]:
     """What the operator's ConfigMap must hold for parts that are made now, by name."""
     bundle = authorities(tls)
-    return {trust_file(bundle): bundle} if bundle else {}
+    return {trusted_file(tls): bundle} if bundle else {}
 
 
 def java_arguments(tls: TlsSpec | None, *, presented: str = VARIABLE) -> list[str]:
@@ -75,8 +80,8 @@ def java_arguments(tls: TlsSpec | None, *, presented: str = VARIABLE) -> list[st
         return []
     enforces = tls.mode is TlsMode.ENFORCING
     # While a part may still serve RocketMQ's test certificate, any is accepted.
-    bundle = authorities(tls)
-    trusted = (trust_file(bundle), TRUST_VARIABLE) if bundle else (names.CERTIFICATE_AUTHORITY_FILE, VARIABLE)
+    file = trusted_file(tls)
+    trusted = (file, TRUST_VARIABLE) if file else (names.CERTIFICATE_AUTHORITY_FILE, VARIABLE)
     verified = ["-Dtls.client.authServer=true", _path("client", "trustCertPath", *trusted)]
     return [
         "-Dtls.enable=true",

@@ -19,6 +19,7 @@ from brokergroup_operator.api.credentials import CredentialsError, credentials_i
 from brokergroup_operator.api.durability import with_durability
 from brokergroup_operator.api.proxy_fields import acl_complaint
 from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
+from brokergroup_operator.api.service_names import as_brokers_mean
 from brokergroup_operator.api.tls_steps import made_of
 from brokergroup_operator.kube import resources
 from brokergroup_operator.kube.errors import FORBIDDEN, ApiError, ApiUnavailableError, NotFoundError
@@ -212,7 +213,7 @@ class GroupFetcher:
             pods=pods,
             kept=seen.config_map,
             servers=self._servers,
-            addresses=seen.group.spec.name_servers,
+            addresses=[as_brokers_mean(one, seen.key.namespace) for one in seen.group.spec.name_servers],
             controllers=self._controllers,
         )
 
