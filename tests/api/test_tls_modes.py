@@ -1,8 +1,9 @@
-"""spec.tls: in which order the modes of a cluster's parts follow each other (api/tls_fields.py)."""
+"""spec.tls: in which order the modes of a cluster's parts follow each other (api/tls_steps.py)."""
 
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -11,7 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.tls_fields import STEPS, TlsMode, TlsSpec, mode_of, next_mode, next_tls, strictest
+from brokergroup_operator.api.tls_fields import TlsMode, TlsSpec
+from brokergroup_operator.api.tls_steps import (
+    STEPS,
+    Made,
+    Trust,
+    made_of,
+    mode_of,
+    next_mode,
+    next_tls,
+    strictest,
+    trust_file,
+)
 
 NO_TLS, PERMISSIVE, ENFORCING = None, TlsMode.PERMISSIVE, TlsMode.ENFORCING
 MODES = st.sampled_from(STEPS)
@@ -62,22 +74,30 @@ def test_a_wrong_wish_can_be_taken_back_while_its_first_pods_wait() -> None:
     assert next_mode(PERMISSIVE, (PERMISSIVE, ENFORCING)) is PERMISSIVE
 
 
-def pod(mode: TlsMode | None, secret: str = "tls") -> dict[str, Any]:
+def pod(mode: TlsMode | None, secret: str = "tls", trusts: str = "", **metadata: Any) -> dict[str, Any]:
     if mode is None:
-        return {"metadata": {}, "spec": {}}
+        return {
+            "metadata": metadata,
+            "spec": {"containers": [{"name": "broker", "command": ["sh", "-c", "java Main"]}]},
+        }
     volumes = [{"name": "run", "emptyDir": {}}, {"name": names.VOLUME_TLS, "secret": {"secretName": secret}}]
-    return {"metadata": {"annotations": {names.ANNOTATION_TLS: mode.value}}, "spec": {"volumes": volumes}}
+    trusted = f'-Dtls.client.trustCertPath="$TRUST_DIR/{trusts}"' if trusts else ""
+    command = ["sh", "-c", f"java -Dtls.server.mode={mode.lower()} {trusted} Main"]
+    return {"metadata": metadata, "spec": {"volumes": volumes, "containers": [{"name": "broker", "command": command}]}}
 
 
-def spec(mode: TlsMode, secret: str = "tls") -> TlsSpec:
-    return msgspec.convert({"certificateSecretRef": {"name": secret}, "mode": mode}, TlsSpec)
+def spec(mode: TlsMode, secret: str = "tls", **more: Any) -> TlsSpec:
+    return msgspec.convert({"certificateSecretRef": {"name": secret}, "mode": mode, **more}, TlsSpec)
+
+
+def made(*pods: dict[str, Any]) -> list[Made]:
+    return [made_of(one) for one in pods]
 
 
 def test_without_a_wish_the_pods_secret_goes_on_to_the_last_step() -> None:
-    assert next_tls(None, [pod(ENFORCING, "theirs")]) == spec(PERMISSIVE, "theirs")
-    assert next_tls(None, [pod(PERMISSIVE), pod(NO_TLS)]) is None
-    assert next_tls(spec(ENFORCING, "new"), [pod(PERMISSIVE, "old")]) == spec(ENFORCING, "new")
-    assert next_tls(spec(ENFORCING), [pod(NO_TLS)]) == spec(PERMISSIVE)
+    assert next_tls(None, made(pod(ENFORCING, "theirs"))) == spec(PERMISSIVE, "theirs")
+    assert next_tls(None, made(pod(PERMISSIVE), pod(NO_TLS))) is None
+    assert next_tls(spec(ENFORCING), made(pod(NO_TLS))) == spec(PERMISSIVE)
 
 
 @pytest.mark.parametrize("mode", STEPS)
@@ -85,6 +105,121 @@ def test_a_pod_says_with_which_mode_it_was_made(mode: TlsMode | None) -> None:
     assert mode_of(pod(mode)) is mode
 
 
+@pytest.mark.parametrize("annotation", [{}, {names.ANNOTATION_TLS: "Enforcing"}, {names.ANNOTATION_TLS: "Permissive"}])
+@pytest.mark.parametrize("mode", STEPS)
+def test_an_annotation_that_is_lost_or_forged_changes_nothing(mode: TlsMode | None, annotation: dict[str, str]) -> None:
+    """Whoever may edit a pod can change it; its command and its volumes nobody can."""
+    assert mode_of(pod(mode, annotations=annotation)) is mode
+
+
 def test_several_are_reached_by_the_strictest() -> None:
     assert strictest([NO_TLS, ENFORCING, PERMISSIVE]) is ENFORCING
     assert strictest([]) is None
+
+
+# ---- another Secret
+
+
+def accepts(client: Made, server: Made) -> bool:
+    """As `understand`, where a Secret's certificate is of an authority of its own, and its ca.crt has that alone."""
+    if not understand(client.mode, server.mode):
+        return False
+    return not client.verifies or server.secret == client.secret
+
+
+@given(st.sampled_from(STEPS), st.integers(1, 4), st.data())
+def test_another_secret_cuts_no_part_off_in_whatever_order_parts_are_replaced(
+    begin: TlsMode | None, many: int, data: st.DataObject
+) -> None:
+    """And the wish may change in between."""
+    parts = [Made(begin, "a" if begin else "")] * many
+    wish = spec(ENFORCING, "a")
+    for _ in range(data.draw(st.integers(0, 12))):
+        wish = spec(data.draw(st.sampled_from([PERMISSIVE, ENFORCING])), data.draw(st.sampled_from("ab")))
+        parts[data.draw(st.integers(0, many - 1))] = given_to_a_part(next_tls(wish, parts))
+        assert all(accepts(one, other) for one, other in itertools.product(parts, repeat=2)), parts
+    for _ in range(6):
+        for index in range(many):
+            parts[index] = given_to_a_part(next_tls(wish, parts))
+            assert all(accepts(one, other) for one, other in itertools.product(parts, repeat=2)), parts
+    assert parts == [Made(wish.mode, wish.certificate_secret_ref.name)] * many
+
+
+def given_to_a_part(tls: TlsSpec | None) -> Made:
+    assert tls is not None
+    return Made(tls.mode, tls.certificate_secret_ref.name)
+
+
+def test_another_secret_goes_over_permissive_with_the_former_one_first() -> None:
+    wanted = spec(ENFORCING, "new")
+    assert next_tls(wanted, made(pod(ENFORCING, "old"), pod(PERMISSIVE, "old"))) == spec(PERMISSIVE, "old")
+    assert next_tls(wanted, made(pod(PERMISSIVE, "new"), pod(PERMISSIVE, "old"))) == spec(PERMISSIVE, "new")
+    assert next_tls(wanted, made(pod(PERMISSIVE, "new"), pod(PERMISSIVE, "new"))) == wanted
+    assert next_tls(spec(ENFORCING, "old"), made(pod(ENFORCING, "old"), pod(PERMISSIVE, "old"))) == spec(
+        ENFORCING, "old"
+    )
+
+
+# ---- another bundle
+
+OLD, BOTH, NEW = "OLD", "OLD NEW", "NEW"
+KEPT = {trust_file(one): one for one in (OLD, BOTH, NEW)}
+BUNDLED = spec(ENFORCING, trustBundleRef={"name": "authorities"})
+
+
+def trusted(tls: TlsSpec | None) -> str:
+    assert tls is not None
+    return str(getattr(tls, "authorities", ""))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "why", "silence", "there", "now"),
+    [
+        (BOTH, "", False, [OLD, OLD], BOTH),
+        (BOTH, "", False, [BOTH, OLD], BOTH),
+        (NEW, "a server shows OLD", False, [BOTH, BOTH], BOTH),
+        (NEW, "a server shows OLD", False, [NEW, BOTH], BOTH),
+        (NEW, "a server does not answer", True, [BOTH, BOTH], BOTH),
+        (NEW, "a server does not answer", True, [NEW, BOTH], NEW),
+        (BOTH, "", False, ["", ""], BOTH),
+        (BOTH, "a server shows OLD", False, ["", ""], ""),
+    ],
+)
+def test_a_bundle_is_given_once_it_verifies_every_server(
+    wanted: str, why: str, silence: bool, there: list[str], now: str
+) -> None:
+    """A server that is silent since its turn has come holds nothing up that has begun."""
+    pods = made(*(pod(ENFORCING, trusts=trust_file(one)) for one in there))
+    assert trusted(next_tls(BUNDLED, pods, Trust(wanted, why, silence, KEPT))) == now
+
+
+def test_no_part_verifies_while_the_bundle_would_refuse_a_server() -> None:
+    held = Trust(NEW, "a server shows another", kept=KEPT)
+    there = made(pod(PERMISSIVE), pod(PERMISSIVE))
+    assert next_tls(BUNDLED, there, held) == spec(PERMISSIVE, trustBundleRef={"name": "authorities"})
+    assert trusted(next_tls(BUNDLED, there, Trust(NEW))) == NEW
+    assert trusted(next_tls(BUNDLED, (), Trust(NEW))) == NEW
+
+
+def test_a_bundle_that_the_spec_names_no_more_is_left_over_permissive() -> None:
+    """What ca.crt of the Secret has the operator does not know."""
+    assert next_tls(spec(ENFORCING), made(pod(ENFORCING, trusts=trust_file(OLD)))) == spec(PERMISSIVE)
+
+
+@given(st.data())
+def test_a_whole_change_of_the_authority_leaves_no_moment_in_which_a_part_refuses_another(data: st.DataObject) -> None:
+    """Bundle old, then both, then the certificate, then new: as the user writes it, whatever order parts are replaced in."""
+    parts, shown = [Made(ENFORCING, "tls", trust_file(OLD))] * 3, OLD
+    for bundle, certificate in ((BOTH, OLD), (BOTH, NEW), (NEW, NEW)):
+        # The user may drop the old authority too early: that is held, and asked for again.
+        early = Trust(NEW, "" if shown == NEW else "a server shows OLD", kept=KEPT)
+        index = data.draw(st.integers(0, 2))
+        parts[index] = replace(parts[index], trusts=trust_file(trusted(next_tls(BUNDLED, parts, early))))
+        for index in data.draw(st.permutations(range(3))):
+            parts[index] = replace(
+                parts[index], trusts=trust_file(trusted(next_tls(BUNDLED, parts, Trust(bundle, kept=KEPT))))
+            )
+            assert all(shown in KEPT[one.trusts] for one in parts)
+        shown = certificate
+        assert all(shown in KEPT[one.trusts] for one in parts)
+    assert {one.trusts for one in parts} == {trust_file(NEW)}

@@ -156,7 +156,7 @@ failover: {isolation: {}, priorities: [{brokerId: 1, priority: 1}]}
 replication: {}
 configFrom: [{configMapRef: {name: site}}]
 security: {credentialsSecretRef: {name: keys}, certificateSecretRef: {name: certificate}}
-tls: {certificateSecretRef: {name: tls}}
+tls: {certificateSecretRef: {name: tls}, trustBundleRef: {name: authorities}}
 storage: {retention: {}, commitLog: {size: 1Gi}, claimTemplate: {metadata: {}}}
 localProxy: {}
 bootstrap: {fromBackup: {claim: {name: copies, folder: orders/nightly}}}

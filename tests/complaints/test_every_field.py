@@ -135,6 +135,10 @@ AT_THEIR_MOMENT = {
     "slo.timeZone": ("tests/sla/test_objectives.py", "test_open_slo_documents_and_broker_groups_are_read"),
     "monitoring.canary.enabled": ("tests/e2e/test_canary.py", "test_an_incident_has_the_first_write_that_a_client_saw"),
     "maintenance.paused": ("tests/reconcile/test_rollout.py", "test_what_waits_for_a_person_is_said"),
+    **dict.fromkeys(
+        ("tls.trustBundleRef.name", "tls.trustBundleRef.key"),
+        ("tests/reconcile/test_rotation.py", "test_a_group_takes_the_new_authority_beside_the_old_one_and_then_alone"),
+    ),
     "maintenance.stoppedBrokers": ("tests/reconcile/test_stopping.py", "test_the_order_is_given_to_the_pod_that_was_seen"),
 }  # fmt: skip
 

@@ -139,14 +139,20 @@ def test_a_name_server_is_dialled_by_the_name_that_the_brokers_mean(told: str, d
     assert binding_of(group_object(nameServers=[told])).name_servers == (dialled,)
 
 
+def spec_with(mode: str) -> dict[str, Any]:
+    """Of a pod that was made with this mode: as its command says, which nobody can change."""
+    command = ["sh", "-c", f"exec java -Dtls.server.mode={mode} Main"]
+    return {"containers": [{"name": names.CONTAINER_BROKER, "image": "java", "command": command}]}
+
+
 async def test_each_address_has_the_mode_of_tls_of_what_listens_there(cluster: Cluster) -> None:
     """A pod keeps the mode with which it was made while the spec asks for another one already."""
     tls = {"certificateSecretRef": {"name": "tls"}, "mode": "Enforcing"}
     await create_group(cluster.api, implementation="Java", nameServers=["ns:9876"], tls=tls)
     await create_pod(cluster.api)
-    made = {names.ANNOTATION_TLS: "Permissive"}
-    await create_pod(cluster.api, "orders-2", address=SECOND, annotations=made)
-    await create_pod(cluster.api, "orders-3", address="127.64.1.3", known_by=SERVICE, annotations=made)
+    made = spec_with("permissive")
+    await create_pod(cluster.api, "orders-2", address=SECOND, spec=made)
+    await create_pod(cluster.api, "orders-3", address="127.64.1.3", known_by=SERVICE, spec=made)
     directory = cluster.directory
     await eventually(lambda: directory.tls_at(SERVICE) is TlsMode.PERMISSIVE)
     assert directory.tls_at("ns.default:9876") is TlsMode.ENFORCING
@@ -161,7 +167,7 @@ async def test_a_group_that_names_anothers_broker_as_its_name_server_does_not_ch
     """Else a tenant could cut brokers of other tenants off from the operator: a broker that enforces TLS, or one without."""
     tls = {"certificateSecretRef": {"name": "tls"}, "mode": "Enforcing"}
     await create_pod(cluster.api)
-    await create_pod(cluster.api, "orders-2", address=SECOND, annotations={names.ANNOTATION_TLS: "Enforcing"})
+    await create_pod(cluster.api, "orders-2", address=SECOND, spec=spec_with("enforcing"))
     await create_group(cluster.api, "stranger", implementation="Java", nameServers=[f"{HOST}:10911"], tls=tls)
     await create_group(cluster.api, "other", implementation="Java", nameServers=[f"{SECOND}:10911"])
     directory = cluster.directory
@@ -176,10 +182,10 @@ async def test_pods_that_share_their_nodes_address_are_reached_each_by_its_own_m
     node, tls = "192.168.0.4", {"certificateSecretRef": {"name": "tls"}, "mode": "Permissive"}
     await create_group(cluster.api, implementation="Java", nameServers=[f"{node}:9876"], tls=tls)
     for name, group, port in (("orders-1", "orders", 10911), ("other-1", "other", 20911)):
-        made = {names.ANNOTATION_TLS: "Enforcing"} if group == "orders" else None
+        made = spec_with("enforcing")["containers"][0] if group == "orders" else {}
         ports = [{"containerPort": port, "protocol": "TCP"}]
-        spec = {"containers": [{"name": names.CONTAINER_BROKER, "image": "java", "ports": ports}]}
-        await create_pod(cluster.api, name, address=node, host_network=True, group=group, annotations=made, spec=spec)
+        spec = {"containers": [{"name": names.CONTAINER_BROKER, "image": "java", "ports": ports, **made}]}
+        await create_pod(cluster.api, name, address=node, host_network=True, group=group, spec=spec)
     directory = cluster.directory
     await eventually(lambda: len(directory.pods.peers_at(node)) == 2 and directory.is_name_server(f"{node}:9876"))
     assert directory.tls_at(f"{node}:20911") is None

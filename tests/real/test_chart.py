@@ -380,6 +380,20 @@ def test_what_is_secured_reaches_the_command_line_and_the_pod() -> None:
     assert secrets == {"tls": "controller-tls", "admin": "administrator"}
 
 
+def test_the_operator_trusts_a_bundle_in_place_of_its_secrets_authority() -> None:
+    """While an authority changes it must accept both, and cert-manager's ca.crt has one."""
+    bundle = {"configMapName": "authorities", "key": "ca-bundle.crt"}
+    values = {"security__tls__secretName": "controller-tls"} | {
+        f"security__tls__trustBundle__{name}": value for name, value in bundle.items()
+    }
+    stateful_set = next(item for item in rendered("system", **values) if item["kind"] == "StatefulSet")
+    pod = stateful_set["spec"]["template"]["spec"]
+    mounted = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+    assert f"--tls-ca={mounted['trust']}/ca-bundle.crt" in pod["containers"][0]["args"]
+    [volume] = [one for one in pod["volumes"] if one["name"] == "trust"]
+    assert volume["configMap"] == {"name": "authorities"}
+
+
 def test_without_a_word_nothing_is_opened_and_nothing_mounted() -> None:
     stateful_set = next(item for item in rendered("system") if item["kind"] == "StatefulSet")
     pod = stateful_set["spec"]["template"]["spec"]

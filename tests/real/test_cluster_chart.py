@@ -147,7 +147,9 @@ def test_one_value_changes_one_field() -> None:
     assert cluster(layout="2m-2s-async", **values) == wanted
 
 
-@pytest.mark.parametrize("taken_away", ["brokerGroups", "brokerGroups__template", "nameServer", "topics", "labels"])
+@pytest.mark.parametrize(
+    "taken_away", ["brokerGroups", "brokerGroups__template", "nameServer", "topics", "labels", "certificate"]
+)
 def test_a_section_that_is_taken_away_leaves_the_layout(taken_away: str) -> None:
     groups = cluster(**{taken_away: "null"})["spec"]["brokerGroups"]
     assert (groups["count"], groups["template"]["replicas"], groups["template"]["durability"]) == (2, 3, "Strict")
@@ -315,6 +317,12 @@ def test_cert_manager_writes_the_secret_that_all_parts_mount() -> None:
     assert "renewBefore" not in spec
     # Java reads PKCS#8 only, and a renewed certificate only together with a new key (tests/real/test_java_tls.py).
     assert spec["privateKey"] == {"encoding": "PKCS8", "rotationPolicy": "Always"}
+
+
+def test_the_bundle_of_authorities_is_a_value() -> None:
+    bundle = {"tls__trustBundleRef__name": "authorities", "tls__trustBundleRef__key": "ca-bundle.crt"}
+    _, made = certificate(tls__mode="Enforcing", **bundle)
+    assert made["spec"]["tls"]["trustBundleRef"] == {"name": "authorities", "key": "ca-bundle.crt"}
 
 
 def test_the_certificate_has_the_names_by_which_clients_and_the_operator_know_the_parts() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import shutil
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,9 @@ import pytest
 
 from brokergroup_operator.api.proxy_fields import GRPC_PORT, REMOTING_PORT
 from brokergroup_operator.api.tls_fields import TlsMode
+from brokergroup_operator.api.tls_steps import trust_file
 from brokergroup_operator.demo.client import read_keys
+from brokergroup_operator.reconcile.render.tls import trust_files
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.real.parts.java_producer import JavaProducer
+    from tests.security.certificates import Authority
 
 pytestmark = [
     pytest.mark.real("java", "rocketmq", "rocketmq-proxy", "rocketmq-python-client", "netns"),
@@ -158,6 +162,106 @@ async def test_a_running_cluster_changes_to_enforced_tls_and_renews_its_certific
     verified = ClientTls(TlsFiles(ca=cluster.authority.certificate))
     kept = await read_keys(cluster.master().endpoint, NUMBERED, QUEUES, tls=verified)
     assert {one["key"] for one in producer.acknowledged()} <= kept
+
+
+async def test_the_authority_changes_wholly_under_load_and_the_old_one_is_refused_at_the_end(
+    cluster: TlsCluster, producers: list[JavaProducer]
+) -> None:
+    """As docs/concepts/security.md says it: both authorities, then the certificates, then the new authority alone."""
+    old, new = cluster.authority, make_authority(cluster.folder / "new-authority")
+    cluster.bundle = alone = old.certificate.read_text(encoding="utf-8")
+    coming = new.certificate.read_text(encoding="utf-8")
+    await cluster.decided()
+    cluster.expects(TlsMode.ENFORCING)
+    for name in (NAME_SERVER, *map(str, MEMBERS), PROXY):
+        await cluster.listening(name, TlsMode.ENFORCING)
+    await cluster.until_in_sync()
+    await cluster.make_topic(NUMBERED)
+    await cluster.slave_has_copied(NUMBERED)
+    await cluster.registered()
+    producer = java_client(cluster, "producer")
+    producers.append(producer)
+    await sends_more(cluster, producer)
+    assert cluster.trusted == {trust_file(alone)}
+
+    # Too early: every server still shows a certificate of the old one, and the operator does not trust the new one itself.
+    cluster.bundle = coming
+    assert "the operator itself does not trust" in (await cluster.decided()).why_held
+    cluster.operator_authorities.write_text(alone + coming, encoding="utf-8")
+    held = (await cluster.decided()).why_held
+    assert all(part.endpoint in held for name, part in cluster.found.items() if name != PROXY), held
+    assert trust_files(cluster.now) == {trust_file(alone): alone}
+
+    await authorities_are(cluster, alone + coming)
+    await sends_more(cluster, producer)
+
+    cluster.authority = new
+    cluster.renew()
+    its_own = new.issue("controller")
+    for before, after in zip(controller_files(old), (its_own.certificate, its_own.key), strict=True):
+        assert after is not None
+        shutil.copyfile(after, before)
+    for name, part in cluster.found.items():
+        for port in PORTS[name]:
+            await shows(cluster, part, port)
+    # Connections of the parts among each other are made anew under it.
+    await cluster.switch_over()
+    await cluster.until_in_sync()
+    await cluster.registered()
+    await sends_more(cluster, producer)
+
+    await authorities_are(cluster, coming)
+    cluster.operator_authorities.write_text(coming, encoding="utf-8")
+    await cluster.switch_over()
+    await cluster.until_in_sync()
+    await sends_more(cluster, producer)
+    await asyncio.to_thread(producer.stop)
+    assert producer.failed() == []
+    verified = ClientTls(TlsFiles(ca=new.certificate))
+    kept = await read_keys(cluster.master().endpoint, NUMBERED, QUEUES, tls=verified)
+    assert {one["key"] for one in producer.acknowledged()} <= kept
+
+    # A NameServer of the old authority: brokers that were restarted for the new one alone refuse it.
+    cluster.secret = MountedSecret(cluster.folder / "old-secret")
+    cluster.secret.write(issue(old, cluster.addresses))
+    assert not [name for name in map(str, MEMBERS) if REFUSED in cluster.program_logs(name)]
+    await cluster.restarted(NAME_SERVER, TlsMode.ENFORCING)
+    await eventually(
+        lambda: all(REFUSED in cluster.program_logs(name) for name in map(str, MEMBERS)),
+        "both brokers refuse it",
+        every_seconds=0.5,
+    )
+    answer = await cluster.ask(cluster.found[NAME_SERVER], RequestCode.GET_BROKER_CLUSTER_INFO)
+    assert not load_json(answer.body or b"{}")["brokerAddrTable"]
+
+
+def controller_files(authority: Authority) -> tuple[Path, Path]:
+    """Of the certificate and the key that the operator serves, as they were made."""
+    return authority.folder / "controller.crt", authority.folder / "controller.key"
+
+
+async def authorities_are(cluster: TlsCluster, bundle: str) -> None:
+    """Each part is made anew for this bundle in its turn, as the operator decides before each of them."""
+    cluster.bundle = bundle
+    for name in (NAME_SERVER, PROXY):
+        await taken(cluster, name)
+    for _ in MEMBERS:
+        await cluster.until_in_sync()
+        await taken(cluster, cluster.name_of(cluster.slave()))
+        await cluster.until_in_sync()
+        topic = f"made-at-{trust_file(bundle)[:12]}-{cluster.name_of(cluster.slave())}"
+        await cluster.make_topic(topic)
+        await cluster.slave_has_copied(topic)
+        await cluster.switch_over()
+    await cluster.until_in_sync()
+    await cluster.registered()
+    assert cluster.trusted == {trust_file(bundle)}
+
+
+async def taken(cluster: TlsCluster, name: str) -> None:
+    why = (await cluster.decided()).why_held
+    assert not why, why
+    await cluster.restarted(name, TlsMode.ENFORCING)
 
 
 async def check_a_failover(cluster: TlsCluster, producer: JavaProducer) -> None:

@@ -16,10 +16,13 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import structs
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.proxy_fields import GRPC_PORT, REMOTING_PORT
 from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
+from brokergroup_operator.api.tls_fields import TlsMode, TlsSpec
+from brokergroup_operator.api.tls_steps import made_of, next_tls
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import PlaneSettings, SecuritySettings
@@ -27,6 +30,8 @@ from brokergroup_operator.observe.group_view import GroupViewError
 from brokergroup_operator.reconcile.clusters import parts
 from brokergroup_operator.reconcile.render.children import build_config_map
 from brokergroup_operator.reconcile.render.pods import build_pod
+from brokergroup_operator.reconcile.render.tls import trust_files
+from brokergroup_operator.reconcile.see import bundles
 from brokergroup_operator.reconcile.settings import ReconcileSettings
 from brokergroup_operator.records.memory import MemoryRecordStore
 from controller_core.settings import ControllerSettings
@@ -51,7 +56,7 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup import BrokerGroup
-    from brokergroup_operator.api.tls_fields import TlsMode
+    from brokergroup_operator.api.tls_steps import Trust
     from kube_sandbox.kubelet.network import PodAddress
     from rocketmq_remoting.command import RemotingCommand
 
@@ -127,6 +132,11 @@ class TlsCluster:
     client: RemotingClient
     # Of the groups, beside spec.tls.
     further: dict[str, Any] = field(default_factory=dict)
+    # The text of the ConfigMap of spec.tls.trustBundleRef; empty: the spec names none.
+    bundle: str = ""
+    # With what parts are made where it names one, and the pod of each part, by its name.
+    now: TlsSpec | None = None
+    pods: dict[str, JsonObject] = field(default_factory=dict)
     found: dict[str, Part] = field(default_factory=dict)
     starts: count[int] = field(default_factory=count)
 
@@ -147,10 +157,11 @@ class TlsCluster:
     def cluster(self, mode: TlsMode | None) -> RocketMQCluster:
         metadata = {"name": "shop", "namespace": KEY.namespace, "uid": "u"}
         spec = {**self.tls(mode), "nameServer": {"replicas": 1}, "proxy": {"replicas": 1}}
-        return msgspec.convert({"metadata": metadata, "spec": spec}, RocketMQCluster)
+        made = msgspec.convert({"metadata": metadata, "spec": spec}, RocketMQCluster)
+        return made if self.now is None else structs.replace(made, spec=structs.replace(made.spec, tls=self.now))
 
     def group(self, mode: TlsMode | None) -> BrokerGroup:
-        return b.group(
+        made = b.group(
             implementation="Java",
             brokerName=KEY.name,
             replicas=len(MEMBERS),
@@ -162,6 +173,48 @@ class TlsCluster:
             **self.further,
             **self.tls(mode),
         )
+        return made if self.now is None else structs.replace(made, spec=structs.replace(made.spec, tls=self.now))
+
+    # ---- what the operator decides
+
+    async def decided(self) -> Trust:
+        """Decide with what parts are made, as a pass of the operator: by the bundle, the pods, and what each server shows."""
+        spec = self.tls(TlsMode.ENFORCING)["tls"] | {"trustBundleRef": {"name": "authorities"}}
+        wanted = msgspec.convert(spec, TlsSpec)
+        made = [made_of(self.pods[name]) for name in self.found]
+        serving = [part.endpoint for name, part in self.found.items() if name != PROXY]
+        own = bundles.HandshakingServers(self.operator_authorities)
+        trust = await bundles.trust_of(
+            wanted,
+            self.bundle,
+            problem="",
+            made=made,
+            pods=(),
+            kept={"data": {one.name: one.read_text(encoding="utf-8") for one in self.trust_folder.iterdir()}},
+            servers=own,
+            addresses=serving,
+            controllers=[self.plane.address],
+        )
+        self.now = next_tls(wanted, made, trust)
+        for name, text in trust_files(self.now).items():
+            (self.trust_folder / name).write_text(text, encoding="utf-8")
+        return trust
+
+    @property
+    def trust_folder(self) -> Path:
+        folder = self.folder / "trust"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    @property
+    def operator_authorities(self) -> Path:
+        """What the operator itself trusts (--tls-ca)."""
+        return self.folder / "operator-ca.pem"
+
+    @property
+    def trusted(self) -> set[str]:
+        """The files of the authorities that the parts trust."""
+        return {made_of(pod).trusts for pod in self.pods.values()}
 
     # ---- its processes
 
@@ -191,7 +244,8 @@ class TlsCluster:
             here = text.replace(names.TLS_DIR, str(self.secret.folder)).replace(named, self.name_server)
             (folders["CONFIG_DIR"] / file).write_text(here, encoding="utf-8")
         address = self.addresses[name]
-        environment = {one: str(folder) for one, folder in folders.items()}
+        self.pods[name] = pod
+        environment = {one: str(folder) for one, folder in folders.items()} | {"TRUST_DIR": str(self.trust_folder)}
         environment |= {"TLS_DIR": str(self.secret.folder), "ROCKETMQ_HOME": str(self.rocketmq_home)}
         environment |= {"POD_IP": address.ip, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
         command = [word.replace("/etc/rocketmq", str(folders["CONFIG_DIR"])) for word in container["command"]]
@@ -316,7 +370,9 @@ async def tls_cluster(folder: Path) -> AsyncIterator[TlsCluster]:
         authority = make_authority(folder / "certificates")
         secret = MountedSecret(folder / "secret")
         secret.write(issue(authority, addresses))
-        controller = authority.issue("controller")
+        own = folder / "operator-ca.pem"
+        shutil.copyfile(authority.certificate, own)
+        controller = replace(authority.issue("controller"), ca=own)
         directory = FixedDirectory(
             settings=ControllerSettings(),
             name_servers=(f"{addresses[NAME_SERVER].ip}:{parts.NAME_SERVER_PORT}",),

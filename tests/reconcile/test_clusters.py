@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.kube.resources import Resource
     from brokergroup_operator.observe.group_view import GroupView
     from brokergroup_operator.reconcile.access import ClusterAccess
+    from brokergroup_operator.reconcile.see.bundles import Servers
     from kube_sandbox.api_server.server import SandboxApiServer
 
 
@@ -68,12 +69,19 @@ PARTS = (SERVICES, STATEFUL_SETS, DEPLOYMENTS, CONFIG_MAPS, POD_DISRUPTION_BUDGE
 class Place(Namespaced):
     """A namespace with the cluster "shop" in it, and one pass after the other."""
 
-    def __init__(self, api: KubernetesApi, namespace: str, settings: ReconcileSettings = SETTINGS) -> None:
+    def __init__(
+        self,
+        api: KubernetesApi,
+        namespace: str,
+        settings: ReconcileSettings = SETTINGS,
+        *,
+        servers: Servers | None = None,
+    ) -> None:
         super().__init__(api, GroupKey(namespace, "shop"))
         events = EventPoster(api, instance="operator-0")
         self.view = FakeGroupView(MemoryRecordStore())
         self.now_seconds = 0.0
-        self.passes = ClusterPass(api, events, settings, self.view, clock=lambda: self.now_seconds)
+        self.passes = ClusterPass(api, events, settings, self.view, clock=lambda: self.now_seconds, servers=servers)
 
     async def make(self, **spec: Any) -> None:
         metadata = {"name": self.key.name, "namespace": self.key.namespace}

@@ -6,8 +6,11 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import structs
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.tls_fields import TlsMode
+from brokergroup_operator.api.tls_steps import TlsAsMade
 from brokergroup_operator.fence import deletion
 from brokergroup_operator.fence.settings import PROCESS_VARIABLE
 from brokergroup_operator.reconcile.render import children
@@ -25,6 +28,18 @@ Pod = dict[str, Any]
 
 def pod(**spec: Any) -> Pod:
     return build_pod(b.group(**spec), b.member(2), b.SETTINGS)
+
+
+def pod_with_a_bundle(**spec: Any) -> Pod:
+    group = b.group(**spec, tls={"certificateSecretRef": {"name": "tls"}, "mode": "Enforcing"})
+    assert group.spec.tls is not None
+    made = TlsAsMade(
+        certificate_secret_ref=group.spec.tls.certificate_secret_ref,
+        mode=TlsMode.ENFORCING,
+        file="trust-000000000000.pem",
+        authorities="PEM",
+    )
+    return build_pod(structs.replace(group, spec=structs.replace(group.spec, tls=made)), b.member(2), b.SETTINGS)
 
 
 def revision(**spec: Any) -> str:
@@ -362,14 +377,14 @@ def test_the_rule_knows_every_variable_and_folder_of_the_broker(implementation: 
         "network": {"addressing": addressing, "ipFamilies": ["IPv6"]},
         "security": {"credentialsSecretRef": {"name": "keys"}, "certificateSecretRef": {"name": "certificate"}},
         "storage": {"commitLog": {"size": "1Gi"}},
-        "tls": {"certificateSecretRef": {"name": "tls"}},
     }
-    broker = b.containers(pod(implementation=implementation, **spec))["broker"]
+    broker = b.containers(pod_with_a_bundle(implementation=implementation, **spec))["broker"]
 
     assert {item["name"] for item in broker["env"]} <= set(names.OWN_VARIABLES)
     assert {item["mountPath"] for item in broker["volumeMounts"]} == set(names.OWN_FOLDERS)
     wrong = [{"name": name, "value": "x"} for name in names.OWN_VARIABLES]
-    smuggled = pod(implementation=implementation, podTemplate={"spec": {"broker": {"env": wrong}}}, **spec)
+    template = {"spec": {"broker": {"env": wrong}}}
+    smuggled = pod_with_a_bundle(implementation=implementation, podTemplate=template, **spec)
     assert b.containers(smuggled)["broker"] == broker
 
 

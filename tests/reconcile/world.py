@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.kube.resources import Resource
     from brokergroup_operator.observe.metrics import ConditionGauges
     from brokergroup_operator.reconcile.access import ClusterAccess
+    from brokergroup_operator.reconcile.see.bundles import Servers
     from kube_sandbox.api_server.server import SandboxApiServer
 
 SETTINGS = ReconcileSettings(controller_addresses=("127.0.0.1:9878",), resync_seconds=1.0)
@@ -131,6 +132,9 @@ class World(Namespaced):
         self.turns = RollingTurns(SETTINGS.max_groups_rolling, wake=lambda _key: None)
         # What passes look at first; empty, they read.
         self.cache = GroupCache()
+        self.settings = SETTINGS
+        # Of what a test says that servers show; else they are asked.
+        self.servers: Servers | None = None
         self.writes: list[str] = []
         self.planned_kill: int | None = None
         # Whether brokers run in the pods, as a real kubelet would have it; else the test chooses the master.
@@ -169,14 +173,14 @@ class World(Namespaced):
     def new_reconciler(self) -> Reconciler:
         """Return the reconciler of a newly started operator."""
         return Reconciler(
-            GroupFetcher(self.api, self.view, cache=self.cache),
+            GroupFetcher(self.api, self.view, cache=self.cache, servers=self.servers),
             PlanApplier(
                 api=self.api,
                 applier=self.applier,
                 view=self.view,
                 events=EventPoster(self.api, instance="test"),
             ),
-            SETTINGS,
+            self.settings,
             self.turns,
             BrokerNames(),
         )

@@ -6,7 +6,11 @@
 - --tls-mode={{ $tls.mode }}
 - --tls-certificate=/etc/brokergroup/tls/tls.crt
 - --tls-key=/etc/brokergroup/tls/tls.key
+{{- with $tls.trustBundle.configMapName }}
+- --tls-ca=/etc/brokergroup/trust/{{ $tls.trustBundle.key }}
+{{- else }}
 - --tls-ca=/etc/brokergroup/tls/ca.crt
+{{- end }}
 - --tls-client-certificates={{ $tls.clientCertificates }}
 {{- if $tls.dialBrokers }}
 - --broker-tls
@@ -14,7 +18,7 @@
 {{- if $tls.dialNameServers }}
 - --name-server-tls
 {{- end }}
-{{- else if or (ne $tls.clientCertificates "none") $tls.dialBrokers $tls.dialNameServers $tls.certManager.create $security.admin.certificateNames }}
+{{- else if or $tls.trustBundle.configMapName (ne $tls.clientCertificates "none") $tls.dialBrokers $tls.dialNameServers $tls.certManager.create $security.admin.certificateNames }}
 {{- fail "security.tls.secretName is empty: TLS, client certificates and cert-manager need the name of the Secret" }}
 {{- end }}
 {{- if $security.admin.secretName }}

@@ -44,6 +44,7 @@ class ConditionType(StrEnum):
     SEAT_LOST = "SeatLost"
     CREDENTIALS_MISSING = "CredentialsMissing"
     OBJECTIVE_INVALID = "ObjectiveInvalid"
+    TLS_CHANGING = "TlsChanging"
 
 
 # Always there; Reconciling and Stalled are abnormal while True (kstatus), so False is the good word.
@@ -151,6 +152,9 @@ class Reason(StrEnum):
     RECORD_REBUILT_FROM_BROKERS = "RecordRebuiltFromBrokers"
     # SeatLost
     EVERY_SEAT_LOST = "EverySeatLost"
+    # TlsChanging
+    STEP_BY_STEP = "StepByStep"
+    AUTHORITIES_HELD = "AuthoritiesHeld"
     # ObjectiveInvalid
     TIME_ZONE_UNKNOWN = "TimeZoneUnknown"
     # CredentialsMissing

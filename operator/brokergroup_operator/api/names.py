@@ -93,6 +93,8 @@ ANNOTATION_INCIDENT: Final = f"{GROUP}/incident"
 ANNOTATION_LEARNER: Final = f"{GROUP}/learner"
 # On a pod: the mode of spec.tls with which it was made; absent without TLS.
 ANNOTATION_TLS: Final = f"{GROUP}/tls"
+# On a pod: the file of the authorities that it trusts; absent where it trusts those of its Secret, or any.
+ANNOTATION_TRUST: Final = f"{GROUP}/trust"
 
 # On a BrokerGroup: namespace and name of the Lease whose holder alone reconciles it (docs/adr/0010).
 ANNOTATION_OWNER: Final = f"{GROUP}/owner"
@@ -151,6 +153,7 @@ VOLUME_CONFIG: Final = "config"
 VOLUME_RUN: Final = "run"
 VOLUME_CERTIFICATE: Final = "brokergroup-certificate"
 VOLUME_TLS: Final = "brokergroup-tls"
+VOLUME_TRUST: Final = "brokergroup-trust"
 VOLUME_FENCE_KEY: Final = "brokergroup-fence-key"
 VOLUME_ORDERS: Final = "brokergroup-orders"
 # A pod template can't change these.
@@ -162,6 +165,7 @@ OWN_VOLUMES: Final = (
     VOLUME_RUN,
     VOLUME_CERTIFICATE,
     VOLUME_TLS,
+    VOLUME_TRUST,
     VOLUME_FENCE_KEY,
     VOLUME_ORDERS,
 )
@@ -179,6 +183,7 @@ OWN_VARIABLES: Final = (
     "COMMIT_LOG_DIR",
     "CERTIFICATE_DIR",
     "TLS_DIR",
+    "TRUST_DIR",
     ENVIRONMENT_BROKER_HOST,
     ENVIRONMENT_LISTEN_PORT,
     ENVIRONMENT_ACCESS_KEY,
@@ -201,10 +206,11 @@ CONFIG_DIR: Final = "/etc/rocketmq"
 RUN_DIR: Final = "/var/run/rocketmq"
 CERTIFICATE_DIR: Final = "/etc/brokergroup/certificate"
 TLS_DIR: Final = "/etc/brokergroup/tls"
+TRUST_DIR: Final = "/etc/brokergroup/trust"
 FENCE_KEY_DIR: Final = "/etc/brokergroup/fence"
 ORDERS_DIR: Final = "/etc/brokergroup/orders"
 STOP_ORDER: Final = "stopped"
-OWN_FOLDERS: Final = (STORE_DIR, COMMIT_LOG_DIR, CONFIG_DIR, RUN_DIR, CERTIFICATE_DIR, TLS_DIR, ORDERS_DIR)
+OWN_FOLDERS: Final = (STORE_DIR, COMMIT_LOG_DIR, CONFIG_DIR, RUN_DIR, CERTIFICATE_DIR, TLS_DIR, TRUST_DIR, ORDERS_DIR)
 
 # Below a broker's port: RocketMQ's second listener for everything but sends and pulls.
 FAST_PORT_OFFSET: Final = 2

@@ -1,17 +1,11 @@
-"""TLS between the parts of a cluster (spec.tls of RocketMQCluster and BrokerGroup), and in which order its modes may follow.
+"""TLS between the parts of a cluster: spec.tls of RocketMQCluster and BrokerGroup. In which order it changes: `tls_steps.py`."""
 
-Parts whose modes differ by one step understand each other, others may not: a part without TLS cannot reach one that enforces it,
-and is not accepted by one that verifies. So a change goes step by step, and the next step waits for every part (`next_mode`).
-"""
-
-from collections.abc import Collection, Iterable
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, ClassVar
 
 from msgspec import Meta, Struct
 
-from brokergroup_operator.api import names
-from brokergroup_operator.api.bounds import JsonObject
+from brokergroup_operator.api import bounds
 from brokergroup_operator.api.pod_fields import LocalReference
 from brokergroup_operator.api.rules import Rule
 
@@ -23,6 +17,16 @@ class TlsMode(StrEnum):
     ENFORCING = "Enforcing"
 
 
+class TrustBundleReference(Struct, frozen=True, rename="camel", kw_only=True):
+    """A key of a ConfigMap in the same namespace."""
+
+    name: Annotated[bounds.ObjectName, Meta(description="Its metadata.name.")]
+    key: Annotated[
+        str,
+        Meta(description="The key with the certificates.", min_length=1, max_length=253, pattern="^[-._a-zA-Z0-9]+$"),
+    ] = "ca.crt"
+
+
 class TlsSpec(Struct, frozen=True, rename="camel", kw_only=True):
     """TLS of the ports of brokers, NameServers and proxies, and of the connections between them and to the operator."""
 
@@ -31,16 +35,25 @@ class TlsSpec(Struct, frozen=True, rename="camel", kw_only=True):
         Meta(
             description="Secret in the same namespace with the keys tls.crt, tls.key (PEM, the key as PKCS#8 without a password)"
             " and ca.crt, as cert-manager writes it. A pod does not start before the Secret exists. Servers take a renewed"
-            " certificate without a restart if its key is new too (cert-manager: privateKey.rotationPolicy Always). A new ca.crt"
-            " is read at the next restart. The operator does not read the Secret."
+            " certificate without a restart if its key is new too (cert-manager: privateKey.rotationPolicy Always). ca.crt counts"
+            " where trustBundleRef is absent, and is read at the start of a pod. The operator does not read the Secret. While"
+            " Enforcing, a change to another Secret goes over Permissive."
         ),
     ]
+    trust_bundle_ref: Annotated[
+        TrustBundleReference | None,
+        Meta(
+            description="ConfigMap with the authorities that all parts trust (PEM, one or more), in place of ca.crt of the Secret:"
+            " as trust-manager writes it. Absent: ca.crt. The operator copies it, and while Enforcing restarts the parts one by one"
+            " for a changed one once it verifies the certificate of every server; until then the parts go on with the one before."
+        ),
+    ] = None
     mode: Annotated[
         TlsMode,
         Meta(
             description="Permissive: servers also accept connections without TLS; all parts connect with TLS, and accept any"
-            " certificate. Enforcing: servers accept TLS only, and all parts accept only certificates of ca.crt. A cluster that"
-            " runs changes step by step, each a rolling restart: no TLS, Permissive, Enforcing, and back likewise."
+            " certificate. Enforcing: servers accept TLS only, and all parts accept only certificates of the authorities. A cluster"
+            " that runs changes step by step, each a rolling restart: no TLS, Permissive, Enforcing, and back likewise."
         ),
     ] = TlsMode.PERMISSIVE
 
@@ -52,45 +65,3 @@ class TlsSpec(Struct, frozen=True, rename="camel", kw_only=True):
             field_path=".tls",
         ),
     )
-
-
-# The steps, in their order; None: no TLS.
-STEPS: Final[tuple[TlsMode | None, ...]] = (None, TlsMode.PERMISSIVE, TlsMode.ENFORCING)
-
-
-def next_mode(wanted: TlsMode | None, present: Collection[TlsMode | None]) -> TlsMode | None:
-    """Return the mode nearest to the wanted one that is at most one step from every mode that a part still has."""
-    if not present:
-        return wanted
-    steps = [STEPS.index(one) for one in present]
-    return STEPS[min(max(STEPS.index(wanted), max(steps) - 1), min(steps) + 1)]
-
-
-def strictest(modes: Iterable[TlsMode | None]) -> TlsMode | None:
-    """Return the mode of these by which all of them can be reached."""
-    return max(modes, key=STEPS.index, default=None)
-
-
-def mode_of(obj: JsonObject) -> TlsMode | None:
-    """Return the mode with which this pod was made, or the pods of this template are."""
-    text = (obj["metadata"].get("annotations") or {}).get(names.ANNOTATION_TLS)
-    return TlsMode(text) if text in tuple(TlsMode) else None
-
-
-def secret_of(obj: JsonObject) -> str:
-    """Return the Secret that the pod, or the template, mounts for TLS; the empty text if it mounts none."""
-    volumes: list[dict[str, Any]] = (obj.get("spec") or {}).get("volumes") or []
-    found = (one.get("secret") or {} for one in volumes if one.get("name") == names.VOLUME_TLS)
-    return next((str(one.get("secretName") or "") for one in found), "")
-
-
-def next_tls(wanted: TlsSpec | None, pods: Iterable[JsonObject]) -> TlsSpec | None:
-    """Return the spec to make pods with, beside these. Where it goes on without a wanted one, it has the Secret of a pod."""
-    there = list(pods)
-    mode = next_mode(wanted.mode if wanted is not None else None, {mode_of(pod) for pod in there})
-    if mode is None:
-        return None
-    if wanted is not None:
-        return TlsSpec(certificate_secret_ref=wanted.certificate_secret_ref, mode=mode)
-    secret = next((name for name in map(secret_of, there) if name), "")
-    return TlsSpec(certificate_secret_ref=LocalReference(name=secret), mode=mode) if secret else None

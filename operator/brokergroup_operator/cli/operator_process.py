@@ -135,6 +135,7 @@ def reconcile_settings(options: OperatorOptions, security: SecuritySettings) -> 
         leader_election=election,
         controller_tls=security.tls is not None,
         controller_authority=None if authority is None else authority.read_text(encoding="utf-8"),
+        authority_file=authority,
         broker_tls=security.broker_tls is not None,
         client_certificates_required=security.tls is not None
         and security.tls.client_certificates is ClientCertificates.REQUIRED,

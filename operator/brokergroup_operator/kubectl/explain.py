@@ -52,6 +52,8 @@ CONDITION_ADVICE = {
     "Paused": "kubectl brokergroup resume {group}",
     "Hibernated": "kubectl brokergroup wake {group}",
     "BrokersStopped": "kubectl brokergroup start-broker {group} BROKER-ID, when the work is done",
+    "TlsChanging": "it goes on by itself; AuthoritiesHeld: put into the bundle what the message's servers are signed by, or give"
+    " those another certificate first",
     "ObjectiveInvalid": "correct spec.slo: kubectl edit brokergroup {group}",
     "CredentialsMissing": "mend the Secret that spec.security.credentialsSecretRef names",
     "EpochJump": "look at the brokers; accept the epoch with the annotation brokergroup.dev/accept-epoch",

@@ -38,7 +38,7 @@ from brokergroup_operator.reconcile.decide.configuration_drift import put_back_a
 from brokergroup_operator.reconcile.decide.rollout import wanted_pod
 from brokergroup_operator.reconcile.render import broker_config, certificate, children, network_policies, proxy_config
 from brokergroup_operator.reconcile.render.addressing import place_of, service_actions
-from brokergroup_operator.reconcile.see import copies, foreign, observed
+from brokergroup_operator.reconcile.see import bundles, copies, foreign, observed
 from brokergroup_operator.reconcile.see.members import Membership, held, is_broken, learning, membership
 from brokergroup_operator.reconcile.tell.status import status_action
 
@@ -70,7 +70,8 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> plans.
     """The plan for one pass. `now` is the time that status may show, as RFC 3339."""
     seen = replace(seen, now=now, certificate_problem=certificate.problem(seen.group, settings))
     seen = versions.judged(seen, settings)
-    if (group := tls_order.with_next_mode(seen, settings)) is not seen.group:
+    seen = replace(seen, wanted_tls=seen.group.spec.tls)
+    if (group := tls_order.with_next_tls(seen, settings)) is not seen.group:
         seen = replace(seen, group=group)
     if (group := courses.with_minimum_reached(seen)) is not seen.group:
         seen = replace(seen, group=group)
@@ -104,6 +105,7 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> plans.
     # Secrets are not watched, so one that comes causes no event.
     refused = any(_was_refused_just_now(seen, pod) for pod in seen.pods.values())
     unsettled = work or voluntary or refused or seen.credentials_problem or seen.refusal or _waits(course)
+    unsettled = unsettled or seen.trust.why_held  # a server's certificate is no event
     unsettled = unsettled or retiring.is_closed(seen)  # the time until which a Java broker refuses sends is prolonged
     return plans.Plan(
         actions=(*work, *status, *voluntary),
@@ -161,7 +163,8 @@ def _repairs(seen: Observed, course: Course, settings: ReconcileSettings) -> Ite
 
 
 def _config_map(seen: Observed, settings: ReconcileSettings) -> Iterator[plans.Action]:
-    kept = proxy_config.still_read(seen.config_map, seen.pods.values())
+    pods = seen.pods.values()
+    kept = proxy_config.still_read(seen.config_map, pods) | bundles.still_read(seen.config_map, pods)
     wanted = children.build_config_map(seen.group, settings, kept=kept)
     yield from foreign.apply_if_drifted(CONFIG_MAPS, seen.config_maps, wanted)
 

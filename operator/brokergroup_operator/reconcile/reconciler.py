@@ -110,6 +110,8 @@ class Reconciler:
 
     async def run_pass(self, key: GroupKey) -> Passed:
         """Bring the group one step nearer to its spec."""
+        # Fences trust what the operator does: another authority reaches them without a restart of either.
+        self._settings = self._settings.refreshed()
         try:
             if (settled := await self._settled(key)) is not None:
                 return settled

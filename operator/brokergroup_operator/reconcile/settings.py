@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Self
 
 from brokergroup_operator.api import names, versions
 from rocketmq_remoting.address import Address
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from brokergroup_operator.api.pod_fence import FenceKeys
 
 DEFAULT_ROCKETMQ_VERSION: Final = "5.5.0"
@@ -124,6 +126,8 @@ class ReconcileSettings:
     # How the fences in the pods speak to controllers and to their brokers. The authority is PEM; None: any certificate is accepted.
     controller_tls: bool = False
     controller_authority: str | None = None
+    # The file of it, which may change while the operator runs; None: it trusts any certificate.
+    authority_file: Path | None = None
     broker_tls: bool = False
     # The keys that sign the orders to pods' fences; None: no orders.
     fence_keys: FenceKeys | None = None
@@ -135,6 +139,16 @@ class ReconcileSettings:
     def operator(self) -> str | None:
         """Which operator this is; None without a Lease: then it takes no group, and leaves those that another has taken alone."""
         return self.leader_election.operator if self.leader_election is not None else None
+
+    def refreshed(self) -> Self:
+        """With the authority that its file has now; the same object where it has not changed, or can't be read."""
+        if self.authority_file is None:
+            return self
+        try:
+            text = self.authority_file.read_text(encoding="utf-8")
+        except OSError:
+            return self
+        return self if not text or text == self.controller_authority else replace(self, controller_authority=text)
 
     def __post_init__(self) -> None:
         """Refuse what would render a configuration that no broker can use."""

@@ -136,6 +136,10 @@ CONDITIONS: Final = {
         "SLA reports can't go by `spec.slo`, and judge the group by the objective of all groups. Brokers are not concerned.",
         "Correct the field that its message names.",
     ),
+    ConditionType.TLS_CHANGING: (
+        "Pods were made with another `tls` than the spec's; the message says of each which authorities it trusts.",
+        "Wait; with reason `AuthoritiesHeld`, see [the rotation of an authority](../concepts/security.md#another-authority).",
+    ),
 }
 
 
@@ -358,6 +362,8 @@ EVENTS: Final = {
     "Fenced": "Warning. A silent master's pod is being killed before another serves.",
     "DegradedDurability": "Warning. Fewer replicas are in sync than the durability speaks of.",
     "ObjectiveInvalid": "Warning. SLA reports can't go by `spec.slo`; the message names field, value and what is expected.",
+    "TlsChanging": "Pods were made with another `tls` than the spec's, and are replaced step by step.",
+    "TlsChanged": "Every pod was made with the spec's `tls`.",
     "NotFailoverSafe": "Warning. The master can't be given up without loss any more, and nothing voluntary is the reason.",
     "Orphaned": "Warning. The group was deleted with `--cascade=orphan`: pods, Services, claims and record stay, without failover.",
     "TakenBack": "Pods, Services and the rest that an orphaned group of the name has left are this group's, without a restart.",
@@ -441,6 +447,8 @@ ANNOTATIONS: Final = {
     names.ANNOTATION_LEARNER: "On a pod: `true` where its broker was started as an async learner (`replication.learners`).",
     names.ANNOTATION_TLS: "On a pod, and in the templates of NameServers and proxies: the mode of `tls` with which it was made;"
     " absent without TLS.",
+    names.ANNOTATION_TRUST: "On a pod, and in the same templates: the file of the authorities that it trusts; absent where"
+    " those are the Secret's, or any.",
     names.ANNOTATION_OPERATION: "On a pod: the uid of the operation in whose course it was made.",
     names.ANNOTATION_STOPPED: "On a pod, by the operator: its fence stops the broker and keeps it stopped"
     " (`maintenance.stoppedBrokers`). On a claim: a later pod on it has the order from its start.",

@@ -19,13 +19,14 @@ from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec, S
 from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.api.failover_fields import FailoverSpec, UncleanElection
 from brokergroup_operator.api.network_fields import Addressing
+from brokergroup_operator.api.service_names import as_brokers_mean
 from brokergroup_operator.controller.directory.pods import Peer, PodIndex, PodPlace, Table
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
 from brokergroup_operator.kube.pods import label_of
 from brokergroup_operator.kube.reflector import ObjectKey, key_of
 from brokergroup_operator.records.store import GroupKey
 from controller_core.settings import ControllerSettings
-from rocketmq_remoting.address import EXPECTED, heard_address, host_of, is_ip, join_address, one_spelling
+from rocketmq_remoting.address import EXPECTED, heard_address, host_of, join_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -175,7 +176,7 @@ def binding_of(obj: JsonObject) -> GroupBinding:
             begun=begun_above(obj) if spec.bootstrap is not None else None,
             running=group.status.version if group.status is not None else None,
         ),
-        name_servers=tuple(_as_brokers_mean(address, namespace) for address in spec.name_servers),
+        name_servers=tuple(as_brokers_mean(address, namespace) for address in spec.name_servers),
         tls=spec.tls.mode if spec.tls is not None else None,
         heartbeat_timeout_seconds=times.heartbeat_timeout_milliseconds / 1000,
         fence_timeout_seconds=times.fence_milliseconds / 1000,
@@ -194,14 +195,6 @@ def binding_of(obj: JsonObject) -> GroupBinding:
         tenant=label_of(obj, names.LABEL_TENANT),
         log_at_pods=spec.network.addressing in {Addressing.NODE_PORT, Addressing.LOAD_BALANCER},
     )
-
-
-def _as_brokers_mean(address: str, namespace: str) -> str:
-    """A name without a dot is a Service in the brokers' namespace; from the operator's pod it would be one in its own."""
-    found = heard_address(address)
-    if found is None or is_ip(found.host) or "." in found.host or found.host == "localhost":
-        return one_spelling(address)
-    return join_address(f"{found.host}.{namespace}", found.port)
 
 
 def _is_retiring(obj: JsonObject) -> bool:

@@ -18,7 +18,7 @@ import metric_names
 from brokergroup_operator.api import credentials, names, pod_fence
 from brokergroup_operator.api.broker_names import NameClaim, claim_of, holder_before
 from brokergroup_operator.api.durability import runs_as_learner
-from brokergroup_operator.api.tls_fields import mode_of, strictest
+from brokergroup_operator.api.tls_steps import mode_of, strictest
 from brokergroup_operator.controller.directory import pods
 from brokergroup_operator.controller.directory.group_directory import (
     GroupBinding,

@@ -51,6 +51,7 @@ from brokergroup_operator.reconcile.clusters.topics import TopicKeeper
 from brokergroup_operator.reconcile.clusters.users import UserKeeper, UsersStanding, wanted_users
 from brokergroup_operator.reconcile.plan import Note
 from brokergroup_operator.reconcile.see import observed
+from brokergroup_operator.reconcile.see.bundles import HandshakingServers
 from brokergroup_operator.records.kubernetes import GroupObjects
 from brokergroup_operator.records.store import GroupKey
 
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.observe.group_view import GroupView
     from brokergroup_operator.reconcile.clusters.acl_secrets import AclSecrets
+    from brokergroup_operator.reconcile.see.bundles import Servers
     from brokergroup_operator.reconcile.settings import ReconcileSettings
     from brokergroup_operator.reconcile.tell.events import EventPoster
 
@@ -116,6 +118,7 @@ class ClusterPass:
         view: GroupView,
         *,
         clock: Callable[[], float] = time.monotonic,
+        servers: Servers | None = None,
     ) -> None:
         self._api = api
         self._events = events
@@ -126,7 +129,7 @@ class ClusterPass:
         self._consumer_groups = ConsumerGroupKeeper(view, clock)
         self._users = UserKeeper(view, clock)
         self._secrets = AclSecretReader(self._objects, clock)
-        self._tls = TlsSteps(api, settings)
+        self._tls = TlsSteps(api, settings, servers or HandshakingServers(settings.authority_file))
 
     async def run(self, key: GroupKey) -> float | None:
         """Returns in how many seconds to look again; None where there is nothing to do any more."""
@@ -164,7 +167,8 @@ class ClusterPass:
         """Apply and delete what is needed; returns what is there after it."""
         there = await self._taken_back(key, seen, await self._there(key))
         held_back = _is_acl_held_back(_groups(seen, there), secrets)
-        step = await self._tls.step(key, seen.cluster, _made_of_pods(seen, there))
+        stored = there.get((CONFIG_MAPS.kind, parts.trust_name(key.name)))
+        step = await self._tls.step(key, seen.cluster, _made_of_pods(seen, there), stored)
         cluster = with_step(seen.cluster, step)
         groups = parts.broker_groups(cluster, seen.cluster_object, with_acl=not held_back)
         name_servers = parts.name_servers(cluster, self._settings)
@@ -174,6 +178,7 @@ class ClusterPass:
         elif cluster.spec.image is None:
             proxies, waited_for = order.in_turn(proxies, groups, there, default_version=self._settings.rocketmq_version)
         wanted = [
+            *parts.trusted(cluster, step.files),
             *parts.network_policies(cluster, self._settings),
             *name_servers,
             *groups,
@@ -426,7 +431,8 @@ def _is_left_behind(obj: JsonObject, cluster: str) -> bool:
     """Whether it is a part that this operator made for a cluster of the name, and has no owner: that one was orphaned."""
     metadata = obj["metadata"]
     name, labels = str(metadata["name"]), metadata.get("labels") or {}
-    parts_of_it = {parts.name_server_name(cluster), parts.name_server_pods(cluster), parts.proxy_name(cluster)}
+    parts_of_it = {parts.name_server_name(cluster), parts.name_server_pods(cluster)}
+    parts_of_it |= {parts.proxy_name(cluster), parts.trust_name(cluster)}
     return (
         labels.get(names.LABEL_ROCKETMQ_CLUSTER) == cluster
         and labels.get(names.LABEL_APP_MANAGED_BY) == names.MANAGED_BY

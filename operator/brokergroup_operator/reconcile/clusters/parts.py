@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         ProxySpec,
         RocketMQCluster,
     )
+    from brokergroup_operator.api.tls_fields import TlsSpec
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
 
@@ -92,11 +93,14 @@ def proxies(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[JsonO
     if wish is None:
         return []
     labels = part_labels(name, component)
-    config = proxy_config(cluster, wish)
+    # Both, whatever is wanted: a pod of before may start again ahead of its turn, and has a certificate mounted or has not.
+    files = {names.PROXY_CONFIG_FILE: False, names.PROXY_TLS_CONFIG_FILE: True}
+    texts = {file: proxy_config(cluster, wish, with_tls=with_tls) for file, with_tls in files.items()}
+    config = texts[_proxy_file(cluster)]
     program = Program(
         name=component,
         main_class="org.apache.rocketmq.proxy.ProxyStartup",
-        arguments=f" -pc /etc/rocketmq/{names.PROXY_CONFIG_FILE}",
+        arguments=f" -pc /etc/rocketmq/{_proxy_file(cluster)}",
         ports=PROXY_PORTS,
         ready=names.PORT_PROXY_GRPC,
         grace_seconds=PROXY_GRACE_SECONDS,
@@ -116,12 +120,18 @@ def proxies(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[JsonO
     if wish.replicas is not None:
         deployment["replicas"] = wish.replicas
     return [
-        _object(cluster, "v1", "ConfigMap", proxy_name(name), labels, None)
-        | {"data": {names.PROXY_CONFIG_FILE: config}},
+        _object(cluster, "v1", "ConfigMap", proxy_name(name), labels, None) | {"data": texts},
         _object(cluster, "apps/v1", "Deployment", proxy_name(name), labels, deployment),
         _service(cluster, component, proxy_name(name), PROXY_PORTS),
         _budget(cluster, component, proxy_name(name)),
     ]
+
+
+def trusted(cluster: RocketMQCluster, files: Mapping[str, str]) -> list[JsonObject]:
+    """The ConfigMap of `trust_name`; nothing where no part reads a file of it."""
+    labels = part_labels(_name(cluster), COMPONENT_NAME_SERVER)
+    made = _object(cluster, "v1", "ConfigMap", trust_name(_name(cluster)), labels, None)
+    return [made | {"data": dict(files)}] if files else []
 
 
 def network_policies(cluster: RocketMQCluster, settings: ReconcileSettings) -> list[JsonObject]:
@@ -154,13 +164,17 @@ def _proxy_pods(cluster: RocketMQCluster) -> JsonObject:
     return policies.pods(part_selector(_name(cluster), COMPONENT_PROXY))
 
 
-def proxy_config(cluster: RocketMQCluster, wish: ProxySpec) -> str:
+def _proxy_file(cluster: RocketMQCluster) -> str:
+    return names.PROXY_CONFIG_FILE if cluster.spec.tls is None else names.PROXY_TLS_CONFIG_FILE
+
+
+def proxy_config(cluster: RocketMQCluster, wish: ProxySpec, *, with_tls: bool) -> str:
     """rmq-proxy.json: ours win, for what they say must be so."""
     return cluster_mode(
         wish.config,
         broker_cluster_name=cluster.spec.broker_groups.template.broker_cluster_name,
         name_servers=name_server_addresses(_name(cluster), _namespace(cluster), cluster.spec.name_server.replicas),
-        tls=cluster.spec.tls,
+        with_tls=with_tls,
     )
 
 
@@ -174,6 +188,13 @@ def broker_groups(cluster: RocketMQCluster, cluster_object: JsonObject, *, with_
     overrides = {one.index: one for one in wanted.overrides}
     config = ACL_CONFIG if with_acl and cluster.spec.acl is not None else {}
     return [_broker_group(cluster, raw, index, overrides.get(index), config) for index in range(wanted.count)]
+
+
+def _tls_of_groups(cluster: RocketMQCluster, now: TlsSpec) -> JsonObject:
+    """Of the bundle the cluster's own copy: it changes for all parts in their turn."""
+    file = tls.trusted_file(now)
+    spec: JsonObject = {"certificateSecretRef": {"name": now.certificate_secret_ref.name}, "mode": now.mode.value}
+    return spec | ({"trustBundleRef": {"name": trust_name(_name(cluster)), "key": file}} if file else {})
 
 
 def checks_access(group: JsonObject) -> bool:
@@ -202,7 +223,7 @@ def _broker_group(
         spec["version"] = cluster.spec.version
     spec.pop("tls", None)
     if cluster.spec.tls is not None:
-        spec["tls"] = msgspec.to_builtins(cluster.spec.tls)
+        spec["tls"] = _tls_of_groups(cluster, cluster.spec.tls)
     network = raw.get("network") or {}
     if families := {key: value for key, value in cluster.spec.network.on_services().items() if not network.get(key)}:
         spec["network"] = network = {**network, **families}
@@ -315,7 +336,7 @@ def template(
 ) -> JsonObject:
     spec, name = cluster.spec, _name(cluster)
     image = spec.image or settings.catalogue.image(spec.version or settings.rocketmq_version)
-    volumes: list[JsonObject] = [{"name": "run", "emptyDir": {}}, *tls.volumes(spec.tls)]
+    volumes: list[JsonObject] = [{"name": "run", "emptyDir": {}}, *tls.volumes(spec.tls, trust_name(name))]
     if program.config_map:
         volumes.append({"name": "config", "configMap": {"name": program.config_map}})
     pod: JsonObject = {
@@ -335,7 +356,7 @@ def template(
     if spec.image_pull_secrets:
         pod["imagePullSecrets"] = [{"name": one.name} for one in spec.image_pull_secrets]
     metadata: JsonObject = {"labels": part_pod_labels(name, program.name)}
-    if annotations := tls.mode_annotation(spec.tls):
+    if annotations := tls.pod_annotations(spec.tls):
         metadata["annotations"] = annotations
     return {"metadata": metadata, "spec": pod}
 
@@ -390,6 +411,11 @@ def name_server_pods(cluster: str) -> str:
 def proxy_name(cluster: str) -> str:
     """The Deployment, its Service and its ConfigMap."""
     return f"{cluster}-proxy"
+
+
+def trust_name(cluster: str) -> str:
+    """The ConfigMap with the authorities that the cluster's parts trust, a file for each that one of them reads."""
+    return f"{cluster}-trust"
 
 
 def is_group(cluster: str, name: str) -> bool:

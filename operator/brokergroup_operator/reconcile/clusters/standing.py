@@ -14,6 +14,7 @@ from brokergroup_operator.reconcile.clusters import parts
 from brokergroup_operator.reconcile.clusters.master_looks import Standing
 from brokergroup_operator.reconcile.clusters.tls_steps import TlsStep, mode_made_with
 from brokergroup_operator.reconcile.clusters.users import UsersStanding
+from brokergroup_operator.reconcile.decide.tls_order import made_with, told
 from brokergroup_operator.reconcile.plan import no, yes
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.tell.conditions import conditions_of
@@ -187,7 +188,7 @@ def _ready(seen: Seen, servers: PartStatus, proxies: PartStatus | None, groups: 
 
 def _changing(seen: Seen) -> Verdict | None:
     """Which part waits for others with its change; None: none does."""
-    if seen.tls.now != seen.cluster.spec.tls:
+    if seen.tls.is_under_way:
         return no(ClusterReason.TLS_PENDING, _tls_pending(seen)[:MAX_MESSAGE])
     if any(not _why_it_may_wait(seen, name) for name in seen.proxies_wait_for):
         told = f"Proxies keep their image until every group is UpToDate: {', '.join(seen.proxies_wait_for)}"
@@ -213,12 +214,12 @@ def _whole(seen: Seen, servers: PartStatus, proxies: PartStatus | None) -> Verdi
 
 
 def _tls_pending(seen: Seen) -> str:
-    wanted, now = (one.mode.value if one is not None else "no TLS" for one in (seen.cluster.spec.tls, seen.tls.now))
-    mode = seen.tls.now.mode if seen.tls.now is not None else None
-    left = (name for name in beyond_count(seen) if mode_made_with(seen.groups[name]) != mode)
+    aim, now = seen.tls.aim, made_with(seen.tls.now)
+    left = (name for name in beyond_count(seen) if mode_made_with(seen.groups[name]) != now)
     holding_up = [*seen.tls.waits_for, *(f"{name} (a group beyond count)" for name in left)]
     waits = f", and waits for {', '.join(holding_up)}" if holding_up else ""
-    return f"spec.tls is on its way to {wanted}: all parts are made with {now}{waits}"
+    held = f". The authorities stay as they are: {seen.tls.held}" if seen.tls.held else ""
+    return f"spec.tls is on its way to {told(aim)}: all parts are made with {told(now, aim.secret)}{waits}{held}"
 
 
 def _declared(seen: Seen) -> Verdict | None:

@@ -1,63 +1,104 @@
-"""Which mode of spec.tls all parts of a cluster are made with now, on the way to the wanted one.
+"""With which TLS all parts of a cluster are made now, on the way to the wanted one.
 
 A NameServer that enforces TLS would shut out a broker that connects without; a broker that verifies would leave one without a
-certificate. So the mode of all parts moves by one step, and only while every pod is at most one step from it (api/tls_fields.py).
+certificate. So all parts move by one step, and only while every pod understands it (api/tls_steps.py). The authorities that
+parts trust are copied into a ConfigMap of the cluster: a change of the one that the spec names reaches no part before its turn.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.pod_fields import LocalReference
-from brokergroup_operator.api.tls_fields import STEPS, TlsMode, TlsSpec, mode_of, next_mode, secret_of
+from brokergroup_operator.api.tls_fields import TlsMode, TlsSpec
+from brokergroup_operator.api.tls_steps import STEPS, Made, Trust, made_of, next_tls
 from brokergroup_operator.kube.pods import is_over, label_of
-from brokergroup_operator.kube.resources import PODS
+from brokergroup_operator.kube.resources import CONFIG_MAPS, PODS
 from brokergroup_operator.reconcile.clusters import parts
+from brokergroup_operator.reconcile.decide.tls_order import aim_of, made_with, told
+from brokergroup_operator.reconcile.render.tls import trust_files
+from brokergroup_operator.reconcile.see import bundles
+from brokergroup_operator.records.kubernetes import GroupObjects
+from brokergroup_operator.records.store import GroupKey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
     from brokergroup_operator.kube.client import KubernetesApi
+    from brokergroup_operator.reconcile.see.bundles import Servers
     from brokergroup_operator.reconcile.settings import ReconcileSettings
-    from brokergroup_operator.records.store import GroupKey
 
 
 @dataclass(frozen=True)
 class TlsStep:
-    """`now` is what pods are made with; `waits_for` names the pods that hold the next step up."""
+    """`now` is what pods are made with; `waits_for` names the pods that hold the next step up, and with what each was made."""
 
     now: TlsSpec | None = None
     waits_for: tuple[str, ...] = ()
     # The operator serves no TLS, so that brokers with TLS would not be heard.
     is_refused: bool = False
+    # What is wanted in the end.
+    aim: Made = Made()  # noqa: RUF009 (frozen)
+    # Why the bundle that the spec names is given to no part yet; empty: it may be.
+    held: str = ""
+    # What the cluster's ConfigMap of bundles holds, by file.
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_under_way(self) -> bool:
+        return made_with(self.now) != self.aim or bool(self.held or self.waits_for)
 
 
 @dataclass(frozen=True)
 class TlsSteps:
-    """Decides it for each pass. It lists pods only while a part is made with another mode than the wanted one."""
+    """Decides it for each pass. It lists pods while a part is made with something else than the wanted one, or for a bundle."""
 
     api: KubernetesApi
     settings: ReconcileSettings
+    servers: Servers
 
-    async def step(self, key: GroupKey, cluster: RocketMQCluster, made: Sequence[JsonObject]) -> TlsStep:
-        """`made`: the StatefulSet, the Deployment and the BrokerGroups that are there."""
+    async def step(
+        self, key: GroupKey, cluster: RocketMQCluster, made: Sequence[JsonObject], stored: JsonObject | None
+    ) -> TlsStep:
+        """`made`: the StatefulSet, the Deployment and the BrokerGroups that are there; `stored`: the ConfigMap of bundles."""
         wanted = cluster.spec.tls
+        found = await self._found(key, wanted)
+        bundle, problem = bundles.bundle_in(wanted, found), bundles.complaint(wanted, found)
         rendered = [mode_made_with(one) for one in made]
-        is_refused = wanted is not None and not self.settings.controller_tls
-        if wanted is not None and is_refused:
-            # What runs keeps its mode.
-            mode = max(rendered, key=STEPS.index, default=None)
-            return TlsStep(replace(wanted, mode=mode) if mode is not None else None, is_refused=True)
-        if all(mode == (wanted.mode if wanted is not None else None) for mode in rendered):
-            return TlsStep(wanted)
+        kept = {name: str(text) for name, text in ((stored or {}).get("data") or {}).items()}
+        if wanted is not None and not self.settings.controller_tls:
+            return _as_it_is(wanted, rendered, kept)
+        aim = aim_of(wanted, bundle)
+        if all(one == aim for one in rendered) and not _has_bundle(wanted) and not kept:
+            return TlsStep(wanted, aim=aim)
         pods = await self._pods(key, [str(one["metadata"]["name"]) for one in made])
-        return next_step(wanted, rendered, pods, _secret_made_with(made))
+        present = [*rendered, *map(made_of, pods)]
+        trust = await bundles.trust_of(
+            wanted,
+            bundle,
+            problem=problem,
+            made=present,
+            pods=pods,
+            kept=stored,
+            servers=self.servers,
+            addresses=(),
+            controllers=self.settings.controller_addresses,
+        )
+        return next_step(wanted, rendered, pods, trust)
+
+    async def _found(self, key: GroupKey, wanted: TlsSpec | None) -> dict[str, JsonObject]:
+        """The ConfigMap that the spec names, by its name."""
+        if wanted is None or wanted.trust_bundle_ref is None:
+            return {}
+        name = wanted.trust_bundle_ref.name
+        objects = GroupObjects(self.api, timeout_seconds=self.settings.api_timeout_seconds)
+        found = await objects.find(CONFIG_MAPS, GroupKey(key.namespace, name))
+        return {} if found is None else {name: found}
 
     async def _pods(self, key: GroupKey, made: Iterable[str]) -> list[JsonObject]:
         """Those of NameServers, proxies and members that may still run."""
@@ -72,20 +113,31 @@ class TlsSteps:
 
 
 def next_step(
-    wanted: TlsSpec | None,
-    rendered: Iterable[TlsMode | None],
-    pods: Sequence[JsonObject],
-    secret: str,
+    wanted: TlsSpec | None, rendered: Sequence[Made], pods: Sequence[JsonObject], trust: Trust | None = None
 ) -> TlsStep:
-    """Pure. `rendered`: the modes with which pods may still be made by what is there; `secret`: what they mount."""
-    present = {*rendered, *map(mode_of, pods)}
-    aim = wanted.mode if wanted is not None else None
-    mode = next_mode(aim, present)
-    waits = [] if mode == aim else sorted(str(pod["metadata"]["name"]) for pod in pods if mode_of(pod) != mode)
-    if mode is None:
-        return TlsStep(None, tuple(waits))
-    name = wanted.certificate_secret_ref.name if wanted is not None else secret
-    return TlsStep(TlsSpec(certificate_secret_ref=LocalReference(name=name), mode=mode), tuple(waits))
+    """Pure. `rendered`: with what pods may still be made by what is there."""
+    trust = trust or Trust()
+    present = [*rendered, *map(made_of, pods)]
+    now, aim = next_tls(wanted, present, trust), aim_of(wanted, trust.wanted)
+    made = made_with(now)
+    waits = [f"{pod['metadata']['name']} ({told(made_of(pod), aim.secret)})" for pod in pods if made_of(pod) != made]
+    read = {one.trusts for one in present}
+    files = {name: text for name, text in trust.kept.items() if name in read} | trust_files(now)
+    # With a bundle each pod counts: only when the last one trusts it may the user go on.
+    is_behind = made != aim or bool(trust.why_held) or _has_bundle(wanted)
+    return TlsStep(now, tuple(sorted(waits)) if is_behind else (), aim=aim, held=trust.why_held, files=files)
+
+
+def _has_bundle(wanted: TlsSpec | None) -> bool:
+    return wanted is not None and wanted.trust_bundle_ref is not None
+
+
+def _as_it_is(wanted: TlsSpec, rendered: Sequence[Made], kept: Mapping[str, str]) -> TlsStep:
+    """While the operator serves no TLS: what runs keeps what it has."""
+    there = max(rendered, key=lambda one: STEPS.index(one.mode), default=Made())
+    trust = Trust(wanted=kept.get(there.trusts, ""))
+    now = next_tls(replace(wanted, mode=there.mode), [there], trust) if there.mode is not None else None
+    return TlsStep(now, is_refused=True, aim=aim_of(wanted, trust.wanted), files=kept)
 
 
 def with_step(cluster: RocketMQCluster, step: TlsStep) -> RocketMQCluster:
@@ -93,19 +145,14 @@ def with_step(cluster: RocketMQCluster, step: TlsStep) -> RocketMQCluster:
     return cluster if step.now == cluster.spec.tls else replace(cluster, spec=replace(cluster.spec, tls=step.now))
 
 
-def mode_made_with(part: JsonObject) -> TlsMode | None:
-    """Return the mode that this StatefulSet, Deployment or BrokerGroup gives its pods."""
+def mode_made_with(part: JsonObject) -> Made:
+    """With what this StatefulSet, Deployment or BrokerGroup makes its pods."""
     spec = part.get("spec") or {}
     if "template" in spec:
-        return mode_of({"metadata": (spec["template"].get("metadata") or {})})
-    text = (spec.get("tls") or {}).get("mode", TlsMode.PERMISSIVE.value if spec.get("tls") else None)
-    return TlsMode(text) if text else None
-
-
-def _secret_made_with(made: Iterable[JsonObject]) -> str:
-    for part in made:
-        spec = part.get("spec") or {}
-        given = ((spec.get("tls") or {}).get("certificateSecretRef") or {}).get("name")
-        if name := given or secret_of(spec.get("template") or {}):
-            return str(name)
-    return ""
+        return made_of(spec["template"])
+    tls = spec.get("tls")
+    if not tls:
+        return Made()
+    secret = str((tls.get("certificateSecretRef") or {}).get("name") or "")
+    trusts = str((tls.get("trustBundleRef") or {}).get("key") or "")
+    return Made(TlsMode(tls.get("mode", TlsMode.PERMISSIVE.value)), secret, trusts)

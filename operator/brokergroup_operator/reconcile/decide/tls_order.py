@@ -1,4 +1,4 @@
-"""With which mode of spec.tls pods are made now: one step from every pod that is there (api/tls_fields.py). Pure."""
+"""With which TLS pods are made now, beside those that are there (api/tls_steps.py), and how that is told. Pure."""
 
 from __future__ import annotations
 
@@ -6,21 +6,57 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from brokergroup_operator.api.tls_fields import mode_of, next_tls
+from brokergroup_operator.api.tls_fields import TlsMode
+from brokergroup_operator.api.tls_steps import Made, made_of, next_tls, trust_file
 from brokergroup_operator.kube.pods import is_over
+from brokergroup_operator.reconcile.render.tls import trusted_file
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.brokergroup import BrokerGroup
+    from brokergroup_operator.api.tls_fields import TlsSpec
     from brokergroup_operator.reconcile.see.observed import Observed
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
 
-def with_next_mode(seen: Observed, settings: ReconcileSettings) -> BrokerGroup:
+def with_next_tls(seen: Observed, settings: ReconcileSettings) -> BrokerGroup:
     """Return the group as its pods are made.
 
     While the operator serves no TLS none changes to it, and a group on its way goes back: a broker with TLS would not be heard.
     """
-    group, pods = seen.group, [pod for pod in seen.pods.values() if not is_over(pod)]
-    has_it_whole = bool(pods) and all(map(mode_of, pods))
-    now = next_tls(group.spec.tls if settings.controller_tls or has_it_whole else None, pods)
+    group, made = seen.group, [made_of(pod) for pod in seen.pods.values() if not is_over(pod)]
+    has_it_whole = bool(made) and all(one.mode for one in made)
+    now = next_tls(group.spec.tls if settings.controller_tls or has_it_whole else None, made, seen.trust)
     return group if now == group.spec.tls else replace(group, spec=replace(group.spec, tls=now))
+
+
+def on_its_way(seen: Observed) -> str:
+    """What pods are made with now, and with what each pod was made; empty where all is as the spec says."""
+    wanted, now = seen.wanted_tls, made_with(seen.group.spec.tls)
+    aim = aim_of(wanted, seen.trust.wanted)
+    made = {name: made_of(pod) for name, pod in sorted(seen.pods.items()) if not is_over(pod)}
+    if not made or (all(one == aim for one in made.values()) and not seen.trust.why_held):
+        return ""
+    pods = ", ".join(f"{name} ({told(one, aim.secret)})" for name, one in made.items())
+    text = f"spec.tls is on its way to {told(aim)}; pods are made with {told(now, aim.secret)}; there are {pods}"
+    return text + (f". The authorities stay as they are: {seen.trust.why_held}" if seen.trust.why_held else "")
+
+
+def aim_of(wanted: TlsSpec | None, bundle: str) -> Made:
+    """What pods are made with in the end."""
+    if wanted is None:
+        return Made()
+    trusts = trust_file(bundle) if wanted.mode is TlsMode.ENFORCING else ""
+    return Made(wanted.mode, wanted.certificate_secret_ref.name, trusts)
+
+
+def made_with(tls: TlsSpec | None) -> Made:
+    """What pods of this spec are made with."""
+    return Made() if tls is None else Made(tls.mode, tls.certificate_secret_ref.name, trusted_file(tls))
+
+
+def told(one: Made, secret: str = "") -> str:
+    """In words: the mode, the authorities where they count, and the Secret where it is another one than this."""
+    if one.mode is None:
+        return "no TLS"
+    trusts = f", trusts {one.trusts or 'ca.crt'}" if one.verifies else ""
+    return f"{one.mode.value}{trusts}" + (f", Secret {one.secret}" if secret and one.secret != secret else "")

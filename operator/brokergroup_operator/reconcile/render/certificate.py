@@ -69,7 +69,10 @@ def volumes(group: BrokerGroup, settings: ReconcileSettings) -> list[JsonObject]
     if settings.fence_keys is not None and pod_fence.wanted(group.spec):
         key = _key_name(group, settings.fence_keys)
         secrets[names.VOLUME_FENCE_KEY] = {"secretName": key, "defaultMode": MODE, "optional": True}
-    return [*({"name": name, "secret": source} for name, source in secrets.items()), *tls.volumes(group.spec.tls)]
+    return [
+        *({"name": name, "secret": source} for name, source in secrets.items()),
+        *tls.volumes(group.spec.tls, names.config_map_name(identity.name_of(group))),
+    ]
 
 
 def mounts(spec: BrokerGroupSpec) -> list[JsonObject]:

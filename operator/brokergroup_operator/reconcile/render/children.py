@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from brokergroup_operator.api import names, pod_fence
 from brokergroup_operator.kube.resources import CONFIG_MAPS, POD_DISRUPTION_BUDGETS, SERVICES
 from brokergroup_operator.reconcile import identity
-from brokergroup_operator.reconcile.render import addressing
+from brokergroup_operator.reconcile.render import addressing, tls
 from brokergroup_operator.reconcile.render.broker_config import broker_conf
 from brokergroup_operator.reconcile.render.pods import with_template_metadata
 from brokergroup_operator.reconcile.render.proxy_config import local_file, local_mode
@@ -26,13 +26,14 @@ if TYPE_CHECKING:
 def build_config_map(
     group: BrokerGroup, settings: ReconcileSettings, *, kept: Mapping[str, str] | None = None
 ) -> JsonObject:
-    """`kept`: the Proxy's files of before, which the spec needs no more (`proxy_config.still_read`)."""
+    """`kept`: files of before that pods still read, and the spec needs no more (`proxy_config.still_read`)."""
     name = names.config_map_name(identity.name_of(group))
-    data = {names.CONFIG_FILE: broker_conf(group, settings), **(kept or {})}
+    data = {names.CONFIG_FILE: broker_conf(group, settings), **(kept or {}), **tls.trust_files(group.spec.tls)}
     if proxy := local_mode(group.spec):
         data[local_file(group.spec)] = proxy
     if settings.controller_authority is not None and pod_fence.kills_the_isolated(group.spec):
-        data[names.AUTHORITY_FILE] = settings.controller_authority
+        # With a bundle of the group: fences follow it without a restart.
+        data[names.AUTHORITY_FILE] = tls.authorities(group.spec.tls) or settings.controller_authority
     return made(group, CONFIG_MAPS, name, data=data)
 
 

@@ -56,7 +56,7 @@ def build_pod(
         names.ANNOTATION_CONFIG_HASH: broker_config.cold_hash(group, settings),
         names.ANNOTATION_REVISION: pod_revision(spec, group.spec),
     }
-    metadata["annotations"] |= tls.mode_annotation(group.spec.tls)
+    metadata["annotations"] |= tls.pod_annotations(group.spec.tls)
     if features := versions.features_of(group.spec.config):
         metadata["annotations"][names.ANNOTATION_FEATURES] = ",".join(sorted(features))
     if place is not None:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup import BrokerGroupSpec
-    from brokergroup_operator.api.tls_fields import TlsSpec
 
 # How often a Proxy asks where the masters are: its own default makes a failover last 20 s longer for its clients.
 ROUTE_CACHE_SECONDS: Final = 2
@@ -29,19 +28,18 @@ LOCAL_DEFAULTS: Final = {
 
 
 def cluster_mode(
-    config: Mapping[str, str], *, broker_cluster_name: str, name_servers: Sequence[str], tls: TlsSpec | None
+    config: Mapping[str, str], *, broker_cluster_name: str, name_servers: Sequence[str], with_tls: bool
 ) -> str:
     """Of proxies that are processes of their own."""
-    return _rendered({}, config, "CLUSTER", broker_cluster_name, name_servers, tls)
+    return _rendered({}, config, "CLUSTER", broker_cluster_name, name_servers, with_tls)
 
 
 def local_mode(spec: BrokerGroupSpec) -> str:
     """One text for all members of the group; empty where their brokers run no Proxy."""
     if spec.local_proxy is None:
         return ""
-    return _rendered(
-        LOCAL_DEFAULTS, spec.local_proxy.config, "LOCAL", spec.broker_cluster_name, spec.name_servers, spec.tls
-    )
+    config, with_tls = spec.local_proxy.config, spec.tls is not None
+    return _rendered(LOCAL_DEFAULTS, config, "LOCAL", spec.broker_cluster_name, spec.name_servers, with_tls)
 
 
 def local_file(spec: BrokerGroupSpec) -> str:
@@ -75,7 +73,7 @@ def _rendered(
     mode: str,
     broker_cluster_name: str,
     name_servers: Sequence[str],
-    tls: TlsSpec | None,
+    with_tls: bool,
 ) -> str:
     """The file's text. What the operator decides overrides `config`, and `config` overrides the defaults."""
     settings = {
@@ -87,7 +85,7 @@ def _rendered(
         "namesrvAddr": ";".join(name_servers),
         "grpcServerPort": GRPC_PORT,
         "remotingListenPort": REMOTING_PORT,
-        **proxy_settings(tls),
+        **proxy_settings(with_tls=with_tls),
     }
     return json.dumps(settings, indent=1, sort_keys=True) + "\n"
 

@@ -10,38 +10,68 @@ from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.tls_fields import TlsMode
+from brokergroup_operator.api.tls_steps import TlsAsMade
 
 if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.tls_fields import TlsSpec
 
 VARIABLE: Final = "TLS_DIR"
+# The folder with the files of `authorities`.
+TRUST_VARIABLE: Final = "TRUST_DIR"
 # Readable for the program's group only, which the volume is given (fsGroup).
 MODE: Final = 0o440
 # A Proxy's own default is an hour, which may be longer than the rest of a certificate's life. Brokers look every half second.
 PROXY_WATCH_MILLISECONDS: Final = 5000
 
 
-def volumes(tls: TlsSpec | None) -> list[JsonObject]:
-    """The whole Secret, so that a renewed one is followed."""
+def volumes(tls: TlsSpec | None, config_map: str) -> list[JsonObject]:
+    """The whole Secret, so that a renewed one is followed. `config_map`: the operator's own, with the files of `authorities`."""
     if tls is None:
         return []
     source = {"secretName": tls.certificate_secret_ref.name, "defaultMode": MODE}
-    return [{"name": names.VOLUME_TLS, "secret": source}]
+    trusted = {"name": names.VOLUME_TRUST, "configMap": {"name": config_map}}
+    return [{"name": names.VOLUME_TLS, "secret": source}, *([trusted] if trusted_file(tls) else [])]
 
 
 def mounts(tls: TlsSpec | None) -> list[JsonObject]:
-    return [] if tls is None else [{"name": names.VOLUME_TLS, "mountPath": names.TLS_DIR, "readOnly": True}]
+    if tls is None:
+        return []
+    trusted = {"name": names.VOLUME_TRUST, "mountPath": names.TRUST_DIR, "readOnly": True}
+    own = {"name": names.VOLUME_TLS, "mountPath": names.TLS_DIR, "readOnly": True}
+    return [own, *([trusted] if trusted_file(tls) else [])]
 
 
 def environment(tls: TlsSpec | None) -> list[JsonObject]:
-    """The variable with the Secret's folder, for the arguments below."""
-    return [] if tls is None else [{"name": VARIABLE, "value": names.TLS_DIR}]
+    """The variables with the folders, for the arguments below."""
+    if tls is None:
+        return []
+    trusted = {"name": TRUST_VARIABLE, "value": names.TRUST_DIR}
+    return [{"name": VARIABLE, "value": names.TLS_DIR}, *([trusted] if trusted_file(tls) else [])]
 
 
-def mode_annotation(tls: TlsSpec | None) -> dict[str, str]:
-    """By which a pod's mode is known."""
-    return {} if tls is None else {names.ANNOTATION_TLS: tls.mode.value}
+def pod_annotations(tls: TlsSpec | None) -> dict[str, str]:
+    """What kubectl shows of a pod. Nothing is decided by them: whoever may edit pods can change them."""
+    if tls is None:
+        return {}
+    trusted = {names.ANNOTATION_TRUST: file} if (file := trusted_file(tls)) else {}
+    return {names.ANNOTATION_TLS: tls.mode.value, **trusted}
+
+
+def authorities(tls: TlsSpec | None) -> str:
+    """The bundle that parts made now trust, as PEM; empty: ca.crt of the Secret, or any, or what is lost."""
+    return tls.authorities if isinstance(tls, TlsAsMade) else ""
+
+
+def trusted_file(tls: TlsSpec | None) -> str:
+    """The name of the file with that bundle; empty without one."""
+    return tls.file if isinstance(tls, TlsAsMade) else ""
+
+
+def trust_files(tls: TlsSpec | None) -> dict[str, str]:
+    """What the operator's ConfigMap must hold for parts that are made now, by name."""
+    bundle = authorities(tls)
+    return {trusted_file(tls): bundle} if bundle else {}
 
 
 def java_arguments(tls: TlsSpec | None, *, presented: str = VARIABLE) -> list[str]:
@@ -50,7 +80,9 @@ def java_arguments(tls: TlsSpec | None, *, presented: str = VARIABLE) -> list[st
         return []
     enforces = tls.mode is TlsMode.ENFORCING
     # While a part may still serve RocketMQ's test certificate, any is accepted.
-    verified = ["-Dtls.client.authServer=true", _path("client", "trustCertPath", names.CERTIFICATE_AUTHORITY_FILE)]
+    file = trusted_file(tls)
+    trusted = (file, TRUST_VARIABLE) if file else (names.CERTIFICATE_AUTHORITY_FILE, VARIABLE)
+    verified = ["-Dtls.client.authServer=true", _path("client", "trustCertPath", *trusted)]
     return [
         "-Dtls.enable=true",
         "-Dtls.test.mode.enable=false",
@@ -67,9 +99,9 @@ def _path(side: str, key: str, file: str, folder: str = VARIABLE) -> str:
     return f'-Dtls.{side}.{key}="${folder}/{file}"'
 
 
-def proxy_settings(tls: TlsSpec | None) -> dict[str, str | int | bool]:
+def proxy_settings(*, with_tls: bool) -> dict[str, str | int | bool]:
     """Keys of rmq-proxy.json. A Proxy's own override the JVM's, also those of the broker in its process."""
-    if tls is None:
+    if not with_tls:
         return {}
     return {
         "tlsTestModeEnable": False,

@@ -29,6 +29,7 @@ from brokergroup_operator.reconcile.reconciler import GroupPass, Reconciler
 from brokergroup_operator.reconcile.run.leader import LeaderElector
 from brokergroup_operator.reconcile.run.queue import ReconcileQueue
 from brokergroup_operator.reconcile.run.watch import LASTED_SECONDS, Listener, Watcher
+from brokergroup_operator.reconcile.see.bundles import HandshakingServers
 from brokergroup_operator.reconcile.see.fetch import GroupFetcher
 from brokergroup_operator.reconcile.see.observed import is_draining
 from brokergroup_operator.reconcile.tell.events import EventPoster
@@ -223,7 +224,8 @@ class ReconcilePlane:
             if not await self._may_read(one, for_seconds=0.0, otherwise="groups with spec.network.policy are Stalled")
         }
         namespace, cache = self._settings.namespace, GroupCache(frozenset(unread))
-        fetcher = GroupFetcher(self._api, self._view, cache=cache)
+        servers, controllers = HandshakingServers(self._settings.authority_file), self._settings.controller_addresses
+        fetcher = GroupFetcher(self._api, self._view, cache=cache, servers=servers, controllers=controllers)
         events = EventPoster(self._api, instance=self._settings.instance)
         operations = OperationRunner(
             self._api,
@@ -252,7 +254,7 @@ class ReconcilePlane:
         )
         until_told = self._view.wait_until_master_is_told
         queue = ReconcileQueue(GroupPass(reconciler, operations).run, self._settings, until_master_is_told=until_told)
-        cluster_pass = ClusterPass(self._api, events, self._settings, self._view)
+        cluster_pass = ClusterPass(self._api, events, self._settings, self._view, servers=servers)
         clusters = ReconcileQueue(cluster_pass.run, self._settings, until_master_is_told=None)
         watcher = Watcher(
             self._access,

@@ -19,11 +19,14 @@ from brokergroup_operator.api.credentials import CredentialsError, credentials_i
 from brokergroup_operator.api.durability import with_durability
 from brokergroup_operator.api.proxy_fields import acl_complaint
 from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
+from brokergroup_operator.api.service_names import as_brokers_mean
+from brokergroup_operator.api.tls_steps import made_of
 from brokergroup_operator.kube import resources
 from brokergroup_operator.kube.errors import FORBIDDEN, ApiError, ApiUnavailableError, NotFoundError
-from brokergroup_operator.kube.pods import node_of
+from brokergroup_operator.kube.pods import is_over, node_of
 from brokergroup_operator.reconcile.identity import claim_names
-from brokergroup_operator.reconcile.see import foreign, observed, snapshots
+from brokergroup_operator.reconcile.see import bundles, foreign, observed, snapshots
+from brokergroup_operator.reconcile.see.bundles import HandshakingServers
 from brokergroup_operator.reconcile.see.copies import wanted_aside
 from brokergroup_operator.reconcile.see.members import carried
 from brokergroup_operator.reconcile.see.observed import Observed, Operation
@@ -33,12 +36,14 @@ from brokergroup_operator.records.serialize import record_of_state
 from brokergroup_operator.records.store import GroupKey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.api.tls_steps import Trust
     from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.kube.resources import Resource
     from brokergroup_operator.observe.group_view import GroupView
+    from brokergroup_operator.reconcile.see.bundles import Servers
 
 
 log = structlog.get_logger(__name__)
@@ -62,8 +67,17 @@ class UnreadableGroupError(Exception):
 class GroupFetcher:
     """Fetches groups through one client, which has the deadline of every request."""
 
-    def __init__(self, api: KubernetesApi, view: GroupView, *, cache: GroupCache | None = None) -> None:
+    def __init__(
+        self,
+        api: KubernetesApi,
+        view: GroupView,
+        *,
+        cache: GroupCache | None = None,
+        servers: Servers | None = None,
+        controllers: Sequence[str] = (),
+    ) -> None:
         self._api = api
+        self._servers, self._controllers = servers or HandshakingServers(), controllers
         self._view = view
         self._objects = GroupObjects(api)
         self._cache = cache or GroupCache()
@@ -207,17 +221,37 @@ class GroupFetcher:
 
     async def _whole(self, seen: Observed, **further: Any) -> Observed:
         """With these fields, and the keys of the ConfigMaps and the state of the Secret that the spec names; neither is watched."""
-        sources = sorted({source.config_map_ref.name for source in seen.group.spec.config_from})
+        tls = seen.group.spec.tls
+        named = [tls.trust_bundle_ref.name] if tls is not None and tls.trust_bundle_ref is not None else []
+        sources = sorted({*(source.config_map_ref.name for source in seen.group.spec.config_from), *named})
         found = await self._find_all(resources.CONFIG_MAPS, seen.key.namespace, sources)
         group, config_problem = with_sources(seen.group, found)
+        trust_problem = bundles.complaint(tls, found)
+        seen = replace(seen, **further)
+        trust = await self._trust(seen, bundles.bundle_in(tls, found), trust_problem)
         problem, changed_at = await self._credentials(seen.key, group.spec.security.credentials_secret_name)
         return replace(
             seen,
             group=group,
-            config_problem=config_problem,
+            config_problem=config_problem or trust_problem,
             credentials_problem=problem,
             credentials_changed_at=changed_at,
-            **further,
+            trust=trust,
+        )
+
+    async def _trust(self, seen: Observed, bundle: str, problem: str) -> Trust:
+        """The bundle, and whether every server that the group's pods connect to is verified by it."""
+        pods = [pod for pod in seen.pods.values() if not is_over(pod)]
+        return await bundles.trust_of(
+            seen.group.spec.tls,
+            bundle,
+            problem=problem,
+            made=[made_of(pod) for pod in pods],
+            pods=pods,
+            kept=seen.config_map,
+            servers=self._servers,
+            addresses=[as_brokers_mean(one, seen.key.namespace) for one in seen.group.spec.name_servers],
+            controllers=self._controllers,
         )
 
     async def _is_stale(self, key: GroupKey, seen: Observed) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_operation import DryRun, OperationPhase, OperationResult, OperationStatus
 from brokergroup_operator.api.brokergroup_status import Reason
+from brokergroup_operator.api.tls_steps import NO_TRUST
 from brokergroup_operator.kube.pods import containers_are_terminated, is_over, node_of
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.records.store import GroupKey
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.brokergroup import BrokerGroup
     from brokergroup_operator.api.brokergroup_operation import BrokerGroupOperation
     from brokergroup_operator.api.credentials import CredentialsError
+    from brokergroup_operator.api.tls_fields import TlsSpec
+    from brokergroup_operator.api.tls_steps import Trust
     from brokergroup_operator.observe.group_view import GroupSnapshot
     from controller_core.model import BrokerGroupRecord, Replica
 
@@ -151,6 +154,10 @@ class Observed:
     name_taken: str = ""
     # Why a ConfigMap that the spec names can't be used; empty if all can.
     config_problem: str = ""
+    # The authorities that the spec names, and why no pod may be given them yet.
+    trust: Trust = NO_TRUST
+    # What spec.tls asks for, where `group` has that with which its pods are made now.
+    wanted_tls: TlsSpec | None = None
     # Why the group's pods can't show controllers what those ask for; empty if they can.
     certificate_problem: str = ""
     # Why the version that the spec asks for is not what `group` has: there it is the one that runs.

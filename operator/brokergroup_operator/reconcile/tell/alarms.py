@@ -15,6 +15,7 @@ from brokergroup_operator.api.brokergroup_status import ConditionType, Reason
 from brokergroup_operator.api.durability import acknowledgement_rule, voting_replicas
 from brokergroup_operator.api.pod_fence import trust_without_confirmation
 from brokergroup_operator.reconcile import identity
+from brokergroup_operator.reconcile.decide import tls_order
 from brokergroup_operator.reconcile.decide.claims import growing_claims
 from brokergroup_operator.reconcile.decide.configuration_drift import told
 from brokergroup_operator.reconcile.plan import yes
@@ -54,6 +55,7 @@ def all_alarms(seen: Observed, course: Course) -> dict[ConditionType, Verdict | 
         ConditionType.SEAT_LOST: seat_lost(seen),
         ConditionType.CREDENTIALS_MISSING: credentials_missing(seen),
         ConditionType.OBJECTIVE_INVALID: objective_invalid(seen),
+        ConditionType.TLS_CHANGING: tls_changing(seen),
     }
 
 
@@ -173,6 +175,13 @@ def objective_invalid(seen: Observed) -> Verdict | None:
         " Until it is corrected, SLA reports judge the group by the objective of all groups"
     )
     return yes(Reason.TIME_ZONE_UNKNOWN, what) if times.is_unknown(zone) else None
+
+
+def tls_changing(seen: Observed) -> Verdict | None:
+    """Pods were made with another TLS than the spec's, or may not have the spec's authorities yet."""
+    if not (what := tls_order.on_its_way(seen)):
+        return None
+    return yes(Reason.AUTHORITIES_HELD if seen.trust.why_held else Reason.STEP_BY_STEP, what)
 
 
 # So many names of what a slave lacks stand in the message.

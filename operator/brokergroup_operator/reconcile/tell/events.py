@@ -70,6 +70,7 @@ _BECOMES_TRUE = {
     ConditionType.CONFIGURATION_DRIFTED: ("ConfigurationDrifted", True),
     ConditionType.FENCED: ("Fenced", True),
     ConditionType.OBJECTIVE_INVALID: ("ObjectiveInvalid", True),
+    ConditionType.TLS_CHANGING: ("TlsChanging", False),
 }
 _ENDS = {
     ConditionType.PAUSED: ("Resumed", "The group is reconciled again"),
@@ -77,6 +78,7 @@ _ENDS = {
     ConditionType.HIBERNATED: ("Woken", "The group wakes: its pods are made again"),
     ConditionType.CONFIGURATION_DRIFTED: ("ConfigurationAsGiven", "Every broker runs with what it was given"),
     ConditionType.VOLUME_RESIZING: ("VolumeResized", "Every volume has the size of the spec"),
+    ConditionType.TLS_CHANGING: ("TlsChanged", "Every pod was made with spec.tls"),
     ConditionType.UNFENCED: ("PromiseRestored", "Nothing is unfenced any more: the promise holds again"),
 }
 # Outdated, and nothing begun in this window; while a person is waited for half of it may be done.
