@@ -265,6 +265,7 @@ def test_prepare_leaves_the_store_of_another_group_alone(tmp_path: Path) -> None
 def test_epochs_whose_file_is_gone_or_torn_come_from_javas_copy(tmp_path: Path, text: str | None) -> None:
     """Taken for a log without epochs, it would begin again at epoch 1, below what its clients and slaves have seen."""
     write_store(tmp_path)
+    (tmp_path / "brokerIdentity").write_text(str(HOLDER))
     (tmp_path / "epochFileCheckpoint.bak").write_bytes(
         encode_epochs(EpochCache([EpochEntry(3, 0), EpochEntry(7, 1000)]))
     )
@@ -286,6 +287,7 @@ def test_a_controllers_store_without_its_epochs_is_refused(tmp_path: Path) -> No
 def test_a_report_with_many_epochs_fits_into_a_termination_message(tmp_path: Path) -> None:
     """Kubernetes keeps 4096 bytes of it. The oldest epochs are left out; the last one, which counts, is there."""
     write_store(tmp_path)
+    (tmp_path / "brokerIdentity").write_text(str(HOLDER))
     many = [EpochEntry(2_000_000_000 + number, 10**18 + number) for number in range(500)]
     (tmp_path / "epochFileCheckpoint").write_bytes(encode_epochs(EpochCache(many)))
     report = prepare(Place(tmp_path), HOLDER)

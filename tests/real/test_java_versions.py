@@ -279,8 +279,8 @@ async def test_a_step_back_below_5_3_0_lets_every_client_in(cell: Cell) -> None:
     await cell.send(before.address, "unsigned")
 
 
-def controller_of_5_0(cell: Cell) -> JavaProgram:
-    """Start Java's controller of 5.0.0, alone; return when it listens."""
+def controller_of_5_0(cell: Cell, version: str = "5.0.0") -> JavaProgram:
+    """Start Java's controller of 5.0.0 (or 5.1.0), alone; return when it listens."""
     folder, port = with_logging(cell.folder / "controller"), free_port(HOST)
     properties: dict[str, str | int] = {
         "controllerDLegerGroup": "tests",
@@ -290,7 +290,7 @@ def controller_of_5_0(cell: Cell) -> JavaProgram:
         "mappedFileSize": 16777216,
     }
     config = java.write_properties(folder / "controller.conf", properties)
-    command = java.java_command("controller", folder, home=install.rocketmq_home("5.0.0"), flags=OF_JAVA_8)
+    command = java.java_command("controller", folder, home=install.rocketmq_home(version), flags=OF_JAVA_8)
     process = start("controller", [*command, "-c", str(config)], log=folder / "controller.log")
     cell.programs["controller"] = java.JavaProgram(process, HOST, port)
     return cell.programs["controller"].wait_until_listening()

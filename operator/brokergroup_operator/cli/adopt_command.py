@@ -60,18 +60,21 @@ def quiet(
     if not given.name_servers or not given.broker_names:
         raise typer.BadParameter("expected at least one each", param_hint="--name-server, --broker-name")
     blocked: list[str] = []
+    next_steps: dict[str, str] = {}
 
     def show_group(group: "StaticGroup") -> None:
         for line in group.lines():
             typer.echo(line)
         blocked.extend([group.broker_name] if group.blocked else [])
+        next_steps[group.broker_name] = group.next_step
 
     steps = Steps(command="adopt")
     source = given.of_brokers()
     run_to_exit_code(run.quiet(source, report=steps, seconds=seconds, yes=yes, show=show_group), steps)
     if blocked:
         raise typer.Exit(REFUSED)
-    typer.echo("stop them now, slaves after the master" if yes else "nothing was done: say --yes to do it")
+    for name, next_step in next_steps.items():
+        typer.echo(f"{name}: {next_step}" if yes else f"{name}: nothing was done: say --yes to do it. Then {next_step}")
 
 
 @app.command("check")
@@ -93,6 +96,12 @@ def prepare(
     broker_name: BrokerName,
     broker_id: Annotated[int, typer.Option("--broker-id", min=1, help="As `begin` lists it")],
     folder: Folder = "",
+    renew_epoch: Annotated[
+        int,
+        typer.Option(
+            "--renew-epoch", min=0, help="Of a broker before 5.1.1: the epoch that replaces its old ones, as `begin` lists it"
+        ),
+    ] = 0,
     say: Say = None,
 ) -> None:
     """Write the store's identity, and its first epoch if it has none: its broker can then start in controller mode."""
@@ -100,7 +109,7 @@ def prepare(
     from brokergroup_operator.migrate.stores import prepare as make_ready
 
     holder = Identity(cluster_name=cluster, broker_name=broker_name, broker_id=broker_id)
-    _say_report(lambda: make_ready(Place(store, folder), holder), say)
+    _say_report(lambda: make_ready(Place(store, folder), holder, renewed_epoch=renew_epoch), say)
 
 
 @app.command("begin")

@@ -128,7 +128,9 @@ class Takeover:
         """Do what the plan says, which must not be blocked; at the end the record is there, and the BrokerGroup may be created."""
         for member, volume in zip(adoption.members, await self._volumes(), strict=True):
             # A volume that an earlier run moved may have been named at another position then, and have its id.
-            if not volume.moved or member.report.identity != adoption.identity_of(member):
+            renewed = ((adoption.renewed_epoch, 0),) if adoption.renewed_epoch else member.report.epochs
+            ready = member.report.identity == adoption.identity_of(member) and member.report.epochs == renewed
+            if not volume.moved or not ready:
                 await self._check_free([volume])
                 await self._prepare(adoption, member, volume)
         for volume in await self._volumes():
@@ -262,6 +264,7 @@ class Takeover:
         own = adoption.identity_of(member)
         verb = ["prepare", "--cluster", own.cluster_name, "--broker-name", own.broker_name]
         verb += ["--broker-id", str(own.broker_id)]
+        verb += ["--renew-epoch", str(adoption.renewed_epoch)] if adoption.renewed_epoch else []
         folder = "" if volume.moved else volume.source.folder
         pod = await self._run_pod(volume, verb, folder=folder, read_only=False)
         if failure := failure_of(pod):

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 COMMIT_LOG: Final = "commitlog"
 EPOCHS: Final = "epochFileCheckpoint"
+# Java's copy of it, which a broker reads if the file is gone or torn.
+COPIED_EPOCHS: Final = f"{EPOCHS}.bak"
+# The epochs that a controller without persistent ids gave, beside those that replace them.
+REPLACED_EPOCHS: Final = f"{EPOCHS}.before-ids"
 IDENTITY: Final = "brokerIdentity"
 UNFINISHED_IDENTITY: Final = "brokerIdentity-temp"
 # The one epoch of a log that was written without any.
@@ -62,7 +66,8 @@ class StoreReport:
     """One store. `begin` and `end` are offsets in bytes of its log, `epochs` the last pairs of epoch and first offset.
 
     `tails`: SHA-256 of the log in the file with its end, up to the end, then of the file before. `stopped_cleanly`: no file `abort`
-    is left. `identity`: None for a store of static roles. `has_topics`: config/topics.json is there.
+    is left. `identity`: None for a store of static roles, or of a broker before 5.1.1. `has_topics`: config/topics.json is there.
+    `replaced`: the epochs that `prepare` has renewed, until a broker goes on above them.
     """
 
     begin: int
@@ -73,6 +78,12 @@ class StoreReport:
     identity: Identity | None = None
     stopped_cleanly: bool = True
     has_topics: bool = True
+    replaced: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def epochs_without_ids(self) -> tuple[tuple[int, int], ...]:
+        """Return the epochs of a controller of 5.0.0 to 5.1.0, renewed or not; none for another store."""
+        return self.replaced or (self.epochs if self.identity is None else ())
 
     @property
     def last_epoch(self) -> int:
@@ -160,24 +171,56 @@ def inspect(place: Place) -> StoreReport:
             identity=identity,
             stopped_cleanly=not place.path("abort").exists(),
             has_topics=place.path("config/topics.json").is_file(),
+            replaced=_replaced_of(place, epochs)[-KEPT_EPOCHS:],
         )
 
 
-def prepare(place: Place, holder: Identity) -> StoreReport:
+def prepare(place: Place, holder: Identity, *, renewed_epoch: int = 0) -> StoreReport:
     """Make the store ready for a broker of this identity in controller mode; done again, it changes nothing more.
 
-    Messages, topics, groups and offsets stay as they are. Epochs that the log has are kept. Raises StoreError.
+    Messages, topics, groups and offsets stay as they are. Epochs that the log has are kept, except those of a controller without
+    persistent ids: one epoch from offset 0, `renewed_epoch`, replaces them. Raises StoreError.
     """
     before = inspect(place)
     if before.identity is not None and before.identity.group != holder.group:
         raise StoreError(f"{IDENTITY} is {before.identity}, expected one of {'#'.join(holder.group)}")
+    _check_renewal(before, renewed_epoch)
     place.lift()
-    _keep_epochs(Place(place.volume))
+    if renewed_epoch:
+        _renew_epochs(Place(place.volume), before, renewed_epoch)
+    else:
+        _keep_epochs(Place(place.volume))
     # The broker reads its id from here, and asks for none. A request that was cut off would come first.
     (place.volume / UNFINISHED_IDENTITY).unlink(missing_ok=True)
     if before.identity != holder:
         _write(place.volume / IDENTITY, str(holder).encode())
     return inspect(Place(place.volume))
+
+
+def _check_renewal(report: StoreReport, renewed_epoch: int) -> None:
+    """Raise StoreError unless the epochs are renewed exactly where RocketMQ's upgrade to persistent ids deletes them."""
+    old = report.epochs_without_ids
+    if not renewed_epoch and old not in {(), (FIRST_EPOCH,)}:
+        raise StoreError(
+            f"{EPOCHS} is there, and no {IDENTITY}: it is of a broker before 5.1.1. Expected --renew-epoch with the epoch of the plan"
+        )
+    if renewed_epoch and not old:
+        raise StoreError(f"--renew-epoch is {renewed_epoch}, expected none: no controller without persistent ids wrote {EPOCHS}")
+    if renewed_epoch and renewed_epoch <= old[-1][0]:
+        raise StoreError(f"--renew-epoch is {renewed_epoch}, expected one above {old[-1][0]}, the log's last epoch")
+
+
+def _renew_epochs(place: Place, before: StoreReport, epoch: int) -> None:
+    """Replace the epochs of a controller without persistent ids by one, and keep them beside it.
+
+    Java's copy goes too: a broker would read it after a torn write.
+    """
+    if not before.replaced:
+        _write(place.path(REPLACED_EPOCHS), encode_epochs(_epochs_of(place)))
+    if before.epochs != ((epoch, 0),) or not before.replaced:
+        _write(place.path(EPOCHS), encode_epochs(EpochCache([EpochEntry(epoch, 0)])))
+    place.path(COPIED_EPOCHS).unlink(missing_ok=True)
+    _sync(place.volume)
 
 
 def _keep_epochs(place: Place) -> None:
@@ -244,7 +287,7 @@ def _fingerprints(files: list[Path], end: int) -> Iterator[str]:
 def _epochs_of(place: Place) -> EpochCache:
     """Return the log's epochs; from Java's copy of the file if that is gone or torn."""
     fault: StoreFileError | None = None
-    for name in (EPOCHS, f"{EPOCHS}.bak"):
+    for name in (EPOCHS, COPIED_EPOCHS):
         path = place.path(name)
         try:
             epochs = decode_epochs(path.read_bytes(), name) if path.exists() else None
@@ -259,6 +302,20 @@ def _epochs_of(place: Place) -> EpochCache:
     if fault is not None:
         raise StoreError(f"{EPOCHS} is damaged: {fault}") from fault
     return EpochCache()
+
+
+def _replaced_of(place: Place, epochs: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    """Return the epochs that `prepare` has replaced by this one; none once a broker has added others to it."""
+    path = place.path(REPLACED_EPOCHS)
+    if len(epochs) != 1 or not path.exists():
+        return ()
+    try:
+        before = decode_epochs(path.read_bytes(), REPLACED_EPOCHS).entries
+    except StoreFileError as error:
+        raise StoreError(f"{REPLACED_EPOCHS} is damaged: {error}") from error
+    [(epoch, start)] = epochs
+    is_renewed = start == 0 and bool(before) and before[-1].epoch < epoch
+    return tuple((one.epoch, one.start_offset) for one in before) if is_renewed else ()
 
 
 def _identity_of(place: Place) -> Identity | None:
