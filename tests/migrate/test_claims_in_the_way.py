@@ -189,7 +189,8 @@ async def test_a_pod_that_says_something_else_is_an_error_that_names_it(tmp_path
     class Mute(MemoryApi):
         async def _request(self, method: str, path: str, **more: Any) -> dict[str, Any]:
             answer = await super()._request(method, path, **more)
-            for one in (answer.get("status") or {}).get("containerStatuses") or []:
+            pods = [answer] if "/pods" in path else []
+            for one in (status for pod in pods for status in (pod.get("status") or {}).get("containerStatuses") or []):
                 one["state"]["terminated"]["message"] = "{"
             return answer
 

@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from brokergroup_operator.kube.errors import ApiUnavailableError
 from brokergroup_operator.migrate.adopt import record_of
-from brokergroup_operator.migrate.claims import SourceClaim, Wish
-from brokergroup_operator.migrate.quiet import StaticBroker
+from brokergroup_operator.migrate.sole_run import SoleRunError
 from brokergroup_operator.migrate.stores import Place, StoreError, StoreReport, inspect, prepare
 from brokergroup_operator.records.store import RecordUnavailableError
-from brokergroup_operator.kube.errors import ApiUnavailableError
 from controller_core.model import MAX_EPOCH, LiveReplica
 from controller_core.requests import ElectMaster, RegisterBroker
 from rocketmq_replica.log.epochs import DivergedLogError, EpochCache, EpochEntry, consistent_point
 from rocketmq_replica.log.side_files import encode_epochs
-from tests.migrate.fake_node import NAMESPACE, DyingApi
+from tests.migrate.fake_node import DyingApi
 from tests.migrate.test_adopt import CLUSTER, NAME, adopt, decided, found, identity, judged_as_they_are
-from tests.migrate.test_claims import GROUP, OLD, a_cluster, state_of, take
+from tests.migrate.test_claims import a_cluster, state_of, take
 from tests.migrate.test_quiet import MASTER, SLAVE, a_group, having
 from tests.migrate.test_stores import HOLDER, content_of, write_store
 from tests.support import virtual_time
@@ -27,6 +26,8 @@ from tests.support.memory_api import MemoryApi
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from brokergroup_operator.migrate.quiet import StaticBroker
 
 pytest_asyncio_loop_factories = virtual_time.pytest_asyncio_loop_factories
 
@@ -161,7 +162,11 @@ def test_a_store_that_was_left_out_has_no_epoch_in_common_with_the_renewed_ones(
     left_out = [EpochEntry(1, 0), EpochEntry(4, 400)]
     with pytest.raises(DivergedLogError):
         consistent_point(
-            local=left_out, master=[EpochEntry(5, 0)], local_max_offset=1100, master_max_offset=1000, never_confirmed=False
+            local=left_out,
+            master=[EpochEntry(5, 0)],
+            local_max_offset=1100,
+            master_max_offset=1000,
+            never_confirmed=False,
         )
 
 
@@ -222,7 +227,7 @@ async def test_wherever_it_is_killed_the_next_run_comes_to_the_same_end(tmp_path
             killed = False
             try:
                 await take(DyingApi(node.api.server, writes=kills))
-            except (ApiUnavailableError, RecordUnavailableError):
+            except (ApiUnavailableError, RecordUnavailableError, SoleRunError):
                 killed = True
                 await take(MemoryApi(node.api.server))
             state = await state_of(node.api, folder)
@@ -244,11 +249,16 @@ OLD_SLAVE = replace(having(SLAVE, enableControllerMode="true"), version="V5_1_0"
     [
         ((OLD_MASTER, OLD_SLAVE), ["NoPersistentIds", "NoPersistentIds"]),
         ((OLD_MASTER, replace(OLD_SLAVE, end=1)), ["NoPersistentIds", "NoPersistentIds", "Behind"]),
-        ((having(OLD_MASTER, storePathEpochFile="/root/store/epochFileCheckpoint"),), ["NoPersistentIds", "EpochsElsewhere"]),
+        (
+            (having(OLD_MASTER, storePathEpochFile="/root/store/epochFileCheckpoint"),),
+            ["NoPersistentIds", "EpochsElsewhere"],
+        ),
         ((having(OLD_MASTER, storePathEpochFile="/store/epochFileCheckpoint"),), ["NoPersistentIds"]),
     ],
 )
-def test_running_brokers_of_such_a_controller_can_be_made_quiet(brokers: tuple[StaticBroker, ...], findings: list[str]) -> None:
+def test_running_brokers_of_such_a_controller_can_be_made_quiet(
+    brokers: tuple[StaticBroker, ...], findings: list[str]
+) -> None:
     group = a_group(*brokers)
     assert ([doubt.finding.value for doubt in group.doubts], group.blocked) == (findings, False)
     assert group.next_step.startswith("stop them now: the slaves, then the master, then every controller")

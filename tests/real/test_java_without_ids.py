@@ -92,7 +92,7 @@ async def are_listed(cell: Cell) -> bool:
 
 
 async def failed_over_once(cell: Cell, version: str) -> str:
-    """Run two brokers with a controller of this version, freeze the master, and bring it back as a slave; return the master's name."""
+    """Run two brokers with a controller of this version, freeze the master, bring it back as a slave; return the master."""
     await cell.name_server_of(version)
     controller = await asyncio.to_thread(controller_of_5_0, cell, version)
     for name in ("one", "two"):

@@ -99,7 +99,9 @@ def prepare(
     renew_epoch: Annotated[
         int,
         typer.Option(
-            "--renew-epoch", min=0, help="Of a broker before 5.1.1: the epoch that replaces its old ones, as `begin` lists it"
+            "--renew-epoch",
+            min=0,
+            help="Of a broker before 5.1.1: the epoch that replaces its old ones, as `begin` lists it",
         ),
     ] = 0,
     say: Say = None,

@@ -324,6 +324,7 @@ async def _with_exit_code(work: Awaitable[Any], steps: Steps) -> Any:
     from brokergroup_operator.migrate.java import MigrationCallError
     from brokergroup_operator.migrate.plan import RecordInTheWayError
     from brokergroup_operator.migrate.quiet import QuietError
+    from brokergroup_operator.migrate.sole_run import SoleRunError
     from brokergroup_operator.migrate.teach import TeachError
     from brokergroup_operator.records.store import RecordStoreError
 
@@ -341,6 +342,7 @@ async def _with_exit_code(work: Awaitable[Any], steps: Steps) -> Any:
         OSError,
         QuietError,
         RecordStoreError,
+        SoleRunError,
         TeachError,
         ValueError,
     ) as error:

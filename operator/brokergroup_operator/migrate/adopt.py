@@ -1,8 +1,8 @@
 """Judges the stores of another deployment, and plans the record of the group that goes on with them. Pure.
 
 The stores are of stopped brokers: of static roles, a master and slaves that copied it, or of a controller, also one of 5.0.0 to
-5.1.0, which gave no persistent ids. The first one named is the master's, and it alone has a seat in the record, with the end of its log as its mark: no other disk is elected before it (rule 2
-of docs/concepts/architecture.md). The others join as slaves do.
+5.1.0, which gave no persistent ids. The first one named is the master's, and it alone has a seat in the record, with the end of
+its log as its mark: no other disk is elected before it (rule 2 of docs/concepts/architecture.md). The others join as slaves do.
 """
 
 from __future__ import annotations
@@ -163,7 +163,9 @@ def judge(stores: Sequence[NamedStore], *, cluster_name: str, broker_name: str) 
     adoption = Adoption(cluster_name=cluster_name, broker_name=broker_name, members=members, doubts=())
     if members and members[0].broker_id == 1:
         beside = _beside_master_without_ids if adoption.renewed_epoch else _beside_master
-        doubts += [doubt for one in members[1:] for doubt in (*_about_file_size(one, members[0]), *beside(one, members[0]))]
+        doubts += [
+            doubt for one in members[1:] for doubt in (*_about_file_size(one, members[0]), *beside(one, members[0]))
+        ]
     return replace(adoption, doubts=tuple(doubts))
 
 

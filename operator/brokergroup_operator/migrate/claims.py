@@ -26,6 +26,7 @@ from brokergroup_operator.kube.resources import (
 )
 from brokergroup_operator.migrate.adopt import Adoption, NamedStore, judge, record_of
 from brokergroup_operator.migrate.plan import check_record, write_record
+from brokergroup_operator.migrate.sole_run import sole_run
 from brokergroup_operator.migrate.store_pods import (
     failure_of,
     is_store_pod,
@@ -40,6 +41,7 @@ from brokergroup_operator.records.store import GroupKey
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from contextlib import AbstractAsyncContextManager
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube import KubernetesApi
@@ -95,8 +97,16 @@ class Volume:
     moved: bool
 
 
+def sole_adoption(api: KubernetesApi, wish: Wish) -> AbstractAsyncContextManager[None]:
+    """Keep other runs for this group away meanwhile: each would delete the other's pods, and may name another master."""
+    return sole_run(api, namespace=wish.namespace, name=f"{wish.group}-adopt", what=f"adopt for group {wish.group}")
+
+
 class Takeover:
-    """One group's. Raises ClaimsError, ApiError, or RecordInTheWayError; every verb may be called again."""
+    """One group's, while `sole_adoption` is held. Every verb may be called again.
+
+    Raises ClaimsError, ApiError, or RecordInTheWayError.
+    """
 
     def __init__(self, api: KubernetesApi, wish: Wish, report: Report) -> None:
         self._api, self._wish, self._report = api, wish, report

@@ -122,7 +122,9 @@ class StaticGroup:
         """What to do once the group is quiet. A controller would elect a slave that outlives the master: so it goes first there."""
         if not any(one.is_without_ids for one in self.known.values()):
             return "stop them now, slaves after the master"
-        return "stop them now: the slaves, then the master, then every controller of theirs; name the master's store first"
+        return (
+            "stop them now: the slaves, then the master, then every controller of theirs; name the master's store first"
+        )
 
     def lines(self) -> Iterator[str]:
         """Yield what was found, for a person."""
@@ -144,6 +146,12 @@ def _about_group(group: StaticGroup) -> Iterator[Doubt]:
 
 
 def _about_broker(group: StaticGroup, broker_id: int, one: StaticBroker) -> Iterator[Doubt]:
+    yield from _about_mode(broker_id, one)
+    if broker_id != MASTER and group.master is not None:
+        yield from _about_slave(broker_id, one, group.master)
+
+
+def _about_mode(broker_id: int, one: StaticBroker) -> Iterator[Doubt]:
     match = _VERSION.match(one.version)
     if match is None:
         yield Doubt(
@@ -168,9 +176,9 @@ def _about_broker(group: StaticGroup, broker_id: int, one: StaticBroker) -> Iter
             what=f"brokerId {broker_id} has a controller, which gives roles anew: stop brokers and controller as"
             " docs/tasks/adopt.md says",
         )
-    master = group.master
-    if broker_id == MASTER or master is None:
-        return
+
+
+def _about_slave(broker_id: int, one: StaticBroker, master: StaticBroker) -> Iterator[Doubt]:
     if one.configuration.get("brokerRole", "").endswith("MASTER"):
         yield Doubt(
             finding=Finding.TWO_MASTERS, what=f"brokerId {broker_id} has brokerRole {one.configuration['brokerRole']}"
@@ -189,14 +197,14 @@ def _about_broker(group: StaticGroup, broker_id: int, one: StaticBroker) -> Iter
 def _about_no_ids(broker_id: int, one: StaticBroker) -> Iterator[Doubt]:
     yield Doubt(
         finding=Finding.WITHOUT_IDS,
-        what=f"brokerId {broker_id} is {one.version}, and its controller knows it by its address: its store gets an id and new epochs",
+        what=f"brokerId {broker_id} is {one.version}, known to its controller by its address: its store gets an id and a new epoch",
         blocks=False,
     )
     epochs, store = one.configuration.get("storePathEpochFile", ""), one.configuration.get("storePathRootDir", "")
     if epochs and store and epochs != f"{store}/epochFileCheckpoint":
         yield Doubt(
             finding=Finding.EPOCHS_ELSEWHERE,
-            what=f"brokerId {broker_id} keeps its epochs in {epochs}: copy the file to {store}/epochFileCheckpoint when it is stopped",
+            what=f"brokerId {broker_id} keeps its epochs in {epochs}: once it is stopped, copy that to {store}/epochFileCheckpoint",
             blocks=False,
         )
 

@@ -11,7 +11,7 @@ from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.controller.standalone import StandaloneSettings, run_standalone
 from brokergroup_operator.migrate.adopt import record_of
 from brokergroup_operator.migrate.back import Back, BackError, BackSettings
-from brokergroup_operator.migrate.claims import Takeover
+from brokergroup_operator.migrate.claims import Takeover, sole_adoption
 from brokergroup_operator.migrate.cut_over import CutOver, CutOverError, CutOverSettings
 from brokergroup_operator.migrate.java import JavaCalls, MigrationCallError, read_controller, read_states
 from brokergroup_operator.migrate.plan import RecordInTheWayError, check_record, make_plan, write_record
@@ -235,7 +235,7 @@ async def take_claims(wish: Wish, *, kubeconfig: Path | None, report: Report, ye
 
     Return the plan, and what the BrokerGroup's spec must say; empty if that is not to be created now.
     """
-    async with kubernetes_api(kubeconfig) as api:
+    async with kubernetes_api(kubeconfig) as api, sole_adoption(api, wish):
         takeover = Takeover(api, wish, report)
         adoption = await takeover.plan(go_on=yes)
         if adoption.blocked or not yes:

@@ -202,10 +202,12 @@ def _check_renewal(report: StoreReport, renewed_epoch: int) -> None:
     old = report.epochs_without_ids
     if not renewed_epoch and old not in {(), (FIRST_EPOCH,)}:
         raise StoreError(
-            f"{EPOCHS} is there, and no {IDENTITY}: it is of a broker before 5.1.1. Expected --renew-epoch with the epoch of the plan"
+            f"{EPOCHS} is there, and no {IDENTITY}: of a broker before 5.1.1. Expected --renew-epoch, the epoch of the plan"
         )
     if renewed_epoch and not old:
-        raise StoreError(f"--renew-epoch is {renewed_epoch}, expected none: no controller without persistent ids wrote {EPOCHS}")
+        raise StoreError(
+            f"--renew-epoch is {renewed_epoch}, expected none: no controller without persistent ids wrote {EPOCHS}"
+        )
     if renewed_epoch and renewed_epoch <= old[-1][0]:
         raise StoreError(f"--renew-epoch is {renewed_epoch}, expected one above {old[-1][0]}, the log's last epoch")
 
