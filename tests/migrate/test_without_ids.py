@@ -53,7 +53,7 @@ def test_what_is_taken_gets_one_new_epoch_and_new_ids(master: StoreReport, slave
     assert (found(adoption), adoption.blocked) == ([], False)
     assert adoption.renewed_epoch == 5
     record = record_of(adoption)
-    assert (record.master_epoch, record.next_broker_id, record.sync_state_set) == (5, 3, {1})
+    assert (record.master_epoch, record.next_broker_id, record.sync_state_set) == (5, 3, frozenset({1}))
     assert (record.replicas[1].held_epoch, record.replicas[1].held_offset) == (5, 1000)
 
 

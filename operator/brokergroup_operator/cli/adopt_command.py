@@ -22,9 +22,10 @@ from brokergroup_operator.cli.running import check_store
 from brokergroup_operator.option_groups import with_option_groups
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from brokergroup_operator.migrate.adopt import Adoption, NamedStore
+    from brokergroup_operator.migrate.departure import Departure, Target
     from brokergroup_operator.migrate.quiet import StaticGroup
     from brokergroup_operator.migrate.stores import StoreReport
 
@@ -37,6 +38,14 @@ app = typer.Typer(
 Folder = Annotated[str, typer.Option("--folder", help="Where in it the store is; default: it is the store itself")]
 Say = Annotated[
     Path | None, typer.Option("--say", help="Write the answer, or the fault, to this file too (a termination message)")
+]
+To = Annotated[str, typer.Option("--to", help="java-controller or static-roles")]
+Controllers = Annotated[
+    str, typer.Option("--controller-addr", help="controllerAddr for the brokers: the Java controllers, separated by ;")
+]
+StorePath = Annotated[str, typer.Option("--store-path", help="storePathRootDir in the other deployment")]
+Output = Annotated[
+    Path | None, typer.Option("--output", help="Write broker-ID.conf files to this folder; default: print")
 ]
 ClusterName = Annotated[str, typer.Option("--cluster", help="brokerClusterName")]
 BrokerName = Annotated[str, typer.Option("--broker-name", help="brokerName")]
@@ -182,6 +191,90 @@ def claims(  # noqa: PLR0913 (one argument a flag)
         typer.echo("nothing was done: say --yes to do it")
         return
     typer.echo(f"create BrokerGroup {namespace}/{group} now, with:\n{spec}")
+
+
+@app.command("release")
+def release(
+    store: Annotated[Path, typer.Argument(help="storePathRootDir of a stopped member")],
+    to: To,
+    folder: Folder = "",
+    say: Say = None,
+) -> None:
+    """Make a stopped member's store ready for a Java controller, or for static roles. `back` shows first whether it may."""
+    from brokergroup_operator.migrate.departure import Target
+    from brokergroup_operator.migrate.stores import Place
+    from brokergroup_operator.migrate.stores import release as make_ready
+
+    to_controller = _target(to) is Target.JAVA_CONTROLLER
+    _say_report(lambda: make_ready(Place(store, folder), to_controller=to_controller), say)
+
+
+@app.command("back")
+def back(  # noqa: PLR0913 (one argument a flag)
+    reports: Annotated[list[Path], typer.Argument(help="What `check` printed, a file for each member's store")],
+    broker_name: BrokerName,
+    to: To,
+    store: Store,
+    *,
+    controllers: Controllers = "",
+    store_path: StorePath = "/home/rocketmq/store",
+    output: Output = None,
+    kubeconfig: Kubeconfig = None,
+    yes: Yes = False,
+) -> None:
+    """Show the way of a stopped group back to a Java controller or static roles; with --yes, once `release` was run on each store,
+    remove its record. Exit code 2 if it is blocked."""
+    from brokergroup_operator.migrate import run
+
+    check_store(store)
+    target = _target(to, controllers)
+    stores = [_read(path) for path in reports]
+    steps = Steps(command="adopt")
+    departure = run_to_exit_code(
+        run.leave(broker_name, stores, target, controllers=controllers, store=store, kubeconfig=kubeconfig, yes=yes),
+        steps,
+    )
+    show_departure(departure, output, store_path, {})
+    if not yes:
+        typer.echo(
+            "nothing was done: run `adopt release` on each store, `adopt check` again, and say --yes to remove the record"
+        )
+        return
+    if not departure.is_released:
+        typer.echo("adopt: a store is not released: run `adopt release` on each, and `adopt check` again", err=True)
+        raise typer.Exit(REFUSED)
+    steps("removed", group=broker_name)
+
+
+def show_departure(departure: "Departure", output: Path | None, store_path: str, further: "Mapping[str, str]") -> None:
+    """Print the plan and each broker's properties, or write these to files; end with exit code 2 if something blocks it."""
+    for line in departure.lines():
+        typer.echo(line)
+    if departure.blocked:
+        typer.echo("adopt: blocked, nothing was done", err=True)
+        raise typer.Exit(REFUSED)
+    for one in departure.members:
+        properties = departure.properties(one.broker_id, store=store_path, further=further)
+        text = "".join(f"{key}={value}\n" for key, value in properties.items())
+        if output is None:
+            typer.echo(f"# broker-{one.broker_id}.conf\n{text}")
+        else:
+            output.mkdir(parents=True, exist_ok=True)
+            (output / f"broker-{one.broker_id}.conf").write_text(text, encoding="utf-8")
+
+
+def _target(to: str, controllers: str | None = None) -> "Target":
+    """Return where the group goes. `controllers`: the option; None: the verb has none."""
+    from brokergroup_operator.migrate.departure import Target
+
+    values = [one.value for one in Target]
+    if to not in values:
+        raise typer.BadParameter(f"is {to!r}, expected {' or '.join(values)}", param_hint="--to")
+    target = Target(to)
+    if controllers is not None and bool(controllers) != (target is Target.JAVA_CONTROLLER):
+        expected = "host:port of the Java controllers" if target is Target.JAVA_CONTROLLER else "none, for static roles"
+        raise typer.BadParameter(f"is {controllers!r}, expected {expected}", param_hint="--controller-addr")
+    return target
 
 
 def show(adoption: "Adoption") -> None:

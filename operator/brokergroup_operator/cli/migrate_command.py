@@ -321,6 +321,7 @@ async def _with_exit_code(work: Awaitable[Any], steps: Steps) -> Any:
     from brokergroup_operator.migrate.back import BackError
     from brokergroup_operator.migrate.claims import ClaimsError
     from brokergroup_operator.migrate.cut_over import CutOverError
+    from brokergroup_operator.migrate.departure import DepartureError
     from brokergroup_operator.migrate.java import MigrationCallError
     from brokergroup_operator.migrate.plan import RecordInTheWayError
     from brokergroup_operator.migrate.quiet import QuietError
@@ -338,6 +339,7 @@ async def _with_exit_code(work: Awaitable[Any], steps: Steps) -> Any:
         BackError,
         ClaimsError,
         CutOverError,
+        DepartureError,
         MigrationCallError,
         OSError,
         QuietError,

@@ -13,6 +13,7 @@ from brokergroup_operator.migrate.adopt import record_of
 from brokergroup_operator.migrate.back import Back, BackError, BackSettings
 from brokergroup_operator.migrate.claims import Takeover, sole_adoption
 from brokergroup_operator.migrate.cut_over import CutOver, CutOverError, CutOverSettings
+from brokergroup_operator.migrate.departure import DepartureError, judge_departure
 from brokergroup_operator.migrate.java import JavaCalls, MigrationCallError, read_controller, read_states
 from brokergroup_operator.migrate.plan import RecordInTheWayError, check_record, make_plan, write_record
 from brokergroup_operator.migrate.quiet import make_quiet, read_static
@@ -25,12 +26,13 @@ from rocketmq_remoting.address import WILDCARDS, join_address
 from rocketmq_remoting.client import RemotingClient
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from pathlib import Path
 
-    from brokergroup_operator.migrate.adopt import Adoption
+    from brokergroup_operator.migrate.adopt import Adoption, NamedStore
     from brokergroup_operator.migrate.claims import Wish
     from brokergroup_operator.migrate.cut_over import Report
+    from brokergroup_operator.migrate.departure import Departure, Target
     from brokergroup_operator.migrate.java import JavaState, Reading
     from brokergroup_operator.migrate.plan import GroupPlan, Standing
     from brokergroup_operator.migrate.quiet import StaticGroup
@@ -214,6 +216,31 @@ async def begin(adoption: Adoption, *, store: str, kubeconfig: Path | None = Non
     try:
         key = GroupKey(namespace_of(store), adoption.broker_name)
         return await write_record(opened, key, record_of(adoption), replace_older=False)
+    finally:
+        await opened.close()
+
+
+async def leave(
+    broker_name: str,
+    stores: Sequence[NamedStore],
+    target: Target,
+    *,
+    controllers: str,
+    store: str,
+    kubeconfig: Path | None,
+    yes: bool,
+) -> Departure:
+    """Judge the stores of a group outside pods; with `yes`, if all are released, remove its record. Raises ``DepartureError``."""
+    opened = open_record_store(store, kubeconfig=kubeconfig)
+    try:
+        key = GroupKey(namespace_of(store), broker_name)
+        stored = await opened.read(key)
+        if stored is None:
+            raise DepartureError(f"the store {store} has no record of {broker_name}")
+        departure = judge_departure(stored.record, stores, target, controllers=controllers)
+        if yes and departure.is_released and not departure.blocked:
+            await opened.commit(key, None, stored)
+        return departure
     finally:
         await opened.close()
 

@@ -31,6 +31,11 @@ COPIED_EPOCHS: Final = f"{EPOCHS}.bak"
 REPLACED_EPOCHS: Final = f"{EPOCHS}.before-ids"
 IDENTITY: Final = "brokerIdentity"
 UNFINISHED_IDENTITY: Final = "brokerIdentity-temp"
+# What a store had as a member of a group, once it is released to another deployment.
+RELEASED_IDENTITY: Final = f"{IDENTITY}.released"
+RELEASED_EPOCHS: Final = f"{EPOCHS}.released"
+# For a controller that begins anew: its first epoch is 1, and a broker ignores one that is not above its own.
+BELOW_EVERY_EPOCH: Final = (0, 0)
 # The one epoch of a log that was written without any.
 FIRST_EPOCH: Final = (1, 0)
 # So many files of two logs are compared, from their common end on.
@@ -79,6 +84,8 @@ class StoreReport:
     stopped_cleanly: bool = True
     has_topics: bool = True
     replaced: tuple[tuple[int, int], ...] = ()
+    # Whose member the store was until `release`; None for any other.
+    released: Identity | None = None
 
     @property
     def epochs_without_ids(self) -> tuple[tuple[int, int], ...]:
@@ -155,7 +162,10 @@ def inspect(place: Place) -> StoreReport:
         shown = f"{place.folder}/{COMMIT_LOG}" if place.folder else COMMIT_LOG
         raise StoreError(f"there is no commit log in {shown}: expected files such as {0:020d}; is it on another disk?")
     _check_files(files)
-    epochs, identity = tuple((one.epoch, one.start_offset) for one in _epochs_of(place).entries), _identity_of(place)
+    epochs, identity = (
+        tuple((one.epoch, one.start_offset) for one in _epochs_of(place).entries),
+        _identity_of(place, IDENTITY),
+    )
     with _no_broker(place.path("lock")):
         end = _end_of(files)
         if identity is not None and not epochs and end > int(files[0].name):
@@ -172,6 +182,7 @@ def inspect(place: Place) -> StoreReport:
             stopped_cleanly=not place.path("abort").exists(),
             has_topics=place.path("config/topics.json").is_file(),
             replaced=_replaced_of(place, epochs)[-KEPT_EPOCHS:],
+            released=_identity_of(place, RELEASED_IDENTITY) if identity is None else None,
         )
 
 
@@ -194,7 +205,33 @@ def prepare(place: Place, holder: Identity, *, renewed_epoch: int = 0) -> StoreR
     (place.volume / UNFINISHED_IDENTITY).unlink(missing_ok=True)
     if before.identity != holder:
         _write(place.volume / IDENTITY, str(holder).encode())
+    for name in (RELEASED_IDENTITY, RELEASED_EPOCHS):
+        (place.volume / name).unlink(missing_ok=True)
     return inspect(Place(place.volume))
+
+
+def release(place: Place, *, to_controller: bool) -> StoreReport:
+    """Make a member's store ready for another deployment; done again, it changes nothing more. Raises StoreError.
+
+    The identity goes: a Java controller knows no id that it has not given, and a broker with one does not ask for another. The log
+    becomes one epoch, below every one that a new controller gives, or has none under static roles. Both files stay beside it.
+    """
+    before = inspect(place)
+    if before.identity is None and before.released is None:
+        raise StoreError(f"there is no {IDENTITY}: the store is no member's of a group")
+    if before.identity is not None:
+        _write(place.path(RELEASED_EPOCHS), encode_epochs(_epochs_of(place)))
+        place.path(IDENTITY).replace(place.path(RELEASED_IDENTITY))
+        _sync(place.volume)
+    if to_controller:
+        if before.epochs != (BELOW_EVERY_EPOCH,):
+            _write(place.path(EPOCHS), encode_epochs(EpochCache([EpochEntry(*BELOW_EVERY_EPOCH)])))
+    else:
+        place.path(EPOCHS).unlink(missing_ok=True)
+    for name in (COPIED_EPOCHS, UNFINISHED_IDENTITY):
+        place.path(name).unlink(missing_ok=True)
+    _sync(place.volume)
+    return inspect(place)
 
 
 def _check_renewal(report: StoreReport, renewed_epoch: int) -> None:
@@ -320,8 +357,8 @@ def _replaced_of(place: Place, epochs: tuple[tuple[int, int], ...]) -> tuple[tup
     return tuple((one.epoch, one.start_offset) for one in before) if is_renewed else ()
 
 
-def _identity_of(place: Place) -> Identity | None:
-    path = place.path(IDENTITY)
+def _identity_of(place: Place, file: str) -> Identity | None:
+    path = place.path(file)
     if not path.exists():
         return None
     text = path.read_text("utf-8", "replace").strip()
