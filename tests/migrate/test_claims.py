@@ -17,7 +17,8 @@ from brokergroup_operator.kube.resources import (
     PODS,
     STATEFUL_SETS,
 )
-from brokergroup_operator.migrate.claims import ClaimsError, SourceClaim, Takeover, Wish, sole_adoption
+from brokergroup_operator.migrate.claims import SourceClaim, Takeover, Wish, sole_adoption
+from brokergroup_operator.migrate.pod_runs import ClaimsError
 from brokergroup_operator.migrate.sole_run import SoleRunError
 from brokergroup_operator.migrate.stores import Identity, Place, inspect
 from brokergroup_operator.records.store import RecordUnavailableError

@@ -10,8 +10,9 @@ import pytest
 from brokergroup_operator.kube.errors import ApiUnavailableError
 from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
 from brokergroup_operator.migrate.adopt import record_of
-from brokergroup_operator.migrate.claims import ClaimsError, SourceClaim, Takeover
+from brokergroup_operator.migrate.claims import SourceClaim, Takeover
 from brokergroup_operator.migrate.plan import RecordInTheWayError
+from brokergroup_operator.migrate.pod_runs import ClaimsError
 from brokergroup_operator.migrate.store_pods import CONTAINER, store_pod
 from brokergroup_operator.migrate.stores import Identity, Place, inspect
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore

@@ -246,6 +246,36 @@ def back(  # noqa: PLR0913 (one argument a flag)
     steps("removed", group=broker_name)
 
 
+@app.command("claims-back")
+def claims_back(  # noqa: PLR0913 (one argument a flag)
+    group: Annotated[str, typer.Argument(help="Name of the hibernated BrokerGroup")],
+    to: To,
+    image: Annotated[str, typer.Option("--image", help="The operator's image, for a pod on each volume")],
+    namespace: Annotated[str, typer.Option("-n", "--namespace", help="Of the group")] = "default",
+    pod_seconds: Annotated[float, typer.Option("--pod-seconds", min=1.0, help="How long a pod may take")] = 600.0,
+    *,
+    controllers: Controllers = "",
+    store_path: StorePath = "/home/rocketmq/store",
+    output: Output = None,
+    kubeconfig: Kubeconfig = None,
+    yes: Yes = False,
+) -> None:
+    """Show how a hibernated group's claims go to a Java controller or static roles; with --yes, delete the BrokerGroup, make each
+    store ready, and remove the record. The claims stay. Exit code 2 if it is blocked."""
+    from brokergroup_operator.migrate import run
+    from brokergroup_operator.migrate.claims_back import BackWish
+
+    target = _target(to, controllers)
+    wish = BackWish(
+        namespace=namespace, group=group, target=target, image=image, controllers=controllers, pod_seconds=pod_seconds
+    )
+    steps = Steps(command="adopt")
+    departure, further = run_to_exit_code(run.release_claims(wish, kubeconfig=kubeconfig, report=steps, yes=yes), steps)
+    show_departure(departure, output, store_path, further)
+    if not yes:
+        typer.echo("nothing was done: say --yes to do it")
+
+
 def show_departure(departure: "Departure", output: Path | None, store_path: str, further: "Mapping[str, str]") -> None:
     """Print the plan and each broker's properties, or write these to files; end with exit code 2 if something blocks it."""
     for line in departure.lines():

@@ -12,6 +12,7 @@ from brokergroup_operator.controller.standalone import StandaloneSettings, run_s
 from brokergroup_operator.migrate.adopt import record_of
 from brokergroup_operator.migrate.back import Back, BackError, BackSettings
 from brokergroup_operator.migrate.claims import Takeover, sole_adoption
+from brokergroup_operator.migrate.claims_back import ClaimsBack, sole_release
 from brokergroup_operator.migrate.cut_over import CutOver, CutOverError, CutOverSettings
 from brokergroup_operator.migrate.departure import DepartureError, judge_departure
 from brokergroup_operator.migrate.java import JavaCalls, MigrationCallError, read_controller, read_states
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.migrate.adopt import Adoption, NamedStore
     from brokergroup_operator.migrate.claims import Wish
+    from brokergroup_operator.migrate.claims_back import BackWish
     from brokergroup_operator.migrate.cut_over import Report
     from brokergroup_operator.migrate.departure import Departure, Target
     from brokergroup_operator.migrate.java import JavaState, Reading
@@ -269,6 +271,21 @@ async def take_claims(wish: Wish, *, kubeconfig: Path | None, report: Report, ye
             return adoption, ""
         await takeover.run(adoption)
         return adoption, await takeover.spec_of_group(adoption)
+
+
+async def release_claims(
+    wish: BackWish, *, kubeconfig: Path | None, report: Report, yes: bool
+) -> tuple[Departure, dict[str, str]]:
+    """Plan how a hibernated group's claims are released to another deployment, and with `yes` do it, unless it is blocked.
+
+    Return the plan, and the BrokerGroup's spec.config. Raises ``ClaimsError``.
+    """
+    async with kubernetes_api(kubeconfig) as api, sole_release(api, wish):
+        way = ClaimsBack(api, wish, report)
+        departure, further = await way.plan(), await way.further_properties()
+        if yes and not departure.blocked:
+            await way.run(departure)
+        return departure, further
 
 
 @contextlib.asynccontextmanager

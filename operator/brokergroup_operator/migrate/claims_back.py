@@ -1,0 +1,197 @@
+"""Releases the claims of a hibernated BrokerGroup to a Java controller or to static roles, with their data in place.
+
+The BrokerGroup goes first, so that no operator starts a broker on a store that is released; its claims stay
+(`retention.whenDeleted: Retain`). Then each store is released, and the record goes last. A run that was cut off is begun again:
+what is left of the group says how far it came.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup_status import GroupPhase
+from brokergroup_operator.kube.resources import BROKER_GROUPS, PERSISTENT_VOLUME_CLAIMS, PODS
+from brokergroup_operator.migrate.adopt import NamedStore
+from brokergroup_operator.migrate.departure import Departure, Target, judge_departure
+from brokergroup_operator.migrate.pod_runs import (
+    ClaimsError,
+    StorePods,
+    claims_of,
+    controller_of,
+    get_or_none,
+    report_in,
+    until,
+)
+from brokergroup_operator.migrate.sole_run import sole_run
+from brokergroup_operator.migrate.store_pods import failure_of, store_pod_name
+from brokergroup_operator.records.kubernetes import KubernetesRecordStore
+from brokergroup_operator.records.store import GroupKey
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from brokergroup_operator.api.bounds import JsonObject
+    from brokergroup_operator.kube import KubernetesApi
+    from brokergroup_operator.migrate.cut_over import Report
+    from brokergroup_operator.records.store import StoredRecord
+
+# The operator deletes what it made for a hibernated group, which has no pods, within seconds.
+DELETE_SECONDS: Final = 120.0
+RETAIN: Final = "Retain"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackWish:
+    """Which group goes where. `image`: the operator's, for the pods that change the volumes."""
+
+    namespace: str
+    group: str
+    target: Target
+    image: str
+    controllers: str = ""
+    pod_seconds: float = 600.0
+
+
+def sole_release(api: KubernetesApi, wish: BackWish) -> AbstractAsyncContextManager[None]:
+    """Keep other runs of adopt for this group away meanwhile, in either direction."""
+    return sole_run(api, namespace=wish.namespace, name=f"{wish.group}-adopt", what=f"adopt for group {wish.group}")
+
+
+class ClaimsBack:
+    """One group's, while `sole_release` is held. Every verb may be called again. Raises ClaimsError, ApiError, RecordStoreError."""
+
+    def __init__(self, api: KubernetesApi, wish: BackWish, report: Report) -> None:
+        self._api, self._wish, self._report = api, wish, report
+        self._pods = StorePods(api=api, namespace=wish.namespace, image=wish.image, seconds=wish.pod_seconds)
+        self._key = GroupKey(wish.namespace, wish.group)
+
+    async def plan(self) -> Departure:
+        """Read the stores by a pod on each claim, and judge them. Nothing is changed."""
+        await self._check_at_rest()
+        stored = await self._stored()
+        return await self._judged(stored)
+
+    async def further_properties(self) -> dict[str, str]:
+        """Return the BrokerGroup's spec.config, which the other deployment goes on with; empty once it is deleted."""
+        group = await self._group()
+        config = ((group or {}).get("spec") or {}).get("config") or {}
+        return {str(key): str(value) for key, value in config.items()}
+
+    async def run(self, departure: Departure) -> None:
+        """Do what the plan says, which must not be blocked. At the end only the claims are left of the group."""
+        claims = [self._claim(one.broker_id) for one in departure.members]
+        await self._delete_group()
+        await self._check_claims(claims)
+        for one in departure.members:
+            await self._check_unused(claims)
+            await self._release(one.broker_id)
+        stored = await self._stored()
+        after = await self._judged(stored)
+        if after.blocked or not after.is_released:
+            doubts = "; ".join(str(doubt) for doubt in after.doubts if doubt.blocks) or "a store is not released"
+            raise ClaimsError(f"the record stays: {doubts}")
+        if await self._group() is not None:
+            raise ClaimsError(f"the record stays: BrokerGroup {self._wish.group} was made again meanwhile")
+        await self._remove_record(stored)
+
+    # ---- what is there
+
+    def _claim(self, broker_id: int) -> str:
+        return names.pod_name(self._wish.group, broker_id)
+
+    async def _group(self) -> JsonObject | None:
+        return await get_or_none(self._api, BROKER_GROUPS, self._wish.group, self._wish.namespace)
+
+    async def _check_at_rest(self) -> None:
+        """Raise ClaimsError unless the group is hibernated and its claims outlive it, or is deleted already by an earlier run."""
+        group = await self._group()
+        if group is None:
+            return
+        spec, status = group.get("spec") or {}, group.get("status") or {}
+        name = self._wish.group
+        if not (spec.get("maintenance") or {}).get("hibernated") or status.get("phase") != GroupPhase.HIBERNATED:
+            raise ClaimsError(
+                f"BrokerGroup {name} is {status.get('phase') or 'without a phase'}, expected Hibernated: wait until it is"
+                f" FailoverSafe, then kubectl brokergroup hibernate {name}"
+            )
+        retention = (spec.get("storage") or {}).get("retention") or {}
+        if retention.get("whenDeleted", RETAIN) != RETAIN:
+            raise ClaimsError(
+                f"BrokerGroup {name} has storage.retention.whenDeleted {retention['whenDeleted']}, expected Retain: its claims"
+                " would go with it"
+            )
+
+    async def _stored(self) -> StoredRecord:
+        store = KubernetesRecordStore(self._api, namespace=self._key.namespace)
+        try:
+            stored = await store.read(self._key)
+        finally:
+            await store.close()
+        if stored is None:
+            raise ClaimsError(f"there is no record BrokerGroupState {self._key}: the group has left, or there was none")
+        return stored
+
+    async def _judged(self, stored: StoredRecord) -> Departure:
+        said = []
+        members = [broker_id for broker_id, one in stored.record.replicas.items() if one.claimed]
+        claims = [self._claim(broker_id) for broker_id in members]
+        await self._check_unused(claims)
+        for broker_id, claim in zip(members, claims, strict=True):
+            # A member without its claim stays out of the list: the plan says that it is missing.
+            if await get_or_none(self._api, PERSISTENT_VOLUME_CLAIMS, claim, self._wish.namespace) is None:
+                continue
+            pod = await self._pods.run(store_pod_name(self._wish.group, broker_id), claim, ["check"], read_only=True)
+            said.append(NamedStore(name=claim, said=failure_of(pod) or report_in(claim, pod)))
+        return judge_departure(stored.record, said, self._wish.target, controllers=self._wish.controllers)
+
+    async def _check_unused(self, claims: list[str]) -> None:
+        for pod in (await self._api.list(PODS, namespace=self._wish.namespace)).items:
+            ours = {store_pod_name(self._wish.group, number) for number in range(1, 1 + 10 * len(claims))}
+            if pod["metadata"]["name"] not in ours and (used := claims_of(pod) & set(claims)):
+                raise ClaimsError(
+                    f"pod {pod['metadata']['name']}{controller_of(pod)} uses claim {', '.join(sorted(used))}: stop it first"
+                )
+
+    # ---- what is done
+
+    async def _delete_group(self) -> None:
+        group = await self._group()
+        if group is None:
+            return
+        await self._check_at_rest()
+        metadata = group["metadata"]
+        # As it was read: woken, or given another retention meanwhile, it stays.
+        await self._api.delete(
+            BROKER_GROUPS, metadata["name"], namespace=self._wish.namespace,
+            uid=metadata["uid"], resource_version=metadata["resourceVersion"],
+        )  # fmt: skip
+
+        async def gone() -> bool:
+            return await self._group() is None
+
+        await until(gone, DELETE_SECONDS, f"BrokerGroup {metadata['name']} is not gone: does its operator run?")
+        self._report("deleted", group=str(self._key))
+
+    async def _check_claims(self, claims: list[str]) -> None:
+        for claim in claims:
+            there = await get_or_none(self._api, PERSISTENT_VOLUME_CLAIMS, claim, self._wish.namespace)
+            if there is None or "deletionTimestamp" in there["metadata"]:
+                raise ClaimsError(f"claim {claim} is gone or going: nothing was released, and the record stays")
+
+    async def _release(self, broker_id: int) -> None:
+        claim = self._claim(broker_id)
+        verb = ["release", "--to", self._wish.target.value]
+        pod = await self._pods.run(store_pod_name(self._wish.group, broker_id), claim, verb, read_only=False)
+        if failure := failure_of(pod):
+            raise ClaimsError(f"claim {claim}: {failure}")
+        self._report("released", claim=claim, end=report_in(claim, pod).end)
+
+    async def _remove_record(self, stored: StoredRecord) -> None:
+        store = KubernetesRecordStore(self._api, namespace=self._key.namespace)
+        try:
+            await store.commit(self._key, None, stored)
+        finally:
+            await store.close()
+        self._report("removed", group=str(self._key))
