@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.brokergroup_status import GroupPhase
+from brokergroup_operator.api.brokergroup_status import ConditionType, Reason
 from brokergroup_operator.kube.resources import BROKER_GROUPS, PERSISTENT_VOLUME_CLAIMS, PODS
 from brokergroup_operator.migrate.adopt import NamedStore
 from brokergroup_operator.migrate.departure import Departure, Target, judge_departure
@@ -109,12 +109,11 @@ class ClaimsBack:
         group = await self._group()
         if group is None:
             return
-        spec, status = group.get("spec") or {}, group.get("status") or {}
-        name = self._wish.group
-        if not (spec.get("maintenance") or {}).get("hibernated") or status.get("phase") != GroupPhase.HIBERNATED:
+        spec, name = group.get("spec") or {}, self._wish.group
+        if not (spec.get("maintenance") or {}).get("hibernated") or not _has_stopped(group):
             raise ClaimsError(
-                f"BrokerGroup {name} is {status.get('phase') or 'without a phase'}, expected Hibernated: wait until it is"
-                f" FailoverSafe, then kubectl brokergroup hibernate {name}"
+                f"BrokerGroup {name} is not Hibernated: wait until it is FailoverSafe, then kubectl brokergroup hibernate {name},"
+                " and wait until nothing of it runs"
             )
         retention = (spec.get("storage") or {}).get("retention") or {}
         if retention.get("whenDeleted", RETAIN) != RETAIN:
@@ -195,3 +194,11 @@ class ClaimsBack:
         finally:
             await store.close()
         self._report("removed", group=str(self._key))
+
+
+def _has_stopped(group: JsonObject) -> bool:
+    """Whether its operator has seen this spec, and says that nothing of it runs."""
+    conditions = (group.get("status") or {}).get("conditions") or []
+    found = next((one for one in conditions if one.get("type") == ConditionType.HIBERNATED), {})
+    has_seen = found.get("observedGeneration") in {None, group["metadata"].get("generation")}
+    return has_seen and (found.get("status"), found.get("reason")) == ("True", Reason.NOTHING_RUNS)
