@@ -6,12 +6,15 @@ They had static roles, or a Java controller. Python replicas have no static role
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +24,7 @@ import yaml
 from brokergroup_operator.demo.client import DemoProducer, Ledger
 from brokergroup_operator.kube.errors import NotFoundError
 from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
+from brokergroup_operator.migrate.java import JavaCalls
 from brokergroup_operator.migrate.stores import Place, inspect
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
@@ -29,13 +33,18 @@ from tests.e2e.conftest import REAL_PARTS
 from tests.e2e.house import NAMESPACE, TOPIC, whole_group
 from tests.e2e.java_house import ClusterHouse, open_java_house
 from tests.real.parts import java
+from tests.real.test_java_versions import OF_JAVA_8, controller_of_5_0, with_logging
 from tests.support.java_rig import JavaRig, eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.real(*REAL_PARTS), pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.real(*REAL_PARTS, "older-rocketmq", "table-rocketmq"),
+    pytest.mark.timeout(900),
+]
 
 CLUSTER = "DefaultCluster"
 FILE_BYTES = 67108864
@@ -51,10 +60,14 @@ class OldBrokers:
     client: RemotingClient
     rig: JavaRig
     ledger: Ledger = field(default_factory=Ledger)
+    # Whether the second broker is the master, after a failover.
+    failed_over: bool = False
 
     @property
     def claims(self) -> tuple[str, str]:
-        return f"store-{self.group}-0", f"store-{self.group}-1"
+        """The master's first."""
+        first, second = f"store-{self.group}-0", f"store-{self.group}-1"
+        return (second, first) if self.failed_over else (first, second)
 
     async def start_static_roles(self) -> None:
         shared = {"brokerName": self.group, "totalReplicas": 2, "inSyncReplicas": 2, **COMMON}
@@ -69,25 +82,69 @@ class OldBrokers:
             self.rig.start_broker(name, controllers=controller.address, brokerName=self.group, **rule, **COMMON)
             await asyncio.to_thread(self.rig.programs[name].wait_until_listening)
 
+    async def start_without_ids(self) -> None:
+        """Start two brokers 5.0.0 with a controller of 5.0.0, send to the first one, and let the second take over from it."""
+        self.rig.flags = OF_JAVA_8
+        controller = await asyncio.to_thread(controller_of_5_0, self.rig)
+        first, second = self.claims
+
+        def start(name: str) -> None:
+            with_logging(self.folder / name)
+            given = {"brokerName": self.group, "inSyncReplicas": 2, **COMMON}
+            self.rig.start_broker(name, controllers=controller.address, version="5.0.0", **given)
+
+        for name in (first, second):
+            start(name)
+            await eventually(partial(self._is_listed, name), f"{name} is listed\n{self.rig.logs()}")
+        await self._send()
+        await self._until_alike()
+        self.rig.programs[first].process.process.send_signal(signal.SIGSTOP)
+        self.failed_over = True
+        await eventually(self._is_master_listed, f"another master\n{self.rig.logs()}")
+        self.rig.programs[first].process.kill()
+        start(first)
+        await eventually(lambda: self._is_listed(first), f"{first} is listed again\n{self.rig.logs()}")
+
+    async def _table(self) -> dict[str, str]:
+        """Return the addresses of the group by their ids, as the NameServer lists them."""
+        calls = JavaCalls(self.client)
+        data = (await calls.clusters(self.rig.name_server_address)).broker_addr_table.get(self.group)
+        return {} if data is None else {str(number): address for number, address in data.broker_addrs.items()}
+
+    async def _is_listed(self, name: str) -> bool:
+        return self.rig.programs[name].address in (await self._table()).values()
+
+    async def _is_master_listed(self) -> bool:
+        return (await self._table()).get("0") == self.rig.programs[self.claims[0]].address
+
     async def serve_and_stop(self) -> None:
         """Send to the master, the first one, and stop both when they hold the same: the slave last, or before its controller."""
-        master, slave = (self.rig.programs[name].address for name in self.claims)
+        await self._send()
+        await self._until_alike()
+        order = (*reversed(self.claims), "controller") if "controller" in self.rig.programs else self.claims
+        for name in order:
+            await asyncio.to_thread(self.rig.programs[name].process.stop, 40.0)
+
+    async def _send(self) -> None:
+        master, before = self.rig.programs[self.claims[0]].address, len(self.ledger.acknowledgements)
         producer = DemoProducer(
-            route=lambda: master, broker_name=self.group, topic=TOPIC, send_timeout_seconds=20.0, ledger=self.ledger
-        )
+            route=lambda: master, broker_name=self.group, topic=TOPIC, send_timeout_seconds=20.0, ledger=self.ledger,
+            _keys=itertools.count(before * 1000 + 1),
+        )  # fmt: skip
         stop = asyncio.Event()
         sending = asyncio.create_task(producer.run(stop))
-        await eventually(lambda: len(self.ledger.acknowledgements) >= 300, f"300 messages\n{self.rig.logs()}")
+        enough = f"300 messages\n{self.rig.logs()}"
+        await eventually(lambda: len(self.ledger.acknowledgements) >= before + 300, enough)
         stop.set()
         await sending
+
+    async def _until_alike(self) -> None:
+        master, slave = (self.rig.programs[name].address for name in self.claims)
 
         async def alike() -> bool:
             return await self._end(master) == await self._end(slave)
 
         await eventually(alike, "the slave has everything")
-        order = (*reversed(self.claims), "controller") if "controller" in self.rig.programs else self.claims
-        for name in order:
-            await asyncio.to_thread(self.rig.programs[name].process.stop, 40.0)
 
     async def _end(self, address: str) -> int:
         answer = await self.client.invoke(address, request(RequestCode.GET_BROKER_RUNTIME_INFO), timeout_seconds=5.0)
@@ -219,3 +276,15 @@ async def test_brokers_of_a_java_controller_become_a_broker_group(java_house: Cl
     last = inspect(Place(tmp_path / old.claims[0], "store")).last_epoch
     spec = await taken_over(java_house, old)
     await goes_on(java_house, old, spec, epoch=last + 1, replicas=2)
+
+
+async def test_brokers_without_persistent_ids_become_a_broker_group(java_house: ClusterHouse, tmp_path: Path) -> None:
+    """The controller of 5.0.0 has failed over, so the second broker's disk is the former master's."""
+    async with old_brokers("returns", tmp_path) as old:
+        await old.start_without_ids()
+        await old.serve_and_stop()
+    last = inspect(Place(tmp_path / old.claims[0], "store")).last_epoch
+    assert last > 1
+    spec = await taken_over(java_house, old)
+    # The stores' one epoch is above all that were, and the first election above that.
+    await goes_on(java_house, old, spec, epoch=last + 2, replicas=3)

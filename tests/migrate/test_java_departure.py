@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -158,7 +159,7 @@ async def test_a_group_goes_to_static_roles(lab: Lab) -> None:
         conf = properties_of(output / f"broker-{holder.broker_id}.conf")
         assert conf["brokerRole"] == ("SYNC_MASTER" if name == master else "SLAVE")
         address = lab.start_broker(name, controllers="127.0.0.1:1", **conf).address
-        await eventually(lambda address=address: lab._is_registered(address), f"{name} is registered\n{lab.logs()}")
+        await eventually(partial(lab.is_registered, address), f"{name} is registered\n{lab.logs()}")
     later = await send(lab, lab.programs[master].address, count=100, first=1_000_000)
     for name in (master, slave):
 

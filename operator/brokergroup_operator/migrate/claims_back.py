@@ -199,6 +199,6 @@ class ClaimsBack:
 def _has_stopped(group: JsonObject) -> bool:
     """Whether its operator has seen this spec, and says that nothing of it runs."""
     conditions = (group.get("status") or {}).get("conditions") or []
-    found = next((one for one in conditions if one.get("type") == ConditionType.HIBERNATED), {})
+    found: JsonObject = next((one for one in conditions if one.get("type") == ConditionType.HIBERNATED), {})
     has_seen = found.get("observedGeneration") in {None, group["metadata"].get("generation")}
     return has_seen and (found.get("status"), found.get("reason")) == ("True", Reason.NOTHING_RUNS)
