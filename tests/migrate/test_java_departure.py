@@ -96,7 +96,8 @@ def properties_of(path: Path) -> dict[str, Any]:
     own = dict(line.split("=", 1) for line in path.read_text(encoding="utf-8").splitlines())
     for key in ("storePathRootDir", "storePathCommitLog"):
         del own[key]
-    return own | {"haSendHeartbeatInterval": 1, "waitTimeMillsInSendQueue": 20000}
+    # A static slave answers no pull by default, and the test reads there.
+    return own | {"haSendHeartbeatInterval": 1, "waitTimeMillsInSendQueue": 20000, "slaveReadEnable": "true"}
 
 
 async def missing(lab: Lab, address: str, ledgers: tuple[Ledger, ...], gone: set[str]) -> set[str]:

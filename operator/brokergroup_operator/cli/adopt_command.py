@@ -247,7 +247,7 @@ def back(  # noqa: PLR0913 (one argument a flag)
 
 
 @app.command("claims-back")
-def claims_back(  # noqa: PLR0913 (one argument a flag)
+def release_claims(  # noqa: PLR0913 (one argument a flag)
     group: Annotated[str, typer.Argument(help="Name of the hibernated BrokerGroup")],
     to: To,
     image: Annotated[str, typer.Option("--image", help="The operator's image, for a pod on each volume")],
