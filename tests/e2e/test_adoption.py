@@ -21,17 +21,24 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from brokergroup_operator.demo.client import DemoProducer, Ledger
+from brokergroup_operator.demo.client import DemoProducer, Ledger, read_keys
 from brokergroup_operator.kube.errors import NotFoundError
-from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
+from brokergroup_operator.kube.resources import (
+    BROKER_GROUP_STATES,
+    BROKER_GROUPS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+)
 from brokergroup_operator.migrate.java import JavaCalls
 from brokergroup_operator.migrate.stores import Place, inspect
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
 from tests.e2e.conftest import REAL_PARTS
-from tests.e2e.house import NAMESPACE, TOPIC, whole_group
+from tests.e2e.house import NAMESPACE, QUEUES, TOPIC, whole_group
 from tests.e2e.java_house import ClusterHouse, open_java_house
+from tests.e2e.stories import condition
 from tests.real.parts import java
 from tests.real.test_java_versions import OF_JAVA_8, controller_of_5_0, with_logging
 from tests.support.java_rig import JavaRig, eventually
@@ -200,8 +207,14 @@ async def give_volumes(house: ClusterHouse, old: OldBrokers) -> None:
 
 async def adopt(house: ClusterHouse, old: OldBrokers, *more: str) -> str:
     claims = [word for name in old.claims for word in ("--claim", f"{name}:store")]
-    command = ["adopt", "claims", old.group, *claims, "--cluster", CLUSTER, "--broker-name", old.group, "-n", NAMESPACE]
-    command += ["--image", "brokergroup-operator:0.1.0", "--kubeconfig", str(house.kubeconfig), *more]
+    return await brokergroup_adopt(
+        house, "claims", old.group, *claims, "--cluster", CLUSTER, "--broker-name", old.group, *more
+    )
+
+
+async def brokergroup_adopt(house: ClusterHouse, *words: str) -> str:
+    command = ["adopt", *words, "-n", NAMESPACE, "--image", "brokergroup-operator:0.1.0"]
+    command += ["--kubeconfig", str(house.kubeconfig)]
     done = await asyncio.to_thread(
         subprocess.run,
         [sys.executable, "-m", "brokergroup_operator.cli.main", *command],
@@ -288,3 +301,77 @@ async def test_brokers_without_persistent_ids_become_a_broker_group(java_house: 
     spec = await taken_over(java_house, old)
     # The stores' one epoch is above all that were, and the first election above that.
     await goes_on(java_house, old, spec, epoch=last + 2, replicas=3)
+
+
+async def java_state(rig: JavaRig, client: RemotingClient, group: str) -> tuple[str, int]:
+    """Return the name of the Java controller's master, empty without one, and the size of the SyncStateSet."""
+    info = (await JavaCalls(client).sync_state_data(rig.programs["controller"].address, [group])).get(group)
+    if info is None or not info.master_address:
+        return "", 0
+    return rig.name_at(info.master_address), len(info.in_sync_replicas)
+
+
+async def leaves(house: ClusterHouse, old: OldBrokers, spec: dict[str, Any], controller: str) -> None:
+    """The operator runs the group on those volumes; then it goes, by `claims-back`, and its claims stay."""
+    output = str(old.folder / "conf")
+    words = ["claims-back", old.group, "--to", "java-controller", "--controller-addr", controller, "--output", output]
+    async with whole_group(house, old.group, replicas=2) as group:
+        group.ledger = old.ledger
+        operator = await house.start_operator()
+        await house.create_group(old.group, **spec | {"replicas": 2, "storage": {"size": "1Gi"}})
+        await group.until_settled()
+        async with group.under_load():
+            await group.until_acknowledged()
+        await group.verify()
+        asleep = {"spec": {"maintenance": {"hibernated": True}}}
+        await house.api.patch(BROKER_GROUPS, old.group, asleep, namespace=NAMESPACE)
+        await group.until(lambda: condition(group, "Hibernated") == ("True", "NothingRuns"), "nothing of it runs")
+        assert "nothing was done" in await brokergroup_adopt(house, *words)
+        assert await house.api.get(BROKER_GROUP_STATES, old.group, namespace=NAMESPACE)
+        shown = await brokergroup_adopt(house, *words, "--yes")
+        assert '"step": "removed"' in shown
+        for resource in (BROKER_GROUPS, BROKER_GROUP_STATES):
+            with pytest.raises(NotFoundError):
+                await house.api.get(resource, old.group, namespace=NAMESPACE)
+        for broker_id in (1, 2):
+            claim = await house.api.get(PERSISTENT_VOLUME_CLAIMS, f"{old.group}-{broker_id}", namespace=NAMESPACE)
+            assert claim["status"]["phase"] == "Bound"
+        await house.kill_operator(operator)
+
+
+async def test_a_broker_group_goes_to_a_java_controller_with_its_volumes(
+    java_house: ClusterHouse, tmp_path: Path
+) -> None:
+    async with old_brokers("refunds", tmp_path) as old:
+        await old.start_static_roles()
+        await old.serve_and_stop()
+    spec = await taken_over(java_house, old)
+    async with old_brokers("refunds", tmp_path / "java") as there:
+        rig, names = there.rig, old.claims
+        controller = await asyncio.to_thread(java.start_controller(tmp_path / "controller").wait_until_listening)
+        rig.programs["controller"] = controller
+        await leaves(java_house, old, spec, controller.address)
+        for broker_id, name in enumerate(names, start=1):
+            conf = (tmp_path / "conf" / f"broker-{broker_id}.conf").read_text(encoding="utf-8")
+            given = dict(line.split("=", 1) for line in conf.splitlines())
+            store = tmp_path / name
+            given |= {"storePathRootDir": str(store), "storePathCommitLog": str(store / "commitlog")}
+            given |= {"storePathEpochFile": str(store / "epochFileCheckpoint")}
+            given |= {"storePathBrokerIdentity": str(store / "brokerIdentity"), "haSendHeartbeatInterval": "1"}
+            rig.start_broker(name, controllers=controller.address, **given)
+            await asyncio.to_thread(rig.programs[name].wait_until_listening)
+
+        async def led(members: int, *, not_by: str = "") -> bool:
+            master, in_sync = await java_state(rig, there.client, old.group)
+            return master not in {"", not_by} and in_sync == members
+
+        async def all_there() -> bool:
+            master, _ = await java_state(rig, there.client, old.group)
+            return not old.ledger.missing_from(await read_keys(rig.programs[master].address, TOPIC, QUEUES))
+
+        await eventually(lambda: led(2), f"two in sync at the Java controller\n{rig.logs()}")
+        await eventually(all_there, "every message at the Java controller's master")
+        first, _ = await java_state(rig, there.client, old.group)
+        rig.programs[first].process.kill()
+        await eventually(lambda: led(1, not_by=first), f"another master at the Java controller\n{rig.logs()}")
+        await eventually(all_there, "every message at the next master")

@@ -36,6 +36,9 @@ app = typer.Typer(
 )
 
 Folder = Annotated[str, typer.Option("--folder", help="Where in it the store is; default: it is the store itself")]
+CommitLog = Annotated[
+    Path | None, typer.Option("--commit-log", help="storePathCommitLog, if the log is on another disk than the store")
+]
 Say = Annotated[
     Path | None, typer.Option("--say", help="Write the answer, or the fault, to this file too (a termination message)")
 ]
@@ -90,12 +93,13 @@ def quiet(
 def check(
     store: Annotated[Path, typer.Argument(help="storePathRootDir of a stopped broker")],
     folder: Folder = "",
+    commit_log: CommitLog = None,
     say: Say = None,
 ) -> None:
     """Print what a store's files say, as JSON for `begin`. Nothing is changed."""
     from brokergroup_operator.migrate.stores import Place, inspect
 
-    _say_report(lambda: inspect(Place(store, folder)), say)
+    _say_report(lambda: inspect(Place(store, folder, commit_log)), say)
 
 
 @app.command("prepare")
@@ -105,6 +109,7 @@ def prepare(
     broker_name: BrokerName,
     broker_id: Annotated[int, typer.Option("--broker-id", min=1, help="As `begin` lists it")],
     folder: Folder = "",
+    commit_log: CommitLog = None,
     renew_epoch: Annotated[
         int,
         typer.Option(
@@ -120,7 +125,7 @@ def prepare(
     from brokergroup_operator.migrate.stores import prepare as make_ready
 
     holder = Identity(cluster_name=cluster, broker_name=broker_name, broker_id=broker_id)
-    _say_report(lambda: make_ready(Place(store, folder), holder, renewed_epoch=renew_epoch), say)
+    _say_report(lambda: make_ready(Place(store, folder, commit_log), holder, renewed_epoch=renew_epoch), say)
 
 
 @app.command("begin")
@@ -198,6 +203,7 @@ def release(
     store: Annotated[Path, typer.Argument(help="storePathRootDir of a stopped member")],
     to: To,
     folder: Folder = "",
+    commit_log: CommitLog = None,
     say: Say = None,
 ) -> None:
     """Make a stopped member's store ready for a Java controller, or for static roles. `back` shows first whether it may."""
@@ -206,7 +212,7 @@ def release(
     from brokergroup_operator.migrate.stores import release as make_ready
 
     to_controller = _target(to) is Target.JAVA_CONTROLLER
-    _say_report(lambda: make_ready(Place(store, folder), to_controller=to_controller), say)
+    _say_report(lambda: make_ready(Place(store, folder, commit_log), to_controller=to_controller), say)
 
 
 @app.command("back")

@@ -103,11 +103,12 @@ class Place:
     """A volume, and the folder of the store in it; empty: the volume is the store.
 
     A BrokerGroup's volume is the store itself. So `lift` moves the folder's content up, and until it has ended each file may lie at
-    either place.
+    either place. `log`: the commit log's own folder (storePathCommitLog), if that is on another disk.
     """
 
     volume: Path
     folder: str = ""
+    log: Path | None = None
 
     def check(self) -> None:
         """Raise StoreError unless the folder is a path below the volume, on which no link leads elsewhere."""
@@ -130,6 +131,19 @@ class Place:
         if self.folder and inside.exists() and above.exists():
             raise StoreError(f"{self.folder}/{name} and {name} are both there: which one is the store's? Move one away")
         return inside if self.folder and inside.exists() else above
+
+    def log_folder(self) -> Path:
+        """Return where the commit log lies. StoreError if the store has one beside the one that is named."""
+        inside = self.path(COMMIT_LOG)
+        if self.log is not None and inside.exists():
+            raise StoreError(
+                f"{COMMIT_LOG} is in the store, and --commit-log names another: which one is its log? Move one away"
+            )
+        return self.log if self.log is not None else inside
+
+    def lifted(self) -> Place:
+        """Return the place after `lift`."""
+        return Place(self.volume, log=self.log)
 
     def lift(self) -> None:
         """Move the store from its folder to the volume's top; what has been moved stays moved."""
@@ -156,11 +170,14 @@ def inspect(place: Place) -> StoreReport:
             f"{ledgers[0]} is a DLedger commit log: its format is another one, and RocketMQ reads it in DLedger mode only."
             " Copy its messages, or let them be consumed, and begin with empty disks"
         )
-    log = place.path(COMMIT_LOG)
+    log = place.log_folder()
     files = sorted(path for path in log.iterdir() if _LOG_FILE.fullmatch(path.name)) if log.is_dir() else []
     if not files:
-        shown = f"{place.folder}/{COMMIT_LOG}" if place.folder else COMMIT_LOG
-        raise StoreError(f"there is no commit log in {shown}: expected files such as {0:020d}; is it on another disk?")
+        shown = str(place.log or (f"{place.folder}/{COMMIT_LOG}" if place.folder else COMMIT_LOG))
+        raise StoreError(
+            f"there is no commit log in {shown}: expected files such as {0:020d}; is it on another disk, say --commit-log, outside"
+            " Kubernetes: a BrokerGroup has one volume for each broker"
+        )
     _check_files(files)
     epochs, identity = (
         tuple((one.epoch, one.start_offset) for one in _epochs_of(place).entries),
@@ -198,16 +215,16 @@ def prepare(place: Place, holder: Identity, *, renewed_epoch: int = 0) -> StoreR
     _check_renewal(before, renewed_epoch)
     place.lift()
     if renewed_epoch:
-        _renew_epochs(Place(place.volume), before, renewed_epoch)
+        _renew_epochs(place.lifted(), before, renewed_epoch)
     else:
-        _keep_epochs(Place(place.volume))
+        _keep_epochs(place.lifted())
     # The broker reads its id from here, and asks for none. A request that was cut off would come first.
     (place.volume / UNFINISHED_IDENTITY).unlink(missing_ok=True)
     if before.identity != holder:
         _write(place.volume / IDENTITY, str(holder).encode())
     for name in (RELEASED_IDENTITY, RELEASED_EPOCHS):
         (place.volume / name).unlink(missing_ok=True)
-    return inspect(Place(place.volume))
+    return inspect(place.lifted())
 
 
 def release(place: Place, *, to_controller: bool) -> StoreReport:
