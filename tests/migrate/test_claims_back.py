@@ -20,6 +20,7 @@ from brokergroup_operator.migrate.claims_back import BackWish, ClaimsBack, sole_
 from brokergroup_operator.migrate.departure import Target
 from brokergroup_operator.migrate.pod_runs import ClaimsError
 from brokergroup_operator.migrate.sole_run import SoleRunError
+from brokergroup_operator.migrate.store_pods import store_pod
 from brokergroup_operator.migrate.stores import Identity, Place, inspect
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from brokergroup_operator.records.store import GroupKey, RecordUnavailableError
@@ -222,6 +223,46 @@ async def test_a_group_that_is_made_again_meanwhile_keeps_its_record(tmp_path: P
         with pytest.raises(ClaimsError, match=r"BrokerGroup orders is not gone|was made again meanwhile"):
             await leave(api)
         assert await exists(node, BROKER_GROUP_STATES)
+
+
+async def test_a_group_whose_status_is_written_meanwhile_is_deleted_as_it_is_then(tmp_path: Path) -> None:
+    class Touched(MemoryApi):
+        async def _request(self, method: str, path: str, **more: Any) -> dict[str, Any]:
+            if method == "DELETE" and "/brokergroups/" in path and len(touched) < 3:
+                touched.append(path)
+                note = {"metadata": {"annotations": {"touched": str(len(touched))}}}
+                await node.api.patch(BROKER_GROUPS, GROUP, note, namespace=NAMESPACE)
+            return await super()._request(method, path, **more)
+
+    touched: list[str] = []
+    async with a_cluster(tmp_path) as node:
+        await leave(Touched(node.api.server))
+        assert len(touched) == 3
+        await check_left(node, tmp_path)
+
+
+async def test_a_group_that_is_woken_meanwhile_stays(tmp_path: Path) -> None:
+    class Woken(MemoryApi):
+        async def _request(self, method: str, path: str, **more: Any) -> dict[str, Any]:
+            if method == "DELETE" and "/brokergroups/" in path:
+                awake = {"spec": {"maintenance": {"hibernated": False}}}
+                await node.api.patch(BROKER_GROUPS, GROUP, awake, namespace=NAMESPACE)
+            return await super()._request(method, path, **more)
+
+    async with a_cluster(tmp_path) as node:
+        with pytest.raises(ClaimsError, match="BrokerGroup orders is not Hibernated"):
+            await leave(Woken(node.api.server))
+        assert await exists(node, BROKER_GROUPS)
+        assert inspect(Place(tmp_path / "pv-1")).identity is not None
+
+
+async def test_a_pod_that_a_killed_run_left_is_no_obstacle(tmp_path: Path) -> None:
+    async with a_cluster(tmp_path) as node:
+        verb = ["check"]
+        left = store_pod(NAMESPACE, "orders-adopt-2", "i:1", "orders-2", verb, folder="", read_only=True, seconds=60.0)
+        await node.api.create(PODS, left)
+        await leave(node.api)
+        await check_left(node, tmp_path)
 
 
 async def test_a_group_that_left_has_no_record(tmp_path: Path) -> None:

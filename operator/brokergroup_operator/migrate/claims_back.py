@@ -7,11 +7,13 @@ what is left of the group says how far it came.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_status import ConditionType, Reason
+from brokergroup_operator.kube.errors import ConflictError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, PERSISTENT_VOLUME_CLAIMS, PODS
 from brokergroup_operator.migrate.adopt import NamedStore
 from brokergroup_operator.migrate.departure import Departure, Target, judge_departure
@@ -25,7 +27,7 @@ from brokergroup_operator.migrate.pod_runs import (
     until,
 )
 from brokergroup_operator.migrate.sole_run import sole_run
-from brokergroup_operator.migrate.store_pods import failure_of, store_pod_name
+from brokergroup_operator.migrate.store_pods import failure_of, is_store_pod, store_pod_name
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from brokergroup_operator.records.store import GroupKey
 
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 
 # The operator deletes what it made for a hibernated group, which has no pods, within seconds.
 DELETE_SECONDS: Final = 120.0
+# So long the delete is repeated that another writer of the group comes before.
+CHANGE_SECONDS: Final = 30.0
 RETAIN: Final = "Retain"
 
 
@@ -147,8 +151,9 @@ class ClaimsBack:
 
     async def _check_unused(self, claims: list[str]) -> None:
         for pod in (await self._api.list(PODS, namespace=self._wish.namespace)).items:
-            ours = {store_pod_name(self._wish.group, number) for number in range(1, 1 + 10 * len(claims))}
-            if pod["metadata"]["name"] not in ours and (used := claims_of(pod) & set(claims)):
+            # One that an earlier run left behind is deleted before the next of its name begins.
+            is_ours = is_store_pod(pod) and pod["metadata"]["name"].startswith(f"{self._wish.group}-adopt-")
+            if not is_ours and (used := claims_of(pod) & set(claims)):
                 raise ClaimsError(
                     f"pod {pod['metadata']['name']}{controller_of(pod)} uses claim {', '.join(sorted(used))}: stop it first"
                 )
@@ -156,21 +161,30 @@ class ClaimsBack:
     # ---- what is done
 
     async def _delete_group(self) -> None:
-        group = await self._group()
-        if group is None:
+        if await self._group() is None:
             return
-        await self._check_at_rest()
-        metadata = group["metadata"]
-        # As it was read: woken, or given another retention meanwhile, it stays.
-        await self._api.delete(
-            BROKER_GROUPS, metadata["name"], namespace=self._wish.namespace,
-            uid=metadata["uid"], resource_version=metadata["resourceVersion"],
-        )  # fmt: skip
+
+        async def asked() -> bool:
+            group = await self._group()
+            if group is None:
+                return True
+            await self._check_at_rest()
+            metadata = group["metadata"]
+            # As it was read: woken, or given another retention meanwhile, it stays.
+            with contextlib.suppress(ConflictError):
+                await self._api.delete(
+                    BROKER_GROUPS, metadata["name"], namespace=self._wish.namespace,
+                    uid=metadata["uid"], resource_version=metadata["resourceVersion"],
+                )  # fmt: skip
+                return True
+            return False
 
         async def gone() -> bool:
             return await self._group() is None
 
-        await until(gone, DELETE_SECONDS, f"BrokerGroup {metadata['name']} is not gone: does its operator run?")
+        name = self._wish.group
+        await until(asked, CHANGE_SECONDS, f"BrokerGroup {name} changes all the time")
+        await until(gone, DELETE_SECONDS, f"BrokerGroup {name} is not gone: does its operator run?")
         self._report("deleted", group=str(self._key))
 
     async def _check_claims(self, claims: list[str]) -> None:
