@@ -36,13 +36,14 @@ pytestmark = [pytest.mark.real("java", "rocketmq"), pytest.mark.timeout(500)]
 BROKERS = ("one", "two")
 
 
-async def stopped_group(lab: Lab) -> tuple[Ledger, str]:
+async def stopped_group(lab: Lab) -> tuple[tuple[Ledger, ...], str]:
     """Run two brokers under ours, with a failover, and stop them alike; return the messages, and the last master."""
     async with our_controller(lab) as plane:
         for name in BROKERS:
             lab.start_broker(name, controllers=plane.address, **CONTROLLED)
         await eventually(lambda: in_sync(plane, 2), f"two in sync\n{lab.logs()}")
         first = record_of(plane).master_broker_id
+        before = await send(lab, record_of(plane).address_of(first or 0) or "", count=100, first=5_000_000)
         killed = lab.kill_at(record_of(plane).address_of(first or 0) or "")
         await eventually(lambda: record_of(plane).master_broker_id not in (None, first), "another master")
         lab.start_broker(killed, controllers=plane.address, **CONTROLLED)
@@ -58,7 +59,7 @@ async def stopped_group(lab: Lab) -> tuple[Ledger, str]:
         # The slave first: ours would elect it otherwise.
         for name in sorted(BROKERS, key=lambda one: one == master):
             await asyncio.to_thread(lab.programs[name].process.stop, 40.0)
-    return ledger, master
+    return (before, ledger), master
 
 
 async def left(lab: Lab, target: str, *more: str) -> Path:
@@ -104,7 +105,7 @@ async def missing(lab: Lab, address: str, ledgers: tuple[Ledger, ...], gone: set
 
 
 async def test_a_group_goes_to_a_java_controller_and_fails_over_there(lab: Lab) -> None:
-    ledger, _ = await stopped_group(lab)
+    before, _ = await stopped_group(lab)
     # As in any store older than its retention: a new member must join there all the same.
     gone = lose_the_first_file(lab)
     assert gone
@@ -124,7 +125,7 @@ async def test_a_group_goes_to_a_java_controller_and_fails_over_there(lab: Lab) 
     )
     master, _ = await java_state(lab, controller.address)
     later = await send(lab, lab.programs[master].address, count=100, first=1_000_000)
-    assert await missing(lab, lab.programs[master].address, (ledger, later), gone) == set()
+    assert await missing(lab, lab.programs[master].address, (*before, later), gone) == set()
     lab.programs[master].process.kill()
 
     async def is_replaced() -> bool:
@@ -134,7 +135,7 @@ async def test_a_group_goes_to_a_java_controller_and_fails_over_there(lab: Lab) 
     await eventually(is_replaced, f"another master at the Java controller\n{lab.logs()}")
     second, _ = await java_state(lab, controller.address)
     last = await send(lab, lab.programs[second].address, count=100, first=2_000_000)
-    assert await missing(lab, lab.programs[second].address, (ledger, later, last), gone) == set()
+    assert await missing(lab, lab.programs[second].address, (*before, later, last), gone) == set()
 
 
 async def java_state(lab: Lab, controller: str) -> tuple[str, int]:
@@ -151,7 +152,7 @@ async def java_in_sync(lab: Lab, controller: str, members: int) -> bool:
 
 
 async def test_a_group_goes_to_static_roles(lab: Lab) -> None:
-    ledger, master = await stopped_group(lab)
+    before, master = await stopped_group(lab)
     slave = next(name for name in BROKERS if name != master)
     ids = {name: inspect(Place(lab.store(name))).identity for name in BROKERS}
     output = await left(lab, "static-roles")
@@ -166,6 +167,6 @@ async def test_a_group_goes_to_static_roles(lab: Lab) -> None:
     for name in (master, slave):
 
         async def all_there(name: str = name) -> bool:
-            return await missing(lab, lab.programs[name].address, (ledger, later), set()) == set()
+            return await missing(lab, lab.programs[name].address, (*before, later), set()) == set()
 
         await eventually(all_there, f"every message at {name}")
