@@ -17,6 +17,7 @@ from brokergroup_operator.kube.resources import (
     PODS,
     STATEFUL_SETS,
 )
+from brokergroup_operator.migrate import run
 from brokergroup_operator.migrate.claims import SourceClaim, Takeover, Wish, sole_adoption
 from brokergroup_operator.migrate.pod_runs import ClaimsError
 from brokergroup_operator.migrate.sole_run import SoleRunError
@@ -144,6 +145,23 @@ async def test_wherever_it_is_killed_the_next_run_comes_to_the_same_end(tmp_path
                 break
         kills += 1
     assert kills > 20
+
+
+async def test_the_plan_is_shown_before_a_store_is_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_cluster(tmp_path) as node:
+
+        @asynccontextmanager
+        async def the_api(_: object) -> AsyncIterator[MemoryApi]:
+            yield node.api
+
+        def show(adoption: Adoption) -> None:
+            shown.append((adoption.blocked, [verb for verb, _ in node.ran]))
+
+        shown: list[tuple[bool, list[str]]] = []
+        monkeypatch.setattr(run, "kubernetes_api", the_api)
+        spec = await run.take_claims(WISH, kubeconfig=None, report=lambda *_, **__: None, yes=True, show=show)
+        assert shown == [(False, ["check", "check"])]
+        assert f"brokerName: {NAME}" in spec
 
 
 async def test_done_again_it_changes_nothing(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from brokergroup_operator.api import names
 from brokergroup_operator.kube.errors import ApiUnavailableError, NotFoundError
 from brokergroup_operator.kube.resources import (
     BROKER_GROUP_STATES,
@@ -16,6 +17,7 @@ from brokergroup_operator.kube.resources import (
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
 )
+from brokergroup_operator.migrate import run
 from brokergroup_operator.migrate.claims_back import BackWish, ClaimsBack, sole_release
 from brokergroup_operator.migrate.departure import Target
 from brokergroup_operator.migrate.pod_runs import ClaimsError
@@ -34,7 +36,7 @@ from tests.support import virtual_time
 from tests.support.memory_api import MemoryApi, MemoryApiServer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
     from brokergroup_operator.kube import KubernetesApi
@@ -95,9 +97,10 @@ async def make_group(node: FakeNode, *, runs: bool = False, **spec: Any) -> None
 async def leave(api: KubernetesApi, *, yes: bool = True, wish: BackWish = WISH) -> tuple[Departure, dict[str, str]]:
     async with sole_release(api, wish):
         way = ClaimsBack(api, wish, lambda *_, **__: None)
-        departure, further = await way.plan(), await way.further_properties()
+        departure = await way.plan()
+        further = await way.further_properties(departure)
         if yes and not departure.blocked:
-            await way.run(departure)
+            await way.run(departure, further)
         return departure, further
 
 
@@ -220,9 +223,18 @@ async def test_a_group_that_is_made_again_meanwhile_keeps_its_record(tmp_path: P
                 return answer
 
         api = MadeAgain(node.api.server)
-        with pytest.raises(ClaimsError, match=r"BrokerGroup orders is not gone|was made again meanwhile"):
+        with pytest.raises(ClaimsError, match="BrokerGroup orders was made again meanwhile"):
             await leave(api)
         assert await exists(node, BROKER_GROUP_STATES)
+        assert inspect(Place(tmp_path / "pv-1")).identity is not None
+        # It does not run: the next run says what to do with it.
+        awake = {"spec": {"maintenance": {"hibernated": False}}}
+        await node.api.patch(BROKER_GROUPS, GROUP, awake, namespace=NAMESPACE)
+        with pytest.raises(ClaimsError, match="made again after its claims were released: delete it"):
+            await leave(node.api)
+        await node.api.delete(BROKER_GROUPS, GROUP, namespace=NAMESPACE)
+        await leave(node.api)
+        await check_left(node, tmp_path)
 
 
 async def test_a_group_whose_status_is_written_meanwhile_is_deleted_as_it_is_then(tmp_path: Path) -> None:
@@ -262,6 +274,104 @@ async def test_a_pod_that_a_killed_run_left_is_no_obstacle(tmp_path: Path) -> No
         left = store_pod(NAMESPACE, "orders-adopt-2", "i:1", "orders-2", verb, folder="", read_only=True, seconds=60.0)
         await node.api.create(PODS, left)
         await leave(node.api)
+        await check_left(node, tmp_path)
+
+
+async def released_to(node: FakeNode) -> list[str | None]:
+    claims = [await node.api.get(PERSISTENT_VOLUME_CLAIMS, one, namespace=NAMESPACE) for one in CLAIMS]
+    return [(one["metadata"].get("annotations") or {}).get(names.ANNOTATION_RELEASED_TO) for one in claims]
+
+
+async def test_the_claims_are_marked_before_the_group_goes_and_stay_so(tmp_path: Path) -> None:
+    """A GitOps controller makes the BrokerGroup again within seconds: no broker may start on a store that is released."""
+
+    class Looking(MemoryApi):
+        async def _request(self, method: str, path: str, **more: Any) -> dict[str, Any]:
+            if method == "DELETE" and "/brokergroups/" in path:
+                marks.append(await released_to(node))
+            return await super()._request(method, path, **more)
+
+    marks: list[list[str | None]] = []
+    async with a_cluster(tmp_path) as node:
+        await leave(node.api, yes=False)
+        assert await released_to(node) == [None, None]
+        await leave(Looking(node.api.server))
+        assert marks == [["static-roles"] * 2]
+        assert await released_to(node) == ["static-roles"] * 2
+
+
+async def test_a_group_that_stays_keeps_no_mark(tmp_path: Path) -> None:
+    class Woken(MemoryApi):
+        async def _request(self, method: str, path: str, **more: Any) -> dict[str, Any]:
+            if method == "DELETE" and "/brokergroups/" in path:
+                awake = {"spec": {"maintenance": {"hibernated": False}}}
+                await node.api.patch(BROKER_GROUPS, GROUP, awake, namespace=NAMESPACE)
+            return await super()._request(method, path, **more)
+
+    async with a_cluster(tmp_path) as node:
+        with pytest.raises(ClaimsError, match="BrokerGroup orders is not Hibernated"):
+            await leave(Woken(node.api.server))
+        assert await released_to(node) == [None, None]
+
+
+async def test_a_run_after_the_groups_end_has_its_configuration(tmp_path: Path) -> None:
+    async with a_cluster(tmp_path) as node:
+
+        class Killed(MemoryApi):
+            async def _request(self, method: str, path: str, **more: Any) -> dict[str, Any]:
+                if method == "POST" and path.endswith("/pods") and not await exists(node, BROKER_GROUPS):
+                    raise ApiUnavailableError("killed")
+                return await super()._request(method, path, **more)
+
+        with pytest.raises(ApiUnavailableError):
+            await leave(Killed(node.api.server))
+        assert not await exists(node, BROKER_GROUPS)
+        damaged = {"metadata": {"annotations": {names.ANNOTATION_RELEASED_CONFIG: "{flush"}}}
+        found = await node.api.get(PERSISTENT_VOLUME_CLAIMS, CLAIMS[0], namespace=NAMESPACE)
+        await node.api.patch(PERSISTENT_VOLUME_CLAIMS, CLAIMS[0], damaged, namespace=NAMESPACE)
+        with pytest.raises(ClaimsError, match=r"claim orders-1 has annotation brokergroup\.dev/released-config"):
+            await leave(node.api)
+        kept = {names.ANNOTATION_RELEASED_CONFIG: found["metadata"]["annotations"][names.ANNOTATION_RELEASED_CONFIG]}
+        await node.api.patch(
+            PERSISTENT_VOLUME_CLAIMS, CLAIMS[0], {"metadata": {"annotations": kept}}, namespace=NAMESPACE
+        )
+        _, further = await leave(node.api)
+        assert further == {"flushDiskType": "SYNC_FLUSH"}
+
+
+async def test_a_member_with_a_later_id_on_its_pods_claim_leaves_too(tmp_path: Path) -> None:
+    """Its pod came back without its disk, and took the next id: the claim keeps the pod's name."""
+    async with a_cluster(tmp_path) as node:
+        holder = Identity(cluster_name=CLUSTER, broker_name=NAME, broker_id=3)
+        (tmp_path / "pv-2" / "brokerIdentity").write_text(str(holder))
+        later = replace(seat(3, 100), reserved_for="orders-2")
+        record = replace(
+            RECORD, replicas={1: seat(1, 100), 3: later}, master_broker_id=3, master_epoch=8,
+            sync_state_set=frozenset({1, 3}), next_broker_id=4,
+        )  # fmt: skip
+        store = KubernetesRecordStore(node.api, namespace=NAMESPACE)
+        await store.commit(GroupKey(NAMESPACE, GROUP), record, await store.read(GroupKey(NAMESPACE, GROUP)))
+        await store.close()
+        departure, _ = await leave(node.api)
+        assert [str(doubt) for doubt in departure.doubts] == []
+        assert inspect(Place(tmp_path / "pv-2")).released == holder
+        assert await released_to(node) == ["static-roles"] * 2
+
+
+async def test_the_plan_is_shown_before_anything_is_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_cluster(tmp_path) as node:
+
+        @asynccontextmanager
+        async def the_api(_: object) -> AsyncIterator[MemoryApi]:
+            yield node.api
+
+        def show(departure: Departure, further: Mapping[str, str]) -> None:
+            shown.append((departure.blocked, dict(further), inspect(Place(tmp_path / "pv-1")).identity is not None))
+
+        shown: list[tuple[bool, dict[str, str], bool]] = []
+        monkeypatch.setattr(run, "kubernetes_api", the_api)
+        await run.release_claims(WISH, kubeconfig=None, report=lambda *_, **__: None, yes=True, show=show)
+        assert shown == [(False, {"flushDiskType": "SYNC_FLUSH"}, True)]
         await check_left(node, tmp_path)
 
 

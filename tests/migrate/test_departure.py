@@ -57,6 +57,26 @@ def test_members_with_one_log_may_leave_in_any_order() -> None:
 
 
 @pytest.mark.parametrize(
+    ("target", "epochs", "is_released"),
+    [
+        (Target.JAVA_CONTROLLER, ((0, 0),), True),
+        (Target.JAVA_CONTROLLER, ((2, 0), (7, 400)), False),
+        (Target.JAVA_CONTROLLER, (), False),
+        (Target.STATIC_ROLES, (), True),
+        (Target.STATIC_ROLES, ((0, 0),), False),
+    ],
+)
+def test_a_store_that_was_released_in_part_or_to_the_other_one_is_not_released(
+    target: Target, epochs: tuple[tuple[int, int], ...], is_released: bool
+) -> None:
+    """A full disk ends `release` after the identity, and a broker with a higher epoch takes no role under epoch 1."""
+    half = replace(REPORT, epochs=epochs, released=identity(1))
+    departure = leaving(half, replace(half, released=identity(2)), target=target)
+    assert (departure.blocked, departure.is_released) == (False, is_released)
+    assert ("slave, member" in "\n".join(departure.lines())) is not is_released
+
+
+@pytest.mark.parametrize(
     ("said", "obstacle"),
     [
         ((member(1), "a broker runs on this store"), "Unreadable"),

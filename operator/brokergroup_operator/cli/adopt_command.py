@@ -190,8 +190,7 @@ def claims(  # noqa: PLR0913 (one argument a flag)
         pod_seconds=pod_seconds,
     )
     steps = Steps(command="adopt")
-    adoption, spec = run_to_exit_code(run.take_claims(wish, kubeconfig=kubeconfig, report=steps, yes=yes), steps)
-    show(adoption)
+    spec = run_to_exit_code(run.take_claims(wish, kubeconfig=kubeconfig, report=steps, yes=yes, show=show), steps)
     if not yes:
         typer.echo("nothing was done: say --yes to do it")
         return
@@ -276,8 +275,11 @@ def release_claims(  # noqa: PLR0913 (one argument a flag)
         namespace=namespace, group=group, target=target, image=image, controllers=controllers, pod_seconds=pod_seconds
     )
     steps = Steps(command="adopt")
-    departure, further = run_to_exit_code(run.release_claims(wish, kubeconfig=kubeconfig, report=steps, yes=yes), steps)
-    show_departure(departure, output, store_path, further)
+
+    def show_plan(departure: "Departure", further: "Mapping[str, str]") -> None:
+        show_departure(departure, output, store_path, further)
+
+    run_to_exit_code(run.release_claims(wish, kubeconfig=kubeconfig, report=steps, yes=yes, show=show_plan), steps)
     if not yes:
         typer.echo("nothing was done: say --yes to do it")
 

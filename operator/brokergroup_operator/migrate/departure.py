@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from brokergroup_operator.migrate.stores import IDENTITY, RELEASED_IDENTITY, StoreReport
+from brokergroup_operator.migrate.stores import BELOW_EVERY_EPOCH, IDENTITY, RELEASED_IDENTITY, StoreReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -91,7 +91,12 @@ class Departure:
     @property
     def is_released(self) -> bool:
         """Whether every store is ready for the other deployment: only the record is left."""
-        return all(one.report.released is not None for one in self.members)
+        return all(self._has_left(one) for one in self.members)
+
+    def _has_left(self, one: Leaver) -> bool:
+        """Whether `release` has ended on this store, for this target: its last write is that of the epochs."""
+        wanted = () if self.target is Target.STATIC_ROLES else (BELOW_EVERY_EPOCH,)
+        return one.report.released is not None and one.report.epochs == wanted
 
     def lines(self) -> Iterator[str]:
         """Yield the plan, for a person."""
@@ -99,10 +104,10 @@ class Departure:
         yield f"group {record.broker_name} of cluster {record.cluster_name} goes to {self.target}"
         for one in self.members:
             role = "the last master" if one.broker_id == leader_of(record) else "slave"
-            state = "released" if one.report.released is not None else "member"
+            state = "released" if self._has_left(one) else "member"
             yield f"  broker {one.broker_id}  {one.name}  log {one.report.begin}..{one.report.end}: {role}, {state}"
         yield f"  1 each store: {IDENTITY} becomes {RELEASED_IDENTITY}, {self._epochs}; no message is changed"
-        yield "  2 the record is removed, once every store is released; until then the brokers can go on here"
+        yield "  2 the record is removed, once every store is released; a broker whose store is released can't go on here"
         yield f"  3 {self._start}"
         yield "  lost: nothing that this group has acknowledged. Afterwards RocketMQ's own rules hold, not this operator's"
         yield from (f"  {doubt}" for doubt in self.doubts)

@@ -259,33 +259,43 @@ async def quiet(
                 show(await make_quiet(calls, group, source.name_servers, report, seconds=seconds))
 
 
-async def take_claims(wish: Wish, *, kubeconfig: Path | None, report: Report, yes: bool) -> tuple[Adoption, str]:
+async def take_claims(
+    wish: Wish, *, kubeconfig: Path | None, report: Report, yes: bool, show: Callable[[Adoption], None]
+) -> str:
     """Plan what becomes of another deployment's claims, and with `yes` do it, unless it is blocked. Raises ``ClaimsError``.
 
-    Return the plan, and what the BrokerGroup's spec must say; empty if that is not to be created now.
+    `show` gets the plan before a store is changed, or a claim that no earlier run has begun to move. Return what the BrokerGroup's
+    spec must say; empty if that is not to be created now.
     """
     async with kubernetes_api(kubeconfig) as api, sole_adoption(api, wish):
         takeover = Takeover(api, wish, report)
         adoption = await takeover.plan(go_on=yes)
+        show(adoption)
         if adoption.blocked or not yes:
-            return adoption, ""
+            return ""
         await takeover.run(adoption)
-        return adoption, await takeover.spec_of_group(adoption)
+        return await takeover.spec_of_group(adoption)
 
 
 async def release_claims(
-    wish: BackWish, *, kubeconfig: Path | None, report: Report, yes: bool
-) -> tuple[Departure, dict[str, str]]:
+    wish: BackWish,
+    *,
+    kubeconfig: Path | None,
+    report: Report,
+    yes: bool,
+    show: Callable[[Departure, Mapping[str, str]], None],
+) -> None:
     """Plan how a hibernated group's claims are released to another deployment, and with `yes` do it, unless it is blocked.
 
-    Return the plan, and the BrokerGroup's spec.config. Raises ``ClaimsError``.
+    `show` gets the plan, and the BrokerGroup's spec.config, before anything is changed. Raises ``ClaimsError``.
     """
     async with kubernetes_api(kubeconfig) as api, sole_release(api, wish):
         way = ClaimsBack(api, wish, report)
-        departure, further = await way.plan(), await way.further_properties()
+        departure = await way.plan()
+        further = await way.further_properties(departure)
+        show(departure, further)
         if yes and not departure.blocked:
-            await way.run(departure)
-        return departure, further
+            await way.run(departure, further)
 
 
 @contextlib.asynccontextmanager

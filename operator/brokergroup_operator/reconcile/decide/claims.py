@@ -85,6 +85,23 @@ def own_claims(seen: Observed) -> dict[str, JsonObject]:
     return own | logs
 
 
+def why_released(seen: Observed) -> str:
+    """Why no broker may start on the group's claims: `brokergroup adopt claims-back` has released them. Empty if it may.
+
+    A hibernated group starts none, and such a run is begun again on it.
+    """
+    if seen.group.spec.maintenance.hibernated:
+        return ""
+    for name, claim in sorted(own_claims(seen).items()):
+        if target := observed.annotations_of(claim).get(names.ANNOTATION_RELEASED_TO):
+            return (
+                f"claim {name} was released to {target} by brokergroup adopt claims-back, and brokers may run on it there: no"
+                " broker of this group starts. To take it over again, use brokergroup adopt claims with another group name; to go on as"
+                f" before, while no store is released, remove annotation {names.ANNOTATION_RELEASED_TO} from the group's claims"
+            )
+    return ""
+
+
 def growing_claims(seen: Observed) -> list[str]:
     """Claims whose volume is not yet as large as they ask for; the storage class does it in its time."""
     return [
