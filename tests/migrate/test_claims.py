@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from brokergroup_operator.api import names
 from brokergroup_operator.kube.errors import ApiUnavailableError, NotFoundError
 from brokergroup_operator.kube.resources import (
     BROKER_GROUP_STATES,
@@ -145,6 +146,28 @@ async def test_wherever_it_is_killed_the_next_run_comes_to_the_same_end(tmp_path
                 break
         kills += 1
     assert kills > 20
+
+
+async def test_until_the_record_is_there_no_broker_may_start_on_the_claims(tmp_path: Path) -> None:
+    """A GitOps tool may create the BrokerGroup too early: without the record, any disk could be elected first."""
+
+    async def marks() -> list[str]:
+        claims = (await node.api.list(PERSISTENT_VOLUME_CLAIMS, namespace=NAMESPACE)).items
+        annotated = (one["metadata"] for one in claims if one["metadata"]["name"].startswith(GROUP))
+        return [str((one.get("annotations") or {}).get(names.ANNOTATION_ADOPT_UNFINISHED)) for one in annotated]
+
+    class KilledBeforeRecord(MemoryApi):
+        async def _request(self, method: str, path: str, **more: Any) -> dict[str, Any]:
+            if method == "POST" and path.endswith("/brokergroupstates"):
+                raise ApiUnavailableError("killed")
+            return await super()._request(method, path, **more)
+
+    async with a_cluster(tmp_path) as node:
+        with pytest.raises((ApiUnavailableError, RecordUnavailableError)):
+            await take(KilledBeforeRecord(node.api.server))
+        assert await marks() == ["true", "true"]
+        await take(node.api)
+        assert await marks() == ["None", "None"]
 
 
 async def test_the_plan_is_shown_before_a_store_is_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

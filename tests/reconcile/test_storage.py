@@ -86,10 +86,10 @@ def test_each_claim_of_a_member_grows_by_its_own_wish() -> None:
     assert grown == dict.fromkeys(LOGS, "200Gi")
 
 
-def released(seen: Any, claim: str) -> Any:
-    """The same, after `brokergroup adopt claims-back` has marked this claim."""
+def released(seen: Any, claim: str, annotation: str = names.ANNOTATION_RELEASED_TO) -> Any:
+    """The same, after `brokergroup adopt claims-back`, or `claims`, has marked this claim."""
     marked = deepcopy(seen.claims[claim])
-    marked["metadata"].setdefault("annotations", {})[names.ANNOTATION_RELEASED_TO] = "java-controller"
+    marked["metadata"].setdefault("annotations", {})[annotation] = "java-controller"
     return replace(seen, claims={**seen.claims, claim: marked})
 
 
@@ -103,6 +103,15 @@ def test_no_broker_starts_on_a_claim_that_was_released_to_another_deployment() -
     # Without a record, as after the last step, ids are not given anew for it either.
     gone = replace(seen, record=None, state_object=None, snapshot=None)
     assert [line for line in lines_of(run(gone)) if line.startswith(("apply", "reserve"))] == []
+
+
+def test_no_broker_starts_before_the_takeover_of_its_claim_has_ended() -> None:
+    """Without the record that it writes last, any disk could be elected first."""
+    seen = replace(c.without_pods(b.settled(), "orders-1", "orders-2", "orders-3"), record=None, snapshot=None)
+    seen = released(seen, "orders-2", names.ANNOTATION_ADOPT_UNFINISHED)
+    assert [line for line in lines_of(run(seen)) if line.startswith(("apply", "reserve"))] == []
+    assert c.condition(seen, "Stalled") == ("True", "NameTaken")
+    assert "run brokergroup adopt claims again" in c.message(seen, "Stalled")
 
 
 def test_a_hibernated_group_waits_with_released_claims_as_before() -> None:

@@ -144,6 +144,8 @@ class Takeover:
             raise ClaimsError("; ".join(str(doubt) for doubt in after.doubts if doubt.blocks))
         await self._check_free(await self._volumes())
         await self._write_record(after)
+        for volume in await self._volumes():
+            await self._let_start(volume)
 
     async def spec_of_group(self, adoption: Adoption) -> str:
         """Return what the BrokerGroup's spec must say to run on these volumes."""
@@ -372,7 +374,9 @@ class Takeover:
             "storageClassName": obj["spec"].get("storageClassName") or "",
             "volumeName": volume.name,
         }
-        metadata = {"name": name, "namespace": wish.namespace, "labels": labels}
+        # Until the record is there no broker may start: any disk could be elected first.
+        annotations = {names.ANNOTATION_ADOPT_UNFINISHED: "true"}
+        metadata = {"name": name, "namespace": wish.namespace, "labels": labels, "annotations": annotations}
         claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
         try:
             await self._api.create(PERSISTENT_VOLUME_CLAIMS, claim)
@@ -383,6 +387,13 @@ class Takeover:
 
         bound = partial(self._is_bound, replace(volume, claim=name))
         await until(bound, BIND_SECONDS, f"claim {name} is not bound to volume {volume.name}")
+
+    async def _let_start(self, volume: Volume) -> None:
+        annotations = {names.ANNOTATION_ADOPT_UNFINISHED: None}
+        name, namespace = names.pod_name(self._wish.group, volume.broker_id), self._wish.namespace
+        await self._api.patch(
+            PERSISTENT_VOLUME_CLAIMS, name, {"metadata": {"annotations": annotations}}, namespace=namespace
+        )
 
 
 def _annotations(obj: JsonObject) -> dict[str, str]:

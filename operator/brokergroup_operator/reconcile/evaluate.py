@@ -32,7 +32,7 @@ from brokergroup_operator.reconcile.decide.bootstrap import (
     retried_restore,
     why_not_restored,
 )
-from brokergroup_operator.reconcile.decide.claims import claim_actions, discarded_claims, why_released
+from brokergroup_operator.reconcile.decide.claims import claim_actions, discarded_claims, why_held_by_adopt
 from brokergroup_operator.reconcile.decide.configuration_drift import put_back_actions
 from brokergroup_operator.reconcile.decide.rollout import wanted_pod
 from brokergroup_operator.reconcile.render import broker_config, certificate, children, network_policies, proxy_config
@@ -344,7 +344,7 @@ def invalid_spec(seen: Observed, settings: ReconcileSettings) -> plans.Verdict |
     if seen.broker_name_taken and not lives:
         # No object is made for it, and none that an older operator made is deleted.
         return plans.no(Reason.BROKER_NAME_TAKEN, seen.broker_name_taken)
-    if complaint := why_released(seen):
+    if complaint := why_held_by_adopt(seen):
         return plans.no(Reason.NAME_TAKEN, complaint)
     if complaint := seen.config_problem or _not_as_recorded(seen) or why_not_restored(seen, settings):
         return plans.no(Reason.INVALID_SPEC, complaint)
