@@ -35,6 +35,18 @@ def identity(broker_id: int, name: str = NAME) -> Identity:
 
 
 def judged(*said: StoreReport | str) -> Adoption:
+    """Judge them; a store with epochs has an identity, as a controller from 5.1.1 on gives one."""
+    return judged_as_they_are(
+        *(
+            replace(one, identity=identity(number))
+            if isinstance(one, StoreReport) and one.epochs and one.identity is None
+            else one
+            for number, one in enumerate(said, start=1)
+        )
+    )
+
+
+def judged_as_they_are(*said: StoreReport | str) -> Adoption:
     stores = [NamedStore(name=f"s{number}", said=one) for number, one in enumerate(said, start=1)]
     return judge(stores, cluster_name=CLUSTER, broker_name=NAME)
 

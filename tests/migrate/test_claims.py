@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from brokergroup_operator.api import names
 from brokergroup_operator.kube.errors import ApiUnavailableError, NotFoundError
 from brokergroup_operator.kube.resources import (
     BROKER_GROUP_STATES,
@@ -17,7 +18,10 @@ from brokergroup_operator.kube.resources import (
     PODS,
     STATEFUL_SETS,
 )
-from brokergroup_operator.migrate.claims import ClaimsError, SourceClaim, Takeover, Wish
+from brokergroup_operator.migrate import run
+from brokergroup_operator.migrate.claims import SourceClaim, Takeover, Wish, sole_adoption
+from brokergroup_operator.migrate.pod_runs import ClaimsError
+from brokergroup_operator.migrate.sole_run import SoleRunError
 from brokergroup_operator.migrate.stores import Identity, Place, inspect
 from brokergroup_operator.records.store import RecordUnavailableError
 from tests.migrate.fake_node import NAMESPACE, DyingApi, FakeNode
@@ -62,11 +66,12 @@ async def a_cluster(folder: Path) -> AsyncIterator[FakeNode]:
 
 async def take(api: KubernetesApi, wish: Wish = WISH, *, yes: bool = True) -> Adoption:
     steps: list[str] = []
-    takeover = Takeover(api, wish, lambda step, **facts: steps.append(step))
-    adoption = await takeover.plan(go_on=yes)
-    if yes and not adoption.blocked:
-        await takeover.run(adoption)
-    return adoption
+    async with sole_adoption(api, wish):
+        takeover = Takeover(api, wish, lambda step, **facts: steps.append(step))
+        adoption = await takeover.plan(go_on=yes)
+        if yes and not adoption.blocked:
+            await takeover.run(adoption)
+        return adoption
 
 
 async def state_of(api: KubernetesApi, folder: Path) -> dict[str, Any]:
@@ -133,7 +138,7 @@ async def test_wherever_it_is_killed_the_next_run_comes_to_the_same_end(tmp_path
         async with a_cluster(folder) as node:
             try:
                 await take(DyingApi(node.api.server, writes=kills))
-            except (ApiUnavailableError, RecordUnavailableError):
+            except (ApiUnavailableError, RecordUnavailableError, SoleRunError):
                 await take(MemoryApi(node.api.server))
                 assert await state_of(node.api, folder) == expected(folder), f"killed before write {kills + 1}"
             else:
@@ -141,6 +146,45 @@ async def test_wherever_it_is_killed_the_next_run_comes_to_the_same_end(tmp_path
                 break
         kills += 1
     assert kills > 20
+
+
+async def test_until_the_record_is_there_no_broker_may_start_on_the_claims(tmp_path: Path) -> None:
+    """A GitOps tool may create the BrokerGroup too early: without the record, any disk could be elected first."""
+
+    async def marks() -> list[str]:
+        claims = (await node.api.list(PERSISTENT_VOLUME_CLAIMS, namespace=NAMESPACE)).items
+        annotated = (one["metadata"] for one in claims if one["metadata"]["name"].startswith(GROUP))
+        return [str((one.get("annotations") or {}).get(names.ANNOTATION_ADOPT_UNFINISHED)) for one in annotated]
+
+    class KilledBeforeRecord(MemoryApi):
+        async def _request(self, method: str, path: str, **more: Any) -> dict[str, Any]:
+            if method == "POST" and path.endswith("/brokergroupstates"):
+                raise ApiUnavailableError("killed")
+            return await super()._request(method, path, **more)
+
+    async with a_cluster(tmp_path) as node:
+        with pytest.raises((ApiUnavailableError, RecordUnavailableError)):
+            await take(KilledBeforeRecord(node.api.server))
+        assert await marks() == ["true", "true"]
+        await take(node.api)
+        assert await marks() == ["None", "None"]
+
+
+async def test_the_plan_is_shown_before_a_store_is_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_cluster(tmp_path) as node:
+
+        @asynccontextmanager
+        async def the_api(_: object) -> AsyncIterator[MemoryApi]:
+            yield node.api
+
+        def show(adoption: Adoption) -> None:
+            shown.append((adoption.blocked, [verb for verb, _ in node.ran]))
+
+        shown: list[tuple[bool, list[str]]] = []
+        monkeypatch.setattr(run, "kubernetes_api", the_api)
+        spec = await run.take_claims(WISH, kubeconfig=None, report=lambda *_, **__: None, yes=True, show=show)
+        assert shown == [(False, ["check", "check"])]
+        assert f"brokerName: {NAME}" in spec
 
 
 async def test_done_again_it_changes_nothing(tmp_path: Path) -> None:

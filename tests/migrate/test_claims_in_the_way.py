@@ -10,8 +10,9 @@ import pytest
 from brokergroup_operator.kube.errors import ApiUnavailableError
 from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
 from brokergroup_operator.migrate.adopt import record_of
-from brokergroup_operator.migrate.claims import ClaimsError, SourceClaim, Takeover
+from brokergroup_operator.migrate.claims import SourceClaim, Takeover
 from brokergroup_operator.migrate.plan import RecordInTheWayError
+from brokergroup_operator.migrate.pod_runs import ClaimsError
 from brokergroup_operator.migrate.store_pods import CONTAINER, store_pod
 from brokergroup_operator.migrate.stores import Identity, Place, inspect
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
@@ -189,7 +190,8 @@ async def test_a_pod_that_says_something_else_is_an_error_that_names_it(tmp_path
     class Mute(MemoryApi):
         async def _request(self, method: str, path: str, **more: Any) -> dict[str, Any]:
             answer = await super()._request(method, path, **more)
-            for one in (answer.get("status") or {}).get("containerStatuses") or []:
+            pods = [answer] if "/pods" in path else []
+            for one in (status for pod in pods for status in (pod.get("status") or {}).get("containerStatuses") or []):
                 one["state"]["terminated"]["message"] = "{"
             return answer
 

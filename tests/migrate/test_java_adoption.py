@@ -23,6 +23,7 @@ from brokergroup_operator.controller.directory.group_directory import FixedDirec
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.demo.client import DemoProducer, numbered_message, read_keys
+from brokergroup_operator.migrate.java import JavaCalls
 from brokergroup_operator.migrate.stores import Place, inspect
 from brokergroup_operator.records.file import FileRecordStore
 from controller_core.settings import ControllerSettings
@@ -104,6 +105,14 @@ class Lab(JavaRig):
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
+
+    async def end_of(self, name: str) -> int:
+        """Return where a running broker's log ends."""
+        answer = await self.must(self.programs[name].address, request(RequestCode.GET_BROKER_RUNTIME_INFO))
+        return int(json.loads(answer.body or b"{}")["table"]["commitLogMaxOffset"])
+
+    def calls(self) -> JavaCalls:
+        return JavaCalls(self.client)
 
     def store(self, name: str) -> Path:
         return self.folder / name / "store"

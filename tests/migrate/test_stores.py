@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
-from brokergroup_operator.migrate.stores import Identity, Place, StoreError, inspect, prepare
+from brokergroup_operator.cli.main import app
+from brokergroup_operator.migrate.stores import Identity, Place, StoreError, inspect, prepare, release
 from rocketmq_remoting.message_record import Host, encode_blank, encode_record
 from rocketmq_replica.log.epochs import EpochCache, EpochEntry
 from rocketmq_replica.log.side_files import decode_epochs, encode_epochs
@@ -265,6 +267,7 @@ def test_prepare_leaves_the_store_of_another_group_alone(tmp_path: Path) -> None
 def test_epochs_whose_file_is_gone_or_torn_come_from_javas_copy(tmp_path: Path, text: str | None) -> None:
     """Taken for a log without epochs, it would begin again at epoch 1, below what its clients and slaves have seen."""
     write_store(tmp_path)
+    (tmp_path / "brokerIdentity").write_text(str(HOLDER))
     (tmp_path / "epochFileCheckpoint.bak").write_bytes(
         encode_epochs(EpochCache([EpochEntry(3, 0), EpochEntry(7, 1000)]))
     )
@@ -286,9 +289,59 @@ def test_a_controllers_store_without_its_epochs_is_refused(tmp_path: Path) -> No
 def test_a_report_with_many_epochs_fits_into_a_termination_message(tmp_path: Path) -> None:
     """Kubernetes keeps 4096 bytes of it. The oldest epochs are left out; the last one, which counts, is there."""
     write_store(tmp_path)
+    (tmp_path / "brokerIdentity").write_text(str(HOLDER))
     many = [EpochEntry(2_000_000_000 + number, 10**18 + number) for number in range(500)]
     (tmp_path / "epochFileCheckpoint").write_bytes(encode_epochs(EpochCache(many)))
     report = prepare(Place(tmp_path), HOLDER)
     assert report.last_epoch == 2_000_000_499
     assert len(msgspec.json.encode(report)) < 4096
     assert len(decode_epochs((tmp_path / "epochFileCheckpoint").read_bytes(), "epochs").entries) == 500
+
+
+def split(root: Path) -> Place:
+    """Move the log of a store to another disk, as storePathCommitLog does."""
+    (root / "store" / "commitlog").rename(root / "log")
+    return Place(root / "store", log=root / "log")
+
+
+def test_a_commit_log_on_a_volume_of_its_own_is_read_and_stays_there(tmp_path: Path) -> None:
+    write_store(tmp_path / "store")
+    whole = inspect(Place(tmp_path / "store"))
+    place = split(tmp_path)
+    assert inspect(place) == whole
+    data = content_of(tmp_path / "log")
+    assert prepare(place, HOLDER) == replace(whole, epochs=((1, 0),), identity=HOLDER)
+    assert content_of(tmp_path / "log") == data
+    assert not (tmp_path / "store" / "commitlog").exists()
+    assert release(place, to_controller=False) == replace(whole, released=HOLDER)
+
+
+def test_two_commit_logs_of_one_store_are_refused(tmp_path: Path) -> None:
+    """One of them is what the broker had before its log was moved."""
+    write_store(tmp_path / "store")
+    place = split(tmp_path)
+    write_store(tmp_path / "old")
+    (tmp_path / "old" / "commitlog").rename(tmp_path / "store" / "commitlog")
+    for read in (inspect, lambda place: prepare(place, HOLDER)):
+        with pytest.raises(StoreError, match="commitlog is in the store, and --commit-log names another"):
+            read(place)
+
+
+def test_a_commit_log_that_is_nowhere_says_how_to_name_it(tmp_path: Path) -> None:
+    write_store(tmp_path / "store")
+    split(tmp_path)
+    with pytest.raises(StoreError, match="is it on another disk, say --commit-log"):
+        inspect(Place(tmp_path / "store"))
+    with pytest.raises(StoreError, match=r"there is no commit log in .*nowhere"):
+        inspect(Place(tmp_path / "store", log=tmp_path / "nowhere"))
+
+
+def test_the_commands_take_a_commit_log_of_its_own(tmp_path: Path) -> None:
+    write_store(tmp_path / "store")
+    split(tmp_path)
+    whose = ("--cluster", HOLDER.cluster_name, "--broker-name", HOLDER.broker_name, "--broker-id", "2")
+    for words in (("check",), ("prepare", *whose), ("release", "--to", "static-roles")):
+        verb, *more = words
+        log = ("--commit-log", str(tmp_path / "log"))
+        done = CliRunner().invoke(app, ["adopt", verb, str(tmp_path / "store"), *more, *log])
+        assert done.exit_code == 0, done.output

@@ -279,9 +279,9 @@ async def test_a_step_back_below_5_3_0_lets_every_client_in(cell: Cell) -> None:
     await cell.send(before.address, "unsigned")
 
 
-def controller_of_5_0(cell: Cell) -> JavaProgram:
-    """Start Java's controller of 5.0.0, alone; return when it listens."""
-    folder, port = with_logging(cell.folder / "controller"), free_port(HOST)
+def controller_of_5_0(rig: JavaRig, version: str = "5.0.0") -> JavaProgram:
+    """Start Java's controller of 5.0.0 (or 5.1.0), alone; return when it listens."""
+    folder, port = with_logging(rig.folder / "controller"), free_port(HOST)
     properties: dict[str, str | int] = {
         "controllerDLegerGroup": "tests",
         "controllerDLegerPeers": f"n0-{HOST}:{port}",
@@ -290,10 +290,10 @@ def controller_of_5_0(cell: Cell) -> JavaProgram:
         "mappedFileSize": 16777216,
     }
     config = java.write_properties(folder / "controller.conf", properties)
-    command = java.java_command("controller", folder, home=install.rocketmq_home("5.0.0"), flags=OF_JAVA_8)
+    command = java.java_command("controller", folder, home=install.rocketmq_home(version), flags=OF_JAVA_8)
     process = start("controller", [*command, "-c", str(config)], log=folder / "controller.log")
-    cell.programs["controller"] = java.JavaProgram(process, HOST, port)
-    return cell.programs["controller"].wait_until_listening()
+    rig.programs["controller"] = java.JavaProgram(process, HOST, port)
+    return rig.programs["controller"].wait_until_listening()
 
 
 async def test_brokers_of_5_0_fail_over_at_the_controller_of_5_0(cell: Cell) -> None:

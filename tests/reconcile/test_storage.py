@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +84,45 @@ def test_each_claim_of_a_member_grows_by_its_own_wish() -> None:
         if isinstance(step, ApplyObject) and step.resource.kind == "PersistentVolumeClaim"
     }
     assert grown == dict.fromkeys(LOGS, "200Gi")
+
+
+def released(seen: Any, claim: str, annotation: str = names.ANNOTATION_RELEASED_TO) -> Any:
+    """The same, after `brokergroup adopt claims-back`, or `claims`, has marked this claim."""
+    marked = deepcopy(seen.claims[claim])
+    marked["metadata"].setdefault("annotations", {})[annotation] = "java-controller"
+    return replace(seen, claims={**seen.claims, claim: marked})
+
+
+def test_no_broker_starts_on_a_claim_that_was_released_to_another_deployment() -> None:
+    """Its store has no id any more, and brokers of that deployment may use it."""
+    seen = released(c.without_pods(b.settled(), "orders-1", "orders-2", "orders-3"), "orders-2")
+    assert [line for line in lines_of(run(seen)) if line.startswith(("apply", "reserve"))] == []
+    assert c.condition(seen, "Stalled") == ("True", "NameTaken")
+    assert "claim orders-2" in c.message(seen, "Stalled")
+    assert "java-controller" in c.message(seen, "Stalled")
+    # Without a record, as after the last step, ids are not given anew for it either.
+    gone = replace(seen, record=None, state_object=None, snapshot=None)
+    assert [line for line in lines_of(run(gone)) if line.startswith(("apply", "reserve"))] == []
+
+
+def test_no_broker_starts_before_the_takeover_of_its_claim_has_ended() -> None:
+    """Without the record that it writes last, any disk could be elected first."""
+    seen = replace(c.without_pods(b.settled(), "orders-1", "orders-2", "orders-3"), record=None, snapshot=None)
+    seen = released(seen, "orders-2", names.ANNOTATION_ADOPT_UNFINISHED)
+    assert [line for line in lines_of(run(seen)) if line.startswith(("apply", "reserve"))] == []
+    assert c.condition(seen, "Stalled") == ("True", "NameTaken")
+    assert "run brokergroup adopt claims again" in c.message(seen, "Stalled")
+
+
+def test_a_hibernated_group_waits_with_released_claims_as_before() -> None:
+    """A run that was killed after its marks is begun again: until then the group is Hibernated, and nothing of it runs."""
+    asleep = c.without_pods(b.settled(maintenance={"hibernated": True}), "orders-1", "orders-2", "orders-3")
+    assert c.shown(released(asleep, "orders-2"), "Hibernated") == ("True", "NothingRuns")
+
+
+def test_the_master_of_a_group_that_was_woken_after_the_marks_is_still_labelled() -> None:
+    seen = c.with_pods(b.settled(), lambda pod: pod["metadata"]["labels"].pop(names.LABEL_ROLE), "orders-1")
+    assert any("orders-1" in line and "master" in line for line in lines_of(run(released(seen, "orders-2"))))
 
 
 @pytest.mark.parametrize("phase", ["Failed", "Pending"])

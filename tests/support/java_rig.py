@@ -81,9 +81,10 @@ class JavaRig:
             role = {"brokerId": broker_id, "brokerRole": "SLAVE" if broker_id else "SYNC_MASTER"}
             more = {"enableControllerMode": "false", **role, **extra}
             address = self.start_broker(name, controllers=NO_CONTROLLER, **more).address
-            await eventually(partial(self._is_registered, address), f"{name} is registered\n{self.logs()}")
+            await eventually(partial(self.is_registered, address), f"{name} is registered\n{self.logs()}")
 
-    async def _is_registered(self, address: str) -> bool:
+    async def is_registered(self, address: str) -> bool:
+        """Whether the NameServer lists a broker at the address."""
         client = RemotingClient()
         try:
             answer = await client.invoke(

@@ -71,6 +71,11 @@ ANNOTATION_HOT_CONFIG: Final = f"{GROUP}/hot-config"
 ANNOTATION_HOT_CONFIG_RESTARTS: Final = f"{GROUP}/hot-config-restarts"
 ANNOTATION_OPERATION: Final = f"{GROUP}/operation"
 ANNOTATION_LEAVING: Final = f"{GROUP}/leaving"
+# On a claim: the deployment that its store was released to, and the group's spec.config of then, in JSON. No pod starts on it.
+ANNOTATION_RELEASED_TO: Final = f"{GROUP}/released-to"
+ANNOTATION_RELEASED_CONFIG: Final = f"{GROUP}/released-config"
+# On a claim: `adopt claims` has made it, and has not written the group's record yet. No pod starts on it.
+ANNOTATION_ADOPT_UNFINISHED: Final = f"{GROUP}/adopt-unfinished"
 # On a pod: its fence stops the broker and keeps it stopped. On a claim: its broker was stopped so, and so is that of a later pod.
 ANNOTATION_STOPPED: Final = f"{GROUP}/stopped"
 # On a pod: when that order was taken back. Its container has run since long before.

@@ -319,11 +319,13 @@ async def _with_exit_code(work: Awaitable[Any], steps: Steps) -> Any:
     """Print why a verb failed, and exit with REFUSED if it had not begun its first step, else with FAILED."""
     from brokergroup_operator.kube import ApiError
     from brokergroup_operator.migrate.back import BackError
-    from brokergroup_operator.migrate.claims import ClaimsError
     from brokergroup_operator.migrate.cut_over import CutOverError
+    from brokergroup_operator.migrate.departure import DepartureError
     from brokergroup_operator.migrate.java import MigrationCallError
     from brokergroup_operator.migrate.plan import RecordInTheWayError
+    from brokergroup_operator.migrate.pod_runs import ClaimsError
     from brokergroup_operator.migrate.quiet import QuietError
+    from brokergroup_operator.migrate.sole_run import SoleRunError
     from brokergroup_operator.migrate.teach import TeachError
     from brokergroup_operator.records.store import RecordStoreError
 
@@ -337,10 +339,12 @@ async def _with_exit_code(work: Awaitable[Any], steps: Steps) -> Any:
         BackError,
         ClaimsError,
         CutOverError,
+        DepartureError,
         MigrationCallError,
         OSError,
         QuietError,
         RecordStoreError,
+        SoleRunError,
         TeachError,
         ValueError,
     ) as error:

@@ -1,18 +1,18 @@
 """Judges the stores of another deployment, and plans the record of the group that goes on with them. Pure.
 
-The stores are of stopped brokers: of static roles, a master and slaves that copied it, or of a controller. The first one named is
-the master's, and it alone has a seat in the record, with the end of its log as its mark: no other disk is elected before it (rule 2
-of docs/concepts/architecture.md). The others join as slaves do.
+The stores are of stopped brokers: of static roles, a master and slaves that copied it, or of a controller, also one of 5.0.0 to
+5.1.0, which gave no persistent ids. The first one named is the master's, and it alone has a seat in the record, with the end of
+its log as its mark: no other disk is elected before it (rule 2 of docs/concepts/architecture.md). The others join as slaves do.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import names
-from brokergroup_operator.migrate.stores import FIRST_EPOCH, Identity, StoreReport
+from brokergroup_operator.migrate.stores import EPOCHS, FIRST_EPOCH, REPLACED_EPOCHS, Identity, StoreReport
 from controller_core.model import MAX_EPOCH, BrokerGroupRecord, Mark, Replica
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ class Finding(StrEnum):
     BEGINS_LATER = "BeginsLater"
     DIVERGED = "Diverged"
     OTHER_HISTORY = "OtherHistory"
+    MASTERS_DISAGREE = "MastersDisagree"
+    CUT_SHORT = "CutShort"
     NO_EPOCH_LEFT = "NoEpochLeft"
     OTHER_FILE_SIZE = "OtherFileSize"
     NO_TOPICS = "NoTopics"
@@ -86,9 +88,18 @@ class Adoption:
         return any(doubt.blocks for doubt in self.doubts)
 
     @property
+    def renewed_epoch(self) -> int:
+        """The epoch, from offset 0, that replaces those of a controller without persistent ids; 0 for stores of another kind.
+
+        No store ever had it: a store that is not named here has no epoch in common with these, so it can't join them unnoticed.
+        """
+        old = [one.report.epochs_without_ids for one in self.members]
+        return max(epochs[-1][0] for epochs in old if epochs) + 1 if set(old) - {(), (FIRST_EPOCH,)} else 0
+
+    @property
     def master_epoch(self) -> int:
         """The epoch that the record begins with: no store has a higher one, so the first election is above all of them."""
-        return max((one.report.last_epoch for one in self.members), default=0) or FIRST_EPOCH[0]
+        return self.renewed_epoch or max((one.report.last_epoch for one in self.members), default=0) or FIRST_EPOCH[0]
 
     def identity_of(self, member: Member) -> Identity:
         return Identity(cluster_name=self.cluster_name, broker_name=self.broker_name, broker_id=member.broker_id)
@@ -113,11 +124,29 @@ class Adoption:
     def lines(self) -> Iterator[str]:
         """Yield the plan, for a person."""
         yield f"group {self.broker_name} of cluster {self.cluster_name}: the first election is above epoch {self.master_epoch}"
+        yield from self._renewal()
         for one in self.members:
             role = "begins as master" if one is self.members[0] else "joins as slave"
-            kind = f"epoch {one.report.last_epoch}" if one.report.epochs else "no epochs (static roles)"
+            last = (one.report.epochs_without_ids or one.report.epochs or ((0, 0),))[-1][0]
+            kind = f"epoch {last}" if last else "no epochs (static roles)"
             yield f"  broker {one.broker_id}  {one.name}  log {one.report.begin}..{one.report.end}, {kind}: {role}"
         yield from (f"  {doubt}" for doubt in self.doubts)
+
+    def _renewal(self) -> Iterator[str]:
+        """Yield RocketMQ's steps of the upgrade to persistent ids, as they are done here, and what they cost."""
+        if not self.renewed_epoch:
+            return
+        end = self.members[0].report.end
+        yield "  upgrade to persistent ids, of brokers before 5.1.1:"
+        yield "  1 stopped, and not to be started again: the slaves, then the master, then every controller of theirs"
+        yield (
+            f"  2 each store: {EPOCHS} becomes epoch {self.renewed_epoch} from offset 0 (the old one stays as {REPLACED_EPOCHS}),"
+            f" and the id is written; outside Kubernetes: prepare STORE --broker-id ID --renew-epoch {self.renewed_epoch}"
+        )
+        yield "  3 the record: only the former master's disk may be elected first"
+        yield "  4 brokers 5.1.1 or later start on the stores, in any order: the former master leads, the others follow it"
+        yield f"  kept: all that broker 1 has, to offset {end}, with its topics, groups and consumers' offsets"
+        yield "  lost: what no store named here has; a store that is left out is not read, and a new member copies the master's log"
 
 
 def judge(stores: Sequence[NamedStore], *, cluster_name: str, broker_name: str) -> Adoption:
@@ -131,9 +160,13 @@ def judge(stores: Sequence[NamedStore], *, cluster_name: str, broker_name: str) 
         *_about_reading(stores),
         *(doubt for one in members for doubt in _about_one(one, cluster_name, broker_name)),
     ]
+    adoption = Adoption(cluster_name=cluster_name, broker_name=broker_name, members=members, doubts=())
     if members and members[0].broker_id == 1:
-        doubts += [doubt for one in members[1:] for doubt in _beside_master(one, members[0])]
-    return Adoption(cluster_name=cluster_name, broker_name=broker_name, members=members, doubts=tuple(doubts))
+        beside = _beside_master_without_ids if adoption.renewed_epoch else _beside_master
+        doubts += [
+            doubt for one in members[1:] for doubt in (*_about_file_size(one, members[0]), *beside(one, members[0]))
+        ]
+    return replace(adoption, doubts=tuple(doubts))
 
 
 def _about_reading(stores: Sequence[NamedStore]) -> Iterator[Doubt]:
@@ -164,11 +197,18 @@ def _about_one(one: Member, cluster_name: str, broker_name: str) -> Iterator[Dou
             remedy="Ids follow the order in which the stores are named",
             blocks=False,
         )
-    if report.last_epoch >= MAX_EPOCH - 1:
+    old = report.epochs_without_ids
+    if max(report.last_epoch, old[-1][0] + 1 if old else 0) >= MAX_EPOCH - 1:
         yield Doubt(
             finding=Finding.NO_EPOCH_LEFT,
             what=f"{one.name} has epoch {report.last_epoch}",
             remedy="There are none left above it",
+        )
+    if old and report.end < old[-1][1]:
+        yield Doubt(
+            finding=Finding.CUT_SHORT,
+            what=f"{one.name} ends at {report.end}, and its last epoch, {old[-1][0]}, began at {old[-1][1]}",
+            remedy="Its disk has lost the end of its log: leave it out, and name a store that has more",
         )
     if not report.has_topics:
         yield Doubt(
@@ -186,8 +226,7 @@ def _about_one(one: Member, cluster_name: str, broker_name: str) -> Iterator[Dou
         )
 
 
-def _beside_master(one: Member, master: Member) -> Iterator[Doubt]:
-    """What keeps this store from following that one."""
+def _about_file_size(one: Member, master: Member) -> Iterator[Doubt]:
     mine, its = one.report, master.report
     if mine.file_bytes != its.file_bytes:
         yield Doubt(
@@ -195,6 +234,11 @@ def _beside_master(one: Member, master: Member) -> Iterator[Doubt]:
             what=f"the files of {one.name} have {mine.file_bytes} bytes, those of {master.name} {its.file_bytes}",
             remedy="A group has one mappedFileSizeCommitLog: leave this store out, a new one copies the master's",
         )
+
+
+def _beside_master(one: Member, master: Member) -> Iterator[Doubt]:
+    """What keeps this store from following that one."""
+    mine, its = one.report, master.report
     if bool(mine.epochs) != bool(its.epochs) and (mine.epochs or its.epochs) != (FIRST_EPOCH,):
         yield Doubt(
             finding=Finding.TWO_KINDS,
@@ -202,21 +246,67 @@ def _beside_master(one: Member, master: Member) -> Iterator[Doubt]:
             remedy="One of them is of another deployment: leave it out",
         )
     elif (mine.last_epoch or FIRST_EPOCH[0], mine.end) > (its.last_epoch or FIRST_EPOCH[0], its.end):
-        yield Doubt(
-            finding=Finding.AHEAD,
-            what=f"{one.name} ends at epoch {mine.last_epoch}, {mine.end}; {master.name} at epoch {its.last_epoch}, {its.end}",
-            remedy="It has messages that the master lacks, so it may have been a master itself: find out which one clients used,"
-            " name that first, and leave the other one out",
-        )
+        yield _ahead(one, master, mine.last_epoch, its.last_epoch)
     elif mine.epochs and its.epochs:
         yield from _beside_controllers_master(one, master)
     else:
         yield from _beside_static_master(one, master)
 
 
+def _ahead(one: Member, master: Member, its_epoch: int, masters_epoch: int) -> Doubt:
+    return Doubt(
+        finding=Finding.AHEAD,
+        what=f"{one.name} ends at epoch {its_epoch}, {one.report.end}; {master.name} at epoch {masters_epoch}, {master.report.end}",
+        remedy="It has messages that the master lacks, so it may have been a master itself: find out which one clients used,"
+        " name that first, and leave the other one out",
+    )
+
+
+def _beside_master_without_ids(one: Member, master: Member) -> Iterator[Doubt]:
+    """RocketMQ deletes these epochs, and a slave without epochs cuts nothing: its log must be the master's already.
+
+    Nor do they prove where two logs part: a master of no message wrote no epoch, so two masters' messages may lie under one.
+    """
+    mine, its = one.report.epochs_without_ids, master.report.epochs_without_ids
+    if not mine or not its:
+        yield Doubt(
+            finding=Finding.TWO_KINDS,
+            what=f"{one.name if not mine else master.name} has no epochs of a controller without persistent ids, unlike the other",
+            remedy="One of them is of another deployment: leave it out",
+        )
+        return
+    yield from _about_begin(one, master, blocks=False)
+    began = dict(its)
+    apart = [(epoch, start) for epoch, start in mine if began.get(epoch, start) != start]
+    if apart:
+        epoch, start = apart[-1]
+        yield Doubt(
+            finding=Finding.MASTERS_DISAGREE,
+            what=f"epoch {epoch} begins at {start} in {one.name}, and at {began[epoch]} in {master.name}",
+            remedy="Two brokers were master in one epoch, so their epochs do not say which one was last: find out which one clients"
+            " used, and leave the other one out",
+        )
+    elif (mine[-1][0], one.report.end) > (its[-1][0], master.report.end):
+        yield _ahead(one, master, mine[-1][0], its[-1][0])
+    elif one.report.end > master.report.end:
+        yield Doubt(
+            finding=Finding.DIVERGED,
+            what=f"{one.name} ends at {one.report.end} in epoch {mine[-1][0]}, {master.name} at {master.report.end} in the later"
+            f" epoch {its[-1][0]}",
+            remedy="Its end was never copied by a later master: leave it out, a new one copies the master's",
+        )
+    else:
+        yield from _about_end(one, master)
+
+
 def _beside_static_master(one: Member, master: Member) -> Iterator[Doubt]:
     """Nothing in a log without epochs says where two of them part, so only equal ones are taken."""
     yield from _about_begin(one, master, blocks=True)
+    yield from _about_end(one, master)
+
+
+def _about_end(one: Member, master: Member) -> Iterator[Doubt]:
+    """A store that does not end before the master's is taken only if its last files are the master's."""
     if one.report.end < master.report.end:
         yield Doubt(
             finding=Finding.BEHIND,
@@ -264,7 +354,9 @@ def _beside_controllers_master(one: Member, master: Member) -> Iterator[Doubt]:
 def record_of(adoption: Adoption, *, group: str = "") -> BrokerGroupRecord:
     """Return the record to begin with. `group`: the BrokerGroup whose pods will have the stores; empty: brokers outside pods."""
     master = adoption.members[0]
-    seat = Mark(master.broker_id, master.report.last_epoch or FIRST_EPOCH[0], master.report.end)
+    seat = Mark(
+        master.broker_id, adoption.renewed_epoch or master.report.last_epoch or FIRST_EPOCH[0], master.report.end
+    )
     # A disk knows each id: without that disk it is lost, and no empty one takes its place.
     replicas = {
         one.broker_id: Replica(

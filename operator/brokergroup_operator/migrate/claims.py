@@ -9,15 +9,12 @@ It uses the rights of the administrator; the operator needs none on volumes.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
-
-import msgspec
+from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import names
-from brokergroup_operator.kube.errors import AlreadyExistsError, ConflictError, NotFoundError
+from brokergroup_operator.kube.errors import AlreadyExistsError, ConflictError
 from brokergroup_operator.kube.resources import (
     BROKER_GROUPS,
     PERSISTENT_VOLUME_CLAIMS,
@@ -26,41 +23,37 @@ from brokergroup_operator.kube.resources import (
 )
 from brokergroup_operator.migrate.adopt import Adoption, NamedStore, judge, record_of
 from brokergroup_operator.migrate.plan import check_record, write_record
-from brokergroup_operator.migrate.store_pods import (
-    failure_of,
-    is_store_pod,
-    message_of,
-    report_of,
-    store_pod,
-    store_pod_name,
+from brokergroup_operator.migrate.pod_runs import (
+    RELEASE_SECONDS,
+    ClaimsError,
+    StorePods,
+    claims_of,
+    controller_of,
+    get_or_none,
+    report_in,
+    until,
 )
+from brokergroup_operator.migrate.sole_run import sole_run
+from brokergroup_operator.migrate.store_pods import failure_of, is_store_pod, store_pod_name
 from brokergroup_operator.reconcile.see.foreign import parse_quantity
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from brokergroup_operator.records.store import GroupKey
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from contextlib import AbstractAsyncContextManager
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube import KubernetesApi
     from brokergroup_operator.migrate.adopt import Member
     from brokergroup_operator.migrate.cut_over import Report
-    from brokergroup_operator.migrate.stores import StoreReport
 
 # On a volume: the claim that had it, as namespace/name, and its reclaim policy of before.
 ANNOTATION_TAKEN_FROM: Final = f"{names.GROUP}/taken-from"
 ANNOTATION_RECLAIM_POLICY: Final = f"{names.GROUP}/reclaim-policy"
-POLL_SECONDS: Final = 0.25
-RELEASE_SECONDS: Final = 60.0
 BIND_SECONDS: Final = 120.0
 # So long a write is repeated that another writer of the same volume comes before.
 CHANGE_SECONDS: Final = 30.0
 ACCESS_MODE: Final = "ReadWriteOnce"
-_Found = TypeVar("_Found")
-
-
-class ClaimsError(Exception):
-    """The claims can't be taken as they are; the message says what is in the way, and what would help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,11 +88,20 @@ class Volume:
     moved: bool
 
 
+def sole_adoption(api: KubernetesApi, wish: Wish) -> AbstractAsyncContextManager[None]:
+    """Keep other runs for this group away meanwhile: each would delete the other's pods, and may name another master."""
+    return sole_run(api, namespace=wish.namespace, name=f"{wish.group}-adopt", what=f"adopt for group {wish.group}")
+
+
 class Takeover:
-    """One group's. Raises ClaimsError, ApiError, or RecordInTheWayError; every verb may be called again."""
+    """One group's, while `sole_adoption` is held. Every verb may be called again.
+
+    Raises ClaimsError, ApiError, or RecordInTheWayError.
+    """
 
     def __init__(self, api: KubernetesApi, wish: Wish, report: Report) -> None:
         self._api, self._wish, self._report = api, wish, report
+        self._pods = StorePods(api=api, namespace=wish.namespace, image=wish.image, seconds=wish.pod_seconds)
 
     async def plan(self, *, go_on: bool) -> Adoption:
         """Read the stores by a pod on each volume, and judge them. Nothing else is changed.
@@ -121,14 +123,16 @@ class Takeover:
         return adoption
 
     async def _is_bound(self, volume: Volume) -> bool:
-        claim = await self._get_or_none(PERSISTENT_VOLUME_CLAIMS, volume.claim, self._wish.namespace)
+        claim = await get_or_none(self._api, PERSISTENT_VOLUME_CLAIMS, volume.claim, self._wish.namespace)
         return claim is not None and (claim.get("status") or {}).get("phase") == "Bound"
 
     async def run(self, adoption: Adoption) -> None:
         """Do what the plan says, which must not be blocked; at the end the record is there, and the BrokerGroup may be created."""
         for member, volume in zip(adoption.members, await self._volumes(), strict=True):
             # A volume that an earlier run moved may have been named at another position then, and have its id.
-            if not volume.moved or member.report.identity != adoption.identity_of(member):
+            renewed = ((adoption.renewed_epoch, 0),) if adoption.renewed_epoch else member.report.epochs
+            ready = member.report.identity == adoption.identity_of(member) and member.report.epochs == renewed
+            if not volume.moved or not ready:
                 await self._check_free([volume])
                 await self._prepare(adoption, member, volume)
         for volume in await self._volumes():
@@ -140,6 +144,8 @@ class Takeover:
             raise ClaimsError("; ".join(str(doubt) for doubt in after.doubts if doubt.blocks))
         await self._check_free(await self._volumes())
         await self._write_record(after)
+        for volume in await self._volumes():
+            await self._let_start(volume)
 
     async def spec_of_group(self, adoption: Adoption) -> str:
         """Return what the BrokerGroup's spec must say to run on these volumes."""
@@ -197,7 +203,7 @@ class Takeover:
         wish, new = self._wish, names.pod_name(self._wish.group, broker_id)
         mark = f"{wish.namespace}/{source.name}"
         taken = {name: one for name, one in listed.items() if _annotations(one).get(ANNOTATION_TAKEN_FROM) == mark}
-        claim = await self._get_or_none(PERSISTENT_VOLUME_CLAIMS, source.name, wish.namespace)
+        claim = await get_or_none(self._api, PERSISTENT_VOLUME_CLAIMS, source.name, wish.namespace)
         if claim is not None:
             name = str(claim["spec"].get("volumeName") or "")
             begun = [one for one in taken if one != name and ANNOTATION_RECLAIM_POLICY in _annotations(taken[one])]
@@ -226,13 +232,13 @@ class Takeover:
     async def _check_free(self, volumes: list[Volume]) -> None:
         """Raise ClaimsError if the names are taken, or a pod uses one of the claims."""
         wish = self._wish
-        if await self._get_or_none(BROKER_GROUPS, wish.group, wish.namespace) is not None:
+        if await get_or_none(self._api, BROKER_GROUPS, wish.group, wish.namespace) is not None:
             raise ClaimsError(
                 f"BrokerGroup {wish.group} exists: it is created when its claims and its record are there"
             )
         for volume in volumes:
             new = names.pod_name(wish.group, volume.broker_id)
-            there = await self._get_or_none(PERSISTENT_VOLUME_CLAIMS, new, wish.namespace)
+            there = await get_or_none(self._api, PERSISTENT_VOLUME_CLAIMS, new, wish.namespace)
             if there is not None and there["spec"].get("volumeName") != volume.name:
                 raise ClaimsError(f"claim {new} exists and has another volume: choose another group name")
         used = {volume.claim for volume in volumes}
@@ -241,9 +247,9 @@ class Takeover:
             is_reader = pod["metadata"]["name"] in ours
             if is_reader and not is_store_pod(pod):
                 raise ClaimsError(f"pod {pod['metadata']['name']} is not of this command: choose another group name")
-            if not is_reader and (claims := _claims_of(pod) & used):
+            if not is_reader and (claims := claims_of(pod) & used):
                 raise ClaimsError(
-                    f"pod {pod['metadata']['name']}{_controller_of(pod)} uses claim {', '.join(sorted(claims))}:"
+                    f"pod {pod['metadata']['name']}{controller_of(pod)} uses claim {', '.join(sorted(claims))}:"
                     " stop the old brokers first, slaves after the master, and leave their claims"
                 )
 
@@ -251,9 +257,15 @@ class Takeover:
         said = []
         for volume in volumes:
             folder = "" if volume.moved else volume.source.folder
-            pod = await self._run_pod(volume, ["check"], folder=folder, read_only=True)
+            pod = await self._pods.run(
+                store_pod_name(self._wish.group, volume.broker_id),
+                volume.claim,
+                ["check"],
+                folder=folder,
+                read_only=True,
+            )
             failure = failure_of(pod)
-            said.append(NamedStore(name=volume.source.name, said=failure or _report_of(volume, pod)))
+            said.append(NamedStore(name=volume.source.name, said=failure or report_in(volume.source.name, pod)))
         return judge(said, cluster_name=self._wish.cluster_name, broker_name=self._wish.broker_name)
 
     # ---- what is done
@@ -262,11 +274,14 @@ class Takeover:
         own = adoption.identity_of(member)
         verb = ["prepare", "--cluster", own.cluster_name, "--broker-name", own.broker_name]
         verb += ["--broker-id", str(own.broker_id)]
+        verb += ["--renew-epoch", str(adoption.renewed_epoch)] if adoption.renewed_epoch else []
         folder = "" if volume.moved else volume.source.folder
-        pod = await self._run_pod(volume, verb, folder=folder, read_only=False)
+        pod = await self._pods.run(
+            store_pod_name(self._wish.group, volume.broker_id), volume.claim, verb, folder=folder, read_only=False
+        )
         if failure := failure_of(pod):
             raise ClaimsError(f"claim {volume.source.name}: {failure}")
-        if (now := _report_of(volume, pod)).end != member.report.end:
+        if (now := report_in(volume.source.name, pod)).end != member.report.end:
             raise ClaimsError(
                 f"claim {volume.source.name}: its log ended at {member.report.end}, and at {now.end} a moment later:"
                 " something writes to it"
@@ -275,9 +290,9 @@ class Takeover:
 
     async def _rebind(self, volume: Volume) -> None:
         """Give the volume to the claim of its new name."""
-        await _until(partial(self._retain, volume), CHANGE_SECONDS, f"volume {volume.name} changes all the time")
+        await until(partial(self._retain, volume), CHANGE_SECONDS, f"volume {volume.name} changes all the time")
         await self._release(volume)
-        await _until(partial(self._reserve, volume), CHANGE_SECONDS, f"volume {volume.name} changes all the time")
+        await until(partial(self._reserve, volume), CHANGE_SECONDS, f"volume {volume.name} changes all the time")
         obj = await self._api.get(PERSISTENT_VOLUMES, volume.name)
         await self._make_claim(volume, obj)
         # Another run may have ended before this one: then the volume has its policy back already.
@@ -305,7 +320,7 @@ class Takeover:
         """Let the volume wait for the claim of its new name, and for no other. False: it changed meanwhile."""
         wish, new = self._wish, names.pod_name(self._wish.group, volume.broker_id)
         obj = await self._api.get(PERSISTENT_VOLUMES, volume.name)
-        there = await self._get_or_none(PERSISTENT_VOLUME_CLAIMS, new, wish.namespace)
+        there = await get_or_none(self._api, PERSISTENT_VOLUME_CLAIMS, new, wish.namespace)
         holder = _claim_of(obj)
         if there is not None and holder == f"{wish.namespace}/{new}":
             return True
@@ -326,7 +341,7 @@ class Takeover:
 
     async def _release(self, volume: Volume) -> None:
         wish = self._wish
-        claim = await self._get_or_none(PERSISTENT_VOLUME_CLAIMS, volume.source.name, wish.namespace)
+        claim = await get_or_none(self._api, PERSISTENT_VOLUME_CLAIMS, volume.source.name, wish.namespace)
         if claim is None:
             return
         metadata = claim["metadata"]
@@ -340,9 +355,9 @@ class Takeover:
         )
 
         async def gone() -> bool:
-            return await self._get_or_none(PERSISTENT_VOLUME_CLAIMS, volume.source.name, wish.namespace) is None
+            return await get_or_none(self._api, PERSISTENT_VOLUME_CLAIMS, volume.source.name, wish.namespace) is None
 
-        await _until(gone, RELEASE_SECONDS, f"claim {volume.source.name} is not gone: a pod uses it still")
+        await until(gone, RELEASE_SECONDS, f"claim {volume.source.name} is not gone: a pod uses it still")
 
     async def _make_claim(self, volume: Volume, obj: JsonObject) -> None:
         wish, name = self._wish, names.pod_name(self._wish.group, volume.broker_id)
@@ -359,7 +374,9 @@ class Takeover:
             "storageClassName": obj["spec"].get("storageClassName") or "",
             "volumeName": volume.name,
         }
-        metadata = {"name": name, "namespace": wish.namespace, "labels": labels}
+        # Until the record is there no broker may start: any disk could be elected first.
+        annotations = {names.ANNOTATION_ADOPT_UNFINISHED: "true"}
+        metadata = {"name": name, "namespace": wish.namespace, "labels": labels, "annotations": annotations}
         claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
         try:
             await self._api.create(PERSISTENT_VOLUME_CLAIMS, claim)
@@ -369,62 +386,14 @@ class Takeover:
                 raise ClaimsError(f"claim {name} exists and has another volume, expected {volume.name}") from None
 
         bound = partial(self._is_bound, replace(volume, claim=name))
-        await _until(bound, BIND_SECONDS, f"claim {name} is not bound to volume {volume.name}")
+        await until(bound, BIND_SECONDS, f"claim {name} is not bound to volume {volume.name}")
 
-    async def _run_pod(self, volume: Volume, verb: list[str], *, folder: str, read_only: bool) -> JsonObject:
-        """Run one command on the volume, and return the pod as it ended. The pod is deleted, before and after."""
-        wish = self._wish
-        name = store_pod_name(wish.group, volume.broker_id)
-        await self._delete_pod(name)
-        made = await self._api.create(
-            PODS,
-            store_pod(
-                wish.namespace, name, wish.image, volume.claim, verb,
-                folder=folder, read_only=read_only, seconds=wish.pod_seconds,
-            ),
-        )  # fmt: skip
-
-        async def ended() -> JsonObject | None:
-            pod = await self._get_or_none(PODS, name, wish.namespace)
-            if pod is None or pod["metadata"]["uid"] != made["metadata"]["uid"]:
-                raise ClaimsError(f"pod {name} was deleted meanwhile: does another run of this command go on?")
-            return pod if (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"} else None
-
-        slow = f"pod {name} has not ended: kubectl -n {wish.namespace} describe pod {name}"
-        pod = await _until(ended, wish.pod_seconds, slow)
-        await self._delete_pod(name)
-        return pod
-
-    async def _delete_pod(self, name: str) -> None:
-        namespace = self._wish.namespace
-
-        async def gone() -> bool:
-            pod = await self._get_or_none(PODS, name, namespace)
-            if pod is not None and not is_store_pod(pod):
-                raise ClaimsError(f"pod {name} is not of this command: choose another group name")
-            if pod is not None and "deletionTimestamp" not in pod["metadata"]:
-                await self._api.delete(PODS, name, namespace=namespace, uid=pod["metadata"]["uid"])
-            return pod is None
-
-        await _until(gone, RELEASE_SECONDS, f"pod {name} is not gone")
-
-    async def _get_or_none(self, resource: Any, name: str, namespace: str) -> JsonObject | None:
-        try:
-            return await self._api.get(resource, name, namespace=namespace)
-        except NotFoundError:
-            return None
-
-
-async def _until(look: Callable[[], Awaitable[_Found | None]], seconds: float, otherwise: str) -> _Found:
-    """Return `look`'s first true result. Raises ClaimsError with `otherwise` at the deadline."""
-    try:
-        async with asyncio.timeout(seconds):
-            while True:
-                if found := await look():
-                    return found
-                await asyncio.sleep(POLL_SECONDS)
-    except TimeoutError as error:
-        raise ClaimsError(f"{otherwise} (waited {seconds:g} s)") from error
+    async def _let_start(self, volume: Volume) -> None:
+        annotations = {names.ANNOTATION_ADOPT_UNFINISHED: None}
+        name, namespace = names.pod_name(self._wish.group, volume.broker_id), self._wish.namespace
+        await self._api.patch(
+            PERSISTENT_VOLUME_CLAIMS, name, {"metadata": {"annotations": annotations}}, namespace=namespace
+        )
 
 
 def _annotations(obj: JsonObject) -> dict[str, str]:
@@ -435,24 +404,3 @@ def _claim_of(volume: JsonObject) -> str:
     """Return the claim that a volume is reserved for, as namespace/name; empty without one."""
     reference = volume["spec"].get("claimRef")
     return f"{reference['namespace']}/{reference['name']}" if reference else ""
-
-
-def _report_of(volume: Volume, pod: JsonObject) -> StoreReport:
-    try:
-        return report_of(pod)
-    except msgspec.MsgspecError as error:
-        raise ClaimsError(
-            f"claim {volume.source.name}: pod {pod['metadata']['name']} says {message_of(pod)[:200]!r}, expected a report ({error})"
-        ) from error
-
-
-def _claims_of(pod: JsonObject) -> set[str]:
-    if (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}:
-        return set()
-    volumes = pod["spec"].get("volumes") or []
-    return {str(one["persistentVolumeClaim"]["claimName"]) for one in volumes if "persistentVolumeClaim" in one}
-
-
-def _controller_of(pod: JsonObject) -> str:
-    owners = [one for one in pod["metadata"].get("ownerReferences") or [] if one.get("controller")]
-    return f" of {owners[0]['kind']} {owners[0]['name']}" if owners else ""

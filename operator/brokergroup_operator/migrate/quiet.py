@@ -51,6 +51,8 @@ class Finding(StrEnum):
     UNKNOWN_VERSION = "UnknownVersion"
     DLEDGER = "DLedgerLog"
     CONTROLLER_MODE = "ControllerMode"
+    WITHOUT_IDS = "NoPersistentIds"
+    EPOCHS_ELSEWHERE = "EpochsElsewhere"
     AHEAD = "AheadOfMaster"
     BEHIND = "Behind"
     OTHER_FILE_SIZE = "OtherFileSize"
@@ -67,6 +69,13 @@ class StaticBroker:
 
     def is_on(self, key: str) -> bool:
         return self.configuration.get(key, "false") == "true"
+
+    @property
+    def is_without_ids(self) -> bool:
+        """Whether a controller of 5.0.0 to 5.1.0 gives its role, by its address."""
+        match = _VERSION.match(self.version)
+        number = tuple(map(int, match.groups())) if match is not None else FIRST_WITH_IDS
+        return number < FIRST_WITH_IDS and self.is_on("enableControllerMode")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +117,15 @@ class StaticGroup:
     def ends_alike(self) -> bool:
         return len(self.known) == len(self.brokers) and len({one.end for one in self.known.values()}) == 1
 
+    @property
+    def next_step(self) -> str:
+        """What to do once the group is quiet. A controller would elect a slave that outlives the master: so it goes first there."""
+        if not any(one.is_without_ids for one in self.known.values()):
+            return "stop them now, slaves after the master"
+        return (
+            "stop them now: the slaves, then the master, then every controller of theirs; name the master's store first"
+        )
+
     def lines(self) -> Iterator[str]:
         """Yield what was found, for a person."""
         yield f"group {self.broker_name} of cluster {', '.join(sorted(self.cluster_names)) or '?'}"
@@ -128,6 +146,12 @@ def _about_group(group: StaticGroup) -> Iterator[Doubt]:
 
 
 def _about_broker(group: StaticGroup, broker_id: int, one: StaticBroker) -> Iterator[Doubt]:
+    yield from _about_mode(broker_id, one)
+    if broker_id != MASTER and group.master is not None:
+        yield from _about_slave(broker_id, one, group.master)
+
+
+def _about_mode(broker_id: int, one: StaticBroker) -> Iterator[Doubt]:
     match = _VERSION.match(one.version)
     if match is None:
         yield Doubt(
@@ -135,6 +159,8 @@ def _about_broker(group: StaticGroup, broker_id: int, one: StaticBroker) -> Iter
             what=f"brokerId {broker_id} says {one.version!r}: it must be 5.1.1 or later",
             blocks=False,
         )
+    elif one.is_without_ids:
+        yield from _about_no_ids(broker_id, one)
     elif tuple(map(int, match.groups())) < FIRST_WITH_IDS:
         yield Doubt(
             finding=Finding.OLD_BROKER,
@@ -144,15 +170,15 @@ def _about_broker(group: StaticGroup, broker_id: int, one: StaticBroker) -> Iter
         yield Doubt(
             finding=Finding.DLEDGER, what=f"brokerId {broker_id} has a DLedger commit log, which no other mode reads"
         )
-    if one.is_on("enableControllerMode"):
+    if one.is_on("enableControllerMode") and not one.is_without_ids:
         yield Doubt(
             finding=Finding.CONTROLLER_MODE,
             what=f"brokerId {broker_id} has a controller, which gives roles anew: stop brokers and controller as"
             " docs/tasks/adopt.md says",
         )
-    master = group.master
-    if broker_id == MASTER or master is None:
-        return
+
+
+def _about_slave(broker_id: int, one: StaticBroker, master: StaticBroker) -> Iterator[Doubt]:
     if one.configuration.get("brokerRole", "").endswith("MASTER"):
         yield Doubt(
             finding=Finding.TWO_MASTERS, what=f"brokerId {broker_id} has brokerRole {one.configuration['brokerRole']}"
@@ -166,6 +192,21 @@ def _about_broker(group: StaticGroup, broker_id: int, one: StaticBroker) -> Iter
     size = "mappedFileSizeCommitLog"
     if one.configuration.get(size) != master.configuration.get(size):
         yield Doubt(finding=Finding.OTHER_FILE_SIZE, what=f"brokerId {broker_id} and the master differ in {size}")
+
+
+def _about_no_ids(broker_id: int, one: StaticBroker) -> Iterator[Doubt]:
+    yield Doubt(
+        finding=Finding.WITHOUT_IDS,
+        what=f"brokerId {broker_id} is {one.version}, known to its controller by its address: its store gets an id and a new epoch",
+        blocks=False,
+    )
+    epochs, store = one.configuration.get("storePathEpochFile", ""), one.configuration.get("storePathRootDir", "")
+    if epochs and store and epochs != f"{store}/epochFileCheckpoint":
+        yield Doubt(
+            finding=Finding.EPOCHS_ELSEWHERE,
+            what=f"brokerId {broker_id} keeps its epochs in {epochs}: once it is stopped, copy that to {store}/epochFileCheckpoint",
+            blocks=False,
+        )
 
 
 async def read_static(calls: JavaCalls, name_servers: tuple[str, ...], broker_name: str) -> StaticGroup:

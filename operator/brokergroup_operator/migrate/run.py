@@ -11,8 +11,10 @@ from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.controller.standalone import StandaloneSettings, run_standalone
 from brokergroup_operator.migrate.adopt import record_of
 from brokergroup_operator.migrate.back import Back, BackError, BackSettings
-from brokergroup_operator.migrate.claims import Takeover
+from brokergroup_operator.migrate.claims import Takeover, sole_adoption
+from brokergroup_operator.migrate.claims_back import ClaimsBack, sole_release
 from brokergroup_operator.migrate.cut_over import CutOver, CutOverError, CutOverSettings
+from brokergroup_operator.migrate.departure import DepartureError, judge_departure
 from brokergroup_operator.migrate.java import JavaCalls, MigrationCallError, read_controller, read_states
 from brokergroup_operator.migrate.plan import RecordInTheWayError, check_record, make_plan, write_record
 from brokergroup_operator.migrate.quiet import make_quiet, read_static
@@ -25,12 +27,14 @@ from rocketmq_remoting.address import WILDCARDS, join_address
 from rocketmq_remoting.client import RemotingClient
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from pathlib import Path
 
-    from brokergroup_operator.migrate.adopt import Adoption
+    from brokergroup_operator.migrate.adopt import Adoption, NamedStore
     from brokergroup_operator.migrate.claims import Wish
+    from brokergroup_operator.migrate.claims_back import BackWish
     from brokergroup_operator.migrate.cut_over import Report
+    from brokergroup_operator.migrate.departure import Departure, Target
     from brokergroup_operator.migrate.java import JavaState, Reading
     from brokergroup_operator.migrate.plan import GroupPlan, Standing
     from brokergroup_operator.migrate.quiet import StaticGroup
@@ -218,6 +222,31 @@ async def begin(adoption: Adoption, *, store: str, kubeconfig: Path | None = Non
         await opened.close()
 
 
+async def leave(
+    broker_name: str,
+    stores: Sequence[NamedStore],
+    target: Target,
+    *,
+    controllers: str,
+    store: str,
+    kubeconfig: Path | None,
+    yes: bool,
+) -> Departure:
+    """Judge the stores of a group outside pods; with `yes`, if all are released, remove its record. Raises ``DepartureError``."""
+    opened = open_record_store(store, kubeconfig=kubeconfig)
+    try:
+        key = GroupKey(namespace_of(store), broker_name)
+        stored = await opened.read(key)
+        if stored is None:
+            raise DepartureError(f"the store {store} has no record of {broker_name}")
+        departure = judge_departure(stored.record, stores, target, controllers=controllers)
+        if yes and departure.is_released and not departure.blocked:
+            await opened.commit(key, None, stored)
+        return departure
+    finally:
+        await opened.close()
+
+
 async def quiet(
     source: Source, *, report: Report, seconds: float, yes: bool, show: Callable[[StaticGroup], None]
 ) -> None:
@@ -230,18 +259,43 @@ async def quiet(
                 show(await make_quiet(calls, group, source.name_servers, report, seconds=seconds))
 
 
-async def take_claims(wish: Wish, *, kubeconfig: Path | None, report: Report, yes: bool) -> tuple[Adoption, str]:
+async def take_claims(
+    wish: Wish, *, kubeconfig: Path | None, report: Report, yes: bool, show: Callable[[Adoption], None]
+) -> str:
     """Plan what becomes of another deployment's claims, and with `yes` do it, unless it is blocked. Raises ``ClaimsError``.
 
-    Return the plan, and what the BrokerGroup's spec must say; empty if that is not to be created now.
+    `show` gets the plan before a store is changed, or a claim that no earlier run has begun to move. Return what the BrokerGroup's
+    spec must say; empty if that is not to be created now.
     """
-    async with kubernetes_api(kubeconfig) as api:
+    async with kubernetes_api(kubeconfig) as api, sole_adoption(api, wish):
         takeover = Takeover(api, wish, report)
         adoption = await takeover.plan(go_on=yes)
+        show(adoption)
         if adoption.blocked or not yes:
-            return adoption, ""
+            return ""
         await takeover.run(adoption)
-        return adoption, await takeover.spec_of_group(adoption)
+        return await takeover.spec_of_group(adoption)
+
+
+async def release_claims(
+    wish: BackWish,
+    *,
+    kubeconfig: Path | None,
+    report: Report,
+    yes: bool,
+    show: Callable[[Departure, Mapping[str, str]], None],
+) -> None:
+    """Plan how a hibernated group's claims are released to another deployment, and with `yes` do it, unless it is blocked.
+
+    `show` gets the plan, and the BrokerGroup's spec.config, before anything is changed. Raises ``ClaimsError``.
+    """
+    async with kubernetes_api(kubeconfig) as api, sole_release(api, wish):
+        way = ClaimsBack(api, wish, report)
+        departure = await way.plan()
+        further = await way.further_properties(departure)
+        show(departure, further)
+        if yes and not departure.blocked:
+            await way.run(departure, further)
 
 
 @contextlib.asynccontextmanager

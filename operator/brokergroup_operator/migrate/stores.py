@@ -25,8 +25,17 @@ if TYPE_CHECKING:
 
 COMMIT_LOG: Final = "commitlog"
 EPOCHS: Final = "epochFileCheckpoint"
+# Java's copy of it, which a broker reads if the file is gone or torn.
+COPIED_EPOCHS: Final = f"{EPOCHS}.bak"
+# The epochs that a controller without persistent ids gave, beside those that replace them.
+REPLACED_EPOCHS: Final = f"{EPOCHS}.before-ids"
 IDENTITY: Final = "brokerIdentity"
 UNFINISHED_IDENTITY: Final = "brokerIdentity-temp"
+# What a store had as a member of a group, once it is released to another deployment.
+RELEASED_IDENTITY: Final = f"{IDENTITY}.released"
+RELEASED_EPOCHS: Final = f"{EPOCHS}.released"
+# For a controller that begins anew: its first epoch is 1, and a broker ignores one that is not above its own.
+BELOW_EVERY_EPOCH: Final = (0, 0)
 # The one epoch of a log that was written without any.
 FIRST_EPOCH: Final = (1, 0)
 # So many files of two logs are compared, from their common end on.
@@ -62,7 +71,8 @@ class StoreReport:
     """One store. `begin` and `end` are offsets in bytes of its log, `epochs` the last pairs of epoch and first offset.
 
     `tails`: SHA-256 of the log in the file with its end, up to the end, then of the file before. `stopped_cleanly`: no file `abort`
-    is left. `identity`: None for a store of static roles. `has_topics`: config/topics.json is there.
+    is left. `identity`: None for a store of static roles, or of a broker before 5.1.1. `has_topics`: config/topics.json is there.
+    `replaced`: the epochs that `prepare` has renewed, until a broker goes on above them.
     """
 
     begin: int
@@ -73,6 +83,14 @@ class StoreReport:
     identity: Identity | None = None
     stopped_cleanly: bool = True
     has_topics: bool = True
+    replaced: tuple[tuple[int, int], ...] = ()
+    # Whose member the store was until `release`; None for any other.
+    released: Identity | None = None
+
+    @property
+    def epochs_without_ids(self) -> tuple[tuple[int, int], ...]:
+        """Return the epochs of a controller of 5.0.0 to 5.1.0, renewed or not; none for another store."""
+        return self.replaced or (self.epochs if self.identity is None else ())
 
     @property
     def last_epoch(self) -> int:
@@ -85,11 +103,12 @@ class Place:
     """A volume, and the folder of the store in it; empty: the volume is the store.
 
     A BrokerGroup's volume is the store itself. So `lift` moves the folder's content up, and until it has ended each file may lie at
-    either place.
+    either place. `log`: the commit log's own folder (storePathCommitLog), if that is on another disk.
     """
 
     volume: Path
     folder: str = ""
+    log: Path | None = None
 
     def check(self) -> None:
         """Raise StoreError unless the folder is a path below the volume, on which no link leads elsewhere."""
@@ -112,6 +131,19 @@ class Place:
         if self.folder and inside.exists() and above.exists():
             raise StoreError(f"{self.folder}/{name} and {name} are both there: which one is the store's? Move one away")
         return inside if self.folder and inside.exists() else above
+
+    def log_folder(self) -> Path:
+        """Return where the commit log lies. StoreError if the store has one beside the one that is named."""
+        inside = self.path(COMMIT_LOG)
+        if self.log is not None and inside.exists():
+            raise StoreError(
+                f"{COMMIT_LOG} is in the store, and --commit-log names another: which one is its log? Move one away"
+            )
+        return self.log if self.log is not None else inside
+
+    def lifted(self) -> Place:
+        """Return the place after `lift`."""
+        return Place(self.volume, log=self.log)
 
     def lift(self) -> None:
         """Move the store from its folder to the volume's top; what has been moved stays moved."""
@@ -138,13 +170,19 @@ def inspect(place: Place) -> StoreReport:
             f"{ledgers[0]} is a DLedger commit log: its format is another one, and RocketMQ reads it in DLedger mode only."
             " Copy its messages, or let them be consumed, and begin with empty disks"
         )
-    log = place.path(COMMIT_LOG)
+    log = place.log_folder()
     files = sorted(path for path in log.iterdir() if _LOG_FILE.fullmatch(path.name)) if log.is_dir() else []
     if not files:
-        shown = f"{place.folder}/{COMMIT_LOG}" if place.folder else COMMIT_LOG
-        raise StoreError(f"there is no commit log in {shown}: expected files such as {0:020d}; is it on another disk?")
+        shown = str(place.log or (f"{place.folder}/{COMMIT_LOG}" if place.folder else COMMIT_LOG))
+        raise StoreError(
+            f"there is no commit log in {shown}: expected files such as {0:020d}; is it on another disk, say --commit-log, outside"
+            " Kubernetes: a BrokerGroup has one volume for each broker"
+        )
     _check_files(files)
-    epochs, identity = tuple((one.epoch, one.start_offset) for one in _epochs_of(place).entries), _identity_of(place)
+    epochs, identity = (
+        tuple((one.epoch, one.start_offset) for one in _epochs_of(place).entries),
+        _identity_of(place, IDENTITY),
+    )
     with _no_broker(place.path("lock")):
         end = _end_of(files)
         if identity is not None and not epochs and end > int(files[0].name):
@@ -160,24 +198,85 @@ def inspect(place: Place) -> StoreReport:
             identity=identity,
             stopped_cleanly=not place.path("abort").exists(),
             has_topics=place.path("config/topics.json").is_file(),
+            replaced=_replaced_of(place, epochs)[-KEPT_EPOCHS:],
+            released=_identity_of(place, RELEASED_IDENTITY) if identity is None else None,
         )
 
 
-def prepare(place: Place, holder: Identity) -> StoreReport:
+def prepare(place: Place, holder: Identity, *, renewed_epoch: int = 0) -> StoreReport:
     """Make the store ready for a broker of this identity in controller mode; done again, it changes nothing more.
 
-    Messages, topics, groups and offsets stay as they are. Epochs that the log has are kept. Raises StoreError.
+    Messages, topics, groups and offsets stay as they are. Epochs that the log has are kept, except those of a controller without
+    persistent ids: one epoch from offset 0, `renewed_epoch`, replaces them. Raises StoreError.
     """
     before = inspect(place)
     if before.identity is not None and before.identity.group != holder.group:
         raise StoreError(f"{IDENTITY} is {before.identity}, expected one of {'#'.join(holder.group)}")
+    _check_renewal(before, renewed_epoch)
     place.lift()
-    _keep_epochs(Place(place.volume))
+    if renewed_epoch:
+        _renew_epochs(place.lifted(), before, renewed_epoch)
+    else:
+        _keep_epochs(place.lifted())
     # The broker reads its id from here, and asks for none. A request that was cut off would come first.
     (place.volume / UNFINISHED_IDENTITY).unlink(missing_ok=True)
     if before.identity != holder:
         _write(place.volume / IDENTITY, str(holder).encode())
-    return inspect(Place(place.volume))
+    for name in (RELEASED_IDENTITY, RELEASED_EPOCHS):
+        (place.volume / name).unlink(missing_ok=True)
+    return inspect(place.lifted())
+
+
+def release(place: Place, *, to_controller: bool) -> StoreReport:
+    """Make a member's store ready for another deployment; done again, it changes nothing more. Raises StoreError.
+
+    The identity goes: a Java controller knows no id that it has not given, and a broker with one does not ask for another. The log
+    becomes one epoch, below every one that a new controller gives, or has none under static roles. Both files stay beside it.
+    """
+    before = inspect(place)
+    if before.identity is None and before.released is None:
+        raise StoreError(f"there is no {IDENTITY}: the store is no member's of a group")
+    if before.identity is not None:
+        _write(place.path(RELEASED_EPOCHS), encode_epochs(_epochs_of(place)))
+        place.path(IDENTITY).replace(place.path(RELEASED_IDENTITY))
+        _sync(place.volume)
+    if to_controller:
+        if before.epochs != (BELOW_EVERY_EPOCH,):
+            _write(place.path(EPOCHS), encode_epochs(EpochCache([EpochEntry(*BELOW_EVERY_EPOCH)])))
+    else:
+        place.path(EPOCHS).unlink(missing_ok=True)
+    for name in (COPIED_EPOCHS, UNFINISHED_IDENTITY):
+        place.path(name).unlink(missing_ok=True)
+    _sync(place.volume)
+    return inspect(place)
+
+
+def _check_renewal(report: StoreReport, renewed_epoch: int) -> None:
+    """Raise StoreError unless the epochs are renewed exactly where RocketMQ's upgrade to persistent ids deletes them."""
+    old = report.epochs_without_ids
+    if not renewed_epoch and old not in {(), (FIRST_EPOCH,)}:
+        raise StoreError(
+            f"{EPOCHS} is there, and no {IDENTITY}: of a broker before 5.1.1. Expected --renew-epoch, the epoch of the plan"
+        )
+    if renewed_epoch and not old:
+        raise StoreError(
+            f"--renew-epoch is {renewed_epoch}, expected none: no controller without persistent ids wrote {EPOCHS}"
+        )
+    if renewed_epoch and renewed_epoch <= old[-1][0]:
+        raise StoreError(f"--renew-epoch is {renewed_epoch}, expected one above {old[-1][0]}, the log's last epoch")
+
+
+def _renew_epochs(place: Place, before: StoreReport, epoch: int) -> None:
+    """Replace the epochs of a controller without persistent ids by one, and keep them beside it.
+
+    Java's copy goes too: a broker would read it after a torn write.
+    """
+    if not before.replaced:
+        _write(place.path(REPLACED_EPOCHS), encode_epochs(_epochs_of(place)))
+    if before.epochs != ((epoch, 0),) or not before.replaced:
+        _write(place.path(EPOCHS), encode_epochs(EpochCache([EpochEntry(epoch, 0)])))
+    place.path(COPIED_EPOCHS).unlink(missing_ok=True)
+    _sync(place.volume)
 
 
 def _keep_epochs(place: Place) -> None:
@@ -244,7 +343,7 @@ def _fingerprints(files: list[Path], end: int) -> Iterator[str]:
 def _epochs_of(place: Place) -> EpochCache:
     """Return the log's epochs; from Java's copy of the file if that is gone or torn."""
     fault: StoreFileError | None = None
-    for name in (EPOCHS, f"{EPOCHS}.bak"):
+    for name in (EPOCHS, COPIED_EPOCHS):
         path = place.path(name)
         try:
             epochs = decode_epochs(path.read_bytes(), name) if path.exists() else None
@@ -261,8 +360,22 @@ def _epochs_of(place: Place) -> EpochCache:
     return EpochCache()
 
 
-def _identity_of(place: Place) -> Identity | None:
-    path = place.path(IDENTITY)
+def _replaced_of(place: Place, epochs: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    """Return the epochs that `prepare` has replaced by this one; none once a broker has added others to it."""
+    path = place.path(REPLACED_EPOCHS)
+    if len(epochs) != 1 or not path.exists():
+        return ()
+    try:
+        before = decode_epochs(path.read_bytes(), REPLACED_EPOCHS).entries
+    except StoreFileError as error:
+        raise StoreError(f"{REPLACED_EPOCHS} is damaged: {error}") from error
+    [(epoch, start)] = epochs
+    is_renewed = start == 0 and bool(before) and before[-1].epoch < epoch
+    return tuple((one.epoch, one.start_offset) for one in before) if is_renewed else ()
+
+
+def _identity_of(place: Place, file: str) -> Identity | None:
+    path = place.path(file)
     if not path.exists():
         return None
     text = path.read_text("utf-8", "replace").strip()

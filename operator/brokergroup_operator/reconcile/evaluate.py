@@ -33,7 +33,7 @@ from brokergroup_operator.reconcile.decide.bootstrap import (
     retried_restore,
     why_not_restored,
 )
-from brokergroup_operator.reconcile.decide.claims import claim_actions, discarded_claims
+from brokergroup_operator.reconcile.decide.claims import claim_actions, discarded_claims, why_held_by_adopt
 from brokergroup_operator.reconcile.decide.configuration_drift import put_back_actions
 from brokergroup_operator.reconcile.decide.rollout import wanted_pod
 from brokergroup_operator.reconcile.render import broker_config, certificate, children, network_policies, proxy_config
@@ -88,8 +88,9 @@ def evaluate(seen: Observed, settings: ReconcileSettings, *, now: str) -> plans.
     elif complaint := invalid_spec(seen, settings):
         if seen.config_problem and complaint.reason is Reason.INVALID_SPEC:
             work += _repairs_as_configured(seen, course, settings)
-        if complaint.reason is Reason.VERSION_REFUSED:
-            work += _roles(seen)  # Pods of an image of their own may run; the Services follow their master.
+        if complaint.reason in {Reason.VERSION_REFUSED, Reason.NAME_TAKEN}:
+            # Pods of an image of their own may run, or of a group that was woken; the Services follow their master.
+            work += _roles(seen)
         work += retried_restore(seen)
         work += courses.returning_actions(seen, course, settings)
         work += status_action(seen, course, settings, invalid=complaint)
@@ -351,6 +352,8 @@ def invalid_spec(seen: Observed, settings: ReconcileSettings) -> plans.Verdict |
     if seen.broker_name_taken and not lives:
         # No object is made for it, and none that an older operator made is deleted.
         return plans.no(Reason.BROKER_NAME_TAKEN, seen.broker_name_taken)
+    if complaint := why_held_by_adopt(seen):
+        return plans.no(Reason.NAME_TAKEN, complaint)
     if complaint := seen.config_problem or _not_as_recorded(seen) or why_not_restored(seen, settings):
         return plans.no(Reason.INVALID_SPEC, complaint)
     if seen.version_refused and not versions.running(seen):

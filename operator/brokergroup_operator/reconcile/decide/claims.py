@@ -99,6 +99,33 @@ def own_claims(seen: Observed) -> dict[str, JsonObject]:
     return own | logs
 
 
+def why_held_by_adopt(seen: Observed) -> str:
+    """Why no broker may start on the group's claims: `brokergroup adopt` has one. Empty if it may.
+
+    A hibernated group starts none, and is what `adopt claims-back` is begun again on.
+    """
+    if seen.group.spec.maintenance.hibernated:
+        return ""
+    for name, claim in sorted(own_claims(seen).items()):
+        if why := _held_by_adopt(name, observed.annotations_of(claim)):
+            return f"{why}. Until then no broker of this group starts"
+    return ""
+
+
+def _held_by_adopt(claim: str, annotations: Mapping[str, str]) -> str:
+    if target := annotations.get(names.ANNOTATION_RELEASED_TO):
+        return (
+            f"claim {claim} was released to {target} by brokergroup adopt claims-back, and brokers may run on it there. To take it"
+            " over again, use brokergroup adopt claims with another group name; to go on as before, while no store is released,"
+            f" remove annotation {names.ANNOTATION_RELEASED_TO} from the group's claims"
+        )
+    if names.ANNOTATION_ADOPT_UNFINISHED in annotations:
+        return (
+            f"claim {claim} is being taken over, and the record is not written yet: run brokergroup adopt claims again"
+        )
+    return ""
+
+
 def growing_claims(seen: Observed) -> list[str]:
     """Claims whose volume is not yet as large as they ask for; the storage class does it in its time."""
     return [
