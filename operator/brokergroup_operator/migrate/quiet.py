@@ -142,7 +142,9 @@ def _about_broker(group: StaticGroup, broker_id: int, one: StaticBroker) -> Iter
         )
     if one.is_on("enableDLegerCommitLog"):
         yield Doubt(
-            finding=Finding.DLEDGER, what=f"brokerId {broker_id} has a DLedger commit log, which no other mode reads"
+            finding=Finding.DLEDGER,
+            what=f"brokerId {broker_id} has a DLedger commit log, which no other mode reads: `brokergroup adopt dledger`"
+            " copies its messages",
         )
     if one.is_on("enableControllerMode"):
         yield Doubt(
