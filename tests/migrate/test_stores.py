@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,6 +15,7 @@ from brokergroup_operator.migrate.stores import Identity, Place, StoreError, ins
 from rocketmq_remoting.message_record import Host, encode_blank, encode_record
 from rocketmq_replica.log.epochs import EpochCache, EpochEntry
 from rocketmq_replica.log.side_files import decode_epochs, encode_epochs
+from tests.support.locked_file import held_by_another_process
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,13 +23,6 @@ if TYPE_CHECKING:
 FILE_BYTES = 4096
 HOST = Host("10.1.0.2", 10911)
 HOLDER = Identity(cluster_name="DefaultCluster", broker_name="broker-a", broker_id=2)
-HOLDS_THE_LOCK = """
-import fcntl, sys
-file = open(sys.argv[1], "wb")
-fcntl.lockf(file, fcntl.LOCK_EX, 1)
-print("held", flush=True)
-sys.stdin.read()
-"""
 
 
 def messages(count: int, start: int, body: bytes = b"x" * 500) -> bytes:
@@ -173,17 +165,10 @@ def test_a_folder_is_not_lifted_onto_something_else(tmp_path: Path) -> None:
 
 def test_a_store_with_a_running_broker_is_refused(tmp_path: Path) -> None:
     write_store(tmp_path)
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDS_THE_LOCK, str(tmp_path / "lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    try:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"held\n"
+    with held_by_another_process(tmp_path / "lock"):
         for read in (inspect, lambda place: prepare(place, HOLDER)):
             with pytest.raises(StoreError, match="a broker runs on this store"):
                 read(Place(tmp_path))
-    finally:
-        holder.communicate()
     inspect(Place(tmp_path))
 
 

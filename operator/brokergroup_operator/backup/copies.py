@@ -78,7 +78,7 @@ def take(store: Store, folder: Path, known: Manifest) -> Manifest:
             return there
         _give_up(folder, known)  # the member has run since, and had to be stopped again
     before = files.state_of(store)
-    _begin_attempt(folder, known)
+    begin_attempt(folder, known)
     copied = [files.copy(source, folder / name, name) for name, source in sorted(store.files())]
     copy = Store(folder / files.STORE, folder / files.COMMIT_LOG)
     manifest = msgspec.structs.replace(
@@ -92,6 +92,12 @@ def take(store: Store, folder: Path, known: Manifest) -> Manifest:
     check_log(manifest)
     if files.state_of(store) != before:
         raise BackupError(f"files of broker {known.broker_id} changed while they were copied: a broker runs on them")
+    finish(folder, manifest, copied)
+    return manifest
+
+
+def finish(folder: Path, manifest: Manifest, copied: list[CopiedFile]) -> None:
+    """Read the copied files again, and write the manifest: from now on the folder is a backup."""
     for one in copied:
         if files.hashed(folder / one.path, one.path) != one:
             raise BackupError(f"{one.path} is not read back as it was written: the claim loses writes")
@@ -99,7 +105,6 @@ def take(store: Store, folder: Path, known: Manifest) -> Manifest:
     files.write(folder / MANIFEST, sealed(Contents(backup=manifest, files=copied)))
     (folder / ATTEMPT).unlink()
     files.sync(folder)
-    return manifest
 
 
 def sealed(contents: Contents) -> bytes:
@@ -107,7 +112,7 @@ def sealed(contents: Contents) -> bytes:
     return msgspec.json.encode(Sealed(sha256=hashlib.sha256(raw).hexdigest(), contents=msgspec.Raw(raw)))
 
 
-def _begin_attempt(folder: Path, known: Manifest) -> None:
+def begin_attempt(folder: Path, known: Manifest) -> None:
     """Make the folder, or empty that of an attempt that was cut off: only a folder with our mark, or nothing in it, is ours."""
     files.make_folder(folder)
     there = sorted(one.name for one in folder.iterdir() if one.name != f"{ATTEMPT}.tmp")

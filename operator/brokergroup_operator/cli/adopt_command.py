@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from brokergroup_operator.cli import dledger_command
 from brokergroup_operator.cli.migrate_command import (
     FAILED,
     REFUSED,
@@ -34,6 +35,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
+app.add_typer(dledger_command.app, name="dledger")
 
 Folder = Annotated[str, typer.Option("--folder", help="Where in it the store is; default: it is the store itself")]
 CommitLog = Annotated[

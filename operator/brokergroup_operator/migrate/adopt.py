@@ -41,6 +41,18 @@ class Finding(StrEnum):
     NO_TOPICS = "NoTopics"
     NOT_STOPPED = "KilledNotStopped"
     NEW_ID = "NewBrokerId"
+    # Of the members of a DLedger group.
+    NO_MAJORITY = "NoMajority"
+    MEMBERS_DISAGREE = "MembersDisagree"
+    WAITING_TIMERS = "WaitingTimers"
+    COMPACTED_TOPICS = "CompactedTopics"
+    EMPTY_LOG = "EmptyLog"
+    QUEUES_BEHIND = "QueuesBehind"
+    HIDDEN = "HiddenMessages"
+    ON_A_MINORITY = "OnAMinority"
+    OLDER_OFFSETS = "OlderOffsets"
+    CUT_OFF = "CutOff"
+    LEFT_OUT = "LeftOut"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -168,7 +168,9 @@ def _about_mode(broker_id: int, one: StaticBroker) -> Iterator[Doubt]:
         )
     if one.is_on("enableDLegerCommitLog"):
         yield Doubt(
-            finding=Finding.DLEDGER, what=f"brokerId {broker_id} has a DLedger commit log, which no other mode reads"
+            finding=Finding.DLEDGER,
+            what=f"brokerId {broker_id} has a DLedger commit log, which no other mode reads: `brokergroup adopt dledger`"
+            " copies its messages",
         )
     if one.is_on("enableControllerMode") and not one.is_without_ids:
         yield Doubt(

@@ -42,7 +42,7 @@ FIRST_EPOCH: Final = (1, 0)
 COMPARED_FILES: Final = 2
 # So many epochs, the last ones, fit into the 4096 bytes that a pod can say when it ends.
 KEPT_EPOCHS: Final = 100
-_LOG_FILE: Final = re.compile(r"[0-9]{20}")
+LOG_FILE: Final = re.compile(r"[0-9]{20}")
 
 
 class StoreError(Exception):
@@ -168,10 +168,10 @@ def inspect(place: Place) -> StoreReport:
     if ledgers:
         raise StoreError(
             f"{ledgers[0]} is a DLedger commit log: its format is another one, and RocketMQ reads it in DLedger mode only."
-            " Copy its messages, or let them be consumed, and begin with empty disks"
+            " `brokergroup adopt dledger` copies its messages to a log of the format that is taken over"
         )
     log = place.log_folder()
-    files = sorted(path for path in log.iterdir() if _LOG_FILE.fullmatch(path.name)) if log.is_dir() else []
+    files = sorted(path for path in log.iterdir() if LOG_FILE.fullmatch(path.name)) if log.is_dir() else []
     if not files:
         shown = str(place.log or (f"{place.folder}/{COMMIT_LOG}" if place.folder else COMMIT_LOG))
         raise StoreError(
@@ -183,7 +183,7 @@ def inspect(place: Place) -> StoreReport:
         tuple((one.epoch, one.start_offset) for one in _epochs_of(place).entries),
         _identity_of(place, IDENTITY),
     )
-    with _no_broker(place.path("lock")):
+    with no_broker(place.path("lock")):
         end = _end_of(files)
         if identity is not None and not epochs and end > int(files[0].name):
             raise StoreError(
@@ -306,7 +306,7 @@ def _check_files(files: list[Path]) -> None:
 
 
 @contextmanager
-def _no_broker(lock: Path) -> Iterator[None]:
+def no_broker(lock: Path) -> Iterator[None]:
     """Hold the store's lock as a reader: a Java broker of this host holds it as writer for as long as it runs."""
     if not lock.exists():
         yield
