@@ -113,7 +113,10 @@ class Publication:
         self.bases = [self._base(architecture, arguments.base_image) for architecture in ARCHITECTURES]
 
     def publish(self) -> dict[str, object]:
-        images = {target: self._image(target) for target in self.targets}
+        # Everything is built before the first push: a build that fails leaves the registry as it was.
+        for target in self.targets:
+            self._build(target)
+        images = {target: self._push(target) for target in self.targets}
         self._dist(images)
         charts = [self._push_chart(package) for package in sorted(self.into.glob("*.tgz"))]
         provenance = self._write("provenance.json", self._provenance())
@@ -144,9 +147,8 @@ class Publication:
             digest,
         )
 
-    def _image(self, target: str) -> str:
-        """Build for each architecture, push one index, and return its name, tag and digest."""
-        name = f"{self.registry}/{TARGETS[target][0]}:{self.version}"
+    def _build(self, target: str) -> None:
+        """Build an image for each architecture, and their index."""
         index = f"localhost/{target}:index"
         self._buildah("manifest", "create", index)
         labels = {"source": self.source, "revision": self.commit}
@@ -157,10 +159,14 @@ class Publication:
             options = ["--pull-never", "--network", "host", "--arch", base.architecture, "--target", target]
             self._buildah("bud", "-q", *options, *words, "-t", built, str(self.checkout))
             self._buildah("manifest", "add", index, built)
+
+    def _push(self, target: str) -> str:
+        """Push an index with its images, and return its name, tag and digest."""
+        name = f"{self.registry}/{TARGETS[target][0]}:{self.version}"
         digest = self.folder / f"{target}.digest"
         tls = f"--tls-verify={str(not self.plain_http).lower()}"
-        words = ["--all", "--format", "oci", tls, f"--digestfile={digest}", index, f"docker://{name}"]
-        self._buildah("manifest", "push", *words)
+        options = ["--all", "--format", "oci", tls, f"--digestfile={digest}"]
+        self._buildah("manifest", "push", *options, f"localhost/{target}:index", f"docker://{name}")
         return f"{name}@{digest.read_text(encoding='utf-8').strip()}"
 
     def _dist(self, images: dict[str, str]) -> None:
