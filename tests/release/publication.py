@@ -100,6 +100,7 @@ def publish(registry: str, folder: Path) -> Release:
         "--uv",
         str(uv) if uv.exists() else "uv",
     ]
+    head = output_of("git", "rev-parse", "HEAD")
     done = subprocess.run(
         [sys.executable, ".ci/publish.py", *options, "--", "--python", PYTHON],
         cwd=ROOT,
@@ -107,7 +108,9 @@ def publish(registry: str, folder: Path) -> Release:
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PUBLISH_SECONDS, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    return Release(registry, key, folder / "dist", json.loads(done.stdout.splitlines()[-1]))
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["commit"] == head
+    return Release(registry, key, folder / "dist", told)
 
 
 def key_pair(folder: Path) -> Path:
