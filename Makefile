@@ -223,6 +223,11 @@ dist: .venv/.installed-all ## Wheel, chart, kubectl plugin as an archive, krew m
 	@$(BIN)/python tests/real/parts/install.py helm >&2
 	@$(BIN)/python .ci/dist.py --uv "$(UV)" --helm "$$($(BIN)/python -c 'from tests.real.parts.install import helm_program; print(helm_program())')" $(ARGUMENTS)
 
+.PHONY: release
+release: .venv/.installed-all ## The same, and images and charts into a registry, signed, with provenance (root; ARGUMENTS="--registry ghcr.io/OWNER --source URL --builder URI")
+	@$(BIN)/python tests/real/parts/install.py node-packages qemu-arm64 helm crane cosign >&2
+	@$(BIN)/python .ci/publish.py --uv "$(UV)" $(ARGUMENTS)
+
 ##@ Reports
 
 .PHONY: sla-report

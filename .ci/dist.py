@@ -2,11 +2,13 @@
 """What a release has, made from this checkout into a folder: `make dist`. The release workflow runs the same.
 
     wheel                   brokergroup_operator-VERSION-py3-none-any.whl
-    each chart of charts/   NAME-VERSION.tgz, by helm
+    each chart of charts/   NAME-VERSION.tgz, by helm; with --image its default is that image, by digest
     the kubectl plugin      kubectl-brokergroup-VERSION-PLATFORM.tar.gz: it and its few libraries; needs a Python, nothing else
     krew's manifest of it   brokergroup.yaml
     SBOM                    brokergroup-operator-VERSION.cdx.json, CycloneDX from uv.lock
     checksums of all        SHA256SUMS
+
+A second run of the same commit writes the same bytes.
 
 What the plugin's libraries are is resolved within uv.lock. One of them (pydantic-core) is compiled: an archive is for one
 platform, and carries that library for each of the Pythons named. The last line of standard output is JSON; exit code 1, and why,
@@ -30,6 +32,7 @@ import tarfile
 import tempfile
 import tomllib
 import zipfile
+from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -60,6 +63,8 @@ main()
 """
 # No release has been published: until one is, --archive of `kubectl krew install` names the file.
 NOWHERE = "https://releases.invalid/brokergroup-operator"
+# A published image: NAME:TAG@sha256:DIGEST.
+PUBLISHED = re.compile(r"(?P<repository>[^@\s]+/(?P<name>[^/:@\s]+)):(?P<tag>[\w.-]+@sha256:[0-9a-f]{64})")
 
 
 class DistError(Exception):
@@ -76,6 +81,13 @@ def main() -> None:
     )
     parser.add_argument("--python", action="append", help=f"repeatable; default: {', '.join(PYTHONS)}")
     parser.add_argument("--download-url", default=NOWHERE, help="where the files of this release will lie")
+    parser.add_argument(
+        "--image",
+        action="append",
+        default=[],
+        metavar="NAME:TAG@DIGEST",
+        help="a published image, which the chart then names; repeatable",
+    )
     arguments = parser.parse_args()
     try:
         print(json.dumps(Dist(arguments).make()))  # noqa: T201
@@ -94,6 +106,7 @@ class Dist:
         self.platforms: list[str] = arguments.platform or ["linux-amd64"]
         self.pythons: list[str] = arguments.python or list(PYTHONS)
         self.url: str = arguments.download_url.rstrip("/")
+        self.images: list[str] = arguments.image
         self.version = str(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"])
         self.commit_seconds = int(self._run("git", "log", "-1", "--format=%ct").stdout or 0)
 
@@ -131,10 +144,34 @@ class Dist:
         return wheel
 
     def _charts(self) -> list[Path]:
-        before = set(self.into.iterdir())
+        packages, pinned = [], set()
         for chart in sorted((ROOT / "charts").glob("*/Chart.yaml")):
-            self._run(self.helm, "package", str(chart.parent), "--destination", str(self.into))
-        return sorted(set(self.into.iterdir()) - before)
+            with tempfile.TemporaryDirectory() as folder:
+                copied = Path(shutil.copytree(chart.parent, Path(folder) / chart.parent.name))
+                pinned |= self._pin_images(copied / "values.yaml")
+                self._run(self.helm, "package", str(copied), "--destination", str(self.into))
+            package = self.into / f"{chart.parent.name}-{self.version}.tgz"
+            with tarfile.open(package) as tar:
+                files = {entry.name: file.read() for entry in tar if (file := tar.extractfile(entry))}
+            # helm writes the files' times, which differ from checkout to checkout.
+            package.write_bytes(_archive(files, self.commit_seconds))
+            packages.append(package)
+        if without := set(self.images) - pinned:
+            raise DistError(f"--image {', '.join(sorted(without))}: no values.yaml has such an image with an empty tag")
+        return packages
+
+    def _pin_images(self, values: Path) -> set[str]:
+        """Write the published images into a chart's values, and return those that it has."""
+        text, pinned = values.read_text(encoding="utf-8"), set()
+        for image in self.images:
+            if (found := PUBLISHED.fullmatch(image)) is None:
+                raise DistError(f"--image {image}: expected REGISTRY/NAME:TAG@sha256:DIGEST")
+            unpinned = rf'(?m)^( *)repository: {re.escape(found["name"])}\n((?: *#.*\n)*)\1tag: ""$'
+            text, count = re.subn(unpinned, rf"\1repository: {found['repository']}\n\2\1tag: {found['tag']}", text)
+            if count:
+                pinned.add(image)
+        values.write_text(text, encoding="utf-8")
+        return pinned
 
     def _plugin(self, wheel: Path, platform: str) -> Path:
         with tempfile.TemporaryDirectory() as folder:
@@ -148,7 +185,10 @@ class Dist:
             (place / PLUGIN).chmod(0o755)
             shutil.copy(ROOT / "LICENSE", place)
             target = self.into / f"{PLUGIN}-{self.version}-{platform}.tar.gz"
-            target.write_bytes(_archive(place, self.commit_seconds))
+            files = {
+                str(path.relative_to(folder)): path.read_bytes() for path in sorted(place.rglob("*")) if path.is_file()
+            }
+            target.write_bytes(_archive(files, self.commit_seconds))
         return target
 
     def _libraries(self, lib: Path, platform: str) -> None:
@@ -177,7 +217,9 @@ class Dist:
                 if compiled.parent.name != "pydantic_core":
                     compiled.unlink()
             if not lib.exists():
-                shutil.copytree(target, lib, ignore=shutil.ignore_patterns("bin", "__pycache__", "tests", ".lock"))
+                # RECORD has checksums of the scripts in bin, which name the Python of this machine.
+                left_out = shutil.ignore_patterns("bin", "__pycache__", "tests", ".lock", "RECORD")
+                shutil.copytree(target, lib, ignore=left_out)
             for compiled in (target / "pydantic_core").glob("*.so"):
                 shutil.copy(compiled, lib / "pydantic_core")
 
@@ -210,6 +252,9 @@ class Dist:
         found = json.loads(self._run(*command, "--preview-features", "sbom-export").stdout)
         if not found.get("components"):
             raise DistError("the SBOM has no components")
+        # uv draws a number and tells the time for each.
+        del found["serialNumber"]
+        found["metadata"]["timestamp"] = datetime.fromtimestamp(self.commit_seconds, UTC).isoformat()
         target = self.into / f"brokergroup-operator-{self.version}.cdx.json"
         target.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 
@@ -228,20 +273,18 @@ class Dist:
             raise DistError(f"pyproject.toml says version {self.version}, but: {wrong}")
 
 
-def _archive(folder: Path, seconds: int) -> bytes:
-    """A tar.gz that depends on nothing but names, contents and the commit's time."""
+def _archive(files: dict[str, bytes], seconds: int) -> bytes:
+    """Return a tar.gz that depends on nothing but names, contents and the commit's time."""
     buffer = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=buffer, mode="wb", mtime=seconds) as packed,
         tarfile.open(fileobj=packed, mode="w") as tar,
     ):
-        for path in sorted(folder.rglob("*")):
-            if path.is_file():
-                entry = tarfile.TarInfo(str(path.relative_to(folder.parent)))
-                content = path.read_bytes()
-                entry.size, entry.mtime = len(content), seconds
-                entry.mode = 0o755 if path.name == PLUGIN else 0o644
-                tar.addfile(entry, io.BytesIO(content))
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mtime = len(content), seconds
+            entry.mode = 0o755 if Path(name).name == PLUGIN else 0o644
+            tar.addfile(entry, io.BytesIO(content))
     return buffer.getvalue()
 
 

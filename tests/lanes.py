@@ -141,7 +141,12 @@ PROOFS = (
     program("observability", "-m tests.observability.run", "", "", "java", "prometheus", "kube-apiserver"),
     program("differential", "tests/differential/run.py", "--sequences 400", f"--seed {TODAY}", *CONTROLLERS),
     real("brokers", ["rocketmq", "newest-rocketmq", "older-java-controller"], *JAVA, *API, "prometheus", *GRPC),
-    replace(only_by_night(real("arm", ["base-image-arm64"], "base-image-arm64")), minutes=120),
+    replace(
+        only_by_night(marked("release", "release and not nightly", "release", workers=1, REQUIRE_REAL="1")),
+        chosen_by=frozenset({"cosign"}),
+        parts=("cosign", "crane", "helm", "package-index", "base-image", "base-image-arm64"),
+        minutes=150,
+    ),
     program("interop", "tests/interop/run.py", "", "", *RELEASES, *GRPC),
     program(
         "fence",

@@ -6,6 +6,7 @@ import hashlib
 import http.server
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -39,10 +40,15 @@ def uv() -> str:
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """The folder, and the last line of standard output."""
     into = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, ".ci/dist.py", "--into", str(into), "--uv", uv(), "--helm", str(install.helm_program())]
-    done = subprocess.run([*command, "--python", PYTHON], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = make_dist(ROOT, into)
     assert done.returncode == 0, done.stderr
     return into, json.loads(done.stdout.splitlines()[-1])
+
+
+def make_dist(checkout: Path, into: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, ".ci/dist.py", "--into", str(into), "--uv", uv(), "--helm", str(install.helm_program())]
+    command += ["--python", PYTHON, *options]
+    return subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +94,49 @@ def test_what_is_made(made: tuple[Path, dict[str, Any]]) -> None:
     ]
     assert {"kopf", "aiohttp", "kubernetes", "pykube-ng"} <= {item["name"] for item in components}
     assert not {"pytest", "pyspark", "mypy"} & {item["name"] for item in components}
+
+
+def copy_of_the_checkout(into: Path) -> Path:
+    """Return what git knows of, with this moment as the time of every file; the same commit."""
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, names.split("\0")):
+        if (ROOT / name).is_file():
+            (into / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, into / name)
+    folder = subprocess.run(
+        ["git", "rev-parse", "--absolute-git-dir"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    (into / ".git").write_text(f"gitdir: {folder}\n", encoding="utf-8")
+    return into
+
+
+def test_a_second_run_elsewhere_writes_the_same_bytes(made: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    again = tmp_path / "dist"
+    done = make_dist(copy_of_the_checkout(tmp_path / "checkout"), again)
+    assert done.returncode == 0, done.stderr
+    differing = [
+        path.name for path in sorted(again.iterdir()) if path.read_bytes() != (made[0] / path.name).read_bytes()
+    ]
+    assert (differing, {path.name for path in again.iterdir()}) == ([], {path.name for path in made[0].iterdir()})
+
+
+def test_the_chart_names_a_published_image_by_digest(tmp_path: Path) -> None:
+    image = f"registry.example.com/team/brokergroup-operator:0.1.0@sha256:{'a' * 64}"
+    done = make_dist(ROOT, tmp_path / "dist", "--image", image)
+    assert done.returncode == 0, done.stderr
+    [chart] = (tmp_path / "dist").glob("brokergroup-operator-*.tgz")
+    shown = subprocess.run(
+        [str(install.helm_program()), "template", "operator", str(chart), "--kube-version", "1.35.0"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert {line.split()[-1] for line in shown.splitlines() if line.strip().startswith("image: ")} == {image}
+    unknown = make_dist(ROOT, tmp_path / "none", "--image", image.replace("operator:", "other:"))
+    assert unknown.returncode == 1
+    assert "no values.yaml has such an image with an empty tag" in unknown.stderr
+    shapeless = make_dist(ROOT, tmp_path / "none", "--image", image.partition("@")[0])
+    assert "expected REGISTRY/NAME:TAG@sha256:DIGEST" in shapeless.stderr
 
 
 def test_the_wheel_is_whole(made: tuple[Path, dict[str, Any]]) -> None:

@@ -50,6 +50,8 @@ HELM_VERSION = "v3.22.0"
 ACTIONLINT_VERSION = "v1.7.12"
 ALERTMANAGER_VERSION = "v0.28.1"
 KREW_VERSION = "v0.4.3"
+CRANE_VERSION = "v0.22.1"
+COSIGN_VERSION = "v2.6.5"
 S3_SERVER_VERSION = "v1.8.0"
 COREDNS_VERSION = "v1.12.4"
 KUBE_ROUTER_VERSION = "v2.1.0"
@@ -451,6 +453,23 @@ def install_krew() -> None:
         (aside / "krew").rename(aside / krew_program().name)
 
 
+def crane_program() -> Path:
+    """A client of registries, and a registry itself (`crane registry serve`)."""
+    return cache_folder() / f"crane-{CRANE_VERSION}" / "crane"
+
+
+def install_crane() -> None:
+    go_install(f"github.com/google/go-containerregistry/cmd/crane@{CRANE_VERSION}", crane_program().parent)
+
+
+def cosign_program() -> Path:
+    return cache_folder() / f"cosign-{COSIGN_VERSION}" / "cosign"
+
+
+def install_cosign() -> None:
+    go_install(f"github.com/sigstore/cosign/v2/cmd/cosign@{COSIGN_VERSION}", cosign_program().parent)
+
+
 def install_coredns() -> None:
     go_install(f"github.com/coredns/coredns@{COREDNS_VERSION}", coredns_program().parent)
 
@@ -837,6 +856,8 @@ PARTS: dict[str, Part] = {
             install_s3_server,
             ("go",),
         ),
+        Part("crane", f"crane {CRANE_VERSION}", lambda: no_files(crane_program()), install_crane, ("go",)),
+        Part("cosign", f"cosign {COSIGN_VERSION}", lambda: no_files(cosign_program()), install_cosign, ("go",)),
         Part("coredns", f"CoreDNS {COREDNS_VERSION}", lambda: no_files(coredns_program()), install_coredns, ("go",)),
         Part(
             "kube-router",

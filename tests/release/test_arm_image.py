@@ -1,4 +1,4 @@
-"""The operator's image for 64-bit ARM: built from the unchanged Dockerfile, and its programs run in it.
+"""The operator's image for 64-bit ARM, pulled by digest from the registry that the release was published into: its programs run.
 
 QEMU emulates the processor, the kernel is this machine's. The clients that send and read back are this machine's own.
 """
@@ -20,15 +20,15 @@ from tests.interop.lab import GROUP, PYTHON, SETTINGS, Lab, Member
 from tests.real.parts import install
 from tests.real.parts.java import broker_properties, write_properties
 from tests.real.parts.process import start
+from tests.release.publication import PARTS
 from tests.support.places import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
     from rocketmq_remoting.controller_protocol import ReplicasInfo
 
 ROOT = Path(__file__).resolve().parents[2]
-IMAGE = "localhost/brokergroup-operator-arm64:built"
 PACKAGES = "opt/brokergroup/lib/python3.11/site-packages"
 ELF, ELF_MACHINE, AARCH64 = b"\x7fELF", slice(18, 20), (183).to_bytes(2, "little")
 COMMAND_SECONDS = 900.0
@@ -49,23 +49,7 @@ mount --rbind /dev "$1/dev"
 exec chroot --userspec=65532:65532 "$@"
 """
 
-pytestmark = [pytest.mark.real("base-image-arm64"), pytest.mark.timeout(5400)]
-
-
-@pytest.fixture(scope="module")
-def image() -> Iterator[Path]:
-    """The unpacked image, while the kernel runs ARM programs."""
-    with install.arm64_programs_run(), install.image_store() as folder:
-        store, root = folder / "store", folder / "image"
-        install.buildah(store, "pull", "-q", f"docker-archive:{install.arm64_base_image_archive()}")
-        base = ["--build-arg", f"PYTHON_IMAGE={install.BASE_IMAGE_ARM64}"]
-        command = ["bud", "-q", "--arch", "arm64", "--pull-never", "--network", "host", *base, "-t", IMAGE]
-        install.buildah(store, *command, "--output", f"type=local,dest={root}", str(ROOT))
-        told = json.loads(install.buildah(store, "inspect", "--type", "image", IMAGE))
-        assert told["OCIv1"]["architecture"] == "arm64"
-        # buildah makes the folder for root alone; in a container the root of the file system is open to its user.
-        root.chmod(0o755)
-        yield root
+pytestmark = [pytest.mark.real(*PARTS), pytest.mark.timeout(5400)]
 
 
 def in_image(root: Path, *command: str) -> list[str]:
