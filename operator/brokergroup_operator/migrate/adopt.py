@@ -47,6 +47,7 @@ class Finding(StrEnum):
     EMPTY_LOG = "EmptyLog"
     QUEUES_BEHIND = "QueuesBehind"
     HIDDEN = "HiddenMessages"
+    DELETED_TOPICS = "DeletedTopics"
     ON_A_MINORITY = "OnAMinority"
     OLDER_OFFSETS = "OlderOffsets"
     CUT_OFF = "CutOff"

@@ -114,10 +114,14 @@ def _about_reading(stores: Sequence[NamedMember]) -> Iterator[Doubt]:
 
 def _about_majority(known: Sequence[NamedMember], members: int) -> Iterator[Doubt]:
     needed = members // 2 + 1
-    if len(known) < needed:
+    # Beside members with entries, an empty log is that of a disk that was lost: what it had acknowledged is not on it.
+    empty = sum(isinstance(one.said, MemberReport) and not one.said.terms for one in known)
+    empty = 0 if empty == len(known) else empty
+    if len(known) - empty < needed:
+        shown = f", without the {empty} whose log is empty" if empty else ""
         yield Doubt(
             finding=Finding.NO_MAJORITY,
-            what=f"{len(known)} of {members} members can be read, expected at least {needed}",
+            what=f"{len(known) - empty} of {members} members can be read{shown}, expected at least {needed}",
             remedy="A message is acknowledged once a majority has it: with fewer, one may be missing from all of them",
         )
     elif len(known) < members:
@@ -187,6 +191,14 @@ def _about_chosen(one: MemberReport) -> Iterator[Doubt]:
             remedy="No consumer has got them, and none will",
             blocks=False,
         )
+    if one.deleted:
+        yield Doubt(
+            finding=Finding.DELETED_TOPICS,
+            what=f"{one.deleted} messages are of topics that were deleted",
+            remedy="They are copied with the log, and are in no queue. Create no topic of such a name before retention has"
+            " deleted them: brokers that copy the log give its first messages the numbers of old ones",
+            blocks=False,
+        )
 
 
 def _about_settings(one: MemberReport, others: Sequence[MemberReport], *, accepted: bool) -> Iterator[Doubt]:
@@ -235,9 +247,20 @@ def _disagreement(other: MemberReport, chosen: MemberReport) -> str:
     if mine != its:
         parted = next((one for one in (*mine, *its) if one not in mine or one not in its), mine[0])
         return f"they part at entry {parted[1]}, which has another term on each"
-    whole = {(one.offset, one.first, one.last): one.sha256 for one in chosen.files}
+    return _files_differ(other, chosen)
+
+
+def _files_differ(other: MemberReport, chosen: MemberReport) -> str:
+    """Return which file differs. Where the other one ends within a file of the chosen one, the copy compares the bytes."""
+    whole = {one.offset: one for one in chosen.files}
     for one in other.files:
-        if whole.get((one.offset, one.first, one.last), one.sha256) != one.sha256:
+        its = whole.get(one.offset)
+        if its is None:
+            if chosen.files and one.offset > chosen.files[0].offset:
+                return f"{chosen.member} has no file with entries at {one.offset}"
+        elif one.first != its.first or one.last not in {its.last, other.last_index}:
+            return f"the file at {one.offset} has entries {one.first}..{one.last}, and {its.first}..{its.last}"
+        elif one.last == its.last and one.sha256 != its.sha256:
             return f"entries {one.first}..{one.last} are of the same terms, and their bytes differ"
     return ""
 
