@@ -174,6 +174,7 @@ def test_what_cannot_be_copied(changed: dict[str, Any], finding: Finding) -> Non
         ({"stale": True}, Finding.CUT_OFF),
         ({"hidden": 1}, Finding.HIDDEN),
         ({"deleted": 1}, Finding.DELETED_TOPICS),
+        ({"no_index": "its broker was killed"}, Finding.NO_INDEX),
     ],
 )
 def test_what_is_worth_knowing(changed: dict[str, Any], finding: Finding) -> None:

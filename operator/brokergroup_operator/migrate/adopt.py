@@ -48,6 +48,7 @@ class Finding(StrEnum):
     QUEUES_BEHIND = "QueuesBehind"
     HIDDEN = "HiddenMessages"
     DELETED_TOPICS = "DeletedTopics"
+    NO_INDEX = "NoIndex"
     ON_A_MINORITY = "OnAMinority"
     OLDER_OFFSETS = "OlderOffsets"
     CUT_OFF = "CutOff"

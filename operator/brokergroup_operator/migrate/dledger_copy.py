@@ -1,8 +1,8 @@
 """Copies the messages of a DLedger commit log to a log of the normal format, as a backup that a BrokerGroup begins with.
 
 The store is only read. A message keeps everything but its physical offset: the header of its entry, 48 bytes, is left out, so the
-log becomes shorter. Its number in its queue is part of it, and the consume queues are copied with the new places, so what consumers
-have read stays read.
+log becomes shorter. Its number in its queue is part of it, and consume queues and index files are copied with the new places, so
+what consumers have read stays read, and a query by key finds what it found.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from brokergroup_operator.api.times import rfc3339
 from brokergroup_operator.backup import copies, files
 from brokergroup_operator.backup.files import CopiedFile
 from brokergroup_operator.backup.log_end import log_end
+from brokergroup_operator.migrate.dledger_index import INDEX, Index, index_files, indexing
 from brokergroup_operator.migrate.dledger_queues import CONSUME_QUEUES, files_of, following, queue_folders
 from brokergroup_operator.migrate.dledger_store import (
     KEPT,
@@ -38,6 +39,7 @@ from rocketmq_replica.log.epochs import EpochCache, EpochEntry
 from rocketmq_replica.log.side_files import encode_epochs
 
 if TYPE_CHECKING:
+    import contextlib
     from collections.abc import Iterator, Sequence
     from io import FileIO
     from pathlib import Path
@@ -178,33 +180,37 @@ def missing_bytes(known: MemberReport, target: Target) -> int:
     above = next(one for one in (target.folder, *target.folder.parents) if one.exists())
     # An attempt that was cut off is deleted first.
     cut_off = sum(one.lstat().st_blocks * _BLOCK_BYTES for one in target.folder.rglob("*"))
-    return max(0, known.end - known.begin + known.file_bytes - shutil.disk_usage(above).free - cut_off)
+    needed = known.end - known.begin + known.file_bytes + known.index_bytes
+    return max(0, needed - shutil.disk_usage(above).free - cut_off)
 
 
 def _copied_log(
     store: LedgerStore, known: MemberReport, others: Sequence[MemberReport], folder: Path
 ) -> Iterator[CopiedFile]:
-    """Yield the files of the log, and of its consume queues."""
+    """Yield the files of the log, of its consume queues, and of its index."""
     for path in store.old_files:
         yield _copy(path, folder, f"{files.COMMIT_LOG}/{path.name}")
-    queue_files = list(_copied_queues(store, folder))
+    queue_files = [*_copied_queues(store, folder), *([] if known.no_index else _copied_index(store, folder))]
     ends = [one.files[-1] for one in others if one.files]
     tally, marked = store.tally(), {one.last for one in ends}
     with (
         LogWriter(folder / files.COMMIT_LOG, store.ledger.file_bytes, store.ledger.begin) as writer,
         following(folder / files.STORE / CONSUME_QUEUES, store.topics(), writes=True) as queues,
+        _indexing(store, known, folder) as index,
     ):
         for entry in entries_of(store):
             tally.add(entry)
             if entry.message is not None:
-                queues.follow(entry.message, entry.place, writer.add(bytearray(entry.body)))
+                new_place = writer.add(bytearray(entry.body))
+                queues.follow(entry.message, entry.place, new_place)
+                index.follow(entry.place, new_place)
             if entry.index in marked:
                 _check_same(tally.digest(), ends)
         tally.end()
         writer.end()
         # The entries have new places now, so the ends of the queues are those of the store.
         queues.folder = store.place.path(CONSUME_QUEUES)
-        if store.report(tally, queues) != known:
+        if store.report(tally, queues, index) != known:
             raise StoreError(
                 f"dledger-{store.member} is not as its report says: it has changed, or is another member's"
             )
@@ -219,6 +225,17 @@ def _copied_queues(store: LedgerStore, folder: Path) -> Iterator[CopiedFile]:
     for queue in queue_folders(top):
         for path in files_of(queue):
             yield _copy(path, folder, f"{files.STORE}/{CONSUME_QUEUES}/{path.relative_to(top).as_posix()}")
+
+
+def _copied_index(store: LedgerStore, folder: Path) -> Iterator[CopiedFile]:
+    for path in index_files(store.place.path(INDEX)):
+        yield _copy(path, folder, f"{files.STORE}/{INDEX}/{path.name}")
+
+
+def _indexing(store: LedgerStore, known: MemberReport, folder: Path) -> contextlib.AbstractContextManager[Index]:
+    """Open the copied index files; the store's own, to be read only, if they cannot be copied."""
+    top = store.place.path(INDEX) if known.no_index else folder / files.STORE / INDEX
+    return indexing(index_files(top), store.ledger.begin, writes=not known.no_index)
 
 
 def _check_same(mine: FileDigest, ends: Sequence[FileDigest]) -> None:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.migrate.adopt import Doubt, Finding
-from brokergroup_operator.migrate.dledger_queues import DISPATCHED_FILES
 from brokergroup_operator.migrate.dledger_store import MemberReport, Settings
+from brokergroup_operator.migrate.stores import DISPATCHED_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -156,20 +156,6 @@ def _about_chosen(one: MemberReport) -> Iterator[Doubt]:
             what=f"topics with cleanup.policy COMPACTION: {', '.join(one.compacted)}",
             remedy="What is compacted lies outside the log and is not copied: copy those topics with a client, and delete them",
         )
-    if not one.stopped_cleanly:
-        yield Doubt(
-            finding=Finding.NOT_STOPPED,
-            what=f"{one.member} has a file abort: its broker was killed",
-            remedy="Its offsets of consumers may be some seconds old",
-            blocks=False,
-        )
-    if one.stale:
-        yield Doubt(
-            finding=Finding.CUT_OFF,
-            what=f"behind the log of {one.member} lie entries of earlier terms, which DLedger has cut off",
-            remedy="They are left out",
-            blocks=False,
-        )
     if one.left_out:
         yield Doubt(
             finding=Finding.LEFT_OUT,
@@ -184,11 +170,37 @@ def _about_chosen(one: MemberReport) -> Iterator[Doubt]:
             remedy=f"A broker adds what the last {DISPATCHED_FILES} files have: start this one again until its queues have"
             " caught up. Consume queues in RocksDB cannot be copied",
         )
+    yield from _worth_knowing(one)
+
+
+def _worth_knowing(one: MemberReport) -> Iterator[Doubt]:
+    if not one.stopped_cleanly:
+        yield Doubt(
+            finding=Finding.NOT_STOPPED,
+            what=f"{one.member} has a file abort: its broker was killed",
+            remedy="Its offsets of consumers may be some seconds old",
+            blocks=False,
+        )
+    if one.stale:
+        yield Doubt(
+            finding=Finding.CUT_OFF,
+            what=f"behind the log of {one.member} lie entries of earlier terms, which DLedger has cut off",
+            remedy="They are left out",
+            blocks=False,
+        )
     if one.hidden:
         yield Doubt(
             finding=Finding.HIDDEN,
             what=f"{one.hidden} messages have the number of an earlier message in their queue",
             remedy="No consumer has got them, and none will",
+            blocks=False,
+        )
+    if one.no_index:
+        yield Doubt(
+            finding=Finding.NO_INDEX,
+            what=f"the index files of {one.member} are not copied: {one.no_index}",
+            remedy="At the first member, a query by key or message id finds none of the copied messages, unless they are in the"
+            f" last {DISPATCHED_FILES} files of the log",
             blocks=False,
         )
     if one.deleted:

@@ -31,8 +31,6 @@ CONSUME_QUEUES: Final = "consumequeue"
 # Place of the message in the log, its size, and a code of its tags.
 ENTRY: Final = struct.Struct(">qiq")
 _PLACE: Final = struct.Struct(">q")
-# From so many files at its end a broker adds to its queues what they lack.
-DISPATCHED_FILES: Final = 10
 _NOT_IN_A_QUEUE: Final = (SYS_FLAG_TRANSACTION_PREPARED, SYS_FLAG_TRANSACTION_ROLLBACK)
 # At most so many files are mapped at a time, and no more than half of what the process may open: Linux has 65,530 maps a process.
 _MAPPED_FILES: Final = 20_000

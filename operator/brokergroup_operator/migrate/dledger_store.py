@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from brokergroup_operator.backup.log_end import LogError, log_end
+from brokergroup_operator.migrate.dledger_index import INDEX, Index, index_files, indexing
 from brokergroup_operator.migrate.dledger_log import HEADER, Entry, Ledger, LedgerError, ledger_of
 from brokergroup_operator.migrate.dledger_queues import CONSUME_QUEUES, Queues, following
 from brokergroup_operator.migrate.stores import COMMIT_LOG, LOG_FILE, Place, StoreError, no_broker
@@ -31,7 +32,7 @@ MADE_ANEW: Final = frozenset(
     {
         COMMIT_LOG,
         CONSUME_QUEUES,
-        "index",
+        INDEX,
         "checkpoint",
         "abort",
         "abort.bak",
@@ -94,7 +95,7 @@ class MemberReport:
     `old_files`: files of a normal log, from before DLedger, that lie before it. `timers`: messages with an arbitrary delay that
     wait. `settings`: how new its topics and offsets are. `undispatched_files`: of so many files at the end the consume queues lack
     messages. `hidden`: messages that no consumer has got, since another one has their number in the queue. `deleted`: messages of
-    topics that were deleted.
+    topics that were deleted. `index_bytes`: of the index files, as far as they are used. `no_index`: why these are not copied.
     """
 
     member: str
@@ -114,6 +115,8 @@ class MemberReport:
     undispatched_files: int = 0
     hidden: int = 0
     deleted: int = 0
+    index_bytes: int = 0
+    no_index: str = ""
     left_out: tuple[str, ...] = ()
 
     @property
@@ -206,9 +209,11 @@ class LedgerStore:
         path = self.place.path(_TOPICS)
         return frozenset(_table(path, "topicConfigTable", dict[str, Any])) if path.is_file() else None
 
-    def report(self, tally: Tally, queues: Queues) -> MemberReport:
+    def report(self, tally: Tally, queues: Queues, index: Index) -> MemberReport:
         """Return the report on a log that was read to its end. StoreError if a queue has more than the log."""
         queues.check_ends(self.ledger.begin)
+        index.end()
+        clean = not self.place.path("abort").exists()
         pending = queues.pending_from
         return MemberReport(
             member=self.member,
@@ -221,13 +226,16 @@ class LedgerStore:
             files=tuple(tally.files),
             old_files=len(self.old_files),
             settings=_settings(self.place),
-            stopped_cleanly=not self.place.path("abort").exists(),
+            stopped_cleanly=clean,
             stale=self.ledger.stale,
             timers=tally.timers,
             compacted=_compacted(self.place),
             undispatched_files=0 if pending < 0 else self.ledger.files_from(pending),
             hidden=queues.hidden,
             deleted=queues.deleted,
+            index_bytes=index.used_bytes if clean else 0,
+            # Java deletes the last index file of a broker that was killed, as it may be torn.
+            no_index=index.fault if clean or not index.paths else "its broker was killed",
             left_out=tuple(self._left_out()),
         )
 
@@ -263,13 +271,18 @@ def survey(place: Place) -> MemberReport:
     """Read the whole log of a stopped member; nothing is changed. StoreError if it cannot be copied."""
     store = open_store(place)
     tally = store.tally()
-    with no_broker(place.path("lock")), following(place.path(CONSUME_QUEUES), store.topics()) as queues:
+    with (
+        no_broker(place.path("lock")),
+        following(place.path(CONSUME_QUEUES), store.topics()) as queues,
+        indexing(index_files(place.path(INDEX)), store.ledger.begin) as index,
+    ):
         for entry in entries_of(store):
             tally.add(entry)
             if entry.message is not None:
                 queues.follow(entry.message, entry.place, entry.place)
+                index.follow(entry.place, entry.place)
         tally.end()
-        return store.report(tally, queues)
+        return store.report(tally, queues, index)
 
 
 def entries_of(store: LedgerStore) -> Iterator[Entry]:
