@@ -189,7 +189,7 @@ class IndexFiles:
     The consume queues live in memory and are rebuilt at every start. Each full and durable file of the log gets one small file
     ``indexed/<start offset>``, written once and deleted *before* the log is cut into that file. So ``mappedFileSizeCommitLog``
     bounds the time of a start. An index is used only if its check sum is right and the last record that it names is unchanged in
-    the log. Java's ``consumequeue`` files are not written: a Java broker that takes over this folder builds them from the log.
+    the log. Java's ``consumequeue`` files are not written: a Java 5.5.0 broker builds them from the log's last ten files only.
     """
 
     def __init__(self, folder: Path, *, file_size_bytes: int, read: Callable[[int, int], bytes]) -> None:

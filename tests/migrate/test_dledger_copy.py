@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
+import resource
+import shutil
 import struct
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +18,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokergroup_operator.backup.copies import ATTEMPT, MANIFEST, restore
+from brokergroup_operator.backup.copies import ATTEMPT, MANIFEST, read_manifest, restore
 from brokergroup_operator.backup.files import BackupError, Store
 from brokergroup_operator.backup.log_end import log_end
-from brokergroup_operator.migrate.dledger_copy import Target, copy_store, missing_bytes
+from brokergroup_operator.migrate.dledger_copy import LogWriter, Target, copy_store, missing_bytes
 from brokergroup_operator.migrate.dledger_log import HEADER, ledger_of
 from brokergroup_operator.migrate.dledger_store import MemberReport, survey
 from brokergroup_operator.migrate.stores import Place, StoreError, inspect
@@ -27,6 +31,7 @@ from tests.support.dledger_files import (
     QUEUE_ENTRY,
     Sent,
     change,
+    entry,
     recorded_store,
     write_member,
     write_queue,
@@ -267,10 +272,12 @@ def test_what_a_store_says_of_its_settings(tmp_path: Path) -> None:
     assert survey(Place(tmp_path)).left_out == ("mine", "rocksdbstore")
 
 
+@pytest.mark.parametrize("content", ['{"TABLE":', '{"TABLE":[]}', '{"TABLE":{"1":"x"}}', '{"TABLE":{"1":[1]}}'])
 @pytest.mark.parametrize("file", ["topics.json", "consumerOffset.json", "delayOffset.json"])
-def test_settings_that_are_damaged(tmp_path: Path, file: str) -> None:
+def test_settings_that_are_damaged(tmp_path: Path, file: str, content: str) -> None:
     write_member(tmp_path, SENT)
-    (tmp_path / "config" / file).write_text('{"offsetTable":')
+    table = "topicConfigTable" if file == "topics.json" else "offsetTable"
+    (tmp_path / "config" / file).write_text(content.replace("TABLE", table))
     with pytest.raises(StoreError, match=f"config/{file} is damaged"):
         survey(Place(tmp_path))
 
@@ -322,6 +329,173 @@ def test_a_member_that_is_behind_and_differs_within_its_last_file_is_noticed_whi
     copied(tmp_path / "n0", tmp_path / "claim", (survey(Place(tmp_path / "same")),))
     with pytest.raises(StoreError, match=r"entries 8\.\.9 differ"):
         copied(tmp_path / "n0", tmp_path / "claim-2", (survey(Place(tmp_path / "other")),))
+
+
+def test_a_member_of_another_group_with_the_same_terms(tmp_path: Path) -> None:
+    """Its log ends in another file than that of the chosen one."""
+    write_member(tmp_path / "n0", [replace(one, body=b"y" * 300) for one in SENT])
+    write_member(tmp_path / "other", SENT[:10], member="n1")
+    with pytest.raises(StoreError, match=r"entries .* differ"):
+        copied(tmp_path / "n0", tmp_path / "claim", (survey(Place(tmp_path / "other")),))
+
+
+def test_a_broker_on_another_host_writes_to_the_store_while_it_is_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No lock shows it. The store's report is the same: the entry came behind the place where the copy was."""
+    store = tmp_path / "store"
+    end = write_member(store, SENT)
+    (store / "abort").write_text("")
+    whole = LogWriter.end
+
+    def end_then_write(self: LogWriter) -> None:
+        whole(self)
+        change(store, end, entry(Sent(offset=10), 20, end))
+
+    monkeypatch.setattr(LogWriter, "end", end_then_write)
+    with pytest.raises(StoreError, match="changed while they were copied"):
+        copied(store, tmp_path / "claim")
+
+
+@pytest.mark.parametrize("kind", ["killed", "the disk is full"])
+def test_whatever_the_step_at_which_a_copy_ends_the_next_one_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """At each sync, and between the manifest and the end of the attempt: no backup, or this one, and done again it is whole."""
+    store, syncs = tmp_path / "store", 0
+    write_member(store, SENT)
+    for queue in range(2):
+        write_queue(store, "orders", queue, places_of(store, queue), size=len(SENT[0].record(0)))
+    expected = content_of(copied(store, tmp_path / "expected"))
+    expected.pop(MANIFEST)
+    last = count = 0
+    real = os.fsync
+
+    def ends_at(descriptor: int) -> None:
+        nonlocal count
+        count += 1
+        if count == last:
+            raise (KeyboardInterrupt if kind == "killed" else OSError(28, "No space left on device"))
+        real(descriptor)
+
+    while True:
+        last, count = last + 1, 0
+        monkeypatch.setattr(os, "fsync", ends_at)
+        try:
+            copied(store, tmp_path / str(last))
+        except (KeyboardInterrupt, OSError):
+            syncs += 1
+        else:
+            break
+        finally:
+            monkeypatch.setattr(os, "fsync", real)
+        assert missing_bytes(survey(Place(store)), target_in(tmp_path / str(last))) == 0
+        folder = copied(store, tmp_path / str(last))
+        found = content_of(folder)
+        assert read_manifest(folder).backup.offset == log_end(folder / "commitlog")
+        found.pop(MANIFEST)
+        assert found == expected
+    assert syncs > 10
+
+
+def test_a_link_in_the_place_of_the_copy(tmp_path: Path) -> None:
+    write_member(tmp_path / "store", SENT)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "claim" / "orders").mkdir(parents=True)
+    target_in(tmp_path / "claim").folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StoreError, match="is a symbolic link in the claim"):
+        copied(tmp_path / "store", tmp_path / "claim")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_an_attempt_that_was_cut_off_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim as large as the log is full of the attempt: the next one deletes it first."""
+    write_member(tmp_path / "store", SENT)
+    report = survey(Place(tmp_path / "store"))
+    target = target_in(tmp_path / "claim")
+    free = shutil.disk_usage(tmp_path)._replace(free=0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
+    assert missing_bytes(report, target) > 0
+    target.folder.mkdir(parents=True)
+    (target.folder / ATTEMPT).write_text('{"brokergroupBackup":"dledger-0"}')
+    (target.folder / "commitlog").mkdir()
+    (target.folder / "commitlog" / f"{0:020d}").write_bytes(b"x" * 20_000)
+    assert missing_bytes(report, target) == 0
+    shutil.rmtree(target.folder)
+    copy_store(Place(tmp_path / "store"), report, (), target)
+    assert missing_bytes(report, target) == 0
+
+
+def test_a_deleted_topic_does_not_keep_a_store_from_being_copied(tmp_path: Path) -> None:
+    """Java deletes the queues of such a topic, and its messages stay in the log."""
+    gone = [Sent(topic="gone", offset=number) for number in range(5)]
+    write_member(tmp_path / "store", [*gone, *SENT])
+    for queue in range(2):
+        write_queue(
+            tmp_path / "store", "orders", queue, places_of(tmp_path / "store", queue), size=len(SENT[0].record(0))
+        )
+    found = survey(Place(tmp_path / "store"))
+    assert (found.deleted, found.undispatched_files) == (5, 0)
+    assert len(messages_in(copied(tmp_path / "store", tmp_path / "claim") / "commitlog")) == 25
+    # A topic of the settings has lost its queue.
+    topics = '{"topicConfigTable":{"orders":{"topicName":"orders"},"gone":{}}}'
+    (tmp_path / "store" / "config" / "topics.json").write_text(topics)
+    with pytest.raises(StoreError, match="no queue has that at"):
+        survey(Place(tmp_path / "store"))
+    (tmp_path / "store" / "config" / "topics.json").unlink()
+    with pytest.raises(StoreError, match="no queue has that at"):
+        survey(Place(tmp_path / "store"))
+
+
+def test_the_last_messages_of_an_unknown_topic_are_not_dispatched_yet(tmp_path: Path) -> None:
+    """A follower has topics late: without a later message in a queue nothing shows that the topic was deleted."""
+    new = [Sent(topic="new", offset=number) for number in range(5)]
+    end = write_member(tmp_path, [*SENT, *new])
+    for queue in range(2):
+        write_queue(tmp_path, "orders", queue, places_of(tmp_path, queue), size=len(SENT[0].record(0)))
+    found = survey(Place(tmp_path))
+    first = next(one for one in messages_of_ledger(tmp_path, "n0") if one.topic == "new").physical_offset
+    assert (found.deleted, found.undispatched_files) == (0, end // FILE_BYTES - first // FILE_BYTES + 1)
+
+
+def test_a_topic_that_was_deleted_and_created_again(tmp_path: Path) -> None:
+    """Brokers that copy the log would give its new messages the numbers of the old ones."""
+    write_member(tmp_path, [*SENT, *SENT])
+    for queue in range(2):
+        write_queue(tmp_path, "orders", queue, places_of(tmp_path, queue)[10:], size=len(SENT[0].record(0)))
+    with pytest.raises(StoreError, match="was the topic deleted and created again"):
+        survey(Place(tmp_path))
+
+
+def test_many_queues_cost_no_more_than_one_sync_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More queues than files that may be open: with a sync for each change of file, a log of 100 GB took days."""
+    sent = [Sent(queue=number % 50, offset=number // 50) for number in range(300)]
+    write_member(tmp_path / "store", sent)
+    for queue in range(50):
+        size = len(Sent(queue=queue).record(0))
+        write_queue(tmp_path / "store", "orders", queue, places_of(tmp_path / "store", queue), size=size)
+    synced: Counter[str] = Counter()
+    real = os.fsync
+
+    def counted(descriptor: int) -> None:
+        synced[str(Path(f"/proc/self/fd/{descriptor}").readlink())] += 1
+        real(descriptor)
+
+    class CountedMap(mmap.mmap):
+        def flush(self, *arguments: int) -> None:
+            synced["a map"] += 1
+            super().flush(*arguments)
+
+    monkeypatch.setattr(os, "fsync", counted)
+    monkeypatch.setattr(mmap, "mmap", CountedMap)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (20, 20))
+    folder = copied(tmp_path / "store", tmp_path / "claim")
+    for queue in range(50):
+        expected = [one.physical_offset for one in messages_in(folder / "commitlog") if one.queue_id == queue]
+        assert [one[0] for one in entries_in(folder, "orders", queue)] == expected
+        # Once as it is copied, once with its new places.
+        assert synced[str(folder / "store" / "consumequeue" / "orders" / str(queue) / f"{0:020d}")] == 2
+    assert synced["a map"] == 0
 
 
 def test_room_on_the_disk(tmp_path: Path) -> None:

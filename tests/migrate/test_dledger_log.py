@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -137,6 +138,81 @@ def test_files_that_are_not_a_row(tmp_path: Path, fault: str, said: str) -> None
             path.unlink()
     with pytest.raises(LedgerError, match=said):
         indexes(tmp_path)
+
+
+@pytest.mark.parametrize("names", ["all", "two"])
+def test_files_whose_names_lie(tmp_path: Path, names: str) -> None:
+    """What begins elsewhere is not taken for the end of the log, nor for a log without entries."""
+    write_member(tmp_path, SENT)
+    paths = data_of(tmp_path)
+    if names == "all":
+        for path in reversed(paths):
+            path.rename(path.with_name(f"{int(path.name) + FILE_BYTES:020d}"))
+    else:
+        first, second = paths[1].read_bytes(), paths[2].read_bytes()
+        paths[1].write_bytes(second)
+        paths[2].write_bytes(first)
+    with pytest.raises(LedgerError, match=f"file {FILE_BYTES:020d} begins with 0000000100"):
+        indexes(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"x", b"\0", b"\xff" * 7])
+def test_files_that_are_shorter_than_a_header(tmp_path: Path, content: bytes) -> None:
+    data = tmp_path / "dledger-n0" / "data"
+    data.mkdir(parents=True)
+    (data / f"{0:020d}").write_bytes(content)
+    if any(content):
+        with pytest.raises(LedgerError, match="begins with"):
+            indexes(tmp_path)
+    else:
+        assert indexes(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "size", [2**31 - 1, -(2**31), 2**31 - 1 - HEADER.size, -1, 0, HEADER.size, -HEADER.size], ids=str
+)
+@pytest.mark.parametrize("number", [0, 1, 19])
+def test_sizes_at_the_limits_of_their_field(tmp_path: Path, size: int, number: int) -> None:
+    """The size of an entry is that of its body and its header: both fields agree, and neither fits the file."""
+    write_member(tmp_path, SENT)
+    at = number // PER_FILE * FILE_BYTES + number % PER_FILE * ENTRY_BYTES
+    body = (size - HEADER.size + 2**31) % 2**32 - 2**31
+    change(tmp_path, at + 4, size.to_bytes(4, signed=True))
+    change(tmp_path, at + HEADER.size - 4, body.to_bytes(4, signed=True))
+    with pytest.raises(LedgerError):
+        indexes(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["the store", "the data", "a file"])
+def test_a_link_in_the_place_of_a_log(tmp_path: Path, kind: str) -> None:
+    """The same files under another member's name would count as a second member."""
+    write_member(tmp_path / "one", SENT)
+    folder = tmp_path / "one" / "dledger-n0"
+    other = tmp_path / "two" / "dledger-n1"
+    if kind == "the store":
+        other.parent.mkdir()
+        other.symlink_to(folder)
+    elif kind == "the data":
+        other.mkdir(parents=True)
+        (other / "data").symlink_to(folder / "data")
+    else:
+        (other / "data").mkdir(parents=True)
+        for path in (folder / "data").iterdir():
+            (other / "data" / path.name).symlink_to(path)
+    with pytest.raises(LedgerError, match="is a symbolic link"):
+        ledger_of(other / "data")
+
+
+def test_the_last_file_is_full_to_its_last_byte(tmp_path: Path) -> None:
+    """A filler of 8 bytes ends it, and no file comes after it."""
+    rest = FILE_BYTES - PER_FILE * ENTRY_BYTES - 8
+    body = 100 + rest
+    sent = [*SENT[: PER_FILE - 1], replace(SENT[PER_FILE - 1], body=b"x" * body)]
+    end = write_member(tmp_path, sent)
+    assert end == FILE_BYTES - 8
+    change(tmp_path, end, filler(8))
+    assert len(data_of(tmp_path)) == 1
+    assert indexes(tmp_path) == [*range(PER_FILE)]
 
 
 def test_messages_with_ipv6_addresses_and_long_topics(tmp_path: Path) -> None:

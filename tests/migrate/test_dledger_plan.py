@@ -103,6 +103,15 @@ def test_a_majority_must_be_readable() -> None:
         (replace(cut(19), terms=((1, 0), (2, 10), (3, 18)), files=()), "they part at entry 18"),
         (replace(cut(19), last_index=33, files=()), "entries 30..33 of term 2 are only on n1"),
         (replace(LOG, files=(replace(LOG.files[0], sha256="c"), LOG.files[1])), "entries 0..14 are of the same terms"),
+        # Members of one group cut their logs into the same files: these are of two groups.
+        (
+            replace(LOG, files=(replace(LOG.files[0], last=13), replace(LOG.files[1], first=14))),
+            "the file at 0 has entries 0..13, and 0..14",
+        ),
+        (
+            replace(cut(29), files=(*LOG.files, replace(LOG.files[1], offset=2000))),
+            "n0 has no file with entries at 2000",
+        ),
     ],
 )
 def test_members_that_disagree(other: MemberReport, said: str) -> None:
@@ -123,8 +132,17 @@ def test_retention_may_have_deleted_different_files() -> None:
 def test_an_empty_log_beside_others_is_behind() -> None:
     empty = replace(LOG, terms=(), last_index=-1, files=(), messages=0, end=0, settings=Settings())
     assert chosen(member("n0", empty), member("n1")) == "n1.json"
-    assert findings(member("n0", empty), member("n1")) == []
+    assert findings(member("n0", empty), member("n1"), member("n2")) == []
     assert findings(member("n0", empty), member("n1", empty)) == [Finding.EMPTY_LOG]
+
+
+def test_an_empty_log_beside_others_is_no_part_of_a_majority() -> None:
+    """Its disk may be a new one: what this member had acknowledged before, with the one that is left out, is on neither."""
+    empty = replace(LOG, terms=(), last_index=-1, files=(), messages=0, end=0, settings=Settings())
+    plan = judge([member("n0", cut(12)), member("n1", empty)], members=3)
+    [doubt] = [one for one in plan.doubts if one.blocks]
+    assert doubt.finding is Finding.NO_MAJORITY
+    assert "1 of 3 members can be read, without the 1 whose log is empty" in doubt.what
 
 
 def test_entries_on_a_minority_are_copied_and_named() -> None:
@@ -155,6 +173,8 @@ def test_what_cannot_be_copied(changed: dict[str, Any], finding: Finding) -> Non
         ({"stopped_cleanly": False}, Finding.NOT_STOPPED),
         ({"stale": True}, Finding.CUT_OFF),
         ({"hidden": 1}, Finding.HIDDEN),
+        ({"deleted": 1}, Finding.DELETED_TOPICS),
+        ({"no_index": "its broker was killed"}, Finding.NO_INDEX),
     ],
 )
 def test_what_is_worth_knowing(changed: dict[str, Any], finding: Finding) -> None:

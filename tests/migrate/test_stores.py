@@ -86,6 +86,24 @@ def test_an_empty_log_ends_where_its_first_file_begins(tmp_path: Path) -> None:
     assert (report.begin, report.end, report.tails) == (FILE_BYTES, FILE_BYTES, ())
 
 
+@pytest.mark.parametrize("queues", ["consumequeue", "consumequeue_r"])
+def test_a_long_log_without_consume_queues(tmp_path: Path, queues: str) -> None:
+    """Java 5.5.0 makes them anew from the last ten files: no consumer would get the messages before these."""
+    end = write_store(tmp_path, begin=9 * FILE_BYTES)
+    for number in range(1, 9):
+        full = messages(5, number * FILE_BYTES)
+        (tmp_path / "commitlog" / f"{number * FILE_BYTES:020d}").write_bytes(
+            full + encode_blank(FILE_BYTES - len(full))
+        )
+    assert inspect(Place(tmp_path)).end == end
+    full = messages(5, 0)
+    (tmp_path / "commitlog" / f"{0:020d}").write_bytes(full + encode_blank(FILE_BYTES - len(full)))
+    with pytest.raises(StoreError, match=r"consumequeue is missing, and the log has 11 files with messages"):
+        inspect(Place(tmp_path))
+    (tmp_path / queues / "orders" / "0").mkdir(parents=True)
+    assert inspect(Place(tmp_path)).end == end
+
+
 @pytest.mark.parametrize(
     "difference", ["in the last file", "in the file before", "none, but a file more at the beginning"]
 )

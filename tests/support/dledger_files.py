@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from brokergroup_operator.migrate.dledger_index import HEADER as INDEX_HEADER
+from brokergroup_operator.migrate.dledger_index import ITEM, Shape
 from brokergroup_operator.migrate.dledger_log import FILLER, HEADER, NOOP, NORMAL
 from rocketmq_remoting.message_record import Host, encode_properties, encode_record
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FILE_BYTES = 2048
+INDEX_SHAPE = Shape(7, 20)
 HOST = Host("10.1.0.2", 10911)
 QUEUE_ENTRY = struct.Struct(">qiq")
 _RECORDED = Path(__file__).with_name("dledger_store_5_5_0.txt")
@@ -104,6 +107,34 @@ def write_queue(store: Path, topic: str, queue: int, places: Sequence[int], *, s
     folder.mkdir(parents=True)
     rows = [QUEUE_ENTRY.pack(place, size if place or not number else 0, 77) for number, place in enumerate(places)]
     (folder / f"{first * QUEUE_ENTRY.size:020d}").write_bytes(b"".join(rows).ljust(1000 * QUEUE_ENTRY.size, b"\0"))
+
+
+def write_index(store: Path, name: str, items: Sequence[tuple[int, int]], *, shape: Shape = INDEX_SHAPE) -> None:
+    """Write an index file as Java does: for each item the hash of a key, and where its message lies."""
+    folder = store / "index"
+    folder.mkdir(exist_ok=True)
+    content, used = bytearray(shape.file_bytes), 0
+    for number, (key, place) in enumerate(items, start=1):
+        slot = INDEX_HEADER.size + 4 * (key % shape.slots)
+        [before] = struct.unpack_from(">i", content, slot)
+        used += not before
+        ITEM.pack_into(content, shape.item_at(number), key, place, 0, before)
+        struct.pack_into(">i", content, slot, number)
+    places = [items[0][1], items[-1][1]] if items else [9_000_000, 9_000_000]
+    INDEX_HEADER.pack_into(content, 0, 1, 2, *places, used, len(items) + 1)
+    (folder / name).write_bytes(content)
+
+
+def found_by_key(folder: Path, key: int, *, shape: Shape = INDEX_SHAPE) -> list[int]:
+    """Return the places that Java finds for the hash of a key, the newest first."""
+    found = []
+    for path in sorted(folder.iterdir(), reverse=True):
+        content = path.read_bytes()
+        [number] = struct.unpack_from(">i", content, INDEX_HEADER.size + 4 * (key % shape.slots))
+        while number:
+            held, place, _, number = ITEM.unpack_from(content, shape.item_at(number))
+            found += [place] if held == key else []
+    return found
 
 
 def recorded_store(folder: Path) -> Path:

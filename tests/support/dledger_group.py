@@ -15,6 +15,7 @@ from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import RemotingError
+from rocketmq_remoting.message_record import decode_records
 from tests.support.java_rig import JavaRig, eventually
 from tests.support.places import free_port
 
@@ -179,6 +180,19 @@ class DLedgerGroup:
         ask = request(RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=fields)
         answer = await self.client.invoke(address, ask, timeout_seconds=SEND_SECONDS)
         return int((answer.ext_fields or {})["offset"]) if answer.code == ResponseCode.SUCCESS else -1
+
+    async def found_by_key(self, address: str, key: str, *, unique: bool = False) -> list[StoredMessage]:
+        """Return what a query by key finds at a broker; `unique`: by a message's own id."""
+        fields = {
+            "topic": self.topic,
+            "key": key,
+            "maxNum": "32",
+            "beginTimestamp": "0",
+            "endTimestamp": str(2**63 - 1),
+        }
+        ask = request(RequestCode.QUERY_MESSAGE, ext_fields=fields | ({"_UNIQUE_KEY_QUERY": "true"} if unique else {}))
+        answer = await self.client.invoke(address, ask, timeout_seconds=SEND_SECONDS)
+        return decode_records(answer.body or b"") if answer.code == ResponseCode.SUCCESS else []
 
     async def messages(self, address: str, topic: str = "") -> list[StoredMessage]:
         return await read_messages(address, topic or self.topic, 1 if topic else self.queues)

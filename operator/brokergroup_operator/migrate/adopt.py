@@ -49,6 +49,8 @@ class Finding(StrEnum):
     EMPTY_LOG = "EmptyLog"
     QUEUES_BEHIND = "QueuesBehind"
     HIDDEN = "HiddenMessages"
+    DELETED_TOPICS = "DeletedTopics"
+    NO_INDEX = "NoIndex"
     ON_A_MINORITY = "OnAMinority"
     OLDER_OFFSETS = "OlderOffsets"
     CUT_OFF = "CutOff"

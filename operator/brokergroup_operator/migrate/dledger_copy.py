@@ -1,8 +1,8 @@
 """Copies the messages of a DLedger commit log to a log of the normal format, as a backup that a BrokerGroup begins with.
 
 The store is only read. A message keeps everything but its physical offset: the header of its entry, 48 bytes, is left out, so the
-log becomes shorter. Queue offsets are part of each message, and the broker builds its queues and indexes from the log, so what
-consumers have read stays read.
+log becomes shorter. Its number in its queue is part of it, and consume queues and index files are copied with the new places, so
+what consumers have read stays read, and a query by key finds what it found.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from brokergroup_operator.api.times import rfc3339
 from brokergroup_operator.backup import copies, files
 from brokergroup_operator.backup.files import CopiedFile
 from brokergroup_operator.backup.log_end import log_end
+from brokergroup_operator.migrate.dledger_index import INDEX, Index, index_files, indexing
 from brokergroup_operator.migrate.dledger_queues import CONSUME_QUEUES, files_of, following, queue_folders
 from brokergroup_operator.migrate.dledger_store import (
     KEPT,
     FileDigest,
     LedgerStore,
     MemberReport,
-    Tally,
     entries_of,
     open_store,
 )
@@ -39,6 +39,7 @@ from rocketmq_replica.log.epochs import EpochCache, EpochEntry
 from rocketmq_replica.log.side_files import encode_epochs
 
 if TYPE_CHECKING:
+    import contextlib
     from collections.abc import Iterator, Sequence
     from io import FileIO
     from pathlib import Path
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 _PLACE_AT: Final = 28
 _PLACE: Final = struct.Struct(">q")
 _BUFFER_BYTES: Final = 1 << 20
+# The unit of st_blocks.
+_BLOCK_BYTES: Final = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,15 +144,23 @@ def copy_store(place: Place, known: MemberReport, others: Sequence[MemberReport]
     as it was, or differs from another member's. A copy that was cut off has no manifest, and the next attempt makes it anew.
     """
     folder, manifest = target.folder, _manifest(known, target)
+    if any(one.is_symlink() for one in (folder, folder.parent)):
+        raise StoreError(f"{target.name} is a symbolic link in the claim, expected a folder")
     if (folder / copies.MANIFEST).exists():
         there = copies.read_manifest(folder).backup
         if there.operation != manifest.operation:
             raise StoreError(f"{target.name} is another copy, of {there.taken_at}: take another name")
+        (folder / copies.ATTEMPT).unlink(missing_ok=True)
+        files.sync(folder)
         return there
     store = open_store(place)
+    before = store.state()
     with no_broker(place.path("lock")):
         copies.begin_attempt(folder, manifest)
-        written = [*_copied_log(store, known, others, folder), *_copied_settings(store, folder)]
+        # Settings first: the report on the store, which has them too, is compared behind both.
+        written = [*_copied_settings(store, folder), *_copied_log(store, known, others, folder)]
+        if store.state() != before:
+            raise StoreError(f"files of dledger-{store.member} changed while they were copied: a broker runs on them")
     manifest = msgspec.structs.replace(
         manifest,
         offset=(end := log_end(folder / files.COMMIT_LOG)),
@@ -162,41 +173,51 @@ def copy_store(place: Place, known: MemberReport, others: Sequence[MemberReport]
 
 
 def missing_bytes(known: MemberReport, target: Target) -> int:
-    """Return how many bytes more the target's disk must have free; 0 if there are enough."""
+    """Return how many bytes more the target's disk must have free; 0 if there are enough, or the copy is there already."""
+    if (target.folder / copies.MANIFEST).exists():
+        return 0
     # A message loses the 48 bytes of its entry's header, and needs 20 in a queue.
     above = next(one for one in (target.folder, *target.folder.parents) if one.exists())
-    return max(0, known.end - known.begin + known.file_bytes - shutil.disk_usage(above).free)
+    # An attempt that was cut off is deleted first.
+    cut_off = sum(one.lstat().st_blocks * _BLOCK_BYTES for one in target.folder.rglob("*"))
+    needed = known.end - known.begin + known.file_bytes + known.index_bytes
+    return max(0, needed - shutil.disk_usage(above).free - cut_off)
 
 
 def _copied_log(
     store: LedgerStore, known: MemberReport, others: Sequence[MemberReport], folder: Path
 ) -> Iterator[CopiedFile]:
-    """Yield the files of the log, and of its consume queues."""
+    """Yield the files of the log, of its consume queues, and of its index."""
     for path in store.old_files:
         yield _copy(path, folder, f"{files.COMMIT_LOG}/{path.name}")
-    queue_files = list(_copied_queues(store, folder))
+    queue_files = [*_copied_queues(store, folder), *([] if known.no_index else _copied_index(store, folder))]
     ends = [one.files[-1] for one in others if one.files]
-    tally, marked = Tally(), {one.last for one in ends}
+    tally, marked = store.tally(), {one.last for one in ends}
     with (
         LogWriter(folder / files.COMMIT_LOG, store.ledger.file_bytes, store.ledger.begin) as writer,
-        following(folder / files.STORE / CONSUME_QUEUES, writes=True) as queues,
+        following(folder / files.STORE / CONSUME_QUEUES, store.topics(), writes=True) as queues,
+        _indexing(store, known, folder) as index,
     ):
         for entry in entries_of(store):
             tally.add(entry)
             if entry.message is not None:
-                queues.follow(entry.message, entry.place, writer.add(bytearray(entry.body)))
+                new_place = writer.add(bytearray(entry.body))
+                queues.follow(entry.message, entry.place, new_place)
+                index.follow(entry.place, new_place)
             if entry.index in marked:
                 _check_same(tally.digest(), ends)
         tally.end()
         writer.end()
         # The entries have new places now, so the ends of the queues are those of the store.
         queues.folder = store.place.path(CONSUME_QUEUES)
-        if store.report(tally, queues) != known:
+        if store.report(tally, queues, index) != known:
             raise StoreError(
                 f"dledger-{store.member} is not as its report says: it has changed, or is another member's"
             )
     yield from writer.written
-    yield from (files.hashed(folder / one.path, one.path) for one in queue_files)
+    for one in queue_files:
+        files.sync(folder / one.path)
+        yield files.hashed(folder / one.path, one.path)
 
 
 def _copied_queues(store: LedgerStore, folder: Path) -> Iterator[CopiedFile]:
@@ -206,10 +227,21 @@ def _copied_queues(store: LedgerStore, folder: Path) -> Iterator[CopiedFile]:
             yield _copy(path, folder, f"{files.STORE}/{CONSUME_QUEUES}/{path.relative_to(top).as_posix()}")
 
 
+def _copied_index(store: LedgerStore, folder: Path) -> Iterator[CopiedFile]:
+    for path in index_files(store.place.path(INDEX)):
+        yield _copy(path, folder, f"{files.STORE}/{INDEX}/{path.name}")
+
+
+def _indexing(store: LedgerStore, known: MemberReport, folder: Path) -> contextlib.AbstractContextManager[Index]:
+    """Open the copied index files; the store's own, to be read only, if they cannot be copied."""
+    top = store.place.path(INDEX) if known.no_index else folder / files.STORE / INDEX
+    return indexing(index_files(top), store.ledger.begin, writes=not known.no_index)
+
+
 def _check_same(mine: FileDigest, ends: Sequence[FileDigest]) -> None:
     """Raise StoreError where another member's log ends, and differs before its end."""
     for its in ends:
-        if (its.offset, its.first, its.last) == (mine.offset, mine.first, mine.last) and its.sha256 != mine.sha256:
+        if its.last == mine.last and its != mine:
             raise StoreError(
                 f"entries {mine.first}..{mine.last} differ from those of another member, in the same terms"
             )

@@ -99,6 +99,7 @@ class Ledger:
         """Raise LedgerError if what lies behind the end may belong to the log: then an entry before it is damaged."""
         place = max(self.end, int(self.files[number].name))
         for path in self.files[number:]:
+            _check_beginning(path, self.end)
             for position, index, term in _headers_behind(path, self.end):
                 if last is None or (index > last[0] and term >= last[1]):
                     raise LedgerError(
@@ -111,6 +112,10 @@ class Ledger:
 def ledger_of(folder: Path) -> Ledger:
     """Return the files of `dledger-<id>/data`. LedgerError for a gap, or a file of another size."""
     files = sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name)) if folder.is_dir() else []
+    for path in (folder.parent, folder, *files):
+        # By a link, the log of one member would pass for that of another.
+        if path.is_symlink():
+            raise LedgerError(f"{path.name} is a symbolic link: put in its place what it leads to")
     if not files:
         raise LedgerError(
             f"{folder.parent.name}/{folder.name} has no file such as {0:020d}: is the log on another disk?"
@@ -191,6 +196,20 @@ def _is_full(path: Path, end: int, *, first: bool) -> bool:
     return position == size
 
 
+def _check_beginning(path: Path, end: int) -> None:
+    """Raise LedgerError if a file behind the end begins with what no such file has: then its name or its content is another's."""
+    start = int(path.name)
+    if start < end:
+        return
+    with path.open("rb") as file:
+        head = file.read(HEADER.size)
+    if not any(head[:FILLER_BYTES]) or (len(head) == HEADER.size and HEADER.unpack(head)[4] == start):
+        return
+    raise LedgerError(
+        f"file {path.name} begins with {head[:FILLER_BYTES].hex()}, expected zeros, or an entry that says it lies at {start}"
+    )
+
+
 def _headers_behind(path: Path, end: int) -> Iterator[tuple[int, int, int]]:
     """Yield position, index and term of what looks like an entry behind the end: its header names the place where it lies."""
     start, size = int(path.name), path.stat().st_size
@@ -199,7 +218,8 @@ def _headers_behind(path: Path, end: int) -> Iterator[tuple[int, int, int]]:
             sign = kind.to_bytes(4)
             at = content.find(sign, max(0, end - start))
             while 0 <= at <= size - HEADER.size:
-                _, length, index, term, position, *_, body = HEADER.unpack_from(content, at)
-                if position == start + at and length == HEADER.size + body:
+                _, _, index, term, position, *_ = HEADER.unpack_from(content, at)
+                # Its sizes may be what is damaged.
+                if position == start + at:
                     yield position, index, term
                 at = content.find(sign, at + 1)

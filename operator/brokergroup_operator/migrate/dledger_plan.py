@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.migrate.adopt import Doubt, Finding
-from brokergroup_operator.migrate.dledger_queues import DISPATCHED_FILES
 from brokergroup_operator.migrate.dledger_store import MemberReport, Settings
+from brokergroup_operator.migrate.stores import DISPATCHED_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -114,10 +114,14 @@ def _about_reading(stores: Sequence[NamedMember]) -> Iterator[Doubt]:
 
 def _about_majority(known: Sequence[NamedMember], members: int) -> Iterator[Doubt]:
     needed = members // 2 + 1
-    if len(known) < needed:
+    # Beside members with entries, an empty log is that of a disk that was lost: what it had acknowledged is not on it.
+    empty = sum(isinstance(one.said, MemberReport) and not one.said.terms for one in known)
+    empty = 0 if empty == len(known) else empty
+    if len(known) - empty < needed:
+        shown = f", without the {empty} whose log is empty" if empty else ""
         yield Doubt(
             finding=Finding.NO_MAJORITY,
-            what=f"{len(known)} of {members} members can be read, expected at least {needed}",
+            what=f"{len(known) - empty} of {members} members can be read{shown}, expected at least {needed}",
             remedy="A message is acknowledged once a majority has it: with fewer, one may be missing from all of them",
         )
     elif len(known) < members:
@@ -152,20 +156,6 @@ def _about_chosen(one: MemberReport) -> Iterator[Doubt]:
             what=f"topics with cleanup.policy COMPACTION: {', '.join(one.compacted)}",
             remedy="What is compacted lies outside the log and is not copied: copy those topics with a client, and delete them",
         )
-    if not one.stopped_cleanly:
-        yield Doubt(
-            finding=Finding.NOT_STOPPED,
-            what=f"{one.member} has a file abort: its broker was killed",
-            remedy="Its offsets of consumers may be some seconds old",
-            blocks=False,
-        )
-    if one.stale:
-        yield Doubt(
-            finding=Finding.CUT_OFF,
-            what=f"behind the log of {one.member} lie entries of earlier terms, which DLedger has cut off",
-            remedy="They are left out",
-            blocks=False,
-        )
     if one.left_out:
         yield Doubt(
             finding=Finding.LEFT_OUT,
@@ -180,11 +170,45 @@ def _about_chosen(one: MemberReport) -> Iterator[Doubt]:
             remedy=f"A broker adds what the last {DISPATCHED_FILES} files have: start this one again until its queues have"
             " caught up. Consume queues in RocksDB cannot be copied",
         )
+    yield from _worth_knowing(one)
+
+
+def _worth_knowing(one: MemberReport) -> Iterator[Doubt]:
+    if not one.stopped_cleanly:
+        yield Doubt(
+            finding=Finding.NOT_STOPPED,
+            what=f"{one.member} has a file abort: its broker was killed",
+            remedy="Its offsets of consumers may be some seconds old",
+            blocks=False,
+        )
+    if one.stale:
+        yield Doubt(
+            finding=Finding.CUT_OFF,
+            what=f"behind the log of {one.member} lie entries of earlier terms, which DLedger has cut off",
+            remedy="They are left out",
+            blocks=False,
+        )
     if one.hidden:
         yield Doubt(
             finding=Finding.HIDDEN,
             what=f"{one.hidden} messages have the number of an earlier message in their queue",
             remedy="No consumer has got them, and none will",
+            blocks=False,
+        )
+    if one.no_index:
+        yield Doubt(
+            finding=Finding.NO_INDEX,
+            what=f"the index files of {one.member} are not copied: {one.no_index}",
+            remedy="At the first member, a query by key or message id finds none of the copied messages, unless they are in the"
+            f" last {DISPATCHED_FILES} files of the log",
+            blocks=False,
+        )
+    if one.deleted:
+        yield Doubt(
+            finding=Finding.DELETED_TOPICS,
+            what=f"{one.deleted} messages are of topics that were deleted",
+            remedy="They are copied with the log, and are in no queue. Create no topic of such a name before retention has"
+            " deleted them: brokers that copy the log give its first messages the numbers of old ones",
             blocks=False,
         )
 
@@ -235,9 +259,20 @@ def _disagreement(other: MemberReport, chosen: MemberReport) -> str:
     if mine != its:
         parted = next((one for one in (*mine, *its) if one not in mine or one not in its), mine[0])
         return f"they part at entry {parted[1]}, which has another term on each"
-    whole = {(one.offset, one.first, one.last): one.sha256 for one in chosen.files}
+    return _files_differ(other, chosen)
+
+
+def _files_differ(other: MemberReport, chosen: MemberReport) -> str:
+    """Return which file differs. Where the other one ends within a file of the chosen one, the copy compares the bytes."""
+    whole = {one.offset: one for one in chosen.files}
     for one in other.files:
-        if whole.get((one.offset, one.first, one.last), one.sha256) != one.sha256:
+        its = whole.get(one.offset)
+        if its is None:
+            if chosen.files and one.offset > chosen.files[0].offset:
+                return f"{chosen.member} has no file with entries at {one.offset}"
+        elif one.first != its.first or one.last not in {its.last, other.last_index}:
+            return f"the file at {one.offset} has entries {one.first}..{one.last}, and {its.first}..{its.last}"
+        elif one.last == its.last and one.sha256 != its.sha256:
             return f"entries {one.first}..{one.last} are of the same terms, and their bytes differ"
     return ""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import resource
 import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -30,11 +31,9 @@ CONSUME_QUEUES: Final = "consumequeue"
 # Place of the message in the log, its size, and a code of its tags.
 ENTRY: Final = struct.Struct(">qiq")
 _PLACE: Final = struct.Struct(">q")
-# From so many files at its end a broker adds to its queues what they lack.
-DISPATCHED_FILES: Final = 10
 _NOT_IN_A_QUEUE: Final = (SYS_FLAG_TRANSACTION_PREPARED, SYS_FLAG_TRANSACTION_ROLLBACK)
-# So many files are open at a time.
-_OPEN_FILES: Final = 200
+# At most so many files are mapped at a time, and no more than half of what the process may open: Linux has 65,530 maps a process.
+_MAPPED_FILES: Final = 20_000
 
 
 @dataclass(slots=True)
@@ -43,15 +42,25 @@ class Queues:
 
     `pending_from`: where the first message lies that no queue has yet; -1 if there is none. Queues follow the log, so all later
     ones are missing too. `hidden`: messages whose number in their queue an earlier message has: no consumer has ever got them.
+    `deleted`: messages of a topic that is not in `topics` any more and whose queue is gone, with later messages in queues.
     """
 
     folder: Path
     writes: bool = False
     pending_from: int = -1
     hidden: int = 0
+    deleted: int = 0
+    # None: not known, as where topics are kept in RocksDB.
+    topics: frozenset[str] | None = None
+    _absent: int = 0
+    _absent_from: int = -1
     _next: dict[tuple[str, int], int] = field(default_factory=dict)
     _file_bytes: dict[tuple[str, int], int] = field(default_factory=dict)
     _open: dict[tuple[str, int, int], mmap.mmap] = field(default_factory=dict)
+    # A map keeps its file open.
+    _most_open: int = field(
+        default_factory=lambda: min(_MAPPED_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+    )
 
     def follow(self, message: LogEntry, place: int, new_place: int) -> None:
         """Take the next message of the log. StoreError if its queue says something else of it."""
@@ -61,20 +70,25 @@ class Queues:
         self._next[queue] = max(self._next.get(queue, 0), message.queue_offset + 1)
         content, at = self._slot(queue, message.queue_offset)
         held, size, _ = ENTRY.unpack_from(content, at) if content is not None else (0, 0, 0)
-        if size == 0:
+        if size == 0 and self._is_gone(queue):
+            self._absent, self._absent_from = self._absent + 1, self._absent_from if self._absent_from >= 0 else place
+        elif size == 0:
             self.pending_from = self.pending_from if self.pending_from >= 0 else place
         elif (held, size) == (place, message.size_bytes):
             if self.pending_from >= 0:
                 raise StoreError(
                     f"{_shown(queue)} has the message at {place}, and no queue has that at {self.pending_from}"
                 )
+            # The broker took the messages before this one to their queues: a queue that is gone was deleted after that.
+            self.deleted, self._absent, self._absent_from = self.deleted + self._absent, 0, -1
             if self.writes and content is not None:
                 _PLACE.pack_into(content, at, new_place)
         elif size > 0 and held < place:
             self.hidden += 1
         else:
             raise StoreError(
-                f"{_shown(queue)}: message {message.queue_offset} lies at {held} by its entry, and at {place} in the log"
+                f"{_shown(queue)}: message {message.queue_offset} lies at {held} by its entry, and at {place} in the log;"
+                " was the topic deleted and created again?"
             )
 
     def check_ends(self, begin: int) -> None:
@@ -82,6 +96,10 @@ class Queues:
 
         `begin`: where the log of DLedger begins. What lies before is of an earlier log, or deleted.
         """
+        if self._absent:
+            self.pending_from = (
+                self._absent_from if self.pending_from < 0 else min(self.pending_from, self._absent_from)
+            )
         for path in queue_folders(self.folder):
             files = files_of(path)
             has, last = _end_of(files[-1]) if files else (0, -1)
@@ -93,39 +111,44 @@ class Queues:
                 )
 
     def close(self) -> None:
+        """Unmap all files. What was written is in the page cache: the caller syncs each file once."""
         for one in self._open.values():
-            if self.writes:
-                one.flush()
             one.close()
         self._open.clear()
 
+    def _is_gone(self, queue: tuple[str, int]) -> bool:
+        return self.topics is not None and queue[0] not in self.topics and not self._file_bytes[queue]
+
     def _slot(self, queue: tuple[str, int], number: int) -> tuple[mmap.mmap | None, int]:
         """Return the file with this entry, and the position in it; None if there is no such file."""
-        folder = self.folder / queue[0] / str(queue[1])
-        if queue not in self._file_bytes:
+        if (size := self._file_bytes.get(queue, -1)) < 0:
+            folder = self.folder / queue[0] / str(queue[1])
             files = files_of(folder) if folder.is_dir() else []
-            self._file_bytes[queue] = files[0].stat().st_size if files else 0
-        size = self._file_bytes[queue]
+            size = self._file_bytes[queue] = files[0].stat().st_size if files else 0
         if size < ENTRY.size:
             return None, 0
         file, at = divmod(number * ENTRY.size, size)
         key = (*queue, file)
-        if key not in self._open:
-            if len(self._open) >= _OPEN_FILES:
-                self.close()
-            path = folder / f"{file * size:020d}"
-            if not path.exists():
-                return None, 0
-            with path.open("r+b" if self.writes else "rb") as opened:
-                access = mmap.ACCESS_WRITE if self.writes else mmap.ACCESS_READ
-                self._open[key] = mmap.mmap(opened.fileno(), 0, access=access)
-        return self._open[key], at
+        content = self._open.get(key)
+        return (self._map(key, file * size) if content is None else content), at
+
+    def _map(self, key: tuple[str, int, int], offset: int) -> mmap.mmap | None:
+        """Map a file; the one that was mapped first goes if there are too many."""
+        path = self.folder / key[0] / str(key[1]) / f"{offset:020d}"
+        if not path.exists():
+            return None
+        if len(self._open) >= self._most_open:
+            self._open.pop(next(iter(self._open))).close()
+        with path.open("r+b" if self.writes else "rb") as opened:
+            access = mmap.ACCESS_WRITE if self.writes else mmap.ACCESS_READ
+            self._open[key] = mmap.mmap(opened.fileno(), 0, access=access)
+        return self._open[key]
 
 
 @contextlib.contextmanager
-def following(folder: Path, *, writes: bool = False) -> Iterator[Queues]:
-    """Open the queues for one pass over the log."""
-    queues = Queues(folder, writes=writes)
+def following(folder: Path, topics: frozenset[str] | None, *, writes: bool = False) -> Iterator[Queues]:
+    """Open the queues for one pass over the log. `topics`: those of the store's settings; None if these are not in a file."""
+    queues = Queues(folder, writes=writes, topics=topics)
     try:
         yield queues
     finally:

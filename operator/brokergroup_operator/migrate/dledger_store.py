@@ -6,9 +6,12 @@ import hashlib
 import re
 import struct
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
 
 from brokergroup_operator.backup.log_end import LogError, log_end
+from brokergroup_operator.migrate.dledger_index import INDEX, Index, index_files, indexing
 from brokergroup_operator.migrate.dledger_log import HEADER, Entry, Ledger, LedgerError, ledger_of
 from brokergroup_operator.migrate.dledger_queues import CONSUME_QUEUES, Queues, following
 from brokergroup_operator.migrate.stores import COMMIT_LOG, LOG_FILE, Place, StoreError, no_broker
@@ -29,7 +32,7 @@ MADE_ANEW: Final = frozenset(
     {
         COMMIT_LOG,
         CONSUME_QUEUES,
-        "index",
+        INDEX,
         "checkpoint",
         "abort",
         "abort.bak",
@@ -44,8 +47,16 @@ MADE_ANEW: Final = frozenset(
 ROCKSDB: Final = "rocksdbstore"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 TIMER_PROPERTY: Final = "TIMER_OUT_MS"
+_TOPICS: Final = "config/topics.json"
 _LEDGER: Final = re.compile(r"dledger-(\w+)")
 _TIMER_CHECKPOINT: Final = struct.Struct(">qqqq")
+
+
+T = TypeVar("T")
+
+
+class _Topic(msgspec.Struct):
+    attributes: dict[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +94,8 @@ class MemberReport:
 
     `old_files`: files of a normal log, from before DLedger, that lie before it. `timers`: messages with an arbitrary delay that
     wait. `settings`: how new its topics and offsets are. `undispatched_files`: of so many files at the end the consume queues lack
-    messages. `hidden`: messages that no consumer has got, since another one has their number in the queue.
+    messages. `hidden`: messages that no consumer has got, since another one has their number in the queue. `deleted`: messages of
+    topics that were deleted. `index_bytes`: of the index files, as far as they are used. `no_index`: why these are not copied.
     """
 
     member: str
@@ -102,6 +114,9 @@ class MemberReport:
     compacted: tuple[str, ...] = ()
     undispatched_files: int = 0
     hidden: int = 0
+    deleted: int = 0
+    index_bytes: int = 0
+    no_index: str = ""
     left_out: tuple[str, ...] = ()
 
     @property
@@ -126,8 +141,9 @@ class Tally:
     last_index: int = -1
     messages: int = 0
     files: list[FileDigest] = field(default_factory=list)
-    # Offset in the timers' queue, and when the message is due.
-    timers: list[tuple[int, int]] = field(default_factory=list)
+    # Up to which time, and to which offset of the timers' queue, the broker has delivered.
+    timers_done: tuple[int, int] = (0, 0)
+    timers: int = 0
     _file: int = -1
     _first: int = -1
     _digest: hashlib._Hash = field(default_factory=hashlib.sha256)
@@ -161,7 +177,8 @@ class Tally:
         assert message is not None
         if message.topic == TIMER_TOPIC:
             due = decode_record(entry.raw, HEADER.size).properties.get(TIMER_PROPERTY, "")
-            self.timers.append((message.queue_offset, int(due) if due.isdecimal() else 1 << 62))
+            until_ms, offset = self.timers_done
+            self.timers += message.queue_offset >= offset or not due.isdecimal() or int(due) >= until_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +194,26 @@ class LedgerStore:
     def begin(self) -> int:
         return int(self.old_files[0].name) if self.old_files else self.ledger.begin
 
-    def report(self, tally: Tally, queues: Queues) -> MemberReport:
+    def state(self) -> list[tuple[Path, int, int]]:
+        """Return what differs after a broker has written: each file of the log and of the settings, its size and time of change."""
+        settings = (path for top in KEPT for path in self.place.path(top).rglob("*"))
+        found = ((path, path.lstat()) for path in (*self.old_files, *self.ledger.files, *settings))
+        return sorted((path, one.st_size, one.st_mtime_ns) for path, one in found)
+
+    def tally(self) -> Tally:
+        """Return one for the next reading of the log."""
+        return Tally(timers_done=_timers_done(self.place.path("config/timercheck")))
+
+    def topics(self) -> frozenset[str] | None:
+        """Return the names of all topics; None if they are not in a file, as where they are kept in RocksDB."""
+        path = self.place.path(_TOPICS)
+        return frozenset(_table(path, "topicConfigTable", dict[str, Any])) if path.is_file() else None
+
+    def report(self, tally: Tally, queues: Queues, index: Index) -> MemberReport:
         """Return the report on a log that was read to its end. StoreError if a queue has more than the log."""
         queues.check_ends(self.ledger.begin)
+        index.end()
+        clean = not self.place.path("abort").exists()
         pending = queues.pending_from
         return MemberReport(
             member=self.member,
@@ -192,12 +226,16 @@ class LedgerStore:
             files=tuple(tally.files),
             old_files=len(self.old_files),
             settings=_settings(self.place),
-            stopped_cleanly=not self.place.path("abort").exists(),
+            stopped_cleanly=clean,
             stale=self.ledger.stale,
-            timers=_waiting(tally.timers, self.place.path("config/timercheck")),
+            timers=tally.timers,
             compacted=_compacted(self.place),
             undispatched_files=0 if pending < 0 else self.ledger.files_from(pending),
             hidden=queues.hidden,
+            deleted=queues.deleted,
+            index_bytes=index.used_bytes if clean else 0,
+            # Java deletes the last index file of a broker that was killed, as it may be torn.
+            no_index=index.fault if clean or not index.paths else "its broker was killed",
             left_out=tuple(self._left_out()),
         )
 
@@ -231,14 +269,20 @@ def open_store(place: Place) -> LedgerStore:
 
 def survey(place: Place) -> MemberReport:
     """Read the whole log of a stopped member; nothing is changed. StoreError if it cannot be copied."""
-    store, tally = open_store(place), Tally()
-    with no_broker(place.path("lock")), following(place.path(CONSUME_QUEUES)) as queues:
+    store = open_store(place)
+    tally = store.tally()
+    with (
+        no_broker(place.path("lock")),
+        following(place.path(CONSUME_QUEUES), store.topics()) as queues,
+        indexing(index_files(place.path(INDEX)), store.ledger.begin) as index,
+    ):
         for entry in entries_of(store):
             tally.add(entry)
             if entry.message is not None:
                 queues.follow(entry.message, entry.place, entry.place)
+                index.follow(entry.place, entry.place)
         tally.end()
-        return store.report(tally, queues)
+        return store.report(tally, queues, index)
 
 
 def entries_of(store: LedgerStore) -> Iterator[Entry]:
@@ -260,42 +304,38 @@ def _check_old(folder: Path, files: list[Path], ledger: Ledger) -> None:
 
 
 def _settings(place: Place) -> Settings:
-    offsets = _table(place.path("config/consumerOffset.json"), "offsetTable")
+    offsets = _table(place.path("config/consumerOffset.json"), "offsetTable", dict[str, dict[str, int]])
     return Settings(
-        topics=len(_table(place.path("config/topics.json"), "topicConfigTable")),
-        delayed=sum(_table(place.path("config/delayOffset.json"), "offsetTable").values()),
+        topics=len(_table(place.path(_TOPICS), "topicConfigTable", dict[str, Any])),
+        delayed=sum(_table(place.path("config/delayOffset.json"), "offsetTable", dict[str, int]).values()),
         consumed=sum(offset for queues in offsets.values() for offset in queues.values()),
     )
 
 
-def _table(path: Path, name: str) -> dict[str, Any]:
+def _table(path: Path, name: str, kind: type[dict[str, T]]) -> dict[str, T]:
     """Return a table of one of Java's files; empty if there is none, as where topics are kept in RocksDB."""
     if not path.is_file():
         return {}
     try:
-        found: dict[str, dict[str, Any] | None] = load_json_as(path.read_bytes(), dict[str, Any])
-    except BodyError as error:
+        found: dict[str, Any] = load_json_as(path.read_bytes(), dict[str, Any])
+        return msgspec.convert({} if found.get(name) is None else found[name], kind, strict=False)
+    except (BodyError, msgspec.ValidationError) as error:
         raise StoreError(f"config/{path.name} is damaged: {error}") from error
-    return found.get(name) or {}
 
 
-def _waiting(timers: list[tuple[int, int]], checkpoint: Path) -> int:
-    """Return how many delayed messages were not yet delivered when the broker stopped, by its own account."""
-    if not timers:
-        return 0
+def _timers_done(checkpoint: Path) -> tuple[int, int]:
+    """Return up to which time, and to which offset of the timers' queue, the broker says that it has delivered."""
     if not checkpoint.is_file() or checkpoint.stat().st_size < _TIMER_CHECKPOINT.size:
-        return len(timers)
+        return 0, 0
     read_until_ms, _, next_offset, _ = _TIMER_CHECKPOINT.unpack(checkpoint.read_bytes()[: _TIMER_CHECKPOINT.size])
-    return sum(offset >= next_offset or due_ms >= read_until_ms for offset, due_ms in timers)
+    return read_until_ms, next_offset
 
 
 def _compacted(place: Place) -> tuple[str, ...]:
     """Return the topics whose messages are compacted by their keys: what is left of them lies outside the log."""
-    topics = _table(place.path("config/topics.json"), "topicConfigTable")
+    topics = _table(place.path(_TOPICS), "topicConfigTable", dict[str, _Topic])
     return tuple(
-        sorted(
-            name for name, one in topics.items() if (one.get("attributes") or {}).get("cleanup.policy") == "COMPACTION"
-        )
+        sorted(name for name, one in topics.items() if (one.attributes or {}).get("cleanup.policy") == "COMPACTION")
     )
 
 

@@ -42,6 +42,10 @@ FIRST_EPOCH: Final = (1, 0)
 COMPARED_FILES: Final = 2
 # So many epochs, the last ones, fit into the 4096 bytes that a pod can say when it ends.
 KEPT_EPOCHS: Final = 100
+# A Java 5.5.0 broker adds to its consume queues what so many files at the log's end have and they lack (commitLogRecoverMaxNum).
+DISPATCHED_FILES: Final = 10
+# The second is that of a broker that keeps its queues in RocksDB.
+CONSUME_QUEUES: Final = ("consumequeue", "consumequeue_r")
 LOG_FILE: Final = re.compile(r"[0-9]{20}")
 
 
@@ -185,6 +189,7 @@ def inspect(place: Place) -> StoreReport:
     )
     with no_broker(place.path("lock")):
         end = _end_of(files)
+        _check_queues(place, sum(int(path.name) < end for path in files))
         if identity is not None and not epochs and end > int(files[0].name):
             raise StoreError(
                 f"{IDENTITY} is there, and no {EPOCHS}: a controller gave this log epochs, which are lost. Leave this store out"
@@ -303,6 +308,16 @@ def _check_files(files: list[Path]) -> None:
         # Java deletes an empty last file.
         if has != size and not (has == 0 and path is files[-1]):
             raise StoreError(f"{COMMIT_LOG}/{path.name} has {has} bytes, expected {size} as {files[0].name}")
+
+
+def _check_queues(place: Place, written: int) -> None:
+    """Raise StoreError for a log without consume queues that is too long for a broker to make them anew."""
+    tops = [place.path(name) for name in CONSUME_QUEUES]
+    if written > DISPATCHED_FILES and not any(top.is_dir() and any(top.iterdir()) for top in tops):
+        raise StoreError(
+            f"{CONSUME_QUEUES[0]} is missing, and the log has {written} files with messages: a broker makes queues anew from"
+            f" the last {DISPATCHED_FILES} only, so no consumer would get the others. Copy that folder too"
+        )
 
 
 @contextmanager
