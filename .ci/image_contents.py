@@ -12,7 +12,7 @@ import email
 import hashlib
 import re
 from pathlib import PurePosixPath
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _read(tar: tarfile.TarFile) -> dict[str, list[Component]]:
         elif path.name == "pyvenv.cfg":
             found["python"] += _interpreters(file.read().decode())
         elif path.suffix == ".jar":
-            found["jar"].append(_java_archive(path, file))
+            found["jar"].append(_java_archive(path, file.read()))
     return found
 
 
@@ -86,10 +86,10 @@ def _interpreters(settings: str) -> list[Component]:
     ]
 
 
-def _java_archive(path: PurePosixPath, file: IO[bytes]) -> Component:
+def _java_archive(path: PurePosixPath, content: bytes) -> Component:
     [(name, version)] = re.findall(r"^(.+?)(?:-(\d.*))?$", path.stem)
     purl = f"pkg:generic/{quote(path.name)}"
-    checksum = {"alg": "SHA-256", "content": hashlib.file_digest(file, "sha256").hexdigest()}
+    checksum = {"alg": "SHA-256", "content": hashlib.sha256(content).hexdigest()}
     # The reference has the place: two folders may have an archive of the same name.
     return {**_component(name, version, purl), "bom-ref": str(path), "hashes": [checksum]}
 
