@@ -4,14 +4,17 @@
     images          REGISTRY/brokergroup-operator and -sla, an index of one image for each architecture, built from the Dockerfile
     charts          REGISTRY/charts/NAME, by helm; the operator's chart names the images by digest
     files           what `make dist` makes, with the signature of SHA256SUMS beside it
-    list of contents of each image: CycloneDX, from uv.lock and the image's own Debian packages; an attestation of that image
+    list of contents of each image: CycloneDX, from the image itself (image_contents.py); an attestation of that image
     provenance      SLSA 1.0, of each index, chart and of SHA256SUMS: source and commit, base images, uv.lock, builder
     signatures      by cosign, of each index with its images, of each chart and of SHA256SUMS
 
 With --key (a private key of cosign; its password is in COSIGN_PASSWORD) nothing leaves for a transparency log. Without it cosign
 signs as the identity of the workflow that it runs in, and the public log has the signature.
-The commit of HEAD is what is published, from a clone of its own. The last line of standard output is JSON: what was published, by
-digest. Exit code 1, and why, if a step fails; what was pushed before stays in the registry.
+The commit of HEAD is published, from a clone of its own. Refused are changes that are not committed, a commit at which --source has
+no branch or tag, and a version whose image is in the registry already.
+The tags of images come last, after all signatures. A run that ended before has left images without a tag and perhaps charts; the
+next run replaces those.
+The last line of standard output is JSON: what was published, by digest. Exit code 1, and why, if a step fails.
 """
 
 from __future__ import annotations
@@ -19,11 +22,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
-import io
 import json
+import os
 import platform
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -31,7 +35,13 @@ import tomllib
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from image_contents import ContentsError, add_contents
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -44,7 +54,10 @@ ARCHITECTURES = ("amd64", "arm64")
 BUILD_TYPE = "make-release/v1"
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 PROVENANCE, CONTENTS = "slsaprovenance1", "cyclonedx"
-DPKG_STATUS = "var/lib/dpkg/status"
+# Variables by which a program could sign: uv and buildah run programs of others.
+SECRETS = ("COSIGN_", "SIGSTORE_", "ACTIONS_ID_TOKEN_")
+# What a registry says of a tag that it does not have.
+NOT_FOUND = re.compile(r"MANIFEST_UNKNOWN|NAME_UNKNOWN|404 Not Found")
 
 
 class PublishError(Exception):
@@ -80,14 +93,33 @@ def main() -> None:
     parser.add_argument("--uv", default="uv")
     parser.add_argument("dist", nargs="*", metavar="-- OPTION", help="further options of .ci/dist.py")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         with contextlib.ExitStack() as stack:
-            folder = stack.enter_context(install.image_store())
+            publication = Publication(arguments, stack.enter_context(install.image_store()))
+            publication.check()
             if platform.machine() != "aarch64":
                 stack.enter_context(install.arm64_programs_run())
-            print(json.dumps(Publication(arguments, folder).publish()))  # noqa: T201
-    except (PublishError, install.PartError, OSError) as error:
+            print(json.dumps(publication.publish()))  # noqa: T201
+    except (PublishError, ContentsError, install.PartError, OSError) as error:
         sys.exit(f"publish: {error}")
+
+
+def _terminate(number: int, _frame: FrameType | None) -> None:
+    """End what was started, also by programs of ours, and leave by way of everything that takes away what was set."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for process in list(_descendants(os.getpid())):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    sys.exit(128 + number)
+
+
+def _descendants(process: int) -> Iterator[int]:
+    for thread in Path(f"/proc/{process}/task").glob("*/children"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for child in map(int, thread.read_text(encoding="ascii").split()):
+                yield from _descendants(child)
+                yield child
 
 
 class Publication:
@@ -104,15 +136,41 @@ class Publication:
         self.dist_options: list[str] = arguments.dist
         self.key = [f"--key={arguments.key.resolve()}", "--tlog-upload=false"] if arguments.key else []
         self.plain_http: bool = arguments.plain_http
+        self.secrets = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith(SECRETS)}
+        self.given_bases = _given_bases(arguments.base_image)
         self.started = datetime.now(UTC)
         self.store, self.checkout, self.folder = folder / "store", folder / "checkout", folder
         install.run(["git", "clone", "--quiet", str(ROOT), str(self.checkout)])
         self.commit = install.run(["git", "rev-parse", "HEAD"], cwd=self.checkout).strip()
         project = tomllib.loads((self.checkout / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         self.version = str(project["version"])
-        self.bases = [self._base(architecture, arguments.base_image) for architecture in ARCHITECTURES]
+
+    def check(self) -> None:
+        """Raise PublishError for what no one should publish, before anything is built."""
+        changed = install.run(["git", "status", "--porcelain", "--untracked-files=no"], cwd=ROOT).splitlines()
+        if changed:
+            raise PublishError(
+                f"{', '.join(line[3:] for line in changed)}: not committed, expected a checkout without changes"
+            )
+        refs = [
+            line.split()
+            for line in install.run(
+                ["git", "ls-remote", self.source], cwd=ROOT, env={"GIT_TERMINAL_PROMPT": "0"}
+            ).splitlines()
+        ]
+        if self.commit not in {words[0] for words in refs if words}:
+            raise PublishError(
+                f"--source {self.source}: no branch or tag of it is at HEAD, {self.commit}; expected it to be pushed"
+            )
+        for name in (self._image(target) for target in self.targets):
+            if self._exists(name):
+                raise PublishError(f"{name} exists, expected a version that is not published yet")
+        if self.key:
+            # Fails with a wrong password.
+            self._cosign("public-key", self.key[0])
 
     def publish(self) -> dict[str, object]:
+        self.bases = [self._base(architecture) for architecture in ARCHITECTURES]
         # Everything is built before the first push: a build that fails leaves the registry as it was.
         for target in self.targets:
             self._build(target)
@@ -121,19 +179,34 @@ class Publication:
         charts = [self._push_chart(package) for package in sorted(self.into.glob("*.tgz"))]
         provenance = self._write("provenance.json", self._provenance())
         for reference in (*images.values(), *charts):
-            self._cosign("sign", "--recursive", *self._key_and_registry(), _by_digest(reference))
+            self._cosign("sign", "--yes", "--recursive", *self._key_and_registry(), _by_digest(reference))
             self._attest(_by_digest(reference), PROVENANCE, provenance)
         for target, image in images.items():
             self._attest_contents(target, image)
         self._sign_files(provenance)
+        # Last: an image with a tag has all that belongs to it.
+        for image in images.values():
+            self._crane("tag", _by_digest(image), self.version)
         return {"version": self.version, "commit": self.commit, "images": images, "charts": charts}
 
-    def _base(self, architecture: str, given: list[str]) -> Base:
+    def _image(self, target: str) -> str:
+        return f"{self.registry}/{TARGETS[target][0]}:{self.version}"
+
+    def _exists(self, name: str) -> bool:
+        try:
+            self._crane("digest", name)
+        except PublishError as error:
+            if NOT_FOUND.search(str(error)):
+                return False
+            raise
+        return True
+
+    def _base(self, architecture: str) -> Base:
         """Pull the base image, once for all targets."""
         default = re.search(r"(?m)^ARG PYTHON_IMAGE=(\S+)$", (self.checkout / "Dockerfile").read_text(encoding="utf-8"))
         if default is None:
             raise PublishError("Dockerfile: no line ARG PYTHON_IMAGE=…, expected the base image")
-        source = dict(one.split("=", 1) for one in given).get(architecture, f"docker://docker.io/library/{default[1]}")
+        source = self.given_bases.get(architecture, f"docker://docker.io/library/{default[1]}")
         name = f"localhost/base-{architecture}"
         number = self._buildah("pull", "-q", "--arch", architecture, source).strip()
         self._buildah("tag", number, name)
@@ -161,13 +234,13 @@ class Publication:
             self._buildah("manifest", "add", index, built)
 
     def _push(self, target: str) -> str:
-        """Push an index with its images, and return its name, tag and digest."""
-        name = f"{self.registry}/{TARGETS[target][0]}:{self.version}"
-        digest = self.folder / f"{target}.digest"
-        tls = f"--tls-verify={str(not self.plain_http).lower()}"
-        options = ["--all", "--format", "oci", tls, f"--digestfile={digest}"]
-        self._buildah("manifest", "push", *options, f"localhost/{target}:index", f"docker://{name}")
-        return f"{name}@{digest.read_text(encoding='utf-8').strip()}"
+        """Push an index with its images, without a tag, and return the name, tag and digest that it gets."""
+        name, folder, file = self._image(target), self.folder / f"{target}.oci", self.folder / f"{target}.digest"
+        index = f"localhost/{target}:index"
+        self._buildah("manifest", "push", "--all", "--format", "oci", f"--digestfile={file}", index, f"oci:{folder}")
+        image = f"{name}@{file.read_text(encoding='utf-8').strip()}"
+        self._crane("push", str(folder), _by_digest(image))
+        return image
 
     def _dist(self, images: dict[str, str]) -> None:
         words = ["--into", str(self.into), "--uv", self.uv, "--helm", str(install.helm_program())]
@@ -220,49 +293,48 @@ class Publication:
         """Attach to each architecture's image the list of what is in it."""
         repository = _by_digest(index).partition("@")[0]
         for base in self.bases:
-            digest = self._crane("digest", f"--platform=linux/{base.architecture}", _by_digest(index)).decode().strip()
+            digest = self._crane("digest", f"--platform=linux/{base.architecture}", _by_digest(index)).strip()
             image = f"{repository}@{digest}"
             found = self._contents(target, image)
             self._attest(image, CONTENTS, self._write(f"{target}-{base.architecture}.cdx.json", found))
 
     def _contents(self, target: str, image: str) -> dict[str, Any]:
-        """CycloneDX: uv's list of the Python packages, and the Debian packages that the image itself names."""
+        """CycloneDX: what the image's files say, with what uv knows of the packages of uv.lock."""
         export = [self.uv, "export", "--quiet", "--frozen", "--no-default-groups", *TARGETS[target][1]]
         sbom = ["--format", "cyclonedx1.5", "--preview-features", "sbom-export"]
-        found: dict[str, Any] = json.loads(install.run([*export, *sbom], cwd=self.checkout))
-        with tarfile.open(fileobj=io.BytesIO(self._crane("export", image, "-"))) as tar:
-            status = tar.extractfile(DPKG_STATUS)
-            packages = [] if status is None else debian_packages(status.read().decode())
-        if not packages or not found.get("components"):
-            raise PublishError(f"{image}: no Debian package or no Python package found, expected both")
-        found["components"] += packages
-        found["metadata"]["component"] = {"type": "container", "name": image, "version": self.version}
-        return found
+        listed: dict[str, Any] = json.loads(install.run([*export, *sbom], cwd=self.checkout))
+        archive = self.folder / "image.tar"
+        self._crane("export", image, str(archive))
+        with tarfile.open(archive) as tar:
+            add_contents(tar, listed)
+        archive.unlink()
+        listed["metadata"]["component"] = {"type": "container", "name": image, "version": self.version}
+        return listed
 
     def _sign_files(self, provenance: Path) -> None:
         """The sums stand for all files."""
         sums = self.into / "SHA256SUMS"
-        self._cosign("sign-blob", *self.key, f"--bundle={sums}.sig", str(sums))
+        self._cosign("sign-blob", "--yes", *self.key, f"--bundle={sums}.sig", str(sums))
         words = [f"--type={PROVENANCE}", f"--predicate={provenance}", f"--bundle={sums}.provenance"]
-        self._cosign("attest-blob", *self.key, *words, str(sums))
+        self._cosign("attest-blob", "--yes", *self.key, *words, str(sums))
 
     def _attest(self, reference: str, kind: str, predicate: Path) -> None:
         words = [f"--type={kind}", f"--predicate={predicate}"]
-        self._cosign("attest", *self._key_and_registry(), *words, reference)
+        self._cosign("attest", "--yes", *self._key_and_registry(), *words, reference)
 
     def _key_and_registry(self) -> list[str]:
         return [*self.key, *(["--allow-http-registry"] if self.plain_http else [])]
 
     def _cosign(self, *words: str) -> None:
-        install.run([str(install.cosign_program()), words[0], "--yes", *words[1:]])
+        install.run([str(install.cosign_program()), *words], env=self.secrets)
 
-    def _crane(self, *words: str) -> bytes:
+    def _crane(self, *words: str) -> str:
         options = ["--insecure"] if self.plain_http else []
         done = subprocess.run(  # noqa: S603
-            [str(install.crane_program()), *options, *words], capture_output=True, check=False
+            [str(install.crane_program()), *options, *words], capture_output=True, text=True, check=False
         )
         if done.returncode:
-            raise PublishError(f"crane {' '.join(words)}: {done.stderr.decode().strip()}")
+            raise PublishError(f"crane {' '.join(words)}: {done.stderr.strip()}")
         return done.stdout
 
     def _buildah(self, *words: str) -> str:
@@ -274,16 +346,16 @@ class Publication:
         return path
 
 
-def debian_packages(status: str) -> list[dict[str, str]]:
-    """Return the packages of dpkg's status as CycloneDX components."""
-    components = []
-    for entry in status.split("\n\n"):
-        fields = dict(re.findall(r"(?m)^(Package|Version|Architecture): (\S+)$", entry))
-        if len(fields) == len(("Package", "Version", "Architecture")):
-            name, version, architecture = fields["Package"], fields["Version"], fields["Architecture"]
-            purl = f"pkg:deb/debian/{name}@{version}?arch={architecture}"
-            components.append({"type": "library", "bom-ref": purl, "name": name, "version": version, "purl": purl})
-    return components
+def _given_bases(words: list[str]) -> dict[str, str]:
+    given = {}
+    for word in words:
+        architecture, _, image = word.partition("=")
+        if architecture not in ARCHITECTURES or not image:
+            raise PublishError(
+                f"--base-image {word}: expected ARCHITECTURE=IMAGE, with one of {', '.join(ARCHITECTURES)}"
+            )
+        given[architecture] = image
+    return given
 
 
 def _by_digest(reference: str) -> str:

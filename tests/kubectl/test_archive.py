@@ -45,10 +45,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
     return into, json.loads(done.stdout.splitlines()[-1])
 
 
-def make_dist(checkout: Path, into: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def make_dist(
+    checkout: Path, into: Path, *options: str, umask: int = 0o022, **more: str
+) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, ".ci/dist.py", "--into", str(into), "--uv", uv(), "--helm", str(install.helm_program())]
     command += ["--python", PYTHON, *options]
-    return subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=checkout, env={**os.environ, **more}, umask=umask, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +116,9 @@ def copy_of_the_checkout(into: Path) -> Path:
 
 def test_a_second_run_elsewhere_writes_the_same_bytes(made: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     again = tmp_path / "dist"
-    done = make_dist(copy_of_the_checkout(tmp_path / "checkout"), again)
+    cache = subprocess.run([uv(), "cache", "dir"], capture_output=True, text=True, check=True).stdout.strip()
+    elsewhere = {"HOME": str(tmp_path), "UV_CACHE_DIR": cache, "TZ": "Asia/Kathmandu", "LC_ALL": "C"}
+    done = make_dist(copy_of_the_checkout(tmp_path / "checkout"), again, umask=0o077, **elsewhere)
     assert done.returncode == 0, done.stderr
     differing = [
         path.name for path in sorted(again.iterdir()) if path.read_bytes() != (made[0] / path.name).read_bytes()
@@ -125,18 +131,22 @@ def test_the_chart_names_a_published_image_by_digest(tmp_path: Path) -> None:
     done = make_dist(ROOT, tmp_path / "dist", "--image", image)
     assert done.returncode == 0, done.stderr
     [chart] = (tmp_path / "dist").glob("brokergroup-operator-*.tgz")
-    shown = subprocess.run(
-        [str(install.helm_program()), "template", "operator", str(chart), "--kube-version", "1.35.0"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    assert {line.split()[-1] for line in shown.splitlines() if line.strip().startswith("image: ")} == {image}
+    assert images_of(chart) == {image}
+    mirrored = "mirror.example.com/brokergroup-operator"
+    assert images_of(chart, f"image.repository={mirrored}") == {image.replace(image.partition(":")[0], mirrored)}
+    by_tag = images_of(chart, f"image.repository={mirrored},image.tag=0.1.0")
+    assert by_tag == {f"{mirrored}:0.1.0"}
     unknown = make_dist(ROOT, tmp_path / "none", "--image", image.replace("operator:", "other:"))
     assert unknown.returncode == 1
     assert "no values.yaml has such an image with an empty tag" in unknown.stderr
     shapeless = make_dist(ROOT, tmp_path / "none", "--image", image.partition("@")[0])
     assert "expected REGISTRY/NAME:TAG@sha256:DIGEST" in shapeless.stderr
+
+
+def images_of(chart: Path, values: str = "") -> set[str]:
+    command = [str(install.helm_program()), "template", "operator", str(chart), "--kube-version", "1.35.0"]
+    shown = subprocess.run([*command, "--set", values], capture_output=True, text=True, check=True).stdout
+    return {line.split()[-1] for line in shown.splitlines() if line.strip().startswith("image: ")}
 
 
 def test_the_wheel_is_whole(made: tuple[Path, dict[str, Any]]) -> None:

@@ -88,34 +88,55 @@ class Release:
 def publish(registry: str, folder: Path) -> Release:
     """Publish the commit of HEAD: the operator's image for both architectures, the charts and the files."""
     key = key_pair(folder / "key")
-    uv = ROOT / ".tools" / "uv" / "bin" / "uv"
     archives = {"amd64": install.base_image_archive(), "arm64": install.arm64_base_image_archive()}
-    options = ["--registry", registry, "--plain-http", "--source", SOURCE, "--builder", BUILDER, "--target", "operator"]
-    options += [f"--base-image={architecture}=docker-archive:{path}" for architecture, path in archives.items()]
-    options += [
-        "--key",
-        str(key / "cosign.key"),
-        "--into",
-        str(folder / "dist"),
-        "--uv",
-        str(uv) if uv.exists() else "uv",
-    ]
     head = output_of("git", "rev-parse", "HEAD")
-    done = subprocess.run(
-        [sys.executable, ".ci/publish.py", *options, "--", "--python", PYTHON],
-        cwd=ROOT,
-        env={**os.environ, "COSIGN_PASSWORD": ""},
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PUBLISH_SECONDS, check=False,
-    )  # fmt: skip
+    done = run_publish(registry, folder / "dist", key, archives, "--target", "operator")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["commit"] == head
     return Release(registry, key, folder / "dist", told)
 
 
+def run_publish(
+    registry: str, into: Path, key: Path, archives: dict[str, Path], *options: str, checkout: Path = ROOT, **more: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a checkout's program to its end."""
+    return subprocess.run(
+        publish_command(registry, into, key, archives, *options, checkout=checkout),
+        cwd=checkout,
+        env={**os.environ, **publish_environment(checkout), **more},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PUBLISH_SECONDS, check=False,
+    )  # fmt: skip
+
+
+def publish_command(
+    registry: str, into: Path, key: Path, archives: dict[str, Path], *options: str, checkout: Path
+) -> list[str]:
+    words = ["--registry", registry, "--plain-http", "--source", SOURCE, "--builder", BUILDER, "--into", str(into)]
+    words += [f"--base-image={architecture}=docker-archive:{path}" for architecture, path in archives.items()]
+    words += ["--key", str(key / "cosign.key"), "--uv", uv_program()]
+    program = str(checkout / ".ci" / "publish.py")
+    return [sys.executable, program, *words, *options, "--", "--python", PYTHON]
+
+
+def uv_program() -> str:
+    here = ROOT / ".tools" / "uv" / "bin" / "uv"
+    return str(here) if here.exists() else "uv"
+
+
+def publish_environment(checkout: Path) -> dict[str, str]:
+    """Return variables by which git finds SOURCE in the checkout, and cosign the key's password."""
+    return {
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": f"url.{checkout}.insteadOf",
+        "GIT_CONFIG_VALUE_0": SOURCE,
+        "COSIGN_PASSWORD": "",
+    }
+
+
 def key_pair(folder: Path) -> Path:
     """Return the folder, with a new key pair of cosign in it, without a password."""
-    folder.mkdir()
+    folder.mkdir(parents=True)
     cosign("generate-key-pair", cwd=folder)
     return folder
 

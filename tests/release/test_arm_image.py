@@ -9,6 +9,7 @@ import asyncio
 import json
 import shutil
 import subprocess
+import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,6 +86,21 @@ def test_arm_programs_run_only_as_long_as_they_are_asked_for() -> None:
         fails()
     assert install.ARM64_NAME in during
     assert (install.BINFMT.is_mount(), emulators()) == (was_mounted, before)
+
+
+def test_two_builds_take_turns_also_with_other_temporary_folders(tmp_path: Path) -> None:
+    """Each takes the emulator away at its end."""
+    program = "from tests.real.parts import install\nwith install.arm64_programs_run(): pass"
+    environment = {"TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    with install.arm64_programs_run():
+        second = start("second", [sys.executable, "-c", program], log=tmp_path / "second.log", env=environment)
+        second.wait_until(lambda: waits_for_a_lock(second.pid), what="it waits for the first one")
+    assert second.process.wait(timeout=60) == 0
+
+
+def waits_for_a_lock(process: int) -> bool:
+    lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    return any("->" in line and str(process) in line.split() for line in lines)
 
 
 def emulators() -> set[str]:

@@ -99,7 +99,8 @@ def test_each_image_has_the_list_of_its_own_contents(published: Release) -> None
         assert statement["subject"][0]["digest"] == {"sha256": digest.removeprefix("sha256:")}
         listed[architecture] = {one["purl"] for one in statement["predicate"]["components"]}
         assert {purl.partition("@")[0] for purl in listed[architecture]} >= {
-            *("pkg:pypi/kopf", "pkg:pypi/aiohttp", "pkg:deb/debian/libc6", "pkg:deb/debian/libssl3")
+            *("pkg:pypi/kopf", "pkg:pypi/aiohttp", "pkg:deb/debian/libc6", "pkg:deb/debian/libssl3"),
+            "pkg:generic/python",
         }
     assert [purl for purl in listed["amd64"] if purl.endswith("arch=arm64")] == []
     assert [purl for purl in listed["arm64"] if purl.endswith("arch=amd64")] == []

@@ -555,8 +555,8 @@ def arm64_programs_run() -> Iterator[None]:
     emulator = arm64_emulator()
     if emulator is None:
         raise PartError("no qemu-aarch64-static in the cache; expected the part qemu-arm64")
-    # Not in the cache: there may be several of those, and the machine has one kernel.
-    with Path(tempfile.gettempdir(), f"{ARM64_NAME}.lock").open("w") as lock, contextlib.ExitStack() as undo:
+    # Not in the cache or TMPDIR: there may be several of those, and the machine has one kernel.
+    with Path("/run", f"{ARM64_NAME}.lock").open("w") as lock, contextlib.ExitStack() as undo:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (BINFMT / "register").exists():
             run(["mount", "-t", "binfmt_misc", "binfmt_misc", str(BINFMT)])
