@@ -354,9 +354,17 @@ def standings(seen: Observed) -> dict[int, Standing]:
     return {member.broker_id: _standing(seen, member) for member in membership(seen).members}
 
 
+def voters_wanted(seen: Observed) -> int:
+    """Return how many members the spec wants in the SyncStateSet; 0 while it hibernates, unless a pause keeps its pods running."""
+    maintenance = seen.group.spec.maintenance
+    if maintenance.hibernated and not (maintenance.paused and seen.pods):
+        return 0
+    return voting_replicas(seen.group.spec)
+
+
 def lacking_members(seen: Observed) -> int:
     """Return how many voting members are not in sync, or still to be made, but for those whose broker is held stopped."""
-    if seen.group.spec.maintenance.hibernated:
+    if not voters_wanted(seen):
         return 0
     voters = [one for one in standings(seen).values() if not (one.is_learner or one.will_learn)]
     away = [one for one in voters if not (one.in_sync or one.is_in_sync_elsewhere or one.is_held)]
