@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.durability import runs_as_learner
+from brokergroup_operator.kube.resources import PODS
+from brokergroup_operator.reconcile.plan import ApplyObject
 from brokergroup_operator.reconcile.render import children
+from brokergroup_operator.reconcile.render.addressing import build_member_service
 from brokergroup_operator.reconcile.see.members import membership
 from controller_core.model import BrokerGroupRecord, Replica
 from tests.reconcile import builders as b
@@ -116,3 +120,23 @@ def test_a_claim_that_the_record_does_not_know_is_no_member() -> None:
 
 def test_a_group_that_is_hibernated_makes_no_pod() -> None:
     assert made(all_lost(1, 4, 5, maintenance={"hibernated": True})) == []
+
+
+def test_a_member_that_comes_back_has_its_service_and_waits_for_that_alone() -> None:
+    """No Service was made for it, and one that was there was deleted: its pod waited for the address for ever."""
+    lost = all_lost(1, 4, 5, network={"addressing": "ServiceIP"})
+    services = [one for one in lines_of(run(lost)) if "Service orders-" in one]
+    assert {f"apply Service orders-{one}" for one in (1, 4, 5)} <= set(services)
+    made_before = [build_member_service(lost.group, b.member(one), slot=0) for one in (1, 4, 5)]
+    there = {one["metadata"]["name"]: b.stored(one) for one in made_before}
+    for number, one in enumerate(there.values(), start=1):
+        one["spec"]["clusterIP"] = f"10.96.0.{number}"
+    seen = replace(lost, services={**lost.services, **there})
+    assert not [one for one in lines_of(run(seen)) if one.startswith("delete Service")]
+    assert made(seen) == [f"apply Pod orders-{one}" for one in (1, 4, 5)]
+
+
+def test_learners_come_back_as_learners() -> None:
+    seen = all_lost(1, 4, 5, replication={"learners": 1})
+    pods = [one.object for one in run(seen).actions if isinstance(one, ApplyObject) and one.resource == PODS]
+    assert [one["metadata"]["name"] for one in pods if runs_as_learner(one)] == ["orders-5"]

@@ -43,6 +43,11 @@ class Membership:
     surplus: tuple[Member, ...] = ()
     missing: int = 0
 
+    @property
+    def with_pods(self) -> tuple[Member, ...]:
+        """Those that have a pod, or are to have one now."""
+        return (*self.members, *self.returning)
+
     def pod_of(self, broker_id: int | None) -> str:
         """Return the name of this member's pod; the empty text where there is no such member."""
         return next((item.pod for item in self.members if item.broker_id == broker_id), "")
@@ -184,7 +189,7 @@ def wanted_learners(seen: Observed) -> frozenset[int]:
     spec = seen.group.spec
     if not spec.replication.learners:
         return frozenset()
-    ids = (member.broker_id for member in membership(seen).members)
+    ids = (member.broker_id for member in membership(seen).with_pods)
     return beyond_voters(ids, replicas=spec.replicas, learners=spec.replication.learners)
 
 
