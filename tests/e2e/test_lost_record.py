@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -95,13 +96,17 @@ async def test_a_group_whose_ids_were_replaced_loses_its_record_and_all_pods(hou
     """Claims of members that had left were taken for the group's: the stale disks of ids 1, 2, 3 elected a master of their own."""
     name = "replaced"
     async with whole_group(house, name, replicas=3) as group:
+
+        def has_left(pod: str) -> bool:
+            return pod not in group.pod_names()
+
         plane = await house.start_operator()
         await house.create_group(name)
         await group.until_settled()
         async with group.under_load():
             for leaver in (1, 2, 3):
                 await done(group, "Decommission", brokerId=leaver)
-                await group.until(lambda gone=leaver: f"{name}-{gone}" not in group.pod_names(), "it has left")
+                await group.until(partial(has_left, f"{name}-{leaver}"), "it has left")
                 await group.until_settled()
             await group.until_acknowledged()
         above, ids = group.seen.master_epoch, sorted(group.pod_names())

@@ -289,7 +289,7 @@ def _too_many_disks(seen: Observed) -> str:
     return (
         f"No record says whose disks count: {', '.join(one.pod for one in members.surplus)} are {found} claims, expected at most"
         f" {members.missing}, as many as members are missing. No pod is made on any, since the newest might be left out. Set"
-        f" spec.replicas to {seen.group.spec.replicas + found - members.missing}; or delete claims that are not needed, and never"
+        f" spec.replicas to {seen.group.spec.replicas + found - members.missing}; or delete claims that are not needed, and keep"
         " the newest"
     )
 
