@@ -8,13 +8,15 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from brokergroup_operator.kube.errors import ConflictError, NotFoundError
-from brokergroup_operator.kube.resources import BROKER_GROUP_STATES
+from brokergroup_operator.kube.resources import BROKER_GROUP_STATES, PERSISTENT_VOLUME_CLAIMS
 from tests.e2e.house import NAMESPACE, WholeGroup, whole_group
+from tests.e2e.stories import done
 
 if TYPE_CHECKING:
     from tests.e2e.house import House
@@ -83,6 +85,42 @@ async def test_a_lost_record(house: House, fault: str, operator: str) -> None:
             await goes_on(group, above=above, ids=ids)
             group.known_route = None
             await fail_over(group)  # and the next failover is normal
+            await group.until_acknowledged()
+        await group.verify(record_was_lost=True)
+        await house.delete_group(name)
+        await group.until(lambda: (NAMESPACE, name) not in group.seen.groups, "the group is gone")
+        await house.kill_operator(plane)
+
+
+async def test_a_group_whose_ids_were_replaced_loses_its_record_and_all_pods(house: House) -> None:
+    """Claims of members that had left were taken for the group's: the stale disks of ids 1, 2, 3 elected a master of their own."""
+    name = "replaced"
+    async with whole_group(house, name, replicas=3) as group:
+
+        def has_left(pod: str) -> bool:
+            return pod not in group.pod_names()
+
+        plane = await house.start_operator()
+        await house.create_group(name)
+        await group.until_settled()
+        async with group.under_load():
+            for leaver in (1, 2, 3):
+                await done(group, "Decommission", brokerId=leaver)
+                await group.until(partial(has_left, f"{name}-{leaver}"), "it has left")
+                await group.until_settled()
+            await group.until_acknowledged()
+        above, ids = group.seen.master_epoch, sorted(group.pod_names())
+        assert ids == [f"{name}-{one}" for one in (4, 5, 6)]
+        await house.delete_group(name)
+        await group.until(lambda: (NAMESPACE, name) not in group.seen.groups, "the group is gone")
+        claims = (await house.api.list(PERSISTENT_VOLUME_CLAIMS, namespace=NAMESPACE)).items
+        kept = sorted(one["metadata"]["name"] for one in claims if one["metadata"]["name"].startswith(f"{name}-"))
+        assert kept == [f"{name}-{one}" for one in range(1, 7)]
+        await delete_record(house, name)
+        await house.create_group(name)
+        await group.until(lambda: group.seen.master_epoch > above and group.is_settled(), f"whole above epoch {above}")
+        assert sorted(group.pod_names()) == ids, group.story()
+        async with group.under_load():
             await group.until_acknowledged()
         await group.verify(record_was_lost=True)
         await house.delete_group(name)

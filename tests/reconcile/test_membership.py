@@ -17,7 +17,7 @@ from brokergroup_operator.reconcile.decide.failover_safe import candidates_neede
 from brokergroup_operator.reconcile.decide.rollout import wanted_pod
 from brokergroup_operator.reconcile.plan import ApplyObject, SetRole
 from brokergroup_operator.reconcile.render.pods import build_pod
-from brokergroup_operator.reconcile.see.members import membership, standings
+from brokergroup_operator.reconcile.see.members import lacking_members, membership, standings, voters_wanted
 from brokergroup_operator.reconcile.tell.alarms import degraded_durability
 from brokergroup_operator.reconcile.tell.conditions import ready, replication_healthy, stalled
 from controller_core.model import BrokerGroupRecord, Replica
@@ -209,7 +209,7 @@ def test_no_id_is_reserved_for_a_pod_that_runs_under_an_unknown_one() -> None:
     adopted = Replica(2, "10.0.0.2:10911;adopted", "10.0.0.2:10911", reserved_for="orders-2", registered=True)
     assert reserved_after(None) == 0
     assert reserved_after(BrokerGroupRecord("c", "b", next_broker_id=3, replicas={2: adopted})) == 0
-    assert reserved_after(None, is_leaving=True) == 1
+    assert reserved_after(None, is_leaving=True) == 0, "its disk stays, and the ids of all three come first"
     cleaned = replace(b.record(in_sync=(1, 2)), replicas=b.record(replicas=2).replicas)
     assert reserved_after(cleaned) == 1, "its id was cleaned on purpose"
 
@@ -256,6 +256,17 @@ def test_asleep_nothing_is_made_and_everything_is_kept() -> None:
     assert not [line for line in lines_of(run(lost)) if line.startswith("reserve")], (
         "a lost volume is made up for at wake"
     )
+
+
+def test_a_group_that_is_paused_before_it_fell_asleep_is_not_asleep() -> None:
+    """Its brokers run on, and nothing stops them: an SLA report must count the time, and alerts must not be silent."""
+    paused: dict[str, Any] = {"maintenance": {"hibernated": True, "paused": True}}
+    assert (voters_wanted(c.settled(**ASLEEP)), lacking_members(c.settled(**ASLEEP))) == (0, 0)
+    runs_on = c.live(c.not_ready(c.settled(**paused), "orders-2"), 1, 2, 3)
+    assert (voters_wanted(runs_on), lacking_members(runs_on)) == (3, 1)
+    stopped = c.live(c.without_pods(c.settled(**paused), "orders-1", "orders-2", "orders-3"))
+    assert (voters_wanted(stopped), lacking_members(stopped)) == (0, 0)
+    assert voters_wanted(c.settled()) == 3
 
 
 def test_it_wakes_all_at_once_and_the_last_master_first() -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOOK_SECONDS: Final = 1.0
+# From one SIGKILL that did not end it to the next.
+AGAIN_SECONDS: Final = 60.0
 
 
 class StopOrder:
@@ -47,7 +49,7 @@ class StopOrder:
             return False
         if now < self._kill_at:
             return False
-        self._kill_at = now + self._stop_seconds  # a hung disk may keep it: each attempt holds up the fence
+        self._kill_at = now + AGAIN_SECONDS  # a hung disk may keep it: each attempt holds up the fence
         tell("killed", why="the broker is to be stopped, and did not end", pids=self._broker.kill(now))
         return True
 

@@ -142,7 +142,7 @@ def _repairs(seen: Observed, course: Course, settings: ReconcileSettings) -> Ite
     yield from _services(seen)
     yield from _network_policy(seen, settings)
     yield from _disruption_budgets(seen, course)
-    if any(course.runs(one.broker_id) and one.pod not in seen.pods for one in membership(seen).members):
+    if any(course.runs(one.broker_id) and one.pod not in seen.pods for one in membership(seen).with_pods):
         yield from certificate.make_key(seen.group, settings)
     if copies.awaits_restore(seen):
         yield from restore_actions(seen, settings)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from brokergroup_operator.api.durability import voting_replicas
 from brokergroup_operator.api.names import operator_of
 from brokergroup_operator.api.times import rfc3339
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, OutcomeUnknownError
@@ -26,7 +25,7 @@ from brokergroup_operator.reconcile.other_groups import HostPorts, Turn, outdate
 from brokergroup_operator.reconcile.render.broker_config import broker_name
 from brokergroup_operator.reconcile.see.circumstances import CircumstanceWatch, circumstances_of_plan
 from brokergroup_operator.reconcile.see.fetch import UnreadableGroupError
-from brokergroup_operator.reconcile.see.members import lacking_members
+from brokergroup_operator.reconcile.see.members import lacking_members, voters_wanted
 
 if TYPE_CHECKING:
     from brokergroup_operator.observe.incidents import CircumstanceSink
@@ -176,7 +175,7 @@ class Reconciler:
             broker_name=broker_name(key.name, seen.group.spec),
             conditions=status.get("conditions") or (),
             created=(seen.group_object.get("metadata") or {}).get("creationTimestamp"),
-            voting_replicas=0 if seen.group.spec.maintenance.hibernated else voting_replicas(seen.group.spec),
+            voting_replicas=voters_wanted(seen),
             lacking_members=lacking_members(replace(seen, now=rfc3339(time.time()))),
         )
 

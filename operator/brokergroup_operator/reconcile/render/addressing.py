@@ -148,7 +148,7 @@ def as_placed(group: BrokerGroup, place: Place | None) -> BrokerGroup:
 
 def service_actions(seen: Observed) -> Iterator[Action]:
     """Make and keep the Service of each member; delete those of members that have left."""
-    group, members = seen.group, membership(seen).members
+    group, members = seen.group, membership(seen).with_pods
     if group.spec.network.addressing.has_member_services:
         slots = node_port_slots(group, [member.pod for member in members], seen.services, seen.pods)
         for member in members:
@@ -206,7 +206,8 @@ def ingresses(service: JsonObject) -> list[str]:
 
 def _surplus(seen: Observed) -> Iterator[Action]:
     group, has_services = identity.name_of(seen.group), seen.group.spec.network.addressing.has_member_services
-    wanted = {member.pod for member in membership(seen).members} if has_services else ()
+    members = membership(seen)
+    wanted = {member.pod for member in (*members.with_pods, *members.surplus)} if has_services else ()
     for name, service in sorted(foreign.made_here(seen, SERVICES).items()):
         of_member = names.broker_id_of_pod_name(group, name) is not None
         # The pod of a member that leaves is known by it to its end.

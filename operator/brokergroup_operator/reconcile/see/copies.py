@@ -13,7 +13,7 @@ from brokergroup_operator.api.brokergroup_operation import OperationType
 from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS, PODS
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.see import observed
-from brokergroup_operator.reconcile.see.members import returning_members
+from brokergroup_operator.reconcile.see.members import left_disks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,7 +100,7 @@ def told_of(source: FromBackup) -> str:
 def has_begun(seen: Observed) -> bool:
     """Whether brokers have registered, or ran before the record was lost: from then on record and disks are what counts."""
     held = names.FINALIZER_BROKER_GROUP in observed.finalizers_of(seen.group_object)
-    ran = bool(seen.pods) or bool(returning_members(seen))
+    ran = bool(seen.pods) or bool(left_disks(seen))
     return (seen.record is not None and seen.record.has_registered) or (held and ran)
 
 

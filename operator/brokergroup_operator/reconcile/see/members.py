@@ -8,7 +8,7 @@ A learner is started as one; until its master has dropped it from the SyncStateS
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.api import names, pod_fence
@@ -30,12 +30,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Membership:
-    """The members there are, those whose volume is gone, the ids to reserve for new ones; `returning` of a lost record."""
+    """The members there are, those whose volume is gone, and the ids to reserve for new ones.
+
+    After the record was lost: `returning` are made on the claims there are, and bring their ids. More claims than members are
+    `surplus`, beside the number that is missing: then none is made, and a person must say which count.
+    """
 
     members: tuple[Member, ...] = ()
     volume_lost: tuple[Member, ...] = ()
     to_reserve: tuple[Member, ...] = ()
     returning: tuple[Member, ...] = ()
+    surplus: tuple[Member, ...] = ()
+    missing: int = 0
+
+    @property
+    def with_pods(self) -> tuple[Member, ...]:
+        """Those that have a pod, or are to have one now."""
+        return (*self.members, *self.returning)
 
     def pod_of(self, broker_id: int | None) -> str:
         """Return the name of this member's pod; the empty text where there is no such member."""
@@ -53,35 +64,58 @@ def membership(seen: Observed) -> Membership:
         gone = replica.registered and not _is_whole(seen, pod) and pod not in seen.pods
         (lost if gone else ours).append(member)
     ours.sort(key=lambda member: member.broker_id)
-    wanted, returning = seen.group.spec.replicas, returning_members(seen)
-    missing = wanted - len(ours) - len(_to_be_adopted(seen, group)) - len(returning)
-    return Membership(
-        members=tuple(ours),
-        volume_lost=tuple(lost),
-        to_reserve=_ids_to_reserve(seen, group, missing),
-        returning=returning,
-    )
+    adopted = _to_be_adopted(seen, group)
+    found = Membership(members=tuple(ours), volume_lost=tuple(lost))
+    return _made_up(seen, found, missing=seen.group.spec.replicas - len(ours) - len(adopted), adopting=bool(adopted))
+
+
+def _made_up(seen: Observed, found: Membership, *, missing: int, adopting: bool) -> Membership:
+    """Return the members with those that are missing: on disks that the record has lost, or else on new ones.
+
+    A first election hears as many members as the spec has: were one of them new, it would do without one of those disks, perhaps
+    the one with the last messages.
+    """
+    left = left_disks(seen) if missing > 0 else ()
+    reserved = _ids_to_reserve(seen, identity.name_of(seen.group), missing)
+    if (
+        {one.pod for one in left} <= {one.pod for one in reserved}
+        and seen.group.spec.bootstrap is None
+        and not adopting
+    ):
+        return replace(found, to_reserve=reserved)
+    if len(left) > missing:
+        return replace(found, surplus=left, missing=missing)
+    if left or (adopting and lacks_its_record(seen)):
+        return replace(found, returning=left)  # new ids come when these are known: above theirs
+    return replace(found, to_reserve=reserved)
+
+
+def lacks_its_record(seen: Observed) -> bool:
+    """Whether no record says whose disk has every acknowledged message: it is new, was lost, or is being made from brokers."""
+    return seen.record is None or seen.record.is_first_election
 
 
 @observed.derived
-def returning_members(seen: Observed) -> tuple[Member, ...]:
-    """Members without pods that the record has lost: brokers of this very group have run on their claims, and bring their ids.
+def left_disks(seen: Observed) -> tuple[Member, ...]:
+    """Members of claims that a lost record does not know, and on which no pod runs.
 
-    Only of a group that began with a backup: its ids lie far above those that a new record gives, so that members of new ids
-    would begin on empty disks beside these.
+    Not those that have left. Of a group that began with a backup those alone on which its own brokers have run: any other claim of
+    its name is of an earlier group, and a backup is not restored beside that.
     """
-    if seen.group.spec.bootstrap is None:
+    if not lacks_its_record(seen):
         return ()
     group, known, own_uid = identity.name_of(seen.group), carried(seen), observed.uid(seen.group_object)
     found = []
-    for name, claim in sorted(seen.claims.items()):
+    for name, claim in seen.claims.items():
         broker_id, marks = names.broker_id_of_pod_name(group, name), observed.annotations_of(claim)
-        if broker_id is None or name in known or name in seen.pods or observed.being_deleted(claim):
+        runs = name in seen.pods and not observed.being_deleted(seen.pods[name])
+        if broker_id is None or name in known or runs or observed.being_deleted(claim):
             continue
-        is_own = marks.get(names.ANNOTATION_GROUP_UID) == own_uid and names.ANNOTATION_LEAVING not in marks
+        is_own = seen.group.spec.bootstrap is None or marks.get(names.ANNOTATION_GROUP_UID) == own_uid
+        is_own = is_own and names.ANNOTATION_LEAVING not in marks
         if is_own and _is_whole(seen, name) and _may_be_adopted(seen, broker_id):
             found.append(Member(broker_id=broker_id, pod=name))
-    return tuple(found)
+    return tuple(sorted(found, key=lambda one: one.broker_id))
 
 
 def _is_whole(seen: Observed, pod: str) -> bool:
@@ -155,7 +189,7 @@ def wanted_learners(seen: Observed) -> frozenset[int]:
     spec = seen.group.spec
     if not spec.replication.learners:
         return frozenset()
-    ids = (member.broker_id for member in membership(seen).members)
+    ids = (member.broker_id for member in membership(seen).with_pods)
     return beyond_voters(ids, replicas=spec.replicas, learners=spec.replication.learners)
 
 
@@ -325,9 +359,17 @@ def standings(seen: Observed) -> dict[int, Standing]:
     return {member.broker_id: _standing(seen, member) for member in membership(seen).members}
 
 
+def voters_wanted(seen: Observed) -> int:
+    """Return how many members the spec wants in the SyncStateSet; 0 while it hibernates, unless a pause keeps its pods running."""
+    maintenance = seen.group.spec.maintenance
+    if maintenance.hibernated and not (maintenance.paused and seen.pods):
+        return 0
+    return voting_replicas(seen.group.spec)
+
+
 def lacking_members(seen: Observed) -> int:
     """Return how many voting members are not in sync, or still to be made, but for those whose broker is held stopped."""
-    if seen.group.spec.maintenance.hibernated:
+    if not voters_wanted(seen):
         return 0
     voters = [one for one in standings(seen).values() if not (one.is_learner or one.will_learn)]
     away = [one for one in voters if not (one.in_sync or one.is_in_sync_elsewhere or one.is_held)]

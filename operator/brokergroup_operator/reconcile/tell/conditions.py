@@ -56,9 +56,10 @@ def ready(seen: Observed, course: Course) -> Verdict:
     if _failing_over(seen):
         return no(Reason.FAILING_OVER, "The master is lost; another is being elected")
     pending = [one for one in course.standings.values() if not one.is_ready and not one.is_held]
-    to_reserve = membership(seen).to_reserve
-    if to_reserve or pending:
-        waiting = ", ".join(one.member.pod for one in pending) or f"{len(to_reserve)} members without a broker id"
+    to_come = membership(seen)
+    if to_come.to_reserve or to_come.returning or pending:
+        named = [one.member.pod for one in pending] or [one.pod for one in to_come.returning]
+        waiting = ", ".join(named) or f"{len(to_come.to_reserve)} members without a broker id"
         return no(Reason.MEMBERS_PENDING, _facts(pending, f"Waiting for {waiting}"))
     writes = available(seen)
     return _members_in_sync(course) if writes.holds else writes
@@ -234,6 +235,7 @@ def reconciling(seen: Observed, course: Course) -> Verdict:  # noqa: C901, PLR09
         return yes(Reason.RETIRING, retired)
     members = membership(seen)
     missing = [item for item in members.members if item.pod not in seen.pods and course.runs(item.broker_id)]
+    missing += [item for item in members.returning if item.pod not in seen.pods]
     waiting = [place_of(seen.group, item, seen.services) for item in missing]
     if without := [place.missing for place in waiting if place is not None and place.missing]:
         return yes(Reason.WAITING_FOR_ADDRESS, f"{without[0]}; its pod is made then")
@@ -267,7 +269,7 @@ def stalled(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one re
         return yes(Reason.CLAIM_BEING_DELETED, f"Not hibernated: {observed.why_not_stopped(list(held))}")
     if seen.group.spec.maintenance.hibernated or observed.being_deleted(seen.group_object):
         return no(Reason.NOTHING_STALLED, "Nothing is stalled")
-    if complaint := _all_barred(seen, course) or _no_eligible_alive(seen, course):
+    if complaint := _too_many_disks(seen) or _all_barred(seen, course) or _no_eligible_alive(seen, course):
         return yes(Reason.NO_ELIGIBLE_REPLICA, complaint)
     for step in (course.repairing, course.leaving, course.backing_up, course.moving, course.stopping, *course.rollout):
         if step is not None and step.verb is Verb.REFUSE:
@@ -275,6 +277,20 @@ def stalled(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one re
     if course.is_updating and (slow := _slow(seen, course)):
         return yes(Reason.ROLLOUT_STUCK, f"The rolling update waits for {slow}, for more than {PATIENCE_SECONDS:.0f} s")
     return no(Reason.NOTHING_STALLED, "Nothing is stalled")
+
+
+def _too_many_disks(seen: Observed) -> str:
+    """The record was lost, and more claims are there than members: one of the old ones could be elected without the newest."""
+    members = membership(seen)
+    if not members.surplus:
+        return ""
+    found = len(members.surplus)
+    return (
+        f"No record says whose disks count: {', '.join(one.pod for one in members.surplus)} are {found} claims, expected at most"
+        f" {members.missing}, as many as members are missing. No pod is made on any, since the newest might be left out. Set"
+        f" spec.replicas to {seen.group.spec.replicas + found - members.missing}; or delete claims that are not needed, and keep"
+        " the newest"
+    )
 
 
 def _pod_trouble(seen: Observed, course: Course) -> Verdict | None:
