@@ -15,7 +15,8 @@ from brokergroup_operator.api.tls_steps import Made, made_of, trust_file
 from brokergroup_operator.kube.errors import NotFoundError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, PODS, STATEFUL_SETS
 from brokergroup_operator.kubectl.explain import explanation
-from brokergroup_operator.reconcile.see.bundles import HandshakingServers, Proof, certificates_in
+from brokergroup_operator.reconcile.see.authorities import certificates_in
+from brokergroup_operator.reconcile.see.bundles import HandshakingServers, Proof
 from rocketmq_remoting.tls import ClientCertificates, server_context
 from tests.reconcile import world as w
 from tests.reconcile.test_clusters import Place

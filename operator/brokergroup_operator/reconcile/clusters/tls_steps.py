@@ -68,7 +68,7 @@ class TlsSteps:
         """`made`: the StatefulSet, the Deployment and the BrokerGroups that are there; `stored`: the ConfigMap of bundles."""
         wanted = cluster.spec.tls
         found = await self._found(key, wanted)
-        bundle, problem = bundles.bundle_in(wanted, found), bundles.complaint(wanted, found)
+        bundle, problem = await bundles.read(wanted, found)
         rendered = [mode_made_with(one) for one in made]
         kept = {name: str(text) for name, text in ((stored or {}).get("data") or {}).items()}
         if wanted is not None and not self.settings.controller_tls:
