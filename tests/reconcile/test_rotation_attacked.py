@@ -208,6 +208,21 @@ async def test_a_pass_does_not_wait_for_a_slow_server_and_has_the_answer_of_the_
     await aside.stop()
 
 
+async def test_a_change_that_goes_on_beside_a_silent_server_is_not_told_as_held(
+    group: World, pem: dict[str, str]
+) -> None:
+    await bundle_is(group, pem["both"])
+    while await trusted(group) == {trust_file(pem["old"])}:
+        await group.run_pass()
+        await group.run_kubelet()
+        await group.run_brokers()
+    group.servers = Shown(pem["old"], is_silent=True)
+    await group.run_pass()
+    told = (await group.conditions())["TlsChanging"]
+    assert told["reason"] == "StepByStep"
+    assert "10.0.0.1:10911 does not answer" in told["message"].partition("It goes on, although")[2]
+
+
 # ---- what is lost
 
 
