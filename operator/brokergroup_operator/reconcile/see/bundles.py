@@ -26,6 +26,7 @@ from brokergroup_operator.reconcile.see import authorities, observed
 from brokergroup_operator.reconcile.see.authorities import certificates_in, context_of
 from rocketmq_remoting.address import Address
 from rocketmq_remoting.errors import RemotingError
+from rocketmq_remoting.tls import TlsFiles, client_context
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -92,6 +93,7 @@ class HandshakingServers:
         if self.own_authorities is None:
             return None
         try:
+            client_context(TlsFiles(ca=self.own_authorities))  # what it can't load, it does not trust
             return certificates_in(self.own_authorities.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return frozenset()
