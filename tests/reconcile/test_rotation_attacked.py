@@ -174,7 +174,9 @@ async def test_a_file_of_the_operators_authorities_that_is_no_text_fails_no_pass
     assert "does not trust" in (await HandshakingServers(own).proof(pem["old"], [], [])).refused[0]
 
 
-async def test_authorities_that_the_operator_cannot_load_are_none_of_its_own(pem: dict[str, str], tmp_path: Path) -> None:
+async def test_authorities_that_the_operator_cannot_load_are_none_of_its_own(
+    pem: dict[str, str], tmp_path: Path
+) -> None:
     """`cat old new` without a line end in between: its former authorities stay in force, and it would refuse the new ones."""
     own = tmp_path / "ca.crt"
     own.write_text(pem["old"].rstrip() + pem["new"], encoding="utf-8")

@@ -9,7 +9,6 @@ from brokergroup_operator.api import bounds
 from brokergroup_operator.api.pod_fields import LocalReference
 from brokergroup_operator.api.rules import Rule
 
-
 # JVM arguments that follow from spec.tls.
 _OF_THE_OPERATOR: Final = (
     "^-Dtls[.](enable|test[.]mode[.]enable|config[.]file|server[.](mode|certPath|keyPath)"
