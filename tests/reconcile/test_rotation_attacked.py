@@ -269,6 +269,20 @@ async def test_a_group_whose_bundle_is_deleted_gets_its_lost_pods_back_with_the_
     assert "which does not exist" in (await group.conditions())["Stalled"]["message"]
 
 
+async def test_the_copies_of_a_group_without_pods_do_not_pile_up(group: World, pem: dict[str, str]) -> None:
+    await group.patch_group({"spec": {"maintenance": {"hibernated": True}}})
+    await group.settle()
+    assert await group.items(PODS) == []
+    for name, shows in (("both", "old"), ("new", "new"), ("both", "new")):
+        group.servers = Shown(pem[shows])
+        await bundle_is(group, pem[name])
+        await group.settle()
+        assert await stored(group) == {trust_file(pem[name]): pem[name]}
+    await group.patch_group({"spec": {"maintenance": {"hibernated": False}}})
+    await group.settle()
+    assert await trusted(group) == {trust_file(pem["both"])}
+
+
 async def test_more_bundles_than_a_config_map_holds_are_not_begun() -> None:
     """Else no ConfigMap of the group could be written any more, and none of its pods be made."""
     kept = {trust_file(text): text for text in ("a" * 390_000, "b" * 390_000)}

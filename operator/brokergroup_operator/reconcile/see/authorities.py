@@ -27,11 +27,16 @@ class Authorities:
     complaint: str = ""
 
 
-@lru_cache(maxsize=64)
 def read(text: str) -> Authorities:
     """The complaint completes a sentence that begins with what has the text."""
     if len(text) > LONGEST_BUNDLE:
         return Authorities(complaint=f"has {len(text)} characters, expected at most {LONGEST_BUNDLE}")
+    return _read(text)
+
+
+# Few: each may hold two texts of the longest.
+@lru_cache(maxsize=16)
+def _read(text: str) -> Authorities:
     found: dict[bytes, None] = {}
     for number, part in enumerate(text.split(_BEGIN)[1:], start=1):
         body, end, _ = part.partition(_END)
@@ -54,7 +59,7 @@ def read(text: str) -> Authorities:
     return Authorities(pem)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=8)
 def context_of(pem: str) -> ssl.SSLContext:
     """To verify servers as a part does: an intermediate authority of the bundle is enough, and names do not count.
 

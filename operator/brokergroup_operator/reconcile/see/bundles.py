@@ -8,7 +8,6 @@ verified, as RocketMQ verifies none. A server that does not answer may show anyt
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import re
 import socket
@@ -119,8 +118,12 @@ class HandshakingServers:
         found = await loop.run_in_executor(self.resolvers, look_up)
         *before, last = dict.fromkeys(str(one[4][0]) for one in found)
         for host in before:
-            with contextlib.suppress(ConnectionError, TimeoutError):
+            try:
                 return (await asyncio.open_connection(host, address.port, ssl=context_of(bundle)))[1]
+            except ssl.SSLError:
+                raise
+            except OSError as error:
+                log.debug("bundle.address_is_silent", server=str(address), host=host, error=str(error))
         return (await asyncio.open_connection(last, address.port, ssl=context_of(bundle)))[1]
 
 
@@ -199,11 +202,13 @@ def addresses_of(pods: Iterable[JsonObject]) -> list[str]:
 _SERVING: Final = (names.PORT_BROKER, "nameserver")
 
 
-def still_read(config_map: JsonObject | None, pods: Iterable[JsonObject]) -> dict[str, str]:
+def still_read(config_map: JsonObject | None, pods: Iterable[JsonObject], trust: Trust) -> dict[str, str]:
     """Return the stored bundles, by file, that pods read: a container may start again, and read its file, before its pod's turn.
 
-    Without a pod all of them: the next ones may have to be made with one of these.
+    Without a pod and while the wanted one is held, all of them: the next pods are made with one of these.
     """
     stored = {name: str(text) for name, text in ((config_map or {}).get("data") or {}).items() if _FILE.fullmatch(name)}
     there = [made_of(pod).trusts for pod in pods]
-    return {name: stored[name] for name in sorted(stored) if not there or name in there}
+    if not there and trust.why_held:
+        return stored
+    return {name: stored[name] for name in sorted(stored) if name in there}

@@ -38,7 +38,9 @@ class ServersAside:
         self._found = {one: found for one, found in self._found.items() if now - found[0] <= KEPT_SECONDS}
         if question not in self._found and question not in self._asked:
             self._asked[question] = task = asyncio.create_task(self._ask(question))
-            await asyncio.wait([task], timeout=self.patience_seconds)
+            done, _ = await asyncio.wait([task], timeout=self.patience_seconds)
+            for one in done:
+                one.result()  # a fault of ours fails the pass
         return self._found[question][1] if question in self._found else ASKED
 
     async def _ask(self, question: _Question) -> None:
