@@ -350,7 +350,7 @@ async def test_an_authority_that_the_operator_itself_does_not_trust_is_given_to_
     own.write_text(old.certificate.read_text(encoding="utf-8"), encoding="utf-8")
     servers, both = HandshakingServers(own), "".join(one.certificate.read_text(encoding="utf-8") for one in (old, new))
     async with server(old.issue("a")) as address:
-        [why] = (await servers.proof(both, [address], [address])).refused
+        [why] = (await servers.proof(both, [address], [address])).silent
         assert "the operator itself does not trust 1 authority of it" in why
         own.write_text(both, encoding="utf-8")
         assert await servers.proof(both, [address], [address]) == Proof()
