@@ -205,6 +205,8 @@ def _load_files(context: ssl.SSLContext, files: TlsFiles) -> None:
         # An empty password: a key with a password is refused, and OpenSSL does not prompt on the terminal.
         context.load_cert_chain(files.certificate, files.key, password="")
     if files.ca is not None:
+        # An intermediate authority in the file is enough, as for Java.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         context.load_verify_locations(cafile=files.ca)
 
 

@@ -140,9 +140,10 @@ def test_a_name_server_is_dialled_by_the_name_that_the_brokers_mean(told: str, d
 
 
 def spec_with(mode: str) -> dict[str, Any]:
-    """Of a pod that was made with this mode: as its command says, which nobody can change."""
+    """Of a pod that was made with this mode: as its command and volumes say, which nobody can change."""
     command = ["sh", "-c", f"exec java -Dtls.server.mode={mode} Main"]
-    return {"containers": [{"name": names.CONTAINER_BROKER, "image": "java", "command": command}]}
+    volumes = [{"name": names.VOLUME_TLS, "secret": {"secretName": "tls"}}]
+    return {"volumes": volumes, "containers": [{"name": names.CONTAINER_BROKER, "image": "java", "command": command}]}
 
 
 async def test_each_address_has_the_mode_of_tls_of_what_listens_there(cluster: Cluster) -> None:
@@ -182,9 +183,10 @@ async def test_pods_that_share_their_nodes_address_are_reached_each_by_its_own_m
     node, tls = "192.168.0.4", {"certificateSecretRef": {"name": "tls"}, "mode": "Permissive"}
     await create_group(cluster.api, implementation="Java", nameServers=[f"{node}:9876"], tls=tls)
     for name, group, port in (("orders-1", "orders", 10911), ("other-1", "other", 20911)):
-        made = spec_with("enforcing")["containers"][0] if group == "orders" else {}
+        made = spec_with("enforcing") if group == "orders" else {"containers": [{}]}
         ports = [{"containerPort": port, "protocol": "TCP"}]
-        spec = {"containers": [{"name": names.CONTAINER_BROKER, "image": "java", "ports": ports, **made}]}
+        container = {"name": names.CONTAINER_BROKER, "image": "java", "ports": ports, **made["containers"][0]}
+        spec = made | {"containers": [container]}
         await create_pod(cluster.api, name, address=node, host_network=True, group=group, spec=spec)
     directory = cluster.directory
     await eventually(lambda: len(directory.pods.peers_at(node)) == 2 and directory.is_name_server(f"{node}:9876"))

@@ -15,7 +15,8 @@ from brokergroup_operator.api.tls_steps import Made, made_of, trust_file
 from brokergroup_operator.kube.errors import NotFoundError
 from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, PODS, STATEFUL_SETS
 from brokergroup_operator.kubectl.explain import explanation
-from brokergroup_operator.reconcile.see.bundles import HandshakingServers, Proof, certificates_in
+from brokergroup_operator.reconcile.see.authorities import certificates_in
+from brokergroup_operator.reconcile.see.bundles import HandshakingServers, Proof
 from rocketmq_remoting.tls import ClientCertificates, server_context
 from tests.reconcile import world as w
 from tests.reconcile.test_clusters import Place
@@ -349,7 +350,7 @@ async def test_an_authority_that_the_operator_itself_does_not_trust_is_given_to_
     own.write_text(old.certificate.read_text(encoding="utf-8"), encoding="utf-8")
     servers, both = HandshakingServers(own), "".join(one.certificate.read_text(encoding="utf-8") for one in (old, new))
     async with server(old.issue("a")) as address:
-        [why] = (await servers.proof(both, [address], [address])).refused
+        [why] = (await servers.proof(both, [address], [address])).silent
         assert "the operator itself does not trust 1 authority of it" in why
         own.write_text(both, encoding="utf-8")
         assert await servers.proof(both, [address], [address]) == Proof()

@@ -1,13 +1,19 @@
 """TLS between the parts of a cluster: spec.tls of RocketMQCluster and BrokerGroup. In which order it changes: `tls_steps.py`."""
 
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final
 
 from msgspec import Meta, Struct
 
 from brokergroup_operator.api import bounds
 from brokergroup_operator.api.pod_fields import LocalReference
 from brokergroup_operator.api.rules import Rule
+
+# JVM arguments that follow from spec.tls.
+_OF_THE_OPERATOR: Final = (
+    "^-Dtls[.](enable|test[.]mode[.]enable|config[.]file|server[.](mode|certPath|keyPath)"
+    "|client[.](certPath|keyPath|authServer|trustCertPath))="
+)
 
 
 class TlsMode(StrEnum):
@@ -62,6 +68,14 @@ class TlsSpec(Struct, frozen=True, rename="camel", kw_only=True):
         Rule(
             "!has(self.tls) || self.implementation == 'Java'",
             "tls needs implementation Java: a Python replica takes TLS from the tls keys of spec.config",
+            field_path=".tls",
+        ),
+        Rule(
+            # A JVM takes the last one, which is the user's: brokers would serve none, and the operator take them for enforcing.
+            "!has(self.tls) || !has(self.jvm) || !has(self.jvm.extraArguments)"
+            f" || !self.jvm.extraArguments.exists(one, one.matches('{_OF_THE_OPERATOR}'))",
+            "beside tls, jvm.extraArguments may not set tls.enable, tls.server.mode, nor which certificates and authorities count:"
+            " those are the operator's own; use mode, certificateSecretRef and trustBundleRef",
             field_path=".tls",
         ),
     )

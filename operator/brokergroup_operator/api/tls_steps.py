@@ -104,7 +104,8 @@ def _loses_its_bundle(one: Made, wanted: TlsSpec) -> bool:
 def _with_authorities(wanted: TlsSpec, made: Sequence[Made], trust: Trust) -> TlsSpec:
     """The wanted bundle once it may be given, else what a part has that verifies."""
     file, bundle = trust_file(trust.wanted), trust.wanted
-    given = [one.trusts for one in made if one.verifies]
+    # Without a part the bundles that the last ones read: what is held would cut all of them off.
+    given = [one.trusts for one in made if one.verifies] if made else sorted(trust.kept)
     if trust.why_held and not (trust.is_silence and file in given):
         former = (one for one in given if one != file)
         file = next(former, given[0] if given else "")
@@ -125,11 +126,16 @@ def _spec(secret: str, mode: TlsMode | None, bundle: TrustBundleReference | None
     return TlsSpec(certificate_secret_ref=LocalReference(name=secret), mode=mode, trust_bundle_ref=bundle)
 
 
-def needs_proof(wanted: TlsSpec | None, made: Iterable[Made], bundle: str) -> bool:
-    """Whether parts are to be made with a bundle that not all of them have: then servers must be asked first."""
+def needs_proof(wanted: TlsSpec | None, made: Sequence[Made], bundle: str, kept: Collection[str] = ()) -> bool:
+    """Whether parts are to be made with a bundle that not all of them have: then servers must be asked first.
+
+    `kept`: the files of the bundles that parts had, which may all be lost. Parts that are the first of all need no proof.
+    """
     if wanted is None or wanted.mode is not TlsMode.ENFORCING or not bundle:
         return False
     file = trust_file(bundle)
+    if not made:
+        return bool(kept) and file not in kept
     return any(not one.verifies or one.trusts != file for one in made)
 
 
@@ -146,10 +152,11 @@ def strictest(modes: Iterable[TlsMode | None]) -> TlsMode | None:
 def made_of(pod: JsonObject) -> Made:
     """With what this pod was made, or the pods of this template are."""
     command = "\n".join(_words(pod))
-    mode, trusts = _MODE.search(command), _TRUST.search(command)
-    if mode is None:
+    mode, trusts, secret = _MODE.search(command), _TRUST.search(command), _secret_of(pod)
+    # Without the operator's own volume they are arguments of the user, as docs/concepts/security.md has them.
+    if mode is None or not secret:
         return Made()
-    return Made(TlsMode(mode[1].capitalize()), _secret_of(pod), trusts[1] if trusts is not None else "")
+    return Made(TlsMode(mode[1].capitalize()), secret, trusts[1] if trusts is not None else "")
 
 
 def mode_of(pod: JsonObject) -> TlsMode | None:

@@ -165,7 +165,7 @@ def _repairs(seen: Observed, course: Course, settings: ReconcileSettings) -> Ite
 
 def _config_map(seen: Observed, settings: ReconcileSettings) -> Iterator[plans.Action]:
     pods = seen.pods.values()
-    kept = proxy_config.still_read(seen.config_map, pods) | bundles.still_read(seen.config_map, pods)
+    kept = proxy_config.still_read(seen.config_map, pods) | bundles.still_read(seen.config_map, pods, seen.trust)
     wanted = children.build_config_map(seen.group, settings, kept=kept)
     yield from foreign.apply_if_drifted(CONFIG_MAPS, seen.config_maps, wanted)
 

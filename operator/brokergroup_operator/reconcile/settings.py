@@ -141,12 +141,12 @@ class ReconcileSettings:
         return self.leader_election.operator if self.leader_election is not None else None
 
     def refreshed(self) -> Self:
-        """With the authority that its file has now; the same object where it has not changed, or can't be read."""
+        """With the authority that its file has now; the same object where it has not changed, or is no text that can be read."""
         if self.authority_file is None:
             return self
         try:
             text = self.authority_file.read_text(encoding="utf-8")
-        except OSError:
+        except (OSError, ValueError):
             return self
         return self if not text or text == self.controller_authority else replace(self, controller_authority=text)
 

@@ -196,6 +196,8 @@ class ClusterPass:
             except ApiError as error:
                 log.warning("cluster.refused", cluster=str(key), object=" ".join(place), error=str(error))
                 refusals.append(f"{' '.join(place)}: {error}")
+            if place == (CONFIG_MAPS.kind, parts.trust_name(key.name)) and (strangers or refusals):
+                break  # of a file that is missing every part would end at its start
         await self._delete_unwanted(key, seen, there, {_place(one) for one in wanted})
         return replace(
             seen,

@@ -68,7 +68,7 @@ class TlsSteps:
         """`made`: the StatefulSet, the Deployment and the BrokerGroups that are there; `stored`: the ConfigMap of bundles."""
         wanted = cluster.spec.tls
         found = await self._found(key, wanted)
-        bundle, problem = bundles.bundle_in(wanted, found), bundles.complaint(wanted, found)
+        bundle, problem = await bundles.read(wanted, found)
         rendered = [mode_made_with(one) for one in made]
         kept = {name: str(text) for name, text in ((stored or {}).get("data") or {}).items()}
         if wanted is not None and not self.settings.controller_tls:
@@ -124,8 +124,10 @@ def next_step(
     read = {one.trusts for one in present}
     files = {name: text for name, text in trust.kept.items() if name in read} | trust_files(now)
     # With a bundle each pod counts: only when the last one trusts it may the user go on.
-    is_behind = made != aim or bool(trust.why_held) or _has_bundle(wanted)
-    return TlsStep(now, tuple(sorted(waits)) if is_behind else (), aim=aim, held=trust.why_held, files=files)
+    # A server that is silent by the change itself does not hold it.
+    held = "" if trust.is_silence and made == aim else trust.why_held
+    is_behind = made != aim or bool(held) or _has_bundle(wanted)
+    return TlsStep(now, tuple(sorted(waits)) if is_behind else (), aim=aim, held=held, files=files)
 
 
 def _has_bundle(wanted: TlsSpec | None) -> bool:

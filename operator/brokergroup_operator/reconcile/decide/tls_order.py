@@ -34,11 +34,19 @@ def on_its_way(seen: Observed) -> str:
     wanted, now = seen.wanted_tls, made_with(seen.group.spec.tls)
     aim = aim_of(wanted, seen.trust.wanted)
     made = {name: made_of(pod) for name, pod in sorted(seen.pods.items()) if not is_over(pod)}
-    if not made or (all(one == aim for one in made.values()) and not seen.trust.why_held):
+    if not made or (all(one == aim for one in made.values()) and not why_held(seen)):
         return ""
     pods = ", ".join(f"{name} ({told(one, aim.secret)})" for name, one in made.items())
     text = f"spec.tls is on its way to {told(aim)}; pods are made with {told(now, aim.secret)}; there are {pods}"
-    return text + (f". The authorities stay as they are: {seen.trust.why_held}" if seen.trust.why_held else "")
+    if held := why_held(seen):
+        return f"{text}. The authorities stay as they are: {held}"
+    return text + (f". It goes on, although {seen.trust.why_held}" if seen.trust.why_held else "")
+
+
+def why_held(seen: Observed) -> str:
+    """Why no pod is given the authorities that the spec names; empty also where a change that has begun goes on."""
+    goes_on = made_with(seen.group.spec.tls) == aim_of(seen.wanted_tls, seen.trust.wanted)
+    return "" if seen.trust.is_silence and goes_on else seen.trust.why_held
 
 
 def aim_of(wanted: TlsSpec | None, bundle: str) -> Made:

@@ -32,6 +32,7 @@ from brokergroup_operator.reconcile.run.watch import LASTED_SECONDS, Listener, W
 from brokergroup_operator.reconcile.see.bundles import HandshakingServers
 from brokergroup_operator.reconcile.see.fetch import GroupFetcher
 from brokergroup_operator.reconcile.see.observed import is_draining
+from brokergroup_operator.reconcile.see.servers_aside import ServersAside
 from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.group_cache import LABELLED, MANAGERS, WATCHED, GroupCache
 from brokergroup_operator.records.serialize import has_registered
@@ -224,7 +225,8 @@ class ReconcilePlane:
             if not await self._may_read(one, for_seconds=0.0, otherwise="groups with spec.network.policy are Stalled")
         }
         namespace, cache = self._settings.namespace, GroupCache(frozenset(unread))
-        servers, controllers = HandshakingServers(self._settings.authority_file), self._settings.controller_addresses
+        servers = ServersAside(HandshakingServers(self._settings.authority_file))
+        controllers = self._settings.controller_addresses
         fetcher = GroupFetcher(self._api, self._view, cache=cache, servers=servers, controllers=controllers)
         events = EventPoster(self._api, instance=self._settings.instance)
         operations = OperationRunner(
@@ -276,6 +278,7 @@ class ReconcilePlane:
             unsubscribe()
             await asyncio.gather(queue.stop(), clusters.stop())
             await operations.stop()
+            await servers.stop()
             await self._applier.settle()
             self._watcher = None
             self._conditions.clear()

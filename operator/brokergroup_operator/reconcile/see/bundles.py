@@ -8,17 +8,24 @@ verified, as RocketMQ verifies none. A server that does not answer may show anyt
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
+import socket
 import ssl
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
+
+import structlog
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.tls_steps import Made, Trust, made_of, needs_proof, trust_file
 from brokergroup_operator.kube.pods import is_over
-from brokergroup_operator.reconcile.see import observed
+from brokergroup_operator.reconcile.see import authorities, observed
+from brokergroup_operator.reconcile.see.authorities import certificates_in, context_of
 from rocketmq_remoting.address import Address
 from rocketmq_remoting.errors import RemotingError
+from rocketmq_remoting.tls import TlsFiles, client_context
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -27,11 +34,12 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.tls_fields import TlsSpec
 
+log = structlog.get_logger(__name__)
 HANDSHAKE_SECONDS: Final = 3.0
-# Three hundred certificates: a ConfigMap holds a MiB, and may have to hold two bundles.
-LONGEST_BUNDLE: Final = 400_000
 LONGEST_REASON: Final = 1024
-_CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----\s+(.+?)\s+-----END CERTIFICATE-----", re.DOTALL)
+# All bundles that a group's pods read, and the one to come: the ConfigMap with them holds a MiB, and other files.
+LONGEST_COPIES: Final = 900_000
+RESOLVERS: Final = 4
 _FILE: Final = re.compile(r"trust-[0-9a-f]{12}\.pem")
 
 
@@ -60,6 +68,8 @@ class HandshakingServers:
 
     own_authorities: Path | None = None
     handshake_seconds: float = HANDSHAKE_SECONDS
+    # Of its own: names that a tenant wrote may take long, and the API client's wait for the loop's executor.
+    resolvers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(RESOLVERS, "name-of-server"))
 
     async def proof(self, bundle: str, addresses: Iterable[str], controllers: Iterable[str]) -> Proof:
         own = await asyncio.to_thread(self._own)
@@ -67,7 +77,8 @@ class HandshakingServers:
         if lacking:
             many = "1 authority" if len(lacking) == 1 else f"{len(lacking)} authorities"
             told = f"the operator itself does not trust {many} of it (--tls-ca; chart: security.tls.trustBundle)"
-            return Proof(refused=(told,))
+            # No server is asked. A change that has begun goes on: when it began all were trusted, and the file may be changing.
+            return Proof(silent=(told,))
         asked, planes = sorted(set(addresses)), sorted(set(controllers))
         found = await asyncio.gather(*(self._look(bundle, one) for one in (*asked, *planes)))
         of_planes = [why for why in found[len(asked) :] if not why.is_silent]
@@ -82,21 +93,39 @@ class HandshakingServers:
         if self.own_authorities is None:
             return None
         try:
+            client_context(TlsFiles(ca=self.own_authorities))  # what it can't load, it does not trust
             return certificates_in(self.own_authorities.read_text(encoding="utf-8"))
-        except OSError:
+        except (OSError, ValueError):
             return frozenset()
 
     async def _look(self, bundle: str, text: str) -> _Answer:
         try:
             address = Address.parse(text, "address")
             async with asyncio.timeout(self.handshake_seconds):
-                _, writer = await asyncio.open_connection(address.host, address.port, ssl=context_of(bundle))
+                writer = await self._connected(address, bundle)
         except ssl.SSLCertVerificationError as error:
             return _Answer(f"it does not verify the certificate of {text} ({error.verify_message})")
         except (OSError, RemotingError, ValueError) as error:
-            return _Answer(f"{text} does not answer over TLS ({type(error).__name__}: {error})", is_silent=True)
+            # Only here: a status that told an open port from a closed one would scan the operator's network for a tenant.
+            log.info("bundle.server_is_silent", server=text, error=f"{type(error).__name__}: {error}")
+            return _Answer(f"{text} does not answer over TLS", is_silent=True)
         writer.close()
         return _Answer("")
+
+    async def _connected(self, address: Address, bundle: str) -> asyncio.StreamWriter:
+        """To the first of the name's addresses that can be reached, as a JVM does."""
+        loop = asyncio.get_running_loop()
+        look_up = functools.partial(socket.getaddrinfo, address.host, address.port, type=socket.SOCK_STREAM)
+        found = await loop.run_in_executor(self.resolvers, look_up)
+        *before, last = dict.fromkeys(str(one[4][0]) for one in found)
+        for host in before:
+            try:
+                return (await asyncio.open_connection(host, address.port, ssl=context_of(bundle)))[1]
+            except ssl.SSLError:
+                raise
+            except OSError as error:
+                log.debug("bundle.address_is_silent", server=str(address), host=host, error=str(error))
+        return (await asyncio.open_connection(last, address.port, ssl=context_of(bundle)))[1]
 
 
 @dataclass(frozen=True)
@@ -107,46 +136,17 @@ class _Answer:
     is_silent: bool = False
 
 
-def context_of(bundle: str) -> ssl.SSLContext:
-    """Raise ValueError where the text is no bundle (`complaint`)."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.check_hostname = False
-    context.load_verify_locations(cadata=bundle)
-    return context
-
-
-def certificates_in(bundle: str) -> frozenset[str]:
-    """The certificates of it, each without its line breaks."""
-    return frozenset("".join(one.split()) for one in _CERTIFICATE.findall(bundle))
-
-
-def complaint(tls: TlsSpec | None, found: Mapping[str, JsonObject]) -> str:
-    """Why the bundle that the spec names can't be used; empty if it can, or none is named."""
+async def read(tls: TlsSpec | None, found: Mapping[str, JsonObject]) -> tuple[str, str]:
+    """Return the bundle that the spec names, as parts are given it, and why it can't be used; both empty where none is named."""
     if tls is None or tls.trust_bundle_ref is None:
-        return ""
+        return "", ""
     name, key = tls.trust_bundle_ref.name, tls.trust_bundle_ref.key
     if name not in found:
-        return f"spec.tls.trustBundleRef names ConfigMap {name}, which does not exist: create it, or take it out"
-    text = bundle_in(tls, found)
-    what = f"ConfigMap {name}, key {key}, of spec.tls.trustBundleRef"
-    if not certificates_in(text):
-        return f"{what} has no certificate, expected one or more as PEM"
-    if len(text) > LONGEST_BUNDLE:
-        return f"{what} has {len(text)} characters, expected at most {LONGEST_BUNDLE}"
-    try:
-        context_of(text)
-    except (ssl.SSLError, ValueError) as error:
-        return f"{what} can't be read ({error}), expected certificates as PEM"
-    return ""
-
-
-def bundle_in(tls: TlsSpec | None, found: Mapping[str, JsonObject]) -> str:
-    """The text that the spec names; empty where there is none."""
-    if tls is None or tls.trust_bundle_ref is None:
-        return ""
-    data = (found.get(tls.trust_bundle_ref.name) or {}).get("data") or {}
-    return str(data.get(tls.trust_bundle_ref.key, ""))
+        return "", f"spec.tls.trustBundleRef names ConfigMap {name}, which does not exist: create it, or take it out"
+    text = str((found[name].get("data") or {}).get(key, ""))
+    read = await asyncio.to_thread(authorities.read, text)
+    complaint = f"ConfigMap {name}, key {key}, of spec.tls.trustBundleRef {read.complaint}" if read.complaint else ""
+    return read.pem, complaint
 
 
 async def trust_of(  # noqa: PLR0913 (each is a thing of its own)
@@ -165,15 +165,26 @@ async def trust_of(  # noqa: PLR0913 (each is a thing of its own)
     if wanted is None or wanted.trust_bundle_ref is None:
         return Trust()
     files = {name: str(text) for name, text in ((kept or {}).get("data") or {}).items() if _FILE.fullmatch(name)}
+    problem = problem or _too_long_together(bundle, made, files)
     if problem:
-        return Trust(why_held=problem, kept=files)
-    if not needs_proof(wanted, made, bundle) or not made:
+        return Trust(wanted=bundle, why_held=problem, kept=files)
+    if not needs_proof(wanted, made, bundle, files):
         return Trust(wanted=bundle, kept=files)
     there = [*addresses, *addresses_of(pods)]
     proof = await servers.proof(bundle, there, controllers)
     why = (*proof.refused, *proof.silent)
     told = f"{trust_file(bundle)}: {'; '.join(why)}"[:LONGEST_REASON] if why else ""
     return Trust(wanted=bundle, why_held=told, is_silence=not proof.refused, kept=files)
+
+
+def _too_long_together(bundle: str, made: Sequence[Made], files: Mapping[str, str]) -> str:
+    """Why a further bundle is not begun beside those that pods read; empty where it has a place in the ConfigMap."""
+    others = {one.trusts for one in made} & files.keys() - {trust_file(bundle)}
+    many = len(bundle) + sum(len(files[name]) for name in others)
+    if not others or many <= LONGEST_COPIES:
+        return ""
+    together = f"with the bundles that pods still read it has {many} characters, expected at most {LONGEST_COPIES}"
+    return f"{trust_file(bundle)} waits: {together}"
 
 
 def addresses_of(pods: Iterable[JsonObject]) -> list[str]:
@@ -192,8 +203,13 @@ def addresses_of(pods: Iterable[JsonObject]) -> list[str]:
 _SERVING: Final = (names.PORT_BROKER, "nameserver")
 
 
-def still_read(config_map: JsonObject | None, pods: Iterable[JsonObject]) -> dict[str, str]:
-    """Return the stored bundles, by file, that pods read: a container may start again, and read its file, before its pod's turn."""
-    read = {made_of(pod).trusts for pod in pods}
-    stored = (config_map or {}).get("data") or {}
-    return {name: str(stored[name]) for name in sorted(read) if name in stored}
+def still_read(config_map: JsonObject | None, pods: Iterable[JsonObject], trust: Trust) -> dict[str, str]:
+    """Return the stored bundles, by file, that pods read: a container may start again, and read its file, before its pod's turn.
+
+    Without a pod and while the wanted one is held, all of them: the next pods are made with one of these.
+    """
+    stored = {name: str(text) for name, text in ((config_map or {}).get("data") or {}).items() if _FILE.fullmatch(name)}
+    there = [made_of(pod).trusts for pod in pods]
+    if not there and trust.why_held:
+        return stored
+    return {name: stored[name] for name in sorted(stored) if name in there}

@@ -226,9 +226,9 @@ class GroupFetcher:
         sources = sorted({*(source.config_map_ref.name for source in seen.group.spec.config_from), *named})
         found = await self._find_all(resources.CONFIG_MAPS, seen.key.namespace, sources)
         group, config_problem = with_sources(seen.group, found)
-        trust_problem = bundles.complaint(tls, found)
+        bundle, trust_problem = await bundles.read(tls, found)
         seen = replace(seen, **further)
-        trust = await self._trust(seen, bundles.bundle_in(tls, found), trust_problem)
+        trust = await self._trust(seen, bundle, trust_problem)
         problem, changed_at = await self._credentials(seen.key, group.spec.security.credentials_secret_name)
         return replace(
             seen,

@@ -181,7 +181,7 @@ def tls_changing(seen: Observed) -> Verdict | None:
     """Pods were made with another TLS than the spec's, or may not have the spec's authorities yet."""
     if not (what := tls_order.on_its_way(seen)):
         return None
-    return yes(Reason.AUTHORITIES_HELD if seen.trust.why_held else Reason.STEP_BY_STEP, what)
+    return yes(Reason.AUTHORITIES_HELD if tls_order.why_held(seen) else Reason.STEP_BY_STEP, what)
 
 
 # So many names of what a slave lacks stand in the message.

@@ -1,0 +1,380 @@
+"""Another authority while a tenant, a lost ConfigMap or all lost pods stand against it: nothing stalls, and no pod is cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import socket
+import subprocess
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from brokergroup_operator.api.pod_fields import LocalReference
+from brokergroup_operator.api.tls_fields import TlsMode, TlsSpec, TrustBundleReference
+from brokergroup_operator.api.tls_steps import Made, next_tls, trust_file
+from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, DEPLOYMENTS, PODS, STATEFUL_SETS
+from brokergroup_operator.reconcile.decide.tls_order import made_with
+from brokergroup_operator.reconcile.see import authorities, bundles
+from brokergroup_operator.reconcile.see.bundles import HandshakingServers, Proof
+from brokergroup_operator.reconcile.see.servers_aside import KEPT_SECONDS, ServersAside
+from rocketmq_remoting.tls import ClientTls, TlsFiles
+from tests.reconcile import world as w
+from tests.reconcile.test_rotation import (
+    BUNDLE,
+    Shown,
+    bundle_is,
+    files,
+    given,
+    group,
+    pem,
+    place,
+    server,
+    stored,
+    trusted,
+)
+from tests.reconcile.test_tls import CLUSTER, tls
+from tests.security.certificates import make_authority
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+    from pathlib import Path
+
+    from kube_sandbox.api_server.server import SandboxApiServer
+    from tests.reconcile.test_clusters import Place
+    from tests.reconcile.world import World
+
+__all__ = ["group", "pem", "place"]  # fixtures
+BEGIN, END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+
+
+# ---- the text of a bundle
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    "text",
+    [BEGIN + "\n" * 390_000, (BEGIN + "\n") * 13_000, BEGIN + " \n" * 190_000 + "x", f"{BEGIN}\n{END}\n" * 7_000],
+)
+def test_a_bundle_of_garbage_is_read_in_a_moment(text: str) -> None:
+    """The controller plane shares the loop: 1200 line breaks behind a BEGIN once took six seconds, and twice as many fifty."""
+    assert authorities.read(text).complaint
+
+
+def test_a_text_beyond_the_longest_is_not_read_at_all() -> None:
+    assert "expected at most 400000" in authorities.read(BEGIN * 40_000).complaint
+
+
+def test_byte_order_mark_carriage_returns_comments_and_doubles_change_no_bundle(pem: dict[str, str]) -> None:
+    """So no part restarts for them, and what a JVM reads is what was verified."""
+    for text in (
+        "\ufeff" + pem["both"],
+        pem["both"].replace("\n", "\r\n"),
+        f"# Autoridad de Certificación\n{pem['both']}\n# end",
+        pem["both"] + pem["old"],
+    ):
+        assert authorities.read(text).pem == pem["both"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{old}" + BEGIN + "\nMIIB\n", "certificate 2 has no end"),
+        ("{old}" + BEGIN + "\nMI*B\n" + END, "certificate 2 is no base64"),
+        ("{old}" + BEGIN + "\nMIIB\n" + END, "can't be read"),
+    ],
+)
+def test_a_bundle_with_one_bad_certificate_is_refused_whole(pem: dict[str, str], text: str, told: str) -> None:
+    assert told in authorities.read(text.format(old=pem["old"])).complaint
+
+
+def test_a_key_beside_the_certificates_is_not_copied(pem: dict[str, str]) -> None:
+    key = "-----BEGIN PRIVATE KEY-----\nMIIB\n-----END PRIVATE KEY-----\n"
+    assert authorities.read(key + pem["old"]).pem == pem["old"]
+
+
+# ---- what servers are asked
+
+
+async def test_a_bundle_of_an_intermediate_authority_verifies_its_servers_as_java_does(tmp_path: Path) -> None:
+    root = make_authority(tmp_path, "root")
+    between = intermediate_of(root.certificate, root.key, tmp_path)
+    chain = tmp_path / "chain.pem"
+    files = issued_by(between, tmp_path)
+    chain.write_bytes(files[0].read_bytes() + between[0].read_bytes())
+    bundle = between[0].read_text(encoding="utf-8")
+    shown = TlsFiles(certificate=chain, key=files[1])
+    async with server(shown) as address:
+        assert await HandshakingServers().proof(bundle, [address], [address]) == Proof()
+    # The operator trusts what the parts trust.
+    assert (
+        ClientTls(TlsFiles(ca=between[0])).context.get(0.0).verify_flags & authorities.context_of(bundle).verify_flags
+    )
+
+
+def intermediate_of(certificate: Path, key: Path, folder: Path) -> tuple[Path, Path]:
+    return signed("between", "basicConstraints=critical,CA:TRUE", certificate, key, folder)
+
+
+def issued_by(authority: tuple[Path, Path], folder: Path) -> tuple[Path, Path]:
+    return signed("leaf", "basicConstraints=CA:FALSE", *authority, folder)
+
+
+def signed(name: str, constraint: str, certificate: Path, key: Path, folder: Path) -> tuple[Path, Path]:
+    own, made, asked, extensions = (folder / f"{name}.{end}" for end in ("key", "crt", "csr", "ext"))
+    extensions.write_text(f"{constraint}\n", encoding="utf-8")
+    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    openssl("req", *curve, "-keyout", str(own), "-out", str(asked), "-subj", f"/CN={name}")
+    by = ("-CA", str(certificate), "-CAkey", str(key), "-CAcreateserial", "-days", "30")
+    openssl("x509", "-req", "-in", str(asked), *by, "-extfile", str(extensions), "-out", str(made))
+    return made, own
+
+
+def openssl(*arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True, stdin=subprocess.DEVNULL)
+
+
+async def test_what_is_told_of_a_silent_server_does_not_say_why_it_is_silent(pem: dict[str, str]) -> None:
+    """Else whoever may write a group scans the operator's network: an open port, a closed one, a name that is known there."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    servers = HandshakingServers(handshake_seconds=0.2)
+    async with server(None) as plain, slow_loris() as slow:
+        told = set()
+        for address in (plain, slow, f"127.0.0.1:{port}", "no-such-name.invalid:9876"):
+            [why, _] = (await servers.proof(pem["old"], [address], [address])).silent
+            told.add(why.replace(address, "X"))
+    assert told == {"X does not answer over TLS"}
+
+
+@asynccontextmanager
+async def slow_loris() -> AsyncIterator[str]:
+    """A server that accepts a connection, and never shakes hands."""
+
+    async def heard(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+
+    listening = await asyncio.start_server(heard, "127.0.0.1", 0)
+    async with listening:
+        yield f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+
+
+async def test_a_file_of_the_operators_authorities_that_is_no_text_fails_no_pass(
+    pem: dict[str, str], tmp_path: Path
+) -> None:
+    own = tmp_path / "ca.crt"
+    own.write_bytes(b"\xff\xfe\x00")
+    settings = replace(w.SETTINGS, controller_authority=pem["old"], authority_file=own)
+    assert settings.refreshed().controller_authority == pem["old"]
+    assert "does not trust" in (await HandshakingServers(own).proof(pem["old"], [], [])).silent[0]
+
+
+async def test_authorities_that_the_operator_cannot_load_are_none_of_its_own(
+    pem: dict[str, str], tmp_path: Path
+) -> None:
+    """`cat old new` without a line end in between: its former authorities stay in force, and it would refuse the new ones."""
+    own = tmp_path / "ca.crt"
+    own.write_text(pem["old"].rstrip() + pem["new"], encoding="utf-8")
+    lacking = await HandshakingServers(own).proof(pem["both"], [], [])
+    assert "does not trust" in lacking.silent[0]
+    assert not lacking.refused, "or pods that have the bundle would be made anew with the former one"
+    own.write_text(pem["both"], encoding="utf-8")
+    assert await HandshakingServers(own).proof(pem["both"], [], []) == Proof()
+
+
+# ---- a server that never answers
+
+
+@dataclass
+class Waiting:
+    """Servers that answer when the test says so."""
+
+    answer: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: int = 0
+
+    async def proof(self, bundle: str, addresses: Iterable[str], controllers: Iterable[str]) -> Proof:
+        self.asked += 1
+        await self.answer.wait()
+        return Proof()
+
+
+async def test_a_pass_does_not_wait_for_a_slow_server_and_has_the_answer_of_the_last_time() -> None:
+    waiting, now = Waiting(), [0.0]
+    aside = ServersAside(waiting, clock=lambda: now[0], patience_seconds=0.01)
+    for _ in range(3):
+        assert (await aside.proof("b", ["a:1"], ["c:1"])).silent
+    assert waiting.asked == 1, "one question at a time"
+    waiting.answer.set()
+    await w.until_is("the answer", Proof(), lambda: aside.proof("b", ["a:1"], ["c:1"]))
+    now[0] += KEPT_SECONDS - 1
+    assert await aside.proof("b", ["a:1"], ["c:1"]) == Proof()
+    assert waiting.asked == 1, "the pass that looks, and the one that acts, have one answer"
+    now[0] += 2
+    waiting.answer.clear()
+    assert (await aside.proof("b", ["a:1"], ["c:1"])).silent, "an old answer is none"
+    assert (await aside.proof("b", ["a:2"], ["c:1"])).silent
+    await aside.stop()
+
+
+async def test_a_change_that_goes_on_beside_a_silent_server_is_not_told_as_held(
+    group: World, pem: dict[str, str]
+) -> None:
+    await bundle_is(group, pem["both"])
+    while await trusted(group) == {trust_file(pem["old"])}:
+        await group.run_pass()
+        await group.run_kubelet()
+        await group.run_brokers()
+    group.servers = Shown(pem["old"], is_silent=True)
+    await group.run_pass()
+    told = (await group.conditions())["TlsChanging"]
+    assert told["reason"] == "StepByStep"
+    assert "10.0.0.1:10911 does not answer" in told["message"].partition("It goes on, although")[2]
+
+
+# ---- what is lost
+
+
+async def all_pods_are_lost(world: World) -> None:
+    for pod in await world.items(PODS):
+        await world.delete(PODS, pod["metadata"]["name"], grace_period_seconds=0)
+
+
+async def test_a_group_that_loses_all_pods_while_a_bundle_is_held_comes_back_with_the_one_of_before(
+    group: World, pem: dict[str, str]
+) -> None:
+    """With the held one each pod would refuse the servers that it was held for."""
+    await bundle_is(group, pem["new"])
+    await group.settle()
+    await all_pods_are_lost(group)
+    await group.settle()
+    assert await trusted(group) == {trust_file(pem["old"])}
+    assert (await group.conditions())["TlsChanging"]["reason"] == "AuthoritiesHeld"
+    group.servers = Shown(pem["new"])
+    await group.settle()
+    assert await trusted(group) == {trust_file(pem["new"])}
+
+
+async def test_a_group_whose_bundle_is_deleted_gets_its_lost_pods_back_with_the_one_of_before(
+    group: World, pem: dict[str, str]
+) -> None:
+    await group.delete(CONFIG_MAPS, BUNDLE["name"])
+    await all_pods_are_lost(group)
+    await group.settle()
+    assert len(await group.items(PODS)) == 3
+    assert await trusted(group) == {trust_file(pem["old"])}
+    assert await stored(group) == {trust_file(pem["old"]): pem["old"]}
+    assert "which does not exist" in (await group.conditions())["Stalled"]["message"]
+
+
+async def test_the_copies_of_a_group_without_pods_do_not_pile_up(group: World, pem: dict[str, str]) -> None:
+    await group.patch_group({"spec": {"maintenance": {"hibernated": True}}})
+    await group.settle()
+    assert await group.items(PODS) == []
+    for name, shows in (("both", "old"), ("new", "new"), ("both", "new")):
+        group.servers = Shown(pem[shows])
+        await bundle_is(group, pem[name])
+        await group.settle()
+        assert await stored(group) == {trust_file(pem[name]): pem[name]}
+    await group.patch_group({"spec": {"maintenance": {"hibernated": False}}})
+    await group.settle()
+    assert await trusted(group) == {trust_file(pem["both"])}
+
+
+async def test_more_bundles_than_a_config_map_holds_are_not_begun() -> None:
+    """Else no ConfigMap of the group could be written any more, and none of its pods be made."""
+    kept = {trust_file(text): text for text in ("a" * 390_000, "b" * 390_000)}
+    made = [Made(TlsMode.ENFORCING, "shop-tls", name) for name in kept]
+    trust = await bundles.trust_of(
+        spec_of(), "c" * 390_000, problem="", made=made, pods=(), kept={"data": kept}, servers=Shown(""),
+        addresses=(), controllers=(),
+    )  # fmt: skip
+    assert "1170000 characters" in trust.why_held
+    now = next_tls(spec_of(), made, trust)
+    assert made_with(now) in made
+
+
+def spec_of() -> TlsSpec:
+    return TlsSpec(
+        certificate_secret_ref=LocalReference(name="shop-tls"),
+        mode=TlsMode.ENFORCING,
+        trust_bundle_ref=TrustBundleReference(name=BUNDLE["name"]),
+    )
+
+
+# ---- what a pod was made with
+
+
+async def test_a_group_without_tls_whose_jvm_arguments_enforce_it_is_on_no_way(
+    sandbox: SandboxApiServer, sandbox_world: World
+) -> None:
+    """docs/concepts/security.md names such arguments for groups without spec.tls."""
+    world, sandbox.before_request = sandbox_world, sandbox_world.observe
+    world.brokers_run, world.settings = True, replace(w.SETTINGS, controller_tls=True)
+    arguments = ["-Dtls.server.mode=enforcing"]
+    await world.create_group(implementation="Java", nameServers=["ns:9876"], jvm={"extraArguments": arguments})
+    await world.settle()
+    assert "TlsChanging" not in await world.conditions()
+
+
+# ---- beside other things
+
+
+async def test_a_stopped_broker_holds_a_bundle_until_it_starts_again(group: World, pem: dict[str, str]) -> None:
+    """Its pod stays, with the bundle that it was made with; the group says that it waits for a person."""
+    found = await group.view.store.read(group.key)
+    assert found is not None
+    slave = next(one for one in found.record.replicas if one != found.record.master_broker_id)
+    await group.patch_group({"spec": {"maintenance": {"stoppedBrokers": [slave]}}})
+    await group.settle()
+    await bundle_is(group, pem["both"])
+    await group.settle()
+    assert trust_file(pem["old"]) in await trusted(group)
+    assert trust_file(pem["old"]) in await stored(group), "its container may start again"
+    assert "TlsChanging" in await group.conditions()
+    await group.patch_group({"spec": {"maintenance": {"stoppedBrokers": []}}})
+    await group.settle()
+    assert len(await group.items(PODS)) == 3
+    assert await trusted(group) == {trust_file(pem["both"])}
+    assert "TlsChanging" not in await group.conditions()
+
+
+async def test_outside_its_window_a_group_takes_no_bundle(group: World, pem: dict[str, str]) -> None:
+    before = {pod["metadata"]["uid"] for pod in await group.items(PODS)}
+    today = datetime.datetime.now(datetime.UTC).weekday()
+    day = DAYS[(today + 3) % len(DAYS)]
+    await group.patch_group({"spec": {"updateStrategy": {"windows": [window(day)]}}})
+    await bundle_is(group, pem["both"])
+    await group.settle()
+    assert {pod["metadata"]["uid"] for pod in await group.items(PODS)} == before
+    assert (await group.conditions())["UpToDate"]["reason"] == "OutsideWindow"
+    assert (await group.conditions())["TlsChanging"]["reason"] == "StepByStep"
+    await group.patch_group({"spec": {"updateStrategy": {"windows": []}}})
+    await group.settle()
+    assert await trusted(group) == {trust_file(pem["both"])}
+
+
+DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
+
+def window(day: str) -> dict[str, object]:
+    return {"days": [day], "start": "02:00", "durationMinutes": 60}
+
+
+async def test_parts_are_made_with_no_bundle_whose_config_map_could_not_be_written(
+    place: Place, pem: dict[str, str]
+) -> None:
+    """A file that is missing ends a NameServer at its start, and each broker."""
+    await bundle_is(place, pem["old"])
+    theirs = {"metadata": {"name": "shop-trust", "namespace": place.key.namespace}, "data": {"ca.crt": pem["old"]}}
+    await place.api.create(CONFIG_MAPS, theirs)
+    await place.made(**CLUSTER, tls=tls("Enforcing") | {"trustBundleRef": BUNDLE})
+    assert [await place.names(kind) for kind in (STATEFUL_SETS, DEPLOYMENTS, BROKER_GROUPS)] == [[], [], []]
+    assert "ConfigMap shop-trust" in (await place.condition("Stalled"))[2]
+    await place.delete(CONFIG_MAPS, "shop-trust")
+    await place.run()
+    assert await given(place) == await files(place) == {trust_file(pem["old"])}
