@@ -45,8 +45,10 @@ def claim(name: str, size: str) -> dict[str, Any]:
 CLAIMS = {"orders-3": claim("orders-3", "1Gi"), "orders-3-commitlog": claim("orders-3-commitlog", "8Gi")}
 
 
-def snapshot(name: str, *, mark: str = MARK, manifest: str | None = None, **status: Any) -> dict[str, Any]:
-    one = thing(name)
+def snapshot(
+    name: str, *, mark: str = MARK, manifest: str | None = None, created: float = NOW - 10, **status: Any
+) -> dict[str, Any]:
+    one = thing(name, created=created)
     one["metadata"]["annotations"] = {names.ANNOTATION_SNAPSHOT_OF: mark}
     if manifest is not None:
         one["metadata"]["annotations"][names.ANNOTATION_MANIFEST] = manifest
@@ -57,8 +59,8 @@ def ready(name: str, **more: Any) -> dict[str, Any]:
     return snapshot(name, readyToUse=True, creationTime=CUT, restoreSize="1Gi", **more)
 
 
-def failing(name: str, *, since: float) -> dict[str, Any]:
-    return snapshot(name, readyToUse=False, error={"message": "disk is busy", "time": rfc3339(since)})
+def failing(name: str, *, since: float, **more: Any) -> dict[str, Any]:
+    return snapshot(name, readyToUse=False, error={"message": "disk is busy", "time": rfc3339(since)}, **more)
 
 
 def beside(*snapshots: dict[str, Any]) -> dict[tuple[str, str], Any]:
@@ -123,6 +125,63 @@ def test_a_volume_that_is_attached_may_lack_what_was_written_last() -> None:
     assert isinstance(goes_on(after(attached_volumes={"another": "node-2"})).effect, TakeSnapshots)
 
 
+def test_without_a_volume_a_claim_is_not_taken_for_an_attached_one() -> None:
+    """A volume that is inline in a pod is attached without a name."""
+    unbound = CLAIMS | {"orders-3-commitlog": {"metadata": {"name": "orders-3-commitlog"}, "spec": {}}}
+    assert isinstance(goes_on(after(claims=unbound, attached_volumes={"": "node-1"})).effect, TakeSnapshots)
+
+
+@pytest.mark.parametrize("there", [[snapshot(STORE)], [ready(STORE), snapshot(LOG)], [ready(STORE), ready(LOG)]])
+def test_another_pod_on_the_volume_meanwhile_is_noticed(there: list[dict[str, Any]]) -> None:
+    """Its own pod, started by another client and gone again between two looks, or a debugging one: the node has it for longer."""
+    failed = changed(after(*there, attached_volumes={"volume-of-orders-3": "node-1"}))["failed"]
+    assert failed.startswith(
+        "volume volume-of-orders-3 was attached to node node-1 before all VolumeSnapshots were ready"
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "is_given_up"),
+    [
+        (snapshot(LOG, created=NOW - 59), False),
+        (snapshot(LOG, created=NOW - 60), True),
+        (snapshot(LOG, created=NOW - 60, readyToUse=False), False),
+    ],
+)
+def test_without_a_snapshot_controller_the_member_is_not_kept_stopped(
+    one: dict[str, Any], *, is_given_up: bool
+) -> None:
+    """The kind alone is installed: no status ever comes."""
+    verdict = after(ready(STORE), one)
+    if is_given_up:
+        assert f"VolumeSnapshot {LOG} has no status: no snapshot controller answers" in changed(verdict)["failed"]
+    else:
+        assert goes_on(verdict).effect is None
+
+
+def test_an_error_whose_text_changes_stands_too() -> None:
+    """As one with the number of the request: each has a time of its own. What is cut already only has to become ready."""
+    old = {"since": NOW - 1, "created": NOW - 60}
+    assert "disk is busy" in changed(after(ready(STORE), failing(LOG, **old)))["failed"]
+    assert goes_on(after(ready(STORE), failing(LOG, creationTime=CUT, **old))).effect is None
+
+
+def test_an_error_from_before_it_was_ready_is_over() -> None:
+    over = ready(LOG) | {"status": {**ready(LOG)["status"], "error": {"message": "busy", "time": rfc3339(NOW - 90)}}}
+    assert isinstance(goes_on(after(ready(STORE), over)).effect, SealSnapshots)
+
+
+def test_a_manifest_that_it_has_not_written_is_replaced() -> None:
+    forged = sealed().replace('"masterEpoch":5', '"masterEpoch":0')
+    assert isinstance(goes_on(after(*(ready(name, manifest=forged) for name in (STORE, LOG)))).effect, SealSnapshots)
+
+
+def test_a_status_that_another_client_has_changed_ends_it() -> None:
+    for names_ in ([STORE], [LOG, STORE]):
+        failed = changed(after(ready(STORE), ready(LOG), backup=HELD | {"snapshots": names_}))["failed"]
+        assert "was changed by another client" in failed
+
+
 def test_it_waits_until_all_are_ready() -> None:
     waits = goes_on(after(ready(STORE), snapshot(LOG)))
     assert (waits.effect, waits.message) == (None, f"waits until VolumeSnapshot {LOG} is ready to use")
@@ -139,7 +198,7 @@ def sealed() -> str:
 def test_the_manifest_comes_on_a_set_of_which_all_are_ready_and_the_status_after_it() -> None:
     seal = goes_on(after(ready(STORE), ready(LOG))).effect
     assert isinstance(seal, SealSnapshots)
-    assert seal.uids == {name: thing(name)["metadata"]["uid"] for name in (STORE, LOG)}
+    assert seal.uids == {name: ready(name)["metadata"]["uid"] for name in (STORE, LOG)}
     backup = seal.manifest.backup
     assert (backup.name, backup.confirm_offset, backup.offset, backup.taken_at) == ("orders/backup-1", 70, -1, CUT)
     assert (backup.next_broker_id, backup.master_epoch, backup.broker_name) == (4, 5, "orders")
@@ -167,7 +226,7 @@ def test_then_the_member_starts_and_it_is_done() -> None:
 @pytest.mark.parametrize(
     ("snapshots", "changes", "why"),
     [
-        ([ready(STORE), failing(LOG, since=NOW - 60)], {}, f"VolumeSnapshot {LOG}: disk is busy"),
+        ([ready(STORE), failing(LOG, since=NOW - 60, creationTime=CUT)], {}, f"VolumeSnapshot {LOG}: disk is busy"),
         ([failing(STORE, since=NOW - 5)], {"started": NOW - 3601}, "not within 3600 s: begun"),
         ([ready(STORE, mark="another")], {}, f"VolumeSnapshot {STORE} is there, and this Backup has not made it"),
         # Of the same operation, before another has started the member in between.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -118,6 +119,34 @@ def _smaller(claim: dict[str, Any]) -> dict[str, Any]:
     return {**claim, "spec": {**claim["spec"], "resources": {"requests": {"storage": "1Gi"}}}}
 
 
+def _with(field: str, value: object) -> str:
+    """The manifest of one claim, with this text as the field's value."""
+    said = msgspec.json.encode(ONE).decode()
+    changed, found = re.subn(f'"{field}":[^,}}]+', f'"{field}":{value}', said)
+    return changed if found else f'{said[:-1]},"{field}":{value}}}'
+
+
+def _listing(*snapshots: str) -> Aside:
+    parts = [ClaimSnapshot(claim="lost-3", snapshot=name, size="1Gi") for name in snapshots]
+    manifest = msgspec.structs.replace(ONE, snapshots=parts)
+    return snapshot(STORE, manifest) | snapshot(LOG, manifest)
+
+
+def _deleted(aside: Aside) -> Aside:
+    return {key: one | {"metadata": one["metadata"] | {"deletionTimestamp": b.NOW}} for key, one in aside.items()}
+
+
+@pytest.mark.parametrize("size", ["1e9", "+1Gi", ".5Gi", "1.Gi", "-1Gi", "9" * 5000], ids=range(6))
+def test_a_size_that_is_not_understood_is_left_to_the_provisioner(size: str) -> None:
+    """The kind lets any client write it, in forms that Kubernetes itself writes to no claim; the provisioner compares too."""
+    assert list(applied(begins(snapshot(STORE, ONE, restoreSize=size)), "PersistentVolumeClaim")) == ["orders-1"]
+
+
+def test_what_a_driver_says_fits_into_a_status() -> None:
+    said = message(begins(snapshot(STORE, ONE, readyToUse=False, error={"message": "x" * 100_000})), "Stalled")
+    assert len(said) < 2000
+
+
 NAME = "spec.bootstrap.fromBackup.snapshot.name: "
 
 
@@ -169,6 +198,16 @@ NAME = "spec.bootstrap.fromBackup.snapshot.name: "
             begins(of_lost(master_epoch=2**31 - 2)),
             "too few are left above it",
         ),
+        # Another client has written the annotation, or changed it.
+        *((begins(snapshot(STORE, _with("masterEpoch", forged))), "$.backup.masterEpoch") for forged in (2**31, -1, '"7"', 1.5)),
+        *((begins(snapshot(STORE, _with("nextBrokerId", forged))), "$.backup.nextBrokerId") for forged in (0, -1, "null")),
+        (begins(of_lost(next_broker_id=2**31)), "too few are left above it"),
+        (begins(snapshot(STORE, _with("more", "[" * 100_000 + "]" * 100_000))), f"VolumeSnapshot {STORE} is damaged"),
+        (begins(of_lost(version="9" * 5000)), "$.backup.version"),
+        (begins(_listing(STORE, LOG, STORE), COMMIT_LOG), "$.snapshots"),
+        (begins(_listing(STORE, STORE), COMMIT_LOG), f"VolumeSnapshot {STORE} is in its set twice"),
+        (begins(_listing("x" * 254)), "$.snapshots[0].snapshot"),
+        (begins(_deleted(snapshot(STORE, ONE))), f"VolumeSnapshot {STORE} is being deleted"),
         (
             begins(of_lost(confirm_offset=-1)),
             "does not say where its log ends",

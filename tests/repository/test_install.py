@@ -57,7 +57,7 @@ def test_what_a_part_needs_is_brought_first(monkeypatch: pytest.MonkeyPatch) -> 
     assert here == ["wheel", "cart"]
 
 
-@pytest.mark.parametrize(("version", "why"), [("go1.19", "go 1.19 is here, 1.25 or newer"), ("go1.26", None)])
+@pytest.mark.parametrize(("version", "why"), [("go1.19", "go 1.19 is here, 1.26 or newer"), ("go1.26", None)])
 def test_the_go_version_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, why: str | None) -> None:
     program = tmp_path / "go"
     program.write_text(f"#!/bin/sh\necho go version {version} linux/amd64\n", encoding="utf-8")

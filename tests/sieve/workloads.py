@@ -5,15 +5,21 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from brokergroup_operator.api.backup_fields import Manifest
+import msgspec
+
+from brokergroup_operator.api.backup_fields import Manifest, SnapshotManifest
+from brokergroup_operator.api.names import ANNOTATION_MANIFEST
 from brokergroup_operator.kube.resources import (
     BROKER_GROUP_OPERATIONS,
     BROKER_GROUPS,
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
+    VOLUME_SNAPSHOTS,
 )
 from tests.sieve.retired_group import STRAGGLER_SECONDS, BrokerWithTopic, Clients
 from tests.sieve.world import LONGEST_SECONDS, NAME, NAMESPACE
+from tests.support.memory_api import BEGINNING_UNIX_SECONDS
+from tests.support.snapshot_controller import SnapshotController, define
 
 if TYPE_CHECKING:
     from tests.sieve.world import World
@@ -169,16 +175,30 @@ async def backup(world: World) -> None:
     await make_claim(world)
     await world.settle(ready_with(3))
     world.mark()
+    await backed_up(world, {"claim": {"name": "copies"}})
+
+
+async def snapshots(world: World) -> None:
+    """Take a VolumeSnapshot of broker 3's claim, while its pod is stopped: in the end it has the manifest."""
+    await define(world.api)
+    driver = SnapshotController(world.api, NAMESPACE, now_seconds=lambda: BEGINNING_UNIX_SECONDS + world.loop.time())
+    world.loop.spawn("driver", driver.run())
+    await world.create_group(replicas=3)
+    await world.settle(ready_with(3))
+    world.mark()
+    await backed_up(world, {"snapshot": {}})
+    (taken,) = (await world.api.list(VOLUME_SNAPSHOTS, namespace=NAMESPACE)).items
+    assert taken["spec"] == {"source": {"persistentVolumeClaimName": f"{NAME}-3"}}, taken
+    manifest = msgspec.json.decode(taken["metadata"]["annotations"][ANNOTATION_MANIFEST], type=SnapshotManifest)
+    found = await world.api.get(BROKER_GROUP_OPERATIONS, "night", namespace=NAMESPACE)
+    assert manifest.backup.operation == found["metadata"]["uid"]
+
+
+async def backed_up(world: World, whereto: dict[str, Any]) -> None:
+    """Ask for it, and wait until it has succeeded and the group has all its members again."""
+    spec = {"brokerGroupRef": {"name": NAME}, "type": "Backup", "backup": {**whereto, "brokerId": 3}}
     await world.api.create(
-        BROKER_GROUP_OPERATIONS,
-        {
-            "metadata": {"name": "night", "namespace": NAMESPACE},
-            "spec": {
-                "brokerGroupRef": {"name": NAME},
-                "type": "Backup",
-                "backup": {"claim": {"name": "copies"}, "brokerId": 3},
-            },
-        },
+        BROKER_GROUP_OPERATIONS, {"metadata": {"name": "night", "namespace": NAMESPACE}, "spec": spec}
     )
     for _ in range(MOST_RESTS):
         # It may rest before it has begun: a lost event is made up for by the next list.
@@ -237,5 +257,6 @@ WORKLOADS = {
     "retire": retire,
     "stop": stop,
     "backup": backup,
+    "snapshots": snapshots,
     "restore": restore,
 }

@@ -13,7 +13,7 @@ from brokergroup_operator.kube.client import KubernetesApi, WatchEvent
 from brokergroup_operator.kube.errors import GoneError, error_from_status
 from brokergroup_operator.kube.settings import settings_from_url
 from kube_sandbox.api_server import verbs
-from kube_sandbox.api_server.errors import StatusError
+from kube_sandbox.api_server.errors import NoSuchPathError, StatusError
 from kube_sandbox.api_server.kinds import model_schemas
 from kube_sandbox.api_server.requests import Selection
 from kube_sandbox.api_server.server import SandboxApiServer
@@ -66,6 +66,8 @@ class MemoryApiServer:
             response: Any = await self._server._answer_target(request, self.target(request.path))  # type: ignore[arg-type]
         except StatusError as error:
             response = verbs.error_response(error)
+        except NoSuchPathError:
+            return 404, {"kind": "Status", "reason": "NotFound", "message": "404 page not found", "code": 404}
         return response.status, msgspec.json.decode(response.body)
 
     @contextlib.contextmanager

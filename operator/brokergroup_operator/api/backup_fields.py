@@ -218,6 +218,10 @@ class BootstrapSpec(Struct, frozen=True, rename="camel", kw_only=True):
     ]
 
 
+# Of a manifest: any client that may write its file, or the annotation, can make it as long as that may be.
+_Text = Annotated[str, Meta(max_length=1024)]
+
+
 class Manifest(Struct, frozen=True, rename="camel", kw_only=True, forbid_unknown_fields=False):
     """What a copy is of. It lies in the copy's folder, and is what the copying pod says when it ends.
 
@@ -226,32 +230,32 @@ class Manifest(Struct, frozen=True, rename="camel", kw_only=True, forbid_unknown
     """
 
     format: int = 1
-    name: str
-    operation: str
-    group: str
-    namespace: str
-    cluster_name: str
-    broker_name: str
+    name: _Text
+    operation: _Text
+    group: _Text
+    namespace: _Text
+    cluster_name: _Text
+    broker_name: _Text
     broker_id: bounds.BrokerId
     next_broker_id: bounds.BrokerId
     master_epoch: bounds.Epoch
-    implementation: str
+    implementation: _Text
     # Of RocketMQ; empty where the group's image says none.
-    version: str = ""
+    version: _Text = ""
     confirm_offset: Annotated[int, Meta(ge=-1)] = -1
     # Filled in by the pod that copies.
     store_epoch: bounds.Epoch = 0
     offset: Annotated[int, Meta(ge=-1)] = -1
     bytes: Annotated[int, Meta(ge=0)] = 0
-    taken_at: str = ""
+    taken_at: _Text = ""
 
 
 class ClaimSnapshot(Struct, frozen=True, rename="camel", kw_only=True):
     """One claim of the member and its VolumeSnapshot. `size` is what the claim asked for."""
 
-    claim: str
-    snapshot: str
-    size: str
+    claim: bounds.NameText
+    snapshot: bounds.NameText
+    size: _Text
 
 
 class SnapshotManifest(Struct, frozen=True, rename="camel", kw_only=True, forbid_unknown_fields=False):
@@ -262,4 +266,4 @@ class SnapshotManifest(Struct, frozen=True, rename="camel", kw_only=True, forbid
     """
 
     backup: Manifest
-    snapshots: list[ClaimSnapshot]
+    snapshots: Annotated[list[ClaimSnapshot], Meta(max_length=2)]

@@ -68,6 +68,8 @@ def _why_no_set(seen: Observed, name: str, manifest: SnapshotManifest | None) ->
     if not manifest.snapshots or manifest.snapshots[0].snapshot != name:
         expected = manifest.snapshots[0].snapshot if manifest.snapshots else "one of a Backup"
         return f"{named} is not the first of its set, expected {expected}"
+    if len({one.snapshot for one in manifest.snapshots}) < len(manifest.snapshots):
+        return f"{named} is in its set twice, expected one VolumeSnapshot of each claim"
     parts = ((one.snapshot, _why_not_whole(seen, one.snapshot, manifest)) for one in manifest.snapshots)
     return next((f"VolumeSnapshot {part} {why}" for part, why in parts if why), "")
 
@@ -76,6 +78,8 @@ def _why_not_whole(seen: Observed, name: str, manifest: SnapshotManifest) -> str
     one = snapshots.snapshot_named(seen, name)
     if one is None:
         return f"is missing in namespace {seen.key.namespace}: the set is torn"
+    if observed.being_deleted(one):
+        return "is being deleted: no claim can be made from it"
     if snapshots.manifest_of(one) != manifest:
         return f"has not the manifest of {manifest.snapshots[0].snapshot}: the set is torn"
     if not snapshots.is_ready(one):
@@ -99,7 +103,7 @@ def _why_not_for(seen: Observed, manifest: SnapshotManifest) -> str:
     for (field, size), one in zip(sizes.items(), manifest.snapshots, strict=True):
         snapshot = snapshots.snapshot_named(seen, one.snapshot)
         needed = snapshots.restore_size(snapshot) if snapshot is not None else ""
-        if needed and foreign.parse_quantity(size) < foreign.parse_quantity(needed):
+        if _is_smaller(size, needed):
             return f"{field}: {size} is smaller than VolumeSnapshot {one.snapshot}, expected {needed} or more"
     for claim, one in zip(identity.claim_names(seen.group, copies.first_pod(seen)), manifest.snapshots, strict=True):
         there = seen.claims.get(claim)
@@ -107,6 +111,14 @@ def _why_not_for(seen: Observed, manifest: SnapshotManifest) -> str:
             told = f"claim {claim} is there, and was not made from VolumeSnapshot {one.snapshot}"
             return f"{FIELD}: {told}: delete the claim, or use another group name"
     return ""
+
+
+def _is_smaller(size: str, needed: str) -> bool:
+    """Of a size that is not understood it is not known: the provisioner compares too, and the claim's events say so."""
+    try:
+        return bool(needed) and foreign.parse_quantity(size) < foreign.parse_quantity(needed)
+    except ValueError:
+        return False
 
 
 def with_log(manifest: Manifest) -> Manifest:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed
 
 MANIFEST: Final = names.ANNOTATION_MANIFEST
+ERROR_CHARACTERS: Final = 1024
 NOT_INSTALLED: Final = f"VolumeSnapshots ({VOLUME_SNAPSHOTS.api_version}) are not installed in this cluster"
 
 
@@ -72,15 +73,19 @@ def is_ready(snapshot: JsonObject) -> bool:
 
 
 def error_of(snapshot: JsonObject) -> str:
-    """What its driver last said of a try that failed; it tries again."""
-    return str(((snapshot.get("status") or {}).get("error") or {}).get("message") or "")
+    """What its driver last said of a try that failed, as far as a status has room for it; it tries again."""
+    return str(((snapshot.get("status") or {}).get("error") or {}).get("message") or "")[:ERROR_CHARACTERS]
 
 
 def failing_since_seconds(snapshot: JsonObject) -> float | None:
-    """Since when that same error stands, by the clock of the snapshot controller; None without an error."""
-    if not error_of(snapshot):
+    """Since when it has got no further, by the clocks of API server and snapshot controller; None: it is ready, or in work.
+
+    Before it is cut, that is since it was made: the text of an error may have the number of a request, and each a time of its own.
+    """
+    status = snapshot.get("status") or {}
+    if is_ready(snapshot) or (status and not error_of(snapshot)):
         return None
-    at = (snapshot["status"]["error"] or {}).get("time")
+    at = status["error"].get("time") if status.get("creationTime") else None
     return observed.seconds_of(str(at)) if at else observed.created_seconds(snapshot)
 
 
@@ -105,14 +110,14 @@ def manifest_of(snapshot: JsonObject) -> SnapshotManifest | None:
         return None
     try:
         return msgspec.json.decode(text, type=SnapshotManifest)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise DamagedManifestError(str(error)) from error
 
 
-def still_attached(claims: Iterable[JsonObject | None], attached: Mapping[str, str]) -> str:
-    """Which volume of these claims is attached to which node: it may have what its file system has not written yet."""
+def attached_of(claims: Iterable[JsonObject | None], attached: Mapping[str, str]) -> tuple[str, str] | None:
+    """The first volume of these claims that is attached, and its node; None: none is."""
     for claim in claims:
         volume = str(claim["spec"].get("volumeName") or "") if claim is not None else ""
-        if volume in attached:
-            return f"volume {volume} is off node {attached[volume]}"
-    return ""
+        if volume and volume in attached:  # one that is inline in a pod is attached without a name
+            return volume, attached[volume]
+    return None

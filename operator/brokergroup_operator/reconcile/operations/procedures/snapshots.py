@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.operations.procedures.premises import Case
 
 FAULT_CHARACTERS: Final = 1024
-# A driver tries again, and some errors pass. The member is not kept stopped for one that has stood for longer.
+# A driver tries again, and some errors pass. The member is not kept stopped for longer where there is one, or no answer at all.
 ERROR_SECONDS: Final = 60.0
 
 
@@ -60,25 +60,31 @@ def first_made(case: Case) -> str:
 
 def with_snapshots(case: Case, held: BackupResult, request: SnapshotRequest, known: Manifest) -> plans.GoOn:
     """Of a stopped member: the next thing that its snapshots need. `known`: the manifest without the snapshots' own facts."""
-    if case.seen.snapshots_problem:
-        return given_up(case, held, case.seen.snapshots_problem)
+    if why := case.seen.snapshots_problem or _why_status_is_not_ours(case, held):
+        return given_up(case, held, why)
     claims = identity.claim_names(case.seen.group, held.pod)
     found = {name: snapshots.snapshot_named(case.seen, name) for name in held.snapshots}
     mark = snapshots.mark(case.operation.uid, held.pod_uid)
     there = {name: one for name, one in found.items() if one is not None}
-    if why := _why_not_ours(there, mark):
+    if why := _why_not_ours(there, mark) or (_mounted_since(case, claims) if there else ""):
         return given_up(case, held, why)
     if len(there) < len(found):
         return _making(case, held, request, dict(zip(found, claims, strict=True)), mark)
-    for name, one in there.items():
-        since_seconds = snapshots.failing_since_seconds(one)
-        if since_seconds is not None and case.now_seconds - since_seconds >= ERROR_SECONDS:
-            return given_up(case, held, f"VolumeSnapshot {name}: {snapshots.error_of(one)}")
+    if why := _failing_for_long(case, there):
+        return given_up(case, held, why)
     if waits := [name for name, one in there.items() if not snapshots.is_ready(one)]:
         errors = "; ".join(filter(None, (snapshots.error_of(there[name]) for name in waits)))
         told = f"waits until VolumeSnapshot {', '.join(waits)} is ready to use"
         return plans.GoOn(message=f"{told}: {errors}" if errors else told)
     return _sealing(case, held, known, [*there.values()], claims)
+
+
+def _why_status_is_not_ours(case: Case, held: BackupResult) -> str:
+    expected = names_of(case)
+    if held.snapshots == expected:
+        return ""
+    told = f"its status names VolumeSnapshot {', '.join(held.snapshots)}, expected {', '.join(expected)}"
+    return f"{told}: it was changed by another client"
 
 
 def _why_not_ours(there: dict[str, JsonObject], mark: str) -> str:
@@ -90,10 +96,33 @@ def _why_not_ours(there: dict[str, JsonObject], mark: str) -> str:
     return ""
 
 
+def _failing_for_long(case: Case, there: dict[str, JsonObject]) -> str:
+    for name, one in there.items():
+        since_seconds = snapshots.failing_since_seconds(one)
+        if since_seconds is not None and case.now_seconds - since_seconds >= ERROR_SECONDS:
+            error = snapshots.error_of(one)
+            told = f": {error}" if error else " has no status: no snapshot controller answers"
+            return f"VolumeSnapshot {name}{told}"
+    return ""
+
+
+def _mounted_since(case: Case, claims: tuple[str, ...]) -> str:
+    """Nothing was attached when they were made: a pod that came since may have written between two of them, or meanwhile."""
+    attached = snapshots.attached_of(map(case.seen.claims.get, claims), case.seen.attached_volumes)
+    if attached is None:
+        return ""
+    volume, node = attached
+    return (
+        f"volume {volume} was attached to node {node} before all VolumeSnapshots were ready: another pod has mounted it"
+    )
+
+
 def _making(case: Case, held: BackupResult, request: SnapshotRequest, claims: dict[str, str], mark: str) -> plans.GoOn:
-    attached = snapshots.still_attached(map(case.seen.claims.get, claims.values()), case.seen.attached_volumes)
-    if attached:
-        return plans.GoOn(message=f"waits until {attached}: what was written last may not be on it before")
+    attached = snapshots.attached_of(map(case.seen.claims.get, claims.values()), case.seen.attached_volumes)
+    if attached is not None:
+        volume, node = attached
+        told = f"waits until volume {volume} is off node {node}: what was written last may not be on it before"
+        return plans.GoOn(message=told)
     if case.outcome.running:
         return plans.GoOn(message=case.before.message)
     wanted = ", ".join(held.snapshots)
@@ -107,7 +136,8 @@ def _sealing(
 ) -> plans.GoOn:
     """The manifest comes on a set of which all are ready, and the status after it: so a set without it is torn."""
     found = [_manifest(one) for one in there]
-    if (first := found[0]) is not None and all(one == first for one in found):
+    first = found[0]
+    if first is not None and _is_of(first, held, known) and all(one == first for one in found):
         whole = replace(held, taken_at=first.backup.taken_at)
         return plans.GoOn(message="the snapshots are whole", figures=replace(case.before, backup=whole))
     taken_at = snapshots.taken_at(there) or rfc3339(case.now_seconds)
@@ -121,6 +151,12 @@ def _sealing(
     manifest = SnapshotManifest(backup=replace(known, taken_at=taken_at), snapshots=listed)
     uids = {name: observed.uid(one) for name, one in zip(held.snapshots, there, strict=True)}
     return plans.GoOn(message="marks the snapshots as whole", effect=plans.SealSnapshots(manifest=manifest, uids=uids))
+
+
+def _is_of(manifest: SnapshotManifest, held: BackupResult, known: Manifest) -> bool:
+    """Whether this Backup has written it, of the record as it is now; `known` has neither version nor time."""
+    listed = [one.snapshot for one in manifest.snapshots]
+    return listed == held.snapshots and replace(manifest.backup, version="", taken_at="") == known
 
 
 def _manifest(snapshot: JsonObject) -> SnapshotManifest | None:
