@@ -235,19 +235,22 @@ def back(  # noqa: PLR0913 (one argument a flag)
     target = _target(to, controllers)
     stores = [_read(path) for path in reports]
     steps = Steps(command="adopt")
-    departure = run_to_exit_code(
-        run.leave(broker_name, stores, target, controllers=controllers, store=store, kubeconfig=kubeconfig, yes=yes),
+
+    def show_plan(departure: "Departure") -> None:
+        show_departure(departure, output, store_path, {})
+
+    run_to_exit_code(
+        run.leave(
+            broker_name, stores, target,
+            controllers=controllers, store=store, kubeconfig=kubeconfig, yes=yes, show=show_plan,
+        ),
         steps,
-    )
-    show_departure(departure, output, store_path, {})
+    )  # fmt: skip
     if not yes:
         typer.echo(
             "nothing was done: run `adopt release` on each store, `adopt check` again, and say --yes to remove the record"
         )
         return
-    if not departure.is_released:
-        typer.echo("adopt: a store is not released: run `adopt release` on each, and `adopt check` again", err=True)
-        raise typer.Exit(REFUSED)
     steps("removed", group=broker_name)
 
 
