@@ -126,10 +126,13 @@ class OldBrokers:
         return (await self._table()).get("0") == self.rig.programs[self.claims[0]].address
 
     async def serve_and_stop(self) -> None:
-        """Send to the master, the first one, and stop both when they hold the same: the slave last, or before its controller."""
+        """Send to the master, the first one, and stop both when they hold the same: a controller first, so that it elects none.
+
+        Without one the slave is stopped last.
+        """
         await self._send()
         await self._until_alike()
-        order = (*reversed(self.claims), "controller") if "controller" in self.rig.programs else self.claims
+        order = ("controller", *reversed(self.claims)) if "controller" in self.rig.programs else self.claims
         for name in order:
             await asyncio.to_thread(self.rig.programs[name].process.stop, 40.0)
 
