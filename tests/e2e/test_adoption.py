@@ -330,7 +330,9 @@ async def leaves(house: ClusterHouse, old: OldBrokers, spec: dict[str, Any], con
         asleep = {"spec": {"maintenance": {"hibernated": True}}}
         await house.api.patch(BROKER_GROUPS, old.group, asleep, namespace=NAMESPACE)
         await group.until(lambda: condition(group, "Hibernated") == ("True", "NothingRuns"), "nothing of it runs")
-        assert "nothing was done" in await brokergroup_adopt(house, *words)
+        shown = await brokergroup_adopt(house, *words)
+        assert f"BrokerGroup {NAMESPACE}/{old.group} is deleted first" in shown
+        assert "nothing was done" in shown
         assert await house.api.get(BROKER_GROUP_STATES, old.group, namespace=NAMESPACE)
         shown = await brokergroup_adopt(house, *words, "--yes")
         assert '"step": "removed"' in shown

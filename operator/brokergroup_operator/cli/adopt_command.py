@@ -280,6 +280,9 @@ def release_claims(  # noqa: PLR0913 (one argument a flag)
     steps = Steps(command="adopt")
 
     def show_plan(departure: "Departure", further: "Mapping[str, str]") -> None:
+        typer.echo(
+            f"BrokerGroup {namespace}/{group} is deleted first; its claims stay, and no broker of it starts on them again"
+        )
         show_departure(departure, output, store_path, further)
 
     run_to_exit_code(run.release_claims(wish, kubeconfig=kubeconfig, report=steps, yes=yes, show=show_plan), steps)
