@@ -169,6 +169,36 @@ async def test_a_link_that_ends_at_once_again_and_again_is_given_up(group: World
     await eventually(lambda: not snapshot_of(plane).lost_links, what="a link that stands to be trusted")
 
 
+async def test_a_link_that_never_leaves_its_handshake_is_no_link(group: World) -> None:
+    """As a Java slave whose epochs the master of an empty log lacks ("Failed to find a consistent point"): it dials for ever."""
+    told = Notes()
+    plane, (first, second, _) = await group.three_under(
+        settings=LOOSE,
+        observer=told,
+        link_check_seconds=0.05,
+        link_missing_seconds=0.05,
+        link_missing_longest_seconds=0.05,
+        cure_after_seconds=1.5,
+        link_given_up_seconds=5.0,
+        tick_seconds=0.05,
+        link_trusted_seconds=0.5,
+    )
+    await eventually(lambda: second.asked, what="the first look")
+    second.ignores_ha_pushes_for_ever = True
+    first.only_dialled_by.add(2)
+    for _ in range(12):
+        first.linked.discard(2)
+        await asyncio.sleep(0.3)
+        first.linked.add(2)
+        await asyncio.sleep(0.7)
+    assert told.cured == [(2, 3)]
+    assert snapshot_of(plane).unlinked == {2}
+    assert snapshot_of(plane).lost_links.keys() == {2}
+    first.only_dialled_by.clear()
+    await eventually(lambda: not snapshot_of(plane).lost_links, what="a link that stands to be trusted")
+    assert snapshot_of(plane).unlinked == frozenset()
+
+
 async def test_a_slave_that_was_unlinked_often_and_shortly_is_not_given_up(group: World) -> None:
     """As in a rolling update: each change of master ends the slave's link briefly."""
     plane, (first, second, _) = await group.three_under(

@@ -126,10 +126,13 @@ class OldBrokers:
         return (await self._table()).get("0") == self.rig.programs[self.claims[0]].address
 
     async def serve_and_stop(self) -> None:
-        """Send to the master, the first one, and stop both when they hold the same: the slave last, or before its controller."""
+        """Send to the master, the first one, and stop both when they hold the same: a controller first, so that it elects none.
+
+        Without one the slave is stopped last.
+        """
         await self._send()
         await self._until_alike()
-        order = (*reversed(self.claims), "controller") if "controller" in self.rig.programs else self.claims
+        order = ("controller", *reversed(self.claims)) if "controller" in self.rig.programs else self.claims
         for name in order:
             await asyncio.to_thread(self.rig.programs[name].process.stop, 40.0)
 
@@ -327,7 +330,9 @@ async def leaves(house: ClusterHouse, old: OldBrokers, spec: dict[str, Any], con
         asleep = {"spec": {"maintenance": {"hibernated": True}}}
         await house.api.patch(BROKER_GROUPS, old.group, asleep, namespace=NAMESPACE)
         await group.until(lambda: condition(group, "Hibernated") == ("True", "NothingRuns"), "nothing of it runs")
-        assert "nothing was done" in await brokergroup_adopt(house, *words)
+        shown = await brokergroup_adopt(house, *words)
+        assert f"BrokerGroup {NAMESPACE}/{old.group} is deleted first" in shown
+        assert "nothing was done" in shown
         assert await house.api.get(BROKER_GROUP_STATES, old.group, namespace=NAMESPACE)
         shown = await brokergroup_adopt(house, *words, "--yes")
         assert '"step": "removed"' in shown

@@ -228,6 +228,10 @@ def test_the_record_goes_only_when_every_store_is_released(tmp_path: Path) -> No
     alone = adopt("back", reports[0], *words)
     assert (alone.exit_code, "BLOCKS MemberMissing" in alone.output) == (2, True)
     check()
+    # The plan, and what the brokers start with, come before the end of the record: a full disk leaves that as it is.
+    (tmp_path / "full").write_text("")
+    unwritten = adopt("back", *reports, *words, "--output", tmp_path / "full")
+    assert (unwritten.exit_code, "full" in unwritten.output) == (2, True), unwritten.output
     done = adopt("back", *reports, *words)
     assert (done.exit_code, '"step": "removed"' in done.output) == (0, True), done.output
     assert sorted(path.name for path in (tmp_path / "conf").iterdir()) == ["broker-1.conf", "broker-2.conf"]

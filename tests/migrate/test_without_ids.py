@@ -89,7 +89,7 @@ def test_a_master_that_lost_the_end_of_its_log_is_refused_alone_too() -> None:
 def test_the_plan_shows_the_steps_and_what_is_lost() -> None:
     shown = "\n".join(judged_as_they_are(REPORT, REPORT).lines())
     assert "the first election is above epoch 5" in shown
-    assert "stopped, and not to be started again: the slaves, then the master, then every controller" in shown
+    assert "stopped, and not to be started again: every controller of theirs, then the slaves, then the master" in shown
     assert "epochFileCheckpoint becomes epoch 5 from offset 0" in shown
     assert "kept: all that broker 1 has, to offset 1000" in shown
     assert "lost: what no store named here has" in shown
@@ -261,7 +261,9 @@ def test_running_brokers_of_such_a_controller_can_be_made_quiet(
 ) -> None:
     group = a_group(*brokers)
     assert ([doubt.finding.value for doubt in group.doubts], group.blocked) == (findings, False)
-    assert group.next_step.startswith("stop them now: the slaves, then the master, then every controller")
+    assert group.next_step.startswith(
+        "stop them now: every controller of theirs first, then the slaves, then the master"
+    )
 
 
 def test_brokers_of_a_later_controller_are_refused_as_before() -> None:

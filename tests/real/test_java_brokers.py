@@ -53,6 +53,10 @@ class Lab(JavaRig):
     def record(self) -> BrokerGroupRecord:
         return record_of(self.plane)
 
+    def leads(self, broker_id: int) -> bool:
+        snapshot = self.plane.snapshot(KEY)
+        return snapshot is not None and snapshot.record is not None and snapshot.record.master_broker_id == broker_id
+
 
 @pytest.fixture
 async def lab(tmp_path: Path, java_name_server: JavaProgram) -> AsyncIterator[Lab]:
@@ -138,3 +142,24 @@ async def test_java_brokers_fail_over_under_our_controller(lab: Lab, tmp_path: P
     assert lab.record.replicas[before.master_broker_id].address == lab.programs[victim].address
     await check_mqadmin(lab)
     await check_broker_epochs(lab, written=True)
+
+
+async def test_a_broker_of_an_empty_log_that_never_gets_beyond_its_handshake_is_given_up(lab: Lab) -> None:
+    """The new master has no epoch of the old one, which dials it for ever: "Failed to find a consistent point".
+
+    A Java slave notes its master's epoch with the first frame, also an empty one, which here the first master does not send. The
+    operator's brokers send one each millisecond.
+    """
+    for name, heartbeat in (("first", 3_600_000), ("second", 1000), ("third", 1000)):
+        lab.start_broker(name, controllers=lab.plane.address, **BROKERS, haSendHeartbeatInterval=heartbeat)
+        await eventually(lambda: lab.leads(1), f"{name} knows the master\n{lab.logs()}")
+    await eventually(lambda: in_sync(lab.plane, 3), f"three Java brokers in sync\n{lab.logs()}")
+    lab.kill_at(lab.record.replicas[1].address)
+    await eventually(lambda: in_sync(lab.plane, 2) and not lab.leads(1), "another master")
+    lab.start_broker("first", controllers=lab.plane.address, **BROKERS, haSendHeartbeatInterval=1000)
+
+    def is_given_up() -> bool:
+        snapshot = lab.plane.snapshot(KEY)
+        return snapshot is not None and 1 in snapshot.lost_links
+
+    await eventually(is_given_up, f"the broker that dials for ever to be given up\n{lab.logs()}")

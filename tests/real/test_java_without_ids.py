@@ -127,8 +127,8 @@ async def upgraded(cell: Cell, former_master: str, slave: str) -> None:
     assert "note   NoPersistentIds" in shown
     assert "nothing was done" in shown
     assert '"step": "alike"' in (shown := await brokergroup(*asked, "--yes"))
-    assert "stop them now: the slaves, then the master, then every controller" in shown
-    for name in (slave, former_master, "controller"):
+    assert "stop them now: every controller of theirs first, then the slaves, then the master" in shown
+    for name in ("controller", slave, former_master):
         await asyncio.to_thread(cell.programs[name].process.stop, 40.0)
     reports = []
     for name in (former_master, slave):

@@ -120,6 +120,25 @@ def test_a_hibernated_group_waits_with_released_claims_as_before() -> None:
     assert c.shown(released(asleep, "orders-2"), "Hibernated") == ("True", "NothingRuns")
 
 
+@pytest.mark.parametrize("annotation", [names.ANNOTATION_RELEASED_TO, names.ANNOTATION_ADOPT_UNFINISHED])
+def test_a_claim_that_adopt_has_outlives_a_group_that_was_made_again_and_deleted(annotation: str) -> None:
+    """Its manifest may say whenDeleted Delete and hibernated; brokers of another deployment run on the claim."""
+    wish = {"maintenance": {"hibernated": True}, "storage": {"retention": {"whenDeleted": "Delete"}}}
+    seen = c.without_pods(b.settled(**wish), "orders-1", "orders-2", "orders-3")
+    metadata = {**seen.group_object["metadata"], "deletionTimestamp": b.NOW}
+    bare = replace(
+        seen,
+        group_object={**seen.group_object, "metadata": metadata},
+        services={},
+        config_maps={},
+        disruption_budgets={},
+    )
+    assert [line for line in lines_of(run(bare)) if "PersistentVolumeClaim" in line] != []
+    held = lines_of(run(released(bare, "orders-2", annotation)))
+    assert [line for line in held if "PersistentVolumeClaim" in line or "BrokerGroupState" in line] == []
+    assert any(line.startswith("finalizers BrokerGroup") for line in held)
+
+
 def test_the_master_of_a_group_that_was_woken_after_the_marks_is_still_labelled() -> None:
     seen = c.with_pods(b.settled(), lambda pod: pod["metadata"]["labels"].pop(names.LABEL_ROLE), "orders-1")
     assert any("orders-1" in line and "master" in line for line in lines_of(run(released(seen, "orders-2"))))

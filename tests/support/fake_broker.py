@@ -171,7 +171,8 @@ class FakeBroker(QuietHandler):
         self.master_id = 0
         self.master_address = ""
         self.ha_address = ""
-        self.linked: set[int] = set()
+        # Slaves that are linked; those of them whose links do not get beyond the handshake, as Java's 907 shows them.
+        self.linked, self.only_dialled_by = set[int](), set[int]()
         self.sync_state_set: set[int] = set()
         self.set_epoch = 0
         self.dead = False
@@ -505,6 +506,7 @@ class FakeBroker(QuietHandler):
         links = tuple(
             HAConnectionRuntimeInfo(
                 addr=f"{self.group.brokers[broker_id].host}:5000{broker_id}",
+                slave_ack_offset=-1 if broker_id in self.only_dialled_by else 0,
                 in_sync=True,
                 diff=self.links_behind,
                 transferred_byte_in_second=self.link_speeds.get(broker_id, 0),

@@ -237,19 +237,22 @@ def back(  # noqa: PLR0913 (one argument a flag)
     target = _target(to, controllers)
     stores = [_read(path) for path in reports]
     steps = Steps(command="adopt")
-    departure = run_to_exit_code(
-        run.leave(broker_name, stores, target, controllers=controllers, store=store, kubeconfig=kubeconfig, yes=yes),
+
+    def show_plan(departure: "Departure") -> None:
+        show_departure(departure, output, store_path, {})
+
+    run_to_exit_code(
+        run.leave(
+            broker_name, stores, target,
+            controllers=controllers, store=store, kubeconfig=kubeconfig, yes=yes, show=show_plan,
+        ),
         steps,
-    )
-    show_departure(departure, output, store_path, {})
+    )  # fmt: skip
     if not yes:
         typer.echo(
             "nothing was done: run `adopt release` on each store, `adopt check` again, and say --yes to remove the record"
         )
         return
-    if not departure.is_released:
-        typer.echo("adopt: a store is not released: run `adopt release` on each, and `adopt check` again", err=True)
-        raise typer.Exit(REFUSED)
     steps("removed", group=broker_name)
 
 
@@ -279,6 +282,9 @@ def release_claims(  # noqa: PLR0913 (one argument a flag)
     steps = Steps(command="adopt")
 
     def show_plan(departure: "Departure", further: "Mapping[str, str]") -> None:
+        typer.echo(
+            f"BrokerGroup {namespace}/{group} is deleted first; its claims stay, and no broker of it starts on them again"
+        )
         show_departure(departure, output, store_path, further)
 
     run_to_exit_code(run.release_claims(wish, kubeconfig=kubeconfig, report=steps, yes=yes, show=show_plan), steps)

@@ -152,7 +152,7 @@ class Adoption:
             return
         end = self.members[0].report.end
         yield "  upgrade to persistent ids, of brokers before 5.1.1:"
-        yield "  1 stopped, and not to be started again: the slaves, then the master, then every controller of theirs"
+        yield "  1 stopped, and not to be started again: every controller of theirs, then the slaves, then the master"
         yield (
             f"  2 each store: {EPOCHS} becomes epoch {self.renewed_epoch} from offset 0 (the old one stays as {REPLACED_EPOCHS}),"
             f" and the id is written; outside Kubernetes: prepare STORE --broker-id ID --renew-epoch {self.renewed_epoch}"

@@ -119,12 +119,13 @@ class StaticGroup:
 
     @property
     def next_step(self) -> str:
-        """What to do once the group is quiet. A controller would elect a slave that outlives the master: so it goes first there."""
+        """What to do once the group is quiet. A controller goes first: it would elect a slave that outlives the master.
+
+        That slave takes sends, since only the master has brokerPermission=4.
+        """
         if not any(one.is_without_ids for one in self.known.values()):
             return "stop them now, slaves after the master"
-        return (
-            "stop them now: the slaves, then the master, then every controller of theirs; name the master's store first"
-        )
+        return "stop them now: every controller of theirs first, then the slaves, then the master; name the master's store first"
 
     def lines(self) -> Iterator[str]:
         """Yield what was found, for a person."""

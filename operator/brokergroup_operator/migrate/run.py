@@ -231,8 +231,12 @@ async def leave(
     store: str,
     kubeconfig: Path | None,
     yes: bool,
-) -> Departure:
-    """Judge the stores of a group outside pods; with `yes`, if all are released, remove its record. Raises ``DepartureError``."""
+    show: Callable[[Departure], None],
+) -> None:
+    """Judge the stores of a group outside pods; with `yes`, if all are released, remove its record. Raises ``DepartureError``.
+
+    `show` gets the plan before that.
+    """
     opened = open_record_store(store, kubeconfig=kubeconfig)
     try:
         key = GroupKey(namespace_of(store), broker_name)
@@ -240,9 +244,14 @@ async def leave(
         if stored is None:
             raise DepartureError(f"the store {store} has no record of {broker_name}")
         departure = judge_departure(stored.record, stores, target, controllers=controllers)
-        if yes and departure.is_released and not departure.blocked:
-            await opened.commit(key, None, stored)
-        return departure
+        show(departure)
+        if not yes or departure.blocked:
+            return
+        if not departure.is_released:
+            raise DepartureError(
+                "a store is not released: run `adopt release` on each, and `adopt check` again. The record stays"
+            )
+        await opened.commit(key, None, stored)
     finally:
         await opened.close()
 

@@ -13,7 +13,16 @@ if TYPE_CHECKING:
 
 def unlinked(hosts: dict[int, str], status: protocol.HARuntimeInfoBody) -> list[int]:
     """Return the slaves without a link at this master; if slaves share a host: all, while any link is missing."""
-    linked = [host_of(link.addr) for link in status.ha_connection_info]
+    return _without_one(hosts, [host_of(link.addr) for link in status.ha_connection_info])
+
+
+def silent(hosts: dict[int, str], status: protocol.HARuntimeInfoBody) -> list[int]:
+    """Return the slaves without a link on which they have acknowledged anything: it may be in its handshake, and end there."""
+    links = status.ha_connection_info
+    return _without_one(hosts, [host_of(link.addr) for link in links if link.slave_ack_offset >= 0])
+
+
+def _without_one(hosts: dict[int, str], linked: list[str]) -> list[int]:
     if len(set(hosts.values())) == len(hosts):
         return [broker_id for broker_id, host in hosts.items() if host not in linked]
     return list(hosts) if len(linked) < len(hosts) else []

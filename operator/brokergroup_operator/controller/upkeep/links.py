@@ -24,7 +24,7 @@ import structlog
 
 from brokergroup_operator.controller.group.elections import live_members
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
-from brokergroup_operator.controller.peers.ha_links import speeds_of_links, unlinked
+from brokergroup_operator.controller.peers.ha_links import silent, speeds_of_links, unlinked
 from brokergroup_operator.controller.peers.services import Part, Services, doubled, is_running
 from brokergroup_operator.observe.group_view import LostLink
 from brokergroup_operator.records.store import RecordStoreError
@@ -59,6 +59,9 @@ class _Doubt:
     cures: int = 0
     next_cure_seconds: float = 0.0
     lost: LostLink | None = None
+    # Whether it had only a link without an acknowledgement at the last look, and how many of those have ended so.
+    is_dialling: bool = False
+    dialled_in_vain: int = 0
 
 
 @dataclass(slots=True)
@@ -124,7 +127,8 @@ class Links(Part):
                 if group.record is not None:
                     await self._look(group, group.record, care)
                 return
-            if now_seconds >= state.tell_again_seconds:
+            # While it dials, another 906 would only end that.
+            if now_seconds >= state.tell_again_seconds and not state.doubt.is_dialling:
                 await self._link_again(group, record, broker_id, state)
 
     async def _look(self, group: Group, record: BrokerGroupRecord, care: _Care) -> bool:
@@ -135,12 +139,12 @@ class Links(Part):
             care.epoch, care.missing = record.master_epoch, {}
         settings, master_address = self._settings, record.address_of(record.master_broker_id)
         slaves = [broker_id for broker_id in live_members(group, record) if broker_id != record.master_broker_id]
-        missing, speeds = list[int](), dict[int, int]()
+        absent, quiet, speeds = list[int](), list[int](), dict[int, int]()
         if master_address is not None:  # also without slaves: it says whether it is master
             try:
                 hosts = group.binding.hosts_of_links(record, slaves)
                 status = await self._calls.ha_status(master_address)
-                missing, speeds = unlinked(hosts, status), speeds_of_links(hosts, status)
+                absent, quiet, speeds = unlinked(hosts, status), silent(hosts, status), speeds_of_links(hosts, status)
                 await self._master_said(group, record, care, is_master=status.master)
             except BrokerCallError as error:
                 complain = log.debug if care.unanswered else log.warning
@@ -151,12 +155,14 @@ class Links(Part):
                 return False
         care.unanswered, group.links.speeds = 0, speeds
         now_seconds = self._now_seconds
-        for broker_id in missing:
+        for broker_id in absent:
             care.doubts.setdefault(broker_id, _Doubt(now_seconds))
+        missing = [*absent, *_dialling_in_vain(care.doubts, absent, quiet)]
         care.doubts = {
             one: doubt
             for one, doubt in care.doubts.items()
-            if one in slaves and not self._is_over(doubt, now_seconds, is_linked=one not in missing)
+            if one in slaves
+            and not self._is_over(doubt, now_seconds, is_linked=one not in missing and not doubt.is_dialling)
         }
         tell_again_seconds = now_seconds + settings.link_missing_seconds
         care.missing = {
@@ -294,6 +300,17 @@ class Links(Part):
             return
         what = "the master denies its role, it was told an epoch that no controller committed: the epoch is raised"
         log.error(what, group=str(group.key), broker_id=master, why=decision.why)
+
+
+def _dialling_in_vain(doubts: dict[int, _Doubt], absent: list[int], quiet: list[int]) -> list[int]:
+    """Return the slaves whose link has no acknowledgement yet, after one that ended so. The first gets the time to be acknowledged.
+
+    A Java slave that finds no epoch in common with its master dials for ever: most looks see a link in its handshake.
+    """
+    for one, doubt in doubts.items():
+        doubt.dialled_in_vain += doubt.is_dialling and one in absent
+        doubt.is_dialling = one in quiet and one not in absent
+    return [one for one, doubt in doubts.items() if doubt.is_dialling and doubt.dialled_in_vain]
 
 
 def respelled(address: str) -> str:

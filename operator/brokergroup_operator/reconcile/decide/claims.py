@@ -104,12 +104,14 @@ def why_held_by_adopt(seen: Observed) -> str:
 
     A hibernated group starts none, and is what `adopt claims-back` is begun again on.
     """
-    if seen.group.spec.maintenance.hibernated:
-        return ""
-    for name, claim in sorted(own_claims(seen).items()):
-        if why := _held_by_adopt(name, observed.annotations_of(claim)):
-            return f"{why}. Until then no broker of this group starts"
-    return ""
+    why = "" if seen.group.spec.maintenance.hibernated else held_by_adopt(seen)
+    return f"{why}. Until then no broker of this group starts" if why else ""
+
+
+def held_by_adopt(seen: Observed) -> str:
+    """Return which claim `brokergroup adopt` has, and what to do; empty if it has none."""
+    held = (_held_by_adopt(name, observed.annotations_of(claim)) for name, claim in sorted(own_claims(seen).items()))
+    return next(filter(None, held), "")
 
 
 def _held_by_adopt(claim: str, annotations: Mapping[str, str]) -> str:

@@ -17,7 +17,7 @@ from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.api.storage_fields import RetentionPolicy
 from brokergroup_operator.kube import resources
 from brokergroup_operator.reconcile import identity
-from brokergroup_operator.reconcile.decide.claims import own_claims
+from brokergroup_operator.reconcile.decide.claims import held_by_adopt, own_claims
 from brokergroup_operator.reconcile.plan import Action, DeleteObject, Note, PatchMetadata, SetFinalizers, Step, Verb
 from brokergroup_operator.reconcile.render import broker_config
 from brokergroup_operator.reconcile.see import foreign, observed
@@ -63,7 +63,8 @@ def _let_go(seen: Observed) -> list[Action]:
 
 
 def _delete_data(seen: Observed) -> Iterator[Action]:
-    if seen.group.spec.storage.retention.when_deleted is RetentionPolicy.RETAIN:
+    # Claims that `brokergroup adopt` has are another deployment's, or on their way here: also for a group that was made again.
+    if seen.group.spec.storage.retention.when_deleted is RetentionPolicy.RETAIN or held_by_adopt(seen):
         return
     # The record goes last: a broker id must stay on record until its claim is deleted.
     claims = list(_delete(resources.PERSISTENT_VOLUME_CLAIMS, own_claims(seen)))
