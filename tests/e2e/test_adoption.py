@@ -6,7 +6,6 @@ They had static roles, or a Java controller. Python replicas have no static role
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import json
 import os
@@ -371,18 +370,33 @@ async def test_a_broker_group_goes_to_a_java_controller_with_its_volumes(
             master, in_sync = await java_state(rig, there.client, old.group)
             return master not in {"", not_by} and in_sync == members
 
-        async def all_there() -> bool:
+        async def without_any() -> str:
+            """What the Java controller's master lacks, or why it could not be read; empty if it has every message."""
             master, _ = await java_state(rig, there.client, old.group)
             if not master:
-                return False
+                return "no master"
             # The controller names a master before it has taken its role, and a slave answers no pull.
-            with contextlib.suppress(ReadbackError):
-                return not old.ledger.missing_from(await read_keys(rig.programs[master].address, TOPIC, QUEUES))
-            return False
+            try:
+                missing = old.ledger.missing_from(await read_keys(rig.programs[master].address, TOPIC, QUEUES))
+            except ReadbackError as error:
+                return f"{master} could not be read: {error}"
+            return f"{master} lacks {missing}" if missing else ""
+
+        async def all_there(which: str) -> None:
+            found = [""]
+
+            async def look() -> bool:
+                found[0] = await without_any()
+                return not found[0]
+
+            try:
+                await eventually(look, f"every message at the Java controller's {which}")
+            except AssertionError as error:
+                raise AssertionError(f"{error}: {found[0]}\n{rig.logs()}") from None
 
         await eventually(lambda: led(2), f"two in sync at the Java controller\n{rig.logs()}")
-        await eventually(all_there, "every message at the Java controller's master")
+        await all_there("master")
         first, _ = await java_state(rig, there.client, old.group)
         rig.programs[first].process.kill()
         await eventually(lambda: led(1, not_by=first), f"another master at the Java controller\n{rig.logs()}")
-        await eventually(all_there, "every message at the next master")
+        await all_there("next master")
