@@ -456,8 +456,8 @@ ANNOTATIONS: Final = {
     " had the time of a process that has just started.",
     names.ANNOTATION_LEAVING: "On a claim: the broker id that is chosen to leave the group. Only such a claim is ever"
     " discarded.",
-    names.ANNOTATION_RELEASED_TO: "On a claim: the deployment that its store was released to (`adopt claims-back`). No pod starts on it,"
-    " and it is not deleted with a group.",
+    names.ANNOTATION_RELEASED_TO: "On a claim: the deployment that its store was released to (`adopt claims-back`). No pod starts"
+    " on it, and it is not deleted with a group.",
     names.ANNOTATION_RELEASED_CONFIG: "On the same claim: the group's `spec.config` of then, as JSON.",
     names.ANNOTATION_ADOPT_UNFINISHED: "On a claim: `adopt claims` has made it, and has not written the group's record yet. No pod"
     " starts on it.",
