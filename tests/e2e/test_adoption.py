@@ -326,6 +326,9 @@ async def leaves(house: ClusterHouse, old: OldBrokers, spec: dict[str, Any], con
         async with group.under_load():
             await group.until_acknowledged()
         await group.verify()
+        # Java slaves copy topics every 10 s, and `claims-back` refuses a member without them.
+        topics = [old.folder / name / "config" / "topics.json" for name in old.claims]
+        await eventually(lambda: all(f'"{TOPIC}"' in one.read_text() for one in topics), "every member has the topic")
         asleep = {"spec": {"maintenance": {"hibernated": True}}}
         await house.api.patch(BROKER_GROUPS, old.group, asleep, namespace=NAMESPACE)
         await group.until(lambda: condition(group, "Hibernated") == ("True", "NothingRuns"), "nothing of it runs")

@@ -89,6 +89,7 @@ def test_a_store_that_was_released_in_part_or_to_the_other_one_is_not_released(
         ((member(1, end=1001), member(2)), "LogsDiffer"),
         ((member(1, tails=("c", "b")), member(2)), "LogsDiffer"),
         ((member(1, end=899), member(2, end=899)), "BelowItsMark"),
+        ((member(1, names="of a slave that has not copied yet"), member(2, names="of its master")), "TopicsDiffer"),
     ],
 )
 def test_what_is_refused(said: tuple[StoreReport | str, ...], obstacle: str) -> None:

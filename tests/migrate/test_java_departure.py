@@ -56,6 +56,9 @@ async def stopped_group(lab: Lab) -> tuple[tuple[Ledger, ...], str]:
             return ends[0] == ends[1]
 
         await eventually(alike, "both have everything")
+        # A slave copies topics every 10 s, and `back` refuses one without them.
+        topics = [lab.store(name) / "config" / "topics.json" for name in BROKERS]
+        await eventually(lambda: all(f'"{TOPIC}"' in one.read_text() for one in topics), "both have the topic")
         # The slave first: ours would elect it otherwise.
         for name in sorted(BROKERS, key=lambda one: one == master):
             await asyncio.to_thread(lab.programs[name].process.stop, 40.0)

@@ -65,6 +65,20 @@ def test_a_store_of_static_roles(tmp_path: Path) -> None:
     assert content_of(tmp_path) == before
 
 
+def test_names_of_topics_and_groups_are_compared_by_a_fingerprint(tmp_path: Path) -> None:
+    write_store(tmp_path)
+    assert inspect(Place(tmp_path)).names == ""
+    topics, groups = tmp_path / "config" / "topics.json", tmp_path / "config" / "subscriptionGroup.json"
+    groups.write_text('{"subscriptionGroupTable": {"readers": {}}}')
+    seen = set()
+    for text in ('{"topicConfigTable": {"A": {}}}', '{"topicConfigTable": {"A": {}, "B": {}}}', '{"topicConf', "[]"):
+        topics.write_text(text)
+        seen.add(inspect(Place(tmp_path)).names)
+    topics.write_text('{"dataVersion": {"counter": 7}, "topicConfigTable": {"B": {"perm": 6}, "A": {}}}')
+    assert inspect(Place(tmp_path)).names in seen
+    assert len(seen) == 4
+
+
 def test_a_broker_that_was_killed_and_a_message_that_came_in_part(tmp_path: Path) -> None:
     end = write_store(tmp_path)
     (tmp_path / "abort").write_text("1")

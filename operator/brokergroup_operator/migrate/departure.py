@@ -46,6 +46,7 @@ class Obstacle(StrEnum):
     SEAT_LOST = "SeatLost"
     LOGS_DIFFER = "LogsDiffer"
     BELOW_MARK = "BelowItsMark"
+    TOPICS_DIFFER = "TopicsDiffer"
     BEGINS_LATER = "BeginsLater"
     NOT_STOPPED = "KilledNotStopped"
 
@@ -273,6 +274,13 @@ def _beside_master(one: Leaver, master: Leaver) -> Iterator[Doubt]:
             obstacle=Obstacle.LOGS_DIFFER,
             what=f"{one.name} ends at {mine.end}, {master.name} at {its.end}{'' if alike else ', and their last files differ'}",
             remedy="Let the group run until it is FailoverSafe and takes no messages, then stop it again",
+        )
+    # A Java slave copies topics and groups beside the log, every 10 s: as a master it would not know the topic of its messages.
+    if mine.names and its.names and mine.names != its.names:
+        yield Doubt(
+            obstacle=Obstacle.TOPICS_DIFFER,
+            what=f"{one.name} and {master.name} have other topics or subscription groups",
+            remedy="Slaves copy them every 10 s: let the group run at rest for half a minute, then stop it again",
         )
     if mine.begin > its.begin:
         yield Doubt(

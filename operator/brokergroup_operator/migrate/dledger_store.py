@@ -14,7 +14,7 @@ from brokergroup_operator.backup.log_end import LogError, log_end
 from brokergroup_operator.migrate.dledger_index import INDEX, Index, index_files, indexing
 from brokergroup_operator.migrate.dledger_log import HEADER, Entry, Ledger, LedgerError, ledger_of
 from brokergroup_operator.migrate.dledger_queues import CONSUME_QUEUES, Queues, following
-from brokergroup_operator.migrate.stores import COMMIT_LOG, LOG_FILE, Place, StoreError, no_broker
+from brokergroup_operator.migrate.stores import COMMIT_LOG, LOG_FILE, TOPICS, Place, StoreError, no_broker
 from rocketmq_remoting.errors import BodyError
 from rocketmq_remoting.message_record import (
     decode_record,
@@ -47,7 +47,6 @@ MADE_ANEW: Final = frozenset(
 ROCKSDB: Final = "rocksdbstore"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 TIMER_PROPERTY: Final = "TIMER_OUT_MS"
-_TOPICS: Final = "config/topics.json"
 _LEDGER: Final = re.compile(r"dledger-(\w+)")
 _TIMER_CHECKPOINT: Final = struct.Struct(">qqqq")
 
@@ -206,7 +205,7 @@ class LedgerStore:
 
     def topics(self) -> frozenset[str] | None:
         """Return the names of all topics; None if they are not in a file, as where they are kept in RocksDB."""
-        path = self.place.path(_TOPICS)
+        path = self.place.path(TOPICS)
         return frozenset(_table(path, "topicConfigTable", dict[str, Any])) if path.is_file() else None
 
     def report(self, tally: Tally, queues: Queues, index: Index) -> MemberReport:
@@ -306,7 +305,7 @@ def _check_old(folder: Path, files: list[Path], ledger: Ledger) -> None:
 def _settings(place: Place) -> Settings:
     offsets = _table(place.path("config/consumerOffset.json"), "offsetTable", dict[str, dict[str, int]])
     return Settings(
-        topics=len(_table(place.path(_TOPICS), "topicConfigTable", dict[str, Any])),
+        topics=len(_table(place.path(TOPICS), "topicConfigTable", dict[str, Any])),
         delayed=sum(_table(place.path("config/delayOffset.json"), "offsetTable", dict[str, int]).values()),
         consumed=sum(offset for queues in offsets.values() for offset in queues.values()),
     )
@@ -333,7 +332,7 @@ def _timers_done(checkpoint: Path) -> tuple[int, int]:
 
 def _compacted(place: Place) -> tuple[str, ...]:
     """Return the topics whose messages are compacted by their keys: what is left of them lies outside the log."""
-    topics = _table(place.path(_TOPICS), "topicConfigTable", dict[str, _Topic])
+    topics = _table(place.path(TOPICS), "topicConfigTable", dict[str, _Topic])
     return tuple(
         sorted(name for name, one in topics.items() if (one.attributes or {}).get("cleanup.policy") == "COMPACTION")
     )

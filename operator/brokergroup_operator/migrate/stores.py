@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import re
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 COMMIT_LOG: Final = "commitlog"
+TOPICS: Final = "config/topics.json"
+GROUPS: Final = "config/subscriptionGroup.json"
 EPOCHS: Final = "epochFileCheckpoint"
 # Java's copy of it, which a broker reads if the file is gone or torn.
 COPIED_EPOCHS: Final = f"{EPOCHS}.bak"
@@ -76,7 +79,8 @@ class StoreReport:
 
     `tails`: SHA-256 of the log in the file with its end, up to the end, then of the file before. `stopped_cleanly`: no file `abort`
     is left. `identity`: None for a store of static roles, or of a broker before 5.1.1. `has_topics`: config/topics.json is there.
-    `replaced`: the epochs that `prepare` has renewed, until a broker goes on above them.
+    `replaced`: the epochs that `prepare` has renewed, until a broker goes on above them. `names`: SHA-256 of the names of topics and
+    subscription groups; empty where they are not in files, as with RocksDB.
     """
 
     begin: int
@@ -90,6 +94,7 @@ class StoreReport:
     replaced: tuple[tuple[int, int], ...] = ()
     # Whose member the store was until `release`; None for any other.
     released: Identity | None = None
+    names: str = ""
 
     @property
     def epochs_without_ids(self) -> tuple[tuple[int, int], ...]:
@@ -202,10 +207,28 @@ def inspect(place: Place) -> StoreReport:
             epochs=epochs[-KEPT_EPOCHS:],
             identity=identity,
             stopped_cleanly=not place.path("abort").exists(),
-            has_topics=place.path("config/topics.json").is_file(),
+            has_topics=place.path(TOPICS).is_file(),
             replaced=_replaced_of(place, epochs)[-KEPT_EPOCHS:],
             released=_identity_of(place, RELEASED_IDENTITY) if identity is None else None,
+            names=_names_of(place),
         )
+
+
+def _names_of(place: Place) -> str:
+    """Return a fingerprint of the names; of a damaged file the fingerprint of its bytes, which is no other store's."""
+    found = hashlib.sha256()
+    for file, table in ((TOPICS, "topicConfigTable"), (GROUPS, "subscriptionGroupTable")):
+        path = place.path(file)
+        if not path.is_file():
+            return ""
+        data = path.read_bytes()
+        try:
+            names = sorted(json.loads(data)[table])
+        except (ValueError, KeyError, TypeError):
+            found.update(data)
+        else:
+            found.update("\n".join([file, *names]).encode())
+    return found.hexdigest()
 
 
 def prepare(place: Place, holder: Identity, *, renewed_epoch: int = 0) -> StoreReport:
