@@ -79,8 +79,8 @@ class StoreReport:
 
     `tails`: SHA-256 of the log in the file with its end, up to the end, then of the file before. `stopped_cleanly`: no file `abort`
     is left. `identity`: None for a store of static roles, or of a broker before 5.1.1. `has_topics`: config/topics.json is there.
-    `replaced`: the epochs that `prepare` has renewed, until a broker goes on above them. `names`: SHA-256 of the names of topics and
-    subscription groups; empty where they are not in files, as with RocksDB.
+    `replaced`: the epochs that `prepare` has renewed, until a broker goes on above them. `names`: SHA-256 of the names of topics
+    and subscription groups; empty where they are not in files, as with RocksDB.
     """
 
     begin: int
