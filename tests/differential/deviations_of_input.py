@@ -40,6 +40,17 @@ def _missing(case: Case) -> bool:
     )
 
 
+def _too_old(case: Case) -> bool:
+    """Without an id that is a number: Java first looks for the group, ours first for the id."""
+    return (
+        case.step.verb == "1003"
+        and case.step.number("id") is None
+        and case.codes == (2010, 2010)
+        and not case.before.known
+        and case.unchanged
+    )
+
+
 def _null_body(case: Case) -> bool:
     """The JSON null is a missing body; Java notices only when it needs the body."""
     return (
@@ -69,6 +80,15 @@ INPUT: tuple[Deviation, ...] = (
         "no client from 5.1.1 on sends this; earlier brokers send 1003 without an id, and log what they are answered",
         "tests/differential/test_special.py",
         _missing,
+    ),
+    Deviation(
+        "a-registration-without-an-id-is-told-why",
+        "1003",
+        "2010, the remark says that it does not know the broker group",
+        "2010, the remark says that brokers before 5.1.1 have no persistent ids",
+        "such a broker logs the remark and asks for ever; its administrator has to learn that the release is too old",
+        "tests/controller/test_requests.py",
+        _too_old,
     ),
     Deviation(
         "a-body-is-read-first",

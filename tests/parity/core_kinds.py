@@ -222,6 +222,11 @@ async def what_the_operator_sends(peer: Peer) -> None:
         await peer.get(path, labelSelector="brokergroup.dev/broker-group=g")
     role = {"metadata": {"labels": {"brokergroup.dev/role": "master"}}}
     await peer.merge(f"{CORE}/pods/g-1", role, fieldManager="brokergroup-role")
+    noted = {"metadata": {"annotations": {"brokergroup.dev/version": "5.5.0"}}}
+    await peer.strategic(f"{CORE}/persistentvolumeclaims/g-1", noted, fieldManager="brokergroup-reconcile")
+    await peer.get(
+        "/apis/networking.k8s.io/v1/namespaces/{ns}/networkpolicies", labelSelector="brokergroup.dev/broker-group=g"
+    )
     uid = (await peer.get(f"{CORE}/configmaps/g-broker"))["metadata"]["uid"]
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "g-broker", "uid": uid, "controller": True}
     of_pod = (await peer.get(f"{CORE}/pods/g-1"))["metadata"]["uid"]
@@ -264,3 +269,14 @@ async def what_the_operator_sends(peer: Peer) -> None:
     await peer.post(f"{CORE}/events", event)
     await peer.get(f"{CORE}/events", only=lambda answer: len(answer["items"]))
     await peer.delete(f"{CORE}/persistentvolumeclaims/none")
+
+
+async def what_a_backup_sends_without_a_snapshot_controller(peer: Peer) -> None:
+    """Volumes that are attached to nodes; and a kind that only the snapshot controller's definitions bring."""
+    await peer.get("/apis/storage.k8s.io/v1/volumeattachments", only=lambda answer: answer["kind"])
+    path = "/apis/snapshot.storage.k8s.io/v1/namespaces/{ns}/volumesnapshots"
+    await peer.get(path)
+    await peer.post(
+        path, {"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot", "metadata": {"name": "s"}}
+    )
+    await peer.merge(f"{path}/s", {"metadata": {"annotations": {"a": "b"}}})

@@ -237,7 +237,8 @@ async def watches_of_the_operator(peer: Peer) -> None:
     """Each kind that the operator and kubectl watch, from a list on."""
     policy = "/apis/policy/v1/namespaces/{ns}/poddisruptionbudgets"
     core = [f"{CORE}/{plural}" for plural in ("pods", "services", "configmaps", "persistentvolumeclaims")]
-    paths = [GROUPS, STATES, OPERATIONS, CLUSTERS, policy, *core]
+    network = "/apis/networking.k8s.io/v1/namespaces/{ns}/networkpolicies"
+    paths = [GROUPS, STATES, OPERATIONS, CLUSTERS, policy, network, *core]
     since = {path: (await peer.get(path, only=reason))["metadata"]["resourceVersion"] for path in paths}
     await peer.post(GROUPS, group(), only=reason)
     await peer.post(CLUSTERS, cluster(), only=reason)

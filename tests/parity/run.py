@@ -57,6 +57,7 @@ CONVERSATIONS: list[Conversation] = [
     core_kinds.leases_budgets_and_events,
     core_kinds.applying_built_in_kinds,
     core_kinds.what_the_operator_sends,
+    core_kinds.what_a_backup_sends_without_a_snapshot_controller,
     our_kinds.broker_groups,
     our_kinds.broker_group_states,
     our_kinds.broker_group_operations,

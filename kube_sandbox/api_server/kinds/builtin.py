@@ -343,6 +343,11 @@ _GROUPS = (
         columns={"Min Available": ".spec.minAvailable", "Allowed": ".status.disruptionsAllowed"},
         behaviour=BuiltinBehaviour("V1PodDisruptionBudget", counts_generation=True, new_status=_NO_PODS),
     ),
+    _kind(
+        "storage.k8s.io/v1", "VolumeAttachment", namespaced=False, status=True,
+        columns={"PV": ".spec.source.persistentVolumeName", "Node": ".spec.nodeName"},
+        behaviour=BuiltinBehaviour("V1VolumeAttachment"),
+    ),
 )  # fmt: skip
 
 
