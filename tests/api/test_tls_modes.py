@@ -108,7 +108,7 @@ def test_a_pod_says_with_which_mode_it_was_made(mode: TlsMode | None) -> None:
 @pytest.mark.parametrize("annotation", [{}, {names.ANNOTATION_TLS: "Enforcing"}, {names.ANNOTATION_TLS: "Permissive"}])
 @pytest.mark.parametrize("mode", STEPS)
 def test_an_annotation_that_is_lost_or_forged_changes_nothing(mode: TlsMode | None, annotation: dict[str, str]) -> None:
-    """Whoever may edit a pod can change it; its command and its volumes nobody can."""
+    """A user with the right to edit pods can change an annotation; no update changes a pod's command or volumes."""
     assert mode_of(pod(mode, annotations=annotation)) is mode
 
 

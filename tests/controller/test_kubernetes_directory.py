@@ -140,7 +140,7 @@ def test_a_name_server_is_dialled_by_the_name_that_the_brokers_mean(told: str, d
 
 
 def spec_with(mode: str) -> dict[str, Any]:
-    """Of a pod that was made with this mode: as its command and volumes say, which nobody can change."""
+    """Of a pod that was made with this mode: as its command and volumes say, which no update of a pod changes."""
     command = ["sh", "-c", f"exec java -Dtls.server.mode={mode} Main"]
     volumes = [{"name": names.VOLUME_TLS, "secret": {"secretName": "tls"}}]
     return {"volumes": volumes, "containers": [{"name": names.CONTAINER_BROKER, "image": "java", "command": command}]}

@@ -253,14 +253,17 @@ async def test_a_group_whose_status_is_written_meanwhile_is_deleted_as_it_is_the
         await check_left(node, tmp_path)
 
 
-async def test_a_group_that_is_woken_meanwhile_stays(tmp_path: Path) -> None:
-    class Woken(MemoryApi):
-        async def _request(self, method: str, path: str, **more: Any) -> dict[str, Any]:
-            if method == "DELETE" and "/brokergroups/" in path:
-                awake = {"spec": {"maintenance": {"hibernated": False}}}
-                await node.api.patch(BROKER_GROUPS, GROUP, awake, namespace=NAMESPACE)
-            return await super()._request(method, path, **more)
+class Woken(MemoryApi):
+    """The group is woken just before it is deleted."""
 
+    async def _request(self, method: str, path: str, **more: Any) -> dict[str, Any]:
+        if method == "DELETE" and "/brokergroups/" in path:
+            awake = {"spec": {"maintenance": {"hibernated": False}}}
+            await MemoryApi(self.server).patch(BROKER_GROUPS, GROUP, awake, namespace=NAMESPACE)
+        return await super()._request(method, path, **more)
+
+
+async def test_a_group_that_is_woken_meanwhile_stays(tmp_path: Path) -> None:
     async with a_cluster(tmp_path) as node:
         with pytest.raises(ClaimsError, match="BrokerGroup orders is not Hibernated"):
             await leave(Woken(node.api.server))
@@ -301,13 +304,6 @@ async def test_the_claims_are_marked_before_the_group_goes_and_stay_so(tmp_path:
 
 
 async def test_a_group_that_stays_keeps_no_mark(tmp_path: Path) -> None:
-    class Woken(MemoryApi):
-        async def _request(self, method: str, path: str, **more: Any) -> dict[str, Any]:
-            if method == "DELETE" and "/brokergroups/" in path:
-                awake = {"spec": {"maintenance": {"hibernated": False}}}
-                await node.api.patch(BROKER_GROUPS, GROUP, awake, namespace=NAMESPACE)
-            return await super()._request(method, path, **more)
-
     async with a_cluster(tmp_path) as node:
         with pytest.raises(ClaimsError, match="BrokerGroup orders is not Hibernated"):
             await leave(Woken(node.api.server))

@@ -110,7 +110,7 @@ def test_claims_beside_enough_running_pods_are_left_alone() -> None:
 
 
 def test_a_claim_that_the_record_does_not_know_is_no_member() -> None:
-    """An administrator cleaned its id, or it is of nobody: where seats say whose data counts, no disk comes back by itself."""
+    """An administrator cleaned its id, or no record had it: while seats say whose data counts, no disk comes back by itself."""
     seen = c.settled()
     beside = replace(seen, claims={**seen.claims, **claims_of(7)})
     assert made(beside) == []

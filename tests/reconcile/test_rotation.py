@@ -267,7 +267,7 @@ async def test_a_cluster_takes_another_authority_and_drops_the_old_one_only_when
         await all_are_ready(place)
         await place.run()
         status, reason, message = await place.condition("Ready")
-        assert (status, reason) == ("False", "TlsPending"), "whoever waits for Ready changes the certificates then"
+        assert (status, reason) == ("False", "TlsPending"), "an administrator changes the certificates when it is Ready"
         there = ", ".join(f"{one} (Enforcing, trusts {trust_file(pem['old'])})" for one in sorted(PODS_OF_PARTS[done:]))
         assert message.endswith(f"waits for {there}")
         await pod_is_made(place, name, "Enforcing", trusts=trust_file(pem["both"]))

@@ -138,7 +138,7 @@ def openssl(*arguments: str) -> None:
 
 
 async def test_what_is_told_of_a_silent_server_does_not_say_why_it_is_silent(pem: dict[str, str]) -> None:
-    """Else whoever may write a group scans the operator's network: an open port, a closed one, a name that is known there."""
+    """Otherwise a tenant with the right to write a group scans the operator's network: open ports, closed ones, known names."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     servers = HandshakingServers(handshake_seconds=0.2)

@@ -188,7 +188,7 @@ def seen_with(
     for number, (name, pod) in enumerate(sorted(seen.pods.items())):
         spec = made[number]
         built = build_pod(b.group(**JAVA, **({"tls": spec} if spec else {})), b.member(number + 1), settings)
-        # What a pod shows of its mode decides nothing: whoever may edit pods can take it away.
+        # The annotation decides nothing: a user with the right to edit pods can remove it.
         annotations = {
             key: text for key, text in built["metadata"]["annotations"].items() if key != names.ANNOTATION_TLS
         }

@@ -89,7 +89,7 @@ def test_a_checkout_with_changes_is_refused(small: Small) -> None:
 
 
 def test_a_commit_that_the_source_does_not_have_is_refused(small: Small, tmp_path: Path) -> None:
-    """The provenance would name a repository where nobody finds the commit."""
+    """The provenance would name a repository that does not have the commit."""
     source = tmp_path / "source.git"
     subprocess.run(["git", "clone", "--quiet", "--bare", small.checkout, source], check=True)
     (small.checkout / "README.md").write_text("changed\n", encoding="utf-8")

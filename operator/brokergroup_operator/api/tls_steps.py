@@ -6,7 +6,7 @@ and is not accepted by one that verifies. So a change goes step by step, and the
 The operator knows of no Secret of which authority it is. So another Secret is given to parts only while none verifies. A bundle of
 authorities it can read, and compare with what servers show: a part gets it once it verifies each of them (`Trust.why_held`).
 
-What a pod was made with is read from its command and volumes, which nobody can change in a pod that exists; an annotation can be
+What a pod was made with is read from its command and volumes, which no update of a pod can change; an annotation can be
 lost, and then a step would be taken beside a part that cannot follow.
 """
 

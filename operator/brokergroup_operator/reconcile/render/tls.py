@@ -51,7 +51,7 @@ def environment(tls: TlsSpec | None) -> list[JsonObject]:
 
 
 def pod_annotations(tls: TlsSpec | None) -> dict[str, str]:
-    """What kubectl shows of a pod. Nothing is decided by them: whoever may edit pods can change them."""
+    """What kubectl shows of a pod. The operator decides nothing by them: a user with the right to edit pods can change them."""
     if tls is None:
         return {}
     trusted = {names.ANNOTATION_TRUST: file} if (file := trusted_file(tls)) else {}

@@ -47,7 +47,7 @@ def why_no_snapshots(case: Case) -> str:
 
 
 def given_up(case: Case, held: BackupResult, why: str) -> plans.GoOn:
-    """Write down that there is no backup: the member starts again, then the operation fails."""
+    """Note in the status that there is no backup: the member starts again, then the operation fails."""
     failed = replace(held, failed=why[:FAULT_CHARACTERS])
     return plans.GoOn(message=why, figures=replace(case.before, backup=failed))
 
