@@ -26,7 +26,7 @@ demo: .venv/.installed ## A broker group of Python replicas under load fails ove
 	@$(BIN)/brokergroup demo $(if $(ONCE),--once,)
 
 .PHONY: test
-test: .venv/.installed-all ## The gate: set-up, static checks, every test without real parts; what one runs before a commit, and all that CI runs
+test: .venv/.installed-all ## The gate: set-up, static checks, every test without real parts; before each commit, and in CI on each push
 	@$(BIN)/python tests/run.py $(ARGUMENTS)
 
 .PHONY: proofs
@@ -61,7 +61,7 @@ test-differential: .venv/.installed-all ## The same requests to real Java contro
 	@$(ALONE) $(BIN)/python tests/differential/run.py $(ARGUMENTS)
 
 .PHONY: attack
-attack: .venv/.installed-all ## Floods, half frames, thousands of names and forged frames at every port of a running system: nothing may come of it
+attack: .venv/.installed-all ## Floods, half frames, thousands of names and forged frames at every port of a running system: nothing changes, nothing is lost
 	@$(BIN)/python tests/attack/run.py $(ARGUMENTS)
 
 .PHONY: faulty-lives
@@ -123,7 +123,7 @@ test-observability: .venv/.installed-all ## Every dashboard's queries and panels
 	@$(ALONE) $(BIN)/python -m tests.observability.run
 
 .PHONY: screenshots
-screenshots: .venv/.installed-all ## Both, and the pictures of page, dashboards and report in docs/pictures anew
+screenshots: .venv/.installed-all ## test-page and test-observability; their pictures of page, dashboards and report go to docs/pictures
 	@$(BIN)/python tests/real/parts/install.py browser java prometheus kube-apiserver >&2
 	@$(BIN)/python -m sla_reports.class_archive --optional >&2
 	@$(ALONE) $(BIN)/python -m tests.page.run --pictures docs/pictures

@@ -187,7 +187,7 @@ def test_what_a_runbook_says_to_do_can_be_done(reader: Reader) -> None:
 
 # A command of kubectl in a sentence or a table, with an object; a verb alone, or with its kind, is only mentioned.
 IN_PASSING = re.compile(r"`(kubectl (?:get|delete|annotate|taint|explain|describe|create|replace|logs) [^`\n]+)`")
-OF_A_BACKUP = "of a backup or a restore, which orders has not"
+OF_A_BACKUP = "of a backup or a restore, which orders does not have"
 # How each is run here: "" as it stands, "server" or "client" as that side's dry run, else why it is not.
 PASSING = {
     "kubectl annotate bg --all brokergroup.dev/operator-": "server",
@@ -206,7 +206,7 @@ PASSING = {
     "kubectl describe pod orders-backup": OF_A_BACKUP,
     "kubectl describe pod -l brokergroup.dev/rocketmq-cluster=shop,app.kubernetes.io/component=nameserver": "",
     "kubectl describe pvc orders-restored-1": OF_A_BACKUP,
-    "kubectl describe volumeattachments": "",
+    "kubectl describe volumeattachments": "no driver attaches a volume here",
     "kubectl explain brokergroup.spec --recursive": "the sandbox has no schemas for it; test_kinds.py explains at a kube-apiserver",
     "kubectl get bgop -o yaml": "",
     "kubectl get brokergroups -A -o yaml": "",
