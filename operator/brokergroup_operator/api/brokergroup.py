@@ -292,8 +292,8 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
         Durability | None,
         Meta(
             description="What an acknowledgement promises. Strict: it survives the loss of any one disk, and writes wait for two"
-            " disks. Available: as long as one disk in sync is left, writes go on. Fast: the master alone acknowledges. Absent: the"
-            " operator writes it here when it first sees the group, Strict for 3 voting replicas (those that are no learners) or"
+            " members. Available: as long as one member in sync is left, writes go on. Fast: the master alone acknowledges. Absent:"
+            " the operator writes it here when it first sees the group, Strict for 3 voting replicas (those that are no learners) or"
             " more, Available for fewer. A change of replicas leaves it as it is, and so does a manifest without it."
         ),
     ] = None
@@ -371,7 +371,7 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
         ),
         Rule(
             "!has(self.durability) || self.durability != 'Strict' || self.replicas >= 2",
-            "durability Strict needs replicas >= 2: it acknowledges a message only when two disks have it;"
+            "durability Strict needs replicas >= 2: it acknowledges a message only when two members have it;"
             " for one replica set durability: Available",
             field_path=".replicas",
         ),
@@ -383,7 +383,7 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
         Rule(
             "!has(self.durability) || self.durability != 'Strict' || self.replication.learners == 0 ||"
             " self.replicas - self.replication.learners >= 2",
-            "durability Strict needs 2 replicas that are no learners: it acknowledges a message only when two disks have it,"
+            "durability Strict needs 2 replicas that are no learners: it acknowledges a message only when two members have it,"
             " and waits for no learner",
             field_path=".replication.learners",
         ),
@@ -410,7 +410,7 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
             "!has(self.replication.minInSyncReplicas) || self.replication.minInSyncReplicas >= 2 ||"
             " (has(self.durability) ? self.durability != 'Strict' : self.replicas - self.replication.learners < 3)",
             "replication.minInSyncReplicas 1 contradicts durability Strict (the default from 3 voting replicas on):"
-            " it acknowledges a message only when two disks have it",
+            " it acknowledges a message only when two members have it",
             field_path=".replication.minInSyncReplicas",
         ),
         Rule(

@@ -305,7 +305,7 @@ class MemberStatus(Struct, frozen=True, rename="camel", kw_only=True):
             " linked. OutOfSync: in the SyncStateSet, with no sign of life. Unheard: it runs, but no heartbeat"
             " arrives. Unlinked: alive, without a connection to the master. NotReady: in sync, its pod is not"
             " ready. Lost: no running pod and no heartbeat. Fenced: its pod is being killed before another master"
-            " is elected. Stopped: the group is hibernated."
+            " is elected. Stopped: the group is hibernated, or stoppedBrokers names the member."
         ),
     ]
     message: Annotated[

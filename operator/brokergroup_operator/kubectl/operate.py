@@ -1,4 +1,4 @@
-"""The verbs that change something: seven create a BrokerGroupOperation, six change `spec.maintenance`.
+"""The verbs that change something: eight create a BrokerGroupOperation, six change `spec.maintenance`.
 
 `COMMANDS` has them by name. Each operation verb is a dataclass of its own options; each switch is a row of a table.
 `stop-broker` and `start-broker` change the list of brokers that are held stopped.

@@ -184,8 +184,8 @@ def inspect(place: Place) -> StoreReport:
     if not files:
         shown = str(place.log or (f"{place.folder}/{COMMIT_LOG}" if place.folder else COMMIT_LOG))
         raise StoreError(
-            f"there is no commit log in {shown}: expected files such as {0:020d}; is it on another disk, say --commit-log, outside"
-            " Kubernetes: a BrokerGroup has one volume for each broker"
+            f"there is no commit log in {shown}: expected files such as {0:020d}; is it on another disk, name that folder with"
+            " --commit-log, outside Kubernetes: claims and claims-back take stores that have everything on one volume"
         )
     _check_files(files)
     epochs, identity = (

@@ -1,10 +1,10 @@
 """What is done voluntarily in this pass, out of all that is wanted, and by which actions: pure, and the one place that orders it.
 
-A running member that no controller hears comes first; then a drain, since `kubectl drain` waits for it; then a member that leaves;
-then a broker that is to be stopped; then ids whose disk is gone; then the rolling update. While the group is paused, none of these.
-While a change of master is under way or the group is not FailoverSafe, no member that counts is stopped or removed. Outside the
-windows of `updateStrategy`, a member that counts is replaced only if a user asks for it, and mastership moves only off a drained
-node.
+A running member that no controller hears comes first; then the slave that a Backup stops; then a drain, since `kubectl drain` waits
+for it; then a member that leaves; then a broker that is to be held stopped; then ids whose disk is gone; then the rolling update.
+While the group is paused, none of these. While a change of master is under way or the group is not FailoverSafe, no member that
+counts is stopped or removed. Outside the windows of `updateStrategy`, a member that counts is replaced only if a user asks for it,
+and mastership moves only off a drained node.
 """
 
 from __future__ import annotations
