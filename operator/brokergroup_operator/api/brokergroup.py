@@ -293,8 +293,8 @@ class BrokerGroupSpec(Struct, frozen=True, rename="camel", kw_only=True):
         Meta(
             description="What an acknowledgement promises. Strict: it survives the loss of any one disk, and writes wait for two"
             " members. Available: as long as one member in sync is left, writes go on. Fast: the master alone acknowledges. Absent:"
-            " the operator writes it here when it first sees the group, Strict for 3 voting replicas (those that are no learners) or"
-            " more, Available for fewer. A change of replicas leaves it as it is, and so does a manifest without it."
+            " the operator writes it here when it first sees the group, Strict for 3 voting replicas (those that are no learners)"
+            " or more, Available for fewer. A change of replicas leaves it as it is, and so does a manifest without it."
         ),
     ] = None
     replication: ReplicationSpec = ReplicationSpec()
