@@ -347,7 +347,7 @@ def test_two_commit_logs_of_one_store_are_refused(tmp_path: Path) -> None:
 def test_a_commit_log_that_is_nowhere_says_how_to_name_it(tmp_path: Path) -> None:
     write_store(tmp_path / "store")
     split(tmp_path)
-    with pytest.raises(StoreError, match="is it on another disk, say --commit-log"):
+    with pytest.raises(StoreError, match="is it on another disk, name that folder with --commit-log"):
         inspect(Place(tmp_path / "store"))
     with pytest.raises(StoreError, match=r"there is no commit log in .*nowhere"):
         inspect(Place(tmp_path / "store", log=tmp_path / "nowhere"))
