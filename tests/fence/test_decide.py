@@ -16,9 +16,14 @@ RULES = FenceRules(
 TICK = 0.05
 
 
-def told(master: int = 1, *, own: int | None = 1, epoch: int = 5, in_sync: tuple[int, ...] = (1, 2, 3)) -> Told:
+def told(
+    master: int = 1, *, own: int | None = 1, epoch: int = 5, in_sync: tuple[int, ...] = (1, 2, 3),
+    alive: tuple[int, ...] | None = None,
+) -> Told:  # fmt: skip
+    """Return an answer about three replicas; alive are those in sync unless said otherwise."""
+    living = in_sync if alive is None else alive
     members = tuple(
-        Member(broker_id, f"10.0.0.{broker_id}:10911", in_sync=broker_id in in_sync, alive=broker_id in in_sync)
+        Member(broker_id, f"10.0.0.{broker_id}:10911", in_sync=broker_id in in_sync, alive=broker_id in living)
         for broker_id in (1, 2, 3)
     )
     return Told(own_id=own, master_id=master, master_epoch=epoch, members=members)
@@ -73,10 +78,13 @@ def test_an_isolated_master_dies_at_its_timeout_and_only_once() -> None:
         # An unreachable member of the set may be on the other side; one that had left the set and was dead needs no word.
         (told(), {2: 0.0}, 2.5),
         (told(in_sync=(1, 2)), {2: 0.0}, None),
+        (told(in_sync=(1, 2), alive=(1, 2, 3)), {2: 0.0}, 2.5),
+        (told(alive=(1, 2)), {2: 0.0}, 2.5),
         (told(in_sync=(1,)), None, None),
     ],
-    ids=["a slave", "no controller for anybody", "a peer is unreachable", "it had left the set", "alone in its set"],
-)
+    ids=["a slave", "no controller for anybody", "a peer is unreachable", "it had left the set", "it may join the set",
+         "it is in the set, and dead", "alone in its set"],
+)  # fmt: skip
 def test_an_isolated_broker_is_killed_only_where_another_could_be_elected(
     said: Told, peers: dict[int, float] | None, killed_at: float | None
 ) -> None:
