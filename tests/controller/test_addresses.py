@@ -312,6 +312,8 @@ DUAL = {"bn-1": PodPlace(ip="fd00::5", address=SIX)}
 )
 def test_where_the_log_is_served(of: GroupBinding, address: str, expected: str) -> None:
     assert of.ha_address_of(address) == expected
+    with pytest.raises(BrokerCallError, match="expected host:port"):
+        of.ha_address_of("somewhere")
 
 
 def test_addresses_of_a_broker_are_made_with_brackets() -> None:
@@ -319,11 +321,6 @@ def test_addresses_of_a_broker_are_made_with_brackets() -> None:
     assert respelled("[fd00::5]:10911") == "[fd00::5]:010911"
     shown = effective_configuration(PlaneSettings(listen_host="::"), advertise_address="[fd00::1]:9878")
     assert (shown["listenPort"], shown["controllerDLegerPeers"]) == ("9878", "n0-[fd00::1]:9878")
-
-
-def test_an_address_that_is_none_links_nobody() -> None:
-    with pytest.raises(BrokerCallError, match="expected host:port"):
-        binding().ha_address_of("somewhere")
 
 
 def test_a_pod_registers_the_address_that_it_carries_and_no_other() -> None:
@@ -449,13 +446,8 @@ async def test_a_probe_finds_who_listens_and_who_refuses_on_ipv6(ipv6_loopback: 
         await dial("[::1]", deadline_seconds=5.0)
 
 
-BEAT: dict[str, Any] = {
-    "epoch": 0,
-    "maxOffset": 0,
-    "confirmOffset": 0,
-    "heartbeatTimeoutMills": 10_000,
-    "electionPriority": 1,
-}
+BEAT: dict[str, Any] = {"epoch": 0, "maxOffset": 0, "confirmOffset": 0, "heartbeatTimeoutMills": 10_000}
+BEAT["electionPriority"] = 1
 
 
 @pytest.mark.real_time
