@@ -91,7 +91,6 @@ GATE = (
         Lane("generated-crds", (PYTHON, "-m", "brokergroup_operator.api.definitions.generate", "--check")),
         Lane("generated-dashboards", (PYTHON, "-m", "brokergroup_operator.observe.dashboards", "--check")),
         Lane("chart-copies", (PYTHON, "charts/sync.py", "--check")),
-        Lane("list-of-deviations", (PYTHON, "-m", "tests.differential.documents", "--check")),
         Lane("docs-site", (PYTHON, "-m", "mkdocs", "build", "--strict", "--config-file", "docs/site/mkdocs.yml")),
         Lane("sieve-sample", (PYTHON, "tests/sieve/run.py", "--gate")),
     ),

@@ -14,7 +14,7 @@ from brokergroup_operator.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAM
 from kube_sandbox.api_server.server import SandboxApiServer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable
 
 Api = TypeVar("Api", bound=KubernetesApi)
 # The first kind in a process costs the embedded API seconds.
@@ -33,19 +33,23 @@ def our_definitions() -> list[dict[str, Any]]:
 
 
 @contextlib.asynccontextmanager
-async def server_with_our_kinds() -> AsyncIterator[SandboxApiServer]:
-    """Start a server on a free port, with the kinds of the types and the namespace `default`."""
+async def server_with_kinds(definitions: Iterable[dict[str, Any]]) -> AsyncIterator[SandboxApiServer]:
+    """Start a server on a free port, with these kinds and the namespace `default`."""
     server = SandboxApiServer()
     await server.start()
     try:
         async with KubernetesApi.from_url(server.url) as client:
-            for definition in our_definitions():
+            for definition in definitions:
                 await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition, timeout_seconds=DEFINE_SECONDS)
             with contextlib.suppress(AlreadyExistsError):
                 await client.create(NAMESPACES, {"metadata": {"name": "default"}})
         yield server
     finally:
         await server.stop()
+
+
+def server_with_our_kinds() -> contextlib.AbstractAsyncContextManager[SandboxApiServer]:
+    return server_with_kinds(our_definitions())
 
 
 @contextlib.asynccontextmanager

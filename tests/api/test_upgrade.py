@@ -27,9 +27,8 @@ from brokergroup_operator.kube.resources import (
 )
 from brokergroup_operator.reconcile.see.fetch import UnreadableGroupError, read_group
 from brokergroup_operator.records.serialize import record_from_json
-from kube_sandbox.api_server.server import SandboxApiServer
 from tests.api.test_conversion import EXAMPLES, FORMER, documents, former_definitions
-from tests.our_kinds import DEFINE_SECONDS, api_with_our_kinds, our_definitions
+from tests.our_kinds import DEFINE_SECONDS, api_with_our_kinds, our_definitions, server_with_kinds
 from tests.support.kube_apiserver import running_kube_apiserver
 
 if TYPE_CHECKING:
@@ -82,15 +81,11 @@ RECORD = {
 @pytest.fixture
 async def api() -> AsyncIterator[KubernetesApi]:
     """An API with the former kinds."""
-    server = SandboxApiServer()
-    await server.start()
-    try:
-        async with KubernetesApi.from_url(server.url) as client:
-            for definition in former_definitions().values():
-                await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition, timeout_seconds=DEFINE_SECONDS)
-            yield client
-    finally:
-        await server.stop()
+    async with (
+        server_with_kinds(former_definitions().values()) as server,
+        KubernetesApi.from_url(server.url) as client,
+    ):
+        yield client
 
 
 def former(resource: Resource) -> Resource:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +12,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.controller.directory.group_directory import GroupBinding
 from brokergroup_operator.controller.directory.kubernetes_directory import KubernetesDirectory
 from brokergroup_operator.kube.client import KubernetesApi
-from brokergroup_operator.kube.resources import BROKER_GROUPS, PODS
+from brokergroup_operator.kube.resources import BROKER_GROUPS, PODS, SECRETS
 from brokergroup_operator.records.store import GroupKey
 from tests.our_kinds import api_with_our_kinds
 from tests.support.fake_broker import eventually
@@ -24,6 +25,11 @@ BINDING: Final = GroupBinding(key=ORDERS, cluster_name="DefaultCluster", broker_
 # Where `create_pod` puts the pod, and its broker.
 HOST: Final = "127.64.1.1"
 ADDRESS: Final = f"{HOST}:10911"
+SECOND: Final = "127.64.1.2"
+# A Service's address by which a pod is known.
+SERVICE: Final = "127.150.1.1:10911"
+# A group with the Secret of `create_secret`.
+OF_KEYS: Final = {"credentialsSecretRef": {"name": "keys"}}
 RUNNING: Final[dict[str, Any]] = {"running": {}}
 TERMINATED: Final = {"terminated": {"exitCode": 137}}
 
@@ -73,6 +79,15 @@ class Cluster:
 @pytest.fixture
 def cluster(api: KubernetesApi, directory: KubernetesDirectory) -> Cluster:
     return Cluster(api, directory)
+
+
+@pytest.fixture
+async def quick(api: KubernetesApi) -> AsyncIterator[Cluster]:
+    """A cluster whose directory retries missing objects without a pause."""
+    directory = KubernetesDirectory(api, missing_seconds=0.05)
+    await directory.start()
+    yield Cluster(api, directory)
+    await directory.stop()
 
 
 def group_object(
@@ -153,3 +168,14 @@ async def delete_pod(api: KubernetesApi, name: str = "orders-1", *, grace_period
 
 async def is_dying(api: KubernetesApi, name: str = "orders-1") -> bool:
     return "deletionTimestamp" in (await api.get(PODS, name, namespace="default"))["metadata"]
+
+
+def pod_object(broker_id: int, node: str = "", **labels: str) -> dict[str, Any]:
+    own = {names.LABEL_BROKER_GROUP: "orders", names.LABEL_BROKER_ID: str(broker_id), **labels}
+    return {"metadata": {"name": f"orders-{broker_id}", "labels": own}, "spec": {"nodeName": node}}
+
+
+async def create_secret(api: KubernetesApi, name: str = "keys", **entries: str) -> None:
+    data = {key: base64.b64encode(value.encode()).decode() for key, value in entries.items()}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": "default", "name": name}, "data": data}
+    await api.create(SECRETS, secret, timeout_seconds=60.0)

@@ -18,13 +18,14 @@ from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import GroupKey, RecordStore
 from controller_core.model import BrokerGroupRecord
 from rocketmq_remoting.client import RemotingClient
-from tests.controller.cluster import api, cluster, directory
+from tests.controller.cluster import api, cluster, directory, quick
 from tests.controller.world import KEY, World
 from tests.support import virtual_time
+from tests.support.fake_name_server import FakeNameServer
 
 pytest_asyncio_loop_factories = virtual_time.pytest_asyncio_loop_factories
 
-__all__ = ["api", "cluster", "directory"]
+__all__ = ["api", "cluster", "directory", "quick"]
 
 StartPlane = Callable[..., Awaitable[ControllerPlane]]
 
@@ -80,6 +81,14 @@ async def group(start_plane: StartPlane) -> AsyncIterator[World]:
     started = World(start_plane)
     yield started
     await started.stop()
+
+
+@pytest.fixture
+async def name_server(group: World) -> AsyncIterator[FakeNameServer]:
+    """A NameServer of the group; the test starts it."""
+    made = FakeNameServer(group)
+    yield made
+    await made.stop()
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
@@ -12,7 +13,7 @@ import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.controller.directory import pods
-from brokergroup_operator.controller.directory.group_directory import GroupBinding, binding_of
+from brokergroup_operator.controller.directory.group_directory import GroupBinding
 from brokergroup_operator.controller.directory.kubernetes_directory import KubernetesDirectory
 from brokergroup_operator.controller.directory.pods import Peer, PodIndex, PodPlace, has_ip_of, is_at, place_of, pod_ip
 from brokergroup_operator.controller.group.groups import PROOF_SECONDS, ReceiverCheck
@@ -37,7 +38,7 @@ from rocketmq_remoting.handler import not_supported
 from rocketmq_remoting.server import RemotingServer
 from tests.controller.cluster import create_pod
 from tests.controller.conftest import StartPlane, group_of, record_of
-from tests.controller.world import KEY, STRICT, World
+from tests.controller.world import KEY, World, ask
 from tests.support.fake_broker import CLUSTER, NAME, eventually
 from tests.support.pods_directory import PodsDirectory
 from tests.support.quiet_handler import QuietHandler
@@ -46,34 +47,32 @@ if TYPE_CHECKING:
     from rocketmq_remoting.connection import RemotingConnection
 
 
-def _pod(number: int, *, group: GroupKey = KEY) -> Peer:
-    return Peer(namespace=group.namespace, pod_name=f"{group.name}-{number}", group=group)
+def _pod(number: int) -> Peer:
+    return Peer(namespace=KEY.namespace, pod_name=f"{KEY.name}-{number}", group=KEY)
 
 
 async def test_an_address_that_changed_hands_is_told_nothing(group: World) -> None:
-    directory = PodsDirectory(settings=STRICT)
-    plane = await group.plane(directory=directory)
+    plane = await group.plane()
     hosts = [f"127.64.8.{number}" for number in (11, 12, 13)]
     for number, host in enumerate(hosts, start=1):
-        directory.introduce(host, _pod(number))
+        group.directory.introduce(host, _pod(number))
     brokers = [await group.broker(host=host) for host in hosts]
     await eventually(lambda: brokers[0].sync_state_set == {1, 2, 3}, what="three in sync")
-    directory.introduce(hosts[2], Peer(namespace="other", pod_name="web-0"))
+    group.directory.introduce(hosts[2], Peer(namespace="other", pod_name="web-0"))
     group.journal.clear()
     with pytest.raises(BrokerUnreachableError, match="belongs to pod other/web-0 now"):
         await plane.set_broker_config(KEY, 3, {"a": "b"})
     await plane.switch_master(KEY, to_broker_id=2)
     assert not [line for line in group.journal if line in ("1008 to 3", "906 to 3")]
-    directory.introduce(hosts[2], _pod(3))
+    group.directory.introduce(hosts[2], _pod(3))
     await eventually(lambda: brokers[1].sync_state_set == {1, 2, 3}, what="3 to be told when it is known again")
 
 
 async def test_where_the_channel_proves_nothing_the_broker_is_asked_once_whose_it_is(
     group: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        AddressNotes, "heard_from", lambda self, broker_id, host: None
-    )  # as behind NAT: no member's heartbeats come from its address
+    # As behind NAT: no member's heartbeats come from its address.
+    monkeypatch.setattr(AddressNotes, "heard_from", lambda self, broker_id, host: None)
     plane, (first, second, third) = await group.three_under()
     await eventually(lambda: RequestCode.GET_BROKER_CONFIG in third.asked, what="the first look")
     await asyncio.sleep(0.2)
@@ -83,8 +82,7 @@ async def test_where_the_channel_proves_nothing_the_broker_is_asked_once_whose_i
     await plane.set_broker_config(KEY, 2, {"a": "2"})
     assert second.asked.count(RequestCode.UPDATE_BROKER_CONFIG) == 2
     third.config["brokerName"] = "another"
-    known = group_of(plane)
-    known.addresses.proven.pop(3, None)
+    group_of(plane).addresses.proven.pop(3, None)
     with pytest.raises(BrokerUnreachableError, match="says that it is 'another'"):
         await plane.set_broker_config(KEY, 3, {"a": "1"})
     assert RequestCode.UPDATE_BROKER_CONFIG not in third.asked
@@ -314,6 +312,8 @@ DUAL = {"bn-1": PodPlace(ip="fd00::5", address=SIX)}
 )
 def test_where_the_log_is_served(of: GroupBinding, address: str, expected: str) -> None:
     assert of.ha_address_of(address) == expected
+    with pytest.raises(BrokerCallError, match="expected host:port"):
+        of.ha_address_of("somewhere")
 
 
 def test_addresses_of_a_broker_are_made_with_brackets() -> None:
@@ -321,33 +321,6 @@ def test_addresses_of_a_broker_are_made_with_brackets() -> None:
     assert respelled("[fd00::5]:10911") == "[fd00::5]:010911"
     shown = effective_configuration(PlaneSettings(listen_host="::"), advertise_address="[fd00::1]:9878")
     assert (shown["listenPort"], shown["controllerDLegerPeers"]) == ("9878", "n0-[fd00::1]:9878")
-
-
-def test_an_address_that_is_none_links_nobody() -> None:
-    with pytest.raises(BrokerCallError, match="expected host:port"):
-        binding().ha_address_of("somewhere")
-
-
-@pytest.mark.parametrize(
-    ("addressing", "expected"),
-    [
-        ({}, (False, False)),
-        ({"addressing": "HostNetwork"}, (False, False)),
-        ({"addressing": "ServiceIP"}, (True, False)),
-        ({"addressing": "NodePort", "firstNodePort": 30100}, (True, True)),
-        ({"addressing": "LoadBalancer"}, (True, True)),
-    ],
-)
-def test_what_the_group_says(addressing: dict[str, Any], expected: tuple[bool, bool]) -> None:
-    obj: dict[str, Any] = {
-        "metadata": {"namespace": "shop", "name": "orders"},
-        "spec": {"network": {"haPort": 12000, **addressing}},
-    }
-    found = binding_of(obj)
-    assert (found.translated, found.log_at_pods, found.ha_port) == (*expected, 12000)
-    assert not found.ephemeral
-    obj["spec"]["storage"] = {"ephemeral": {"sizeLimit": "2Gi"}}
-    assert binding_of(obj).ephemeral
 
 
 def test_a_pod_registers_the_address_that_it_carries_and_no_other() -> None:
@@ -370,12 +343,11 @@ def test_a_pod_has_all_its_addresses_and_its_broker_the_one_of_the_family() -> N
 def test_whoever_connects_from_either_address_is_the_pod_until_it_goes() -> None:
     index, both = PodIndex(), pod("10.0.0.1", "fd00::5")
     index.take(WatchEvent("ADDED", both))
-    peer = Peer(namespace=KEY.namespace, pod_name="bn-1", group=KEY)
-    assert index.peer_at("10.0.0.1") == index.peer_at("fd00::5") == peer
+    assert index.peer_at("10.0.0.1") == index.peer_at("fd00::5") == _pod(1)
     assert index.with_two_addresses == 1
     index.take(WatchEvent("MODIFIED", pod("10.0.0.2", "fd00::6")))
     assert index.peer_at("10.0.0.1") is index.peer_at("fd00::5") is None
-    assert index.peer_at("fd00::6") == peer
+    assert index.peer_at("fd00::6") == _pod(1)
     index.take(WatchEvent("DELETED", pod("10.0.0.2", "fd00::6")))
     assert index.peer_at("10.0.0.2") is index.peer_at("fd00::6") is None
 
@@ -425,7 +397,7 @@ async def test_peers_that_are_no_pods_cost_one_list_of_all_together() -> None:
     directory._on_pod(WatchEvent("ADDED", pod("10.0.0.9", "fd00::9", name="bn-9")))
     strangers = [f"fd07::{number:x}" for number in range(1, 40)]
     found = await asyncio.gather(*(directory.peer(host) for host in (*strangers, "fd00::5")))
-    assert found == [*(None for _ in strangers), Peer(namespace=KEY.namespace, pod_name="bn-1", group=KEY)]
+    assert found == [*(None for _ in strangers), _pod(1)]
     assert api.asked.count("") == 1
     assert len(api.asked) == 41
 
@@ -474,6 +446,10 @@ async def test_a_probe_finds_who_listens_and_who_refuses_on_ipv6(ipv6_loopback: 
         await dial("[::1]", deadline_seconds=5.0)
 
 
+BEAT: dict[str, Any] = {"epoch": 0, "maxOffset": 0, "confirmOffset": 0, "heartbeatTimeoutMills": 10_000}
+BEAT["electionPriority"] = 1
+
+
 @pytest.mark.real_time
 @pytest.mark.parametrize("written", ["[::1]:10911", "::1:10911", "0:0:0:0:0:0:0:1:10911"])
 async def test_a_pod_speaks_for_itself_whatever_its_broker_calls_its_address(
@@ -484,23 +460,18 @@ async def test_a_pod_speaks_for_itself_whatever_its_broker_calls_its_address(
     plane = await start_plane(directory=directory, listen_host=ipv6_loopback)
     assert plane.address.startswith("[::1]:")
     directory.find(NAME, cluster_name=CLUSTER)
-    directory.introduce(ipv6_loopback, Peer(namespace="standalone", pod_name=f"{NAME}-1", group=KEY))
-
-    async def ask(code: int, **fields: object) -> RemotingCommand:
-        ext_fields = {"clusterName": CLUSTER, "brokerName": NAME} | {name: str(value) for name, value in fields.items()}
-        return await client.invoke(plane.address, request(code, ext_fields=ext_fields), timeout_seconds=5.0)
-
-    applied = await ask(1013, appliedBrokerId=1, registerCheckCode=f"{written};1790000000000")
+    directory.introduce(ipv6_loopback, _pod(1))
+    send = partial(ask, plane.address, client=client)
+    applied = await send(1013, appliedBrokerId=1, registerCheckCode=f"{written};1790000000000")
     assert applied.code == 0
     assert record_of(plane).address_of(1) == "[::1]:10911"
-    assert (await ask(1003, brokerId=1, brokerAddress=written)).code == 0
-    beat = {"epoch": 0, "maxOffset": 0, "confirmOffset": 0, "heartbeatTimeoutMills": 10_000, "electionPriority": 1}
-    assert (await ask(904, brokerId=1, brokerAddr=written, **beat)).code == 0
-    elected = await ask(1002, brokerId=1, designateElect="false")
+    assert (await send(1003, brokerId=1, brokerAddress=written)).code == 0
+    assert (await send(904, brokerId=1, brokerAddr=written, **BEAT)).code == 0
+    elected = await send(1002, brokerId=1, designateElect="false")
     assert (elected.ext_fields or {})["masterAddress"] == "[::1]:10911"
     # The check code belongs to the broker: it must be equal to the last character.
-    assert (await ask(1013, appliedBrokerId=1, registerCheckCode=f"{written};1790000000000")).code == 0
-    refused = await ask(1003, brokerId=1, brokerAddress="[fd00::9]:10911")
+    assert (await send(1013, appliedBrokerId=1, registerCheckCode=f"{written};1790000000000")).code == 0
+    refused = await send(1003, brokerId=1, brokerAddress="[fd00::9]:10911")
     assert (refused.code, "is at ::1, not at [fd00::9]:10911" in (refused.remark or "")) == (16, True)
 
 
@@ -512,32 +483,15 @@ async def test_a_pod_of_both_families_is_known_by_its_brokers_address_whichever_
     directory = PodsDirectory()
     plane = await start_plane(directory=directory)
     directory.find(NAME, cluster_name=CLUSTER)
-    directory.introduce("127.64.9.1", Peer(namespace="standalone", pod_name=f"{NAME}-1", group=KEY))
+    directory.introduce("127.64.9.1", _pod(1))
     directory.pods.take(WatchEvent("ADDED", pod("127.64.9.1", "fd00::5", family="IPv6")))
     client = RemotingClient(local_host="127.64.9.1")
-
-    async def ask(code: int, **fields: object) -> RemotingCommand:
-        ext_fields = {"clusterName": CLUSTER, "brokerName": NAME} | {name: str(value) for name, value in fields.items()}
-        return await client.invoke(plane.address, request(code, ext_fields=ext_fields), timeout_seconds=5.0)
-
+    send = partial(ask, plane.address, client=client)
     six = "[fd00::5]:10911"
-    assert (await ask(1013, appliedBrokerId=1, registerCheckCode=f"{six};1790000000000")).code == 0
-    assert (await ask(1003, brokerId=1, brokerAddress=six)).code == 0
-    beat = {"epoch": 0, "maxOffset": 0, "confirmOffset": 0, "heartbeatTimeoutMills": 10_000, "electionPriority": 1}
-    assert (await ask(904, brokerId=1, brokerAddr=six, **beat)).code == 0
+    assert (await send(1013, appliedBrokerId=1, registerCheckCode=f"{six};1790000000000")).code == 0
+    assert (await send(1003, brokerId=1, brokerAddress=six)).code == 0
+    assert (await send(904, brokerId=1, brokerAddr=six, **BEAT)).code == 0
     assert group_of(plane).addresses.channel_hosts == {1: "fd00::5"}
-    refused = await ask(1003, brokerId=1, brokerAddress="[fd00::9]:10911")
+    refused = await send(1003, brokerId=1, brokerAddress="[fd00::9]:10911")
     await client.close()
     assert (refused.code, "is at fd00::5, not at [fd00::9]:10911" in (refused.remark or "")) == (16, True)
-
-
-def test_a_group_that_is_retired_has_no_canary() -> None:
-    """It takes no sends: each message would be refused, and reported."""
-    obj: dict[str, Any] = {
-        "metadata": {"namespace": "shop", "name": "orders"},
-        "spec": {"monitoring": {"canary": {"enabled": True}}},
-    }
-    assert binding_of(obj).canary
-    condition = {"type": "Available", "status": "False", "reason": "Retiring", "message": "Takes no sends"}
-    obj["status"] = {"conditions": [condition | {"lastTransitionTime": "2026-11-29T20:00:00Z"}]}
-    assert not binding_of(obj).canary

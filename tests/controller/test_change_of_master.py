@@ -17,7 +17,6 @@ from brokergroup_operator.controller.change.fencing import FenceOutcome
 from brokergroup_operator.controller.group.notes import UnansweredWrite, UnansweredWrites
 from brokergroup_operator.controller.upkeep.keeper import pause_after
 from brokergroup_operator.observe.timeline import Outcome
-from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import (
     DEFAULT_DEADLINE_SECONDS,
     GroupKey,
@@ -33,9 +32,21 @@ from controller_core.step import step
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.errors import RemotingError
 from tests.controller.conftest import QUICK, group_of, record_of, snapshot_of
-from tests.controller.world import KEY, LOOSE, STRICT, Fencer, Notes, Store, World, Write, knows, raises_epoch
+from tests.controller.world import (
+    KEY,
+    LOOSE,
+    STRICT,
+    Fencer,
+    Record,
+    RefusingStore,
+    Store,
+    Stored,
+    World,
+    Write,
+    knows,
+    raises_epoch,
+)
 from tests.support.fake_broker import NAME, eventually
-from tests.support.pods_directory import PodsDirectory
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.directory.group_directory import GroupBinding
@@ -50,14 +61,12 @@ class SilentStore(Store):
         super().__init__()
         self._writes = writes
 
-    async def read(self, key: GroupKey, *, deadline_seconds: float = DEFAULT_DEADLINE_SECONDS) -> StoredRecord | None:
+    async def read(self, key: GroupKey, *, deadline_seconds: float = DEFAULT_DEADLINE_SECONDS) -> Stored:
         if self.silent:
             raise RecordUnavailableError("no answer")
         return await super().read(key, deadline_seconds=deadline_seconds)
 
-    async def put(
-        self, record: BrokerGroupRecord | None, expected: StoredRecord | None, write: Write
-    ) -> StoredRecord | None:
+    async def put(self, record: Record, expected: Stored, write: Write) -> Stored:
         if self.silent:
             raise RecordUnavailableError("no answer")
         if not (self.armed and raises_epoch(record, expected)):
@@ -88,9 +97,7 @@ async def test_nothing_is_restored_while_the_fate_of_a_commit_is_unknown(group: 
 
 async def test_with_several_planes_only_the_one_that_carries_the_change_out_tells_of_it(group: World) -> None:
     """Fault b: another plane answered 1004 with the new epoch, and its keeper sent its own 1008 in the middle of the change."""
-    store = MemoryRecordStore()
-    planes = [await group.plane(store) for _ in range(3)]
-    group.planes = [plane.address for plane in planes]
+    planes = await group.several(3)
     first, second, _ = await group.three()
     await knows(*planes)
     everybody = {1: 1, 2: 1, 3: 1}  # each plane sends each broker the previous epoch's role once
@@ -113,25 +120,6 @@ async def test_with_several_planes_only_the_one_that_carries_the_change_out_tell
     await eventually(lambda: second.sync_state_set == {1, 2, 3}, what="everybody in sync again")
 
 
-class RefusingStore(Store):
-    """Refuses elections with this error while `refusing`, and counts them."""
-
-    refusing = False
-
-    def __init__(self, error: type[RecordStoreError]) -> None:
-        super().__init__()
-        self.error = error
-        self.asked = 0
-
-    async def put(
-        self, record: BrokerGroupRecord | None, expected: StoredRecord | None, write: Write
-    ) -> StoredRecord | None:
-        if self.refusing and raises_epoch(record, expected):
-            self.asked += 1
-            raise self.error("the store does not want it")
-        return await write()
-
-
 @pytest.mark.parametrize("error", [RecordRefusedError, RecordCorruptError])
 async def test_a_record_that_is_refused_ends_the_change_and_is_tried_again_less_and_less_often(
     group: World, error: type[RecordStoreError]
@@ -139,15 +127,15 @@ async def test_a_record_that_is_refused_ends_the_change_and_is_tried_again_less_
     """Fault f: the plane retried for ever and kept the change open, so that nothing else could run for the group."""
     store = RefusingStore(error)
     plane, (first, second, third) = await group.serving(store)
-    store.refusing = True
+    store.refuses = True
     await first.kill()
-    await eventually(lambda: store.asked, what="the election to be refused")
+    await eventually(lambda: store.refused, what="the election to be refused")
     inner = group_of(plane)
     await eventually(lambda: inner.master_change is None, what="the change to end", within_seconds=2.0)
-    asked = store.asked
+    refused = store.refused
     await asyncio.sleep(0.5)
-    assert store.asked - asked <= 2, "tried again without a pause"
-    store.refusing = False
+    assert store.refused - refused <= 2, "tried again without a pause"
+    store.refuses = False
     await eventually(lambda: second.is_master or third.is_master, what="another master as soon as it may be")
 
 
@@ -197,9 +185,7 @@ class JournalStore(Store):
         super().__init__()
         self._journal = journal
 
-    async def put(
-        self, record: BrokerGroupRecord | None, expected: StoredRecord | None, write: Write
-    ) -> StoredRecord | None:
+    async def put(self, record: Record, expected: Stored, write: Write) -> Stored:
         written = await write()
         self._journal.append("write")
         return written
@@ -260,9 +246,7 @@ class MuteStore(Store):
     mute = False
     unanswered = 0
 
-    async def put(
-        self, record: BrokerGroupRecord | None, expected: StoredRecord | None, write: Write
-    ) -> StoredRecord | None:
+    async def put(self, record: Record, expected: Stored, write: Write) -> Stored:
         written = await write()
         if not self.mute or not raises_epoch(record, expected):
             return written
@@ -273,17 +257,16 @@ class MuteStore(Store):
 
 
 async def test_a_failover_whose_write_was_not_answered_is_no_cancelled_one(group: World) -> None:
-    store, notes = MuteStore(), Notes()
-    plane, (first, second, third) = await group.serving(store, observer=notes)
+    store = MuteStore()
+    plane, (first, second, third) = await group.serving(store)
     store.mute = True
     await first.kill()
     await eventually(lambda: second.is_master or third.is_master, what="another master")
-    await eventually(lambda: notes.closed, what="the incident to be over")
+    incident = await group.incident()
     assert store.unanswered == 1
-    (incident,) = notes.closed
     assert (incident.outcome, incident.epoch_after) == (Outcome.COMPLETED, 2)
     assert incident.to_broker_id == record_of(plane).master_broker_id
-    assert 2 in notes.masters, "the commit's effects follow"
+    assert 2 in group.notes.masters, "the commit's effects follow"
     assert record_of(plane).master_epoch == 2, "one epoch for one lost master"
 
 
@@ -412,29 +395,25 @@ async def test_a_designated_member_that_comes_alive_in_between_does_not_take_off
 class DeletingFencer(Fencer):
     """While it fences, the group is deleted and its members are gone."""
 
-    def __init__(self, group: World, directory: PodsDirectory) -> None:
+    def __init__(self, group: World) -> None:
         super().__init__(group)
         self.world = group
-        self._directory = directory
 
     async def fence(
         self, binding: GroupBinding, broker_id: int, address: str, *, deadline_seconds: float
     ) -> FenceOutcome:
-        self._directory.wish(deleting=True)
+        self.world.directory.wish(deleting=True)
         await self.world.stop()
         await asyncio.sleep(0.05)
         return FenceOutcome(confirmed=True, how="killed")
 
 
 async def test_a_group_deleted_in_the_middle_of_a_failover_is_no_incident(group: World) -> None:
-    notes, directory = Notes(), PodsDirectory(settings=STRICT)
-    _plane, (first, _, _) = await group.serving(
-        directory=directory, observer=notes, fencer=DeletingFencer(group, directory)
-    )
+    _plane, (first, _, _) = await group.serving(fencer=DeletingFencer(group))
     first.freeze()
-    await eventually(lambda: notes.withdrawn, what="the failover to end")
-    assert [timeline.outcome for timeline in notes.withdrawn] == [Outcome.CANCELLED]
-    assert notes.closed == []
+    await eventually(lambda: group.notes.withdrawn, what="the failover to end")
+    assert [timeline.outcome for timeline in group.notes.withdrawn] == [Outcome.CANCELLED]
+    assert group.notes.closed == []
 
 
 # ---- The page "From a dead master to the next" in docs/concepts/architecture.md: its functions exist, and call each other.

@@ -8,29 +8,29 @@ import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from brokergroup_operator.controller.directory.pods import PodPlace
 from brokergroup_operator.observe.timeline import Cause, Kind, Outcome, Trigger
-from brokergroup_operator.records.memory import MemoryRecordStore
 from rocketmq_remoting.codes import RequestCode
 from tests.controller.conftest import QUICK, group_of, record_of, snapshot_of
 from tests.controller.test_change_of_master import MuteStore
-from tests.controller.world import KEY, STRICT, Fencer, Notes, World
+from tests.controller.world import KEY, LOOSE, STRICT, Fencer, World
 from tests.support.fake_broker import FakeBroker, FakeGroup, eventually
 from tests.support.places import free_port
 from tests.support.pods_directory import PodsDirectory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from brokergroup_operator.controller.plane import ControllerPlane
 
 
 async def test_a_master_is_moved_off_a_pod_that_is_about_to_go(group: World) -> None:
     """CNPG #7888: the pod ended before its switchover."""
-    directory = PodsDirectory(settings=STRICT)
-    plane, (first, second, third) = await group.three_under(directory=directory)
+    plane, (first, second, third) = await group.three_under()
     group.journal.clear()
-    directory.report_leaving(KEY, first.host, second.host)  # 2 would be the best candidate, but its pod is going too
+    group.directory.report_leaving(
+        KEY, first.host, second.host
+    )  # 2 would be the best candidate, but its pod is going too
     await eventually(lambda: third.sync_state_set == {1, 2, 3}, what="3 to be master of all")
     assert group.journal[0] == "minInSyncReplicas=99 at 1"
     timeline = await eventually(lambda: snapshot_of(plane).last_switchover, what="the switchover's end")
@@ -41,34 +41,27 @@ async def test_a_master_is_moved_off_a_pod_that_is_about_to_go(group: World) -> 
 
 async def test_where_everybody_goes_the_master_stays(group: World) -> None:
     """Otherwise the mastership would circle among the pods that are about to go."""
-    directory = PodsDirectory(settings=STRICT)
-    plane, brokers = await group.three_under(directory=directory, drain_again_seconds=0.02)
-    directory.report_leaving(KEY, *(broker.host for broker in brokers))
+    plane, brokers = await group.three_under(drain_again_seconds=0.02)
+    group.directory.report_leaving(KEY, *(broker.host for broker in brokers))
     await asyncio.sleep(0.3)
     assert record_of(plane).master_epoch == 1
-    directory.report_leaving(KEY, brokers[0].host)
+    group.directory.report_leaving(KEY, brokers[0].host)
     await eventually(lambda: brokers[1].is_master or brokers[2].is_master, what="the one that stays to be master")
 
 
 async def test_a_failover_prefers_those_that_stay(group: World) -> None:
-    directory = PodsDirectory(settings=STRICT)
-    _plane, (first, second, third) = await group.three_under(directory=directory)
-    directory.report_leaving(KEY, second.host)
+    _plane, (first, second, third) = await group.three_under()
+    group.directory.report_leaving(KEY, second.host)
     await first.kill()
     await eventually(lambda: third.is_master, what="3 to be master")
 
 
 async def test_two_planes_that_collide_move_it_once(group: World) -> None:
     """Planes take turns by rank. Here neither plane knows the other, so the conflict at the record decides."""
-    store = MemoryRecordStore()
-    directories = [PodsDirectory(settings=STRICT), PodsDirectory(settings=STRICT)]
-    told = Notes()
-    planes = [await group.start_plane(store, directory=directory, observer=told) for directory in directories]
-    group.planes = [plane.address for plane in planes]
+    planes = await group.several(2, directory=PodsDirectory(settings=STRICT))
     first, _, _ = await group.three()
     await eventually(lambda: all(len(snapshot_of(plane).live) == 3 for plane in planes), what="both to hear all")
-    for directory in directories:
-        directory.report_leaving(KEY, first.host)
+    group.directory.report_leaving(KEY, first.host)
     await eventually(lambda: not first.is_master, what="1 to be master no more")
     await eventually(lambda: first.minimum == 2, what="its minimum to be restored")
     await eventually(
@@ -76,19 +69,16 @@ async def test_two_planes_that_collide_move_it_once(group: World) -> None:
         what="all in sync again",
     )
     await eventually(lambda: {record_of(plane).master_epoch for plane in planes} == {2})
+    told = group.notes
     await eventually(lambda: len(told.changed) + len(told.withdrawn) == len(told.lost), what="both to be done with it")
-    await eventually(lambda: told.closed, what="the incident")
-    assert [incident.outcome for incident in told.closed] == [Outcome.COMPLETED]
+    assert (await group.incident()).outcome is Outcome.COMPLETED
 
 
 async def test_a_master_whose_pod_was_removed_by_force_is_moved_without_waiting_for_a_topics_copy(group: World) -> None:
     """The process ends within seconds; a failover would lose the same topic, only later."""
-    directory = PodsDirectory(settings=STRICT)
-    plane, (first, *others) = await group.three_under(
-        directory=directory, metadata_copy_seconds=600.0, switchover_deadline_seconds=1200.0
-    )
+    plane, (first, *others) = await group.three_under(metadata_copy_seconds=600.0, switchover_deadline_seconds=1200.0)
     first.topics["orders"] = 4
-    directory.report_leaving(KEY, first.host, by_force=True)
+    group.directory.report_leaving(KEY, first.host, by_force=True)
     await eventually(lambda: any(one.is_master for one in others), what="another to be master")
     timeline = await eventually(lambda: snapshot_of(plane).last_switchover, what="the switchover's end")
     assert (timeline.outcome, timeline.cause) == (Outcome.COMPLETED, Cause.DRAIN)
@@ -96,29 +86,28 @@ async def test_a_master_whose_pod_was_removed_by_force_is_moved_without_waiting_
 
 async def test_a_drain_that_could_not_begin_is_no_incident(group: World) -> None:
     """The port is closed, the connections are still open: a Java broker shutting down. The failover is the only incident."""
-    directory, told = PodsDirectory(settings=STRICT), Notes()
-    plane, (first, *_) = await group.three_under(directory=directory, observer=told, drain_again_seconds=0.02)
+    plane, (first, *_) = await group.three_under(drain_again_seconds=0.02)
     await first.close_port()
-    directory.report_leaving(KEY, first.host, by_force=True)
-    await eventually(lambda: len(told.lost) >= 3, what="some tries")
+    group.directory.report_leaving(KEY, first.host, by_force=True)
+    await eventually(lambda: len(group.notes.lost) >= 3, what="some tries")
     await first.kill()
     await eventually(lambda: record_of(plane).master_epoch == 2, what="the failover")
-    await eventually(lambda: told.closed, what="the incident")
-    assert [(one.kind, one.outcome) for one in told.closed] == [(Kind.FAILOVER, Outcome.COMPLETED)]
+    incident = await group.incident()
+    assert (incident.kind, incident.outcome) == (Kind.FAILOVER, Outcome.COMPLETED)
 
 
 async def test_a_drain_whose_master_ends_before_it_is_level_is_no_incident_of_its_own(group: World) -> None:
     """After a forced deletion the kubelet gives the broker some seconds, and a switchover may take longer."""
-    directory, told = PodsDirectory(settings=STRICT), Notes()
-    plane, (first, *_) = await group.three_under(directory=directory, observer=told)
+    plane, (first, *_) = await group.three_under()
     first.links_behind = 100
-    directory.report_leaving(KEY, first.host, by_force=True)
+    group.directory.report_leaving(KEY, first.host, by_force=True)
     await eventually(lambda: first.minimum == 99, what="the master to be quiet")
     await first.kill()
     await eventually(lambda: record_of(plane).master_epoch == 2, what="the failover")
-    await eventually(lambda: told.closed, what="the incident")
+    await eventually(lambda: group.notes.closed, what="the incident")
     await eventually(lambda: record_of(plane).change is None, what="the end of the change")
-    assert [(one.kind, one.outcome) for one in told.closed] == [(Kind.FAILOVER, Outcome.COMPLETED)]
+    incident = await group.incident()
+    assert (incident.kind, incident.outcome) == (Kind.FAILOVER, Outcome.COMPLETED)
 
 
 # ---- A master behind a Service whose pod was deleted by force: the Service no longer routes to its process.
@@ -203,9 +192,8 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 class Served:
     """Three members behind Services, and their plane; the first is master."""
 
-    def __init__(self, group: FakeGroup, directory: ServedDirectory, plane: ControllerPlane) -> None:
-        self.group, self.directory, self.plane = group, directory, plane
-        group.planes = [plane.address]
+    def __init__(self, group: World, plane: ControllerPlane, directory: ServedDirectory) -> None:
+        self.group, self.plane, self.directory = group, plane, directory
 
     async def three(self) -> list[ServedBroker]:
         brokers = [await self.start() for _ in range(3)]
@@ -219,58 +207,71 @@ class Served:
         await broker.start()
         return broker
 
+    async def moved(self) -> None:
+        """Wait until another member is master."""
+        others = [self.group.brokers[one] for one in (2, 3)]
+        await eventually(lambda: any(one.is_master for one in others), what="another to be master")
 
-async def test_a_master_whose_pod_was_removed_by_force_is_moved_by_calls_to_its_pods_own_address(group: World) -> None:
-    """The process lives for a second or two longer, while its Service refuses connections."""
+
+@pytest.fixture
+async def fencer() -> Fencer:
+    """Kills nothing."""
+    return Fencer()
+
+
+@pytest.fixture
+async def served(group: World, fencer: Fencer) -> Served:
     directory = ServedDirectory()
-    plane = await group.start_plane(directory=directory)
-    first, *others = await Served(group, directory, plane).three()
+    return Served(group, await group.plane(directory=directory, fencer=fencer), directory)
+
+
+async def test_a_master_whose_pod_was_removed_by_force_is_moved_by_calls_to_its_pods_own_address(
+    group: World, served: Served
+) -> None:
+    """The process lives for a second or two longer, while its Service refuses connections."""
+    first, *_ = await served.three()
     group.journal.clear()
     await first.lose_endpoint()
-    directory.remove_by_force(first)
-    await eventually(lambda: any(one.is_master for one in others), what="another to be master")
+    served.directory.remove_by_force(first)
+    await served.moved()
     await eventually(lambda: not first.is_master, what="the old process to have heard of it")
     assert group.journal[0] == "minInSyncReplicas=99 at 1"
-    timeline = await eventually(lambda: snapshot_of(plane).last_switchover, what="the switchover's end")
+    timeline = await eventually(lambda: snapshot_of(served.plane).last_switchover, what="the switchover's end")
     assert (timeline.outcome, timeline.cause) == (Outcome.COMPLETED, Cause.DRAIN)
 
 
-async def test_a_removed_master_that_ends_before_it_was_moved_is_replaced_without_a_fence(group: World) -> None:
+async def test_a_removed_master_that_ends_before_it_was_moved_is_replaced_without_a_fence(
+    served: Served, fencer: Fencer
+) -> None:
     """Its successor has started: the Service proves nothing about the old process, whose own address refuses connections."""
-    directory, fencer = ServedDirectory(), Fencer()
-    plane = await group.start_plane(directory=directory, fencer=fencer)
-    first, *others = await Served(group, directory, plane).three()
+    directory, (first, *_) = served.directory, await served.three()
     await first.lose_endpoint()
     directory.removed[first.pod] = directory.places.pop(first.pod)
     directory.start_successor(first, "127.64.250.250")
     await first.kill()
-    await eventually(lambda: any(one.is_master for one in others), what="another to be master")
-    timeline = await eventually(lambda: snapshot_of(plane).last_failover, what="the failover's end")
+    await served.moved()
+    timeline = await eventually(lambda: snapshot_of(served.plane).last_failover, what="the failover's end")
     assert (timeline.trigger, timeline.unfenced) == (Trigger.CONNECTION_REFUSED, False)
     assert fencer.asked == []
 
 
-async def test_a_removed_master_that_is_silent_and_may_wake_is_fenced_first(group: World) -> None:
+async def test_a_removed_master_that_is_silent_and_may_wake_is_fenced_first(served: Served, fencer: Fencer) -> None:
     """The kernel still accepts connections at the pod's own address: the process is not dead, whatever the Service answers."""
-    directory, fencer = ServedDirectory(), Fencer()
-    plane = await group.start_plane(directory=directory, fencer=fencer)
-    first, *others = await Served(group, directory, plane).three()
+    first, *others = await served.three()
     fencer.open.clear()
     first.freeze()
     await first.lose_endpoint()
-    directory.remove_by_force(first)
+    served.directory.remove_by_force(first)
     await eventually(lambda: fencer.asked, what="the fence")
     assert fencer.asked == [f"{first.host}:{first.port}"]
-    assert record_of(plane).granted_master_id == 1
+    assert record_of(served.plane).granted_master_id == 1
     assert not any(one.is_master for one in others)
     fencer.open.set()
-    await eventually(lambda: any(one.is_master for one in others), what="another to be master")
+    await served.moved()
 
 
-async def test_the_process_of_the_next_pod_is_called_at_the_service(group: World) -> None:
-    directory = ServedDirectory()
-    plane = await group.start_plane(directory=directory)
-    served = Served(group, directory, plane)
+async def test_the_process_of_the_next_pod_is_called_at_the_service(group: World, served: Served) -> None:
+    plane, directory = served.plane, served.directory
     first, *_ = await served.three()
     await first.lose_endpoint()
     directory.remove_by_force(first)
@@ -292,34 +293,32 @@ async def test_the_process_of_the_next_pod_is_called_at_the_service(group: World
 # ---- A woken group reports one planned change of master; a master that was not hibernated is lost like any other.
 
 
-async def sees(plane: ControllerPlane, directory: PodsDirectory, *, hibernated: bool) -> None:
+async def sees(group: World, plane: ControllerPlane, *, hibernated: bool) -> None:
     """Change the group's spec, and wait until the plane has adopted it."""
-    directory.wish(deleting=hibernated, hibernated=hibernated)
+    group.directory.wish(deleting=hibernated, hibernated=hibernated)
     await eventually(lambda: group_of(plane).binding.hibernated is hibernated, what="the plane to know it")
 
 
-async def sleep_and_wake(plane: ControllerPlane, directory: PodsDirectory, brokers: Iterable[FakeBroker]) -> None:
-    """Hibernate the group, stop all its brokers, and wait until the plane knows that the group was woken."""
-    await sees(plane, directory, hibernated=True)
-    for each in brokers:
+async def woken(group: World, store: MuteStore | None = None) -> tuple[ControllerPlane, list[FakeBroker]]:
+    """Hibernate a group, stop all its brokers, the master last, and wait until the plane knows that it was woken."""
+    plane, brokers = await group.three_under(store, settings=LOOSE)
+    await sees(group, plane, hibernated=True)
+    for each in reversed(brokers):
         await each.kill()
     await eventually(lambda: not snapshot_of(plane).live, what="all to be down")
-    await sees(plane, directory, hibernated=False)
+    await sees(group, plane, hibernated=False)
+    return plane, brokers
 
 
-WOKEN = [(Trigger.WOKEN, Cause.HIBERNATION, Outcome.COMPLETED)]
-
-
-async def told_of(told: Notes) -> list[tuple[Trigger, Cause, Outcome]]:
-    await eventually(lambda: told.closed, what="the incident to be closed")
-    return [(one.trigger, one.cause, one.outcome) for one in told.closed]
+async def was_woken(group: World) -> None:
+    """Check that the one incident is told as waking."""
+    told = await group.incident()
+    assert (told.trigger, told.cause, told.outcome) == (Trigger.WOKEN, Cause.HIBERNATION, Outcome.COMPLETED)
 
 
 async def test_a_woken_master_that_is_heard_before_its_registration_was_not_lost(group: World) -> None:
     """One of several planes gets the registration; the others get heartbeats before they read the record."""
-    directory, told = PodsDirectory(), Notes()
-    plane, (first, *others) = await group.three_under(directory=directory, observer=told)
-    await sleep_and_wake(plane, directory, (*others, first))
+    plane, (first, *_) = await woken(group)
     again = FakeBroker(group, broker_id=1, epoch_file=first.epoch_file, max_offset=first.max_offset)
     await again.heartbeat()
     await eventually(lambda: 1 in snapshot_of(plane).live, what="the woken process to be heard")
@@ -327,28 +326,25 @@ async def test_a_woken_master_that_is_heard_before_its_registration_was_not_lost
         await again.heartbeat()
         await asyncio.sleep(QUICK.tick_seconds)
     await again.start()
-    assert await told_of(told) == WOKEN
+    await was_woken(group)
 
 
 async def test_a_woken_masters_own_election_that_the_store_did_not_answer_is_told_as_waking(group: World) -> None:
     """The write arrived without an answer: only the plan in the record says how the change ends."""
-    directory, told, store = PodsDirectory(), Notes(), MuteStore()
-    plane, (first, *others) = await group.three_under(store, directory=directory, observer=told)
-    await sleep_and_wake(plane, directory, (*others, first))
+    store = MuteStore()
+    _, (first, *_) = await woken(group, store)
     store.mute = True
     again = FakeBroker(group, broker_id=1, epoch_file=first.epoch_file, max_offset=first.max_offset)
     await again.start()
-    assert await told_of(told) == WOKEN
+    await was_woken(group)
     assert store.unanswered == 1
 
 
 async def test_nobody_is_elected_before_a_woken_member_has_reported_its_log(group: World) -> None:
     """Otherwise the first registration starts an election without a candidate, and the group reports two changes of master."""
-    directory, told = PodsDirectory(), Notes()
-    plane, (first, *others) = await group.three_under(directory=directory, observer=told)
-    await sleep_and_wake(plane, directory, (*others, first))
+    plane, (first, slave, _) = await woken(group)
     second = FakeBroker(group, broker_id=2, epoch_file=first.epoch_file, max_offset=first.max_offset)
-    await second.ask(RequestCode.CONTROLLER_REGISTER_BROKER, brokerId=2, brokerAddress=others[0].address)
+    await second.ask(RequestCode.CONTROLLER_REGISTER_BROKER, brokerId=2, brokerAddress=slave.address)
     await eventually(lambda: 2 in snapshot_of(plane).live, what="the woken slave to be heard")
     for _ in range(10):
         await asyncio.sleep(QUICK.tick_seconds)
@@ -356,16 +352,15 @@ async def test_nobody_is_elected_before_a_woken_member_has_reported_its_log(grou
     await second.heartbeat()
     await eventually(lambda: record_of(plane).master_broker_id == 2, what="the woken slave to be elected")
     await second.kill()
-    assert [one.outcome for one in told.closed if one.outcome is Outcome.NO_ELIGIBLE_REPLICA] == []
+    assert [one.outcome for one in group.notes.closed if one.outcome is Outcome.NO_ELIGIBLE_REPLICA] == []
 
 
 async def test_a_master_that_was_not_put_to_sleep_after_all_is_lost_like_any_other(group: World) -> None:
-    directory, told = PodsDirectory(), Notes()
-    plane, (first, *_) = await group.three_under(directory=directory, observer=told)
-    await sees(plane, directory, hibernated=True)
-    await sees(plane, directory, hibernated=False)
+    plane, (first, *_) = await group.three_under(settings=LOOSE)
+    await sees(group, plane, hibernated=True)
+    await sees(group, plane, hibernated=False)
     await eventually(lambda: not group_of(plane).waking.wakes, what="the master to be heard for long enough")
     await first.kill()
-    await eventually(lambda: told.closed, what="the incident to be closed")
-    assert [one.trigger for one in told.closed] != [Trigger.WOKEN]
-    assert [one.cause for one in told.closed] != [Cause.HIBERNATION]
+    incident = await group.incident()
+    assert incident.trigger is not Trigger.WOKEN
+    assert incident.cause is not Cause.HIBERNATION

@@ -13,52 +13,32 @@ from structlog.testing import capture_logs
 from brokergroup_operator.controller.detect import master_watch
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.fence.watchman import controller_question, told_by
-from brokergroup_operator.observe.timeline import (
-    NO_ANSWER_WORDS,
-    RAN_ON_WORDS,
-    Cause,
-    FailoverTimeline,
-    Outcome,
-    Step,
-    Trigger,
-)
+from brokergroup_operator.observe.timeline import NO_ANSWER_WORDS, RAN_ON_WORDS, Cause, Outcome, Step, Trigger
 from brokergroup_operator.records.memory import MemoryRecordStore
-from brokergroup_operator.records.store import RecordUnavailableError, StoredRecord
-from controller_core.model import BrokerGroupRecord
 from rocketmq_remoting.address import Address
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from tests.controller.conftest import record_of, snapshot_of
-from tests.controller.world import KEY, LOOSE, STRICT, Fencer, Notes, Store, World, Write
+from tests.controller.world import KEY, LOOSE, Fencer, RefusingStore, World
 from tests.support.fake_broker import FakeBroker, eventually
 from tests.support.fake_name_server import FakeNameServer
-from tests.support.pods_directory import PodsDirectory
 
 
-async def frozen_master(group: World, **more: Any) -> tuple[ControllerPlane, Notes, FakeBroker]:
-    """Start three brokers under a plane and freeze the master; return it and the plane's reports."""
-    notes = Notes()
-    plane, (first, *_) = await group.three_under(observer=notes, **more)
+async def frozen_master(group: World, **more: Any) -> tuple[ControllerPlane, FakeBroker]:
+    """Start three brokers under a plane and freeze the master; return both."""
+    plane, (first, *_) = await group.three_under(**more)
     first.freeze()
-    return plane, notes, first
+    return plane, first
 
 
-async def incident_of(notes: Notes) -> FailoverTimeline:
-    """The one incident, once it is closed."""
-    found: list[FailoverTimeline] = await eventually(lambda: notes.closed, what="the incident to be closed")
-    [incident] = found
-    return incident
-
-
-async def test_a_dead_master_is_replaced_at_once_and_all_are_told_in_order(group: World) -> None:
-    notes, name_server = Notes(), FakeNameServer(group)
-    directory = PodsDirectory(settings=STRICT, name_servers=(await name_server.start(),))
-    plane, (first, _, _) = await group.three_under(directory=directory, observer=notes)
+async def test_a_dead_master_is_replaced_at_once_and_all_are_told_in_order(
+    group: World, name_server: FakeNameServer
+) -> None:
+    plane, (first, _, _) = await group.three_under(wishes={"name_servers": (await name_server.start(),)})
     group.journal.clear()
     await first.kill()
-    incident = await incident_of(notes)
-    assert incident.trigger is Trigger.CONNECTION_REFUSED
-    assert incident.outcome is Outcome.COMPLETED
+    incident = await group.incident()
+    assert (incident.trigger, incident.outcome) == (Trigger.CONNECTION_REFUSED, Outcome.COMPLETED)
     assert (incident.from_broker_id, incident.to_broker_id) == (1, 2)
     assert (incident.epoch_before, incident.epoch_after) == (1, 2)
     assert list(incident.milliseconds()) == ["detected", "decided", "committed", "notified", "roleChanged", "inSync"]
@@ -68,7 +48,6 @@ async def test_a_dead_master_is_replaced_at_once_and_all_are_told_in_order(group
     assert journal[:6] == [f"104 {first.address}", "1008 to 3", "3 slave 2", "1008 to 2", "2 master 2", "906 to 3"]
     assert snapshot_of(plane).writable
     assert snapshot_of(plane).last_failover is incident
-    await name_server.stop()
 
 
 @pytest.mark.parametrize(
@@ -82,9 +61,9 @@ async def test_a_frozen_master_is_killed_before_anybody_is_elected(group: World,
     The kernel of a frozen master takes connections. Where nothing answers and the kubelet finds it running, it was cut off.
     """
     fencer = Fencer(group, how=f"pod orders-1 {RAN_ON_WORDS}")
-    _, notes, first = await frozen_master(group, fencer=fencer)
+    _, first = await frozen_master(group, fencer=fencer)
     with nothing_answers_at(first) if cut_off else contextlib.nullcontext():
-        incident = await incident_of(notes)
+        incident = await group.incident()
     assert fencer.fenced == [1]
     assert first.dead
     assert (incident.trigger, incident.outcome) == (Trigger.SILENCE, Outcome.COMPLETED)
@@ -120,11 +99,9 @@ async def test_a_fence_that_is_not_confirmed_is_told(group: World, trusted: str)
 
     On a node that is cut off no kubelet answers: the incident names the fence that is relied on, such as the one in the pod.
     """
-    directory = PodsDirectory(settings=STRICT, unconfirmed_trust=trusted)
-    _, notes, _ = await frozen_master(group, directory=directory, fencer=Fencer(group, confirms=False))
-    incident = await incident_of(notes)
-    assert incident.unfenced
-    assert incident.outcome is Outcome.COMPLETED
+    await frozen_master(group, wishes={"unconfirmed_trust": trusted}, fencer=Fencer(group, confirms=False))
+    incident = await group.incident()
+    assert (incident.unfenced, incident.outcome) == (True, Outcome.COMPLETED)
     assert incident.unconfirmed_trust == trusted
     assert not trusted or trusted in incident.evidence
 
@@ -135,22 +112,20 @@ async def test_where_the_fence_confirms_nothing_the_fence_timeout_passes_before_
     group: World, untouched: bool
 ) -> None:
     """However soon the fence from outside ends, the fence in the pod may still be about to kill."""
-    directory = PodsDirectory(settings=STRICT, fence_timeout_seconds=1.0)
     fencer = Fencer(group, confirms=False, untouched=untouched)
-    _, notes, _ = await frozen_master(group, directory=directory, fencer=fencer)
-    incident = await incident_of(notes)
+    await frozen_master(group, wishes={"fence_timeout_seconds": 1.0}, fencer=fencer)
+    incident = await group.incident()
     assert incident.unfenced
     assert incident.steps[Step.DECIDED] - incident.steps[Step.DETECTED] >= 1.0
 
 
 async def test_a_master_that_is_heard_while_an_empty_fence_waits_is_left_alone(group: World) -> None:
     fencer = Fencer(group, confirms=False, untouched=True)
-    directory = PodsDirectory(settings=STRICT, fence_timeout_seconds=60.0)
-    plane, notes, first = await frozen_master(group, directory=directory, fencer=fencer)
+    plane, first = await frozen_master(group, wishes={"fence_timeout_seconds": 60.0}, fencer=fencer)
     await eventually(lambda: fencer.fenced, what="the fence to be asked")
     first.thaw()
     await eventually(lambda: snapshot_of(plane).in_progress is None, what="the failover to be withdrawn")
-    assert notes.closed == []
+    assert group.notes.closed == []
     assert group.master() is first
 
 
@@ -173,10 +148,9 @@ async def test_who_was_not_seen_dead_is_in_the_record_until_it_follows(group: Wo
 
 
 async def test_a_silent_master_that_nobody_could_replace_is_left_alone_until_it_must_be_stuck(group: World) -> None:
-    notes, fencer = Notes(), Fencer(group)
+    fencer = Fencer(group)
     plane = await group.plane(
         settings=LOOSE,
-        observer=notes,
         fencer=fencer,
         no_successor_patience_seconds=2.5,
         no_successor_pause_seconds=0.05,
@@ -197,7 +171,8 @@ async def test_a_silent_master_whose_disk_goes_with_its_pod_is_never_fenced_with
     """The fence deletes the pod, and so had deleted the last copy of the data."""
     fencer = Fencer(group)
     plane = await group.plane(
-        directory=PodsDirectory(ephemeral=True),
+        settings=LOOSE,
+        wishes={"ephemeral": True},
         fencer=fencer,
         no_successor_patience_seconds=0.0,
         no_successor_pause_seconds=0.05,
@@ -215,8 +190,7 @@ async def test_a_silent_master_whose_disk_goes_with_its_pod_is_never_fenced_with
 
 
 async def test_a_master_that_reconnects_within_the_grace_keeps_its_office(group: World) -> None:
-    notes = Notes()
-    plane, (first, _, _) = await group.three_under(observer=notes)
+    plane, (first, _, _) = await group.three_under()
     for _ in range(3):
         first.silent = True
         await first.drop_connections()
@@ -224,20 +198,19 @@ async def test_a_master_that_reconnects_within_the_grace_keeps_its_office(group:
         first.silent = False
         await eventually(lambda: 1 in snapshot_of(plane).live, what="the master to be heard again")
     await eventually(lambda: snapshot_of(plane).writable)
-    assert notes.lost == []
+    assert group.notes.lost == []
     assert record_of(plane).master_epoch == 1
 
 
 async def test_a_closed_connection_alone_is_fenced_like_silence(group: World) -> None:
-    notes, fencer = Notes(), Fencer(group)
-    _plane, (first, _, _) = await group.three_under(observer=notes, fencer=fencer)
+    fencer = Fencer(group)
+    _plane, (first, _, _) = await group.three_under(fencer=fencer)
     first.silent = True
     await first.drop_connections()
-    await eventually(lambda: notes.closed, what="the incident to be closed")
-    assert notes.closed[0].trigger is Trigger.CONNECTION_CLOSED
-    detection_seconds = notes.closed[0].detection_seconds
-    assert detection_seconds is not None
-    assert detection_seconds > 0.3  # a listener is there: the member got more than the grace period
+    incident = await group.incident()
+    assert incident.trigger is Trigger.CONNECTION_CLOSED
+    # A listener is there: the member got more than the grace period.
+    assert (incident.detection_seconds or 0.0) > 0.3
     assert fencer.fenced == [1]
 
 
@@ -254,14 +227,12 @@ async def test_a_closed_connection_whose_fence_is_not_confirmed_waits_for_the_fe
         raise TimeoutError(f"{address}: no answer within {deadline_seconds} s")
 
     monkeypatch.setattr(master_watch, "dial", nothing_answers)
-    notes, fencer = Notes(), Fencer(group, confirms=False)
-    directory = PodsDirectory(
-        settings=STRICT, unconfirmed_trust="its fence", heartbeat_timeout_seconds=2.5, fence_timeout_seconds=0.5
-    )
-    _plane, (first, _, _) = await group.three_under(directory=directory, observer=notes, fencer=fencer)
+    fencer = Fencer(group, confirms=False)
+    times = {"heartbeat_timeout_seconds": 2.5, "fence_timeout_seconds": 0.5}
+    _plane, (first, _, _) = await group.three_under(wishes={"unconfirmed_trust": "its fence", **times}, fencer=fencer)
     first.silent = True
     await first.drop_connections()
-    incident = await incident_of(notes)
+    incident = await group.incident()
     assert incident.trigger is Trigger.CONNECTION_CLOSED
     last_seconds = incident.last_sign_of_life_seconds
     assert last_seconds is not None
@@ -270,68 +241,66 @@ async def test_a_closed_connection_whose_fence_is_not_confirmed_waits_for_the_fe
 
 async def test_a_master_whose_heartbeats_are_lost_but_who_answers_is_left_alone(group: World) -> None:
     """F14: the path from the master to the plane is cut, the data path is healthy: no broker is killed."""
-    notes, fencer = Notes(), Fencer(group)
-    plane, (first, _, _) = await group.three_under(observer=notes, fencer=fencer)
+    fencer = Fencer(group)
+    plane, (first, _, _) = await group.three_under(fencer=fencer)
     first.asked.clear()
     first.silent = True
     await eventually(lambda: first.asked.count(907) >= 3, what="three silences that were asked about")
-    assert notes.lost == []
+    assert group.notes.lost == []
     assert 1 in snapshot_of(plane).live
     assert record_of(plane).master_epoch == 1
 
 
 async def test_a_terminated_container_is_certainty(group: World) -> None:
-    notes, fencer, directory = Notes(), Fencer(group), PodsDirectory(settings=STRICT)
-    _plane, (first, _, _) = await group.three_under(
-        directory=directory, observer=notes, fencer=fencer, pause_threshold_seconds=0.2
-    )
+    fencer = Fencer(group)
+    _plane, (first, _, _) = await group.three_under(fencer=fencer, pause_threshold_seconds=0.2)
     first.freeze()  # its sockets stay open: only the container's end is known
-    directory.report_terminated(KEY, 1, address=first.address)
-    await eventually(lambda: notes.closed, what="the incident to be closed")
-    assert notes.closed[0].trigger is Trigger.CONTAINER_TERMINATED
+    group.directory.report_terminated(KEY, 1, address=first.address)
+    incident = await group.incident()
+    assert (incident.trigger, incident.unfenced) == (Trigger.CONTAINER_TERMINATED, False)
     assert fencer.fenced == []
-    assert not notes.closed[0].unfenced
 
 
 async def test_without_a_member_in_sync_nobody_is_elected_until_one_comes_back(group: World) -> None:
-    notes = Notes()
-    plane = await group.plane(settings=LOOSE, observer=notes)
-    first = await group.broker()
-    second = await group.broker()
+    """Its own election ends the outage."""
+    plane = await group.plane(settings=LOOSE, incident_deadline_seconds=60.0)
+    first, second = await group.broker(), await group.broker()
     await eventually(lambda: record_of(plane).sync_state_set == {1, 2}, what="both in sync")
     second.linked.clear()
     first.linked.clear()
     await first.propose_set()
     await first.kill()
-    await eventually(lambda: notes.changed, what="the failover to end")
-    assert notes.changed[0].outcome is Outcome.NO_ELIGIBLE_REPLICA
+    lost = await group.incident()
+    assert lost.outcome is Outcome.NO_ELIGIBLE_REPLICA
     record = record_of(plane)
     assert (record.master_broker_id, record.master_epoch, record.sync_state_set) == (None, 2, frozenset({1}))
     again = await first.restarted()
     await eventually(lambda: again.is_master, what="the only member of the set to be master again")
     assert again.epoch == 3  # one epoch for the loss and one for the return, however many attempts there were
+    await eventually(lambda: len(group.notes.closed) > 1, what="the end of the outage")
+    incident = group.notes.closed[1]
+    assert (incident.trigger, incident.outcome) == (Trigger.MASTERLESS, Outcome.COMPLETED)
+    assert list(incident.milliseconds())[-2:] == ["roleChanged", "inSync"]
+    assert incident.last_sign_of_life_seconds == max(lost.steps.values()), "the same outage continues"
 
 
 async def test_nobody_is_elected_for_a_group_that_is_being_deleted(group: World) -> None:
-    notes = Notes()
-    directory = PodsDirectory(settings=STRICT)
-    plane, (first, _, third) = await group.three_under(directory=directory, observer=notes)
-    directory.wish(deleting=True)
+    plane, (first, _, third) = await group.three_under()
+    group.directory.wish(deleting=True)
     await first.kill()
     await eventually(lambda: 1 not in snapshot_of(plane).live, what="the death to be noticed")
     await third.kill()
     await eventually(lambda: set(snapshot_of(plane).live) == {2}, what="the next death to be noticed")
-    assert notes.lost == []
+    assert group.notes.lost == []
     assert record_of(plane).master_epoch == 1
 
 
 async def test_fences_hear_that_a_whole_group_stops(client: RemotingClient, group: World) -> None:
     """No member can be elected: the preStop hook of the master has nothing to wait for."""
-    directory = PodsDirectory(settings=STRICT)
-    plane, _ = await group.three_under(directory=directory)
+    plane, _ = await group.three_under()
 
     for stops in (False, True, False):
-        directory.wish(deleting=stops)
+        group.directory.wish(deleting=stops)
         question = controller_question(KEY.name)
         answer = await client.invoke(plane.address, question, timeout_seconds=5)
         heard = told_by(answer, KEY.name, Address.parse(group.brokers[1].address, "address"))
@@ -348,91 +317,76 @@ async def test_a_restarted_master_gets_a_new_epoch(group: World) -> None:
     assert again.epoch > first.epoch
 
 
-class AwayStore(Store):
-    """Commits nothing while it is away."""
-
-    away = False
-
-    async def put(
-        self, record: BrokerGroupRecord | None, expected: StoredRecord | None, write: Write
-    ) -> StoredRecord | None:
-        if self.away:
-            raise RecordUnavailableError("no answer")
-        return await write()
-
-
 async def test_a_new_process_whose_registration_failed_is_not_told_its_old_epoch(group: World) -> None:
     """Rule 6, while the API is away: the plane that took the 1003 in vain told the new process the epoch of the dead one, and
     another plane, which took its next 1003, elected a second master (seed 3010 of `make simulate`).
     """
-    store = AwayStore()
+    store = RefusingStore(elections_alone=False)
     plane = await group.plane(store, settings=LOOSE)
     broker = await group.broker()
     await eventually(lambda: snapshot_of(plane).writable and record_of(plane).change is None, what="a group at rest")
-    store.away = True
+    store.refuses = True
     broker.asked.clear()
     assert (await broker.ask_to_register()).code == ResponseCode.SYSTEM_ERROR
     for _ in range(20):  # several looks of the keeper: it told the old epoch in the first of them
         await asyncio.sleep(plane._settings.keeper_poll_seconds)
     assert RequestCode.NOTIFY_BROKER_ROLE_CHANGED not in broker.asked
-    store.away = False
+    store.refuses = False
     assert (await broker.ask_to_register()).code == 0
     await eventually(lambda: broker.is_master and broker.epoch == 2, what="the new process to be elected")
 
 
 async def test_a_fresh_plane_elects_nobody_before_it_could_have_heard_the_master(group: World) -> None:
     """Invariant I17: "not heard yet" is not "dead"."""
-    store, notes = MemoryRecordStore(), Notes()
+    store = MemoryRecordStore()
     plane, (first, second, third) = await group.three_under(store)
     await plane.stop()
     first.silent = True
-    fresh = await group.plane(store, observer=notes)
+    fresh = await group.plane(store)
     await eventually(lambda: (now := fresh.snapshot(KEY)) and set(now.live) == {2, 3}, what="the slaves first")
     first.silent = False
     await eventually(lambda: set(snapshot_of(fresh).live) == {1, 2, 3}, what="then the master")
     await eventually(lambda: snapshot_of(fresh).writable)
-    assert notes.lost == []
+    assert group.notes.lost == []
     assert record_of(fresh).master_epoch == 1
     assert {second.epoch, third.epoch} == {1}
 
 
 async def test_a_fresh_plane_replaces_a_master_that_is_never_heard(group: World) -> None:
-    store, notes = MemoryRecordStore(), Notes()
+    store = MemoryRecordStore()
     plane, (first, _, _) = await group.three_under(store)
     await plane.stop()
     await first.kill()
-    await group.plane(store, observer=notes)
-    await eventually(lambda: notes.closed, what="the incident to be closed")
-    assert notes.closed[0].trigger is Trigger.CONNECTION_REFUSED
+    await group.plane(store)
+    assert (await group.incident()).trigger is Trigger.CONNECTION_REFUSED
     assert group.master().broker_id in (2, 3)
 
 
 async def test_a_fresh_plane_elects_nobody_before_it_could_have_heard_all_who_could_lead(group: World) -> None:
     """The master is proven dead. A member not heard yet after a plane's start is not, and may be the better candidate."""
-    store, notes, directory = MemoryRecordStore(), Notes(), PodsDirectory(settings=STRICT)
+    store = MemoryRecordStore()
     plane, (first, second, third) = await group.three_under(store)
     await plane.stop()
     await first.kill()
-    directory.report_terminated(KEY, 1, address=first.address)
+    group.directory.report_terminated(KEY, 1, address=first.address)
     third.max_offset, second.silent, third.silent = 100, True, True
-    fresh = await group.plane(store, directory=directory, observer=notes)
+    fresh = await group.plane(store, directory=group.directory)
     second.silent = False
     await eventually(lambda: (now := fresh.snapshot(KEY)) and set(now.live) == {2}, what="one slave first")
     await eventually(lambda: snapshot_of(fresh).heartbeat_age_seconds[2] > 0.02, what="the tick to look at it")
     third.silent = False
-    await eventually(lambda: notes.closed, what="the incident to be closed")
-    assert [(item.from_broker_id, item.to_broker_id) for item in notes.closed] == [(1, 3)]
+    incident = await group.incident()
+    assert (incident.from_broker_id, incident.to_broker_id) == (1, 3)
     assert record_of(fresh).master_epoch == 2
 
 
 async def test_our_own_pause_is_nobodys_death(group: World) -> None:
     """F20, I20: the event loop stalls for longer than the heartbeat timeout; no master is replaced."""
-    notes = Notes()
-    plane, _ = await group.three_under(observer=notes, pause_threshold_seconds=0.15, heartbeat_timeout_seconds=0.3)
+    plane, _ = await group.three_under(pause_threshold_seconds=0.15, heartbeat_timeout_seconds=0.3)
     time.sleep(0.8)  # noqa: ASYNC251 - the pause
     await eventually(lambda: snapshot_of(plane).writable)
     await eventually(lambda: all(age < 0.1 for age in snapshot_of(plane).heartbeat_age_seconds.values()))
-    assert notes.lost == []
+    assert group.notes.lost == []
     assert record_of(plane).master_epoch == 1
 
 
@@ -450,8 +404,9 @@ async def test_an_election_by_a_broker_waits_for_the_masters_death_to_be_establi
 
 async def test_an_owner_may_have_a_lost_master_waited_for(group: World) -> None:
     """CNPG #6091: failoverDelay never ended. The plane waits for the master's return, then elects among all live members."""
-    directory = PodsDirectory(settings=STRICT, failover_delay_seconds=1000.0)
-    plane, (first, second, third) = await group.three_under(directory=directory, no_successor_pause_seconds=0.02)
+    plane, (first, second, third) = await group.three_under(
+        wishes={"failover_delay_seconds": 1000.0}, no_successor_pause_seconds=0.02
+    )
     await first.kill()
     await eventually(lambda: 1 not in snapshot_of(plane).live, what="its death to be noticed")
     await asyncio.sleep(0.3)
@@ -463,28 +418,25 @@ async def test_an_owner_may_have_a_lost_master_waited_for(group: World) -> None:
 
 async def test_a_master_that_takes_its_role_late_ends_its_incident_then(group: World) -> None:
     """A long outage is one complete incident: availability is computed from the incident log and the counter."""
-    notes, told = Notes(), asyncio.Event()
-    plane, (first, *others) = await group.three_under(
-        observer=notes, role_change_deadline_seconds=0.2, incident_deadline_seconds=60.0
-    )
+    told = asyncio.Event()
+    plane, (first, *others) = await group.three_under(role_change_deadline_seconds=0.2, incident_deadline_seconds=60.0)
     for each in others:
         each.role_change_waits = told
     await first.kill()
     incident = await eventually(lambda: snapshot_of(plane).last_failover, what="the election")
     assert incident.outcome is Outcome.INCOMPLETE
     assert not snapshot_of(plane).writable
-    assert not notes.closed
+    assert not group.notes.closed
     told.set()
-    await eventually(lambda: notes.closed, what="the incident to be closed")
-    assert notes.closed == [incident]
-    assert notes.closed[0].outcome is Outcome.COMPLETED
+    closed = await group.incident()
+    assert closed is incident
+    assert closed.outcome is Outcome.COMPLETED
     assert list(incident.milliseconds())[-2:] == ["roleChanged", "inSync"]
 
 
 async def test_a_group_whose_members_in_sync_are_dead_takes_no_writes(group: World) -> None:
     """They keep their seats, as the set never shrinks below the minimum. Without a lost master there is no incident."""
-    notes = Notes()
-    plane, (_, *others) = await group.serving(observer=notes)
+    plane, (_, *others) = await group.serving()
     for each in others:
         each.freeze()
     await eventually(lambda: not snapshot_of(plane).writable, what="the silence to be noticed")
@@ -492,20 +444,4 @@ async def test_a_group_whose_members_in_sync_are_dead_takes_no_writes(group: Wor
     assert record_of(plane).master_broker_id == 1
     others[0].thaw()
     await eventually(lambda: snapshot_of(plane).writable, what="two disks again")
-    assert not notes.closed
-
-
-async def test_a_group_whose_only_member_comes_back_ends_its_incident_by_the_members_own_election(group: World) -> None:
-    notes = Notes()
-    plane = await group.plane(settings=LOOSE, observer=notes, incident_deadline_seconds=60.0)
-    first = await group.broker()
-    await eventually(lambda: snapshot_of(plane).writable)
-    await first.kill()
-    await eventually(lambda: notes.closed, what="an incident without a candidate")
-    assert notes.closed[0].outcome is Outcome.NO_ELIGIBLE_REPLICA
-    await first.restarted()
-    await eventually(lambda: len(notes.closed) > 1, what="the end of the outage")
-    incident = notes.closed[1]
-    assert (incident.trigger, incident.outcome) == (Trigger.MASTERLESS, Outcome.COMPLETED)
-    assert list(incident.milliseconds())[-2:] == ["roleChanged", "inSync"]
-    assert incident.last_sign_of_life_seconds == max(notes.closed[0].steps.values()), "the same outage continues"
+    assert not group.notes.closed

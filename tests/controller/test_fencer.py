@@ -21,9 +21,8 @@ from brokergroup_operator.kube.errors import ApiError, NotFoundError
 from brokergroup_operator.kube.resources import PODS
 from tests.controller.cluster import ADDRESS, BINDING, HOST, TERMINATED, create_pod, is_dying, set_status
 from tests.controller.conftest import group_of
-from tests.controller.world import STRICT, Fencer, World
+from tests.controller.world import Fencer, World
 from tests.support.fake_broker import eventually
-from tests.support.pods_directory import PodsDirectory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -77,9 +76,9 @@ async def test_the_next_pod_at_the_same_service_is_not_killed_for_the_one_before
 
 
 async def test_a_master_that_was_never_heard_here_names_no_pod_that_could_be_killed(group: World) -> None:
-    directory, fencer = PodsDirectory(settings=STRICT), Fencer()
-    plane, (first, *_) = await group.three_under(directory=directory, fencer=fencer)
-    directory.wish(translated=True)
+    fencer = Fencer()
+    plane, (first, *_) = await group.three_under(fencer=fencer)
+    group.directory.wish(translated=True)
     await eventually(lambda: group_of(plane).binding.translated, what="the plane to know of the Services")
     engine, known = plane._failover, group_of(plane)
     assert (await engine._kill(known, 1, "10.96.0.1:10911")).confirmed

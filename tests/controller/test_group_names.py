@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -25,7 +25,7 @@ from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.controller_protocol import BrokerReplicasInfoBody, encode_broker_names
 from tests.controller.cluster import Cluster, create_group, create_pod
 from tests.controller.conftest import StartPlane, group_of, snapshot_of
-from tests.controller.world import LOOSE, World
+from tests.controller.world import LOOSE, World, ask, stored_in
 from tests.support.fake_broker import eventually
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.kube.client import KubernetesApi
 
 FIRST, TWIN, STAGING = GroupKey("default", "first"), GroupKey("default", "twin"), GroupKey("staging", "first")
+NAMED: dict[str, Any] = {"clusterName": "DefaultCluster", "brokerName": "first"}
 NO_PERMISSION = 16
 REPLICAS = {
     one: Replica(broker_id=one, register_check_code=f"code-{one}", address=f"127.64.2.{one}:10911", registered=True)
@@ -138,18 +139,17 @@ async def test_nothing_that_a_twins_pod_sends_touches_the_holder(
     plane = await start_plane(store, directory=directory, tick_seconds=3600.0)
     await eventually(lambda: directory.pods.peer_at("127.0.0.1"))
     await met(directory, FIRST, TWIN)
-    before = await store.read(FIRST)
-    named = {"clusterName": "DefaultCluster", "brokerName": "first"}
-    own = named | {"brokerId": "1", "brokerAddress": "127.0.0.1:10911", "brokerAddr": "127.0.0.1:10911"}
+    before = await stored_in(store, FIRST)
+    own = NAMED | {"brokerId": "1", "brokerAddress": "127.0.0.1:10911", "brokerAddr": "127.0.0.1:10911"}
     asked = {
         RequestCode.BROKER_HEARTBEAT: own | {"epoch": "9", "maxOffset": "0", "confirmOffset": "0"},
         RequestCode.CONTROLLER_REGISTER_BROKER: own,
         RequestCode.CONTROLLER_ELECT_MASTER: own | {"designateElect": "false"},
-        RequestCode.CONTROLLER_GET_NEXT_BROKER_ID: named,
-        RequestCode.CONTROLLER_APPLY_BROKER_ID: named | {"appliedBrokerId": "3", "registerCheckCode": "x"},
+        RequestCode.CONTROLLER_GET_NEXT_BROKER_ID: NAMED,
+        RequestCode.CONTROLLER_APPLY_BROKER_ID: NAMED | {"appliedBrokerId": "3", "registerCheckCode": "x"},
     }
     for code, fields in asked.items():
-        answer = await client.invoke(plane.address, request(code, ext_fields=fields), timeout_seconds=5)
+        answer = await ask(plane.address, code, client=client, **fields)
         assert answer.code == NO_PERMISSION, (code, answer)
         told = "pod default/twin-1 does not speak for group default/first, which has brokerName 'first'"
         assert answer.remark == told, code
@@ -159,30 +159,21 @@ async def test_nothing_that_a_twins_pod_sends_touches_the_holder(
     )
     table = BrokerReplicasInfoBody.decode(answer.body).replicas_info_table
     assert table["first"].master_broker_id == 1
-    after = await store.read(FIRST)
-    assert before is not None
-    assert after is not None
-    assert after.record == before.record
+    assert (await stored_in(store, FIRST)).record == before.record
     assert await store.read(TWIN) is None
     assert group_of(plane, FIRST).live() == {}, "its heartbeat was not heard"
 
 
 # ---- A running master that polls while its group is unknown keeps its mastership when the group is recreated (issue 30, 4).
 
-NAMED = {"clusterName": "DefaultCluster", "brokerName": "first"}
-
 
 async def poll(client: RemotingClient, plane: str) -> RemotingCommand:
-    return await client.invoke(
-        plane, request(RequestCode.CONTROLLER_GET_REPLICA_INFO, ext_fields=NAMED), timeout_seconds=5
-    )
+    return await ask(plane, RequestCode.CONTROLLER_GET_REPLICA_INFO, client=client, **NAMED)
 
 
 async def register_at(client: RemotingClient, plane: str, broker_id: int) -> RemotingCommand:
-    fields = NAMED | {"brokerId": str(broker_id), "brokerAddress": f"127.64.2.{broker_id}:10911"}
-    return await client.invoke(
-        plane, request(RequestCode.CONTROLLER_REGISTER_BROKER, ext_fields=fields), timeout_seconds=5
-    )
+    own = NAMED | {"brokerAddress": f"127.64.2.{broker_id}:10911"}
+    return await ask(plane, RequestCode.CONTROLLER_REGISTER_BROKER, client=client, brokerId=broker_id, **own)
 
 
 @pytest.mark.parametrize(
@@ -198,9 +189,7 @@ async def test_the_registration_after_a_poll_is_of_the_process_that_runs(
     plane = await start_plane(store, directory=cluster.directory, tick_seconds=3600.0)
 
     async def granted() -> int | None:
-        stored = await store.read(FIRST)
-        assert stored is not None
-        return stored.record.granted_master_id
+        return (await stored_in(store, FIRST)).record.granted_master_id
 
     if polls:
         unknown = await poll(client, plane.address)
@@ -212,9 +201,7 @@ async def test_the_registration_after_a_poll_is_of_the_process_that_runs(
         assert (answer.code, await granted()) == (ResponseCode.SUCCESS, 1 if broker_id == 2 else None)
         return
     assert answer.code != ResponseCode.SUCCESS
-    stored = await store.read(FIRST)
-    assert stored is not None
-    assert stored.record == RECORD
+    assert (await stored_in(store, FIRST)).record == RECORD
     polled = await poll(client, plane.address)
     assert (polled.code, (polled.ext_fields or {}).get("masterBrokerId")) == (ResponseCode.SUCCESS, "1")
     # One poll counts as one registration: the next one on this connection comes from a new process.
@@ -241,23 +228,24 @@ async def test_what_is_kept_of_a_connection_is_bounded_and_ends_with_it(
 FEW = 20
 
 
-async def ask(client: RemotingClient, plane: ControllerPlane, code: int, name: str, **fields: str) -> RemotingCommand:
-    named = {"clusterName": "cl", "brokerName": name, **fields}
-    return await client.invoke(plane.address, request(code, ext_fields=named), timeout_seconds=5)
+async def ask_about(
+    client: RemotingClient, plane: ControllerPlane, code: int, name: str, **fields: Any
+) -> RemotingCommand:
+    return await ask(plane.address, code, client=client, brokerName=name, **fields)
 
 
 async def apply(client: RemotingClient, plane: ControllerPlane, name: str, broker_id: int = 1) -> int:
-    fields = {"appliedBrokerId": str(broker_id), "registerCheckCode": f"127.0.0.1:{broker_id};1"}
-    return (await ask(client, plane, 1013, name, **fields)).code
+    code = f"127.0.0.1:{broker_id};1"
+    return (await ask_about(client, plane, 1013, name, appliedBrokerId=broker_id, registerCheckCode=code)).code
 
 
 async def next_id(client: RemotingClient, plane: ControllerPlane, name: str) -> str:
-    return ((await ask(client, plane, 1012, name)).ext_fields or {})["nextBrokerId"]
+    return ((await ask_about(client, plane, 1012, name)).ext_fields or {})["nextBrokerId"]
 
 
 async def register(client: RemotingClient, plane: ControllerPlane, name: str, broker_id: int = 1) -> int:
-    fields = {"brokerId": str(broker_id), "brokerAddress": f"127.0.0.1:{broker_id}"}
-    return (await ask(client, plane, 1003, name, **fields)).code
+    address = f"127.0.0.1:{broker_id}"
+    return (await ask_about(client, plane, 1003, name, brokerId=broker_id, brokerAddress=address)).code
 
 
 def test_made_up_names_take_no_real_groups_place() -> None:
@@ -279,10 +267,10 @@ async def test_what_is_kept_of_made_up_names_has_a_bound(
     names = [f"made-up-{number}" for number in range(5 * FEW)]
     await client.invoke(plane.address, request(1006, body=encode_broker_names(names)), timeout_seconds=5)
     for name in names:
-        await ask(client, plane, 1012, name)
-        await ask(client, plane, 1004, name, brokerAddress="127.0.0.1:1")
+        await ask_about(client, plane, 1012, name)
+        await ask_about(client, plane, 1004, name, brokerAddress="127.0.0.1:1")
         beat = {"brokerAddr": "127.0.0.1:1", "brokerId": "1", "heartbeatTimeoutMills": "5000", "epoch": "1"}
-        await ask(client, plane, 904, name, **beat)
+        await ask_about(client, plane, 904, name, **beat)
     real = GroupKey("standalone", group.name)
     assert len(names_of(plane)) <= FEW + 1
     assert set(store._records) == {real}
@@ -324,13 +312,13 @@ async def test_the_ids_of_a_name_that_gave_way_are_not_given_again(
     plane = await start_plane(store)
     assert await apply(client, plane, "late") == 0
     for number in range(2 * FEW):
-        await ask(client, plane, 1012, f"made-up-{number}")
+        await ask_about(client, plane, 1012, f"made-up-{number}")
     assert "late" not in names_of(plane)
     assert len(store._turns) <= FEW + 1
     assert await next_id(client, plane, "late") == "2"
     assert await register(client, plane, "late") == 0
     for number in range(2 * FEW):
-        await ask(client, plane, 1012, f"made-up-{number}")
+        await ask_about(client, plane, 1012, f"made-up-{number}")
     assert "late" in names_of(plane)
 
 
@@ -344,10 +332,12 @@ async def test_a_group_whose_record_is_read_late_is_a_group_all_the_same(
     await apply(client, before, "orders")
     await register(client, before, "orders")
     plane = await start_plane(store)
-    await asyncio.gather(ask(client, plane, 1004, "orders"), *(ask(client, plane, 1004, f"x-{n}") for n in range(60)))
+    await asyncio.gather(
+        ask_about(client, plane, 1004, "orders"), *(ask_about(client, plane, 1004, f"x-{n}") for n in range(60))
+    )
     await eventually(lambda: "orders" in names_of(plane), what="the group to be met")
     for number in range(2 * FEW):
-        await ask(client, plane, 1012, f"made-up-{number}")
+        await ask_about(client, plane, 1012, f"made-up-{number}")
     assert "orders" in names_of(plane)
     await client.close()
 

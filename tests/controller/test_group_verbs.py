@@ -27,9 +27,8 @@ from brokergroup_operator.records.store import GroupKey
 from rocketmq_remoting.broker_protocol import TopicConfig
 from rocketmq_remoting.codes import RequestCode
 from tests.controller.conftest import QUICK, group_of, record_of, snapshot_of
-from tests.controller.world import KEY, LOOSE, STRICT, Fencer, Notes, World, look_up
+from tests.controller.world import KEY, LOOSE, Fencer, World, look_up
 from tests.support.fake_broker import NAME, FakeBroker, FakeGroup, eventually
-from tests.support.pods_directory import PodsDirectory
 from tests.support.virtual_loop import TRAVEL_SECONDS
 
 if TYPE_CHECKING:
@@ -174,14 +173,6 @@ async def test_without_a_master_no_topic_is_made(group: World) -> None:
         await plane.put_topic(KEY, TopicConfig(topic_name="orders"))
 
 
-async def test_topics_are_left_alone_while_a_master_is_moved(group: World) -> None:
-    """The next master might never copy a topic that its predecessor created just before the switch."""
-    plane, (first, _, _) = await group.three_under()
-    async with a_switchover(plane, first):
-        with pytest.raises(GroupViewError, match="topics are left alone"):
-            await plane.put_topic(KEY, TopicConfig(topic_name="orders"))
-
-
 async def test_a_consumer_group_and_its_first_offsets_are_made_at_the_master_alone(group: World) -> None:
     """An offset that is there stays: the consumer group has read the queue."""
     plane, (first, second, _) = await group.three_under()
@@ -266,23 +257,25 @@ async def test_others_wait_no_longer_than_they_said(group: World) -> None:
     assert loop.time() - began == pytest.approx(0.2)
 
 
-async def test_configuration_is_left_alone_while_a_master_is_moved(group: World) -> None:
-    """A new minInSyncReplicas in the middle of a switchover would let the old master acknowledge again."""
+async def test_topics_and_configuration_are_left_alone_while_a_master_is_moved(group: World) -> None:
+    """The next master might never copy a topic that its predecessor created just before the switch; a new minInSyncReplicas in the
+    middle of a switchover would let the old master acknowledge again.
+    """
     plane, (first, _, _) = await group.three_under()
     async with a_switchover(plane, first):
+        with pytest.raises(GroupViewError, match="topics are left alone"):
+            await plane.put_topic(KEY, TopicConfig(topic_name="orders"))
         with pytest.raises(GroupViewError, match="under way"):
             await plane.set_broker_config(KEY, 1, {"minInSyncReplicas": "2"})
 
 
 # ---- Read-back of broker configuration (26): on a schedule and after each change; leftovers of a switchover are repaired.
 
-WATCHED = frozenset({"minInSyncReplicas", "fileReservedTime"})
+WATCHED = {"watched_keys": frozenset({"minInSyncReplicas", "fileReservedTime"})}
 
 
 async def test_what_somebody_else_changed_is_seen_on_the_schedule(group: World) -> None:
-    plane, (first, _, _) = await group.three_under(
-        directory=PodsDirectory(settings=STRICT, watched_keys=WATCHED), configuration_check_seconds=0.1
-    )
+    plane, (first, _, _) = await group.three_under(wishes=WATCHED, configuration_check_seconds=0.1)
     await eventually(lambda: set(snapshot_of(plane).member_configuration) == {1, 2, 3}, what="all to be read")
     first.minimum, first.config = 1, {"fileReservedTime": "1", "unwatched": "x"}
     expected = {"minInSyncReplicas": "1", "fileReservedTime": "1"}
@@ -295,9 +288,7 @@ async def test_what_somebody_else_changed_is_seen_on_the_schedule(group: World) 
 
 
 async def test_a_change_of_master_has_all_read_again(group: World) -> None:
-    plane, (first, second, third) = await group.three_under(
-        directory=PodsDirectory(settings=STRICT, watched_keys=WATCHED), configuration_check_seconds=3600.0
-    )
+    plane, (first, second, third) = await group.three_under(wishes=WATCHED, configuration_check_seconds=3600.0)
     await eventually(lambda: set(snapshot_of(plane).member_configuration) == {1, 2, 3}, what="all to be read")
     third.config = {"fileReservedTime": "1"}
     await plane.switch_master(KEY)
@@ -310,10 +301,8 @@ async def test_a_change_of_master_has_all_read_again(group: World) -> None:
 
 async def test_an_old_master_that_did_not_answer_its_role_gets_its_minimum_back_when_it_does(group: World) -> None:
     """tests/core/traces/change_switchover_untold.txt: the change ends, and no plan holds the minimum of 99 any more."""
-    put = Notes()
     plane, (first, _, _) = await group.three_under(
-        directory=PodsDirectory(settings=STRICT, watched_keys=WATCHED),
-        observer=put,
+        wishes=WATCHED,
         configuration_check_seconds=0.1,
         leftover_fence_seconds=0.2,
         role_change_deadline_seconds=0.3,
@@ -324,7 +313,7 @@ async def test_an_old_master_that_did_not_answer_its_role_gets_its_minimum_back_
     assert first.minimum == 99
     first.role_change_waits.set()
     await eventually(lambda: first.minimum == 2, what="the minimum to be put back")
-    assert put.put_back == [(1, 2)]
+    assert group.notes.put_back == [(1, 2)]
 
 
 async def test_a_member_that_does_not_say_its_configuration_is_asked_less_and_less_often(group: World) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import json
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,13 +16,27 @@ from brokergroup_operator.observe.incidents import IncidentLog
 from brokergroup_operator.observe.observer import ObserverGroup
 from brokergroup_operator.observe.timeline import Outcome
 from brokergroup_operator.records.memory import MemoryRecordStore
-from brokergroup_operator.records.store import DEFAULT_DEADLINE_SECONDS, GroupKey, RecordUnavailableError, StoredRecord
+from brokergroup_operator.records.store import DEFAULT_DEADLINE_SECONDS, GroupKey, RecordUnavailableError
 from controller_core.model import Change, ChangeKind, Phase
 from controller_core.requests import RegisterBroker
 from controller_core.step import step
 from rocketmq_remoting.codes import RequestCode
 from tests.controller.conftest import record_of, snapshot_of
-from tests.controller.world import ALL_THREE, KEY, LOOSE, STRICT, Fencer, Notes, Store, World, Write, knows
+from tests.controller.world import (
+    ALL_THREE,
+    KEY,
+    LOOSE,
+    STRICT,
+    Fencer,
+    Notes,
+    Record,
+    Store,
+    Stored,
+    World,
+    Write,
+    knows,
+    stored_in,
+)
 from tests.support.fake_broker import CLUSTER, NAME, eventually
 
 if TYPE_CHECKING:
@@ -30,7 +44,6 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.controller.change.fencing import FenceOutcome
     from brokergroup_operator.controller.directory.group_directory import GroupBinding
-    from controller_core.model import BrokerGroupRecord
 
 FAILOVER_REASONS = ("MasterLost", "FailoverStarted", "FailoverCompleted", "FailoverCancelled")
 
@@ -104,14 +117,23 @@ async def test_three_planes_see_one_loss_and_one_tells_it(group: World, how: str
         assert fencer.most_at_once == 1, "the plan was in the record before the fence: no other plane began one"
 
 
+# A change that is not ended, and an incident that is not given up, for as long as a test takes.
+UNENDED: dict[str, Any] = {"end_of_change_seconds": 600.0, "incident_deadline_seconds": 600.0}
+
+
+async def was_told_as_one_failover(group: World) -> None:
+    """Wait until the change ends, and check that it was the loss of 1, and an incident."""
+    await eventually(lambda: group.notes.closed or group.notes.withdrawn, what="the change to end")
+    told = [(one.from_broker_id, one.epoch_after, one.outcome) for one in group.notes.closed]
+    assert told == [(1, 2, Outcome.COMPLETED)]
+
+
 class EndRefused(Store):
     """Does not answer the next `left` writes that remove a change of master from the record or mark it as delivered."""
 
     left = 0
 
-    async def put(
-        self, record: BrokerGroupRecord | None, expected: StoredRecord | None, write: Write
-    ) -> StoredRecord | None:
+    async def put(self, record: Record, expected: Stored, write: Write) -> Stored:
         before = expected.record.change if expected is not None else None
         after = record.change if record is not None else None
         ends = before is not None and before.phase is Phase.TELLING and (after is None or after.is_told)
@@ -123,14 +145,15 @@ class EndRefused(Store):
 
 async def test_an_end_that_the_store_did_not_take_is_written_by_the_plane_that_told_of_it(group: World) -> None:
     """Otherwise another plane finds the change without progress, takes it over and reports it a second time."""
-    store, told = EndRefused(), Told()
-    _plane, _ = await group.serving(store, observer=told)
+    store = EndRefused()
+    await group.serving(store)
     store.left = 2
     await group.master().kill()
-    await eventually(lambda: told.closed, what="the incident to be closed")
+    await eventually(lambda: group.notes.closed, what="the incident to be closed")
     await eventually(lambda: not store.left, what="the end of the change to be refused")
     await eventually(lambda: (stored := store.watched(KEY)) and stored.record.change is None, what="the change to end")
-    assert [(one.outcome, one.epoch_after) for one in told.closed] == [(Outcome.COMPLETED, 2)]
+    incident = await group.incident()
+    assert (incident.outcome, incident.epoch_after) == (Outcome.COMPLETED, 2)
 
 
 class LateView(Store):
@@ -139,10 +162,10 @@ class LateView(Store):
     def __init__(self, shared: MemoryRecordStore) -> None:
         super().__init__(shared)
         self.late = False
-        self._seen: dict[GroupKey, StoredRecord | None] = {}
+        self._seen: dict[GroupKey, Stored] = {}
         shared.subscribe(lambda key, version: None if self.late else self._tell(key, version))
 
-    def watched(self, key: GroupKey) -> StoredRecord | None:
+    def watched(self, key: GroupKey) -> Stored:
         if not self.late and self.shared is not None:
             self._seen[key] = self.shared.watched(key)
         return self._seen.get(key)
@@ -151,18 +174,16 @@ class LateView(Store):
 async def test_a_masters_new_process_that_registers_elsewhere_and_asks_here_is_one_incident(group: World) -> None:
     """Issue 30, b: one kill opened no incident. The electing plane had not read yet that the master was lost."""
     shared = MemoryRecordStore()
-    view, told = LateView(shared), Told()
-    _plane, (first, *_) = await group.serving(view, observer=told)
+    view = LateView(shared)
+    _plane, (first, *_) = await group.serving(view)
     view.late = True
-    before = await shared.read(KEY)
-    assert before is not None
+    before = await stored_in(shared)
     registered = RegisterBroker(cluster_name=CLUSTER, broker_name=NAME, broker_id=1, broker_address=first.address)
     await shared.commit(KEY, step(before.record, registered, {}, STRICT).record, before)
     answer = await first.ask(RequestCode.CONTROLLER_ELECT_MASTER, brokerId=1, designateElect="false")
     view.late = False
     assert (answer.code, (answer.ext_fields or {}).get("masterEpoch")) == (0, "2")
-    closed = await eventually(lambda: told.closed, what="the incident")
-    assert [(one.from_broker_id, one.epoch_after, one.outcome) for one in closed] == [(1, 2, Outcome.COMPLETED)]
+    await was_told_as_one_failover(group)
 
 
 class MuteAfterTold(LateView):
@@ -170,14 +191,12 @@ class MuteAfterTold(LateView):
 
     mute = False
 
-    async def read(self, key: GroupKey, *, deadline_seconds: float = DEFAULT_DEADLINE_SECONDS) -> StoredRecord | None:
+    async def read(self, key: GroupKey, *, deadline_seconds: float = DEFAULT_DEADLINE_SECONDS) -> Stored:
         if self.mute:
             raise RecordUnavailableError("no answer in time")
         return await super().read(key, deadline_seconds=deadline_seconds)
 
-    async def put(
-        self, record: BrokerGroupRecord | None, expected: StoredRecord | None, write: Write
-    ) -> StoredRecord | None:
+    async def put(self, record: Record, expected: Stored, write: Write) -> Stored:
         if self.mute:
             raise RecordUnavailableError("no answer in time")
         written = await write()
@@ -196,16 +215,15 @@ async def test_a_change_that_another_plane_supersedes_while_the_store_is_mute_is
     With `again` this plane learned it, and then waited ten minutes because the next election had the same winner.
     """
     shared = MemoryRecordStore()
-    view, told = MuteAfterTold(shared), Told()
+    view = MuteAfterTold(shared)
     plane, (first, *_) = await group.three_under(
-        view, settings=ALL_THREE, observer=told, end_of_change_seconds=0.5, incident_deadline_seconds=600.0
+        view, settings=ALL_THREE, end_of_change_seconds=0.5, incident_deadline_seconds=600.0
     )
     await eventually(lambda: snapshot_of(plane).writable and record_of(plane).change is None, what="a group at rest")
     await first.kill()
     await eventually(lambda: view.mute, what="the write that all were told")
-    assert not told.closed
-    before = await shared.read(KEY)
-    assert before is not None
+    assert not group.notes.closed
+    before = await stored_in(shared)
     winner = before.record.master_broker_id or 0
     elected = replace(
         before.record,
@@ -217,34 +235,28 @@ async def test_a_change_that_another_plane_supersedes_while_the_store_is_mute_is
     await shared.commit(KEY, elected, before)
     view.mute = view.late = False
     plane.record_moved(KEY, None)
-    await eventually(lambda: told.closed or told.withdrawn, what="the change to end")
-    assert [(one.from_broker_id, one.epoch_after, one.outcome) for one in told.closed] == [(1, 2, Outcome.COMPLETED)]
+    await was_told_as_one_failover(group)
 
 
 async def test_a_change_that_a_plane_supersedes_which_dies_before_it_tells_is_still_an_incident(group: World) -> None:
-    store, told = MemoryRecordStore(), Told()
-    plane, (first, *_) = await group.serving(
-        store, settings=ALL_THREE, observer=told, end_of_change_seconds=600.0, incident_deadline_seconds=600.0
-    )
+    store = MemoryRecordStore()
+    plane, (first, *_) = await group.serving(store, settings=ALL_THREE, **UNENDED)
     await first.kill()
     await eventually(lambda: (last := snapshot_of(plane).last_failover) and last.epoch_after == 2, what="the failover")
-    before = await store.read(KEY)
-    assert before is not None
+    before = await stored_in(store)
     assert before.record.change is not None
     assert before.record.change.phase is Phase.TELLING
     another = 5 - (before.record.master_broker_id or 0)
     elected = replace(before.record, master_broker_id=another, master_epoch=3, change=None)
     await store.commit(KEY, elected, before)
-    await eventually(lambda: told.closed or told.withdrawn, what="the change to end")
-    assert [(one.from_broker_id, one.epoch_after, one.outcome) for one in told.closed] == [(1, 2, Outcome.COMPLETED)]
+    await was_told_as_one_failover(group)
 
 
 async def test_a_dead_planes_change_that_this_plane_supersedes_is_an_incident_at_once(group: World) -> None:
     """Simulation, seed 1434: the plane died 45 ms after its election, before its next look."""
-    store, told = MemoryRecordStore(), Told()
-    _plane, (first, second, _) = await group.serving(store, observer=told)
-    before = await store.read(KEY)
-    assert before is not None
+    store = MemoryRecordStore()
+    _plane, (first, second, _) = await group.serving(store)
+    before = await stored_in(store)
     change = Change(
         id=before.record.change_id + 1,
         kind=ChangeKind.FAILOVER,
@@ -259,23 +271,21 @@ async def test_a_dead_planes_change_that_this_plane_supersedes_is_an_incident_at
     await store.commit(KEY, elected, before)
     await first.kill()
     await second.kill()
-    await eventually(lambda: ("master_committed", 3) in told.order, what="the next election")
-    assert told.order.index(("incident_closed", 2)) < told.order.index(("master_committed", 3))
+    order = group.notes.order
+    await eventually(lambda: ("master_committed", 3) in order, what="the next election")
+    assert order.index(("incident_closed", 2)) < order.index(("master_committed", 3))
 
 
 async def test_a_change_that_its_own_plane_supersedes_is_an_incident_at_once(group: World) -> None:
     """This one too may die before it has told the brokers of the next master."""
-    told = Told()
-    plane, (first, *_) = await group.serving(
-        settings=ALL_THREE, observer=told, end_of_change_seconds=600.0, incident_deadline_seconds=600.0
-    )
+    plane, (first, *_) = await group.serving(settings=ALL_THREE, **UNENDED)
     await first.kill()
-    await eventually(lambda: record_of(plane).sync_state_set == {2, 3} and told.changed, what="the failover")
+    await eventually(lambda: record_of(plane).sync_state_set == {2, 3} and group.notes.changed, what="the failover")
     next_master = group.brokers[5 - group.master().broker_id]
     next_master.role_change_waits = asyncio.Event()
     await group.master().kill()
     await eventually(lambda: record_of(plane).master_epoch == 3, what="the next election")
-    assert [(one.from_broker_id, one.epoch_after, one.outcome) for one in told.closed] == [(1, 2, Outcome.COMPLETED)]
+    await was_told_as_one_failover(group)
     next_master.role_change_waits.set()
 
 
@@ -284,20 +294,20 @@ async def test_a_change_that_its_own_plane_supersedes_is_an_incident_at_once(gro
 
 async def test_a_failover_and_a_switchover_are_noted_before_anybody_is_told(group: World, tmp_path: Path) -> None:
     path = tmp_path / "incidents.jsonl"
-    order, log = Notes(), IncidentLog(path)
+    order, log = group.notes.order, IncidentLog(path)
     log.start()
-    plane, (master, _, _) = await group.serving(observer=ObserverGroup([log, order]))
-    begun = len(order.order)
+    plane, (master, _, _) = await group.serving(observer=ObserverGroup([log, group.notes]))
+
+    def noted(epoch: int) -> bool:
+        return order == [("master_lost", None), ("master_committed", epoch), ("incident_closed", epoch)]
+
+    order.clear()
     await plane.switch_master(KEY, from_broker_id=1)
-    await eventually(
-        lambda: order.order[begun:] == [("master_lost", None), ("master_committed", 2), ("incident_closed", 2)]
-    )
+    await eventually(partial(noted, 2), what="the switchover")
     await eventually(lambda: snapshot_of(plane).writable and len(record_of(plane).sync_state_set) == 3)
-    begun = len(order.order)
+    order.clear()
     await group.master().kill()
-    await eventually(
-        lambda: order.order[begun:] == [("master_lost", None), ("master_committed", 3), ("incident_closed", 3)]
-    )
+    await eventually(partial(noted, 3), what="the failover")
     await log.stop()
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [(line["kind"], line["epoch"], line["outcome"]) for line in lines[-2:]] == [

@@ -21,7 +21,7 @@ from controller_core.decision import ControllerCode
 from rocketmq_remoting.broker_protocol import HAConnectionRuntimeInfo, HARuntimeInfoBody
 from rocketmq_remoting.codes import RequestCode
 from tests.controller.conftest import group_of, record_of, snapshot_of
-from tests.controller.world import ALL_THREE, KEY, LOOSE, STRICT, Notes, World
+from tests.controller.world import ALL_THREE, KEY, LOOSE, STRICT, World
 from tests.support.fake_broker import FakeBroker, eventually
 from tests.support.places import free_port
 
@@ -29,26 +29,32 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.plane import ControllerPlane
 
 
+async def looked_at(group: World, **settings: Any) -> tuple[ControllerPlane, list[FakeBroker]]:
+    """Start a group whose links are looked at often, and mended soon; return it after the first look."""
+    often = {"link_check_seconds": 0.05, "link_missing_longest_seconds": 0.05}
+    plane, brokers = await group.three_under(**often | settings)
+    await eventually(lambda: brokers[1].asked, what="the first look")
+    return plane, brokers
+
+
+# With this a link that does not stay is given up within a test.
+GIVEN_UP: dict[str, Any] = {"link_missing_seconds": 0.05, "link_given_up_seconds": 5.0, "tick_seconds": 0.05}
+
+
 async def test_a_link_that_breaks_in_a_settled_group_is_noticed_and_mended(group: World) -> None:
     """The SyncStateSet may still look complete: at the floor (three of three) a master cannot drop a slave that lost its link."""
-    told = Notes()
-    plane, (first, second, _) = await group.three_under(
-        settings=ALL_THREE,
-        observer=told,
-        link_check_seconds=0.05,
-        unlinked_alarm_seconds=0.3,
-        link_missing_longest_seconds=0.2,
+    plane, (first, second, _) = await looked_at(
+        group, settings=ALL_THREE, unlinked_alarm_seconds=0.3, link_missing_longest_seconds=0.2
     )
-    await eventually(lambda: second.asked, what="the first look")
     assert snapshot_of(plane).unlinked == frozenset()
     second.ignores_ha_pushes_for_ever = True
     first.linked.discard(2)
     await eventually(lambda: snapshot_of(plane).unlinked == {2}, what="the missing link to be noticed")
     assert record_of(plane).sync_state_set == {1, 2, 3}
-    await eventually(lambda: told.unlinked == [{2}], what="the alarm")
+    await eventually(lambda: group.notes.unlinked == [{2}], what="the alarm")
     second.ignores_ha_pushes_for_ever = False
     await eventually(lambda: snapshot_of(plane).unlinked == frozenset(), what="the link to be back")
-    await eventually(lambda: told.unlinked == [{2}, frozenset()], what="the end of the alarm")
+    await eventually(lambda: group.notes.unlinked == [{2}, frozenset()], what="the end of the alarm")
     assert record_of(plane).master_epoch == 1
 
 
@@ -100,15 +106,11 @@ async def test_new_links_are_looked_at_often(group: World) -> None:
 
 async def test_a_slave_on_a_wrong_link_is_cured_by_two_epochs(group: World) -> None:
     """A slave chained behind another slave has all data, never enters the set, and applies a 906 only after a change of role."""
-    told = Notes()
-    plane, (first, second, third) = await group.three_under(
-        observer=told, link_check_seconds=0.05, link_missing_longest_seconds=0.1, cure_after_seconds=0.2
-    )
-    await eventually(lambda: second.asked, what="the first look")
+    plane, (first, second, third) = await looked_at(group, link_missing_longest_seconds=0.1, cure_after_seconds=0.2)
     third.chained = True
     first.linked.discard(3)
     await first.propose_set()
-    await eventually(lambda: told.cured == [(3, 3)], what="the cure")
+    await eventually(lambda: group.notes.cured == [(3, 3)], what="the cure")
     await eventually(lambda: first.sync_state_set == {1, 2, 3}, what="3 to be in sync again")
     assert [line for line in group.journal if line.startswith("3 ") and not line.endswith(" 1")] == [
         "3 slave 2",
@@ -121,40 +123,25 @@ async def test_a_slave_on_a_wrong_link_is_cured_by_two_epochs(group: World) -> N
 
 async def test_no_epochs_are_spent_on_a_slave_again_and_again(group: World) -> None:
     """If the network separates the slave from the master, new epochs repair nothing."""
-    told = Notes()
     plane = await group.plane(
-        settings=LOOSE,
-        observer=told,
-        link_check_seconds=0.05,
-        link_missing_longest_seconds=0.05,
-        cure_after_seconds=0.1,
+        settings=LOOSE, link_check_seconds=0.05, link_missing_longest_seconds=0.05, cure_after_seconds=0.1
     )
     first, second = await group.broker(), await group.broker()
     await eventually(lambda: first.sync_state_set == {1, 2}, what="two in sync")
     second.ignores_ha_pushes_for_ever = True
     first.linked.discard(2)
-    await eventually(lambda: told.cured == [(2, 3)], what="the one cure")
+    await eventually(lambda: group.notes.cured == [(2, 3)], what="the one cure")
     asked = len(second.asked)
     await eventually(lambda: len(second.asked) > asked + 10, what="it to be told again many times")
-    assert told.cured == [(2, 3)]
+    assert group.notes.cured == [(2, 3)]
     assert (record_of(plane).master_epoch, snapshot_of(plane).unlinked) == (3, frozenset({2}))
 
 
 async def test_a_link_that_ends_at_once_again_and_again_is_given_up(group: World) -> None:
     """As a Java slave whose log ends in a misread frame header: each link ends with "offset is not align"."""
-    told = Notes()
-    plane, (first, second, _) = await group.three_under(
-        settings=LOOSE,
-        observer=told,
-        link_check_seconds=0.05,
-        link_missing_seconds=0.05,
-        link_missing_longest_seconds=0.05,
-        cure_after_seconds=0.5,
-        link_given_up_seconds=5.0,
-        tick_seconds=0.05,
-        link_trusted_seconds=2.0,
+    plane, (first, second, _) = await looked_at(
+        group, settings=LOOSE, cure_after_seconds=0.5, link_trusted_seconds=2.0, **GIVEN_UP
     )
-    await eventually(lambda: second.asked, what="the first look")
     second.ignores_ha_pushes_for_ever = True
     for _ in range(8):
         first.linked.discard(2)
@@ -162,7 +149,7 @@ async def test_a_link_that_ends_at_once_again_and_again_is_given_up(group: World
         first.linked.add(2)
         await asyncio.sleep(0.6)
         assert snapshot_of(plane).unlinked == frozenset(), "the live link is detected"
-    assert told.cured == [(2, 3)], "no further epochs are spent on links that break at once"
+    assert group.notes.cured == [(2, 3)], "no further epochs are spent on links that break at once"
     lost = snapshot_of(plane).lost_links
     assert lost.keys() == {2}
     assert lost[2].told >= 3
@@ -171,19 +158,9 @@ async def test_a_link_that_ends_at_once_again_and_again_is_given_up(group: World
 
 async def test_a_link_that_never_leaves_its_handshake_is_no_link(group: World) -> None:
     """As a Java slave whose epochs the master of an empty log lacks ("Failed to find a consistent point"): it dials for ever."""
-    told = Notes()
-    plane, (first, second, _) = await group.three_under(
-        settings=LOOSE,
-        observer=told,
-        link_check_seconds=0.05,
-        link_missing_seconds=0.05,
-        link_missing_longest_seconds=0.05,
-        cure_after_seconds=1.5,
-        link_given_up_seconds=5.0,
-        tick_seconds=0.05,
-        link_trusted_seconds=0.5,
+    plane, (first, second, _) = await looked_at(
+        group, settings=LOOSE, cure_after_seconds=1.5, link_trusted_seconds=0.5, **GIVEN_UP
     )
-    await eventually(lambda: second.asked, what="the first look")
     second.ignores_ha_pushes_for_ever = True
     first.only_dialled_by.add(2)
     for _ in range(12):
@@ -191,7 +168,7 @@ async def test_a_link_that_never_leaves_its_handshake_is_no_link(group: World) -
         await asyncio.sleep(0.3)
         first.linked.add(2)
         await asyncio.sleep(0.7)
-    assert told.cured == [(2, 3)]
+    assert group.notes.cured == [(2, 3)]
     assert snapshot_of(plane).unlinked == {2}
     assert snapshot_of(plane).lost_links.keys() == {2}
     first.only_dialled_by.clear()
@@ -214,14 +191,7 @@ async def test_a_slave_that_was_unlinked_often_and_shortly_is_not_given_up(group
 
 async def test_the_time_in_which_the_master_does_not_answer_counts_against_no_slave(group: World) -> None:
     """Links are unknown while the master does not answer: only an answer that lacks the link counts against the slave."""
-    plane, (first, second, _) = await group.three_under(
-        link_check_seconds=0.05,
-        link_missing_seconds=0.05,
-        link_missing_longest_seconds=0.05,
-        link_given_up_seconds=6.0,
-        tick_seconds=0.05,
-    )
-    await eventually(lambda: second.asked, what="the first look")
+    plane, (first, second, _) = await looked_at(group, **GIVEN_UP | {"link_given_up_seconds": 6.0})
     second.ignores_ha_pushes_for_ever = True
     first.linked.discard(2)
     tellings = group.journal.count("1008 to 2")
@@ -237,27 +207,14 @@ async def test_the_time_in_which_the_master_does_not_answer_counts_against_no_sl
 
 async def test_no_epochs_are_spent_on_a_slave_that_does_not_answer(group: World) -> None:
     """As a Java broker that shuts down: its ports are closed, and its heartbeats continue for seconds."""
-    told = Notes()
-    plane, (first, second, _) = await group.three_under(
-        observer=told,
-        link_check_seconds=0.05,
-        link_missing_longest_seconds=0.05,
-        role_change_deadline_seconds=0.05,
-        cure_after_seconds=0.1,
-    )
-    await eventually(lambda: second.asked, what="the first look")
+    plane, (first, second, _) = await looked_at(group, role_change_deadline_seconds=0.05, cure_after_seconds=0.1)
     second.role_change_waits, second.ignores_ha_pushes_for_ever = asyncio.Event(), True
     first.linked.discard(2)
     tellings = group.journal.count("1008 to 2")
     await eventually(lambda: group.journal.count("1008 to 2") > tellings + 8, what="it to be told again many times")
-    assert (told.cured, record_of(plane).master_epoch, snapshot_of(plane).unlinked) == ([], 1, frozenset({2}))
+    assert (group.notes.cured, record_of(plane).master_epoch, snapshot_of(plane).unlinked) == ([], 1, frozenset({2}))
     second.role_change_waits.set()
-    await eventually(lambda: told.cured == [(2, 3)], what="the cure of one that answers")
-
-
-def _status(*hosts: str) -> HARuntimeInfoBody:
-    links = tuple(HAConnectionRuntimeInfo(addr=f"/{host}:5000{port}") for port, host in enumerate(hosts))
-    return HARuntimeInfoBody(master=True, ha_connection_info=links)
+    await eventually(lambda: group.notes.cured == [(2, 3)], what="the cure of one that answers")
 
 
 FIVE = {2: "fd00::5"}
@@ -292,28 +249,26 @@ def test_a_link_is_known_by_its_host_however_its_master_prints_the_address(
 
 
 @pytest.mark.parametrize(
-    ("hosts", "linked", "behind", "level"),
+    ("hosts", "alive", "linked", "behind", "level"),
     [
-        (("a", "b", "c"), ("b", "c"), (), {2, 3}),
-        (("a", "b", "c"), ("b", "c"), ("c",), {2}),
-        (("a", "b", "c"), ("b",), (), {2}),
-        (("a", "b", "c"), (), (), set()),
+        ("abc", [1, 2, 3], ("b", "c"), "", {2, 3}),
+        ("abc", [1, 2, 3], ("b", "c"), "c", {2}),
+        ("abc", [1, 2, 3], ("b",), "", {2}),
+        ("abc", [1, 2, 3], (), "", set()),
         # One of the two links remains from before; either slave may have it.
-        (("a", "b", "c"), ("b", "b"), (), {2}),
-        (("a", "b", "b"), ("b", "b"), (), None),
-        (("a", "b", "c"), ("b", "elsewhere"), (), None),
+        ("abc", [1, 2, 3], ("b", "b"), "", {2}),
+        ("abb", [1, 2, 3], ("b", "b"), "", None),
+        ("abc", [1, 2, 3], ("b", "elsewhere"), "", None),
+        # A living member counts before a dead one that had its address.
+        ("abb", [1, 2], ("b",), "", {2}),
     ],
 )
 def test_who_is_level_is_known_by_hosts_or_not_at_all(
-    hosts: tuple[str, ...], linked: tuple[str, ...], behind: tuple[str, ...], level: set[int] | None
+    hosts: str, alive: list[int], linked: tuple[str, ...], behind: str, level: set[int] | None
 ) -> None:
     links = tuple(HAConnectionRuntimeInfo(addr=f"/{host}:50000", diff=int(host in behind)) for host in linked)
     status = HARuntimeInfoBody(master=True, ha_connection_info=links)
-    assert level_members(dict(enumerate(hosts, start=1)), [1, 2, 3], status) == level
-
-
-def test_a_living_member_counts_before_a_dead_one_that_had_its_address() -> None:
-    assert level_members({1: "a", 2: "b", 3: "b"}, [1, 2], _status("b")) == frozenset({2})
+    assert level_members(dict(enumerate(hosts, start=1)), alive, status) == level
 
 
 async def test_a_group_that_does_not_settle_is_looked_at_less_and_less_often(group: World) -> None:
@@ -355,11 +310,10 @@ async def _is_told(broker: FakeBroker) -> bool:
 
 
 async def test_a_slave_that_runs_and_is_not_heard_registers_again(group: World) -> None:
-    told = Notes()
-    plane, (first, second, third) = await group.three_under(settings=ALL_THREE, observer=told, **SOON)
+    plane, (first, second, third) = await group.three_under(settings=ALL_THREE, **SOON)
     assert await _poll(second) == 0, "a member with heartbeats polls as usual"
     second.silent = True
-    await eventually(lambda: told.unheard == [{2}], what="the alarm")
+    await eventually(lambda: group.notes.unheard == [{2}], what="the alarm")
     silence = snapshot_of(plane).silences[2]
     assert (silence.linked, silence.answers, silence.heard_by) == (True, True, ())
     view = member_view(record_of(plane), snapshot_of(plane), 2)
@@ -372,7 +326,7 @@ async def test_a_slave_that_runs_and_is_not_heard_registers_again(group: World) 
     assert [await _poll(one) for one in (first, third)] == [0, 0]
     second.silent = False
     await eventually(lambda: not snapshot_of(plane).silences and 2 in snapshot_of(plane).live, what="it to be heard")
-    await eventually(lambda: told.unheard[-1] == frozenset(), what="the end of the alarm")
+    await eventually(lambda: group.notes.unheard[-1] == frozenset(), what="the end of the alarm")
     assert record_of(plane).master_epoch == 1
     assert record_of(plane).sync_state_set == {1, 2, 3}
 
@@ -394,15 +348,14 @@ async def test_one_that_registers_and_stays_silent_is_told_less_and_less_often(g
 
 
 async def test_a_slave_that_is_dead_is_silent_and_nothing_more(group: World) -> None:
-    told = Notes()
-    plane, (first, second, _) = await group.three_under(observer=told, **SOON)
+    plane, (first, second, _) = await group.three_under(**SOON)
     await second.kill()
     await first.propose_set()
     await eventually(
         lambda: (now := snapshot_of(plane).silences.get(2)) and now.answers is False, what="it to be asked about"
     )
     silence = snapshot_of(plane).silences[2]
-    assert (silence.linked, silence.runs, told.unheard) == (False, False, [])
+    assert (silence.linked, silence.runs, group.notes.unheard) == (False, False, [])
     again = await second.restarted()
     await eventually(lambda: not snapshot_of(plane).silences, what="its next process to be heard")
     assert await _poll(again) == 0
@@ -423,8 +376,7 @@ async def test_the_master_is_never_told_to_register(group: World) -> None:
 
 
 async def test_a_slave_that_another_plane_hears_is_left_alone(group: World) -> None:
-    told = Notes()
-    planes = await group.peers(2, observers=[told, told], **SOON)
+    planes = await group.peers(2, **SOON)
     _, second, _ = await group.three()
     await eventually(lambda: set(snapshot_of(planes[0]).live) == {1, 2, 3}, what="all to be heard here")
     second.unheard_at = {planes[0].address}
@@ -436,7 +388,7 @@ async def test_a_slave_that_another_plane_hears_is_left_alone(group: World) -> N
     assert fact.endswith(f"but by {planes[1].address}")
     for _ in range(5):
         assert await _poll(second) == 0
-    assert told.unheard == []
+    assert group.notes.unheard == []
 
 
 async def test_a_plane_that_was_started_anew_and_is_not_reached_yet_counts_nobody_that_another_one_hears(

@@ -12,10 +12,9 @@ from brokergroup_operator.controller.peers.metadata import Metadata, read_metada
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.upkeep.metadata_guard import MOST_DIFFERENCES, lacking, settled
 from brokergroup_operator.observe.group_view import GroupViewError, MetadataKind, SwitchoverRefusedError
-from brokergroup_operator.observe.observer import Observer
 from rocketmq_remoting.errors import BodyError
 from tests.controller.conftest import snapshot_of
-from tests.controller.world import KEY, Notes, World
+from tests.controller.world import KEY, World
 from tests.support.fake_broker import FakeBroker, eventually
 
 SOON: dict[str, Any] = {"metadata_period_seconds": 0.05, "metadata_copy_seconds": 0.1}
@@ -26,8 +25,7 @@ def _diverged(plane: ControllerPlane) -> list[tuple[int, str, str]]:
 
 
 async def test_a_slave_that_lacks_a_topic_for_long_is_told_of_until_it_has_it(group: World) -> None:
-    told = Notes()
-    plane, (first, second, third) = await group.three_under(observer=told, **SOON)
+    plane, (first, second, third) = await group.three_under(**SOON)
     for broker in (first, second):
         broker.topics["orders"] = 4
         broker.groups["billing"] = 3
@@ -38,8 +36,8 @@ async def test_a_slave_that_lacks_a_topic_for_long_is_told_of_until_it_has_it(gr
     await eventually(lambda: _diverged(plane) == expected, what="the differences")
     third.topics["orders"], third.groups["billing"], third.offsets["orders@billing"] = 4, 3, {0: 9}
     await eventually(lambda: not snapshot_of(plane).metadata_diverged, what="nothing to be missing")
-    assert told.differences[-1]
-    assert all(one.broker_id == 3 for differences in told.differences for one in differences)
+    assert group.notes.differences[-1]
+    assert all(one.broker_id == 3 for differences in group.notes.differences for one in differences)
 
 
 async def test_a_group_made_anew_under_the_same_name_has_nothing_of_the_old_one(group: World) -> None:
@@ -87,18 +85,15 @@ def _each_change(plane: ControllerPlane) -> list[list[tuple[int, str, str]]]:
 NEVER = 3600.0
 
 
-async def _three_compared(group: World, observer: Observer) -> tuple[ControllerPlane, list[FakeBroker]]:
+async def _three_compared(group: World) -> tuple[ControllerPlane, list[FakeBroker]]:
     """Wait for the first comparisons of a new master: the next would be in an hour."""
-    plane, brokers = await group.three_under(
-        observer=observer, metadata_period_seconds=NEVER, metadata_copy_seconds=0.1
-    )
+    plane, brokers = await group.three_under(metadata_period_seconds=NEVER, metadata_copy_seconds=0.1)
     await eventually(lambda: brokers[2].asked.count(21) > 0, what="the slaves to have been compared")
     return plane, brokers
 
 
 async def test_what_a_switchover_was_refused_for_is_told_at_once_and_no_longer_than_it_is_so(group: World) -> None:
-    told = Notes()
-    plane, (first, second, third) = await _three_compared(group, told)
+    plane, (first, second, third) = await _three_compared(group)
     first.topics["orders"] = third.topics["orders"] = 4
     first.groups["billing"] = third.groups["billing"] = 3
     with pytest.raises(SwitchoverRefusedError, match="broker 2 lacks 2"):
@@ -106,7 +101,7 @@ async def test_what_a_switchover_was_refused_for_is_told_at_once_and_no_longer_t
     expected = [(2, "SubscriptionGroup", "billing"), (2, "Topic", "orders")]
     assert _diverged(plane) == expected
     found = _each_change(plane)
-    assert [[one.name for one in differences] for differences in told.differences] == [["billing", "orders"]]
+    assert [[one.name for one in differences] for differences in group.notes.differences] == [["billing", "orders"]]
     # The next two comparisons keep the report while the topic is missing.
     compared = second.asked.count(21)
     await eventually(lambda: second.asked.count(21) >= compared + 3, what="it to be compared again, and soon")
@@ -201,10 +196,7 @@ def _copies_again(broker: FakeBroker) -> list[int]:
 
 async def test_a_slave_that_does_not_copy_by_itself_is_made_to_once(group: World) -> None:
     """Java 5.5.0: a truncated page carried the new data version, so the slave never copies again."""
-    told = Notes()
-    plane, (first, second, third) = await group.three_under(
-        observer=told, metadata_period_seconds=0.5, metadata_copy_seconds=0.1
-    )
+    plane, (first, second, third) = await group.three_under(metadata_period_seconds=0.5, metadata_copy_seconds=0.1)
     third.takes_new_names = True
     for broker in (first, second):
         broker.topics |= {"orders": 4, "zebras": 4}
@@ -215,13 +207,12 @@ async def test_a_slave_that_does_not_copy_by_itself_is_made_to_once(group: World
     assert (third.topics, third.groups) == (first.topics, first.groups)
     assert _copies_again(third) in ([17, 215, 200], [200, 17, 215])
     assert _copies_again(first) == _copies_again(second) == []
-    lacked = [[(one.broker_id, one.name) for one in differences] for differences in told.copied_again]
+    lacked = [[(one.broker_id, one.name) for one in differences] for differences in group.notes.copied_again]
     assert lacked == [[(3, "billing"), (3, "zebras")]]
 
 
 async def test_it_is_made_to_only_after_two_comparisons_and_once_in_a_period(group: World) -> None:
-    told = Notes()
-    plane, (first, second, third) = await _three_compared(group, told)
+    plane, (first, second, third) = await _three_compared(group)
     first.topics["orders"] = third.topics["orders"] = 4
     with pytest.raises(SwitchoverRefusedError, match="broker 2 lacks 1"):
         await plane.switch_master(KEY, to_broker_id=2)
@@ -231,20 +222,17 @@ async def test_it_is_made_to_only_after_two_comparisons_and_once_in_a_period(gro
     await _compared_again(second)
     assert _copies_again(second) == [17]
     assert _diverged(plane) == [(2, "Topic", "orders")]
-    assert told.copied_again == []
+    assert group.notes.copied_again == []
 
 
 async def test_it_is_made_to_ever_more_seldom_where_that_does_not_help(group: World) -> None:
     """apache/rocketmq #11041: with 2001 topics each copy lacks the last one."""
-    told = Notes()
-    plane, (first, second, third) = await group.three_under(
-        observer=told, metadata_period_seconds=0.2, metadata_copy_seconds=0.05
-    )
+    plane, (first, second, third) = await group.three_under(metadata_period_seconds=0.2, metadata_copy_seconds=0.05)
     third.takes_new_names = third.copies_in_vain = True
     clock = asyncio.get_running_loop().time
     began_seconds = clock()
     first.topics["orders"] = second.topics["orders"] = 4
-    await eventually(lambda: len(told.copied_again) >= 4, what="the fourth request")
+    await eventually(lambda: len(group.notes.copied_again) >= 4, what="the fourth request")
     assert clock() - began_seconds >= (1 + 2 + 4) * 0.2
     third.copies_in_vain = False
     await eventually(lambda: not _diverged(plane), what="it to be over")

@@ -14,7 +14,7 @@ from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import StoredRecord
 from controller_core.model import BrokerGroupRecord
 from tests.controller.conftest import record_of, snapshot_of
-from tests.controller.world import KEY, Fencer, Notes, Store, World, Write
+from tests.controller.world import KEY, Fencer, Notes, Record, Store, Stored, World, Write
 from tests.support.fake_broker import FakeBroker, FakeGroup, eventually
 from tests.support.pods_directory import PodsDirectory
 
@@ -41,9 +41,7 @@ class Killer(Store):
         self.writes = 0
         self.killed = asyncio.Event()
 
-    async def put(
-        self, record: BrokerGroupRecord | None, expected: StoredRecord | None, write: Write
-    ) -> StoredRecord | None:
+    async def put(self, record: Record, expected: Stored, write: Write) -> Stored:
         if self.kill_at is None or not _moves_a_change(record, expected):
             return await write()
         self.writes += 1
@@ -64,7 +62,7 @@ class Killer(Store):
         self._tell(KEY, "restored-1")
 
 
-def _moves_a_change(record: BrokerGroupRecord | None, expected: StoredRecord | None) -> bool:
+def _moves_a_change(record: Record, expected: Stored) -> bool:
     before: Change | None = expected.record.change if expected is not None else None
     return record is not None and record.change != before
 

@@ -4,37 +4,17 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.observe.group_view import GroupViewError
 from brokergroup_operator.reconcile.run.queue import SIGNALS_AT_ONCE, ReconcileQueue
 from brokergroup_operator.reconcile.settings import ReconcileSettings
-from brokergroup_operator.records.memory import MemoryRecordStore
-from brokergroup_operator.records.store import GroupKey, RecordRefusedError, StoredRecord
-from controller_core.model import BrokerGroupRecord
+from brokergroup_operator.records.store import GroupKey, RecordRefusedError
 from rocketmq_remoting.codes import RequestCode
 from tests.controller.conftest import record_of
-from tests.controller.world import KEY, STRICT, World
+from tests.controller.world import KEY, RefusingStore, World
 
 UNSETTLED_SECONDS = 5.0
 WATCHED_SECONDS = 20
-
-
-class RefusingStore(MemoryRecordStore):
-    """As an API server whose validation rejects the record once `refuses` is set."""
-
-    refuses = False
-
-    async def commit(
-        self,
-        key: GroupKey,
-        record: BrokerGroupRecord | None,
-        expected: StoredRecord | None,
-        deadline_seconds: float = 2.0,
-    ) -> StoredRecord | None:
-        if self.refuses:
-            raise RecordRefusedError("the API answered 422")
-        return await super().commit(key, record, expected, deadline_seconds)
 
 
 @asynccontextmanager
@@ -61,8 +41,8 @@ async def _nothing() -> None:
 
 
 async def test_a_broker_that_registers_again_and_again_and_is_refused(group: World) -> None:
-    store = RefusingStore()
-    plane, (_, second, _) = await group.serving(store, directory=FixedDirectory(settings=STRICT))
+    store = RefusingStore(RecordRefusedError, elections_alone=False)
+    plane, (_, second, _) = await group.serving(store)
     store.refuses = True
     refused = 0
     async with passes_of(plane, _nothing) as begun:

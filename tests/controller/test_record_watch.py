@@ -23,7 +23,7 @@ from controller_core.requests import AlterSyncStateSet, ReserveBrokerId
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.controller_protocol import SyncStateSetBody
 from tests.controller.conftest import group_of, record_of, snapshot_of
-from tests.controller.world import KEY, Store, World
+from tests.controller.world import KEY, Store, World, stored_in
 from tests.support.fake_broker import FakeBroker, eventually
 
 if TYPE_CHECKING:
@@ -97,9 +97,7 @@ async def test_a_member_that_became_known_meanwhile_is_not_moved_by_one_heartbea
     desk.heard(group, 2, "127.0.0.1:9", "bn-2")
     await eventually(lambda: group.record == after, what="the record to be read for the proposal")
     await asyncio.gather(*desk._tasks.running)
-    stored = await store.read(KEY)
-    assert stored is not None
-    assert stored.record == after
+    assert (await stored_in(store)).record == after
 
 
 async def test_the_granted_master_is_not_registered_by_a_heartbeat_also_if_the_record_has_lost_its_id() -> None:
@@ -112,9 +110,7 @@ async def test_the_granted_master_is_not_registered_by_a_heartbeat_also_if_the_r
     await store.commit(KEY, after, before)
     desk.heard(group, 2, "127.0.0.1:2", "bn-2")
     await asyncio.gather(*desk._tasks.running)
-    stored = await store.read(KEY)
-    assert stored is not None
-    assert stored.record == after
+    assert (await stored_in(store)).record == after
 
 
 # ---- A Java master that keeps proposing from another set than the record's gets the record's set as its answer.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from structlog.testing import capture_logs
 
-from brokergroup_operator.controller.directory.group_directory import FixedDirectory, GroupBinding
+from brokergroup_operator.controller.directory.group_directory import GroupBinding
 from brokergroup_operator.controller.group.group import Group
 from brokergroup_operator.controller.peers.broker_calls import BrokerCalls
 from brokergroup_operator.controller.peers.services import Planes, Services
@@ -24,14 +24,14 @@ from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.server import RemotingServer
 from rocketmq_remoting.signature import Credentials, SignatureState, verify
 from tests.controller.conftest import snapshot_of
-from tests.controller.world import KEY, STRICT, Notes, World
+from tests.controller.world import KEY, Notes, World
 from tests.observe.test_events import Sink
 from tests.support.fake_broker import FakeBroker, eventually
 from tests.support.fake_name_server import FakeNameServer
 from tests.support.quiet_handler import QuietHandler
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import Iterable
 
     from brokergroup_operator.controller.plane import ControllerPlane
     from brokergroup_operator.records.store import GroupKey
@@ -42,13 +42,12 @@ LAST = [Step.INDEX_CAUGHT_UP, Step.ROUTE_VISIBLE, Step.IN_SYNC]
 
 
 async def watched(
-    group: World, *servers: FakeNameServer, notes: Notes, seconds: float = 30.0
+    group: World, *servers: FakeNameServer, seconds: float = 30.0
 ) -> tuple[ControllerPlane, list[FakeBroker]]:
     """Three brokers under a plane; each reports complete queues, and each NameServer routes to the first."""
     addresses = [await server.start() for server in servers]
-    directory = FixedDirectory(settings=STRICT, name_servers=tuple(addresses))
     plane, brokers = await group.three_under(
-        directory=directory, observer=notes, recovery_watch_seconds=seconds, incident_deadline_seconds=60.0
+        wishes={"name_servers": tuple(addresses)}, recovery_watch_seconds=seconds, incident_deadline_seconds=60.0
     )
     for broker in brokers:
         broker.behind_dispatch = 0
@@ -57,72 +56,66 @@ async def watched(
     return plane, brokers
 
 
-async def closed(notes: Notes) -> FailoverTimeline:
-    found: list[FailoverTimeline] = await eventually(lambda: notes.closed, what="the incident to be closed")
-    [incident] = found
-    return incident
-
-
-async def test_a_route_is_stamped_when_every_name_server_names_the_new_master(group: World) -> None:
-    notes, one, other = Notes(), FakeNameServer(group), FakeNameServer(group)
-    _, [first, second, _] = await watched(group, one, other, notes=notes)
+async def test_a_route_is_stamped_when_every_name_server_names_the_new_master(
+    group: World, name_server: FakeNameServer
+) -> None:
+    one, other = name_server, FakeNameServer(group)
+    _, [first, second, _] = await watched(group, one, other)
     await first.kill()
-    await eventually(lambda: notes.changed, what="the new master")
+    await eventually(lambda: group.notes.changed, what="the new master")
     one.routed = second.address
     asked = group.journal.count("901")
     await eventually(lambda: group.journal.count("901") > asked + 4, what="both asked again")
-    incident = notes.changed[0]
+    incident = group.notes.changed[0]
     assert Step.ROUTE_VISIBLE not in incident.steps, "the other one still names the old master"
-    assert not notes.closed
+    assert not group.notes.closed
     other.routed = second.address
-    assert await closed(notes) is incident
+    assert await group.incident() is incident
     assert incident.outcome is Outcome.COMPLETED
     assert set(LAST) <= incident.steps.keys()
     assert incident.reached()[-1] is Step.ROUTE_VISIBLE
     assert list(incident.milliseconds().values()) == sorted(incident.milliseconds().values())
-    await one.stop()
     await other.stop()
 
 
 async def test_the_index_is_stamped_when_the_new_master_says_that_nothing_is_behind(group: World) -> None:
-    notes = Notes()
-    _, [first, second, _] = await watched(group, notes=notes)
+    _, [first, second, _] = await watched(group)
     second.behind_dispatch = 4096
     await first.kill()
     await eventually(lambda: group.journal.count("28 to 2") > 2, what="it to be asked again")
-    assert Step.INDEX_CAUGHT_UP not in notes.changed[0].steps
-    assert not notes.closed
+    assert Step.INDEX_CAUGHT_UP not in group.notes.changed[0].steps
+    assert not group.notes.closed
     second.behind_dispatch = 0
-    incident = await closed(notes)
+    incident = await group.incident()
     assert incident.reached()[-1] is Step.INDEX_CAUGHT_UP
     assert Step.ROUTE_VISIBLE not in incident.steps, "the group has no NameServer"
 
 
-async def test_what_nobody_tells_is_not_stamped_and_keeps_no_incident_open(group: World) -> None:
+async def test_what_nobody_tells_is_not_stamped_and_keeps_no_incident_open(
+    group: World, name_server: FakeNameServer
+) -> None:
     """The plane does not wait for a NameServer that is down, and stops waiting for one that never routes to the new master."""
-    notes, down, stuck = Notes(), FakeNameServer(group), FakeNameServer(group)
-    _, [first, second, _] = await watched(group, down, stuck, notes=notes, seconds=0.3)
+    down = FakeNameServer(group)
+    _, [first, second, _] = await watched(group, down, name_server, seconds=0.3)
     second.behind_dispatch = None
     await down.stop()
     await first.kill()
-    incident = await closed(notes)
+    incident = await group.incident()
     assert incident.outcome is Outcome.COMPLETED
     assert Step.IN_SYNC in incident.steps
     assert not {Step.INDEX_CAUGHT_UP, Step.ROUTE_VISIBLE} & incident.steps.keys()
-    await stuck.stop()
 
 
 async def test_a_plane_that_ends_leaves_no_incident_open_for_what_it_only_watched(
-    group: World, server: FakeNameServer
+    group: World, name_server: FakeNameServer
 ) -> None:
-    notes = Notes()
-    plane, [first, _, _] = await watched(group, server, notes=notes)
+    plane, [first, _, _] = await watched(group, name_server)
     await first.kill()
-    await eventually(lambda: notes.changed and Step.IN_SYNC in notes.changed[0].steps, what="two in sync")
-    assert not notes.closed
+    await eventually(lambda: group.notes.changed and Step.IN_SYNC in group.notes.changed[0].steps, what="two in sync")
+    assert not group.notes.closed
     async with asyncio.timeout(20.0):
         await plane.stop()
-    incident = await closed(notes)
+    incident = await group.incident()
     assert incident.outcome is Outcome.COMPLETED
     assert Step.ROUTE_VISIBLE not in incident.steps
 
@@ -136,13 +129,6 @@ SEND, MAKE = RequestCode.SEND_MESSAGE_V2, RequestCode.UPDATE_AND_CREATE_TOPIC
 AWAY = tuple(f"127.64.9.9:{port}" for port in range(40000, 40064))
 # Another of these 64 planes has rank 0 for this group.
 NOT_FIRST: dict[str, Any] = {"peer_addresses": AWAY, "advertise_address": AWAY[0], "rank_delay_seconds": 0.0}
-
-
-@pytest.fixture
-async def server(group: World) -> AsyncIterator[FakeNameServer]:
-    made = FakeNameServer(group)
-    yield made
-    await made.stop()
 
 
 class Acl:
@@ -163,84 +149,82 @@ class Acl:
 
 
 async def with_canary(
-    group: World, server: FakeNameServer, notes: Observer, *, credentials: Credentials | None = None, **settings: Any
+    group: World, name_server: FakeNameServer, *, credentials: Credentials | None = None, **settings: Any
 ) -> tuple[ControllerPlane, list[FakeBroker]]:
-    directory = FixedDirectory(
-        settings=STRICT, name_servers=(await server.start(),), canary=True, credentials=credentials
-    )
+    wishes = {"name_servers": (await name_server.start(),), "canary": True, "credentials": credentials}
     plane, brokers = await group.three_under(
-        directory=directory,
-        observer=notes,
+        wishes=wishes,
         **{"canary_period_seconds": 0.05, "canary_retry_seconds": 0.01, "incident_deadline_seconds": 60.0, **settings},
     )
     for broker in brokers:
         broker.takes_messages = broker.takes_new_names = True
         broker.topics[TOPIC] = 1
-    server.routed = brokers[0].address
+    name_server.routed = brokers[0].address
     return plane, brokers
 
 
 async def test_it_sends_to_whom_the_name_server_names_and_makes_its_topic_there(
-    group: World, server: FakeNameServer
+    group: World, name_server: FakeNameServer
 ) -> None:
-    notes = Notes()
-    _, [first, second, _] = await with_canary(group, server, notes)
-    await eventually(lambda: notes.sent[-2:] == [True, True], what="acknowledged messages")
+    _, [first, second, _] = await with_canary(group, name_server)
+    await eventually(lambda: group.notes.sent[-2:] == [True, True], what="acknowledged messages")
     assert f"310 {TOPIC} to 1" in group.journal
     del first.topics[TOPIC]
     await eventually(lambda: first.topics.get(TOPIC) == 1, what="the topic to be made")
-    server.routed = second.address
+    name_server.routed = second.address
     await eventually(lambda: f"310 {TOPIC} to 2" in group.journal, what="a message where clients go now")
-    server.routed = ""
-    await eventually(lambda: notes.sent[-2:] == [False, False], what="no route")
+    name_server.routed = ""
+    await eventually(lambda: group.notes.sent[-2:] == [False, False], what="no route")
 
 
 async def test_the_first_message_that_a_new_master_acknowledges_is_a_step_of_the_incident(
-    group: World, server: FakeNameServer
+    group: World, name_server: FakeNameServer
 ) -> None:
-    notes = Notes()
-    _, [first, second, _] = await with_canary(group, server, notes)
+    _, [first, second, _] = await with_canary(group, name_server)
     second.takes_messages = False
     await first.kill()
-    server.routed = second.address
-    await eventually(lambda: notes.changed and Step.ROUTE_VISIBLE in notes.changed[0].steps, what="the route")
-    await eventually(lambda: notes.sent[-3:] == [False] * 3, what="refused messages")
-    assert Step.FIRST_ACK not in notes.changed[0].steps
-    assert not notes.closed, "the incident waits for the first write"
+    name_server.routed = second.address
+    await eventually(
+        lambda: group.notes.changed and Step.ROUTE_VISIBLE in group.notes.changed[0].steps, what="the route"
+    )
+    await eventually(lambda: group.notes.sent[-3:] == [False] * 3, what="refused messages")
+    assert Step.FIRST_ACK not in group.notes.changed[0].steps
+    assert not group.notes.closed, "the incident waits for the first write"
     second.takes_messages = True
-    await eventually(lambda: notes.closed, what="the incident to be closed")
-    [incident] = notes.closed
+    await eventually(lambda: group.notes.closed, what="the incident to be closed")
+    [incident] = group.notes.closed
     assert incident.reached()[-1] is Step.FIRST_ACK
     assert list(incident.milliseconds())[-1] == "firstAck"
 
 
-async def test_a_change_of_master_ends_the_pause_between_two_messages(group: World, server: FakeNameServer) -> None:
+async def replaced(group: World, name_server: FakeNameServer, master: FakeBroker, successor: FakeBroker) -> None:
+    """Kill the master, and show the route to its successor; return when its incident is closed."""
+    await master.kill()
+    name_server.routed = successor.address
+    await eventually(lambda: group.notes.closed, what="the incident to be closed")
+
+
+async def test_a_change_of_master_ends_the_pause_between_two_messages(
+    group: World, name_server: FakeNameServer
+) -> None:
     """Otherwise the plane would see the first write up to a second later than a client does."""
-    notes = Notes()
-    _, [first, second, _] = await with_canary(
-        group, server, notes, canary_period_seconds=30.0, canary_retry_seconds=0.01
-    )
-    await eventually(lambda: notes.sent[-1:] == [True], what="the last message of these 30 s")
-    await first.kill()
-    server.routed = second.address
-    await eventually(lambda: notes.closed, what="the incident to be closed")
-    steps = notes.closed[0].steps
+    _, [first, second, _] = await with_canary(group, name_server, canary_period_seconds=30.0, canary_retry_seconds=0.01)
+    await eventually(lambda: group.notes.sent[-1:] == [True], what="the last message of these 30 s")
+    await replaced(group, name_server, first, second)
+    steps = group.notes.closed[0].steps
     assert steps[Step.FIRST_ACK] - steps[Step.ROLE_CHANGED] < 1.0
 
 
-async def test_of_several_planes_one_sends(group: World, server: FakeNameServer) -> None:
+async def test_of_several_planes_one_sends(group: World, name_server: FakeNameServer) -> None:
     """The plane of rank 0 sends; another plane only while it changes the master itself."""
-    notes = Notes()
-    plane, [first, second, _] = await with_canary(group, server, notes, **NOT_FIRST)
+    plane, [first, second, _] = await with_canary(group, name_server, **NOT_FIRST)
     assert plane.snapshot(KEY) is not None
-    assert not notes.sent, "of 64 planes another one is the first for this group"
-    await first.kill()
-    server.routed = second.address
-    await eventually(lambda: notes.closed, what="the incident to be closed")
-    assert Step.FIRST_ACK in notes.closed[0].steps
-    told = len(notes.sent)
+    assert not group.notes.sent, "of 64 planes another one is the first for this group"
+    await replaced(group, name_server, first, second)
+    assert Step.FIRST_ACK in group.notes.closed[0].steps
+    told = len(group.notes.sent)
     await eventually(lambda: len(group.journal) and not snapshot_of(plane).in_progress, what="peace")
-    assert len(notes.sent) - told <= 1
+    assert len(group.notes.sent) - told <= 1
 
 
 class AcknowledgedCanary(Canary):
@@ -285,13 +269,13 @@ async def test_a_change_that_another_plane_committed_has_its_first_message_too()
     await services.tasks.stop()
 
 
-async def test_it_signs_as_the_group_also_where_it_makes_its_topic(group: World, server: FakeNameServer) -> None:
-    notes, acl = Notes(), Acl(SEND, MAKE)
-    _, brokers = await with_canary(group, server, notes, credentials=ORDERS)
+async def test_it_signs_as_the_group_also_where_it_makes_its_topic(group: World, name_server: FakeNameServer) -> None:
+    acl = Acl(SEND, MAKE)
+    _, brokers = await with_canary(group, name_server, credentials=ORDERS)
     refuse_by(acl, brokers)
     del brokers[0].topics[TOPIC]
     await eventually(lambda: brokers[0].topics.get(TOPIC) == 1, what="the topic to be made")
-    await eventually(lambda: notes.sent[-2:] == [True, True], what="acknowledged messages")
+    await eventually(lambda: group.notes.sent[-2:] == [True, True], what="acknowledged messages")
 
 
 class Newcomer(QuietHandler):
@@ -307,36 +291,36 @@ class Newcomer(QuietHandler):
 
 
 async def test_it_signs_as_the_group_at_an_address_that_the_record_does_not_have_yet(
-    group: World, server: FakeNameServer
+    group: World, name_server: FakeNameServer
 ) -> None:
-    notes, newcomer = Notes(), Newcomer()
-    await with_canary(group, server, notes, credentials=ORDERS)
+    newcomer = Newcomer()
+    await with_canary(group, name_server, credentials=ORDERS)
     await newcomer.server.start("127.0.0.1", 0)
-    server.routed = f"127.0.0.1:{newcomer.server.port}"
+    name_server.routed = f"127.0.0.1:{newcomer.server.port}"
     await eventually(lambda: newcomer.senders, what="a message to it")
     assert newcomer.senders[0] is SignatureState.VALID
     await newcomer.server.stop(grace_seconds=0.0)
 
 
-async def test_a_refusal_by_the_acl_is_told_once_and_its_end_too(group: World, server: FakeNameServer) -> None:
-    sink, notes, acl = Sink(), Notes(), Acl()
-    both = ObserverGroup([notes, EventObserver(sink)])
-    _, brokers = await with_canary(group, server, both, credentials=ORDERS)
+async def test_a_refusal_by_the_acl_is_told_once_and_its_end_too(group: World, name_server: FakeNameServer) -> None:
+    sink, acl = Sink(), Acl()
+    both = ObserverGroup([group.notes, EventObserver(sink)])
+    _, brokers = await with_canary(group, name_server, observer=both, credentials=ORDERS)
     address = brokers[0].address
-    await eventually(lambda: notes.sent[-1:] == [True], what="an acknowledged message")
+    await eventually(lambda: group.notes.sent[-1:] == [True], what="an acknowledged message")
     with capture_logs() as lines:
         refuse_by(acl, brokers)
         await eventually(lambda: acl.asked >= 4, what="refused messages")
         brokers[0].takes_messages = False  # another failure says nothing about the ACL
         acl.allowed = {SEND}
-        sent = len(notes.sent)
-        await eventually(lambda: len(notes.sent) >= sent + 3, what="failed messages")
+        sent = len(group.notes.sent)
+        await eventually(lambda: len(group.notes.sent) >= sent + 3, what="failed messages")
         acl.allowed = set()
         brokers[0].takes_messages = True
         asked = acl.asked
         await eventually(lambda: acl.asked >= asked + 3, what="refused messages again")
         acl.allowed = {SEND}
-        await eventually(lambda: notes.sent[-3:] == [True] * 3, what="acknowledged messages")
+        await eventually(lambda: group.notes.sent[-3:] == [True] * 3, what="acknowledged messages")
     told = [event for event in sink.events if event.reason.startswith("Canary")]
     assert [(event.reason, event.warning) for event in told] == [("CanaryRefused", True), ("CanaryAcknowledged", False)]
     says = f"User:orders has no permission to access Topic:{TOPIC}"
@@ -352,10 +336,10 @@ async def test_a_refusal_by_the_acl_is_told_once_and_its_end_too(group: World, s
     assert f"Pub on Topic:{TOPIC}" in logged[0]["needs"]
 
 
-async def test_a_right_that_is_lacking_besides_is_told_too(group: World, server: FakeNameServer) -> None:
+async def test_a_right_that_is_lacking_besides_is_told_too(group: World, name_server: FakeNameServer) -> None:
     """The user may send by now, but may not create the topic."""
     sink, acl = Sink(), Acl()
-    _, brokers = await with_canary(group, server, EventObserver(sink), credentials=ORDERS)
+    _, brokers = await with_canary(group, name_server, observer=EventObserver(sink), credentials=ORDERS)
     refuse_by(acl, brokers)
     await eventually(lambda: "CanaryRefused" in sink.reasons, what="the refusal")
     del brokers[0].topics[TOPIC]
@@ -372,10 +356,10 @@ async def test_a_right_that_is_lacking_besides_is_told_too(group: World, server:
     ],
 )
 async def test_a_canary_that_signs_nothing_is_told_what_it_needs(
-    group: World, server: FakeNameServer, remark: str, needs: str
+    group: World, name_server: FakeNameServer, remark: str, needs: str
 ) -> None:
     sink = Sink()
-    _, brokers = await with_canary(group, server, EventObserver(sink))
+    _, brokers = await with_canary(group, name_server, observer=EventObserver(sink))
     for broker in brokers:
         broker.refuses = lambda command: remark if command.code == SEND else ""
     await eventually(lambda: "CanaryRefused" in sink.reasons, what="the refusal")
@@ -386,42 +370,38 @@ async def test_a_canary_that_signs_nothing_is_told_what_it_needs(
 
 
 async def test_no_incident_waits_for_the_first_write_where_the_new_master_refuses_it(
-    group: World, server: FakeNameServer
+    group: World, name_server: FakeNameServer
 ) -> None:
     """An old master's refusal does not count for the new one."""
-    notes, acl = Notes(), Acl()
-    _, [first, second, third] = await with_canary(group, server, notes, credentials=ORDERS)
+    acl = Acl()
+    _, [first, second, third] = await with_canary(group, name_server, credentials=ORDERS)
     refuse_by(acl, [first])
     await eventually(lambda: acl.asked >= 2, what="refused messages in peace")
-    await first.kill()
-    server.routed = second.address
-    await eventually(lambda: notes.closed, what="the incident to be closed")
-    assert Step.FIRST_ACK in notes.closed[0].steps
+    await replaced(group, name_server, first, second)
+    assert Step.FIRST_ACK in group.notes.closed[0].steps
     refuse_by(acl, [second, third])
     first = await first.restarted()
     await eventually(lambda: second.sync_state_set == {1, 2, 3}, what="three members in sync")
     await second.kill()
     master = await eventually(lambda: next((one for one in (first, third) if one.is_master), None), what="a master")
     refuse_by(acl, [master])
-    server.routed = master.address
-    await eventually(lambda: len(notes.closed) > 1, what="the incident to be closed")
-    assert Step.IN_SYNC in notes.closed[1].steps
-    assert Step.FIRST_ACK not in notes.closed[1].steps
+    name_server.routed = master.address
+    await eventually(lambda: len(group.notes.closed) > 1, what="the incident to be closed")
+    assert Step.IN_SYNC in group.notes.closed[1].steps
+    assert Step.FIRST_ACK not in group.notes.closed[1].steps
 
 
 async def test_of_several_planes_the_one_that_sends_all_the_time_tells_of_a_refusal(
-    group: World, server: FakeNameServer
+    group: World, name_server: FakeNameServer
 ) -> None:
-    sink, notes, acl = Sink(), Notes(), Acl()
+    sink, acl = Sink(), Acl()
     _, [first, second, third] = await with_canary(
-        group, server, ObserverGroup([notes, EventObserver(sink)]), credentials=ORDERS, **NOT_FIRST
+        group, name_server, observer=ObserverGroup([group.notes, EventObserver(sink)]), credentials=ORDERS, **NOT_FIRST
     )
     refuse_by(acl, [second, third])
-    await first.kill()
-    server.routed = second.address
-    await eventually(lambda: notes.closed, what="the incident to be closed")
+    await replaced(group, name_server, first, second)
     assert acl.asked > 0
-    assert Step.FIRST_ACK not in notes.closed[0].steps
+    assert Step.FIRST_ACK not in group.notes.closed[0].steps
     assert "CanaryRefused" not in sink.reasons
 
 

@@ -15,7 +15,7 @@ from rocketmq_remoting.command import RemotingCommand
 from rocketmq_remoting.connection import RemotingConnection
 from rocketmq_remoting.server import RemotingServer
 from tests.controller.conftest import record_of, snapshot_of
-from tests.controller.world import KEY, Fencer, Notes, World
+from tests.controller.world import KEY, Fencer, World
 from tests.support.fake_broker import FakeBroker, eventually
 from tests.support.quiet_handler import QuietHandler
 
@@ -159,15 +159,14 @@ class Mute(FakeBroker):
 @pytest.mark.parametrize("silent", [True, False], ids=["a silent master", "no master"])
 async def test_a_member_that_never_reports_is_waited_for_as_long_as_a_silent_one(group: World, silent: bool) -> None:
     """It registers again and again. An election without a winner would be an incident at every tick."""
-    notes = Notes()
-    plane, (first, second, third) = await group.three_under(fencer=Fencer(group), observer=notes)
+    plane, (first, second, third) = await group.three_under(fencer=Fencer(group))
     await third.kill()
     await first.propose_set()
     if not silent:
         await second.kill()
         await first.kill()
         await eventually(lambda: record_of(plane).granted_master_id is None, what="no master")
-    mute, epoch, told = Mute(group, broker_id=3), record_of(plane).master_epoch, len(notes.closed)
+    mute, epoch, told = Mute(group, broker_id=3), record_of(plane).master_epoch, len(group.notes.closed)
     registering = asyncio.create_task(mute.register_again_and_again())
     await eventually(lambda: 3 in snapshot_of(plane).live, what="the mute one to register")
     if silent:
@@ -178,8 +177,8 @@ async def test_a_member_that_never_reports_is_waited_for_as_long_as_a_silent_one
         lambda: record_of(plane).granted_master_id not in (None, *([1] if silent else [])), what="a master"
     )
     assert record_of(plane).master_epoch == epoch + 1
-    await eventually(lambda: not silent or len(notes.closed) > told, what="the incident to be closed")
-    assert [one.outcome for one in notes.closed[told:]] == ([Outcome.COMPLETED] if silent else [])
+    await eventually(lambda: not silent or len(group.notes.closed) > told, what="the incident to be closed")
+    assert [one.outcome for one in group.notes.closed[told:]] == ([Outcome.COMPLETED] if silent else [])
     registering.cancel()
 
 

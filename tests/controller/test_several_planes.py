@@ -16,12 +16,25 @@ from brokergroup_operator.records.store import GroupKey, RecordUnavailableError
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
 from tests.controller.conftest import record_of, snapshot_of
-from tests.controller.world import KEY, LOOSE, Fencer, Notes, Store, World, Write, knows, look_up, raises_epoch
+from tests.controller.world import (
+    KEY,
+    LOOSE,
+    Fencer,
+    Record,
+    RefusingStore,
+    Store,
+    Stored,
+    World,
+    Write,
+    knows,
+    look_up,
+    raises_epoch,
+    stored_in,
+)
 from tests.support.fake_broker import FakeBroker, eventually
 
 if TYPE_CHECKING:
     from brokergroup_operator.controller.plane import ControllerPlane
-    from brokergroup_operator.records.store import StoredRecord
     from controller_core.model import BrokerGroupRecord
 
 
@@ -34,9 +47,7 @@ class CheckedStore(Store):
         self.meet: asyncio.Barrier | None = None
         self.lose_answer_of: int | None = None
 
-    async def put(
-        self, record: BrokerGroupRecord | None, expected: StoredRecord | None, write: Write
-    ) -> StoredRecord | None:
+    async def put(self, record: Record, expected: Stored, write: Write) -> Stored:
         if self.meet is not None and raises_epoch(record, expected):
             barrier, self.meet = self.meet, self.meet if self.meet.n_waiting == 0 else None
             async with asyncio.timeout(5):
@@ -68,28 +79,23 @@ class CheckedStore(Store):
 
 async def test_two_planes_that_elect_at_the_same_moment_grant_one_epoch(group: World) -> None:
     """Both planes PUT from the same snapshot (I1): one wins, the other gets 409, reads again and yields."""
-    store, first, second = CheckedStore(), Notes(), Notes()
-    first_plane = await group.plane(store, observer=first)
-    second_plane = await group.plane(store, observer=second)
-    group.planes = [first_plane.address, second_plane.address]
+    store = CheckedStore()
+    planes = await group.several(2, store)
     master, _, _ = await group.three()
-    await knows(second_plane)
+    await knows(planes[1])
     store.meet = asyncio.Barrier(2)
     await master.kill()
     await eventually(
-        lambda: all(
-            snapshot_of(plane).writable and record_of(plane).master_epoch == 2 for plane in (first_plane, second_plane)
-        ),
+        lambda: all(snapshot_of(plane).writable and record_of(plane).master_epoch == 2 for plane in planes),
         what="both planes to see the new master",
     )
     store.check()
-    moves = [(before.master_epoch, after) for before, after in first.records + second.records if before is not None]
+    moves = [(before.master_epoch, after) for before, after in group.notes.records if before is not None]
     assert [after.master_broker_id for epoch, after in moves if (epoch, after.master_epoch) == (1, 2)] == [2]
-    assert first.conflicts or second.conflicts
+    assert group.notes.conflicts
     assert group.master().broker_id == 2
-    record = record_of(first_plane)
-    assert record.master_epoch == 2
-    await eventually(lambda: record_of(second_plane) == record_of(first_plane))
+    assert record_of(planes[0]).master_epoch == 2
+    await eventually(lambda: record_of(planes[1]) == record_of(planes[0]))
 
 
 async def test_a_plane_that_dies_with_the_master_is_not_missed(group: World) -> None:
@@ -98,9 +104,8 @@ async def test_a_plane_that_dies_with_the_master_is_not_missed(group: World) -> 
     CNPG #778: what if the operator dies?
     """
     store = CheckedStore()
-    first_plane = await group.plane(store)
-    second_plane = await group.plane(store)
-    group.planes = [second_plane.address, first_plane.address]
+    first_plane, second_plane = await group.several(2, store)
+    group.planes.reverse()
     master, _, _ = await group.three()
     await knows(first_plane)
     await asyncio.gather(first_plane.stop(), master.kill())
@@ -199,17 +204,16 @@ LONG_MS = 600_000
 
 async def _marking_planes(
     group: World, store: MemoryRecordStore
-) -> tuple[ControllerPlane, ControllerPlane, Notes, list[FakeBroker]]:
+) -> tuple[ControllerPlane, ControllerPlane, list[FakeBroker]]:
     """Both planes hear three members with empty logs; the first plane writes the marks once, the second at each news."""
-    losses = Notes()
     pauses = [{"mark_pause_seconds": 1000.0}, {"mark_pause_seconds": 0.0}]
-    first, second = await group.peers(2, store=store, observers=[None, losses], each=pauses)
+    first, second = await group.peers(2, store=store, each=pauses)
     brokers = await group.three()
     await eventually(lambda: _settled(first) and _settled(second), what="both planes to know three members in sync")
     for broker in brokers:
         broker.heartbeat_timeout_ms = LONG_MS
         await _beats(broker, 3)
-    return first, second, losses, brokers
+    return first, second, brokers
 
 
 def _settled(plane: ControllerPlane) -> bool:
@@ -225,10 +229,7 @@ async def _beats(broker: FakeBroker, number: int) -> None:
 
 
 async def _held(store: MemoryRecordStore, broker_id: int) -> int:
-    stored = await store.read(KEY, deadline_seconds=1.0)
-    assert stored is not None
-    assert stored.record is not None
-    return stored.record.replicas[broker_id].held_offset
+    return (await stored_in(store)).record.replicas[broker_id].held_offset
 
 
 @pytest.mark.parametrize("role", ["master", "slave"])
@@ -238,7 +239,7 @@ async def test_what_was_heard_before_the_mark_was_raised_is_no_loss(group: World
     A Java slave of a new group has no epoch in its file before the first message: its report is empty.
     """
     store = MemoryRecordStore()
-    first, second, losses, brokers = await _marking_planes(group, store)
+    first, second, brokers = await _marking_planes(group, store)
     late, other = (brokers[0], brokers[1]) if role == "master" else (brokers[2], brokers[1])
     if role == "slave":
         late.epoch_file = 0
@@ -253,7 +254,7 @@ async def test_what_was_heard_before_the_mark_was_raised_is_no_loss(group: World
     await eventually(lambda: marked(late), what="the first plane to write down what the member holds")
     other.max_offset = MARKED
     await eventually(lambda: marked(other), what="the second plane to write down what the other member holds")
-    assert losses.seats_lost == []
+    assert group.notes.seats_lost == []
     assert record_of(second).replicas[late.broker_id].held_offset == MARKED, "it knows the mark by now"
     late.unheard_at = set()
     await _beats(late, 5)
@@ -264,7 +265,7 @@ async def test_what_was_heard_before_the_mark_was_raised_is_no_loss(group: World
 async def test_a_disk_emptied_while_only_another_plane_listened_is_found(group: World) -> None:
     """A plane that never heard the member knows only its mark, and compares the member's later reports with it."""
     store = MemoryRecordStore()
-    first, second, losses, (master, _, third) = await _marking_planes(group, store)
+    first, second, (master, _, third) = await _marking_planes(group, store)
     third.unheard_at = {second.address}
     third.max_offset = MARKED
 
@@ -278,7 +279,7 @@ async def test_a_disk_emptied_while_only_another_plane_listened_is_found(group: 
     group.planes = [second.address]
     third.unheard_at = set()
     await group.broker(broker_id=3, heartbeat_seconds=0.05)
-    await eventually(lambda: losses.seats_lost == [3], what="the loss to be seen")
+    await eventually(lambda: group.notes.seats_lost == [3], what="the loss to be seen")
 
 
 async def test_what_was_heard_before_another_plane_elected_raises_no_mark(group: World) -> None:
@@ -289,13 +290,11 @@ async def test_what_was_heard_before_another_plane_elected_raises_no_mark(group:
     for broker in (master, other):
         broker.heartbeat_timeout_ms = LONG_MS
         await _beats(broker, 3)
-    stored = await store.read(KEY, deadline_seconds=1.0)
+    stored = await stored_in(store)
     store.reading.clear()
     other.max_offset = MARKED
     await eventually(lambda: store.waiting, what="the plane to read the record for its report")
     other.silent = True
-    assert stored is not None
-    assert stored.record is not None
     elected = replace(stored.record, master_epoch=stored.record.master_epoch + 1)
     await store.commit(KEY, elected, stored, 1.0)
     store.reading.set()
@@ -307,28 +306,15 @@ async def _never_proposes() -> None:
     return
 
 
-class ElectsNobody(Store):
-    """Commits no election while `holds`."""
-
-    holds = False
-
-    async def put(
-        self, record: BrokerGroupRecord | None, expected: StoredRecord | None, write: Write
-    ) -> StoredRecord | None:
-        if self.holds and raises_epoch(record, expected):
-            raise RecordUnavailableError("no answer")
-        return await write()
-
-
 async def test_a_plane_that_is_behind_grants_no_role(group: World) -> None:
     """Its watch stands still: it told a new process of the master the epoch of the dead one, after the record said that it died."""
-    shared = ElectsNobody()
+    shared = RefusingStore()
     plane = await group.plane(shared, settings=LOOSE)
     broker = await group.broker()
     await eventually(lambda: snapshot_of(plane).writable and record_of(plane).change is None, what="a group at rest")
     behind = await group.plane(Store(shared), settings=LOOSE)
     await look_up(behind)
-    shared.holds = True
+    shared.refuses = True
     group.planes = [plane.address]
     broker.epoch, broker.master_id, broker.is_master = 0, 0, False
     assert (await broker.ask_to_register()).code == 0
@@ -339,13 +325,13 @@ async def test_a_plane_that_is_behind_grants_no_role(group: World) -> None:
         lambda: broker.is_master or record_of(behind).granted_master_id is None, what="the other plane to look at it"
     )
     assert not broker.is_master
-    shared.holds = False
+    shared.refuses = False
     await eventually(lambda: broker.is_master and broker.epoch == 2, what="the new process to be elected")
 
 
 async def test_a_plane_that_is_behind_repeats_no_role_of_its_own_change(group: World) -> None:
     """It committed the election, but its first 1008 failed, and the next one may reach another process."""
-    shared = ElectsNobody()
+    shared = RefusingStore()
     behind, plane = await group.plane(Store(shared), settings=LOOSE), await group.plane(shared, settings=LOOSE)
     group.planes = [behind.address]
     deaf = FakeBroker(group)
@@ -353,7 +339,7 @@ async def test_a_plane_that_is_behind_repeats_no_role_of_its_own_change(group: W
     await deaf.start()
     await eventually(lambda: deaf.asked.count(RequestCode.NOTIFY_BROKER_ROLE_CHANGED) > 1, what="1008 to be repeated")
     await look_up(plane)
-    shared.holds = True
+    shared.refuses = True
     deaf.epoch, deaf.master_id, deaf.is_master = 0, 0, False
     group.planes = [plane.address, behind.address]
     assert (await deaf.ask_to_register()).code == 0

@@ -2,34 +2,39 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from brokergroup_operator.api.broker_keys import ACCEPTS_SENDS_FROM
-from brokergroup_operator.controller.directory.group_directory import FixedDirectory
-from brokergroup_operator.controller.group.group import Group
 from brokergroup_operator.observe.group_view import SwitchoverFailedError, SwitchoverRefusedError
 from brokergroup_operator.observe.timeline import Kind, Outcome
 from brokergroup_operator.records.memory import MemoryRecordStore
-from brokergroup_operator.records.store import StoredRecord
-from controller_core.model import BrokerGroupRecord, LiveReplica
+from controller_core.model import LiveReplica
 from controller_core.requests import ElectMaster
 from controller_core.settings import ControllerSettings
 from controller_core.step import step
 from tests.controller.conftest import group_of, record_of, snapshot_of
-from tests.controller.world import KEY, LOOSE, STRICT, Store, World, Write, knows, raises_epoch
+from tests.controller.world import (
+    KEY,
+    LOOSE,
+    STRICT,
+    Record,
+    Store,
+    Stored,
+    World,
+    Write,
+    knows,
+    raises_epoch,
+    stored_in,
+)
 from tests.support.fake_broker import FakeBroker, eventually
 from tests.support.fake_name_server import FakeNameServer
-from tests.support.pods_directory import PodsDirectory
 
 
-async def test_a_living_master_is_moved_in_the_measured_order(group: World) -> None:
-    name_server = FakeNameServer(group)
-    directory = FixedDirectory(settings=STRICT, name_servers=(await name_server.start(),))
-    plane, (first, second, third) = await group.serving(directory=directory)
+async def test_a_living_master_is_moved_in_the_measured_order(group: World, name_server: FakeNameServer) -> None:
+    plane, (first, second, third) = await group.serving(wishes={"name_servers": (await name_server.start(),)})
     group.journal.clear()
     result = await plane.switch_master(KEY, from_broker_id=1)
     assert (result.from_broker_id, result.to_broker_id, result.epoch, result.confirmed) == (1, 2, 2, True)
@@ -54,28 +59,27 @@ async def test_a_living_master_is_moved_in_the_measured_order(group: World) -> N
     timeline = snapshot_of(plane).last_switchover
     assert timeline is not None
     assert (timeline.kind, timeline.outcome, timeline.epoch_after) == (Kind.SWITCHOVER, Outcome.COMPLETED, 2)
-    await name_server.stop()
+    assert ACCEPTS_SENDS_FROM not in first.config, (
+        "a Python replica refuses a key that it does not know, and the request"
+    )
 
 
-async def test_the_old_master_is_told_though_a_name_server_hangs(group: World) -> None:
+async def test_the_old_master_is_told_though_a_name_server_hangs(group: World, name_server: FakeNameServer) -> None:
     """The first 104 makes stalls rarer; waiting for its deadline would itself be a stall."""
-    name_server = FakeNameServer(group)
-    directory = FixedDirectory(settings=STRICT, name_servers=(await name_server.start(),))
-    plane, (first, _, _) = await group.three_under(directory=directory, name_server_deadline_seconds=60.0)
+    wishes = {"name_servers": (await name_server.start(),)}
+    plane, (first, _, _) = await group.three_under(wishes=wishes, name_server_deadline_seconds=60.0)
     name_server.answers.clear()
     switching = asyncio.create_task(plane.switch_master(KEY, from_broker_id=1))
     await eventually(lambda: "1 slave 2" in group.journal, what="the old master to be told")
     assert f"104 {first.address}" in group.journal
     name_server.answers.set()
     assert (await switching).confirmed
-    await name_server.stop()
 
 
 async def test_a_slave_that_sleeps_over_its_role_change_holds_up_nobody(group: World) -> None:
     """A Java slave may take 5 s. The old master follows the new one at once, so two of three acknowledge."""
-    directory = FixedDirectory(settings=STRICT)
     plane, (_, second, third) = await group.three_under(
-        directory=directory, slaves_first_unfenced_seconds=60.0, role_change_deadline_seconds=60.0
+        slaves_first_unfenced_seconds=60.0, role_change_deadline_seconds=60.0
     )
     group.journal.clear()
     third.role_change_waits = asyncio.Event()
@@ -101,13 +105,16 @@ async def test_while_a_switchover_runs_1004_tells_the_old_state(group: World) ->
     assert (answer.ext_fields or {})["masterEpoch"] == "2"
 
 
-async def test_slaves_that_never_catch_up_undo_the_switchover(group: World) -> None:
+@pytest.mark.parametrize("java", [False, True], ids=["a Python master", "a Java master, which accepts sends again"])
+async def test_slaves_that_never_catch_up_undo_the_switchover(group: World, java: bool) -> None:
     plane, (first, _, _) = await group.three_under()
     first.links_behind = 100
+    if java:
+        first.config[ACCEPTS_SENDS_FROM] = "0"
     with pytest.raises(SwitchoverFailedError, match="not level"):
         await plane.switch_master(KEY, from_broker_id=1)
-    assert first.minimum == 2
-    assert first.is_master
+    assert (first.is_master, first.minimum, first.config.get(ACCEPTS_SENDS_FROM, "0")) == (True, 2, "0")
+    assert (f"{ACCEPTS_SENDS_FROM}=0 at 1" in group.journal) is java
     assert record_of(plane).master_epoch == 1
     await eventually(lambda: snapshot_of(plane).writable)
 
@@ -128,15 +135,6 @@ async def test_a_java_master_refuses_sends_before_it_becomes_a_slave_and_accepts
     assert (await plane.switch_master(KEY, to_broker_id=2)).confirmed
     assert began_ms + 29_000 < refuses_until[0] < began_ms + 60_000
     await eventually(lambda: first.config[ACCEPTS_SENDS_FROM] == "0" and first.minimum == 2, what="it to accept sends")
-
-
-async def test_a_switchover_that_is_given_up_lets_the_master_accept_sends(group: World) -> None:
-    plane, (first, _, _) = await group.three_under()
-    first.config[ACCEPTS_SENDS_FROM], first.links_behind = "0", 100
-    with pytest.raises(SwitchoverFailedError, match="not level"):
-        await plane.switch_master(KEY, from_broker_id=1)
-    assert f"{ACCEPTS_SENDS_FROM}=0 at 1" in group.journal
-    assert (first.config[ACCEPTS_SENDS_FROM], first.minimum) == ("0", 2)
 
 
 async def test_a_refusal_of_sends_that_was_left_behind_is_ended(group: World) -> None:
@@ -163,21 +161,12 @@ async def test_while_the_store_is_away_the_refusal_of_sends_is_prolonged(
     assert len(set_to) == 2
 
 
-async def test_a_broker_without_that_key_is_only_told_the_minimum(group: World) -> None:
-    """A Python replica refuses a key that it does not know, and the whole request with it."""
-    plane, (first, *_) = await group.three_under()
-    assert (await plane.switch_master(KEY, to_broker_id=2)).confirmed
-    assert ACCEPTS_SENDS_FROM not in first.config
-
-
 class LateMessage(Store):
     """When an election was written, a message comes into the old master's log that it had taken before it was quieted."""
 
     old: FakeBroker | None = None
 
-    async def put(
-        self, record: BrokerGroupRecord | None, expected: StoredRecord | None, write: Write
-    ) -> StoredRecord | None:
+    async def put(self, record: Record, expected: Stored, write: Write) -> Stored:
         written = await write()
         if self.old is not None and raises_epoch(record, expected):
             self.old.links_behind = 200
@@ -225,8 +214,8 @@ async def test_who_has_no_link_to_the_old_master_is_not_elected(group: World, as
 
     That all existing links are caught up says nothing about the missing one.
     """
-    directory = FixedDirectory(settings=replace(STRICT, election_priorities={3: 1}))
-    plane, (first, second, third) = await group.three_under(directory=directory, drain_deadline_seconds=0.3)
+    settings = replace(STRICT, election_priorities={3: 1})
+    plane, (first, second, third) = await group.three_under(settings=settings, drain_deadline_seconds=0.3)
     third.ignores_ha_pushes_for_ever = True
     first.linked.discard(3)
     if asked_for is None:
@@ -236,9 +225,7 @@ async def test_who_has_no_link_to_the_old_master_is_not_elected(group: World, as
     first.max_offset = second.max_offset = 1000  # acknowledged by 2; 3 lacks it
     with pytest.raises(SwitchoverFailedError, match="not level"):
         await plane.switch_master(KEY, to_broker_id=asked_for)
-    assert first.is_master
-    assert first.minimum == 2
-    assert record_of(plane).master_epoch == 1
+    assert (first.is_master, first.minimum, record_of(plane).master_epoch) == (True, 2, 1)
 
 
 async def test_a_living_group_gets_no_master_that_is_out_of_sync(group: World) -> None:
@@ -294,30 +281,26 @@ async def test_what_another_plane_left_behind_is_found_without_a_restart(group: 
     assert first.is_master
 
 
-async def stays_quiet_while(group: World, wish: str, is_known: Callable[[Group], bool]) -> None:
-    """Check that a master's minimum of 99 is no leftover while the directory has this wish, and is one after it."""
-    directory = PodsDirectory(settings=STRICT)
-    plane, (first, _, _) = await group.serving(
-        directory=directory, configuration_check_seconds=0.1, leftover_fence_seconds=0.1
-    )
-    directory.wish(**{wish: True})
-    await eventually(lambda: is_known(group_of(plane)), what=f"the plane to know that it is {wish}")
-    first.minimum = 99
-    looks = first.asked.count(26)
-    await eventually(lambda: first.asked.count(26) > looks + 5, what="many looks at it")
-    assert first.minimum == 99
-    directory.wish(**{wish: False})
+async def is_left_at_99(master: FakeBroker) -> None:
+    master.minimum = 99
+    looks = master.asked.count(26)
+    await eventually(lambda: master.asked.count(26) > looks + 5, what="many looks at it")
+    assert master.minimum == 99
+
+
+@pytest.mark.parametrize("wish", ["deleting", "closed"])
+async def test_a_group_that_is_put_to_sleep_or_closed_by_a_retire_stays_quiet(group: World, wish: str) -> None:
+    """Its preStop hook, and a Retire's last looks, take longer than any switchover: that minimum of 99 is no leftover.
+
+    A mark that went without a word leaves a minimum that is repaired.
+    """
+    plane, (first, _, _) = await group.serving(configuration_check_seconds=0.1, leftover_fence_seconds=0.1)
+    group.directory.wish(**{wish: True})
+    inner = group_of(plane)
+    await eventually(lambda: inner.is_leaving or inner.binding.closed, what=f"the plane to know that it is {wish}")
+    await is_left_at_99(first)
+    group.directory.wish(**{wish: False})
     await eventually(lambda: first.minimum == 2, what="the minimum to be repaired")
-
-
-async def test_a_master_that_is_put_to_sleep_stays_quiet_on_its_way_down(group: World) -> None:
-    """Its preStop hook takes longer than any switchover: the requested minimum is not a leftover."""
-    await stays_quiet_while(group, "deleting", lambda one: one.is_leaving)
-
-
-async def test_a_group_that_is_closed_by_a_retire_stays_quiet_for_as_long_as_its_last_looks_take(group: World) -> None:
-    """And a mark that went without a word leaves a minimum that is repaired."""
-    await stays_quiet_while(group, "closed", lambda one: one.binding.closed)
 
 
 @pytest.mark.parametrize(
@@ -329,44 +312,34 @@ async def test_a_plane_with_an_old_view_opens_no_group(
     group: World, not_shown: dict[str, Any] | None, opened: dict[str, Any]
 ) -> None:
     """Its watch has not shown that a Retire closed the group: what a broker acknowledged now went with it."""
-    directory = PodsDirectory(settings=STRICT)
-    _plane, (first, _, _) = await group.serving(
-        directory=directory, configuration_check_seconds=0.1, leftover_fence_seconds=0.1
-    )
-    directory.not_shown = not_shown
-    first.minimum = 99
-    looks = first.asked.count(26)
-    await eventually(lambda: first.asked.count(26) > looks + 5, what="many looks at it")
-    assert first.minimum == 99
-    directory.not_shown = opened
+    _plane, (first, _, _) = await group.serving(configuration_check_seconds=0.1, leftover_fence_seconds=0.1)
+    group.directory.not_shown = not_shown
+    await is_left_at_99(first)
+    group.directory.not_shown = opened
     await eventually(lambda: first.minimum == 2, what="the minimum to be repaired")
 
 
 async def test_a_group_at_rest_and_its_switchover_cost_no_request_to_the_api(group: World) -> None:
     """Only a broker that was found at 99 for long does."""
-    directory = PodsDirectory(settings=STRICT)
-    plane, (first, second, third) = await group.serving(
-        directory=directory, configuration_check_seconds=0.1, leftover_fence_seconds=60.0
-    )
+    plane, (first, second, third) = await group.serving(configuration_check_seconds=0.1, leftover_fence_seconds=60.0)
     looks = first.asked.count(26)
     await eventually(lambda: first.asked.count(26) > looks + 3, what="many looks at it")
     assert (await plane.switch_master(KEY, to_broker_id=2)).confirmed
     third.minimum = 99
     looks = third.asked.count(26)
     await eventually(lambda: third.asked.count(26) > looks + 3, what="many looks at it")
-    assert (second.is_master, directory.asked_now) == (True, 0)
+    assert (second.is_master, group.directory.asked_now) == (True, 0)
 
 
 @pytest.mark.parametrize("shown", [True, False], ids=["shown by the watch", "only in the API"])
 async def test_a_switchover_that_is_given_up_leaves_a_closed_group_closed(group: World, *, shown: bool) -> None:
     """A Retire closed it: with the spec's minimum the old master acknowledged what was deleted a moment later."""
-    directory = PodsDirectory(settings=STRICT)
-    plane, (first, _, _) = await group.serving(directory=directory)
+    plane, (first, _, _) = await group.serving()
     if shown:
-        directory.wish(closed=True)
+        group.directory.wish(closed=True)
         await eventually(lambda: group_of(plane).binding.closed, what="the plane to know that it is closed")
     else:
-        directory.not_shown = {"closed": True}
+        group.directory.not_shown = {"closed": True}
     first.minimum = 99
     first.links_behind = 100
     group.journal.clear()
@@ -377,10 +350,9 @@ async def test_a_switchover_that_is_given_up_leaves_a_closed_group_closed(group:
 
 
 async def test_a_switchover_of_a_closed_group_leaves_both_masters_closed(group: World) -> None:
-    directory = PodsDirectory(settings=STRICT)
-    plane, (first, second, third) = await group.serving(directory=directory)
+    plane, (first, second, third) = await group.serving()
     first.config[ACCEPTS_SENDS_FROM] = second.config[ACCEPTS_SENDS_FROM] = closed_until = "99999999999000"
-    directory.wish(closed=True)
+    group.directory.wish(closed=True)
     await eventually(lambda: group_of(plane).binding.closed, what="the plane to know that it is closed")
     first.minimum = second.minimum = third.minimum = 99
     assert (await plane.switch_master(KEY, to_broker_id=2)).confirmed
@@ -402,20 +374,23 @@ async def test_a_plane_that_stops_ends_its_switchover_first(group: World) -> Non
     assert (await switching).to_broker_id == 2
 
 
-async def test_an_election_that_was_committed_and_never_told_is_told_by_the_next_operator(group: World) -> None:
+async def test_an_election_that_was_committed_and_never_told_is_told_by_the_next_operator(
+    group: World, name_server: FakeNameServer
+) -> None:
     """Killed between commit and notify (I16): the record names 2, all brokers still follow 1, which lives."""
-    store, name_server = MemoryRecordStore(), FakeNameServer(group)
+    store = MemoryRecordStore()
     plane, (first, second, third) = await group.three_under(store)
     await plane.stop()
-    await _elect_in_the_record(store, passed_over=1)
+    stored = await stored_in(store)
+    live = {broker_id: LiveReplica(broker_id, epoch=1, max_offset=0) for broker_id in (1, 2, 3)}
+    election = step(stored.record, ElectMaster(passed_over=frozenset({1})), live, STRICT)
+    await store.commit(KEY, election.record, stored)
     group.journal.clear()
-    directory = FixedDirectory(settings=STRICT, name_servers=(await name_server.start(),))
-    await group.plane(store, directory=directory)
+    await group.plane(store, wishes={"name_servers": (await name_server.start(),)})
     await eventually(lambda: second.sync_state_set == {1, 2, 3}, what="everybody in sync under the new master")
     assert (first.is_master, third.is_master) == (False, False)
     roles = [line for line in group.journal if not line.startswith("906")]
     assert roles[:3] == ["1008 to 1", "1 slave 2", f"104 {first.address}"]  # the stale master first
-    await name_server.stop()
 
 
 async def test_a_slave_that_misses_its_link_is_told_again_until_it_is_linked(group: World) -> None:
@@ -437,20 +412,9 @@ async def test_a_settled_group_is_left_alone(group: World) -> None:
     assert [broker.asked for broker in brokers] == [[], [], []]
 
 
-async def _elect_in_the_record(store: MemoryRecordStore, *, passed_over: int) -> None:
-    stored = await store.read(KEY)
-    assert isinstance(stored, StoredRecord)
-    live = {broker_id: LiveReplica(broker_id, epoch=1, max_offset=0) for broker_id in (1, 2, 3)}
-    request = ElectMaster(passed_over=frozenset({passed_over}))
-    decision = step(stored.record, request, live, STRICT)
-    await store.commit(KEY, decision.record, stored)
-
-
 async def test_two_planes_that_move_the_same_master_do_not_let_it_acknowledge_in_between(group: World) -> None:
     """The record shows that one plane moves the master: the other starts nothing and restores nothing."""
-    store = MemoryRecordStore()
-    planes = [await group.plane(store) for _ in range(2)]
-    group.planes = [plane.address for plane in planes]
+    planes = await group.several(2)
     first, _, _ = await group.three()
     await knows(*planes)
     first.role_change_waits = asyncio.Event()

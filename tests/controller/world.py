@@ -11,23 +11,30 @@ from typing import TYPE_CHECKING, Any, Final
 
 from brokergroup_operator.controller.change.fencing import FenceOutcome
 from brokergroup_operator.observe.observer import Observer
+from brokergroup_operator.observe.timeline import FailoverTimeline
 from brokergroup_operator.records.memory import MemoryRecordStore
-from brokergroup_operator.records.store import DEFAULT_DEADLINE_SECONDS, GroupKey, StoredRecord
+from brokergroup_operator.records.store import (
+    DEFAULT_DEADLINE_SECONDS,
+    GroupKey,
+    RecordStoreError,
+    RecordUnavailableError,
+    StoredRecord,
+)
+from controller_core.model import BrokerGroupRecord
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import RemotingCommand, request
-from tests.support.fake_broker import NAME, FakeBroker, FakeGroup, eventually
+from tests.support.fake_broker import CLUSTER, NAME, FakeBroker, FakeGroup, eventually
 from tests.support.places import free_port
 from tests.support.pods_directory import PodsDirectory
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from brokergroup_operator.controller.directory.group_directory import GroupBinding
     from brokergroup_operator.controller.plane import ControllerPlane
     from brokergroup_operator.records.store import RecordStore
-    from controller_core.model import BrokerGroupRecord
 
 # The group of the scripted brokers, as a plane with a FixedDirectory knows it.
 KEY: Final = GroupKey("standalone", NAME)
@@ -38,20 +45,44 @@ LOOSE: Final = ControllerSettings()
 
 
 class World(FakeGroup):
-    """The brokers of one group, and the planes over them."""
+    """The brokers of one group, the planes over them, and what these report (`notes`), if no test gives an observer."""
+
+    # That of the last plane.
+    directory: PodsDirectory
 
     def __init__(self, start_plane: Callable[..., Awaitable[ControllerPlane]]) -> None:
         super().__init__()
         self.start_plane = start_plane
+        self.notes = Notes()
 
     async def plane(
-        self, store: RecordStore | None = None, *, settings: ControllerSettings = STRICT, **more: Any
+        self,
+        store: RecordStore | None = None,
+        *,
+        settings: ControllerSettings = STRICT,
+        wishes: Mapping[str, Any] | None = None,
+        **more: Any,
     ) -> ControllerPlane:
-        """Start a plane; from now on brokers know only this one. `settings` are the group's."""
-        directory = more.pop("directory", None) or PodsDirectory(settings=settings)
-        plane = await self.start_plane(store, directory=directory, **more)
+        """Start a plane; from now on brokers know only this one. `settings` and `wishes` are the group's."""
+        self.directory = more.pop("directory", None) or PodsDirectory(settings=settings, **wishes or {})
+        observed = {"directory": self.directory, "observer": self.notes} | more
+        plane = await self.start_plane(store, **observed)
         self.planes = [plane.address]
         return plane
+
+    async def several(self, number: int, store: RecordStore | None = None, **more: Any) -> list[ControllerPlane]:
+        """Start planes over one store that do not know each other. Brokers know all planes."""
+        store = store or MemoryRecordStore()
+        planes = [await self.plane(store, **more) for _ in range(number)]
+        self.planes = [plane.address for plane in planes]
+        return planes
+
+    async def incident(self) -> FailoverTimeline:
+        """Return the one incident, once it is closed."""
+        await eventually(lambda: self.notes.closed, what="the incident to be closed")
+        [incident] = self.notes.closed
+        assert isinstance(incident, FailoverTimeline)
+        return incident
 
     async def three_under(
         self, store: RecordStore | None = None, **more: Any
@@ -83,7 +114,7 @@ class World(FakeGroup):
             await self.start_plane(
                 store,
                 directory=PodsDirectory(settings=settings),
-                observer=observers[index] if observers else None,
+                observer=observers[index] if observers else self.notes,
                 fencer=fencers[index] if fencers else None,
                 listen_port=port,
                 peer_addresses=tuple(self.planes),
@@ -101,9 +132,12 @@ async def knows(*planes: ControllerPlane) -> None:
     )
 
 
-async def ask(plane: str, code: int, *, client: RemotingClient | None = None, **fields: object) -> RemotingCommand:
+async def ask(
+    plane: str, code: int, body: bytes | None = None, *, client: RemotingClient | None = None, **fields: object
+) -> RemotingCommand:
     """Send a request about the group as a caller outside the group."""
-    asked = request(code, ext_fields={"brokerName": NAME} | {name: str(value) for name, value in fields.items()})
+    known = {"clusterName": CLUSTER, "brokerName": NAME}
+    asked = request(code, ext_fields=known | {name: str(value) for name, value in fields.items()}, body=body)
     caller = client or RemotingClient()
     answer = await caller.invoke(plane, asked, timeout_seconds=5.0)
     if client is None:
@@ -141,12 +175,14 @@ class Fencer:
         return FenceOutcome(confirmed=self.confirms, how=self.how, untouched=self.untouched)
 
 
-def raises_epoch(record: BrokerGroupRecord | None, expected: StoredRecord | None) -> bool:
+def raises_epoch(record: Record, expected: Stored) -> bool:
     """Whether this write is an election."""
     return record is not None and expected is not None and record.master_epoch > expected.record.master_epoch
 
 
-Write = Callable[[], Awaitable[StoredRecord | None]]
+Record = BrokerGroupRecord | None
+Stored = StoredRecord | None
+Write = Callable[[], Awaitable[Stored]]
 
 
 class Store(MemoryRecordStore):
@@ -161,7 +197,7 @@ class Store(MemoryRecordStore):
         self.reading.set()
         self.writing.set()
 
-    async def read(self, key: GroupKey, *, deadline_seconds: float = DEFAULT_DEADLINE_SECONDS) -> StoredRecord | None:
+    async def read(self, key: GroupKey, *, deadline_seconds: float = DEFAULT_DEADLINE_SECONDS) -> Stored:
         self.reads += 1
         await self._through(self.reading)
         read = super().read if self.shared is None else self.shared.read
@@ -170,17 +206,15 @@ class Store(MemoryRecordStore):
     async def commit(
         self,
         key: GroupKey,
-        record: BrokerGroupRecord | None,
-        expected: StoredRecord | None,
+        record: Record,
+        expected: Stored,
         deadline_seconds: float = DEFAULT_DEADLINE_SECONDS,
-    ) -> StoredRecord | None:
+    ) -> Stored:
         await self._through(self.writing)
         commit = super().commit if self.shared is None else self.shared.commit
         return await self.put(record, expected, lambda: commit(key, record, expected, deadline_seconds))
 
-    async def put(
-        self, record: BrokerGroupRecord | None, expected: StoredRecord | None, write: Write
-    ) -> StoredRecord | None:
+    async def put(self, record: Record, expected: Stored, write: Write) -> Stored:
         """Decide the fate of a write; `write` performs it."""
         return await write()
 
@@ -188,6 +222,30 @@ class Store(MemoryRecordStore):
         self.waiting += 1
         await gate.wait()
         self.waiting -= 1
+
+
+async def stored_in(store: RecordStore, key: GroupKey = KEY) -> StoredRecord:
+    """Return the group's record as it is stored, which must be there."""
+    stored = await store.read(key, deadline_seconds=1.0)
+    assert stored is not None, f"no record of {key} is stored"
+    return stored
+
+
+class RefusingStore(Store):
+    """Answers elections with this error while `refuses`, or every write of the record, and counts them."""
+
+    refuses = False
+    refused = 0
+
+    def __init__(self, error: type[RecordStoreError] = RecordUnavailableError, *, elections_alone: bool = True) -> None:
+        super().__init__()
+        self.error, self.elections_alone = error, elections_alone
+
+    async def put(self, record: Record, expected: Stored, write: Write) -> Stored:
+        if self.refuses and (not self.elections_alone or raises_epoch(record, expected)):
+            self.refused += 1
+            raise self.error("the store does not want it")
+        return await write()
 
 
 # The lists of `Notes`: the observer's call and arguments that each keeps.

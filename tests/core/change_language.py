@@ -38,18 +38,10 @@ from controller_core.change import (
     next_effects,
 )
 from controller_core.model import BrokerGroupRecord, Change, ChangeKind, LiveReplica, Phase, Replica, Restore
-from controller_core.requests import (
-    BeginChange,
-    ElectMaster,
-    EndChange,
-    Ending,
-    RenewMaster,
-    Request,
-    TakeOverChange,
-)
+from controller_core.requests import BeginChange, ElectMaster, EndChange, Ending, RenewMaster, Request, TakeOverChange
 from controller_core.settings import ControllerSettings
 from controller_core.step import step
-from tests.core.trace_language import TraceError, rewrite
+from tests.core.trace_language import TraceError, read_ids, rewrite
 
 NAME, PLANE = "bn", "plane-0"
 
@@ -89,9 +81,9 @@ class ChangeRunner:
             case "renew":
                 return self._renew(given)
             case "alive":
-                self.seen = replace(self.seen, alive=_ids(given["ids"]))
+                self.seen = replace(self.seen, alive=read_ids(given["ids"]))
             case "acting":
-                self.seen = replace(self.seen, acting=_ids(given.get("ids", "")))
+                self.seen = replace(self.seen, acting=read_ids(given.get("ids", "")))
             case "fenced":
                 self.seen = replace(self.seen, fenced=True)
             case "heard":
@@ -103,7 +95,7 @@ class ChangeRunner:
         return self._next()
 
     def _group(self, given: dict[str, str]) -> str:
-        members = _ids(given["members"])
+        members = read_ids(given["members"])
         self.record = BrokerGroupRecord(
             "cl",
             NAME,
@@ -111,7 +103,7 @@ class ChangeRunner:
             replicas={one: Replica(one, f"{one};1", f"10.0.0.{one}:10911", registered=True) for one in members},
             master_broker_id=int(given["master"]) if "master" in given else None,
             master_epoch=int(given["epoch"]),
-            sync_state_set=_ids(given["set"]) if "set" in given else members,
+            sync_state_set=read_ids(given["set"]) if "set" in given else members,
             sync_state_set_epoch=int(given["epoch"]),
         )
         self.seen = Observed(alive=members)
@@ -132,7 +124,6 @@ class ChangeRunner:
         return self._decide(BeginChange(change=change, master_epoch=self.record.master_epoch))
 
     def _elect(self, given: dict[str, str]) -> str:
-        kind = ChangeKind(given["kind"])
         to = int(given["to"]) if "to" in given else None
         moved = {self.record.master_broker_id} if self.record.master_broker_id is not None else set()
         request = ElectMaster(
@@ -140,7 +131,7 @@ class ChangeRunner:
             designate_elect=to is not None,
             passed_over=frozenset(moved),
             unfenced=given.get("unfenced") == "true",
-            plan=Change(id=0, kind=kind, phase=Phase.TELLING, carried_out_by=self.plane),
+            plan=self._telling(ChangeKind(given["kind"])),
         )
         self.seen = replace(self.seen, acting=self.seen.acting or frozenset())
         if Commit() in self.begun:
@@ -152,15 +143,12 @@ class ChangeRunner:
             broker_id=self.record.master_broker_id or 0,
             master_epoch=self.record.master_epoch,
             epochs=2,
-            plan=Change(
-                id=0,
-                kind=ChangeKind.CURE,
-                phase=Phase.TELLING,
-                carried_out_by=self.plane,
-                slave=int(given["slave"]),
-            ),
+            plan=replace(self._telling(ChangeKind.CURE), slave=int(given["slave"])),
         )
         return self._decide(request)
+
+    def _telling(self, kind: ChangeKind) -> Change:
+        return Change(id=0, kind=kind, phase=Phase.TELLING, carried_out_by=self.plane)
 
     def _take_over(self) -> str:
         assert self.record.change is not None
@@ -200,11 +188,7 @@ class ChangeRunner:
         return self._next()
 
     def _ended(self, how: Ending) -> EndChange:
-        return EndChange(
-            change_id=self.record.change_id,
-            carried_out_by=self.plane,
-            how=how,
-        )
+        return EndChange(change_id=self.record.change_id, carried_out_by=self.plane, how=how)
 
     def _next(self) -> str:
         seen = replace(self.seen, begun=self.begun, ended=self.ended)
@@ -247,10 +231,6 @@ def draw(effect: Effect) -> str:  # noqa: PLR0911, PLR0912, C901 - a table of ef
             return "give up"
         case Forget():
             return "end the change"
-
-
-def _ids(text: str) -> frozenset[int]:
-    return frozenset(int(part) for part in text.split(",") if part)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from itertools import combinations
 
 from controller_core.decision import Decision, MasterElected
 from controller_core.holdings import demand_of
-from controller_core.model import BrokerGroupRecord, LiveReplica, Mark
+from controller_core.model import BrokerGroupRecord, LiveReplica, Mark, Replica
 from controller_core.requests import (
     AlterSyncStateSet,
     ApplyBrokerId,
@@ -202,6 +202,13 @@ def _alterations(record: BrokerGroupRecord, ids: list[int]) -> Iterator[Command]
         sync_state_set=frozenset(ids),
         sync_state_set_epoch=record.sync_state_set_epoch - 1,
     )
+
+
+def record_of_three(**changes: object) -> BrokerGroupRecord:
+    """Return a record of three registered replicas: 1 is master of epoch 5, 2 is in sync."""
+    replicas = {one: Replica(one, f"{one}:1;1", f"{one}:1", registered=True) for one in (1, 2, 3)}
+    record = BrokerGroupRecord("cl", "bn", 4, replicas, 1, 5, frozenset({1, 2}), 9)
+    return replace(record, **changes)  # type: ignore[arg-type]
 
 
 def warm_world() -> World:

@@ -8,19 +8,14 @@ import pytest
 from controller_core.decision import SeatsLost
 from controller_core.holdings import News, demand_of, report_is_news
 from controller_core.liveness import HeartbeatTable
-from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, Mark, Replica
+from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, Mark
 from controller_core.requests import Holding, ReportHoldings
 from controller_core.settings import ControllerSettings
 from controller_core.step import step
+from tests.core.small_world import record_of_three
 
 SETTINGS = ControllerSettings(held_bucket_bytes=1000)
 ONE, TWO, THREE = 1, 2, 3
-
-
-def _record(**changes: object) -> BrokerGroupRecord:
-    replicas = {one: Replica(one, f"{one}:1;1", f"{one}:1", registered=True) for one in (1, 2, 3)}
-    record = BrokerGroupRecord("cl", "bn", 4, replicas, 1, 5, frozenset({1, 2}), 9)
-    return replace(record, **changes)  # type: ignore[arg-type]
 
 
 def _marked(record: BrokerGroupRecord, broker_id: int, epoch: int, offset: int) -> BrokerGroupRecord:
@@ -35,14 +30,14 @@ def _table(record: BrokerGroupRecord) -> HeartbeatTable:
     return table
 
 
+def known() -> tuple[BrokerGroupRecord, HeartbeatTable]:
+    """Return the record of three, and a table that knows who has a seat in it."""
+    record = record_of_three()
+    return record, _table(record)
+
+
 def _beat(
-    table: HeartbeatTable,
-    epoch: int,
-    offset: int,
-    *,
-    broker_id: int = TWO,
-    confirm: int = -1,
-    now_seconds: float = 1.0,
+    table: HeartbeatTable, epoch: int, offset: int, *, broker_id: int = TWO, confirm: int = -1, now_seconds: float = 1.0
 ) -> None:
     beat = LiveReplica(broker_id=broker_id, epoch=epoch, max_offset=offset, confirm_offset=confirm)
     table.heartbeat(now_seconds, beat, connection_id=broker_id)
@@ -54,25 +49,26 @@ def _news(table: HeartbeatTable, record: BrokerGroupRecord, broker_id: int = TWO
     return report_is_news(record, holding, SETTINGS)
 
 
-def test_a_new_process_must_have_what_the_old_one_told() -> None:
-    record = _record()
-    table = _table(record)
+@pytest.mark.parametrize(("confirmed", "must_have"), [(-1, 800), (760, 760)], ids=["unknown", "confirmed"])
+def test_a_new_process_must_have_what_the_old_one_told(confirmed: int, must_have: int) -> None:
+    """The torn end of a log is no loss: unconfirmed data may be gone after a kill; confirmed data must remain."""
+    record, table = known()
     _beat(table, 5, 500)
-    _beat(table, 5, 800)
+    _beat(table, 5, 800, confirm=confirmed)
     table.registered(2.0, TWO, 7)
     assert table.holding(TWO) is None, "it has reported no data yet"
-    _beat(table, 5, 800)
+    _beat(table, 5, must_have)
     assert _news(table, record) is not News.LOSS
     table.registered(3.0, TWO, 8)
-    _beat(table, 5, 799)
+    _beat(table, 5, must_have - 1)
     assert _news(table, record) is News.LOSS
 
 
 def test_what_was_told_before_another_controller_raised_the_mark_is_no_loss() -> None:
     """Two tables hear one replica; this one knows the other's mark before the heartbeat behind that mark arrives."""
-    table = _table(_record())
+    table = _table(record_of_three())
     _beat(table, 5, 0)
-    marked = _marked(_record(), 2, 5, 5344)
+    marked = _marked(record_of_three(), 2, 5, 5344)
     assert _news(table, marked) is not News.LOSS, "the record was read for this very decision"
     table.note_seats(marked)
     for number in range(4):
@@ -84,7 +80,7 @@ def test_what_was_told_before_another_controller_raised_the_mark_is_no_loss() ->
 
 @pytest.mark.parametrize("how", ["beats on", "beats fast", "registers", "after a pause of ours"])
 def test_what_is_told_after_the_mark_was_known_is_a_loss(how: str) -> None:
-    marked = _marked(_record(), 2, 5, 5344)
+    marked = _marked(record_of_three(), 2, 5, 5344)
     table = _table(marked)
     now_seconds = 2.0
     if how == "registers":
@@ -105,7 +101,7 @@ def test_what_is_told_after_the_mark_was_known_is_a_loss(how: str) -> None:
 
 def test_what_was_told_before_another_controller_saw_the_loss_gives_no_seat_back() -> None:
     """The disk had data at this table's last heartbeat, and has been empty since."""
-    before = _marked(_record(), 2, 5, 5344)
+    before = _marked(record_of_three(), 2, 5, 5344)
     table = _table(before)
     _beat(table, 5, 5344)
     lost = replace(before, master_broker_id=None, sync_state_set=frozenset(), lost_seats=frozenset({2}))
@@ -131,8 +127,7 @@ def _report(table: HeartbeatTable) -> ReportHoldings:
 
 
 def test_two_heartbeats_that_overtake_each_other_cost_no_seat() -> None:
-    record = _record()
-    table = _table(record)
+    record, table = known()
     _beat(table, 5, 800)
     _beat(table, 5, 700)
     assert table.holding(TWO) is None, "which of the two is true is not known yet"
@@ -143,8 +138,7 @@ def test_two_heartbeats_that_overtake_each_other_cost_no_seat() -> None:
 
 def test_less_that_is_said_twice_is_a_loss() -> None:
     """A disk is lost, and the new process registered at another controller."""
-    record = _record()
-    table = _table(record)
+    record, table = known()
     _beat(table, 5, 800)
     _beat(table, 0, 0)
     assert table.live(1.0)[2].epoch == 5, "an epoch that was reported still shows that the record is older"
@@ -162,8 +156,7 @@ def test_in_whatever_place_they_overtake_each_other(
     order: list[int], epochs: tuple[int, ...], moved: int | None
 ) -> None:
     """For every position of the swap and of the epoch, and for a new connection from any heartbeat on."""
-    record = _record()
-    table = _table(record)
+    record, table = known()
     _beat(table, epochs[0], 10)
     for one in order:
         connection = 2 if moved is None or one < moved else 3
@@ -177,8 +170,7 @@ def test_in_whatever_place_they_overtake_each_other(
 @pytest.mark.parametrize("at", range(1, 6))
 @pytest.mark.parametrize("left", [0, 5, 9])
 def test_a_real_loss_is_found_by_the_second_report_wherever_it_comes(at: int, left: int) -> None:
-    record = _record()
-    table = _table(record)
+    record, table = known()
     for one in range(at):
         _beat(table, 5, 10 + one)
     _beat(table, 5, left)
@@ -188,8 +180,7 @@ def test_a_real_loss_is_found_by_the_second_report_wherever_it_comes(at: int, le
 
 
 def test_what_was_told_as_a_member_survives_a_silence_and_a_second_restart() -> None:
-    record = _record()
-    table = _table(record)
+    record, table = known()
     _beat(table, 5, 800)
     table.forget(TWO)
     table.registered(3.0, TWO, 8)
@@ -200,8 +191,7 @@ def test_what_was_told_as_a_member_survives_a_silence_and_a_second_restart() -> 
 
 def test_what_was_told_before_it_joined_or_before_an_election_is_forgotten() -> None:
     """A slave that follows a new master truncates unacknowledged messages: that is no loss."""
-    record = _record()
-    table = _table(record)
+    record, table = known()
     _beat(table, 5, 900)
     elected = replace(record, master_epoch=6, sync_state_set=frozenset({1}))
     table.note_seats(elected)
@@ -213,8 +203,7 @@ def test_what_was_told_before_it_joined_or_before_an_election_is_forgotten() -> 
 
 
 def test_losing_the_master_makes_nobody_truncate() -> None:
-    record = _record()
-    table = _table(record)
+    record, table = known()
     _beat(table, 5, 900)
     masterless = replace(record, master_broker_id=None, master_epoch=6)
     table.note_seats(masterless)
@@ -223,23 +212,9 @@ def test_losing_the_master_makes_nobody_truncate() -> None:
     assert _news(table, masterless) is News.LOSS
 
 
-def test_the_torn_end_of_a_log_is_no_loss() -> None:
-    """Unconfirmed data may be gone after a kill; confirmed data must remain."""
-    record = _record()
-    table = _table(record)
-    _beat(table, 5, 900, confirm=860)
-    table.registered(2.0, TWO, 7)
-    _beat(table, 5, 870)
-    assert _news(table, record) is not News.LOSS
-    table.registered(3.0, TWO, 8)
-    _beat(table, 5, 859)
-    assert _news(table, record) is News.LOSS
-
-
 def test_an_epoch_counts_only_with_bytes_in_it() -> None:
     """A slave that truncates to the beginning of an epoch drops that epoch until the next frame."""
-    record = _record()
-    table = _table(record)
+    record, table = known()
     _beat(table, 5, 900)
     holding = table.holding(TWO)
     assert holding is not None
@@ -255,7 +230,7 @@ def test_an_epoch_counts_only_with_bytes_in_it() -> None:
 
 def test_a_heartbeat_that_lay_in_the_socket_at_a_loss_is_no_newer_than_the_loss() -> None:
     """It was sent before the loss, and may lack the lost master's last messages; a heartbeat one interval later was sent after."""
-    table = _table(_record())
+    table = _table(record_of_three())
     _beat(table, 5, 900, broker_id=ONE)
     _beat(table, 5, 900)
     assert all(one.fresh for one in table.live(1.0).values())
@@ -281,8 +256,7 @@ def test_a_heartbeat_that_lay_in_the_socket_at_a_loss_is_no_newer_than_the_loss(
 )
 def test_a_loss_that_only_the_record_tells_of_makes_reports_old(after: dict[str, Any]) -> None:
     """A plane that is cut off from the brokers notices no loss: its earlier reports may lack messages acknowledged since."""
-    record = _record()
-    table = _table(record)
+    record, table = known()
     _beat(table, 5, 900, broker_id=ONE)
     _beat(table, 5, 900)
     table.note_seats(replace(record, sync_state_set_epoch=record.sync_state_set_epoch + 1))
@@ -294,23 +268,28 @@ def test_a_loss_that_only_the_record_tells_of_makes_reports_old(after: dict[str,
 def test_reports_from_before_the_first_look_at_a_record_without_master_are_old() -> None:
     table = HeartbeatTable()
     _beat(table, 5, 900)
-    table.note_seats(replace(_record(), master_broker_id=None))
+    table.note_seats(replace(record_of_three(), master_broker_id=None))
     assert not table.live(1.0)[2].fresh
 
 
-def test_a_first_heartbeat_after_a_loss_is_no_newer_than_the_loss_either() -> None:
-    """This process had not heard the replica when the master was lost: its first heartbeat may be older than the loss too."""
-    table = _table(_record())
+@pytest.mark.parametrize(
+    ("registers", "next_seconds"), [(False, 3.0), (True, 2.3)], ids=["not heard before", "a new process"]
+)
+def test_a_first_heartbeat_after_a_loss_is_no_newer_than_the_loss_either(registers: bool, next_seconds: float) -> None:
+    """It, or the registration before it, may have waited in the socket since before the loss; one an interval later has not."""
+    table = _table(record_of_three())
     _beat(table, 5, 900, broker_id=ONE)
     table.connection_closed(2.0, 1)
-    _beat(table, 5, 900, now_seconds=2.001)
+    if registers:
+        table.registered(2.001, TWO, 2)
+    _beat(table, 5, 900, now_seconds=2.002)
     assert not table.live(2.1)[2].fresh
-    _beat(table, 5, 900, now_seconds=3.0)
-    assert table.live(3.0)[2].fresh
+    _beat(table, 5, 900, now_seconds=next_seconds)
+    assert table.live(next_seconds)[2].fresh
 
 
 def test_an_answer_to_a_question_asked_after_the_loss_is_fresh() -> None:
-    table = _table(_record())
+    table = _table(record_of_three())
     _beat(table, 5, 900)
     table.ask_anew(1.0)
     table.reported(TWO, epoch=5, max_offset=950)
@@ -328,7 +307,7 @@ def test_what_a_process_tells_on_the_connection_of_its_registration_is_as_young_
     registers_seconds: float, connection_id: int, *, fresh: bool
 ) -> None:
     """A starting Java broker heartbeats once, and then every 5 s: its first heartbeat must count."""
-    table = _table(_record())
+    table = _table(record_of_three())
     _beat(table, 5, 900, broker_id=ONE)
     table.connection_closed(2.0, ONE)
     table.registered(registers_seconds, TWO, 2)
@@ -338,7 +317,7 @@ def test_what_a_process_tells_on_the_connection_of_its_registration_is_as_young_
 
 
 def test_an_answer_with_less_than_was_told_is_doubted_like_a_heartbeat() -> None:
-    table = _table(_record())
+    table = _table(record_of_three())
     _beat(table, 5, 900)
     _beat(table, 5, 900, now_seconds=1.5)
     table.ask_anew(1.0)
@@ -350,21 +329,9 @@ def test_an_answer_with_less_than_was_told_is_doubted_like_a_heartbeat() -> None
 
 
 def test_an_answer_of_a_replica_that_was_never_heard_is_dropped() -> None:
-    table = _table(_record())
+    table = _table(record_of_three())
     table.reported(TWO, epoch=5, max_offset=950)
     assert table.entry(TWO) is None
-
-
-def test_a_new_process_is_as_fresh_as_its_registration() -> None:
-    """The registration may have waited in the socket since before the loss; a heartbeat one interval later has not."""
-    table = _table(_record())
-    _beat(table, 5, 900, broker_id=ONE)
-    table.connection_closed(2.0, 1)
-    table.registered(2.001, TWO, 2)
-    _beat(table, 5, 900, now_seconds=2.002)
-    assert not table.live(2.1)[2].fresh
-    _beat(table, 5, 900, now_seconds=2.3)
-    assert table.live(2.3)[2].fresh
 
 
 @pytest.mark.parametrize(
@@ -379,7 +346,7 @@ def test_only_a_master_that_registers_makes_what_the_others_told_older(
 
     The others' logs grow only by a master.
     """
-    table = _table(_record(unfenced=frozenset({THREE})))
+    table = _table(record_of_three(unfenced=frozenset({THREE})))
     for broker_id in (ONE, TWO, THREE):
         _beat(table, 5, 900, broker_id=broker_id)
     table.registered(2.0, registered_id, connection_id)
@@ -402,13 +369,13 @@ def test_only_a_master_that_registers_makes_what_the_others_told_older(
     ],
 )
 def test_when_a_mark_moves(held: tuple[int, int], told: tuple[int, int], expected: News) -> None:
-    record = _marked(_record(), 2, *held)
+    record = _marked(record_of_three(), 2, *held)
     holding = _told(record, 2, *told)._replace(sure=Mark(2, *told))
     assert report_is_news(record, holding, SETTINGS) is expected
 
 
 def test_only_holders_of_seats_have_news_of_their_disks() -> None:
-    record = _record()
+    record = record_of_three()
     for broker_id in (3, 9):
         holding = _told(record, broker_id, 5, 9999)._replace(known=Mark(broker_id, -1, 10**6))
         assert report_is_news(record, holding, SETTINGS) is News.NOTHING
@@ -429,7 +396,7 @@ def test_only_holders_of_seats_have_news_of_their_disks() -> None:
 )
 def test_how_far_an_epoch_may_jump(epoch: int, accepted: int, expected: News) -> None:
     settings = ControllerSettings(accepted_epoch=accepted)
-    record = _record()
+    record = record_of_three()
     holding = _told(record, 3, epoch, 1)
     assert report_is_news(record, holding, settings) is expected
     decision = step(record, ReportHoldings(holdings=(holding,)), {}, settings)
@@ -440,7 +407,7 @@ def test_how_far_an_epoch_may_jump(epoch: int, accepted: int, expected: News) ->
 
 
 def test_an_empty_disk_regains_no_seat() -> None:
-    record = _marked(_record(), 2, -1, -1)
+    record = _marked(record_of_three(), 2, -1, -1)
     lost = replace(record, master_broker_id=None, sync_state_set=frozenset(), lost_seats=frozenset({2}))
     assert report_is_news(lost, _told(lost, 2, -1, 0), SETTINGS) is News.NOTHING
     assert report_is_news(lost, _told(lost, 2, 1, 9), SETTINGS) is News.REGAINED

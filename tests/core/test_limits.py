@@ -1,29 +1,50 @@
-"""Limits of numbers and edge cases of rule 1, as tables of cases."""
+"""Limits of numbers, edge cases of rule 1, and addresses that are none, as tables of cases."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
 from controller_core.decision import ControllerCode, EligibleForgotten, MasterElected
+from controller_core.election import Electorate, carried_over
 from controller_core.holdings import News, demand_of, report_is_news, usable_eligible
-from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, Mark, Replica
-from controller_core.requests import AlterSyncStateSet, CleanBrokerData, ElectMaster, Holding, ReportHoldings
+from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, Mark
+from controller_core.requests import (
+    AlterSyncStateSet,
+    CleanBrokerData,
+    ElectMaster,
+    Holding,
+    RegisterBroker,
+    ReportHoldings,
+    Request,
+)
 from controller_core.settings import ControllerSettings
 from controller_core.step import step
+from tests.core.small_world import record_of_three
 
 STRICT = ControllerSettings(shrink_floor=True, min_in_sync_replicas=2)
 ALL = {one: LiveReplica(one, epoch=4, max_offset=100) for one in (1, 2, 3)}
 
 
-def _record(**changes: object) -> BrokerGroupRecord:
-    replicas = {one: Replica(one, f"{one}:1;1", f"{one}:1", registered=True) for one in (1, 2, 3)}
-    record = BrokerGroupRecord("cl", "bn", 4, replicas, 1, 5, frozenset({1, 2}), 9)
-    return replace(record, **changes)  # type: ignore[arg-type]
+def alter(*members: int, set_epoch: int = 9) -> AlterSyncStateSet:
+    """Return the master's 1001 for this set."""
+    return AlterSyncStateSet(
+        master_broker_id=1, master_epoch=5, sync_state_set=frozenset(members), sync_state_set_epoch=set_epoch
+    )
+
+
+def after(
+    record: BrokerGroupRecord, request: Request, settings: ControllerSettings, *, live: Mapping[int, LiveReplica] = ALL
+) -> BrokerGroupRecord:
+    """Return the record after this request, which must change it."""
+    changed = step(record, request, live, settings).record
+    assert changed is not None
+    return changed
 
 
 @pytest.mark.parametrize("caller", [None, 2])
 def test_nobody_is_elected_under_the_last_epoch(caller: int | None) -> None:
-    record = _record(master_epoch=MAX_EPOCH)
+    record = record_of_three(master_epoch=MAX_EPOCH)
     live = {one: replica for one, replica in ALL.items() if one != 1}
     decision = step(record, ElectMaster(broker_id=caller), live, STRICT)
     assert decision.code in (
@@ -31,19 +52,13 @@ def test_nobody_is_elected_under_the_last_epoch(caller: int | None) -> None:
         ControllerCode.CONTROLLER_ELECT_MASTER_FAILED,
     )
     assert not decision.changed, "and no epoch is counted beyond it"
-    before = step(replace(record, master_epoch=MAX_EPOCH - 1), ElectMaster(), live, STRICT)
-    assert before.record is not None
-    assert before.record.master_epoch == MAX_EPOCH
+    last = after(replace(record, master_epoch=MAX_EPOCH - 1), ElectMaster(), STRICT, live=live)
+    assert last.master_epoch == MAX_EPOCH
 
 
 def test_no_set_is_taken_under_the_last_set_epoch() -> None:
-    request = AlterSyncStateSet(
-        master_broker_id=1,
-        master_epoch=5,
-        sync_state_set=frozenset({1, 2, 3}),
-        sync_state_set_epoch=MAX_EPOCH,
-    )
-    decision = step(_record(sync_state_set_epoch=MAX_EPOCH), request, ALL, STRICT)
+    full = record_of_three(sync_state_set_epoch=MAX_EPOCH)
+    decision = step(full, alter(1, 2, 3, set_epoch=MAX_EPOCH), ALL, STRICT)
     assert decision.code == ControllerCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
     assert not decision.changed
 
@@ -62,7 +77,7 @@ def test_no_set_is_taken_under_the_last_set_epoch() -> None:
 def test_who_is_eligible_is_so_only_while_nothing_can_be_acknowledged(
     members: set[int], settings: ControllerSettings, usable: bool
 ) -> None:
-    record = _record(sync_state_set=frozenset(members), eligible=frozenset({3}), master_broker_id=None)
+    record = record_of_three(sync_state_set=frozenset(members), eligible=frozenset({3}), master_broker_id=None)
     assert bool(usable_eligible(record, settings)) == usable
     holding = Holding(3, 4, 100, known=Mark(3), sure=Mark(3), seen=demand_of(record, 3))
     assert (report_is_news(record, holding, settings) is News.LOSS) == (not usable)
@@ -71,15 +86,11 @@ def test_who_is_eligible_is_so_only_while_nothing_can_be_acknowledged(
 
 
 def test_a_floor_that_was_lowered_is_noticed_by_the_next_event_of_any_kind() -> None:
-    record = _record(sync_state_set=frozenset({1}), eligible=frozenset({3}))
+    record = record_of_three(sync_state_set=frozenset({1}), eligible=frozenset({3}))
     lifted = replace(STRICT, shrink_floor=False)
     clean = CleanBrokerData(broker_name="bn", broker_controller_ids_to_clean="2")
-    decision = step(record, clean, {}, lifted)
-    assert decision.record is not None
-    assert decision.record.eligible == frozenset()
-    kept = step(record, clean, {}, STRICT).record
-    assert kept is not None
-    assert kept.eligible == {3}
+    assert after(record, clean, lifted, live={}).eligible == frozenset()
+    assert after(record, clean, STRICT, live={}).eligible == {3}
 
 
 @pytest.mark.parametrize(
@@ -92,7 +103,7 @@ def test_a_floor_that_was_lowered_is_noticed_by_the_next_event_of_any_kind() -> 
     ],
 )
 def test_whom_an_election_leaves_eligible(settings: ControllerSettings, eligible: set[int]) -> None:
-    record = _record(sync_state_set=frozenset({1, 2, 3}))
+    record = record_of_three(sync_state_set=frozenset({1, 2, 3}))
     live = {2: ALL[2]._replace(max_offset=900)}
     elected = step(record, ElectMaster(), live, settings).events
     assert [event.eligible for event in elected if isinstance(event, MasterElected)] == [eligible]
@@ -101,7 +112,7 @@ def test_whom_an_election_leaves_eligible(settings: ControllerSettings, eligible
 def test_an_unclean_election_leaves_nobody_eligible() -> None:
     """The others will truncate to a log that lacks acknowledged messages."""
     settings = replace(STRICT, unclean_election_allowed=True)
-    events = step(_record(), ElectMaster(), {3: ALL[3]}, settings).events
+    events = step(record_of_three(), ElectMaster(), {3: ALL[3]}, settings).events
     assert [(event.unclean, event.eligible) for event in events if isinstance(event, MasterElected)] == [
         (True, frozenset())
     ]
@@ -109,39 +120,31 @@ def test_an_unclean_election_leaves_nobody_eligible() -> None:
 
 def test_an_eligible_replica_loses_its_seat_by_its_mark_alone() -> None:
     """An earlier process's report counts only while the replica is in the set: after an election it may truncate."""
-    record = _record(sync_state_set=frozenset({1}), eligible=frozenset({2, 3}))
+    record = record_of_three(sync_state_set=frozenset({1}), eligible=frozenset({2, 3}))
     replicas = dict(record.replicas)
     replicas[3] = replace(replicas[3], held_epoch=4, held_offset=50)
     record = replace(record, replicas=replicas)
     told = Holding(3, 4, 60, known=Mark(3, 5, 99), sure=Mark(3), seen=demand_of(record, 3))
     assert report_is_news(record, told, STRICT) is not News.LOSS
     less = told._replace(max_offset=49)
-    decision = step(record, ReportHoldings(holdings=(less,)), {}, STRICT)
-    assert decision.record is not None
-    assert decision.record.eligible == {2}
-    assert decision.record.sync_state_set == {1}
-    assert decision.record.sync_state_set_epoch == record.sync_state_set_epoch, "the set is as it was"
+    changed = after(record, ReportHoldings(holdings=(less,)), STRICT, live={})
+    assert changed.eligible == {2}
+    assert changed.sync_state_set == {1}
+    assert changed.sync_state_set_epoch == record.sync_state_set_epoch, "the set is as it was"
 
 
 def test_cleaning_forgets_the_seats_of_the_cleaned() -> None:
-    record = _record(sync_state_set=frozenset({1}), eligible=frozenset({2, 3}))
-    after = step(record, CleanBrokerData(broker_name="bn", broker_controller_ids_to_clean="3"), {}, STRICT).record
-    assert after is not None
-    assert after.eligible == {2}
+    record = record_of_three(sync_state_set=frozenset({1}), eligible=frozenset({2, 3}))
+    clean = CleanBrokerData(broker_name="bn", broker_controller_ids_to_clean="3")
+    assert after(record, clean, STRICT, live={}).eligible == {2}
 
 
 @pytest.mark.parametrize(("minimum", "eligible"), [(2, frozenset()), (3, frozenset({3}))])
 def test_a_set_below_the_floor_keeps_the_eligible_and_one_at_it_ends_them(
     minimum: int, eligible: frozenset[int]
 ) -> None:
-    record = _record(sync_state_set=frozenset({1}), eligible=frozenset({2, 3}))
-    request = AlterSyncStateSet(
-        master_broker_id=1,
-        master_epoch=5,
-        sync_state_set=frozenset({1, 2}),
-        sync_state_set_epoch=9,
-    )
-    decision = step(record, request, ALL, replace(STRICT, min_in_sync_replicas=minimum))
+    record = record_of_three(sync_state_set=frozenset({1}), eligible=frozenset({2, 3}))
+    decision = step(record, alter(1, 2), ALL, replace(STRICT, min_in_sync_replicas=minimum))
     assert decision.record is not None
     assert decision.record.eligible == eligible
     assert len(decision.events) == 1
@@ -150,10 +153,74 @@ def test_a_set_below_the_floor_keeps_the_eligible_and_one_at_it_ends_them(
 def test_whoever_such_a_master_dropped_ends_the_eligible_too() -> None:
     """A master that shrinks first may acknowledge alone while it drops 2; 3 may lack those messages."""
     settings = replace(STRICT, min_in_sync_replicas=3, masters_shrink_first=True)
-    record = _record(sync_state_set=frozenset({1, 2}), eligible=frozenset({3}))
-    request = AlterSyncStateSet(
-        master_broker_id=1, master_epoch=5, sync_state_set=frozenset({1}), sync_state_set_epoch=9
-    )
-    decision = step(record, request, ALL, settings)
-    assert decision.record is not None
-    assert (decision.record.sync_state_set, decision.record.eligible) == (frozenset({1}), frozenset())
+    record = record_of_three(sync_state_set=frozenset({1, 2}), eligible=frozenset({3}))
+    changed = after(record, alter(1), settings)
+    assert (changed.sync_state_set, changed.eligible) == (frozenset({1}), frozenset())
+
+
+# ---- Who stays eligible after an election below the floor, and which addresses are taken
+
+
+@pytest.mark.parametrize(
+    ("other", "stays"),
+    [
+        (LiveReplica(3, epoch=1, max_offset=9), True),
+        (LiveReplica(3, epoch=1, max_offset=10), True),
+        (LiveReplica(3, epoch=1, max_offset=8), False),
+        (LiveReplica(3, epoch=0, max_offset=9), False),
+        # It may have truncated to a former master's log since that report.
+        (LiveReplica(3, epoch=1, max_offset=10, fresh=False), False),
+        (None, False),
+    ],
+)
+def test_an_eligible_replica_stays_so_if_a_fresh_report_holds_as_much_as_the_winner(
+    other: LiveReplica | None, *, stays: bool
+) -> None:
+    """Broker 1, alone in the set, was lost; 2 and 3 are eligible, and 2 is about to be elected."""
+    record = record_of_three(sync_state_set=frozenset({1}), eligible=frozenset({2, 3}))
+    live = {2: LiveReplica(2, epoch=1, max_offset=9)} | ({} if other is None else {3: other})
+    assert (3 in carried_over(Electorate(record=record, live=live, settings=STRICT), 2)) is stays
+
+
+def answer_to(address: str | None) -> tuple[ControllerCode, str]:
+    """Register with this address: Java's controller accepts any text, and sends it to every broker."""
+    record = record_of_three()
+    request = RegisterBroker(cluster_name="cl", broker_name="bn", broker_id=3, broker_address=address)
+    decision = step(record, request, {}, STRICT)
+    if decision.code != ControllerCode.SUCCESS:
+        assert decision.record in (None, record), "a refusal changes nothing"
+    return decision.code, decision.remark or ""
+
+
+@pytest.mark.parametrize(
+    "address", ["10.0.0.1:1", "broker-1.orders.default.svc:65535", "[fd00::10]:10911", "fd00::10:10911", "b_1:10911"]
+)
+def test_an_address_that_can_be_dialled_is_taken(address: str) -> None:
+    assert answer_to(address)[0] == ControllerCode.SUCCESS
+
+
+NO_ADDRESSES = (
+    "",
+    "x",
+    ";",
+    ":",
+    ":10911",
+    "x:",
+    "x:0",
+    "x:65536",
+    "x:-1",
+    "x:+1",
+    "x:1e3",
+    "x:\u0663",
+    "x: 1",
+    "a b:1",
+)
+
+
+@pytest.mark.parametrize(
+    "address", [None, *NO_ADDRESSES, "a;b:1", "a,b:1", "x:" + "9" * 5000, "x:10911\n", "\tx:10911"]
+)
+def test_any_other_text_is_refused_with_what_was_expected(address: str | None) -> None:
+    code, remark = answer_to(address)
+    assert code == ControllerCode.SYSTEM_ERROR
+    assert remark == f"brokerAddress is {address!r}, expected <host>:<port>"

@@ -128,7 +128,7 @@ class TraceRunner:
         return "\n".join(lines)
 
     def _report(self, arguments: dict[str, str]) -> str:
-        wanted = _read_ids(arguments.get("ids", "")) or self.live.keys()
+        wanted = read_ids(arguments.get("ids", "")) or self.live.keys()
         told = [self.live[broker_id] for broker_id in sorted(wanted)]
         holdings = tuple(
             Holding(
@@ -136,9 +136,7 @@ class TraceRunner:
                 epoch=one.epoch,
                 max_offset=one.max_offset,
                 known=Mark(
-                    one.broker_id,
-                    int(arguments.get("knownEpoch", "-1")),
-                    int(arguments.get("knownOffset", "-1")),
+                    one.broker_id, int(arguments.get("knownEpoch", "-1")), int(arguments.get("knownOffset", "-1"))
                 ),
                 sure=told_mark(one),
                 seen=demand_of(self.record, one.broker_id),
@@ -172,7 +170,7 @@ class TraceRunner:
             "election_policy": str,
             "preferred_zones": lambda text: tuple(part for part in text.split(",") if part),
             "zones": lambda text: {int(k): zone for k, zone in (p.split(":") for p in text.split(",") if p)},
-            "never_elect": _read_ids,
+            "never_elect": read_ids,
             "election_priorities": lambda text: {
                 int(k): int(v) for k, v in (p.split(":") for p in text.split(",") if p)
             },
@@ -189,7 +187,7 @@ class TraceRunner:
         return "no record" if self.record is None else self.record.describe()
 
 
-def _read_ids(text: str) -> frozenset[int]:
+def read_ids(text: str) -> frozenset[int]:
     return frozenset(int(part) for part in text.split(",") if part)
 
 
@@ -226,7 +224,7 @@ def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR
             return ElectMaster(
                 broker_id=_read_int(given("id")),
                 designate_elect=given("designate") == "true",
-                passed_over=_read_ids(given("passedOver", "")),
+                passed_over=read_ids(given("passedOver", "")),
                 incumbent=_read_int(given("incumbent")),
                 unclean=given("unclean") == "true",
                 unfenced=given("unfenced") == "true",
@@ -236,7 +234,7 @@ def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR
             return AlterSyncStateSet(
                 master_broker_id=_read_int(given("master")),
                 master_epoch=_read_int(given("epoch")),
-                sync_state_set=_read_ids(given("set", "")),
+                sync_state_set=read_ids(given("set", "")),
                 sync_state_set_epoch=int(given("setEpoch", "0")),
                 said_again=given("saidAgain") == "true",
             )

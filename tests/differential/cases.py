@@ -38,16 +38,19 @@ class Case:
         """Return the memory of the step's group."""
         return self.memories.get(self.step.name or "", Memory())
 
+    @property
+    def broker_id(self) -> int | None:
+        return self.step.number("id")
+
     def alive_by_request(self, name: str) -> frozenset[int]:
         """Return ids that ours counts as alive by their own request (this step's included), without a heartbeat since."""
         asked = set(self.memories[name].alive_by_request) if name in self.memories else set()
-        broker_id = self.step.number("id")
-        if name == self.step.name and broker_id in self.before.members and broker_id is not None:
+        if name == self.step.name and self.broker_id in self.before.members and self.broker_id is not None:
             own = self.step.verb == "1003" or (self.step.verb == "1002" and not self.step.designates)
             if own:
-                asked.add(broker_id)
+                asked.add(self.broker_id)
             elif self.step.verb == "heartbeat":
-                asked.discard(broker_id)
+                asked.discard(self.broker_id)
         return frozenset(asked)
 
     def with_answers(self, java: Answer, ours: Answer) -> Case:
@@ -67,8 +70,3 @@ class Case:
     @property
     def same_state(self) -> bool:
         return self.java.state == self.ours.state
-
-    @property
-    def unchanged(self) -> bool:
-        """Whether neither controller changed the group."""
-        return self.java.state == self.before == self.ours.state

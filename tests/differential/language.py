@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 RELATIVE = re.compile(r"@([+-]\d+)?")
 DEFAULT_NAME = "bn"
 DEFAULT_CLUSTER = "cl"
-NOT_A_REQUEST = frozenset({"heartbeat", "close"})
 ABSENT = "null"
 
 
@@ -35,10 +34,7 @@ class Step:
     @classmethod
     def of(cls, verb: str | int, **arguments: object) -> Step:
         """Return a step from Python values; None omits an argument."""
-        return cls(
-            str(verb),
-            tuple((key, _text(value)) for key, value in arguments.items() if value is not None),
-        )
+        return cls(str(verb), tuple((key, _text(value)) for key, value in arguments.items() if value is not None))
 
     @classmethod
     def parse(cls, command: str) -> Step:

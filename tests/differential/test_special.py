@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.real("java", "rocketmq")
 
+Kind = TypeVar("Kind", bound=Comparison)
 THREE = """
 1013 id=1 check=10.0.1.1:10911;1
 1003 id=1 address=10.0.1.1:10911
@@ -47,26 +48,33 @@ async def play(comparison: Comparison, text: str) -> None:
         assert await comparison.play(step), comparison.outcome.difference or comparison.outcome.ended_by
 
 
-async def test_after_a_failover_both_tell_the_survivor_the_same(tmp_path: Path) -> None:
-    """1008: the same header and body; Java's is one-way, ours expects an answer."""
-    async with java_side(tmp_path, install.ROCKETMQ_VERSION) as java, our_side() as ours:
-        comparison = Comparison(java, ours)
+@asynccontextmanager
+async def two_in_sync(folder: Path, kind: type[Kind]) -> AsyncIterator[Kind]:
+    """Both controllers with the same group: 1 is master, 2 is in sync."""
+    async with java_side(folder, install.ROCKETMQ_VERSION) as java, our_side() as ours:
+        comparison = kind(java, ours)
         try:
             await play(comparison, THREE)
-            endpoint = comparison.endpoints.at("10.0.1.2:10911")
-            endpoint.told.clear()
-            await play(comparison, "close id=1")
-            told = await told_by_both(endpoint)
-            assert told["java"] == told["ours"]
-            assert told["ours"][0] == {
-                "masterAddress": endpoint.address,
-                "masterBrokerId": "2",
-                "masterEpoch": "2",
-                "syncStateSetEpoch": "3",
-            }
-            assert told["ours"][1] == {"syncStateSet": [2], "syncStateSetEpoch": 3}
+            yield comparison
         finally:
             await comparison.close()
+
+
+async def test_after_a_failover_both_tell_the_survivor_the_same(tmp_path: Path) -> None:
+    """1008: the same header and body; Java's is one-way, ours expects an answer."""
+    async with two_in_sync(tmp_path, Comparison) as comparison:
+        endpoint = comparison.endpoints.at("10.0.1.2:10911")
+        endpoint.told.clear()
+        await play(comparison, "close id=1")
+        told = await told_by_both(endpoint)
+        assert told["java"] == told["ours"]
+        assert told["ours"][0] == {
+            "masterAddress": endpoint.address,
+            "masterBrokerId": "2",
+            "masterEpoch": "2",
+            "syncStateSetEpoch": "3",
+        }
+        assert told["ours"][1] == {"syncStateSet": [2], "syncStateSetEpoch": 3}
 
 
 class SlowJava(Comparison):
@@ -86,14 +94,9 @@ class SlowJava(Comparison):
 
 
 async def test_a_java_controller_that_elects_late_is_waited_for(tmp_path: Path) -> None:
-    async with java_side(tmp_path, install.ROCKETMQ_VERSION) as java, our_side() as ours:
-        comparison = SlowJava(java, ours)
-        try:
-            await play(comparison, THREE)
-            comparison.late_seconds = 2 * JAVA_IS_STILL_SECONDS
-            await play(comparison, "close id=1")
-        finally:
-            await comparison.close()
+    async with two_in_sync(tmp_path, SlowJava) as comparison:
+        comparison.late_seconds = 2 * JAVA_IS_STILL_SECONDS
+        await play(comparison, "close id=1")
 
 
 async def told_by_both(endpoint) -> dict[str, tuple[dict[str, str], object]]:  # type: ignore[no-untyped-def]
@@ -110,26 +113,21 @@ async def told_by_both(endpoint) -> dict[str, tuple[dict[str, str], object]]:  #
 async def test_a_connection_that_carried_two_takes_both_with_it_at_ours_only(tmp_path: Path) -> None:
     """The brokers of a container share a connection; Java notices the end of only one of them."""
     shared = "heartbeats bn 1 a"
-    async with java_side(tmp_path, install.ROCKETMQ_VERSION) as java, our_side() as ours:
-        comparison = Comparison(java, ours)
-        try:
-            await play(comparison, THREE)
-            await play(comparison, "1013 id=3 check=10.0.1.3:10911;3")
-            for side in ("java", "ours"):
-                for broker_id in (2, 3):
-                    beat = Step.of("heartbeat", id=broker_id, epoch=1, maxOffset=100)
-                    await comparison.ask(side, beat, purpose=shared)
-            both = [await comparison.state(side, "bn") for side in ("java", "ours")]
-            assert [state.alive for state in both] == [{1, 2, 3}, {1, 2, 3}]
-            for side in ("java", "ours"):
-                await comparison.disconnect(side, shared)
-            # 2 first sent heartbeats on its own connection, to which Java binds it for good; of 1 and 3 Java notices one.
-            at_ours = await comparison.until("ours", "bn", lambda state: not state.alive)
-            assert at_ours.alive == frozenset()
-            at_java = await comparison.until("java", "bn", lambda state: len(state.alive) == 2)
-            assert at_java.alive in ({1, 2}, {2, 3})
-        finally:
-            await comparison.close()
+    async with two_in_sync(tmp_path, Comparison) as comparison:
+        await play(comparison, "1013 id=3 check=10.0.1.3:10911;3")
+        for side in ("java", "ours"):
+            for broker_id in (2, 3):
+                beat = Step.of("heartbeat", id=broker_id, epoch=1, maxOffset=100)
+                await comparison.ask(side, beat, purpose=shared)
+        both = [await comparison.state(side, "bn") for side in ("java", "ours")]
+        assert [state.alive for state in both] == [{1, 2, 3}, {1, 2, 3}]
+        for side in ("java", "ours"):
+            await comparison.disconnect(side, shared)
+        # 2 first sent heartbeats on its own connection, to which Java binds it for good; of 1 and 3 Java notices one.
+        at_ours = await comparison.until("ours", "bn", lambda state: not state.alive)
+        assert at_ours.alive == frozenset()
+        at_java = await comparison.until("java", "bn", lambda state: len(state.alive) == 2)
+        assert at_java.alive in ({1, 2}, {2, 3})
 
 
 async def test_a_broken_connection_of_a_living_master_is_no_death_at_ours(
@@ -138,22 +136,17 @@ async def test_a_broken_connection_of_a_living_master_is_no_death_at_ours(
     """Java elects at once; ours finds the port open, and waits for heartbeats to resume."""
     patient = replace(sides.OUR_SETTINGS, reconnect_grace_seconds=30.0)
     monkeypatch.setattr(sides, "OUR_SETTINGS", patient)
-    async with java_side(tmp_path, install.ROCKETMQ_VERSION) as java, our_side() as ours:
-        comparison = Comparison(java, ours)
-        try:
-            await play(comparison, THREE)
-            for side in ("java", "ours"):
-                await comparison.disconnect(side, "heartbeats bn 1 a")
-            at_java = await comparison.until("java", "bn", lambda state: state.master != 1)
-            assert (at_java.master, at_java.epoch) == (2, 2)
-            back = Step.of("heartbeat", id=1, epoch=1, maxOffset=100)
-            await comparison.ask("ours", back, purpose="heartbeats bn 1 b")
-            await ours.idle(comparison.prefix + "bn", comparison.endpoints.answers_end_of_log)
-            at_ours = await comparison.state("ours", "bn")
-            assert (at_ours.master, at_ours.epoch) == (1, 1)
-            assert at_ours.alive == {1, 2}
-        finally:
-            await comparison.close()
+    async with two_in_sync(tmp_path, Comparison) as comparison:
+        for side in ("java", "ours"):
+            await comparison.disconnect(side, "heartbeats bn 1 a")
+        at_java = await comparison.until("java", "bn", lambda state: state.master != 1)
+        assert (at_java.master, at_java.epoch) == (2, 2)
+        back = Step.of("heartbeat", id=1, epoch=1, maxOffset=100)
+        await comparison.ask("ours", back, purpose="heartbeats bn 1 b")
+        await comparison._ours.idle(comparison.prefix + "bn", comparison.endpoints.answers_end_of_log)
+        at_ours = await comparison.state("ours", "bn")
+        assert (at_ours.master, at_ours.epoch) == (1, 1)
+        assert at_ours.alive == {1, 2}
 
 
 @asynccontextmanager

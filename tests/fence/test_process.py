@@ -27,9 +27,10 @@ from rocketmq_remoting.server import RemotingServer
 from rocketmq_remoting.tls import ClientCertificates, TlsMode, TlsServerSettings
 from tests.security.certificates import Authority, make_authority
 from tests.support.quiet_handler import QuietHandler
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from rocketmq_remoting.command import RemotingCommand
@@ -40,6 +41,20 @@ BROKER_NAME = "orders"
 ISOLATION_MILLISECONDS = 1500
 MOST_RSS_KIB = 30 * 1024
 DEADLINE_SECONDS = 20.0
+
+
+def fence_environment(address: str, controllers: str) -> dict[str, str]:
+    """Return a fence's own settings; `address`: its broker's, `controllers`: where it asks for the role."""
+    return {
+        "BROKERGROUP_CONTAINER": "fence",
+        "FENCE_BROKER_NAME": BROKER_NAME,
+        "FENCE_BROKER_ADDRESS": address,
+        "FENCE_CONTROLLERS": controllers,
+        "FENCE_ISOLATION_MILLISECONDS": str(ISOLATION_MILLISECONDS),
+        "FENCE_TIMEOUT_MILLISECONDS": "2000",
+        "FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS": "3000",
+        "FENCE_HEARTBEAT_INTERVAL_MILLISECONDS": "500",
+    }
 
 
 class Controller(QuietHandler):
@@ -98,14 +113,6 @@ class Pod:
         return [line for line in self.lines if line["event"] == event]
 
 
-async def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = asyncio.get_running_loop().time() + DEADLINE_SECONDS
-    while not condition():
-        if asyncio.get_running_loop().time() > deadline:
-            pytest.fail(f"not within {DEADLINE_SECONDS} s: {what}")
-        await asyncio.sleep(0.02)
-
-
 class Group:
     """Three pods and their one controller."""
 
@@ -141,7 +148,7 @@ class Group:
 
     async def start(self, *, pods: int = 3) -> None:
         await self.start_pods(pods=pods)
-        await until(lambda: all(pod.role() in {"master", "slave"} for pod in self.pods), "roles heard of")
+        await eventually(lambda: all(pod.role() in {"master", "slave"} for pod in self.pods), "roles heard of")
 
     async def start_controller(self) -> None:
         self.controller = Controller(self.hosts, self.port, self.certificate, self.asks_for)
@@ -158,19 +165,8 @@ class Group:
         marks = {"POD_UID": uid, "BROKERGROUP_CONTAINER": "broker"}
         broker_environment = {**os.environ, **marks}
         broker = await asyncio.create_subprocess_exec("sleep", "1000", env=broker_environment)
-        environment = {
-            "POD_UID": uid,
-            "BROKERGROUP_CONTAINER": "fence",
-            "RUN_DIR": str(run_dir),
-            "FENCE_BROKER_NAME": BROKER_NAME,
-            "FENCE_BROKER_ADDRESS": f"{host}:{self.port}",
-            "FENCE_CONTROLLERS": f"127.0.0.1:{self.controller_port}",
-            "FENCE_ISOLATION_MILLISECONDS": str(ISOLATION_MILLISECONDS),
-            "FENCE_TIMEOUT_MILLISECONDS": "2000",
-            "FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS": "3000",
-            "FENCE_HEARTBEAT_INTERVAL_MILLISECONDS": "500",
-            **self.tls_environment,
-        }
+        environment = fence_environment(f"{host}:{self.port}", f"127.0.0.1:{self.controller_port}")
+        environment |= {"POD_UID": uid, "RUN_DIR": str(run_dir)} | self.tls_environment
         fence = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "brokergroup_operator.fence"),
             env={**os.environ, **environment},
@@ -218,7 +214,7 @@ async def test_an_isolated_master_is_killed_and_nobody_else(group: Group) -> Non
         pod.fence.kill()
     await group.stop_controller()
     assert await group.pods[0].broker.wait() == -signal.SIGKILL
-    await until(lambda: bool(group.pods[0].told("killed")), "the fence tells")
+    await eventually(lambda: bool(group.pods[0].told("killed")), "the fence tells")
     assert group.pods[0].told("killed")[0]["pids"] == [group.pods[0].broker.pid]
     assert all(pod.broker.returncode is None for pod in group.pods[1:])
 
@@ -242,7 +238,7 @@ async def test_a_frozen_pod_is_killed_as_it_wakes(group: Group) -> None:
     for process in (master.broker, master.fence):
         process.send_signal(signal.SIGCONT)
     assert await master.broker.wait() == -signal.SIGKILL
-    await until(lambda: bool(master.told("killed")), "the fence tells")
+    await eventually(lambda: bool(master.told("killed")), "the fence tells")
     assert master.told("did not run")
 
 
@@ -269,7 +265,7 @@ async def test_a_stopped_broker_of_a_pod_that_is_deleted_is_killed_and_a_running
     assert await stopped.fence.wait() == 0
     assert "is stopped" in stopped.told("killed")[0]["why"]
     asked = group.controller.answered
-    await until(lambda: group.controller.answered > asked + 5, "the other fence to look some ten times more")
+    await eventually(lambda: group.controller.answered > asked + 5, "the other fence to look some ten times more")
     assert running.broker.returncode is None
     assert not running.told("killed")
     beside.kill()
@@ -304,17 +300,8 @@ async def test_a_stopped_broker_is_killed_by_the_operators_order_and_its_death_i
     host = Group(tmp_path).hosts[0]
     (tmp_path / "key").write_text((b"k" * 32).hex(), encoding="ascii")
     mark = {**os.environ, "POD_UID": str(uuid.uuid4())}
-    settings = {
-        "FENCE_KEY_FILE": str(tmp_path / "key"),
-        "FENCE_LOCAL_ADDRESS": f"{host}:10911",
-        "FENCE_BROKER_ADDRESS": f"{host}:10911",
-        "FENCE_BROKER_NAME": BROKER_NAME,
-        "FENCE_CONTROLLERS": "127.0.0.1:9",
-        "FENCE_ISOLATION_MILLISECONDS": "1500",
-        "FENCE_TIMEOUT_MILLISECONDS": "2000",
-        "FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS": "3000",
-        "FENCE_HEARTBEAT_INTERVAL_MILLISECONDS": "500",
-    }
+    settings = fence_environment(f"{host}:10911", "127.0.0.1:9")
+    settings |= {"FENCE_KEY_FILE": str(tmp_path / "key"), "FENCE_LOCAL_ADDRESS": f"{host}:10911"}
     broker = await asyncio.create_subprocess_exec("sleep", "1000", env={**mark, "BROKERGROUP_CONTAINER": "broker"})
     fence = await asyncio.create_subprocess_exec(
         sys.executable, "-m", module, env=mark | settings, stdout=asyncio.subprocess.PIPE
@@ -362,7 +349,7 @@ async def test_the_role_is_in_a_file_and_the_fence_outlives_the_broker(group: Gr
     assert [pod.role() for pod in group.pods] == ["master", "slave", "slave"]
     group.controller.master, group.controller.epoch = 2, 2
     leaving = group.pods[1]
-    await until(lambda: leaving.role() == "master", "the new master's role")
+    await eventually(lambda: leaving.role() == "master", "the new master's role")
     leaving.fence.terminate()
     await asyncio.sleep(0.5)
     assert leaving.fence.returncode is None
@@ -380,10 +367,13 @@ async def test_a_fence_started_again_in_an_isolated_pod_knows_that_controllers_w
     assert not RoleFile(group.pods[0].run_dir / "elsewhere").was_known
 
 
+@pytest.mark.parametrize("asked", [False, True], ids=["TLS only", "and a certificate is asked for"])
 async def test_an_isolated_master_is_killed_where_controllers_speak_tls_only(
-    group: Group, authority: Authority
+    group: Group, authority: Authority, asked: bool
 ) -> None:
     group.speak_tls(authority.issue("controller"), believed=authority.certificate)
+    if asked:
+        group.ask_for_certificates(authority.issue("orders.shop"))
     await group.start()
     assert [pod.role() for pod in group.pods] == ["master", "slave", "slave"]
     await asyncio.sleep(2 * ISOLATION_MILLISECONDS / 1000)
@@ -402,23 +392,10 @@ async def test_a_controller_with_a_strangers_certificate_is_not_heard(
     group.speak_tls(stranger.issue("controller"), believed=authority.certificate)
     await group.start_pods(pods=1)
     [fence] = group.pods
-    await until(lambda: bool(fence.told("controller not understood")), "the fence tries and does not believe")
+    await eventually(lambda: bool(fence.told("controller not understood")), "the fence tries and does not believe")
     assert [line["why"] for line in fence.told("controller not understood")] == ["CERTIFICATE_VERIFY_FAILED"]
     assert group.pods[0].role() == ""
     assert group.controller.answered == 0
-
-
-async def test_an_isolated_master_is_killed_where_controllers_ask_for_a_certificate(
-    group: Group, authority: Authority
-) -> None:
-    group.speak_tls(authority.issue("controller"), believed=authority.certificate)
-    group.ask_for_certificates(authority.issue("orders.shop"))
-    await group.start()
-    assert [pod.role() for pod in group.pods] == ["master", "slave", "slave"]
-    for pod in group.pods[1:]:
-        pod.fence.kill()
-    await group.stop_controller()
-    assert await group.pods[0].broker.wait() == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(
@@ -435,7 +412,7 @@ async def test_a_fence_that_is_let_in_nowhere_says_why_and_kills_nobody(
     await group.start_pods(pods=1)
     [pod] = group.pods
     # Not only this text: a connection's end may arrive before the alert on it.
-    await until(lambda: why in {line["why"] for line in pod.told("controller not understood")}, why)
+    await eventually(lambda: why in {line["why"] for line in pod.told("controller not understood")}, why)
     await asyncio.sleep(2 * ISOLATION_MILLISECONDS / 1000)  # the absence of a kill needs the whole time
     assert pod.role() == ""
     assert group.controller.answered == 0
@@ -470,17 +447,7 @@ async def test_it_is_small(group: Group, authority: Authority, tls: bool) -> Non
     ],
 )
 async def test_a_wrong_environment_is_told(variable: str, value: str, message: str) -> None:
-    environment = {
-        "POD_UID": "u",
-        "FENCE_BROKER_NAME": BROKER_NAME,
-        "FENCE_BROKER_ADDRESS": "127.0.0.1:10911",
-        "FENCE_CONTROLLERS": "127.0.0.1:1",
-        "FENCE_ISOLATION_MILLISECONDS": "1500",
-        "FENCE_TIMEOUT_MILLISECONDS": "2000",
-        "FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS": "3000",
-        "FENCE_HEARTBEAT_INTERVAL_MILLISECONDS": "500",
-        variable: value,
-    }
+    environment = fence_environment("127.0.0.1:10911", "127.0.0.1:1") | {"POD_UID": "u"} | {variable: value}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "brokergroup_operator.fence"),
         env={**os.environ, **environment},

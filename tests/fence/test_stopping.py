@@ -22,7 +22,8 @@ from brokergroup_operator.fence.settings import (
 )
 from brokergroup_operator.fence.stopping import LOOK_SECONDS, StopOrder
 from brokergroup_operator.reconcile.render import stop_gate
-from tests.fence.test_process import Controller, Group, until
+from tests.fence.test_process import Controller, Group, fence_environment
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -89,7 +90,7 @@ async def test_the_gate_starts_no_broker_while_the_order_stands_and_becomes_the_
 ) -> None:
     container.order(stop=True)
     waiting = await container.start(*BROKER)
-    await until(lambda: waiting.pid in all_of(container), "the container's process to be there")
+    await eventually(lambda: waiting.pid in all_of(container), "the container's process to be there")
     assert not container.brokers()
     container.order(stop=False)
     assert await said(waiting) == "started by broker"
@@ -106,7 +107,7 @@ def all_of(container: Container) -> list[int]:
 async def test_a_waiting_container_ends_at_once_by_sigterm(container: Container) -> None:
     container.order(stop=True)
     waiting = await container.start(*BROKER)
-    await until(lambda: waiting.pid in all_of(container), "the container's process to be there")
+    await eventually(lambda: waiting.pid in all_of(container), "the container's process to be there")
     waiting.terminate()
     assert await waiting.wait() == -signal.SIGTERM
 
@@ -126,17 +127,7 @@ async def fence_beside(
 ) -> asyncio.subprocess.Process:
     """Start the fence of this container's pod, and wait until it runs. `more`: of its environment."""
     address = f"{controller.hosts[0]}:{BROKER_PORT}"
-    settings = {
-        "BROKERGROUP_CONTAINER": "fence",
-        "FENCE_LOCAL_ADDRESS": address,
-        "FENCE_BROKER_ADDRESS": address,
-        "FENCE_BROKER_NAME": "orders",
-        "FENCE_CONTROLLERS": f"127.0.0.1:{controller.server.port}",
-        "FENCE_ISOLATION_MILLISECONDS": "1500",
-        "FENCE_TIMEOUT_MILLISECONDS": "2000",
-        "FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS": "3000",
-        "FENCE_HEARTBEAT_INTERVAL_MILLISECONDS": "500",
-    }
+    settings = fence_environment(address, f"127.0.0.1:{controller.server.port}") | {"FENCE_LOCAL_ADDRESS": address}
     fence = await asyncio.create_subprocess_exec(
         sys.executable, "-m", module, env=container.environment | settings | more, stdout=asyncio.subprocess.PIPE
     )
@@ -154,7 +145,7 @@ async def test_a_fence_that_starts_beside_a_master_leaves_it_alone_while_the_ord
     assert await said(broker) == "started by broker"
     container.order(stop=True)
     await fence_beside(container, controller, JAVA_FENCE)
-    await until(lambda: controller.answered > 5, "the fence to have looked for the order, and asked five times")
+    await eventually(lambda: controller.answered > 5, "the fence to have looked for the order, and asked five times")
     assert broker.returncode is None
 
 
@@ -172,7 +163,7 @@ async def test_a_broker_is_stopped_and_nothing_else_in_its_container(
 
     # The kubelet starts the container again, and the order stands.
     again = await container.start(*BROKER)
-    await until(lambda: again.pid in all_of(container), "the container's process to be there")
+    await eventually(lambda: again.pid in all_of(container), "the container's process to be there")
     assert not container.brokers()
     assert shell.returncode is None
     container.order(stop=False)

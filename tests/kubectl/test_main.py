@@ -134,16 +134,11 @@ def test_the_completion_program_runs_the_plugin(bench: Bench) -> None:
     assert bench.must("completion").splitlines()[-1] == 'exec kubectl-brokergroup __complete "$@"'
 
 
-def test_migrate_is_the_other_commands(bench: Bench) -> None:
-    said = bench.run("migrate", "plan", "--help")
+@pytest.mark.parametrize(("words", "option"), [("migrate plan", "--controller"), ("adopt claims", "--claim")])
+def test_migrate_and_adopt_are_the_other_commands(bench: Bench, words: str, option: str) -> None:
+    said = bench.run(*words.split(), "--help")
     assert said.code == 0
-    assert "--controller" in said.out
-
-
-def test_adopt_is_the_other_commands(bench: Bench) -> None:
-    said = bench.run("adopt", "claims", "--help")
-    assert said.code == 0
-    assert "--claim" in said.out
+    assert option in said.out
 
 
 def test_the_verbs_are_those_that_are_promised() -> None:

@@ -102,15 +102,6 @@ def test_the_live_example_of_the_binary_header() -> None:
     assert encode(command) == shown + rest
 
 
-def test_a_java_request_is_reproduced() -> None:
-    """A live sample of Java 5.5.0."""
-    header = (
-        b'{"code":1002,"extFields":{"brokerId":"2","invokeTime":"1795210522768","clusterName":"cl","designateElect":"false",'
-        b'"brokerName":"bn"},"flag":0,"language":"JAVA","opaque":0,"serializeTypeCurrentRPC":"JSON","version":0}'
-    )
-    assert encode(decode_frame(framed(header)[4:])) == framed(header)
-
-
 @pytest.mark.parametrize(
     ("header", "expected"),
     [

@@ -16,7 +16,6 @@ from rocketmq_remoting.client_protocol import (
     GetMaxOffsetRequestHeader,
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
-    UnregisterClientRequestHeader,
 )
 from rocketmq_remoting.errors import BodyError
 from rocketmq_remoting.serialization import (
@@ -152,10 +151,7 @@ def test_defaults_are_those_of_the_java_classes() -> None:
     assert cp.ElectMasterResponseHeader().encode() == {}
 
 
-def test_names_on_the_wire_are_javas() -> None:
-    assert set(cp.GetMetaDataResponseHeader(is_leader=True).encode()) == {"isLeader"}
-    assert cp.BrokerHeartbeatRequestHeader(heartbeat_timeout_ms=5).encode()["heartbeatTimeoutMills"] == "5"
-    assert UnregisterClientRequestHeader(client_id="c").encode() == {"clientID": "c"}
+def test_names_of_a_registration_are_javas() -> None:
     written = bp.RegisterBrokerRequestHeader(heartbeat_timeout_ms=1, ha_server_addr="h", body_crc32=2).encode()
     assert written == {"heartbeatTimeoutMillis": "1", "haServerAddr": "h", "compressed": "false", "bodyCrc32": "2"}
 
@@ -203,17 +199,6 @@ def test_replicas_info_leaves_out_the_master_that_is_not_and_never_the_lists() -
 def test_numbers_in_quotes_are_numbers() -> None:
     read = cp.SyncStateSetBody.decode(b'{"syncStateSet":["1",2],"syncStateSetEpoch":"3","more":{}}')
     assert read == cp.SyncStateSetBody(frozenset({1, 2}), 3)
-
-
-def test_epoch_cache_of_a_java_broker_is_read() -> None:
-    """A sample of what mqadmin reads."""
-    sample = (
-        b'{"brokerId":0,"brokerName":"..","clusterName":"..",'
-        b'"epochList":[{"endOffset":9223372036854775807,"epoch":1,"startOffset":0}],"maxOffset":123}'
-    )
-    body = bp.EpochCacheBody.decode(sample)
-    assert body.epoch_list[0].end_offset == bp.OPEN_END_OFFSET
-    assert body.encode() == sample
 
 
 def test_cluster_info_and_routes_with_number_keys_are_read() -> None:

@@ -16,7 +16,7 @@ from rocketmq_remoting.errors import RemotingConnectError, RemotingConnectionLos
 from rocketmq_remoting.handler import LaterAnswer
 from rocketmq_remoting.server import RemotingServer
 from tests.support.quiet_handler import QuietHandler
-from tests.support.remoting_rig import ECHO, FAIL, FAIL_LATER, HOST, LATER, SILENT, Handler, connected
+from tests.support.remoting_rig import ECHO, FAIL, FAIL_LATER, HOST, LATER, SILENT, Handler, connected, serving
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -32,10 +32,8 @@ def handler() -> Handler:
 
 @pytest.fixture
 async def server(handler: Handler) -> AsyncIterator[RemotingServer]:
-    server = RemotingServer(handler)
-    await server.start(HOST, 0)
-    yield server
-    await server.stop(grace_seconds=1)
+    async with serving(handler) as (server, _):
+        yield server
 
 
 @pytest.fixture

@@ -118,6 +118,14 @@ def proposing() -> SyncState:
     return each
 
 
+def in_doubt(since_seconds: float) -> SyncState:
+    """{1} has asked for {1, 2} and got no answer, and 2 has left."""
+    each = proposing()
+    each.outcome_unknown(now_seconds=since_seconds)
+    each.link_closed(each.links[2])
+    return each
+
+
 def test_the_union_is_waited_for_while_the_controller_decides() -> None:
     each = proposing()
     each.link_closed(each.links[2])
@@ -129,9 +137,7 @@ def test_the_union_is_waited_for_while_the_controller_decides() -> None:
 
 def test_an_unknown_outcome_is_waited_for_until_a_newer_set_is_seen() -> None:
     """Upstream #5663: the controller granted it, the answer was lost."""
-    each = proposing()
-    each.outcome_unknown(now_seconds=0.0)
-    each.link_closed(each.links[2])
+    each = in_doubt(0.0)
     assert each.waited_for == {1, 2}
     assert not each.apply(frozenset({1}), 5), "the epoch we know proves nothing"
     assert each.waited_for == {1, 2}
@@ -143,9 +149,7 @@ def test_an_unknown_outcome_is_waited_for_until_a_newer_set_is_seen() -> None:
 
 
 def test_an_unknown_outcome_is_settled_when_the_controller_still_has_the_old_set_much_later() -> None:
-    each = proposing()
-    each.outcome_unknown(now_seconds=5.0)
-    each.link_closed(each.links[2])
+    each = in_doubt(5.0)
     each.seen_unchanged(asked_seconds=14.9)
     assert each.in_doubt, "the answer may have come later; what it says is of when it was asked"
     assert each.waited_for == {1, 2}
@@ -156,9 +160,7 @@ def test_an_unknown_outcome_is_settled_when_the_controller_still_has_the_old_set
 
 def test_a_set_in_doubt_is_asked_for_again_although_its_member_has_left() -> None:
     """A frozen controller may still have the first request in its socket; a newer set epoch makes that one too late."""
-    each = proposing()
-    each.outcome_unknown(now_seconds=5.0)
-    each.link_closed(each.links[2])
+    each = in_doubt(5.0)
     assert each.propose(now_seconds=5.4, allowed_lag_seconds=LAG) is None, "not at once"
     assert each.propose(now_seconds=5.6, allowed_lag_seconds=LAG) == Proposal(frozenset({1, 2}), 5)
     assert each.waited_for == {1, 2}
@@ -169,9 +171,7 @@ def test_a_set_in_doubt_is_asked_for_again_although_its_member_has_left() -> Non
 
 
 def test_a_set_in_doubt_that_is_asked_for_again_and_refused_is_in_doubt_until_much_later() -> None:
-    each = proposing()
-    each.outcome_unknown(now_seconds=5.0)
-    each.link_closed(each.links[2])
+    each = in_doubt(5.0)
     for now_seconds in (5.6, 9.0, 14.0):
         assert each.propose(now_seconds=now_seconds, allowed_lag_seconds=LAG) == Proposal(frozenset({1, 2}), 5)
         each.refused(now_seconds=now_seconds)
@@ -183,9 +183,7 @@ def test_a_set_in_doubt_that_is_asked_for_again_and_refused_is_in_doubt_until_mu
 
 
 def test_a_doubt_that_is_renewed_lasts_from_then_on() -> None:
-    each = proposing()
-    each.outcome_unknown(now_seconds=0.0)
-    each.link_closed(each.links[2])
+    each = in_doubt(0.0)
     assert each.propose(now_seconds=8.0, allowed_lag_seconds=LAG) == Proposal(frozenset({1, 2}), 5)
     each.outcome_unknown(now_seconds=9.0)
     each.seen_unchanged(asked_seconds=18.9)
@@ -196,9 +194,7 @@ def test_a_doubt_that_is_renewed_lasts_from_then_on() -> None:
 
 def test_two_sets_in_doubt_are_both_waited_for() -> None:
     """Either may have been granted: the second without an answer says nothing of the first."""
-    each = proposing()
-    each.outcome_unknown(now_seconds=0.0)
-    each.link_closed(each.links[2])
+    each = in_doubt(0.0)
     each.link_opened(SlaveProgress(3, linked_at_seconds=1.0))
     each.acknowledged(each.links[3], 100, max_offset=100, now_seconds=1.0)
     each.advance(max_offset=100, now_seconds=1.0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import itertools
 import json
 import os
 import re
@@ -22,12 +21,7 @@ from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.serialization import decode_properties
 from rocketmq_remoting.signature import Credentials, sign_command
 from rocketmq_replica import broker_container
-from rocketmq_replica.broker_container import (
-    BrokerContainer,
-    Member,
-    NoSuchBrokerError,
-    run_container,
-)
+from rocketmq_replica.broker_container import BrokerContainer, Member, NoSuchBrokerError, run_container
 from rocketmq_replica.configuration import (
     ContainerConfiguration,
     ReplicaConfiguration,
@@ -145,10 +139,9 @@ async def complete_world(world: World) -> None:
     for container, group in pairs:
         container.start((group,))
     await eventually(lambda: all(container.role(group) == "MASTER" for container, group in pairs))
-    for container, group in zip(world.containers, GROUPS, strict=True):
-        for other in GROUPS:
-            if other != group:
-                await container.container.add(parse_configuration(container.text(other), {}))
+    for container, group in pairs:
+        for other in (one for one in GROUPS if one != group):
+            await container.container.add(parse_configuration(container.text(other), {}))
     await eventually(lambda: all(world.complete(group) for group in GROUPS))
 
 
@@ -292,13 +285,10 @@ async def administered(world: World, tmp_path: Path) -> RunningContainer:
 
 
 async def ask(container: RunningContainer, command: RemotingCommand, signed_as: Credentials | None) -> RemotingCommand:
+    sent = command if signed_as is None else sign_command(command, signed_as)
     client = RemotingClient()
     try:
-        return await client.invoke(
-            f"{container.address}:10811",
-            command if signed_as is None else sign_command(command, signed_as),
-            timeout_seconds=10.0,
-        )
+        return await client.invoke(f"{container.address}:10811", sent, timeout_seconds=10.0)
     finally:
         await client.close()
 
@@ -391,27 +381,23 @@ async def test_the_event_loop_reads_no_file_that_a_caller_names(
 
 
 def test_pauses_double_to_a_minute_and_begin_anew_after_a_good_run() -> None:
-    watched = broker_container.Supervision()
-    times = itertools.count(0, 100)
-    pauses = []
-    for _ in range(8):
-        now = float(next(times))
-        watched.started(now_seconds=now)
-        pauses.append(watched.failed(now_seconds=now + 1))
+    watched, pauses = broker_container.Supervision(), []
+    for now_seconds in range(0, 800, 100):
+        watched.started(now_seconds=now_seconds)
+        pauses.append(watched.failed(now_seconds=now_seconds + 1))
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
     watched.started(now_seconds=1000.0)
     assert watched.failed(now_seconds=1000.0 + broker_container.FORGIVEN_AFTER_SECONDS) == 1
     assert watched.failures == 9
 
 
-KEY = Credentials(access_key="admin", secret_key="secret-of-the-container")
 MESSAGES = 200
 
 
 @pytest.mark.real("java", "rocketmq")
 @pytest.mark.timeout(300)
 async def test_mqadmin_adds_and_removes_brokers_and_a_java_producer_finds_them(
-    start_plane: StartPlane, routes: RouteServer, tmp_path: Path
+    start_plane: StartPlane, routes: RouteServer, client: Client, tmp_path: Path
 ) -> None:
     plane = await start_plane(heartbeat_timeout_seconds=5.0)
     address = fresh_address()
@@ -422,11 +408,11 @@ async def test_mqadmin_adds_and_removes_brokers_and_a_java_producer_finds_them(
 
     container = BrokerContainer([parse_configuration(text("broker-a", 10911), {})])
     stop = asyncio.Event()
-    configuration = ContainerConfiguration(bind_address=address, credentials=KEY)
+    configuration = ContainerConfiguration(bind_address=address, credentials=ADMIN)
     running = asyncio.create_task(run_container(container, configuration, stop=stop))
     admin = tmp_path / "mqadmin"
     (admin / "conf").mkdir(parents=True)
-    (admin / "conf" / "tools.yml").write_text(f"accessKey: {KEY.access_key}\nsecretKey: {KEY.secret_key}\n")
+    (admin / "conf" / "tools.yml").write_text(f"accessKey: {ADMIN.access_key}\nsecretKey: {ADMIN.secret_key}\n")
     (tmp_path / "b.conf").write_text(text("broker-b", 10921))
 
     async def mqadmin(*arguments: str, folder: Path = admin) -> str:
@@ -460,7 +446,7 @@ async def test_mqadmin_adds_and_removes_brokers_and_a_java_producer_finds_them(
         await eventually(lambda: writable_queues(routes) == {"broker-a": 4, "broker-b": 4})
         acknowledged = await produced(routes.address)
         assert {each["broker"] for each in acknowledged} == {"broker-a", "broker-b"}
-        await check_all_are_there(acknowledged, address)
+        await check_all_are_there(client, acknowledged, address)
         await change(
             *("removeBroker", "-c", port, "-b", "DefaultCluster:broker-b:1"),
             said=f"remove broker from {port} success",
@@ -500,19 +486,12 @@ async def produced(name_server: str) -> list[dict[str, object]]:
     return acknowledged
 
 
-async def check_all_are_there(acknowledged: list[dict[str, object]], address: str) -> None:
-    client = Client()
-    ports = {"broker-a": 10911, "broker-b": 10921}
-    try:
-        for name, port in ports.items():
-            for queue_id in range(4):
-                expected = sorted(
-                    int(str(each["offset"]))
-                    for each in acknowledged
-                    if (each["broker"], each["queue"]) == (name, queue_id)
+async def check_all_are_there(client: Client, acknowledged: list[dict[str, object]], address: str) -> None:
+    for name, port in (("broker-a", 10911), ("broker-b", 10921)):
+        for queue_id in range(4):
+            of_queue = [one for one in acknowledged if (one["broker"], one["queue"]) == (name, queue_id)]
+            if of_queue:
+                found = await client.pull_all(f"{address}:{port}", topic="Demo", queue_id=queue_id)
+                assert [message.queue_offset for message in found] == sorted(
+                    int(str(one["offset"])) for one in of_queue
                 )
-                if expected:
-                    found = await client.pull_all(f"{address}:{port}", topic="Demo", queue_id=queue_id)
-                    assert [message.queue_offset for message in found] == expected
-    finally:
-        await client.remoting.close()

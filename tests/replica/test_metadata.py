@@ -22,7 +22,7 @@ from rocketmq_replica import tables
 from rocketmq_replica.ha import metadata_sync
 from rocketmq_replica.tables import ConsumerOffsets, DelayOffsets, SubscriptionGroups
 from rocketmq_replica.topics import Topics
-from tests.replica.support import Client, Lab, RunningReplica, fresh_address, numbered
+from tests.replica.support import Lab, RunningReplica, fresh_address, numbered
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -253,15 +253,16 @@ SUCCESS = ResponseCode.SUCCESS
 MESSAGES = numbered(10)
 
 
-async def committed(client: Client, replica: RunningReplica) -> int | None:
+async def committed(lab: Lab, *replicas: RunningReplica) -> list[int | None]:
+    """The group's offset at each of these replicas."""
     fields = {"consumerGroup": "CG", "topic": "Topic", "queueId": "0", "setZeroIfNotFound": "false"}
-    answer = await client.ask(replica, RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=fields)
-    return int((answer.ext_fields or {})["offset"]) if answer.code == SUCCESS else None
+    answers = [await lab.client.ask(one, RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=fields) for one in replicas]
+    return [int((one.ext_fields or {})["offset"]) if one.code == SUCCESS else None for one in answers]
 
 
-async def read_and_commit(client: Client, replica: RunningReplica, offset: int, commits: int) -> list[bytes]:
+async def read_and_commit(lab: Lab, replica: RunningReplica, offset: int, commits: int) -> list[bytes]:
     """A pull that commits, as consumers send it to whichever broker they read from."""
-    answer = await client.pull(replica, offset, sysFlag="5", commitOffset=str(commits))
+    answer = await lab.client.pull(replica, offset, sysFlag="5", commitOffset=str(commits))
     return [message.body for message in decode_records(answer.body or b"")]
 
 
@@ -272,23 +273,23 @@ async def written_pair(lab: Lab) -> tuple[RunningReplica, RunningReplica]:
     assert await lab.client.commit(one, 4) == SUCCESS
     await two.process.metadata.copy()
     await eventually(lambda: two.process.store.confirm_offset == one.process.store.max_offset)
-    assert await committed(lab.client, two) == 4
+    assert await committed(lab, two) == [4]
     return one, two
 
 
 async def test_what_is_read_at_a_slave_without_its_master_is_known_after_the_failover(lab: Lab) -> None:
     one, two = await written_pair(lab)
     await one.stop()
-    assert await read_and_commit(lab.client, two, 4, 4) == MESSAGES[4:]
+    assert await read_and_commit(lab, two, 4, 4) == MESSAGES[4:]
     assert await lab.client.commit(two, 7) == SUCCESS
-    assert await read_and_commit(lab.client, two, 9, 9) == MESSAGES[9:]
+    assert await read_and_commit(lab, two, 9, 9) == MESSAGES[9:]
     await two.process.metadata.copy()
-    assert await committed(lab.client, two) == 9, "a copy that cannot be had takes nothing away"
+    assert await committed(lab, two) == [9], "a copy that cannot be had takes nothing away"
     await lab.change_master(two)
-    assert await committed(lab.client, two) == 9
+    assert await committed(lab, two) == [9]
     one = await lab.join("r1", slaveReadEnable="true")
     await one.process.metadata.copy()
-    assert await committed(lab.client, one) == 9, "the old master comes back with 4"
+    assert await committed(lab, one) == [9], "the old master comes back with 4"
 
 
 async def test_what_is_read_at_a_slave_without_its_master_is_known_to_that_master_when_it_is_back(lab: Lab) -> None:
@@ -298,36 +299,32 @@ async def test_what_is_read_at_a_slave_without_its_master_is_known_to_that_maste
     await two.process.metadata.copy()
     one = await lab.master(slaveReadEnable="true")
     await lab.rejoin(two)
-    assert await committed(lab.client, one) == 4
+    assert await committed(lab, one) == [4]
     await two.process.metadata.copy()
-    assert (await committed(lab.client, one), await committed(lab.client, two)) == (7, 7)
+    assert await committed(lab, one, two) == [7, 7]
     assert await lab.client.commit(one, 2) == SUCCESS, "a consumer that goes back on purpose"
     await two.process.metadata.copy()
-    assert (await committed(lab.client, one), await committed(lab.client, two)) == (2, 2), (
-        "reported once, and not again"
-    )
+    assert await committed(lab, one, two) == [2, 2], "reported once, and not again"
 
 
 async def test_two_consumers_of_one_group_at_master_and_slave_move_it_forward_only(lab: Lab) -> None:
     one, two = await written_pair(lab)
-    assert await read_and_commit(lab.client, one, 4, 6) == MESSAGES[4:]
-    assert await read_and_commit(lab.client, two, 3, 5) == MESSAGES[3:]
+    assert await read_and_commit(lab, one, 4, 6) == MESSAGES[4:]
+    assert await read_and_commit(lab, two, 3, 5) == MESSAGES[3:]
     assert await lab.client.commit(two, 3) == SUCCESS
-    assert await read_and_commit(lab.client, two, 2, 2) == MESSAGES[2:]
-    assert await committed(lab.client, two) == 5, "the slave knew 4, and 3 and 2 are behind it"
+    assert await read_and_commit(lab, two, 2, 2) == MESSAGES[2:]
+    assert await committed(lab, two) == [5], "the slave knew 4, and 3 and 2 are behind it"
     await two.process.metadata.copy()
-    assert (await committed(lab.client, one), await committed(lab.client, two)) == (6, 6), "5 is behind the master's 6"
+    assert await committed(lab, one, two) == [6, 6], "5 is behind the master's 6"
     assert await lab.client.commit(two, 8) == SUCCESS
     await two.process.metadata.copy()
-    assert (await committed(lab.client, one), await committed(lab.client, two)) == (8, 8)
-    assert await read_and_commit(lab.client, two, 9, 9) == MESSAGES[9:]
+    assert await committed(lab, one, two) == [8, 8]
+    assert await read_and_commit(lab, two, 9, 9) == MESSAGES[9:]
     await two.process.metadata.copy()
-    assert (await committed(lab.client, one), await committed(lab.client, two)) == (9, 9), (
-        "a pull's commit is reported as well"
-    )
+    assert await committed(lab, one, two) == [9, 9], "a pull's commit is reported as well"
     await lab.fail_over(one, two)
-    assert await committed(lab.client, two) == 9
-    assert await read_and_commit(lab.client, two, 9, 9) == MESSAGES[9:], "none is skipped"
+    assert await committed(lab, two) == [9]
+    assert await read_and_commit(lab, two, 9, 9) == MESSAGES[9:], "none is skipped"
 
 
 async def test_a_commit_that_the_master_refuses_is_reported_once(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
@@ -346,7 +343,7 @@ async def test_a_commit_that_the_master_refuses_is_reported_once(lab: Lab, caplo
             await two.process.metadata.copy()
     assert asked == ["7"]
     assert "Group CG not exist!" in caplog.text
-    assert await committed(lab.client, two) == 4
+    assert await committed(lab, two) == [4]
 
 
 async def test_a_commit_is_reported_again_to_a_master_without_a_role_yet(lab: Lab) -> None:
@@ -359,12 +356,12 @@ async def test_a_commit_is_reported_again_to_a_master_without_a_role_yet(lab: La
     one = await lab.start("r1", slaveReadEnable="true", address=one.process.configuration.broker_ip)
     await eventually(one.process.listening.is_set)
     await two.process.metadata.copy()
-    assert (one.role, await committed(lab.client, one), await committed(lab.client, two)) == ("FENCED", 4, 7)
+    assert (one.role, await committed(lab, one, two)) == ("FENCED", [4, 7])
     lab.controller.silent -= silent
     await eventually(lambda: one.role == "MASTER")
     await lab.rejoin(two)
     await two.process.metadata.copy()
-    assert (await committed(lab.client, one), await committed(lab.client, two)) == (7, 7)
+    assert await committed(lab, one, two) == [7, 7]
 
 
 async def test_an_offset_that_the_master_does_not_take_now_is_in_no_others_way(
@@ -385,7 +382,7 @@ async def test_an_offset_that_the_master_does_not_take_now_is_in_no_others_way(
         assert await lab.client.commit(two, 7, consumerGroup=group) == SUCCESS
     for _ in range(2):
         await two.process.metadata.copy()
-    assert await committed(lab.client, one) == 7
+    assert await committed(lab, one) == [7]
     assert [offset.group for offset in two.process._offsets.taken()] == ["Never"], "it is asked again"
 
 
@@ -394,7 +391,7 @@ async def test_a_slave_takes_no_offset_that_cannot_be_one(lab: Lab, *, read_at_s
     """Offsets go forward only: one that is too high would stay, and skip messages, until a person resets the group."""
     one, two = await written_pair(lab)
     if read_at_slave:
-        await read_and_commit(lab.client, two, 4, 1 << 60)
+        await read_and_commit(lab, two, 4, 1 << 60)
     else:
         assert await lab.client.commit(two, 1 << 60) == ResponseCode.INVALID_PARAMETER
         assert await lab.client.commit(two, 5, queueId="900") == ResponseCode.INVALID_PARAMETER
@@ -402,7 +399,7 @@ async def test_a_slave_takes_no_offset_that_cannot_be_one(lab: Lab, *, read_at_s
     assert two.process._offsets.taken() == []
     assert await lab.client.commit(two, 10) == SUCCESS, "the end of the queue"
     await two.process.metadata.copy()
-    assert (await committed(lab.client, one), await committed(lab.client, two)) == (10, 10)
+    assert await committed(lab, one, two) == [10, 10]
 
 
 async def test_a_master_takes_no_report_beyond_its_queue(lab: Lab) -> None:
@@ -413,7 +410,7 @@ async def test_a_master_takes_no_report_beyond_its_queue(lab: Lab) -> None:
     assert await lab.client.commit(one, 7, onlyForward="true") == SUCCESS, (
         "the master heard more since the slave's copy"
     )
-    assert await committed(lab.client, one) == 10
+    assert await committed(lab, one) == [10]
 
 
 async def test_a_slave_that_became_master_reports_nothing_of_before(lab: Lab) -> None:
@@ -427,7 +424,7 @@ async def test_a_slave_that_became_master_reports_nothing_of_before(lab: Lab) ->
     await lab.controller.notify(2)
     await eventually(lambda: two.role == "SLAVE")
     await two.process.metadata.copy()
-    assert (await committed(lab.client, one), await committed(lab.client, two)) == (2, 2)
+    assert await committed(lab, one, two) == [2, 2]
 
 
 async def test_a_replica_without_a_role_takes_no_offset(lab: Lab) -> None:

@@ -109,10 +109,10 @@ def test_every_sentence_that_promises_links_to_a_test(page: str) -> None:
     assert without_a_test(text) == []
 
 
-# Written by programs: their fields have rules that an API server checks, their differences a test that compares.
-GENERATED = {"docs/reference/brokergroup.md", "docs/reference/deviations.md"}
-# A table of answers beside Java's, each row of which names its trace; and exit codes.
-TABLES = {"docs/reference/controller.md", "docs/reference/commands.md"}
+# Written by a program: its fields have rules that an API server checks.
+GENERATED = {"docs/reference/brokergroup.md"}
+# Answers beside Java's, each row of which names its trace or test; and exit codes.
+TABLES = {"docs/reference/controller.md", "docs/reference/deviations.md", "docs/reference/commands.md"}
 FOR_USERS = (
     "README.md",
     "docs/start/",

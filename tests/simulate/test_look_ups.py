@@ -21,7 +21,7 @@ from rocketmq_remoting.errors import RemotingError
 from tests.simulate.api import PlaneApi
 from tests.simulate.kubelet import NAMESPACE
 from tests.simulate.planes import RESTART_SECONDS
-from tests.simulate.test_simulate import in_a_world, master_of
+from tests.simulate.test_simulate import master_of, play
 from tests.support.memory_api import MemoryApi
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def test_a_master_that_dies_while_look_ups_fail_is_replaced_at_once(look_ups_fai
         world.kill(master_of(world).node)
         assert await seconds_to_the_next_master(world) < 0.5
 
-    in_a_world(story)
+    play(story)
 
 
 def test_planes_that_start_while_look_ups_fail_replace_a_dead_master_as_soon_as_ever(look_ups_fail: mock.Mock) -> None:
@@ -122,4 +122,4 @@ def test_planes_that_start_while_look_ups_fail_replace_a_dead_master_as_soon_as_
         assert await seconds_to_the_next_master(world) < RESTART_SECONDS + LOOK_UP_DEADLINE_SECONDS + 0.5
         assert look_ups_fail.called
 
-    in_a_world(story)
+    play(story)

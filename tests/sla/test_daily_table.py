@@ -5,11 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import random
-import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -28,7 +24,6 @@ from sla_reports.reduction.daily_table import (
     FIGURES,
     INCIDENTS,
     LOG,
-    RUNS,
     Derive,
     Late,
     late_days,
@@ -45,7 +40,6 @@ from sla_reports.series import parse_series
 from sla_reports.sources import REPORT_METRICS, Form, Origin, SourceError, TableError, samples_of
 from sla_reports.states.logged import lines_of_logs
 from sla_reports.states.spans import Run, Window, gap_limit_ms
-from tests.real.parts.s3_server import start_s3_server
 from tests.sla import one_day
 from tests.sla.histories import Sample, runs_of, series_of
 from tests.sla.planted.exports import write_incident_log
@@ -53,7 +47,8 @@ from tests.sla.planted.month import Month, plant
 from tests.sla.test_states import line
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -68,8 +63,6 @@ START_MS = (FIRST - dt.date(1970, 1, 1)).days * DAY_MS
 INTERVAL_MS = 60_000
 FIRST_DAY = 20_400
 DAYS = [dt.date(1970, 1, 1) + dt.timedelta(days=FIRST_DAY + number) for number in range(3)]
-JOBS, WRITES = 3, 4
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def write(
@@ -88,7 +81,7 @@ def write(
 
 
 # Without figures: the series of these tests are of no group.
-_append = partial(write, step_ms=INTERVAL_MS, derive=None)
+append = partial(write, step_ms=INTERVAL_MS, derive=None)
 
 
 def gauge(group: str, days: int, *, down: Iterable[tuple[int, int]] = ()) -> list[Sample]:
@@ -253,41 +246,41 @@ def test_a_day_that_goes_on_has_figures_up_to_now(tmp_path: Path) -> None:
     assert read_rows(tmp_path / "t", FIGURES, FIRST, FIRST).to_pylist() == [one]
 
 
-def _run(*words: str) -> tuple[int, str]:
+def run_command(*words: str) -> tuple[int, str]:
     told = CliRunner().invoke(app, [*words], env={"COLUMNS": "200"})
     return told.exit_code, told.output
 
 
 def test_every_question_is_a_command_that_needs_neither_java_nor_the_log(month: Path, tmp_path: Path) -> None:
     store = ("--store", str(month / "table"))
-    code, output = _run("sla", "days", *store, "--period", "2025-10-03", "--by", "cluster")
+    code, output = run_command("sla", "days", *store, "--period", "2025-10-03", "--by", "cluster")
     assert code == 0, output
     [told] = json.loads(output.splitlines()[-1])
     assert (told["cluster"], told["groups"], told["days"]) == ("default/DefaultCluster", 2, 1)
     assert output.startswith("default/DefaultCluster: ")
-    code, output = _run("sla", "days", *store, "--period", "2024-10")
+    code, output = run_command("sla", "days", *store, "--period", "2024-10")
     assert (code, "no figures of * in 2024-10" in output) == (1, True)
     words = ("--from", "runs", "--export", str(month / "table"), "--group", "*/*/orders-0", "--out", str(tmp_path))
-    code, output = _run("sla", "report", *words, "--period", "2025-10-03")
+    code, output = run_command("sla", "report", *words, "--period", "2025-10-03")
     assert code == 0, output
     assert [one["broker_group"] for one in json.loads(output.splitlines()[-1])["groups"]] == ["orders-0"]
     question = json.loads((tmp_path / "provenance.json").read_text())["question"]
     assert question["groups"] == "*/*/orders-0"
-    code, output = _run("sla", "report", *words, "--period", "2025-10-03", "--group", "nobody")
+    code, output = run_command("sla", "report", *words, "--period", "2025-10-03", "--group", "nobody")
     assert (code, "of a group nobody (--group)" in output) == (1, True)
 
 
 def test_what_changed_from_period_to_period_is_a_query_of_the_table(month: Path, tmp_path: Path) -> None:
     for period in ("2025-10-01", "2025-10-02"):
         words = ("--from", "runs", "--export", str(month / "table"), "--period", period)
-        assert _run("sla", "report", *words, "--out", str(tmp_path / period))[0] == 0
+        assert run_command("sla", "report", *words, "--out", str(tmp_path / period))[0] == 0
     periods = ("--before", "2025-10-01", "--after", "2025-10-02")
-    code, asked = _run("slo", "compare", "--store", str(month / "table"), *periods)
+    code, asked = run_command("slo", "compare", "--store", str(month / "table"), *periods)
     assert code == 0, asked
     folders = ("--before", str(tmp_path / "2025-10-01"), "--after", str(tmp_path / "2025-10-02"))
-    assert _run("slo", "compare", *folders) == (0, asked)
+    assert run_command("slo", "compare", *folders) == (0, asked)
     assert len(json.loads(asked.splitlines()[-1])["groups"]) == 2
-    code, output = _run("slo", "compare", *folders, "--group", "a")
+    code, output = run_command("slo", "compare", *folders, "--group", "a")
     assert (code, "expected none without --store" in output) == (1, True)
 
 
@@ -298,12 +291,12 @@ def test_figures_that_do_not_add_up_end_with_a_code_of_their_own(month: Path, mo
     words = ("--from", "runs", "--export", str(month / "table"), "--period", "2025-10-03")
     # Also where the objective is met.
     for more in ((), ("--objective", "50")):
-        code, output = _run("sla", "report", *words, *more)
+        code, output = run_command("sla", "report", *words, *more)
         assert (code, "do not use this report" in output) == (4, True)
         assert json.loads(output.splitlines()[-1])["reconciled"] is False
 
 
-def _planted() -> list[Sample]:
+def planted_days() -> list[Sample]:
     """Return three days: an outage over a midnight, one that ends at it, a silence over it, and single bad scrapes."""
     start_ms = FIRST_DAY * DAY_MS
     rng = random.Random(7)
@@ -319,41 +312,28 @@ def _planted() -> list[Sample]:
     return samples
 
 
-def _of_day(samples: Iterable[Sample], number: int) -> list[Sample]:
+def of_day(samples: Iterable[Sample], number: int) -> list[Sample]:
     return [sample for sample in samples if sample[1] // DAY_MS == FIRST_DAY + number]
 
 
-def _days(table: Path) -> list[dt.date]:
+def days_of(table: Path) -> list[dt.date]:
     return sorted({dt.date.fromisoformat(one["day"]) for one in DeltaTable(str(table)).partitions()})
 
 
 def test_days_one_by_one_are_all_at_once(tmp_path: Path) -> None:
-    samples, table = _planted(), tmp_path / "table"
-    first_day = _of_day(samples, 0)
+    samples, table = planted_days(), tmp_path / "table"
+    first_day = of_day(samples, 0)
     late = [sample for sample in first_day if sample[0] == "a"]
     # The last day first, then the first day without two of its series; late samples come at the end, with their whole day.
-    for number, given in ((2, _of_day(samples, 2)), (0, late), (1, _of_day(samples, 1))):
-        appended = _append(table, given)
+    for number, given in ((2, of_day(samples, 2)), (0, late), (1, of_day(samples, 1))):
+        appended = append(table, given)
         assert (appended.days, appended.replaced, appended.late) == ((DAYS[number],), (), ())
-    appended = _append(table, first_day)
+    appended = append(table, first_day)
     assert (appended.days, appended.replaced) == ((DAYS[0],), (DAYS[0],))
-    assert _days(table) == DAYS
+    assert days_of(table) == DAYS
     assert appended.late == (Late(DAYS[0].isoformat(), len(first_day) - len(late), 0, len(first_day)),)
     window = Window((FIRST_DAY + 1) * DAY_MS, (FIRST_DAY + 2) * DAY_MS)
     assert runs_in(read_runs(table, window).runs) == runs_of(samples, gap_limit_ms(INTERVAL_MS))
-
-
-def test_two_jobs_at_once_do_not_tear_a_day(tmp_path: Path) -> None:
-    """Eight writers of two days: afterwards each day is completely one writer's, and no write is lost in part."""
-    table = tmp_path / "table"
-    whole = [s for s in _planted() if s[0] == "a"]
-    given = {n: [*(_of_day(whole, 0)[: 500 + n]), *(_of_day(whole, 1)[: 700 + n])] for n in range(8)}
-    with ThreadPoolExecutor(4) as pool:
-        appended = list(pool.map(lambda n: _append(table, given[n]), given))
-    assert _days(table) == DAYS[:2]
-    assert sum(len(one.replaced) for one in appended) == 2 * 7
-    counts = {sum(run.n for run in runs_in(read_runs(table, Window(FIRST_DAY * DAY_MS, FIRST_DAY * DAY_MS + 1)).runs))}
-    assert counts <= {1200 + 2 * n for n in given}
 
 
 def test_what_an_export_lacks_or_brings_late_is_told_by_a_report_without_spark(tmp_path: Path) -> None:
@@ -362,11 +342,11 @@ def test_what_an_export_lacks_or_brings_late_is_told_by_a_report_without_spark(t
     others = [(series_of(GROUP_WRITABLE, "payments"), at_ms, 1.0) for _, at_ms, _ in whole]
     table, log = tmp_path / "table", tmp_path / "incidents.jsonl"
     log.write_text("")
-    _append(table, whole)
+    append(table, whole)
     # A day written again unchanged reports no late sample. Then an export lacks 30 of its samples, and has 100 of another series.
-    assert _append(table, whole).late == ()
+    assert append(table, whole).late == ()
     told = Late(DAYS[0].isoformat(), 100, 30, 170)
-    assert _append(table, whole[30:] + others).late == (told,)
+    assert append(table, whole[30:] + others).late == (told,)
     assert late_days(table) == [told]
     assert late_days(table, first=DAYS[1]) == late_days(table, last=DAYS[0] - dt.timedelta(days=1)) == []
     origin = Origin(Form.RUNS, table=str(table))
@@ -382,13 +362,13 @@ def test_what_an_export_lacks_or_brings_late_is_told_by_a_report_without_spark(t
 
 def test_a_day_is_missing_until_it_is_there_whole(tmp_path: Path) -> None:
     """A job that was down for a day catches up; samples after a partly written day are not late."""
-    table, samples = tmp_path / "table", [sample for sample in _planted() if sample[0] == "a"]
+    table, samples = tmp_path / "table", [sample for sample in planted_days() if sample[0] == "a"]
     last_ms = (FIRST_DAY + 2) * DAY_MS
     noon_ms, next_ms = last_ms + DAY_MS // 2, last_ms + DAY_MS
     before = DAYS[0] - dt.timedelta(days=1)
     assert missing_days(table, back=3, now_ms=noon_ms) == [before, *DAYS]
-    _append(table, _of_day(samples, 0), until_ms=last_ms - DAY_MS)
-    _append(table, [sample for sample in _of_day(samples, 2) if sample[1] < noon_ms], until_ms=noon_ms)
+    append(table, of_day(samples, 0), until_ms=last_ms - DAY_MS)
+    append(table, [sample for sample in of_day(samples, 2) if sample[1] < noon_ms], until_ms=noon_ms)
     missing = missing_days(table, back=3, now_ms=noon_ms)
     assert missing == [before, DAYS[1], DAYS[2]]
     assert stretches_of(missing, now_ms=noon_ms) == [
@@ -398,24 +378,24 @@ def test_a_day_is_missing_until_it_is_there_whole(tmp_path: Path) -> None:
     # The next day is over an hour old; the job was down at midnight.
     next_day = DAYS[2] + dt.timedelta(days=1)
     assert missing_days(table, back=1, now_ms=next_ms + DAY_MS // 24) == [DAYS[2], next_day]
-    appended = _append(table, _of_day(samples, 2), until_ms=next_ms + DAY_MS // 24)
+    appended = append(table, of_day(samples, 2), until_ms=next_ms + DAY_MS // 24)
     assert (appended.replaced, appended.late, late_days(table)) == ((DAYS[2],), (), [])
     assert missing_days(table, back=1, now_ms=next_ms + DAY_MS // 24) == [next_day]
     # From now on, more samples of that day are late.
-    assert _append(table, [*_of_day(samples, 2), ("b", last_ms, 1.0)]).late != ()
+    assert append(table, [*of_day(samples, 2), ("b", last_ms, 1.0)]).late != ()
 
 
 def test_a_day_with_another_scrape_interval_keeps_its_own(tmp_path: Path) -> None:
     start_ms = FIRST_DAY * DAY_MS
     both = Window(start_ms, start_ms + 2 * DAY_MS)
-    _append(tmp_path / "t", [("a", start_ms + at_ms, 1.0) for at_ms in range(0, DAY_MS, 15_000)], step_ms=15_000)
-    _append(tmp_path / "t", [("a", start_ms + DAY_MS + at_ms, 1.0) for at_ms in range(0, DAY_MS, 60_000)])
+    append(tmp_path / "t", [("a", start_ms + at_ms, 1.0) for at_ms in range(0, DAY_MS, 15_000)], step_ms=15_000)
+    append(tmp_path / "t", [("a", start_ms + DAY_MS + at_ms, 1.0) for at_ms in range(0, DAY_MS, 60_000)])
     assert runs_in(read_runs(tmp_path / "t", both).runs) == [
         Run("a", 1.0, start_ms, start_ms + DAY_MS - 15_000, 5760),
         Run("a", 1.0, start_ms + DAY_MS, start_ms + 2 * DAY_MS - 60_000, 1440, 60_000),
     ]
     # The usual interval of all samples together, not that of a day with one sample.
-    _append(tmp_path / "t", [("a", start_ms + 2 * DAY_MS, 1.0)], step_ms=1_000)
+    append(tmp_path / "t", [("a", start_ms + 2 * DAY_MS, 1.0)], step_ms=1_000)
     assert read_runs(tmp_path / "t", both).intervals_ms == {"a": 15_000}
 
 
@@ -424,13 +404,13 @@ def test_a_place_that_is_no_table_is_refused(tmp_path: Path) -> None:
         read_runs(tmp_path / "none", Window(0, 1))
     (tmp_path / "file").write_text("")
     with pytest.raises(TableError, match="expected a"):
-        _append(tmp_path / "file" / "table", [("a", FIRST_DAY * DAY_MS, 1.0)])
+        append(tmp_path / "file" / "table", [("a", FIRST_DAY * DAY_MS, 1.0)])
 
 
 @pytest.mark.real("java")
 @pytest.mark.timeout(600)
 def test_spark_reduces_days_into_the_table(spark: SparkSession, tmp_path: Path) -> None:
-    samples = _planted()
+    samples = planted_days()
     frame = spark.createDataFrame(samples, "series string, ts_ms long, value double")
     appended = append_days(tmp_path / "table", frame)
     assert (appended.days, appended.quality.samples) == (tuple(DAYS), len(samples))
@@ -470,97 +450,3 @@ def test_conflicting_duplicates_are_the_same_figure_from_files_lake_and_table(
     assert first.disputed_ms == 70 * INTERVAL_MS
     assert told(Origin(Form.LAKE, [tmp_path / "lake"])) == first
     assert told(Origin(Form.RUNS, table=str(tmp_path / "runs"))) == first
-
-
-@pytest.fixture
-def s3_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    server = start_s3_server(tmp_path, "reports")
-    for name, value in server.environment.items():
-        monkeypatch.setenv(name, value)
-    yield "s3a://reports/runs"
-    server.stop()
-
-
-def _job(number: int, first: int) -> None:
-    """Repeatedly write a day and half of the next in a separate process, with the job's number of groups."""
-    samples = [one for group in range(number) for one in gauge(f"orders-{group}", first + 2)]
-    begin_ms, half_ms = START_MS + first * DAY_MS, START_MS + first * DAY_MS + DAY_MS * 3 // 2
-    for _ in range(WRITES):
-        write("s3a://reports/runs", [one for one in samples if begin_ms <= one[1] < half_ms])
-
-
-@pytest.mark.real("s3-server")
-@pytest.mark.timeout(600)
-def test_jobs_that_write_at_once_tear_no_day(s3_table: str) -> None:
-    """Three processes write the same two days while a reader polls: it never sees runs or figures of two jobs."""
-    write(s3_table, gauge("orders-0", 2))
-    program = "import sys; from tests.sla.test_daily_table import _job; _job(int(sys.argv[1]), 0)"
-    jobs = [
-        subprocess.Popen([sys.executable, "-c", program, str(number)], cwd=ROOT, stderr=subprocess.PIPE, text=True)
-        for number in range(2, 2 + JOBS)
-    ]
-    seen = set()
-    while any(job.poll() is None for job in jobs):
-        seen.add(_groups(s3_table))
-    assert [(job.wait(), job.communicate()[1][-2000:]) for job in jobs] == [(0, "")] * JOBS
-    seen.add(_groups(s3_table))
-    assert seen <= {1, *range(2, 2 + JOBS)}
-    # A job that lost a race leaves no data: each write is one version.
-    assert DeltaTable(s3_table).version() == 1 + JOBS * WRITES
-    last = _groups(s3_table)
-    near = read_runs(s3_table, Window(START_MS, START_MS + DAY_MS)).runs
-    counts = {run["series"]: 0 for run in near.to_pylist()}
-    for run in near.to_pylist():
-        counts[run["series"]] += run["n"]
-    assert counts == {series_of(GROUP_WRITABLE, f"orders-{group}"): DAY_MS * 3 // 2 // STEP_MS for group in range(last)}
-
-
-def _groups(s3_table: str) -> int:
-    """Return the number of groups in one version of the s3_table, equal in every kind of row of both days."""
-    known = DeltaTable(s3_table).to_pyarrow_table(columns=["day", "kind", "broker_group"])
-    found: dict[tuple[str, str], set[str]] = {}
-    for row in known.to_pylist():
-        found.setdefault((row["day"], row["kind"]), set()).add(row["broker_group"])
-    counts = {len(names) for (_, kind), names in found.items() if kind in (RUNS, FIGURES)}
-    assert len(counts) == 1, found
-    assert len(found) == 4, found
-    return counts.pop()
-
-
-@pytest.mark.real("s3-server")
-@pytest.mark.timeout(600)
-def test_days_side_by_side_and_a_job_that_is_killed(s3_table: str) -> None:
-    """Two jobs of neighbouring days update each other's figures; a killed job leaves all of its data or none."""
-    program = "import sys; from tests.sla.test_daily_table import _job; _job(1, int(sys.argv[1]))"
-    jobs = [
-        subprocess.Popen([sys.executable, "-c", program, str(day)], cwd=ROOT, stderr=subprocess.DEVNULL)
-        for day in (0, 2, 4)
-    ]
-    while not read_rows_or_none(s3_table):
-        assert any(job.poll() is None for job in jobs)
-    jobs[2].kill()
-    assert [job.wait() for job in jobs[:2]] == [0, 0]
-    jobs[2].wait()
-    days = {row["day"] for row in read_rows(s3_table, FIGURES, FIRST, FIRST.replace(year=2026)).to_pylist()}
-    assert {"2025-09-29", "2025-09-30", "2025-10-01", "2025-10-02"} <= days
-    assert days == {row["day"] for row in read_rows(s3_table, RUNS, FIRST, FIRST.replace(year=2026)).to_pylist()}
-
-
-def read_rows_or_none(s3_table: str) -> bool:
-    try:
-        return bool(len(read_rows(s3_table, FIGURES, FIRST, FIRST.replace(year=2026))))
-    except TableError:
-        return False
-
-
-@pytest.mark.real("s3-server")
-@pytest.mark.timeout(600)
-def test_the_commands_read_it(s3_table: str, tmp_path: Path) -> None:
-    write(s3_table, gauge("orders", 2, down=[(60, 70)]))
-    code, output = _run("sla", "days", "--store", s3_table, "--period", "2025-09-29")
-    assert code == 0, output
-    assert json.loads(output.splitlines()[-1])[0]["downMs"] == 600_000
-    words = ("--from", "runs", "--export", s3_table, "--period", "2025-09-29", "--out", str(tmp_path / "out"))
-    code, output = _run("sla", "report", *words)
-    assert code == 0, output
-    assert json.loads(output.splitlines()[-1])["groups"][0]["down_ms"] == 600_000

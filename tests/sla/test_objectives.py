@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from typer.testing import CliRunner
 from brokergroup_operator.cli.main import app
 from sla_reports.measures.availability import Verdict
 from sla_reports.measures.objectives import BudgetWindow, Objective, ObjectiveError, objective_of, read_objectives
-from sla_reports.measures.periods import PeriodError, named, window_of
+from sla_reports.measures.periods import window_of
 from sla_reports.measures.summary import Agreement, summarise
 from sla_reports.output.burn_alerts import burn_rate, rules_text
 from sla_reports.output.files import group_document, summary_document
@@ -286,52 +285,3 @@ def test_promtool_judges_the_rules(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump(document), encoding="utf-8")
     judged = prometheus.promtool("test", "rules", str(path))
     assert judged.returncode == 0, judged.stdout + judged.stderr
-
-
-def _instant(text: str) -> int:
-    return round(dt.datetime.fromisoformat(text).timestamp() * 1000)
-
-
-@pytest.mark.parametrize(
-    ("period", "zone", "now", "expected"),
-    [
-        ("previous-month", "UTC", "2026-11-01T01:00Z", "2026-10"),
-        ("previous-month", "UTC", "2026-01-31T23:59Z", "2025-12"),
-        # In Shanghai November has begun, in London it has not.
-        ("previous-month", "Asia/Shanghai", "2026-10-31T16:30Z", "2026-10"),
-        ("previous-month", "Europe/London", "2026-10-31T16:30Z", "2026-09"),
-        ("previous-quarter", "UTC", "2026-02-14T00:00Z", "2025-Q4"),
-        ("previous-quarter", "UTC", "2026-11-14T00:00Z", "2026-Q3"),
-        ("previous-year", "UTC", "2026-11-14T00:00Z", "2025"),
-        ("previous-day", "UTC", "2026-03-01T00:00Z", "2026-02-28"),
-        ("previous-week", "UTC", "2026-01-05T09:00Z", "2026-W01"),
-        ("previous-week", "UTC", "2026-01-04T09:00Z", "2025-W52"),
-        ("2026-10", "UTC", "2030-01-01T00:00Z", "2026-10"),
-    ],
-)
-def test_the_last_whole_period_before_now(period: str, zone: str, now: str, expected: str) -> None:
-    found = named(period, zone, now_ms=_instant(now))
-    assert found == expected
-    assert window_of(found, zone).end_ms <= _instant(now)
-
-
-def test_a_period_that_nobody_knows_is_told_with_what_is_known() -> None:
-    assert named("previous-fortnight", "UTC", now_ms=0) == "previous-fortnight"
-    with pytest.raises(PeriodError, match=r"'previous-fortnight'.*expected .*previous-month"):
-        window_of("previous-fortnight", "UTC")
-    with pytest.raises(PeriodError, match="'Mars/Olympus'"):
-        named("previous-month", "Mars/Olympus", now_ms=0)
-
-
-@pytest.mark.parametrize(
-    "period", ["9999-12-31", "9999-W52", "9999-12", "9999", "0000-01", "2026-13", "2026-W54", "2026-02-30", "0d", "x"]
-)
-def test_a_period_without_an_end_is_refused_with_words(period: str) -> None:
-    with pytest.raises(PeriodError, match=rf"period '{period}': .*expected 2026-10"):
-        window_of(period, "UTC")
-
-
-@pytest.mark.parametrize("zone", ["Europe", "A" * 300, "../etc/passwd", "+08:00", ""])
-def test_a_time_zone_that_is_none_is_refused_with_words(zone: str) -> None:
-    with pytest.raises(PeriodError, match=r"time zone '.*': unknown; expected a name as Asia/Shanghai or UTC"):
-        window_of("2026-10", zone)

@@ -13,23 +13,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import json
-from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from rocketmq_remoting.broker_protocol import (
-    BrokerRuntimeInfoBody,
     EpochCacheBody,
     EpochEntry,
     ExchangeHAInfoRequestHeader,
     HAConnectionRuntimeInfo,
     HARuntimeInfoBody,
-    QueueOffsets,
-    encode_topic_stats,
 )
 from rocketmq_remoting.client import RemotingClient
-from rocketmq_remoting.client_protocol import SendMessageRequestHeaderV2
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import RemotingCommand, request
 from rocketmq_remoting.controller_protocol import (
@@ -42,30 +36,21 @@ from rocketmq_remoting.controller_protocol import (
 )
 from rocketmq_remoting.errors import RemotingError
 from rocketmq_remoting.handler import not_supported
-from rocketmq_remoting.serialization import decode_properties, encode_properties
 from rocketmq_remoting.server import RemotingServer
+from tests.support.fake_tables import FakeTables
 from tests.support.quiet_handler import QuietHandler
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from rocketmq_remoting.connection import RemotingConnection
+
+__all__ = ["CLUSTER", "NAME", "FakeBroker", "FakeGroup", "end_of_log", "eventually"]
 
 CLUSTER = "cl"
 NAME = "bn"
 _hosts = (f"127.64.{number // 250}.{number % 250 + 2}" for number in itertools.count(7 * 250))
-
-
-async def eventually(condition: Callable[[], Any], *, what: str = "", within_seconds: float = 15.0) -> Any:
-    """Wait until the condition holds; at the deadline fail with its name."""
-    deadline = asyncio.get_running_loop().time() + within_seconds
-    while True:
-        value = condition()
-        if isinstance(value, Awaitable):
-            value = await value
-        if value:
-            return value
-        if asyncio.get_running_loop().time() > deadline:
-            raise AssertionError(f"never happened: {what or condition}")
-        await asyncio.sleep(0.01)
 
 
 class FakeGroup:
@@ -114,7 +99,7 @@ def end_of_log(cluster_name: str, broker_name: str, shown_id: int, epoch: int, m
     return EpochCacheBody(cluster_name, broker_name, broker_id=shown_id, epoch_list=epochs, max_offset=max_offset)
 
 
-class FakeBroker(QuietHandler):
+class FakeBroker(FakeTables, QuietHandler):
     """One broker process; ``restarted`` makes the next process on the same disk."""
 
     # As a Java slave that has copied no data under its new epoch yet.
@@ -123,8 +108,6 @@ class FakeBroker(QuietHandler):
     answers_end_of_log = True
     # Its links' speeds in 907, by broker id.
     link_speeds: Mapping[int, int] = MappingProxyType({})
-    # Where the queues of every topic end (202).
-    queue_ends: Mapping[int, int] = MappingProxyType({})
 
     def __init__(
         self,
@@ -138,31 +121,15 @@ class FakeBroker(QuietHandler):
         host: str | None = None,
         port: int = 0,
     ) -> None:
+        super().__init__(group.name, group.journal, minimum)
         self.port = port
         self.group = group
         self.broker_id = broker_id or 0
         self.epoch_file = epoch_file
         self.max_offset = max_offset
-        self.minimum = minimum
-        self.config: dict[str, str] = {}
         self.async_learner = False
-        # Its metadata: topic to queues, groups to retries, topic@group to queue to offset.
-        self.topics: dict[str, int] = {}
-        self.groups: dict[str, int] = {}
-        self.offsets: dict[str, dict[int, int]] = {}
-        self.answers_metadata = True
-        # 28: bytes of log that its consume queues lack; None: not in the answer.
-        self.behind_dispatch: int | None = None
-        # 310: it accepts messages of its topics.
-        self.takes_messages = False
         # Its ACL: the reason of answers with code 16; empty: no such answer.
         self.refuses: Callable[[RemotingCommand], str] = lambda _: ""
-        # As Java: a slave copies a table whose version differs from the master's. Refusals are worded like a Python replica's.
-        self.takes_new_names = False
-        self.copies_again: set[int] = set()
-        self.copies_in_vain = False
-        self.gives_metadata = asyncio.Event()
-        self.gives_metadata.set()
         self.heartbeat_seconds = heartbeat_seconds
         self.heartbeat_timeout_ms = 600
         self.host = host or next(_hosts)
@@ -291,7 +258,8 @@ class FakeBroker(QuietHandler):
             await self.thawed.wait()
             if not self.silent:
                 await self.heartbeat()
-            self._copy()
+            if (master := self.group.brokers.get(self.master_id)) is not None and master is not self:
+                self.copy_from(master)
             await asyncio.sleep(self.heartbeat_seconds)
 
     async def take_role(self, master: int, address: str, epoch: int, body: SyncStateSetBody | None) -> None:
@@ -304,8 +272,8 @@ class FakeBroker(QuietHandler):
         if same_master:
             # As Java: it adopts only a set of a newer epoch, and keeps all links (A.11).
             if self.is_master and body is not None and body.sync_state_set_epoch > self.set_epoch:
-                self.sync_state_set, self.set_epoch = set(body.sync_state_set), body.sync_state_set_epoch
-            self.group.journal.append(f"{self.broker_id} {'master' if self.is_master else 'slave'} {epoch}")
+                self._adopt(body)
+            self._note_role()
             return
         self.chained = False
         self.is_master = master == self.broker_id
@@ -316,8 +284,14 @@ class FakeBroker(QuietHandler):
             if not self.is_master:
                 other.linked.discard(self.broker_id)
         if self.is_master and body is not None:
-            self.sync_state_set, self.set_epoch = set(body.sync_state_set), body.sync_state_set_epoch
-        self.group.journal.append(f"{self.broker_id} {'master' if self.is_master else 'slave'} {epoch}")
+            self._adopt(body)
+        self._note_role()
+
+    def _note_role(self) -> None:
+        self.group.journal.append(f"{self.broker_id} {'master' if self.is_master else 'slave'} {self.epoch}")
+
+    def _adopt(self, told: SyncStateSetBody) -> None:
+        self.sync_state_set, self.set_epoch = set(told.sync_state_set), told.sync_state_set_epoch
 
     async def link(self) -> None:
         """Connect the HA client to the broker at this HA address."""
@@ -343,7 +317,7 @@ class FakeBroker(QuietHandler):
                 if answer.code == 0 and answer.body:
                     known = SyncStateSetBody.decode(answer.body)
                     if known.sync_state_set_epoch >= self.set_epoch:
-                        self.sync_state_set, self.set_epoch = set(known.sync_state_set), known.sync_state_set_epoch
+                        self._adopt(known)
 
     # ---- as a server
 
@@ -356,7 +330,7 @@ class FakeBroker(QuietHandler):
             return command.answer(ResponseCode.NO_PERMISSION, remark=why)
         return await self._answer(command)
 
-    async def _answer(self, command: RemotingCommand) -> RemotingCommand:  # noqa: PLR0911
+    async def _answer(self, command: RemotingCommand) -> RemotingCommand:
         match command.code:
             case RequestCode.NOTIFY_BROKER_ROLE_CHANGED:
                 header = NotifyBrokerRoleChangedRequestHeader.decode(command.ext_fields)
@@ -372,36 +346,11 @@ class FakeBroker(QuietHandler):
                 return await self._take_ha_address(command)
             case RequestCode.GET_BROKER_HA_STATUS if self.answers_ha_status:
                 return command.answer(0, body=self._ha_status().encode())
-            case (
-                RequestCode.GET_ALL_TOPIC_CONFIG
-                | RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-                | RequestCode.GET_ALL_CONSUMER_OFFSET
-            ) if self.answers_metadata:
-                await self.gives_metadata.wait()
-                return command.answer(0, body=json.dumps(self._metadata(command.code)).encode())
-            case (
-                RequestCode.UPDATE_AND_CREATE_TOPIC
-                | RequestCode.DELETE_TOPIC_IN_BROKER
-                | RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-                | RequestCode.UPDATE_CONSUMER_OFFSET
-            ) if self.takes_new_names:
-                self._take_name(command)
-                return command.answer(0)
-            case (
-                RequestCode.SEND_MESSAGE_V2
-                | RequestCode.GET_BROKER_RUNTIME_INFO
-                | RequestCode.GET_TOPIC_CONFIG
-                | RequestCode.GET_BROKER_EPOCH_CACHE
-                | RequestCode.GET_TOPIC_STATS_INFO
-            ):
-                return self._serve(command)
-            case RequestCode.GET_BROKER_CONFIG:
-                known = {"brokerName": self.group.name, "minInSyncReplicas": str(self.minimum), **self.config}
-                return command.answer(0, body=encode_properties(known))
-            case RequestCode.UPDATE_BROKER_CONFIG:
-                self._configure(command)
-                return command.answer(0)
-        return not_supported(command)
+            case RequestCode.GET_BROKER_EPOCH_CACHE if self.answers_end_of_log:
+                shown_id = 0 if self.is_master else self.broker_id or -1
+                log = end_of_log(self.group.cluster, self.group.name, shown_id, self.epoch_file, self.max_offset)
+                return command.answer(0, body=log.encode())
+        return await self.answer_of_tables(command) or not_supported(command)
 
     async def _take_ha_address(self, command: RemotingCommand) -> RemotingCommand:
         pushed = ExchangeHAInfoRequestHeader.decode(command.ext_fields).master_ha_address or ""
@@ -415,92 +364,6 @@ class FakeBroker(QuietHandler):
             self.ha_address = pushed
             await self.link()
         return command.answer(0)
-
-    def _topic(self, command: RemotingCommand) -> RemotingCommand:
-        name = (command.ext_fields or {})["topic"]
-        if name not in self.topics:
-            return command.answer(ResponseCode.TOPIC_NOT_EXIST, remark=f"No topic in this broker. topic: {name}")
-        queues = self.topics[name]
-        found = {"topicName": name, "readQueueNums": queues, "writeQueueNums": queues, "perm": 6, "attributes": {}}
-        return command.answer(0, body=json.dumps(found).encode())
-
-    def _serve(self, command: RemotingCommand) -> RemotingCommand:
-        """Answer requests of clients, dashboards and Proxies, and the question for the end of its log."""
-        if command.code == RequestCode.GET_BROKER_EPOCH_CACHE and self.answers_end_of_log:
-            shown_id = 0 if self.is_master else self.broker_id or -1
-            log = end_of_log(self.group.cluster, self.group.name, shown_id, self.epoch_file, self.max_offset)
-            return command.answer(0, body=log.encode())
-        if command.code == RequestCode.GET_TOPIC_CONFIG and self.takes_new_names:
-            return self._topic(command)
-        if command.code == RequestCode.SEND_MESSAGE_V2 and self.takes_messages:
-            topic = SendMessageRequestHeaderV2.decode(command.ext_fields).topic
-            self.group.journal.append(f"310 {topic} to {self.broker_id}")
-            return command.answer(0 if topic in self.topics else ResponseCode.TOPIC_NOT_EXIST)
-        if command.code == RequestCode.GET_TOPIC_STATS_INFO and self.queue_ends:
-            ends = {queue_id: QueueOffsets(0, end) for queue_id, end in self.queue_ends.items()}
-            return command.answer(
-                0, body=encode_topic_stats((command.ext_fields or {})["topic"], self.group.name, ends)
-            )
-        if command.code == RequestCode.GET_BROKER_RUNTIME_INFO and self.behind_dispatch is not None:
-            self.group.journal.append(f"28 to {self.broker_id}")
-            table = {"dispatchBehindBytes": str(self.behind_dispatch)}
-            return command.answer(0, body=BrokerRuntimeInfoBody(table=table).encode())
-        return not_supported(command)
-
-    def _configure(self, command: RemotingCommand) -> None:
-        for name, value in decode_properties(command.body).items():
-            if name == "minInSyncReplicas":
-                self.minimum = int(value)
-            else:
-                self.config[name] = value
-            self.group.journal.append(f"{name}={value} at {self.broker_id}")
-
-    def _take_name(self, command: RemotingCommand) -> None:
-        fields = command.ext_fields or {}
-        if command.code == RequestCode.UPDATE_AND_CREATE_TOPIC:
-            self.topics[fields["topic"]] = int(fields["writeQueueNums"])
-        elif command.code == RequestCode.DELETE_TOPIC_IN_BROKER:
-            del self.topics[fields["topic"]]
-        elif command.code == RequestCode.UPDATE_CONSUMER_OFFSET:
-            queues = self.offsets.setdefault(f"{fields['topic']}@{fields['consumerGroup']}", {})
-            queues[int(fields["queueId"])] = int(fields["commitOffset"])
-        else:
-            self.groups[json.loads(command.body or b"")["groupName"]] = 16
-        self.copies_again.add(command.code)
-
-    def _copy(self) -> None:
-        """Copy the tables whose version differs from the master's, as a slave does periodically."""
-        master = self.group.brokers.get(self.master_id)
-        if master is None or master is self or self.copies_in_vain:
-            return
-        if RequestCode.UPDATE_AND_CREATE_TOPIC in self.copies_again:
-            self.topics = dict(master.topics)
-        if RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP in self.copies_again:
-            self.groups = dict(master.groups)
-        self.copies_again.clear()
-
-    def _metadata(self, code: int) -> dict[str, Any]:
-        version = {"stateVersion": self.epoch, "timestamp": 1, "counter": len(self.topics)}
-        if code == RequestCode.GET_ALL_TOPIC_CONFIG:
-            topics = {
-                name: {"topicName": name, "readQueueNums": queues, "writeQueueNums": queues, "perm": 6}
-                for name, queues in self.topics.items()
-            }
-            return {"topicConfigTable": topics, "dataVersion": version}
-        if code == RequestCode.GET_ALL_CONSUMER_OFFSET:
-            return {"offsetTable": self.offsets, "dataVersion": version}
-        groups = {
-            name: {
-                "groupName": name,
-                "consumeEnable": True,
-                "consumeFromMinEnable": True,
-                "consumeBroadcastEnable": True,
-                "retryQueueNums": 1,
-                "retryMaxTimes": retries,
-            }
-            for name, retries in self.groups.items()
-        }
-        return {"subscriptionGroupTable": groups, "dataVersion": version}
 
     def _ha_status(self) -> HARuntimeInfoBody:
         links = tuple(
