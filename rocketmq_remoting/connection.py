@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from rocketmq_remoting.limits import ConnectionSettings
+    from rocketmq_remoting.tls import Validity
 
 
 logger = logging.getLogger(__name__)
@@ -49,7 +50,8 @@ _FRAMES_PER_TURN: Final = 64
 class RemotingConnection(asyncio.Protocol):
     """One connection. ``id`` is unique in the process; peer host and port come from the socket.
 
-    ``certificate_names`` are the names in the peer's verified certificate. ``tls_version`` is empty without TLS.
+    ``certificate_names`` are the names in the peer's verified certificate, ``certificate_validity`` its times (None without one).
+    ``tls_version`` is empty without TLS.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class RemotingConnection(asyncio.Protocol):
         self.id: int = next(_connection_ids)
         self.peer_host, self.peer_port = "", 0
         self.certificate_names: tuple[str, ...] = ()
+        self.certificate_validity: Validity | None = None
         self.tls_version: str = ""
         self.is_known = False
         self._handler = handler
@@ -115,9 +118,12 @@ class RemotingConnection(asyncio.Protocol):
             if self._on_known is not None:
                 self._on_known(self)
 
-    def secured(self, certificate_names: tuple[str, ...], tls_version: str) -> None:
+    def secured(
+        self, certificate_names: tuple[str, ...], certificate_validity: Validity | None, tls_version: str
+    ) -> None:
         """Called by the front when the TLS handshake is done."""
         self.certificate_names, self.tls_version = certificate_names, tls_version
+        self.certificate_validity = certificate_validity
         if certificate_names:
             self.peer_is_known()
 

@@ -195,6 +195,25 @@ def certificate_names(peer_certificate: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """From when until when a certificate holds, in seconds since 1970."""
+
+    not_before: float
+    not_after: float
+
+
+def validity(peer_certificate: object) -> Validity | None:
+    """Return the times of a verified certificate from ``SSLObject.getpeercert``; None without one, or with unreadable times."""
+    if not isinstance(peer_certificate, dict):
+        return None
+    try:
+        begins, ends = (ssl.cert_time_to_seconds(str(peer_certificate[key])) for key in ("notBefore", "notAfter"))
+    except (KeyError, ValueError):
+        return None
+    return Validity(float(begins), float(ends))
+
+
 def _harden(context: ssl.SSLContext) -> None:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION | ssl.OP_NO_TICKET
@@ -285,6 +304,10 @@ class TlsChannel:
     def peer_names(self) -> tuple[str, ...]:
         """Return the names in the peer's verified certificate; empty if it sent none."""
         return certificate_names(self._object.getpeercert())
+
+    def peer_validity(self) -> Validity | None:
+        """Return from when until when the peer's verified certificate holds; None if it sent none."""
+        return validity(self._object.getpeercert())
 
     def version(self) -> str:
         """Return the version, for example ``TLSv1.3``."""

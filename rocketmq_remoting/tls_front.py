@@ -114,7 +114,7 @@ class _Front(asyncio.Protocol):
 
     def _established(self, channel: TlsChannel) -> None:
         self._stop_timer()
-        self.connection.secured(channel.peer_names(), channel.version())
+        self.connection.secured(channel.peer_names(), channel.peer_validity(), channel.version())
 
     def _failed(self, error: TlsError) -> None:
         peer_log.warning("%r: closing: TLS failed: %s", self.connection, error)

@@ -41,7 +41,7 @@ from tests.real.parts.java_producer import JavaProducer, start_producer
 from tests.security.certificates import Authority, make_authority
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from tests.real.clusters import Cluster
@@ -81,8 +81,12 @@ class Rotated:
         return self.cluster.folder / "operator-tls" / name
 
     async def certificates_are_of(self, authority: Authority) -> None:
-        """The Secret's and the operator's, as cert-manager renews them; the kubelet writes them into the pods."""
-        data = secret_data(authority)
+        """The Secret's and the operator's, as cert-manager renews them."""
+        await self.secret_is(secret_data(authority.issue("shop")))
+        put_operator_certificate(self.operator_file("tls.crt").parent, authority)
+
+    async def secret_is(self, data: dict[str, bytes]) -> None:
+        """The Secret's files; the kubelet writes them into the pods."""
         await self.cluster.api.patch(SECRETS, SECRET, {"data": encoded(data)}, namespace=NAMESPACE)
         for mounted in sorted((self.cluster.folder / "node").rglob(f"{names.VOLUME_TLS}/*")):
             renewed = mounted.with_name(f"{mounted.name}.new")
@@ -90,7 +94,6 @@ class Rotated:
             shutil.copystat(mounted, renewed)
             os.chown(renewed, mounted.stat().st_uid, mounted.stat().st_gid)
             renewed.replace(mounted)
-        put_operator_certificate(self.operator_file("tls.crt").parent, authority)
 
     # ---- what is seen
 
@@ -134,15 +137,15 @@ def encoded(data: dict[str, bytes]) -> dict[str, str]:
     return {name: base64.b64encode(content).decode() for name, content in data.items()}
 
 
-def secret_data(authority: Authority) -> dict[str, bytes]:
-    """A new key and certificate each time."""
-    files = authority.issue("shop")
+def secret_data(files: TlsFiles) -> dict[str, bytes]:
+    """As cert-manager writes it."""
     assert files.certificate is not None
     assert files.key is not None
+    assert files.ca is not None
     sources = {
         names.CERTIFICATE_FILE: files.certificate,
         names.CERTIFICATE_KEY_FILE: files.key,
-        names.CERTIFICATE_AUTHORITY_FILE: authority.certificate,
+        names.CERTIFICATE_AUTHORITY_FILE: files.ca,
     }
     return {name: source.read_bytes() for name, source in sources.items()}
 
@@ -180,8 +183,10 @@ async def name_server_of(cluster: Cluster) -> str:
 
 
 @asynccontextmanager
-async def verifying_group(folder: Path) -> AsyncIterator[Rotated]:
-    """All verify by the old authority, and every server has a certificate of it."""
+async def verifying_group(
+    folder: Path, *, operator_arguments: tuple[str, ...] = (), issued: Callable[[Authority], TlsFiles] | None = None
+) -> AsyncIterator[Rotated]:
+    """All verify by the old authority, and every server has a certificate of it; brokers start with one that is `issued`."""
     async with real_cluster(folder) as cluster:
         old, new = (make_authority(folder / "authorities" / name, name) for name in ("old", "new"))
         own = folder / "operator-tls"
@@ -190,18 +195,21 @@ async def verifying_group(folder: Path) -> AsyncIterator[Rotated]:
         house.operator_arguments += (
             *("--tls-mode", "enforcing", "--tls-certificate", str(own / "tls.crt"), "--tls-key", str(own / "tls.key")),
             *("--tls-ca", str(own / "ca.crt")),
+            *operator_arguments,
         )
         async with whole_group(house, "orders", replicas=3) as group:
             rotated = Rotated(cluster, group, old, new)
             rotated.operator_trusts(rotated.pem(old))
-            secret = {"metadata": {"name": SECRET, "namespace": NAMESPACE}, "data": encoded(secret_data(old))}
-            await cluster.api.create(SECRETS, secret)
+            first = encoded(secret_data(old.issue("shop")))
+            await cluster.api.create(SECRETS, {"metadata": {"name": SECRET, "namespace": NAMESPACE}, "data": first})
             bundle = {"metadata": {"name": BUNDLE, "namespace": NAMESPACE}, "data": {"ca.crt": rotated.pem(old)}}
             await cluster.api.create(CONFIG_MAPS, bundle)
             await cluster.kubectl("apply", "-f", "-", stdin=as_yaml([STORAGE_CLASS]))
             rotated.name_server = await name_server_of(cluster)
             try:
                 await house.start_operator()
+                if issued is not None:
+                    await rotated.secret_is(secret_data(issued(old)))
                 # Without the argument by which the other houses' brokers serve no TLS: a JVM takes the last of them.
                 house.group_spec = java_spec(rotated.name_server) | {"jvm": {"extraArguments": [FAST]}}
                 await house.create_group("orders", tls=SPEC)

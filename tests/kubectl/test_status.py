@@ -305,6 +305,7 @@ def test_every_reason_to_be_stalled_has_advice_or_says_itself_what_helps() -> No
     of_stalled = {
         Reason.INVALID_SPEC.value,
         Reason.NOBODY_MAY_FOLLOW.value,
+        Reason.AUTHORITIES_HELD.value,
         Reason.MEMBERS_NOT_HEARD.value,
         *(reason.value for reason in block),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import AdminCredentials, PlaneSettings, SecuritySettings
 from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.reconcile.render import certificate
+from brokergroup_operator.reconcile.see.served_certificates import VerifiedHandshake
 from brokergroup_operator.records.memory import MemoryRecordStore
 from controller_core.settings import ControllerSettings
 from rocketmq_remoting.client import RemotingClient
@@ -24,7 +26,7 @@ from rocketmq_remoting.controller_protocol import SyncStateSetBody
 from rocketmq_remoting.errors import RemotingError
 from rocketmq_remoting.serialization import decode_properties
 from rocketmq_remoting.signature import Credentials, sign_command
-from rocketmq_remoting.tls import ClientCertificates, ClientTls, TlsFiles, TlsMode, TlsServerSettings
+from rocketmq_remoting.tls import ClientCertificates, ClientTls, TlsFiles, TlsMode, TlsServerSettings, Validity
 from tests.real.parts import mqadmin_output
 from tests.security.certificates import make_authority, tls_flags
 from tests.support.java_rig import KEY, JavaRig, eventually, in_sync, plane_beside, record_of
@@ -138,6 +140,56 @@ async def test_the_arguments_of_a_groups_certificate_let_java_brokers_in(rig: Ja
         for name in ("one", "two"):
             rig.start_broker(name, controllers=plane.address)
         await eventually(lambda: in_sync(plane, 2), "two brokers in sync over TLS")
+
+
+async def test_a_broker_serves_a_renewed_certificate_at_once_and_shows_it_after_its_restart(
+    rig: JavaRig, tmp_path: Path
+) -> None:
+    """What the operator goes by: the certificate of the broker's connection is that of its start, its port's is the present one."""
+    authority = make_authority(tmp_path / "certificates")
+    mounted = tmp_path / "mounted"
+    mounted.mkdir()
+
+    def renew(days: int) -> None:
+        files = authority.issue("broker-a.standalone", days=days)
+        for name, path in ((names.CERTIFICATE_FILE, files.certificate), (names.CERTIFICATE_KEY_FILE, files.key)):
+            assert path is not None
+            shutil.copyfile(path, mounted / f"{name}.new")
+            (mounted / f"{name}.new").replace(mounted / name)
+
+    renew(30)
+    spec = BrokerGroupSpec(security=SecuritySpec(certificate_secret_ref=LocalReference(name="orders-certificate")))
+    filled_in = f"${certificate.VARIABLE}"
+    arguments = [text.replace(filled_in, str(mounted)).replace('"', "") for text in certificate.java_arguments(spec)]
+    # RocketMQ's default; the rig's programs serve none otherwise.
+    rig.flags = (*arguments, "-Dtls.server.mode=permissive")
+    files = authority.issue("controller")
+    tls = TlsServerSettings(mode=TlsMode.ENFORCING, files=files, client_certificates=ClientCertificates.REQUIRED)
+    name_server, handshake = rig.start_name_server(), VerifiedHandshake(authority.certificate)
+    async with plane_with(SecuritySettings(tls=tls), name_server=name_server.address, open_groups=False) as plane:
+
+        def shown() -> list[float]:
+            snapshot = plane.snapshot(KEY)
+            return [] if snapshot is None else [days_of(one) for one in snapshot.certificates.values()]
+
+        async def served(days: float) -> bool:
+            found = await handshake(record_of(plane).replicas[1].address)
+            return found is not None and days_of(found) == days
+
+        rig.start_broker("one", controllers=plane.address)
+        await eventually(lambda: shown() == [30], "the broker is heard")
+        await eventually(lambda: served(30), "its port serves the certificate of its start")
+        renew(60)
+        await eventually(lambda: served(60), "its port serves the renewed one")
+        assert shown() == [30]
+        rig.kill_at(record_of(plane).replicas[1].address)
+        await eventually(lambda: shown() == [], "it is gone")
+        rig.start_broker("one", controllers=plane.address)
+        await eventually(lambda: shown() == [60], "its next process shows the renewed one")
+
+
+def days_of(life: Validity) -> float:
+    return (life.not_after - life.not_before) / 86_400
 
 
 async def test_brokers_with_acl_hear_our_signed_requests_and_nobody_elses(

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.records.store import GroupKey, RecordStore, StoredRecord
     from rocketmq_remoting.acl_protocol import AccessChange, BrokerAccess
     from rocketmq_remoting.broker_protocol import SubscriptionGroupConfig, TopicConfig
+    from rocketmq_remoting.tls import Validity
 
 
 def led_by(key: GroupKey, broker_id: int, *, epoch: int) -> GroupSnapshot:
@@ -78,6 +79,8 @@ class FakeGroupView:
     def __init__(self, store: RecordStore) -> None:
         self.store = store
         self.snapshots: dict[GroupKey, GroupSnapshot] = {}
+        # What the members' connections show, if the plane asks for client certificates.
+        self.certificates: dict[int, Validity] = {}
         self.configs: dict[tuple[GroupKey, int], dict[str, str]] = {}
         self.topics: dict[tuple[GroupKey, str], TopicConfig] = {}
         self.group_offsets: dict[GroupKey, GroupOffsets] = {}
@@ -267,7 +270,11 @@ class FakeGroupView:
         running = self._running.get(key) or frozenset(record.sync_state_set)
         live = {one: LiveReplica(broker_id=one, epoch=record.master_epoch) for one in running & record.replicas.keys()}
         self.snapshots[key] = GroupSnapshot(
-            key=key, record=record, live=live, writable=record.master_broker_id in running
+            key=key,
+            record=record,
+            live=live,
+            writable=record.master_broker_id in running,
+            certificates={one: shown for one, shown in self.certificates.items() if one in live},
         )
         self.changed(key)
 

@@ -298,9 +298,9 @@ def test_which_pods_are_outdated_and_why(seen: Observed, expected: dict[str, str
 
 
 def test_every_reason_has_a_case() -> None:
-    """One of them is in test_configuration.py."""
+    """Two of them are in test_configuration.py and test_client_certificates.py."""
     told = {why for _, _, expected in OUTDATED for why in expected.values()}
-    assert told | {"ConfigurationKeyRemoved"} == {str(reason) for reason in RestartReason}
+    assert told | {"ConfigurationKeyRemoved", "CertificateRenewed"} == {str(reason) for reason in RestartReason}
 
 
 def test_a_pod_that_is_made_now_is_not_outdated() -> None:

@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from brokergroup_operator.api import names
 from brokergroup_operator.api.pod_fields import LocalReference
 from brokergroup_operator.api.tls_fields import TlsMode, TlsSpec, TrustBundleReference
 from brokergroup_operator.api.tls_steps import Made, next_tls, trust_file
 from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, DEPLOYMENTS, PODS, STATEFUL_SETS
+from brokergroup_operator.kubectl.explain import explanation
 from brokergroup_operator.reconcile.decide.tls_order import made_with
 from brokergroup_operator.reconcile.see import authorities, bundles
+from brokergroup_operator.reconcile.see.answers_in_turn import HELD_SECONDS
 from brokergroup_operator.reconcile.see.bundles import HandshakingServers, Proof
 from brokergroup_operator.reconcile.see.servers_aside import KEPT_SECONDS, ServersAside
-from rocketmq_remoting.tls import ClientTls, TlsFiles
+from rocketmq_remoting.tls import ClientCertificates, ClientTls, TlsFiles, server_context
 from tests.reconcile import world as w
 from tests.reconcile.test_rotation import (
     BUNDLE,
@@ -40,6 +43,7 @@ from tests.reconcile.test_tls import CLUSTER, tls
 from tests.security.certificates import make_authority
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator, Iterable
     from pathlib import Path
 
@@ -236,6 +240,108 @@ async def test_a_change_that_goes_on_beside_a_silent_server_is_not_told_as_held(
     assert "10.0.0.1:10911 does not answer" in told["message"].partition("It goes on, although")[2]
 
 
+# ---- an address behind which two servers answer
+
+
+@dataclass
+class InTurn:
+    """Shows a certificate of the old authority at one connection, and one of the new at the next."""
+
+    context: ssl.SSLContext
+    files: list[TlsFiles]
+
+    def turn(self) -> None:
+        self.files.append(self.files.pop(0))
+        assert self.files[0].certificate is not None
+        self.context.load_cert_chain(self.files[0].certificate, self.files[0].key)
+
+
+@asynccontextmanager
+async def in_turn(*files: TlsFiles) -> AsyncIterator[tuple[str, InTurn]]:
+    shown = InTurn(server_context(files[0], ClientCertificates.NONE), list(files))
+
+    async def heard(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    listening = await asyncio.start_server(heard, "127.0.0.1", 0, ssl=shown.context)
+    async with listening:
+        yield f"127.0.0.1:{listening.sockets[0].getsockname()[1]}", shown
+
+
+async def test_an_address_that_shows_both_authorities_in_turn_is_refused_until_it_has_shown_one_for_long(
+    tmp_path: Path,
+) -> None:
+    old, new = (make_authority(tmp_path / name, name) for name in ("old", "new"))
+    bundle, now = new.certificate.read_text(encoding="utf-8"), [0.0]
+    servers = HandshakingServers(clock=lambda: now[0])
+    async with in_turn(old.issue("a"), new.issue("b")) as (address, shown):
+
+        async def refused() -> str:
+            return "".join((await servers.proof(bundle, [address], [address])).refused[:1])
+
+        assert "does not verify" in await refused()
+        shown.turn()
+        assert not await refused(), "a server that was renewed is not waited for"
+        for _ in range(2):
+            shown.turn()
+            assert f"{address} shows in turn certificates that it verifies and others" in await refused()
+        now[0] += HELD_SECONDS - 1
+        assert "in turn" in await refused()
+        now[0] += 1
+        assert not await refused()
+
+
+async def test_of_a_name_with_several_addresses_each_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part may connect to any of them."""
+    old, new = (make_authority(tmp_path / name, name) for name in ("old", "new"))
+    bundle = new.certificate.read_text(encoding="utf-8")
+    context = server_context(old.issue("a"), ClientCertificates.NONE)
+    async with server(new.issue("b")) as first:
+        port = int(first.rpartition(":")[2])
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port)) for host in ("127.0.0.1", "127.64.9.9")]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        assert await HandshakingServers().proof(bundle, [f"ns:{port}"], []) == Proof(), (
+            "one that is silent holds nothing"
+        )
+        async with await asyncio.start_server(lambda _, writer: writer.close(), "127.64.9.9", port, ssl=context):
+            [why] = (await HandshakingServers().proof(bundle, [f"ns:{port}"], [])).refused
+    assert f"does not verify the certificate of ns:{port}" in why
+
+
+@dataclass
+class OneAddress:
+    """All servers are at one address, which shows another authority at each question."""
+
+    address: str
+    shown: InTurn
+    servers: HandshakingServers = field(default_factory=HandshakingServers)
+
+    async def proof(self, bundle: str, addresses: Iterable[str], controllers: Iterable[str]) -> Proof:
+        self.shown.turn()
+        return await self.servers.proof(bundle, [self.address], [])
+
+
+async def test_a_group_with_such_an_address_is_not_restarted_again_and_again(
+    group: World, pem: dict[str, str], tmp_path: Path
+) -> None:
+    old, new = (make_authority(tmp_path / name, name) for name in ("old", "new"))
+    seen = set((await w.uids_of(group, PODS)).values())
+    async with in_turn(old.issue("a"), new.issue("b")) as (address, shown):
+        group.servers = OneAddress(address, shown)
+        await bundle_is(group, new.certificate.read_text(encoding="utf-8"))
+        for _ in range(60):
+            await group.run_pass()
+            await group.run_kubelet()
+            await group.run_brokers()
+            seen |= set((await w.uids_of(group, PODS)).values())
+    assert len(seen) <= 5, "of three, one that took the bundle and gave it back"
+    assert await trusted(group) == {trust_file(pem["old"])}
+    told = (await group.conditions())["TlsChanging"]
+    assert told["reason"] == "AuthoritiesHeld"
+    assert f"{address} shows in turn" in told["message"]
+
+
 # ---- what is lost
 
 
@@ -269,6 +375,48 @@ async def test_a_group_whose_bundle_is_deleted_gets_its_lost_pods_back_with_the_
     assert await trusted(group) == {trust_file(pem["old"])}
     assert await stored(group) == {trust_file(pem["old"]): pem["old"]}
     assert "which does not exist" in (await group.conditions())["Stalled"]["message"]
+
+
+async def test_a_pod_that_is_lost_with_the_copy_of_its_bundle_is_made_when_there_is_one_that_it_can_trust(
+    group: World, pem: dict[str, str]
+) -> None:
+    """While another bundle is held the operator has no text of the former one then: without it a broker connects without TLS."""
+    await bundle_is(group, pem["new"])
+    await group.settle()
+    left = await w.uids_of(group, PODS)
+    await group.delete(CONFIG_MAPS, names.config_map_name(group.key.name))
+    lost = f"{group.key.name}-2"
+    left.pop(lost)
+    await group.delete(PODS, lost, grace_period_seconds=0)
+    await group.patch_group({"spec": {"image": "example.com/another:1"}})
+    await group.settle()
+    assert await w.uids_of(group, PODS) == left, "none is made, and none is replaced"
+    stalled = (await group.conditions())["Stalled"]
+    assert (stalled["status"], stalled["reason"]) == ("True", "AuthoritiesHeld")
+    assert f"{trust_file(pem['old'])}, which the group's pods trust, was deleted" in stalled["message"]
+    assert any("put the certificates of that file back" in line for line in explanation(await group.group()))
+    await group.patch_group({"spec": {"image": None}})
+    await bundle_is(group, pem["old"])
+    await group.settle()
+    assert left.items() <= (await w.uids_of(group, PODS)).items()
+    assert await trusted(group) == {trust_file(pem["old"])}
+    assert await stored(group) == {trust_file(pem["old"]): pem["old"]}
+    assert len(await group.items(PODS)) == 3
+
+
+async def test_a_pod_that_is_lost_with_the_copy_of_its_bundle_is_made_when_every_server_is_verified(
+    group: World, pem: dict[str, str]
+) -> None:
+    await bundle_is(group, pem["new"])
+    await group.settle()
+    await group.delete(CONFIG_MAPS, names.config_map_name(group.key.name))
+    await group.delete(PODS, f"{group.key.name}-2", grace_period_seconds=0)
+    await group.settle()
+    assert len(await group.items(PODS)) == 2
+    group.servers = Shown(pem["new"])
+    await group.settle()
+    assert len(await group.items(PODS)) == 3
+    assert await trusted(group) == {trust_file(pem["new"])}
 
 
 async def test_the_copies_of_a_group_without_pods_do_not_pile_up(group: World, pem: dict[str, str]) -> None:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.observe.metrics import ConditionGauges
     from brokergroup_operator.reconcile.access import ClusterAccess
     from brokergroup_operator.reconcile.see.bundles import Servers
+    from brokergroup_operator.reconcile.see.served_certificates import ServedCertificates
     from kube_sandbox.api_server.server import SandboxApiServer
 
 SETTINGS = ReconcileSettings(controller_addresses=("127.0.0.1:9878",), resync_seconds=1.0)
@@ -135,6 +136,8 @@ class World(Namespaced):
         self.settings = SETTINGS
         # Of what a test says that servers show; else they are asked.
         self.servers: Servers | None = None
+        # What brokers serve, as a test says; else none is asked.
+        self.served: ServedCertificates | None = None
         self.writes: list[str] = []
         self.planned_kill: int | None = None
         # Whether brokers run in the pods, as a real kubelet would have it; else the test chooses the master.
@@ -173,7 +176,7 @@ class World(Namespaced):
     def new_reconciler(self) -> Reconciler:
         """Return the reconciler of a newly started operator."""
         return Reconciler(
-            GroupFetcher(self.api, self.view, cache=self.cache, servers=self.servers),
+            GroupFetcher(self.api, self.view, cache=self.cache, servers=self.servers, served=self.served),
             PlanApplier(
                 api=self.api,
                 applier=self.applier,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,32 @@ class Authority:
         _openssl(
             *("x509", "-req", "-in", str(request), "-CA", str(self.certificate), "-CAkey", str(self.key)),
             *("-CAcreateserial", "-days", str(days), "-extfile", str(extensions), "-out", str(certificate)),
+        )
+        return TlsFiles(certificate=certificate, key=key, ca=self.certificate)
+
+    def issue_lasting(self, name: str, begins: float, ends: float) -> TlsFiles:
+        """Return the files of a new certificate that holds between these times, in seconds since 1970; it may have begun."""
+        made = self.folder / f"{name}.issued"
+        made.mkdir(exist_ok=True)
+        configuration, request, key = (self.folder / f"{name}.{end}" for end in ("cnf", "csr", "key"))
+        (made / "index").write_text("", encoding="utf-8")
+        lines = [
+            "[ca]",
+            "default_ca=ours",
+            "[ours]",
+            f"database={made / 'index'}",
+            f"new_certs_dir={made}",
+            "rand_serial=yes",
+        ]
+        lines += ["default_md=sha256", "policy=any", "x509_extensions=leaf", "unique_subject=no"]
+        lines += ["[any]", "commonName=supplied", "[leaf]", "basicConstraints=CA:FALSE", "subjectKeyIdentifier=hash"]
+        configuration.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        _openssl("req", *_CURVE, "-keyout", str(key), "-out", str(request), "-subj", f"/CN={name}")
+        start, end = (time.strftime("%Y%m%d%H%M%SZ", time.gmtime(at)) for at in (begins, ends))
+        certificate = self.folder / f"{name}.crt"
+        _openssl(
+            *("ca", "-batch", "-notext", "-config", str(configuration), "-in", str(request), "-out", str(certificate)),
+            *("-cert", str(self.certificate), "-keyfile", str(self.key), "-startdate", start, "-enddate", end),
         )
         return TlsFiles(certificate=certificate, key=key, ca=self.certificate)
 

@@ -330,6 +330,32 @@ async def test_the_name_in_a_certificate_opens_its_group_and_no_other(
             await client.close()
 
 
+@pytest.mark.parametrize("asked", ClientCertificates)
+async def test_the_plane_knows_until_when_the_certificate_holds_that_a_member_shows(
+    authority: Authority, start_plane: StartPlane, asked: ClientCertificates
+) -> None:
+    """Of the connection of its last heartbeat; a plane that asks for no certificate knows of none."""
+    files = authority.issue("controller")
+    tls = TlsServerSettings(mode=TlsMode.ENFORCING, files=files, client_certificates=asked)
+    plane = await start_plane(security=SecuritySettings(tls=tls))
+
+    def lives_for_days() -> list[float]:
+        snapshot = plane.snapshot(KEY)
+        assert snapshot is not None
+        assert snapshot.live.keys() == {1}
+        return [(one.not_after - one.not_before) / 86_400 for one in snapshot.certificates.values()]
+
+    applied = {"appliedBrokerId": 1, "registerCheckCode": "10.0.0.1:1;1"}
+    beat = {"brokerId": 1, "brokerAddr": "10.0.0.1:1", "heartbeatTimeoutMills": 600_000, "epoch": 0, "maxOffset": 0}
+    for days in (30, 60):
+        client = RemotingClient(tls=ClientTls(authority.issue(f"{NAME}.standalone", days=days)))
+        register = ((1013, applied), (1003, {"brokerId": 1, "brokerAddress": "10.0.0.1:1"})) if days == 30 else ()
+        for code, fields in (*register, (904, beat)):
+            assert await code_of(client, plane.address, code, **fields) == SUCCESS
+        assert lives_for_days() == ([] if asked is ClientCertificates.NONE else [days])
+        await client.close()
+
+
 def test_each_kind_of_address_is_dialled_with_its_own_tls(authority: Authority) -> None:
     files = authority.issue("controller")
     directory = FixedDirectory(name_servers=("ns:9876",))

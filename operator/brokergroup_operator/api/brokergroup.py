@@ -94,7 +94,8 @@ class SecuritySpec(Struct, frozen=True, rename="camel", kw_only=True):
             " beside Java brokers, then connect to the operator over TLS and present it. Needed if the operator"
             " runs with --tls-client-certificates required. It is mounted at /etc/brokergroup/certificate, and a"
             " pod does not start before the Secret exists. A fence reads a changed Secret within minutes, a broker"
-            " at its next restart. Absent: no certificate."
+            " at its next restart: beside tls a user restarts it, else the operator does so before the end of a Java broker's"
+            " certificate. Absent: no certificate."
         ),
     ] = None
 

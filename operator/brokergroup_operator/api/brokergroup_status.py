@@ -45,6 +45,7 @@ class ConditionType(StrEnum):
     CREDENTIALS_MISSING = "CredentialsMissing"
     OBJECTIVE_INVALID = "ObjectiveInvalid"
     TLS_CHANGING = "TlsChanging"
+    CLIENT_CERTIFICATE_ENDING = "ClientCertificateEnding"
 
 
 # Always there; Reconciling and Stalled are abnormal while True (kstatus), so False is the good word.
@@ -155,6 +156,9 @@ class Reason(StrEnum):
     # TlsChanging
     STEP_BY_STEP = "StepByStep"
     AUTHORITIES_HELD = "AuthoritiesHeld"
+    # ClientCertificateEnding
+    CERTIFICATE_NOT_SEEN = "CertificateNotSeen"
+    CERTIFICATE_NOT_RENEWED = "CertificateNotRenewed"
     # ObjectiveInvalid
     TIME_ZONE_UNKNOWN = "TimeZoneUnknown"
     # CredentialsMissing

@@ -185,6 +185,7 @@ class ControllerPlane(GroupVerbs):
             spared_on_testimony=group.silence.spared,
             member_facts=group.binding.member_facts,
             member_configuration=dict(group.configuration.said),
+            certificates={one: found for one in group.live() if (found := group.members.certificates.get(one))},
             heartbeat_age_seconds={one: max(0.0, group.silent_for_seconds(one)) for one in group.table.entries()},
         )
 

@@ -45,6 +45,7 @@ STALLED_ADVICE = {
     "ScaleInRefused": "what spec.replicas asks for is not done; the condition says until when",
     "NoEligibleReplica": "bring one of those brokers back; else kubectl brokergroup elect, which may lose messages",
     "NobodyMayFollow": "one edit is enough, and may be taken back after the update: kubectl edit brokergroup {group}",
+    "AuthoritiesHeld": "put the certificates of that file back into the bundle that spec.tls.trustBundleRef names",
     "MembersNotHeard": "the condition says what the operator would do, and what keeps it from that",
     "RolloutStuck": "look at the pod it waits for; or take the change of the spec back",
 }
@@ -54,6 +55,7 @@ CONDITION_ADVICE = {
     "BrokersStopped": "kubectl brokergroup start-broker {group} BROKER-ID, when the work is done",
     "TlsChanging": "it goes on by itself; AuthoritiesHeld: put into the bundle what the message's servers are signed by, or give"
     " those another certificate first",
+    "ClientCertificateEnding": "renew the Secret of the certificate; CertificateNotSeen: then kubectl brokergroup restart {group}",
     "ObjectiveInvalid": "correct spec.slo: kubectl edit brokergroup {group}",
     "CredentialsMissing": "mend the Secret that spec.security.credentialsSecretRef names",
     "EpochJump": "look at the brokers; accept the epoch with the annotation brokergroup.dev/accept-epoch",

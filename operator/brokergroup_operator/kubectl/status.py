@@ -30,7 +30,7 @@ ABNORMAL = frozenset(
     {
         "Reconciling", "Stalled", "Paused", "Hibernated", "BrokersStopped", "Fenced", "Unfenced", "EpochJump", "Recovering",
         "SeatLost", "CredentialsMissing", "MetadataDiverged", "DegradedDurability", "ConfigurationDrifted", "ClaimTerminating",
-        "VolumeResizing", "ObjectiveInvalid", "TlsChanging",
+        "VolumeResizing", "ObjectiveInvalid", "TlsChanging", "ClientCertificateEnding",
     }
 )  # fmt: skip
 LIST_HEADER = ("NAME", "REPLICAS", "READY", "MASTER", "EPOCH", "IN-SYNC", "SAFE", "STATUS", "AGE")

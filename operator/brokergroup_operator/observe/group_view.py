@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from controller_core.model import BrokerGroupRecord, LiveReplica
     from rocketmq_remoting.acl_protocol import AccessChange, BrokerAccess
     from rocketmq_remoting.broker_protocol import SubscriptionGroupConfig, TopicConfig
+    from rocketmq_remoting.tls import Validity
 
 SWITCHOVER_DEADLINE_SECONDS = 30.0
 
@@ -181,6 +182,8 @@ class GroupSnapshot:
     member_facts: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     # The configuration that living brokers last reported (26), of the keys in ``api.broker_keys.watched_keys``.
     member_configuration: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    # The times of the client certificate that each living member's connection showed to this plane, if the plane asks for one.
+    certificates: Mapping[int, Validity] = field(default_factory=dict)
 
     @property
     def takes_writes(self) -> bool:

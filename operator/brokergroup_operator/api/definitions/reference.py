@@ -140,6 +140,10 @@ CONDITIONS: Final = {
         "Pods were made with another `tls` than the spec's; the message says of each which authorities it trusts.",
         "Wait; with reason `AuthoritiesHeld`, see [the rotation of an authority](../concepts/security.md#another-authority).",
     ),
+    ConditionType.CLIENT_CERTIFICATE_ENDING: (
+        "The client certificate that a running broker shows to controllers nears its end, and no restart for a longer one is due.",
+        "Renew the Secret; with reason `CertificateNotSeen`, then restart the brokers that the message names.",
+    ),
 }
 
 
@@ -364,6 +368,7 @@ EVENTS: Final = {
     "ObjectiveInvalid": "Warning. SLA reports can't go by `spec.slo`; the message names field, value and what is expected.",
     "TlsChanging": "Pods were made with another `tls` than the spec's, and are replaced step by step.",
     "TlsChanged": "Every pod was made with the spec's `tls`.",
+    "ClientCertificateEnding": "Warning. Brokers show controllers a client certificate that nears its end; the message names them.",
     "NotFailoverSafe": "Warning. The master can't be given up without loss any more, and nothing voluntary is the reason.",
     "Orphaned": "Warning. The group was deleted with `--cascade=orphan`: pods, Services, claims and record stay, without failover.",
     "TakenBack": "Pods, Services and the rest that an orphaned group of the name has left are this group's, without a restart.",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from controller_core.holdings import Quiet
     from controller_core.model import BrokerGroupRecord
     from controller_core.requests import Request
+    from rocketmq_remoting.tls import Validity
 
 FIRST_PENALTY_SECONDS = 60.0
 LONGEST_PENALTY_SECONDS = 960.0
@@ -153,6 +154,8 @@ class MemberNotes:
         self.not_proposed_until_seconds: dict[int, float] = {}
         # Members whose container was reported terminated while their connection still stood.
         self.reported_dead: set[int] = set()
+        # What the connection of each member's heartbeats showed, if this plane asks for client certificates.
+        self.certificates: dict[int, Validity | None] = {}
         self._regular_heartbeat_seconds = regular_heartbeat_seconds
         self._last_beat_seconds: dict[int, float] = {}
         self._regular: set[int] = set()

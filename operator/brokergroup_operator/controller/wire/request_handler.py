@@ -200,7 +200,7 @@ class RequestHandler(Part):
         )
         known = group.table.entry(broker_id)
         if known is None or known.connection_id != connection.id:
-            self._connections[connection.id].groups.add(group)
+            self._carries(group, broker_id, connection)
         came_back = group.table.heartbeat(now_seconds, told, connection.id, timeout_seconds=wished_seconds)
         at = self._broker_host(connection)
         group.addresses.heard_from(broker_id, at)
@@ -210,6 +210,11 @@ class RequestHandler(Part):
         if requester is not None and (host == at or group.binding.advertises(requester, address)):
             group.members.whereabouts[broker_id] = address
         self._adoption.heard(group, broker_id, address, requester)
+
+    def _carries(self, group: Group, broker_id: int, connection: RemotingConnection) -> None:
+        """Note that a member speaks over this connection, and which client certificate it showed."""
+        self._connections[connection.id].groups.add(group)
+        group.members.certificates[broker_id] = connection.certificate_validity
 
     def _configuration(self, request: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
         """1009, 1010."""
@@ -307,7 +312,7 @@ class RequestHandler(Part):
         """Note the new process, unless its connection has closed meanwhile: reports of the one before it do not count any more."""
         if not (wanted.broker_id and wanted.broker_address and connection.is_open):
             return
-        self._connections[connection.id].groups.add(group)
+        self._carries(group, wanted.broker_id, connection)
         group.table.registered(self._now_seconds, wanted.broker_id, connection.id, address=wanted.broker_address)
         group.addresses.heard_from(wanted.broker_id, self._broker_host(connection))
         group.new_process(wanted.broker_id)
@@ -322,7 +327,7 @@ class RequestHandler(Part):
         record = await group.load()
         if by is not None and record is not None and record.claimed_replica(by) and connection.is_open:
             # It lives, and its request may have overtaken its heartbeat.
-            self._connections[connection.id].groups.add(group)
+            self._carries(group, by, connection)
             group.table.sign_of_life(self._now_seconds, by, connection.id)
         decision = await self._elect_safely(group, wanted)
         has_master = decision.code in (ControllerCode.SUCCESS, ControllerCode.CONTROLLER_MASTER_STILL_EXIST)

@@ -25,7 +25,7 @@ from brokergroup_operator.api.brokergroup_status import ConditionStatus, Conditi
 from brokergroup_operator.api.update_fields import MasterUpdate, UpdateType
 from brokergroup_operator.observe.timeline import Cause
 from brokergroup_operator.reconcile import identity
-from brokergroup_operator.reconcile.decide import versions, windows
+from brokergroup_operator.reconcile.decide import renewed_certificate, tls_order, versions, windows
 from brokergroup_operator.reconcile.plan import Step, Verb
 from brokergroup_operator.reconcile.render import broker_config, certificate
 from brokergroup_operator.reconcile.render.addressing import address_is_lost, place_of
@@ -52,6 +52,7 @@ class RestartReason(StrEnum):
     POD_CHANGED = "PodChanged"
     CONFIGURATION_CHANGED = "ConfigurationChanged"
     CONFIGURATION_KEY_REMOVED = "ConfigurationKeyRemoved"
+    CERTIFICATE_RENEWED = "CertificateRenewed"
     RESTARTED_AT = "RestartedAt"
     RESTART_OPERATION = "RestartOperation"
 
@@ -104,7 +105,7 @@ def restart_reason(
     given = broker_config.given_to(pod).keys() - {broker_keys.ACCEPTS_SENDS_FROM}
     if given - broker_config.hot_values(seen.group, settings).keys():
         return RestartReason.CONFIGURATION_KEY_REMOVED
-    return None
+    return RestartReason.CERTIFICATE_RENEWED if renewed_certificate.is_renewed(seen, member, pod) else None
 
 
 @observed.derived
@@ -149,6 +150,9 @@ def rollout_steps(
     seen: Observed, standings: Mapping[int, Standing], outdated: Sequence[Outdated], safe: Verdict
 ) -> list[Step]:
     """The steps of this pass; several for members that give nothing."""
+    if outdated and tls_order.lost_file(seen.group):
+        why = f"No pod is replaced{tls_order.why_none_is_made(seen.group)}"
+        return [Step(verb=Verb.REFUSE, reason=Reason.AUTHORITIES_HELD, why=why)]
     strategy = _strategy(seen, standings)
     wanted = due_now(outdated, strategy)
     if not wanted:

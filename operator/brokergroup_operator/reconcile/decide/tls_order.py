@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from brokergroup_operator.api import names
 from brokergroup_operator.api.tls_fields import TlsMode
-from brokergroup_operator.api.tls_steps import Made, made_of, next_tls, trust_file
+from brokergroup_operator.api.tls_steps import Made, TlsAsMade, made_of, next_tls, trust_file
 from brokergroup_operator.kube.pods import is_over
+from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.render.tls import trusted_file
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ def on_its_way(seen: Observed) -> str:
     pods = ", ".join(f"{name} ({told(one, aim.secret)})" for name, one in made.items())
     text = f"spec.tls is on its way to {told(aim)}; pods are made with {told(now, aim.secret)}; there are {pods}"
     if held := why_held(seen):
-        return f"{text}. The authorities stay as they are: {held}"
+        return f"{text}. The authorities stay as they are: {held}{why_none_is_made(seen.group)}"
     return text + (f". It goes on, although {seen.trust.why_held}" if seen.trust.why_held else "")
 
 
@@ -47,6 +49,26 @@ def why_held(seen: Observed) -> str:
     """Why no pod is given the authorities that the spec names; empty also where a change that has begun goes on."""
     goes_on = made_with(seen.group.spec.tls) == aim_of(seen.wanted_tls, seen.trust.wanted)
     return "" if seen.trust.is_silence and goes_on else seen.trust.why_held
+
+
+def lost_file(group: BrokerGroup) -> str:
+    """The file of authorities that a pod made now would read, and whose text the operator has no more; empty: there is none.
+
+    A broker without the file connects without TLS, and no part that enforces it hears such a one.
+    """
+    tls = group.spec.tls
+    return tls.file if isinstance(tls, TlsAsMade) and not tls.authorities else ""
+
+
+def why_none_is_made(group: BrokerGroup) -> str:
+    """As the next sentence of what is told; empty where pods are made."""
+    if not (file := lost_file(group)):
+        return ""
+    config_map = names.config_map_name(identity.name_of(group))
+    return (
+        f". {file}, which the group's pods trust, was deleted from ConfigMap {config_map}: no pod is made or replaced before the"
+        " bundle of the spec has those certificates again, or verifies every server"
+    )
 
 
 def aim_of(wanted: TlsSpec | None, bundle: str) -> Made:

@@ -32,6 +32,7 @@ from brokergroup_operator.reconcile.run.watch import LASTED_SECONDS, Listener, W
 from brokergroup_operator.reconcile.see.bundles import HandshakingServers
 from brokergroup_operator.reconcile.see.fetch import GroupFetcher
 from brokergroup_operator.reconcile.see.observed import is_draining
+from brokergroup_operator.reconcile.see.served_certificates import CertificatesAside, VerifiedHandshake
 from brokergroup_operator.reconcile.see.servers_aside import ServersAside
 from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.group_cache import LABELLED, MANAGERS, WATCHED, GroupCache
@@ -226,8 +227,12 @@ class ReconcilePlane:
         }
         namespace, cache = self._settings.namespace, GroupCache(frozenset(unread))
         servers = ServersAside(HandshakingServers(self._settings.authority_file))
+        # Brokers show their client certificates to these controllers, which verify them by the same authorities.
+        served = CertificatesAside(VerifiedHandshake(self._settings.authority_file))
         controllers = self._settings.controller_addresses
-        fetcher = GroupFetcher(self._api, self._view, cache=cache, servers=servers, controllers=controllers)
+        fetcher = GroupFetcher(
+            self._api, self._view, cache=cache, servers=servers, served=served, controllers=controllers
+        )
         events = EventPoster(self._api, instance=self._settings.instance)
         operations = OperationRunner(
             self._api,
@@ -278,7 +283,7 @@ class ReconcilePlane:
             unsubscribe()
             await asyncio.gather(queue.stop(), clusters.stop())
             await operations.stop()
-            await servers.stop()
+            await asyncio.gather(servers.stop(), served.stop())
             await self._applier.settle()
             self._watcher = None
             self._conditions.clear()

@@ -12,6 +12,7 @@ import functools
 import re
 import socket
 import ssl
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
@@ -22,13 +23,14 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.tls_steps import Made, Trust, made_of, needs_proof, trust_file
 from brokergroup_operator.kube.pods import is_over
 from brokergroup_operator.reconcile.see import authorities, observed
+from brokergroup_operator.reconcile.see.answers_in_turn import AnswersInTurn
 from brokergroup_operator.reconcile.see.authorities import certificates_in, context_of
 from rocketmq_remoting.address import Address
 from rocketmq_remoting.errors import RemotingError
 from rocketmq_remoting.tls import TlsFiles, client_context
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from brokergroup_operator.api.bounds import JsonObject
@@ -40,6 +42,8 @@ LONGEST_REASON: Final = 1024
 # All bundles that a group's pods read, and the one to come: the ConfigMap with them holds a MiB, and other files.
 LONGEST_COPIES: Final = 900_000
 RESOLVERS: Final = 4
+# Of one name.
+MOST_ADDRESSES: Final = 8
 _FILE: Final = re.compile(r"trust-[0-9a-f]{12}\.pem")
 
 
@@ -70,6 +74,8 @@ class HandshakingServers:
     handshake_seconds: float = HANDSHAKE_SECONDS
     # Of its own: names that a tenant wrote may take long, and the API client's wait for the loop's executor.
     resolvers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(RESOLVERS, "name-of-server"))
+    in_turn: AnswersInTurn = field(default_factory=AnswersInTurn)
+    clock: Callable[[], float] = time.monotonic
 
     async def proof(self, bundle: str, addresses: Iterable[str], controllers: Iterable[str]) -> Proof:
         own = await asyncio.to_thread(self._own)
@@ -99,33 +105,46 @@ class HandshakingServers:
             return frozenset()
 
     async def _look(self, bundle: str, text: str) -> _Answer:
+        """Each address of the name is asked: a part may connect to any of them."""
         try:
             address = Address.parse(text, "address")
             async with asyncio.timeout(self.handshake_seconds):
-                writer = await self._connected(address, bundle)
-        except ssl.SSLCertVerificationError as error:
-            return _Answer(f"it does not verify the certificate of {text} ({error.verify_message})")
+                hosts = await self._hosts(address)
         except (OSError, RemotingError, ValueError) as error:
-            # Only here: a status that told an open port from a closed one would scan the operator's network for a tenant.
-            log.info("bundle.server_is_silent", server=text, error=f"{type(error).__name__}: {error}")
-            return _Answer(f"{text} does not answer over TLS", is_silent=True)
-        writer.close()
-        return _Answer("")
+            return _silent(text, error)
+        found = await asyncio.gather(*(self._shake_hands(bundle, text, host, address.port) for host in hosts))
+        answers = [one for one in found if not one.is_silent]
+        if not answers:
+            return found[0] if found else _silent(text, OSError("no address"))
+        refused = next((one for one in answers if one.text), None)
+        if self.in_turn.show_both(trust_file(bundle), text, verified=refused is None, now_seconds=self.clock()):
+            return _Answer(
+                f"{text} shows in turn certificates that it verifies and others: give each server its own address"
+            )
+        return refused or answers[0]
 
-    async def _connected(self, address: Address, bundle: str) -> asyncio.StreamWriter:
-        """To the first of the name's addresses that can be reached, as a JVM does."""
+    async def _hosts(self, address: Address) -> list[str]:
         loop = asyncio.get_running_loop()
         look_up = functools.partial(socket.getaddrinfo, address.host, address.port, type=socket.SOCK_STREAM)
         found = await loop.run_in_executor(self.resolvers, look_up)
-        *before, last = dict.fromkeys(str(one[4][0]) for one in found)
-        for host in before:
-            try:
-                return (await asyncio.open_connection(host, address.port, ssl=context_of(bundle)))[1]
-            except ssl.SSLError:
-                raise
-            except OSError as error:
-                log.debug("bundle.address_is_silent", server=str(address), host=host, error=str(error))
-        return (await asyncio.open_connection(last, address.port, ssl=context_of(bundle)))[1]
+        return list(dict.fromkeys(str(one[4][0]) for one in found))[:MOST_ADDRESSES]
+
+    async def _shake_hands(self, bundle: str, text: str, host: str, port: int) -> _Answer:
+        try:
+            async with asyncio.timeout(self.handshake_seconds):
+                _, writer = await asyncio.open_connection(host, port, ssl=context_of(bundle))
+        except ssl.SSLCertVerificationError as error:
+            return _Answer(f"it does not verify the certificate of {text} ({error.verify_message})")
+        except OSError as error:
+            return _silent(text, error)
+        writer.close()
+        return _Answer("")
+
+
+def _silent(text: str, error: Exception) -> _Answer:
+    # Why stands in the log alone: a status that told an open port from a closed one would scan the operator's network for a tenant.
+    log.info("bundle.server_is_silent", server=text, error=f"{type(error).__name__}: {error}")
+    return _Answer(f"{text} does not answer over TLS", is_silent=True)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +26,7 @@ from brokergroup_operator.kube import resources
 from brokergroup_operator.kube.errors import FORBIDDEN, ApiError, ApiUnavailableError, NotFoundError
 from brokergroup_operator.kube.pods import is_over, node_of
 from brokergroup_operator.reconcile.identity import claim_names
-from brokergroup_operator.reconcile.see import bundles, foreign, observed, snapshots
+from brokergroup_operator.reconcile.see import bundles, certificates, foreign, observed, snapshots
 from brokergroup_operator.reconcile.see.bundles import HandshakingServers
 from brokergroup_operator.reconcile.see.copies import wanted_aside
 from brokergroup_operator.reconcile.see.members import carried
@@ -44,7 +45,8 @@ if TYPE_CHECKING:
     from brokergroup_operator.kube.resources import Resource
     from brokergroup_operator.observe.group_view import GroupView
     from brokergroup_operator.reconcile.see.bundles import Servers
-
+    from brokergroup_operator.reconcile.see.served_certificates import ServedCertificates
+    from rocketmq_remoting.tls import Validity
 
 log = structlog.get_logger(__name__)
 # What the group's pods need beside their claims, by the field of the view.
@@ -74,9 +76,10 @@ class GroupFetcher:
         *,
         cache: GroupCache | None = None,
         servers: Servers | None = None,
+        served: ServedCertificates | None = None,
         controllers: Sequence[str] = (),
     ) -> None:
-        self._api = api
+        self._api, self._served = api, served
         self._servers, self._controllers = servers or HandshakingServers(), controllers
         self._view = view
         self._objects = GroupObjects(api)
@@ -237,7 +240,16 @@ class GroupFetcher:
             credentials_problem=problem,
             credentials_changed_at=changed_at,
             trust=trust,
+            served=self._served_by_brokers(seen),
         )
+
+    def _served_by_brokers(self, seen: Observed) -> dict[str, Validity]:
+        """By pod. A handshake goes to those brokers alone whose client certificate nears its end, and no pass waits for it."""
+        if self._served is None:
+            return {}
+        asked = certificates.to_ask(seen, now_seconds=time.time())
+        found = ((pod, self._served.served(address)) for pod, address in asked.items())
+        return {pod: validity for pod, validity in found if validity is not None}
 
     async def _trust(self, seen: Observed, bundle: str, problem: str) -> Trust:
         """The bundle, and whether every server that the group's pods connect to is verified by it."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.tls_steps import Trust
     from brokergroup_operator.observe.group_view import GroupSnapshot
     from controller_core.model import BrokerGroupRecord, Replica
+    from rocketmq_remoting.tls import Validity
 
 
 # Set by what is about to empty the node: kubectl drain, the cluster autoscaler, Karpenter, a graceful shutdown of the node.
@@ -156,6 +157,8 @@ class Observed:
     config_problem: str = ""
     # The authorities that the spec names, and why no pod may be given them yet.
     trust: Trust = NO_TRUST
+    # What their ports serve of the pods whose client certificate nears its end (`see/certificates.py`), as far as it is known.
+    served: Mapping[str, Validity] = field(default_factory=dict)
     # What spec.tls asks for, where `group` has that with which its pods are made now.
     wanted_tls: TlsSpec | None = None
     # Why the group's pods can't show controllers what those ask for; empty if they can.

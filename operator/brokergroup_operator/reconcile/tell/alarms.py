@@ -15,7 +15,7 @@ from brokergroup_operator.api.brokergroup_status import ConditionType, Reason
 from brokergroup_operator.api.durability import acknowledgement_rule, voting_replicas
 from brokergroup_operator.api.pod_fence import trust_without_confirmation
 from brokergroup_operator.reconcile import identity
-from brokergroup_operator.reconcile.decide import tls_order
+from brokergroup_operator.reconcile.decide import renewed_certificate, tls_order
 from brokergroup_operator.reconcile.decide.claims import growing_claims
 from brokergroup_operator.reconcile.decide.configuration_drift import told
 from brokergroup_operator.reconcile.plan import yes
@@ -56,6 +56,7 @@ def all_alarms(seen: Observed, course: Course) -> dict[ConditionType, Verdict | 
         ConditionType.CREDENTIALS_MISSING: credentials_missing(seen),
         ConditionType.OBJECTIVE_INVALID: objective_invalid(seen),
         ConditionType.TLS_CHANGING: tls_changing(seen),
+        ConditionType.CLIENT_CERTIFICATE_ENDING: renewed_certificate.ending(seen),
     }
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from brokergroup_operator.api import versions
 from brokergroup_operator.api.brokergroup_status import Condition, ConditionType, MemberState, Reason
 from brokergroup_operator.observe.timeline import Kind
-from brokergroup_operator.reconcile.decide import retiring
+from brokergroup_operator.reconcile.decide import retiring, tls_order
 from brokergroup_operator.reconcile.decide.configuration_drift import told
 from brokergroup_operator.reconcile.decide.course import GIVES_TURN_BACK
 from brokergroup_operator.reconcile.decide.failover_safe import is_barred, why_not_writable
@@ -269,6 +269,8 @@ def stalled(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one re
         return yes(Reason.CLAIM_BEING_DELETED, f"Not hibernated: {observed.why_not_stopped(list(held))}")
     if seen.group.spec.maintenance.hibernated or observed.being_deleted(seen.group_object):
         return no(Reason.NOTHING_STALLED, "Nothing is stalled")
+    if (why := tls_order.why_none_is_made(seen.group)) and (missing := _missing(seen, course)):
+        return yes(Reason.AUTHORITIES_HELD, f"{', '.join(missing)} is not made{why}")
     if complaint := _too_many_disks(seen) or _all_barred(seen, course) or _no_eligible_alive(seen, course):
         return yes(Reason.NO_ELIGIBLE_REPLICA, complaint)
     for step in (course.repairing, course.leaving, course.backing_up, course.moving, course.stopping, *course.rollout):
@@ -277,6 +279,10 @@ def stalled(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one re
     if course.is_updating and (slow := _slow(seen, course)):
         return yes(Reason.ROLLOUT_STUCK, f"The rolling update waits for {slow}, for more than {PATIENCE_SECONDS:.0f} s")
     return no(Reason.NOTHING_STALLED, "Nothing is stalled")
+
+
+def _missing(seen: Observed, course: Course) -> list[str]:
+    return [one.pod for one in membership(seen).members if one.pod not in seen.pods and course.runs(one.broker_id)]
 
 
 def _too_many_disks(seen: Observed) -> str:

@@ -71,6 +71,7 @@ _BECOMES_TRUE = {
     ConditionType.FENCED: ("Fenced", True),
     ConditionType.OBJECTIVE_INVALID: ("ObjectiveInvalid", True),
     ConditionType.TLS_CHANGING: ("TlsChanging", False),
+    ConditionType.CLIENT_CERTIFICATE_ENDING: ("ClientCertificateEnding", True),
 }
 _ENDS = {
     ConditionType.PAUSED: ("Resumed", "The group is reconciled again"),
