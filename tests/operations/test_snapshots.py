@@ -227,8 +227,9 @@ def test_the_member_starts_when_all_are_cut_and_not_when_all_are_uploaded(log: d
         found = changed(verdict)
         assert (found["cutAt"], found["takenAt"], found["failed"]) == (rfc3339(NOW), None, "")
     else:
-        assert goes_on(verdict).message.startswith(f"waits until VolumeSnapshot {LOG} is cut")
-        assert verdict.effect is None
+        waits = goes_on(verdict)
+        assert waits.message.startswith(f"waits until VolumeSnapshot {LOG} is cut")
+        assert waits.effect is None
 
 
 def test_then_it_waits_until_all_are_ready() -> None:
@@ -268,7 +269,7 @@ def test_that_they_are_not_marked_is_said_and_tried_again() -> None:
     assert goes_on(uploaded(ready(STORE), ready(LOG), outcome=Outcome(running=True))).effect is None
 
 
-UNREAD = {"snapshots_unread": "VolumeSnapshots can't be read now: 503"}
+UNREAD: dict[str, Any] = {"snapshots_unread": "VolumeSnapshots can't be read now: 503"}
 
 
 @pytest.mark.parametrize("before", [HELD | {"comparedAt": None}, HELD, IS_CUT], ids=["before", "stopped", "cut"])
