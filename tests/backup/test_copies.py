@@ -101,6 +101,19 @@ def test_holes_of_a_prepared_log_file_are_not_filled(store: Store, folder: Path)
     assert copied.st_blocks * 512 < 1 << 20
 
 
+def test_what_is_empty_behind_a_queues_entries_takes_no_room(store: Store, folder: Path) -> None:
+    """With thousands of queues, a megabyte of zeros for each was far more than the messages."""
+    queue = store.root / "consumequeue" / "t" / "0" / f"{0:020d}"
+    queue.parent.mkdir(parents=True)
+    with queue.open("wb") as file:
+        file.write(b"\0" * 19 + b"\1" * 21)
+        file.truncate(6_000_000)
+    take(store, folder, KNOWN)
+    copied = folder / "store" / queue.relative_to(store.root)
+    assert copied.read_bytes() == queue.read_bytes()
+    assert copied.stat().st_blocks * 512 <= 64 << 10
+
+
 @pytest.mark.parametrize(
     ("content", "end"),
     [

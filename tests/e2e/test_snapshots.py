@@ -19,7 +19,7 @@ from brokergroup_operator.demo.client import Ledger, key_of
 from brokergroup_operator.kube.resources import VOLUME_SNAPSHOTS
 from kube_sandbox.kubelet.files import DataFolders
 from tests.e2e.house import NAMESPACE, House, WholeGroup, whole_group
-from tests.e2e.stories import ask_for, claims_of, condition, end_of, holds
+from tests.e2e.stories import ask_for, claims_of, condition, end_of, holds, pod_uids
 from tests.e2e.test_backup import DELETED_WITH_DATA, delete_with_data, messages_of
 from tests.support.snapshot_controller import SnapshotController, define
 
@@ -59,19 +59,32 @@ async def snapshots(house: House) -> dict[str, dict[str, Any]]:
 
 
 async def backed_up(orders: WholeGroup, controller: SnapshotController) -> tuple[str, dict[str, Any]]:
-    """Back up the group; the log's snapshot is late, and until it is ready, neither of the two is a backup."""
+    """Back up the group; the log's snapshot is cut late, and both are uploaded until the member is in sync again.
+
+    Until both are ready, neither of the two is a backup.
+    """
     await orders.until(lambda: condition(orders, "FailoverSafe")[0] == "True", "it is safe for a Backup")
-    controller.late = {"backup-0-commitlog"}
+    controller.late, controller.uploads = {"backup-0-commitlog"}, {"backup-0", "backup-0-commitlog"}
+    before = await pod_uids(orders)
     name = await ask_for(orders, "Backup", snapshot={})
 
-    async def one_is_ready() -> bool:
+    async def one_is_cut() -> bool:
         found = await snapshots(orders.house)
-        return bool(found.get(name, {}).get("status", {}).get("readyToUse")) and len(found) == 2
+        return "creationTime" in found.get(name, {}).get("status", {}) and len(found) == 2
 
-    await holds(orders, "the store's snapshot is ready", one_is_ready)
-    parts = (await snapshots(orders.house)).values()
-    assert not any(ANNOTATION_MANIFEST in one["metadata"]["annotations"] for one in parts)
+    await holds(orders, "the store's snapshot is cut", one_is_cut)
+    assert len(await pod_uids(orders)) == len(before) - 1, "the member stays stopped until both are"
     controller.late = set()
+
+    async def runs_again() -> bool:
+        now = await pod_uids(orders)
+        return now.keys() == before.keys() and now != before and orders.is_settled()
+
+    await holds(orders, "the member is in sync again", runs_again)
+    parts = (await snapshots(orders.house)).values()
+    assert not any(one["status"]["readyToUse"] for one in parts)
+    assert not any(ANNOTATION_MANIFEST in one["metadata"]["annotations"] for one in parts)
+    controller.uploads = set()
     status = await end_of(orders, name)
     assert status["phase"] == "Succeeded", f"{status}\n{orders.story()}"
     return name, status

@@ -384,7 +384,7 @@ def deleted_group(bench: Bench, *, renewed: str | None, policy: str = "Backgroun
     owner = {"apiVersion": names.API_VERSION, "kind": names.BROKER_GROUP_KIND, "name": "orders", "uid": uid}
     owned = OF_ORDERS | {"ownerReferences": [owner]}
     bench.create(Pod, "orders-1", metadata=owned, spec={"containers": containers})
-    held = owned | {"finalizers": [names.FINALIZER_FENCE, "example.com/other"]}
+    held = owned | {"finalizers": [names.FINALIZER_FENCE, "example.com/other", names.FINALIZER_BACKUP]}
     bench.create(Pod, "orders-2", metadata=held, spec={"containers": containers})
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     bench.create(PersistentVolumeClaim, "orders-1", metadata=OF_ORDERS, spec=claim)

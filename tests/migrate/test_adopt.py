@@ -176,7 +176,7 @@ def test_the_commands_from_stores_to_a_record(tmp_path: Path) -> None:
     for expected in ("absent", "same"):
         done = adopt(*begin, "--yes")
         assert (done.exit_code, f'"record": "{expected}"' in done.output) == (0, True), done.output
-    done = adopt("prepare", tmp_path / "two", *whose, "--broker-id", 2)
+    done = adopt("prepare", tmp_path / "two", *whose, "--broker-id", 2, "--yes")
     assert msgspec.json.decode(done.stdout, type=StoreReport).identity == identity(2)
     # Once it goes on under another record, nothing begins anew.
     prepare(Place(tmp_path / "one"), identity(1))

@@ -198,7 +198,7 @@ def begun(tmp_path: Path, *names: str) -> tuple[str, ...]:
     assert done.exit_code == 0, done.output
     for number, name in enumerate(names, start=1):
         whose = ("--cluster", CLUSTER, "--broker-name", NAME, "--broker-id", number)
-        assert adopt("prepare", tmp_path / name, *whose).exit_code == 0
+        assert adopt("prepare", tmp_path / name, *whose, "--yes").exit_code == 0
     return records
 
 
@@ -225,7 +225,7 @@ def test_the_record_goes_only_when_every_store_is_released(tmp_path: Path) -> No
         check()
         early = adopt("back", *reports, *words)
         assert (early.exit_code, "a store is not released" in early.output) == (2, True), early.output
-        assert adopt("release", tmp_path / name, "--to", "static-roles").exit_code == 0
+        assert adopt("release", tmp_path / name, "--to", "static-roles", "--yes").exit_code == 0
     alone = adopt("back", reports[0], *words)
     assert (alone.exit_code, "BLOCKS MemberMissing" in alone.output) == (2, True)
     check()

@@ -419,7 +419,7 @@ def test_an_attempt_that_was_cut_off_is_room(tmp_path: Path, monkeypatch: pytest
     target.folder.mkdir(parents=True)
     (target.folder / ATTEMPT).write_text('{"brokergroupBackup":"dledger-0"}')
     (target.folder / "commitlog").mkdir()
-    (target.folder / "commitlog" / f"{0:020d}").write_bytes(b"x" * 20_000)
+    (target.folder / "commitlog" / f"{0:020d}").write_bytes(b"x" * 200_000)
     assert missing_bytes(report, target) == 0
     shutil.rmtree(target.folder)
     copy_store(Place(tmp_path / "store"), report, (), target)
@@ -507,6 +507,23 @@ def test_room_on_the_disk(tmp_path: Path) -> None:
         member="n0", file_bytes=1, begin=0, end=4 * free, terms=((1, 0),), last_index=0, messages=1, files=()
     )
     assert missing_bytes(large, target_in(tmp_path)) > 0
+
+
+def test_room_for_many_queues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a file with few entries: of thousands the copy was cut off, an hour later, for want of room."""
+    write_member(tmp_path / "store", [Sent(queue=queue) for queue in range(50)])
+    for queue in range(50):
+        size = len(Sent(queue=queue).record(0))
+        write_queue(tmp_path / "store", "orders", queue, places_of(tmp_path / "store", queue), size=size)
+    report = survey(Place(tmp_path / "store"))
+    for_the_log = report.end - report.begin + report.file_bytes
+    free = shutil.disk_usage(tmp_path)._replace(free=for_the_log)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda _: free)
+        assert missing_bytes(report, target_in(tmp_path / "claim")) > 50 * 4096
+    folder = copied(tmp_path / "store", tmp_path / "claim")
+    taken = sum(path.lstat().st_blocks * 512 for path in (folder, *folder.rglob("*")))
+    assert taken <= report.room_bytes
 
 
 def test_a_store_without_a_dledger_log(tmp_path: Path) -> None:

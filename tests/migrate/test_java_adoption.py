@@ -204,7 +204,7 @@ async def take_over(lab: Lab) -> None:
     assert not (lab.folder / "records").exists()
     await lab.brokergroup(*begin, "--yes")
     for broker_id, name in enumerate(("one", "two"), start=1):
-        await lab.brokergroup("prepare", str(lab.store(name)), *whose, "--broker-id", str(broker_id))
+        await lab.brokergroup("prepare", str(lab.store(name)), *whose, "--broker-id", str(broker_id), "--yes")
 
 
 async def test_static_roles_go_on_in_controller_mode_with_everything_they_had(lab: Lab) -> None:

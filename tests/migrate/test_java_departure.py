@@ -89,7 +89,7 @@ async def left(lab: Lab, target: str, *more: str) -> Path:
     )
     assert "nothing was done" in await lab.brokergroup("back", *await reports(), *words)
     for name in BROKERS:
-        await lab.brokergroup("release", str(lab.store(name)), "--to", target)
+        await lab.brokergroup("release", str(lab.store(name)), "--to", target, "--yes")
     assert '"step": "removed"' in await lab.brokergroup("back", *await reports(), *words, "--yes")
     return output
 

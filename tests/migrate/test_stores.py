@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from brokergroup_operator.cli.main import app
-from brokergroup_operator.migrate.stores import Identity, Place, StoreError, inspect, prepare, release
+from brokergroup_operator.migrate.stores import Identity, Place, StoreError, StoreReport, inspect, prepare, release
 from rocketmq_remoting.message_record import Host, encode_blank, encode_record
 from rocketmq_replica.log.epochs import EpochCache, EpochEntry
 from rocketmq_replica.log.side_files import decode_epochs, encode_epochs
@@ -357,8 +357,54 @@ def test_the_commands_take_a_commit_log_of_its_own(tmp_path: Path) -> None:
     write_store(tmp_path / "store")
     split(tmp_path)
     whose = ("--cluster", HOLDER.cluster_name, "--broker-name", HOLDER.broker_name, "--broker-id", "2")
-    for words in (("check",), ("prepare", *whose), ("release", "--to", "static-roles")):
+    for words, yes in (
+        (("check",), ()),
+        (("prepare", *whose), ("--yes",)),
+        (("release", "--to", "static-roles"), ("--yes",)),
+    ):
         verb, *more = words
         log = ("--commit-log", str(tmp_path / "log"))
-        done = CliRunner().invoke(app, ["adopt", verb, str(tmp_path / "store"), *more, *log])
+        done = CliRunner().invoke(app, ["adopt", verb, str(tmp_path / "store"), *more, *log, *yes])
         assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize("folder", ["", "old/store"])
+def test_the_commands_show_what_they_change_and_change_it_with_yes(tmp_path: Path, folder: str) -> None:
+    """Each line of the plan is a change, and after it there is none left."""
+    write_store(tmp_path / folder)
+    whose = ("--cluster", HOLDER.cluster_name, "--broker-name", HOLDER.broker_name, "--broker-id", "2")
+    moves = [f"what is in {folder} moves to the top of {tmp_path}"] if folder else []
+
+    def run(verb: str, *words: str) -> list[str]:
+        where = ["--folder", folder] if verb == "prepare" and folder else []
+        done = CliRunner().invoke(app, ["adopt", verb, str(tmp_path), *where, *words])
+        assert done.exit_code == 0, done.output
+        return done.stdout.splitlines()
+
+    identity, epochs = str(HOLDER), "epochFileCheckpoint"
+    for verb, words, expected in (
+        ("prepare", whose, [*moves, f"{epochs}: epoch 1 from offset 0", f"brokerIdentity: {identity}"]),
+        (
+            "release",
+            ("--to", "static-roles"),
+            [
+                f"brokerIdentity ({identity}) becomes brokerIdentity.released; {epochs} is kept as {epochs}.released",
+                f"{epochs} is removed",
+            ],
+        ),
+        ("release", ("--to", "java-controller"), [f"{epochs}: epoch 0 from offset 0"]),
+    ):
+        before = content_of(tmp_path)
+        end = "nothing was done: say --yes to do it"
+        assert run(verb, *words) == [*(f"  {one}" for one in expected), end]
+        assert content_of(tmp_path) == before
+        [report] = run(verb, *words, "--yes")
+        assert content_of(tmp_path) != before
+        assert msgspec.json.decode(report, type=StoreReport) == inspect(Place(tmp_path))
+        assert run(verb, *words) == ["  the store has all of it already", end]
+
+
+def test_a_plan_for_a_store_that_is_refused(tmp_path: Path) -> None:
+    write_store(tmp_path)
+    done = CliRunner().invoke(app, ["adopt", "release", str(tmp_path), "--to", "static-roles"])
+    assert (done.exit_code, "there is no brokerIdentity" in done.stderr) == (2, True)

@@ -211,7 +211,11 @@ def test_the_commands_renew_what_the_plan_says(tmp_path: Path) -> None:
     prepared = ("prepare", tmp_path / "one", *whose, "--broker-id", 1)
     refused = adopt(*prepared)
     assert (refused.exit_code, "Expected --renew-epoch" in refused.stderr) == (2, True)
-    assert adopt(*prepared, "--renew-epoch", 5).exit_code == 0
+    shown = adopt(*prepared, "--renew-epoch", 5)
+    told = "epochFileCheckpoint: epoch 5 from offset 0; the old one stays as epochFileCheckpoint.before-ids"
+    assert (shown.exit_code, told in shown.output) == (0, True), shown.output
+    assert inspect(Place(tmp_path / "one")).epochs == ((1, 0), (4, 400))
+    assert adopt(*prepared, "--renew-epoch", 5, "--yes").exit_code == 0
     assert inspect(Place(tmp_path / "one")).epochs == ((5, 0),)
 
 

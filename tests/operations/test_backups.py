@@ -243,14 +243,30 @@ def test_the_copying_pod_is_made_when_the_members_pod_is_gone() -> None:
     assert goes_on(judged_with(HELD, pods=WITHOUT_3, aside=copy_pod("Running"))).effect is None
 
 
-def drained(name: str) -> dict[str, Any]:
-    """The pod is on a node of its own, which is cordoned."""
+CORDON = "node.kubernetes.io/unschedulable"
+
+
+def drained(name: str, *, taint: str = CORDON, since: float = NOW - 5) -> dict[str, Any]:
+    """The pod is on a node of its own, which is cordoned, or has this taint."""
     pods, nodes = {}, {}
     for one in WITHOUT_3:
         node = f"node-{one.rpartition('-')[2]}"
         pods[one] = {**thing(one), "spec": {"nodeName": node}}
-        nodes[node] = {"metadata": {"name": node}, "spec": {"unschedulable": one == name}}
+        taints = [{"key": taint, "effect": "NoSchedule", "timeAdded": rfc3339(since)}]
+        spec = {"unschedulable": taint == CORDON, "taints": taints} if one == name else {}
+        nodes[node] = {"metadata": {"name": node}, "spec": spec}
     return {"pods": pods, "nodes": nodes}
+
+
+def test_a_node_that_was_cordoned_before_ends_no_backup() -> None:
+    """It may be so for days, and nothing is evicted from it: every Backup failed."""
+    for name in ("orders-1", "orders-2"):
+        before = goes_on(judged_with(HELD, **drained(name, since=NOW - 11)))
+        assert isinstance(before.effect, TakeBackup)
+        just_now = drained(name)
+        for node in just_now["nodes"].values():
+            node["spec"].pop("taints", None)
+        assert isinstance(goes_on(judged_with(HELD, **just_now)).effect, TakeBackup), "its taint says since when"
 
 
 def test_its_end_is_written_before_it_is_deleted_and_the_member_starts() -> None:
@@ -259,7 +275,7 @@ def test_its_end_is_written_before_it_is_deleted_and_the_member_starts() -> None
     assert isinstance(ended, GoOn)
     assert ended.effect is None
     assert ended.figures is not None
-    assert msgspec.to_builtins(ended.figures.backup) == WHOLE | {"failed": "", "snapshots": []}
+    assert msgspec.to_builtins(ended.figures.backup) == WHOLE | {"failed": "", "snapshots": [], "cutAt": None}
     stale = judged_with(HELD, pods=WITHOUT_3, aside=copy_pod("Succeeded", said.replace("uid-of-backup-1", "another")))
     assert "manifest of another operation" in changed(stale)["failed"]
     deleted = judged_with(WHOLE, pods=WITHOUT_3, aside=copy_pod("Succeeded", said))
@@ -286,6 +302,7 @@ def test_its_end_is_written_before_it_is_deleted_and_the_member_starts() -> None
         ({"started": LONG_AGO}, "not within 3600 s"),
         (drained("orders-1"), "node-1 is being drained, and pod orders-1 on it waits for the backup's end"),
         (drained("orders-2"), "node-2 is being drained, and pod orders-2 on it waits for the backup's end"),
+        (drained("orders-2", taint="ToBeDeletedByClusterAutoscaler", since=LONG_AGO), "node-2 is being drained"),
     ],
 )
 def test_what_it_is_given_up_for(changes: dict[str, Any], why: str) -> None:

@@ -27,9 +27,10 @@ from brokergroup_operator.kube.resources import (
 from brokergroup_operator.observe.group_view import SwitchoverRefusedError
 from brokergroup_operator.reconcile.operations import runner
 from brokergroup_operator.reconcile.operations.plan import Figures
+from brokergroup_operator.reconcile.see.fetch import GroupFetcher
 from brokergroup_operator.records.store import GroupKey
 from kube_sandbox.api_server.errors import StatusError
-from tests.operations.world import GIVEN_UP, World, everything_read
+from tests.operations.world import GIVEN_UP, OPERATOR_TOKEN, World, everything_read
 from tests.reconcile.world import until
 from tests.support.draws import sample
 from tests.support.snapshot_controller import SnapshotController, define
@@ -533,7 +534,10 @@ async def backup(world: World) -> None:
 
 
 async def backup_by_snapshots(world: World) -> None:
-    """The driver is late, then fails once, and was killed in between: each look of it is the first one of its process."""
+    """The driver is late, then fails once, and uploads until the member runs again; it was killed in between.
+
+    Each look of it is the first one of its process.
+    """
     await define(world.api)
     await world.ask("one", "Backup", {"snapshot": {"className": "fast"}})
     driver = SnapshotController(world.api, world.key.namespace, now_seconds=time.time)
@@ -546,12 +550,12 @@ async def backup_by_snapshots(world: World) -> None:
         if status.get("phase") != "Running" or held is None:
             return
         pods = {one["metadata"]["name"] for one in await world.items(PODS)}
-        if "takenAt" in held:
+        driver.uploads = set() if "cutAt" in held and held["pod"] in pods else {"one"}
+        if "cutAt" in held:
             await world.create_member(held["brokerId"])
-        elif held["pod"] in pods:
-            if "comparedAt" in held:
-                await world.delete_pod(held["pod"])
-        elif await world.items(VOLUME_SNAPSHOTS):
+        elif held["pod"] in pods and "comparedAt" in held:
+            await world.end_pod(held["pod"])
+        if await world.items(VOLUME_SNAPSHOTS):
             driver.late, driver.fails = ({"one"}, {}) if (look := next(looks)) < 2 else (set(), {"one": "busy"})
             if look > 3:
                 driver.fails = {}
@@ -594,6 +598,95 @@ async def test_without_the_right_to_them_no_snapshot_is_taken(world: World, sand
     one = (await world.until_over("one"))["one"]
     assert one["status"]["phase"] == "Rejected"
     assert "the operator has no right to them: " in one["status"]["result"]["message"]
+
+
+def refuses(sandbox: SandboxApiServer, world: World, method: str, status: int) -> None:
+    """Let the API server refuse these requests of the operator for VolumeSnapshots."""
+
+    def observe(request: web.BaseRequest) -> None:
+        by_operator = request.headers.get("Authorization") == f"Bearer {OPERATOR_TOKEN}"
+        if by_operator and request.method == method and VOLUME_SNAPSHOTS.plural in request.path:
+            raise StatusError(status, "Refused", "the snapshot webhook does not answer")
+        world.observe(request)
+
+    sandbox.before_request = observe
+
+
+@pytest.mark.parametrize("status", [429, 500, 503, 504])
+async def test_snapshots_that_cannot_be_read_hold_the_backup_alone(
+    world: World, operator_api: KubernetesApi, sandbox: SandboxApiServer, status: int
+) -> None:
+    """The group is seen all the same, so its pods and roles are cared for."""
+    await define(world.api)
+    refuses(sandbox, world, "GET", status)
+    await world.ask("one", "Backup", {"snapshot": {}})
+    seen = await GroupFetcher(operator_api, world.view).fetch(world.key)  # type: ignore[arg-type]
+    assert seen is not None
+    assert set(seen.pods) == {"orders-1", "orders-2", "orders-3"}
+    await world.run_pass()
+    one = await world.asked("one")
+    assert one["status"]["phase"] == "Pending"
+    assert one["status"]["result"]["message"].startswith("waits: VolumeSnapshots can't be read now: ")
+    assert "the snapshot webhook does not answer" in one["status"]["result"]["message"]
+    sandbox.before_request = world.observe
+    await world.run_pass()
+    assert (await world.asked("one"))["status"]["phase"] == "Running"
+
+
+@pytest.mark.parametrize("status", [403, 503])
+async def test_snapshots_that_cannot_be_marked_are_told_of_and_marked_later(
+    world: World, sandbox: SandboxApiServer, status: int
+) -> None:
+    """The pass does not fail: a group whose passes fail is looked at ever more seldom."""
+    refuses(sandbox, world, "PATCH", status)
+    with_hands = asyncio.create_task(backup_by_snapshots(world))
+    try:
+        told = "VolumeSnapshot one is not marked as whole: "
+        await until("the refusal is in the status", lambda: _message_has(world, told))
+        assert not with_hands.done()
+        sandbox.before_request = world.observe
+        await with_hands
+    finally:
+        with_hands.cancel()
+
+
+async def test_attachments_are_listed_only_for_a_cut(world: World, sandbox: SandboxApiServer) -> None:
+    """They are those of the whole cluster."""
+    listed: list[str] = []
+
+    def observe(request: web.BaseRequest) -> None:
+        listed.extend([request.path] if request.path.endswith("/volumeattachments") else [])
+        world.observe(request)
+
+    sandbox.before_request = observe
+    held: dict[str, Any] = {
+        "brokerId": 3,
+        "pod": "orders-3",
+        "podUid": "of-before",
+        "folder": "orders/one",
+        "snapshots": ["one"],
+    }
+    held |= {"comparedAt": "2030-01-01T00:00:00Z", "confirmOffset": 70}
+    await define(world.api)
+    await world.ask("one", "Backup", {"snapshot": {}})
+
+    async def seen_with(**more: str) -> int:
+        listed.clear()
+        result = {"message": "", "fromBrokerId": 1, "epoch": 1, "backup": held | more}
+        status = {"status": {"phase": "Running", "startedAt": "2030-01-01T00:00:00Z", "result": result}}
+        await world.patch(BROKER_GROUP_OPERATIONS, "one", status, subresource="status")
+        fetcher = GroupFetcher(world.api, world.view)  # type: ignore[arg-type]
+        assert await fetcher.fetch_for_operations(world.key) is not None
+        return len(listed)
+
+    fetcher = GroupFetcher(world.api, world.view)  # type: ignore[arg-type]
+    await fetcher.fetch_for_operations(world.key)
+    assert len(listed) == 1, "it begins only if they can be read"
+    assert await seen_with() == 0, "the member is not stopped yet"
+    await world.delete_pod("orders-3")
+    assert await seen_with() == 1
+    assert await seen_with(cutAt="2030-01-01T00:00:01Z") == 0
+    assert await seen_with(failed="disk is busy") == 0
 
 
 CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
@@ -640,7 +733,7 @@ KILLS = 3
         (killed_master, 4),
         (restart, 3),
         (backup, 6),
-        (backup_by_snapshots, 7),
+        (backup_by_snapshots, 9),
         (retired, 16),
     ],
 )

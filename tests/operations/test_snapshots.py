@@ -10,30 +10,35 @@ import pytest
 from brokergroup_operator.api import names
 from brokergroup_operator.api.times import rfc3339
 from brokergroup_operator.reconcile.operations.plan import (
+    CompareMetadata,
     Done,
     Fail,
     GoOn,
+    HoldPod,
     Outcome,
     Reject,
     SealSnapshots,
     Start,
     TakeSnapshots,
     Verdict,
+    Wait,
 )
 from brokergroup_operator.reconcile.operations.procedures.backups import begin_backup
 from brokergroup_operator.reconcile.operations.procedures.premises import Case
 from tests.operations.test_backups import HELD as COPIED
 from tests.operations.test_backups import WITHOUT_3, changed, goes_on
 from tests.operations.test_types import begun, judged
-from tests.operations.world import NOW, group, operation, running, scene, thing
+from tests.operations.world import NOW, group, operation, record, running, scene, thing
 
 STORE, LOG = "backup-1", "backup-1-commitlog"
 POD_UID = COPIED["podUid"]
 MARK = f"uid-of-backup-1/{POD_UID}"
 HELD = {**{key: value for key, value in COPIED.items() if key != "claim"}, "snapshots": [STORE, LOG]}
+IS_CUT = HELD | {"cutAt": rfc3339(NOW - 1)}
+EVERYONE = {name: thing(name, created=NOW - 5) for name in ("orders-1", "orders-2", "orders-3")}
 SECTION: dict[str, Any] = {"claim": None, "snapshot": {"className": "fast"}}
 TWO_CLAIMS = group(storage={"commitLog": {"size": "8Gi"}})
-CUT = rfc3339(NOW - 2)
+CUT, EARLY = rfc3339(NOW - 2), rfc3339(NOW - 90)
 
 
 def claim(name: str, size: str) -> dict[str, Any]:
@@ -55,6 +60,10 @@ def snapshot(
     return one | {"status": status}
 
 
+def cut(name: str, **more: Any) -> dict[str, Any]:
+    return snapshot(name, readyToUse=False, creationTime=CUT, restoreSize="1Gi", **more)
+
+
 def ready(name: str, **more: Any) -> dict[str, Any]:
     return snapshot(name, readyToUse=True, creationTime=CUT, restoreSize="1Gi", **more)
 
@@ -73,6 +82,11 @@ def after(*snapshots: dict[str, Any], outcome: Outcome | None = None, **changes:
     item = running("Backup", started=changes.pop("started", NOW - 10), result={"backup": backup}, **SECTION)
     scene: dict[str, Any] = {"group": TWO_CLAIMS, "claims": CLAIMS, "pods": WITHOUT_3, "aside": beside(*snapshots)}
     return judged(item, *([outcome] if outcome is not None else []), **scene | changes)
+
+
+def uploaded(*snapshots: dict[str, Any], outcome: Outcome | None = None, **changes: Any) -> Verdict:
+    """What is done when these are there, all were cut before, and the member runs again."""
+    return after(*snapshots, outcome=outcome, **{"backup": IS_CUT, "pods": EVERYONE} | changes)
 
 
 def test_one_is_taken_of_each_claim() -> None:
@@ -136,7 +150,7 @@ def test_another_pod_on_the_volume_meanwhile_is_noticed(there: list[dict[str, An
     """Its own pod, started by another client and gone again between two looks, or a debugging one: the node has it for longer."""
     failed = changed(after(*there, attached_volumes={"volume-of-orders-3": "node-1"}))["failed"]
     assert failed.startswith(
-        "volume volume-of-orders-3 was attached to node node-1 before all VolumeSnapshots were ready"
+        "volume volume-of-orders-3 was attached to node node-1 before all VolumeSnapshots were cut"
     )
 
 
@@ -166,37 +180,163 @@ def test_an_error_whose_text_changes_stands_too() -> None:
     assert goes_on(after(ready(STORE), failing(LOG, creationTime=CUT, **old))).effect is None
 
 
+def with_error(one: dict[str, Any], at: float) -> dict[str, Any]:
+    return one | {"status": {**one["status"], "error": {"message": "busy", "time": rfc3339(at)}}}
+
+
 def test_an_error_from_before_it_was_ready_is_over() -> None:
-    over = ready(LOG) | {"status": {**ready(LOG)["status"], "error": {"message": "busy", "time": rfc3339(NOW - 90)}}}
-    assert isinstance(goes_on(after(ready(STORE), over)).effect, SealSnapshots)
+    over = with_error(ready(LOG), NOW - 90)
+    assert isinstance(goes_on(uploaded(ready(STORE), over)).effect, SealSnapshots)
+
+
+def test_an_error_from_before_it_was_cut_is_over() -> None:
+    """The first try failed, the next one has cut it: the snapshotter leaves the error there until it is ready."""
+    over = with_error(cut(LOG), NOW - 90)
+    assert changed(after(cut(STORE), over))["cutAt"] == rfc3339(NOW)
+    assert goes_on(uploaded(cut(STORE), over)).message == f"waits until VolumeSnapshot {STORE}, {LOG} is ready to use"
 
 
 def test_a_manifest_that_it_has_not_written_is_replaced() -> None:
     forged = sealed().replace('"masterEpoch":5', '"masterEpoch":0')
-    assert isinstance(goes_on(after(*(ready(name, manifest=forged) for name in (STORE, LOG)))).effect, SealSnapshots)
+    assert isinstance(goes_on(uploaded(*(ready(name, manifest=forged) for name in (STORE, LOG)))).effect, SealSnapshots)
 
 
 def test_a_status_that_another_client_has_changed_ends_it() -> None:
     for names_ in ([STORE], [LOG, STORE]):
-        failed = changed(after(ready(STORE), ready(LOG), backup=HELD | {"snapshots": names_}))["failed"]
-        assert "was changed by another client" in failed
+        for before in (HELD, IS_CUT):
+            failed = changed(after(ready(STORE), ready(LOG), backup=before | {"snapshots": names_}))["failed"]
+            assert "was changed by another client" in failed
 
 
-def test_it_waits_until_all_are_ready() -> None:
-    waits = goes_on(after(ready(STORE), snapshot(LOG)))
+@pytest.mark.parametrize(
+    ("log", "is_cut"),
+    [
+        (cut(LOG), True),
+        # A driver that says no time, or late.
+        (snapshot(LOG, readyToUse=True), True),
+        (snapshot(LOG, readyToUse=False), False),
+        (snapshot(LOG), False),
+        (failing(LOG, since=NOW - 1, creationTime=CUT), False),
+    ],
+    ids=["cut", "ready", "in work", "new", "cut and failing"],
+)
+def test_the_member_starts_when_all_are_cut_and_not_when_all_are_uploaded(log: dict[str, Any], *, is_cut: bool) -> None:
+    """An upload may take an hour."""
+    verdict = after(cut(STORE), log)
+    if is_cut:
+        found = changed(verdict)
+        assert (found["cutAt"], found["takenAt"], found["failed"]) == (rfc3339(NOW), None, "")
+    else:
+        waits = goes_on(verdict)
+        assert waits.message.startswith(f"waits until VolumeSnapshot {LOG} is cut")
+        assert waits.effect is None
+
+
+def test_then_it_waits_until_all_are_ready() -> None:
+    waits = goes_on(uploaded(ready(STORE), cut(LOG)))
     assert (waits.effect, waits.message) == (None, f"waits until VolumeSnapshot {LOG} is ready to use")
-    tries = goes_on(after(ready(STORE), failing(LOG, since=NOW - 59)))
+    tries = goes_on(uploaded(ready(STORE), failing(LOG, since=NOW - 59, creationTime=EARLY)))
     assert tries.message == f"waits until VolumeSnapshot {LOG} is ready to use: disk is busy"
 
 
+def test_what_happens_to_the_group_after_the_cut_is_nothing_to_the_snapshots() -> None:
+    """A failover, a drain, a pause, and the volume attached again, as the member runs."""
+    anything: dict[str, Any] = {
+        "record": record(master=2, epoch=6),
+        "attached_volumes": {"volume-of-orders-3": "node-1"},
+        "group": TWO_CLAIMS | {"spec": {**TWO_CLAIMS["spec"], "maintenance": {"paused": True}}},
+    }
+    for pods in (EVERYONE, WITHOUT_3):
+        waits = goes_on(uploaded(ready(STORE), cut(LOG), pods=pods, **anything))
+        assert waits.message == f"waits until VolumeSnapshot {LOG} is ready to use"
+    seal = goes_on(uploaded(ready(STORE), ready(LOG), **anything)).effect
+    assert isinstance(seal, SealSnapshots)
+    assert seal.manifest.backup.master_epoch == 6, "a restored group begins above it"
+
+
+def test_a_member_that_has_left_since_the_cut_is_not_waited_for() -> None:
+    left: dict[str, Any] = {"record": record(in_sync=(1, 2), members=(1, 2)), "pods": WITHOUT_3, "claims": {}}
+    seal = goes_on(uploaded(ready(STORE), ready(LOG), **left)).effect
+    assert isinstance(seal, SealSnapshots)
+    assert [one.size for one in seal.manifest.snapshots] == ["1Gi", "1Gi"], "what is restored from them at least"
+    assert isinstance(after(backup=IS_CUT | {"takenAt": CUT}, **left), Done)
+
+
+def test_that_they_are_not_marked_is_said_and_tried_again() -> None:
+    refused = goes_on(uploaded(ready(STORE), ready(LOG), outcome=Outcome(failed="ApiError: PATCH: 503")))
+    assert isinstance(refused.effect, SealSnapshots)
+    assert refused.message == f"VolumeSnapshot {STORE}, {LOG} is not marked as whole: ApiError: PATCH: 503"
+    assert goes_on(uploaded(ready(STORE), ready(LOG), outcome=Outcome(running=True))).effect is None
+
+
+UNREAD: dict[str, Any] = {"snapshots_unread": "VolumeSnapshots can't be read now: 503"}
+
+
+@pytest.mark.parametrize("before", [HELD | {"comparedAt": None}, HELD, IS_CUT], ids=["before", "stopped", "cut"])
+def test_while_they_cannot_be_read_nothing_is_decided(before: dict[str, Any]) -> None:
+    """No snapshot is made or given up, and no member is stopped; the deadline is as ever."""
+    waits = goes_on(after(backup=before, **UNREAD))
+    assert (waits.effect, waits.message) == (None, "waits: VolumeSnapshots can't be read now: 503")
+    assert "not within 3600 s" in changed(after(backup=before, started=NOW - 3601, **UNREAD))["failed"]
+
+
+def test_it_does_not_begin_while_they_cannot_be_read() -> None:
+    scene_: dict[str, Any] = {"group": TWO_CLAIMS, "claims": CLAIMS} | UNREAD
+    for age_seconds, kind in ((29, Wait), (31, Reject)):
+        item = operation("Backup", created=NOW - age_seconds, **SECTION)
+        verdict = begin_backup(Case(seen=scene(item, **scene_), operation=item))
+        assert isinstance(verdict, kind), verdict
+        assert "VolumeSnapshots can't be read now: 503" in verdict.message
+
+
+def held_pod(**metadata: Any) -> dict[str, Any]:
+    one = thing("orders-3")
+    one["metadata"] |= {"resourceVersion": "7", "finalizers": ["foregroundDeletion"]} | metadata
+    return one
+
+
+def test_the_members_pod_is_held_before_it_is_stopped() -> None:
+    """By a forced deletion its object would be gone while its container writes; not every driver attaches a volume."""
+    new = HELD | {"comparedAt": None}
+    holds = goes_on(after(backup=new, pods={**WITHOUT_3, "orders-3": held_pod()}))
+    assert holds.effect == HoldPod(name="orders-3", resource_version="7", finalizers=["foregroundDeletion"])
+    is_held = held_pod(finalizers=[names.FINALIZER_BACKUP])
+    assert goes_on(after(backup=new, pods={**WITHOUT_3, "orders-3": is_held})).effect == CompareMetadata(broker_id=3)
+    going = held_pod(deletionTimestamp=rfc3339(NOW))
+    waits = goes_on(after(backup=new, pods={**WITHOUT_3, "orders-3": going}))
+    assert (waits.effect, waits.message) == (
+        None,
+        "waits until pod orders-3 is back: it is not stopped by this operation",
+    )
+
+
+@pytest.mark.parametrize(
+    ("late_seconds", "state", "is_given_up"),
+    [(59, "running", False), (60, "running", True), (600, "terminated", False)],
+)
+def test_of_a_silent_node_no_snapshot_is_cut(late_seconds: int, state: str, *, is_given_up: bool) -> None:
+    """Its container may run on: also of a pod that a controller says has failed."""
+    pod = held_pod(finalizers=[names.FINALIZER_BACKUP], deletionTimestamp=rfc3339(NOW - late_seconds))
+    pod["spec"] = {"nodeName": "node-1"}
+    pod["status"] = {"phase": "Failed", "containerStatuses": [{"name": "broker", "state": {state: {}}}]}
+    verdict = after(pods={**WITHOUT_3, "orders-3": pod})
+    if is_given_up:
+        failed = changed(verdict)["failed"]
+        assert failed.startswith(
+            "pod orders-3 was to be stopped 60 s ago, and the kubelet of node node-1 does not say so: its broker may run on"
+        )
+    else:
+        assert goes_on(verdict).message == "waits until pod orders-3 is stopped"
+
+
 def sealed() -> str:
-    seal = goes_on(after(ready(STORE), ready(LOG))).effect
+    seal = goes_on(uploaded(ready(STORE), ready(LOG))).effect
     assert isinstance(seal, SealSnapshots)
     return msgspec.json.encode(seal.manifest).decode()
 
 
 def test_the_manifest_comes_on_a_set_of_which_all_are_ready_and_the_status_after_it() -> None:
-    seal = goes_on(after(ready(STORE), ready(LOG))).effect
+    seal = goes_on(uploaded(ready(STORE), ready(LOG))).effect
     assert isinstance(seal, SealSnapshots)
     assert seal.uids == {name: ready(name)["metadata"]["uid"] for name in (STORE, LOG)}
     backup = seal.manifest.backup
@@ -209,16 +349,15 @@ def test_the_manifest_comes_on_a_set_of_which_all_are_ready_and_the_status_after
     other = manifest.replace('"nextBrokerId":4', '"nextBrokerId":9')
     for torn in ((None, None), (None, manifest), (manifest, other), ("{", manifest)):
         parts = [ready(name, manifest=said) for name, said in zip((STORE, LOG), torn, strict=True)]
-        assert goes_on(after(*parts)).effect == seal, "a kill between two writes"
-    whole = changed(after(ready(STORE, manifest=manifest), ready(LOG, manifest=manifest)))
+        assert goes_on(uploaded(*parts)).effect == seal, "a kill between two writes"
+    whole = changed(uploaded(ready(STORE, manifest=manifest), ready(LOG, manifest=manifest)))
     assert (whole["takenAt"], whole["offset"], whole["failed"]) == (CUT, None, "")
 
 
 def test_then_the_member_starts_and_it_is_done() -> None:
-    whole = HELD | {"takenAt": CUT}
+    whole = IS_CUT | {"takenAt": CUT}
     assert isinstance(after(backup=whole), GoOn), "the member is not back"
-    everyone = {name: thing(name) for name in ("orders-1", "orders-2", "orders-3")}
-    done = after(backup=whole, pods=everyone)
+    done = after(backup=whole, pods=EVERYONE)
     assert isinstance(done, Done), done
     assert done.message == f"VolumeSnapshot {STORE}, {LOG} has the log up to 70 at least"
 
@@ -226,18 +365,17 @@ def test_then_the_member_starts_and_it_is_done() -> None:
 @pytest.mark.parametrize(
     ("snapshots", "changes", "why"),
     [
-        ([ready(STORE), failing(LOG, since=NOW - 60, creationTime=CUT)], {}, f"VolumeSnapshot {LOG}: disk is busy"),
+        ([ready(STORE), failing(LOG, since=NOW - 60, creationTime=EARLY)], {}, f"VolumeSnapshot {LOG}: disk is busy"),
+        ([ready(STORE), failing(LOG, since=NOW - 60, creationTime=EARLY)], {"backup": IS_CUT}, f"{LOG}: disk is busy"),
+        ([ready(STORE)], {"backup": IS_CUT}, f"VolumeSnapshot {LOG} was deleted before all were ready"),
+        ([ready(STORE), ready(LOG, mark="another")], {"backup": IS_CUT}, "has not made it since the member was stopped"),
+        ([ready(STORE), cut(LOG)], {"backup": IS_CUT, "started": NOW - 3601}, "not within 3600 s: begun"),
         ([failing(STORE, since=NOW - 5)], {"started": NOW - 3601}, "not within 3600 s: begun"),
         ([ready(STORE, mark="another")], {}, f"VolumeSnapshot {STORE} is there, and this Backup has not made it"),
         # Of the same operation, before another has started the member in between.
         ([ready(STORE, mark="uid-of-backup-1/an-earlier-pod")], {}, "has not made it since the member was stopped"),
         ([], {"snapshots_problem": "VolumeSnapshots are not installed"}, "are not installed"),
-        ([ready(STORE), ready(LOG)], {"claims": {"orders-3": CLAIMS["orders-3"]}}, "a claim of pod orders-3 is gone"),
-        (
-            [ready(STORE)],
-            {"pods": {name: thing(name, created=NOW - 5) for name in ("orders-1", "orders-2", "orders-3")}},
-            f"pod orders-3 was started again before VolumeSnapshot {STORE} was whole",
-        ),
+        ([ready(STORE)], {"pods": EVERYONE}, f"pod orders-3 was started again before VolumeSnapshot {STORE} was cut"),
     ],
 )  # fmt: skip
 def test_what_it_is_given_up_for(snapshots: list[dict[str, Any]], changes: dict[str, Any], why: str) -> None:

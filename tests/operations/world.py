@@ -427,6 +427,12 @@ class World(Namespaced):
     async def delete_pod(self, name: str) -> None:
         await self.delete(PODS, name, grace_period_seconds=0)
 
+    async def end_pod(self, name: str) -> None:
+        """Stop a pod to its end, as the kubelet and the reconcile plane do: a Backup holds it until that is seen."""
+        await self.delete_pod(name)
+        if await self._exists(PODS, name):
+            await self.patch(PODS, name, {"metadata": {"finalizers": None}})
+
     async def event_reasons(self) -> list[str]:
         return [item["reason"] for item in await self.items(EVENTS)]
 

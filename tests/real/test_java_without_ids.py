@@ -142,7 +142,7 @@ async def upgraded(cell: Cell, former_master: str, slave: str) -> None:
     await brokergroup(*begin, "--yes")
     for broker_id, name in enumerate((former_master, slave), start=1):
         words = (store(cell, name), *WHOSE, "--broker-id", broker_id, "--renew-epoch", last + 1)
-        await brokergroup("prepare", *words)
+        await brokergroup("prepare", *words, "--yes")
 
 
 @asynccontextmanager

@@ -115,6 +115,51 @@ def test_one_member_is_stopped_for_a_backup(seen: Observed, lines: list[str]) ->
     assert [line for line in lines_of(run(seen)) if "Pod " in line and "Budget" not in line] == lines
 
 
+def held_pod(seen: Observed, *, state: str = "running", phase: str = "Running", ready: str = "True") -> Observed:
+    """The Backup holds orders-3 by a finalizer; its kubelet has said this of it."""
+
+    def hold(pod: dict[str, Any]) -> None:
+        pod["metadata"]["finalizers"] = [names.FINALIZER_BACKUP]
+        pod["spec"]["nodeName"] = "node-3"
+        pod["status"] |= {"phase": phase, "containerStatuses": [{"name": "broker", "state": {state: {}}}]}
+
+    node = c.node("node-3") | {"status": {"conditions": [{"type": "Ready", "status": ready}]}}
+    return replace(c.with_pods(seen, hold, "orders-3"), nodes={**seen.nodes, "node-3": node})
+
+
+GOING = c.going(c.settled(), "orders-3")
+LET_GO = ["finalizers Pod orders-3 []"]
+DELETED = {**GOING.group_object, "metadata": {**GOING.group_object["metadata"], "deletionTimestamp": b.NOW}}
+
+
+@pytest.mark.parametrize(
+    ("seen", "lines"),
+    [
+        (backing_up(held_pod(c.settled()), NOT_COMPARED), []),
+        (backing_up(held_pod(c.settled())), ["delete Pod orders-3"]),
+        (backing_up(held_pod(GOING)), []),
+        (backing_up(held_pod(GOING, state="terminated")), LET_GO),
+        (backing_up(held_pod(GOING, state="terminated", ready="Unknown")), []),
+        # Deleted by force, and its node gone: a controller says that it failed, and its container may run.
+        (backing_up(held_pod(GOING, phase="Failed")), []),
+        (backing_up(held_pod(GOING), HELD | FAILED), LET_GO),
+        (backing_up(held_pod(GOING), HELD | {"podUid": "another"}), LET_GO),
+        (held_pod(GOING), LET_GO),
+        (held_pod(c.settled()), LET_GO),
+        (backing_up(held_pod(replace(GOING, group_object=DELETED))), LET_GO),
+    ],
+    ids=[
+        "not compared", "stops it", "it stops", "it has ended", "its node is silent", "its node is gone", "given up",
+        "another pod", "no operation", "no operation, and it runs", "the group goes",
+    ],
+)  # fmt: skip
+def test_the_object_of_the_stopped_pod_stays_until_its_kubelet_has_said_that_it_ended(
+    seen: Observed, lines: list[str]
+) -> None:
+    """By its absence no other proof is needed that nothing writes to the volumes, whatever drives them."""
+    assert [line for line in lines_of(run(seen)) if "Pod orders-3" in line] == lines
+
+
 def test_the_group_says_what_it_waits_for() -> None:
     seen = backing_up(stopped(c.settled()))
     assert condition(seen, "Reconciling") == ("True", "BackingUp")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from brokergroup_operator.api.backup_fields import Manifest, SnapshotManifest
 from brokergroup_operator.api.names import ANNOTATION_MANIFEST
+from brokergroup_operator.kube.errors import NotFoundError
 from brokergroup_operator.kube.resources import (
     BROKER_GROUP_OPERATIONS,
     BROKER_GROUPS,
@@ -20,6 +22,7 @@ from tests.sieve.retired_group import STRAGGLER_SECONDS, BrokerWithTopic, Client
 from tests.sieve.world import LONGEST_SECONDS, NAME, NAMESPACE
 from tests.support.memory_api import BEGINNING_UNIX_SECONDS
 from tests.support.snapshot_controller import SnapshotController, define
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.sieve.world import World
@@ -182,9 +185,11 @@ async def snapshots(world: World) -> None:
     """Take a VolumeSnapshot of broker 3's claim, while its pod is stopped: in the end it has the manifest."""
     await define(world.api)
     driver = SnapshotController(world.api, NAMESPACE, now_seconds=lambda: BEGINNING_UNIX_SECONDS + world.loop.time())
+    driver.uploads = {"night"}
     world.loop.spawn("driver", driver.run())
     await world.create_group(replicas=3)
     await world.settle(ready_with(3))
+    world.loop.spawn("upload", uploaded(world, driver))
     world.mark()
     await backed_up(world, {"snapshot": {}})
     (taken,) = (await world.api.list(VOLUME_SNAPSHOTS, namespace=NAMESPACE)).items
@@ -192,6 +197,20 @@ async def snapshots(world: World) -> None:
     manifest = msgspec.json.decode(taken["metadata"]["annotations"][ANNOTATION_MANIFEST], type=SnapshotManifest)
     found = await world.api.get(BROKER_GROUP_OPERATIONS, "night", namespace=NAMESPACE)
     assert manifest.backup.operation == found["metadata"]["uid"]
+
+
+async def uploaded(world: World, driver: SnapshotController) -> None:
+    """End the upload once the member runs again: a Backup that keeps it stopped until then never ends."""
+
+    async def runs_again() -> bool:
+        with contextlib.suppress(NotFoundError):
+            found = await world.api.get(BROKER_GROUP_OPERATIONS, "night", namespace=NAMESPACE)
+            held = found.get("status", {}).get("result", {}).get("backup", {})
+            return "cutAt" in held and ready_with(3)(await world.group())
+        return False
+
+    await eventually(runs_again, within_seconds=2 * LONGEST_SECONDS, every_seconds=0.5)
+    driver.uploads.clear()
 
 
 async def backed_up(world: World, whereto: dict[str, Any]) -> None:

@@ -87,9 +87,11 @@ class SnapshotController:
         self._now_seconds = now_seconds
         self._folder_of = folder_of
         self._kept = kept
-        # The errors of tries that fail, by the snapshot's name, and the snapshots that are not begun yet.
+        # The errors of tries that fail, by the snapshot's name; the snapshots that are not begun yet; and those that are cut, and
+        # not ready before they are uploaded.
         self.fails: dict[str, str] = {}
         self.late: set[str] = set()
+        self.uploads: set[str] = set()
 
     async def run(self) -> None:
         """Look again and again, until the task is cancelled."""
@@ -109,22 +111,28 @@ class SnapshotController:
                 await self._provision(claim)
 
     async def _take(self, snapshot: dict[str, Any]) -> None:
-        name = snapshot["metadata"]["name"]
+        """As an external-snapshotter: cut first, ready in a later look; an error stays in the status until then."""
+        name, status = snapshot["metadata"]["name"], snapshot.get("status") or {}
         if name in self.late:
+            return
+        if error := self.fails.get(name):
+            if (status.get("error") or {}).get("message") != error:
+                # Times are whole seconds: by these the next try is a later one.
+                failed = {"message": error, "time": rfc3339(self._now_seconds() - 1.0)}
+                await self._say(name, {"readyToUse": False, "error": failed})
+            return
+        if status.get("creationTime"):
+            if name not in self.uploads:
+                await self._say(name, {"readyToUse": True, "error": None})
             return
         source = snapshot["spec"]["source"]["persistentVolumeClaimName"]
         claim = await self._api.get(PERSISTENT_VOLUME_CLAIMS, source, namespace=self._namespace)
-        now = rfc3339(self._now_seconds())
-        if error := self.fails.get(name):
-            before = ((snapshot.get("status") or {}).get("error")) or {}
-            if before.get("message") != error:
-                await self._say(name, {"readyToUse": False, "error": {"message": error, "time": now}})
-            return
         if self._kept is not None and self._folder_of is not None:
             content = self._kept / snapshot["metadata"]["uid"]
             await asyncio.to_thread(_copy, self._folder_of(claim), content)
         size = claim["spec"]["resources"]["requests"]["storage"]
-        await self._say(name, {"readyToUse": True, "creationTime": now, "restoreSize": size, "error": None})
+        now = rfc3339(self._now_seconds())
+        await self._say(name, {"readyToUse": False, "creationTime": now, "restoreSize": size})
 
     async def _say(self, name: str, status: dict[str, Any]) -> None:
         with contextlib.suppress(NotFoundError):

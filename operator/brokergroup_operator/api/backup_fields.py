@@ -142,6 +142,13 @@ class BackupResult(Struct, frozen=True, rename="camel", kw_only=True):
             " copies beside the log. It is stopped only within 10 s of that; what lasts longer is compared again."
         ),
     ] = None
+    cut_at: Annotated[
+        bounds.TimeText | None,
+        Meta(
+            description="When all VolumeSnapshots were seen to be cut: from then on the member may run. Absent until then, and of"
+            " a copy."
+        ),
+    ] = None
     offset: Annotated[
         Annotated[int, Meta(ge=0)] | None,
         Meta(description="Where the log ends in the copy, in bytes. Absent until the copy is whole, and of snapshots."),
@@ -226,7 +233,7 @@ class Manifest(Struct, frozen=True, rename="camel", kw_only=True, forbid_unknown
     """What a copy is of. It lies in the copy's folder, and is what the copying pod says when it ends.
 
     `store_epoch` and `offset` are those of the log's end; `master_epoch` and `next_broker_id` those of the record when the member
-    was stopped. `operation` is the uid of the BrokerGroupOperation.
+    was stopped, or, of VolumeSnapshots, when these were ready. `operation` is the uid of the BrokerGroupOperation.
     """
 
     format: int = 1

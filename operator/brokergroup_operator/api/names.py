@@ -109,6 +109,8 @@ ANNOTATION_OPERATOR: Final = f"{GROUP}/operator"
 FINALIZER_BROKER_GROUP: Final = f"{GROUP}/brokergroup"
 # Held by the pod of a fenced master until its containers are reported terminated (docs/concepts/architecture.md, rule 7).
 FINALIZER_FENCE: Final = f"{GROUP}/fence"
+# Held by the pod that a Backup stops, until its kubelet reports that its containers have ended (docs/adr/0023).
+FINALIZER_BACKUP: Final = f"{GROUP}/backup"
 
 # On a BrokerGroupState: the id of the write, by which a write with an unknown outcome is found.
 ANNOTATION_LAST_WRITE: Final = f"{GROUP}/last-write"

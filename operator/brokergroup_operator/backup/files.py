@@ -135,10 +135,10 @@ def copy(source: Path, target: Path, name: str) -> CopiedFile:
         while chunk := reader.read(CHUNK_BYTES):
             digest.update(chunk)
             size += len(chunk)
-            if chunk == _ZEROS[: len(chunk)]:
-                writer.seek(size)
-            else:
-                _write_all(writer.fileno(), chunk)
+            if chunk != _ZEROS[: len(chunk)]:
+                # A consume queue's file is filled from its beginning: with thousands of queues, zeros would be most of a backup.
+                _write_all(writer.fileno(), chunk.rstrip(b"\0"))
+            writer.seek(size)
         writer.truncate(size)
         os.fsync(writer.fileno())
     return CopiedFile(path=name, size=size, sha256=digest.hexdigest())

@@ -1,10 +1,10 @@
 """`brokergroup adopt`: the stores of another deployment, static roles or a controller's, become a group's (docs/tasks/adopt.md).
 
-`check` and `begin` without --yes change nothing; `prepare` changes one stopped broker's store.
+`check` changes nothing, nor does any other verb without --yes.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from brokergroup_operator.migrate.adopt import Adoption, NamedStore
     from brokergroup_operator.migrate.departure import Departure, Target
     from brokergroup_operator.migrate.quiet import StaticGroup
-    from brokergroup_operator.migrate.stores import StoreReport
+    from brokergroup_operator.migrate.stores import Change, StoreReport
 
+T = TypeVar("T")
 app = typer.Typer(
     help="Go on with the stores of brokers that had static roles, or another controller.",
     no_args_is_help=True,
@@ -105,7 +106,7 @@ def check(
 
 
 @app.command("prepare")
-def prepare(
+def prepare(  # noqa: PLR0913 (one argument a flag)
     store: Annotated[Path, typer.Argument(help="storePathRootDir of a stopped broker")],
     cluster: ClusterName,
     broker_name: BrokerName,
@@ -121,13 +122,21 @@ def prepare(
         ),
     ] = 0,
     say: Say = None,
+    *,
+    yes: Yes = False,
 ) -> None:
-    """Write the store's identity, and its first epoch if it has none: its broker can then start in controller mode."""
-    from brokergroup_operator.migrate.stores import Identity, Place
+    """Show what makes a store ready for controller mode; with --yes, write its identity, and its first epoch if it has none."""
+    from brokergroup_operator.migrate.stores import Identity, Place, preparation
     from brokergroup_operator.migrate.stores import prepare as make_ready
 
-    holder = Identity(cluster_name=cluster, broker_name=broker_name, broker_id=broker_id)
-    _say_report(lambda: make_ready(Place(store, folder, commit_log), holder, renewed_epoch=renew_epoch), say)
+    place, holder = (
+        Place(store, folder, commit_log),
+        Identity(cluster_name=cluster, broker_name=broker_name, broker_id=broker_id),
+    )
+    if yes:
+        _say_report(lambda: make_ready(place, holder, renewed_epoch=renew_epoch), say)
+    else:
+        _show_changes(lambda: preparation(place, holder, renewed_epoch=renew_epoch), say)
 
 
 @app.command("begin")
@@ -206,14 +215,20 @@ def release(
     folder: Folder = "",
     commit_log: CommitLog = None,
     say: Say = None,
+    *,
+    yes: Yes = False,
 ) -> None:
-    """Make a stopped member's store ready for a Java controller, or for static roles. `back` shows first whether it may."""
+    """Show what makes a stopped member's store ready for a Java controller, or for static roles; with --yes, do it. `back` shows
+    whether the group may go."""
     from brokergroup_operator.migrate.departure import Target
-    from brokergroup_operator.migrate.stores import Place
+    from brokergroup_operator.migrate.stores import Place, releasing
     from brokergroup_operator.migrate.stores import release as make_ready
 
-    to_controller = _target(to) is Target.JAVA_CONTROLLER
-    _say_report(lambda: make_ready(Place(store, folder, commit_log), to_controller=to_controller), say)
+    place, to_controller = Place(store, folder, commit_log), _target(to) is Target.JAVA_CONTROLLER
+    if yes:
+        _say_report(lambda: make_ready(place, to_controller=to_controller), say)
+    else:
+        _show_changes(lambda: releasing(place, to_controller=to_controller), say)
 
 
 @app.command("back")
@@ -250,7 +265,7 @@ def back(  # noqa: PLR0913 (one argument a flag)
     )  # fmt: skip
     if not yes:
         typer.echo(
-            "nothing was done: run `adopt release` on each store, `adopt check` again, and say --yes to remove the record"
+            "nothing was done: run `adopt release --yes` on each store, `adopt check` again, and say --yes to remove the record"
         )
         return
     steps("removed", group=broker_name)
@@ -332,21 +347,33 @@ def show(adoption: "Adoption") -> None:
         raise typer.Exit(REFUSED)
 
 
+def _show_changes(read: "Callable[[], list[Change]]", say: Path | None) -> None:
+    told = [change.what for change in _or_refusal(read, say) if change.what]
+    for line in told or ["the store has all of it already"]:
+        typer.echo(f"  {line}")
+    typer.echo("nothing was done: say --yes to do it")
+
+
 def _say_report(read: "Callable[[], StoreReport]", say: Path | None) -> None:
     import msgspec
 
+    text = msgspec.json.encode(_or_refusal(read, say)).decode()
+    if say is not None:
+        say.write_text(text, encoding="utf-8")
+    typer.echo(text)
+
+
+def _or_refusal(read: "Callable[[], T]", say: Path | None) -> "T":
+    """Return what was read; end with exit code 2 and the fault if the store is refused."""
     from brokergroup_operator.migrate.stores import StoreError
 
     try:
-        text = msgspec.json.encode(read()).decode()
+        return read()
     except (StoreError, OSError) as error:
         if say is not None:
             say.write_text(str(error), encoding="utf-8")
         typer.echo(f"adopt: {error}", err=True)
         raise typer.Exit(REFUSED) from error
-    if say is not None:
-        say.write_text(text, encoding="utf-8")
-    typer.echo(text)
 
 
 def _read(path: Path) -> "NamedStore":

@@ -60,7 +60,9 @@ def copy(  # noqa: PLR0913 (one argument a flag)
     folder: Folder = "",
     target: Annotated[
         Path | None,
-        typer.Option("--to", help="Where the claim of the copy is mounted; its disk must have room for the log"),
+        typer.Option(
+            "--to", help="Where the claim of the copy is mounted; its disk must have room for what the plan says"
+        ),
     ] = None,
     name: Annotated[
         str,
@@ -103,7 +105,8 @@ def _copy(
 
     to = Target(claim=target, name=name, cluster_name=cluster, broker_name=broker_name, version=version)
     if missing := missing_bytes(plan.report, to):
-        typer.echo(f"adopt: blocked, {target} lacks {missing} bytes of room for the log", err=True)
+        needed = plan.report.room_bytes
+        typer.echo(f"adopt: blocked, {target} lacks {missing} of the {needed} bytes that the copy may take", err=True)
         raise typer.Exit(REFUSED)
     try:
         manifest = copy_store(Place(store, folder), plan.report, plan.others, to)

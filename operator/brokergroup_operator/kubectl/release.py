@@ -4,7 +4,7 @@ The operator stops a group's brokers in order, then removes its finalizer. If it
 `kubectl delete` waits for ever.
 """
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -25,7 +25,11 @@ from brokergroup_operator.kubectl.its_operator import Presence, heartbeat
 from brokergroup_operator.option_groups import with_option_groups
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from brokergroup_operator.kubectl.cluster import Cluster, Kind
+
+OF_A_POD: Final = frozenset({names.FINALIZER_FENCE, names.FINALIZER_BACKUP})
 
 
 @with_option_groups
@@ -56,9 +60,9 @@ def release(
     confirm(group, "This lets the group go as it stands: its brokers are not stopped in order", confirmation)
     # Pods first: once the group is gone, a second run of this command would not find it.
     for pod in pods:
-        if names.FINALIZER_FENCE in _finalizers(pod):
-            _remove_finalizer(cluster, Pod, pod, names.FINALIZER_FENCE)
-    _remove_finalizer(cluster, BrokerGroup, found, names.FINALIZER_BROKER_GROUP)
+        if not OF_A_POD.isdisjoint(_finalizers(pod)):
+            _remove_finalizers(cluster, Pod, pod, OF_A_POD)
+    _remove_finalizers(cluster, BrokerGroup, found, {names.FINALIZER_BROKER_GROUP})
     typer.echo(f"brokergroup.{names.GROUP}/{group} released")
 
 
@@ -116,9 +120,9 @@ def _finalizers(obj: JsonObject) -> list[str]:
     return list(obj["metadata"].get("finalizers") or [])
 
 
-def _remove_finalizer(cluster: "Cluster", kind: "Kind", obj: JsonObject, finalizer: str) -> None:
+def _remove_finalizers(cluster: "Cluster", kind: "Kind", obj: JsonObject, ours: "Collection[str]") -> None:
     """Only from the object as it was read: an operator that came back meanwhile has written it, and the patch conflicts."""
     metadata = obj["metadata"]
-    kept = [item for item in _finalizers(obj) if item != finalizer]
+    kept = [item for item in _finalizers(obj) if item not in ours]
     patch = {"metadata": {"resourceVersion": metadata["resourceVersion"], "finalizers": kept}}
     cluster.patch(kind, metadata["name"], patch)

@@ -155,7 +155,7 @@ class Adoption:
         yield "  1 stopped, and not to be started again: every controller of theirs, then the slaves, then the master"
         yield (
             f"  2 each store: {EPOCHS} becomes epoch {self.renewed_epoch} from offset 0 (the old one stays as {REPLACED_EPOCHS}),"
-            f" and the id is written; outside Kubernetes: prepare STORE --broker-id ID --renew-epoch {self.renewed_epoch}"
+            f" and the id is written; outside Kubernetes: prepare STORE --broker-id ID --renew-epoch {self.renewed_epoch} --yes"
         )
         yield "  3 the record: only the former master's disk may be elected first"
         yield "  4 brokers 5.1.1 or later start on the stores, in any order: the former master leads, the others follow it"

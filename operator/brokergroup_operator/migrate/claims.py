@@ -272,7 +272,7 @@ class Takeover:
 
     async def _prepare(self, adoption: Adoption, member: Member, volume: Volume) -> None:
         own = adoption.identity_of(member)
-        verb = ["prepare", "--cluster", own.cluster_name, "--broker-name", own.broker_name]
+        verb = ["prepare", "--yes", "--cluster", own.cluster_name, "--broker-name", own.broker_name]
         verb += ["--broker-id", str(own.broker_id)]
         verb += ["--renew-epoch", str(adoption.renewed_epoch)] if adoption.renewed_epoch else []
         folder = "" if volume.moved else volume.source.folder

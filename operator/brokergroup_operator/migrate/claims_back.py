@@ -253,7 +253,7 @@ class ClaimsBack:
                 raise ClaimsError(f"claim {claim} is gone or going: nothing was released, and the record stays")
 
     async def _release(self, one: Leaver) -> None:
-        verb = ["release", "--to", self._wish.target.value]
+        verb = ["release", "--yes", "--to", self._wish.target.value]
         pod = await self._pods.run(store_pod_name(self._wish.group, one.broker_id), one.name, verb, read_only=False)
         if failure := failure_of(pod):
             raise ClaimsError(f"claim {one.name}: {failure}")

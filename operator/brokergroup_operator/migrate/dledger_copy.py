@@ -176,12 +176,10 @@ def missing_bytes(known: MemberReport, target: Target) -> int:
     """Return how many bytes more the target's disk must have free; 0 if there are enough, or the copy is there already."""
     if (target.folder / copies.MANIFEST).exists():
         return 0
-    # A message loses the 48 bytes of its entry's header, and needs 20 in a queue.
     above = next(one for one in (target.folder, *target.folder.parents) if one.exists())
     # An attempt that was cut off is deleted first.
     cut_off = sum(one.lstat().st_blocks * _BLOCK_BYTES for one in target.folder.rglob("*"))
-    needed = known.end - known.begin + known.file_bytes + known.index_bytes
-    return max(0, needed - shutil.disk_usage(above).free - cut_off)
+    return max(0, known.room_bytes - shutil.disk_usage(above).free - cut_off)
 
 
 def _copied_log(

@@ -60,7 +60,7 @@ class Copying:
             )
             if one.old_files:
                 yield f"  before them {one.old_files} files of the log from before DLedger, which are copied as they are"
-            yield f"  mappedFileSizeCommitLog={one.file_bytes}; at most {one.end - one.begin} bytes are written, and the settings"
+            yield f"  mappedFileSizeCommitLog={one.file_bytes}; the copy takes {_room(one)}"
             for other in self.others:
                 behind = one.last_index - other.last_index
                 yield f"  member {other.member} is not copied: {f'{behind} entries behind' if behind else 'its log ends alike'}"
@@ -97,6 +97,16 @@ def _why(one: MemberReport, others: Sequence[MemberReport]) -> str:
     if any((other.last_term, other.last_index) == (one.last_term, one.last_index) for other in others):
         return f"{last}, no member has a later one, and its settings are the newest of those"
     return f"{last}, the others have an earlier one"
+
+
+def _room(one: MemberReport) -> str:
+    parts = {
+        "the log": one.log_bytes,
+        "the consume queues": one.queue_bytes,
+        "the index": one.index_bytes,
+        "the settings": one.settings_bytes,
+    }
+    return f"at most {one.room_bytes} bytes: {', '.join(f'{what} {size}' for what, size in parts.items())}"
 
 
 def _about_reading(stores: Sequence[NamedMember]) -> Iterator[Doubt]:

@@ -31,6 +31,8 @@ CONSUME_QUEUES: Final = "consumequeue"
 # Place of the message in the log, its size, and a code of its tags.
 ENTRY: Final = struct.Struct(">qiq")
 _PLACE: Final = struct.Struct(">q")
+# What a file takes beside its entries, at most: the rest of its last block, its folder, and its line in the manifest.
+AROUND_A_FILE_BYTES: Final = 3 * 4096
 _NOT_IN_A_QUEUE: Final = (SYS_FLAG_TRANSACTION_PREPARED, SYS_FLAG_TRANSACTION_ROLLBACK)
 # At most so many files are mapped at a time, and no more than half of what the process may open: Linux has 65,530 maps a process.
 _MAPPED_FILES: Final = 20_000
@@ -43,6 +45,7 @@ class Queues:
     `pending_from`: where the first message lies that no queue has yet; -1 if there is none. Queues follow the log, so all later
     ones are missing too. `hidden`: messages whose number in their queue an earlier message has: no consumer has ever got them.
     `deleted`: messages of a topic that is not in `topics` any more and whose queue is gone, with later messages in queues.
+    `used_bytes`: how much a copy of the files takes at most, once `check_ends` has seen them: what is empty in them takes nothing.
     """
 
     folder: Path
@@ -50,6 +53,7 @@ class Queues:
     pending_from: int = -1
     hidden: int = 0
     deleted: int = 0
+    used_bytes: int = 0
     # None: not known, as where topics are kept in RocksDB.
     topics: frozenset[str] | None = None
     _absent: int = 0
@@ -102,7 +106,11 @@ class Queues:
             )
         for path in queue_folders(self.folder):
             files = files_of(path)
-            has, last = _end_of(files[-1]) if files else (0, -1)
+            if not files:
+                continue
+            has, last = _end_of(files[-1])
+            self.used_bytes += sum(one.stat().st_size for one in files[:-1]) + len(files) * AROUND_A_FILE_BYTES
+            self.used_bytes += has * ENTRY.size - int(files[-1].name)
             known = self._next.get((path.parent.name, int(path.name)), 0)
             if last >= begin and has > known:
                 raise StoreError(

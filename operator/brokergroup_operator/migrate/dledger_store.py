@@ -13,7 +13,7 @@ import msgspec
 from brokergroup_operator.backup.log_end import LogError, log_end
 from brokergroup_operator.migrate.dledger_index import INDEX, Index, index_files, indexing
 from brokergroup_operator.migrate.dledger_log import HEADER, Entry, Ledger, LedgerError, ledger_of
-from brokergroup_operator.migrate.dledger_queues import CONSUME_QUEUES, Queues, following
+from brokergroup_operator.migrate.dledger_queues import AROUND_A_FILE_BYTES, CONSUME_QUEUES, Queues, following
 from brokergroup_operator.migrate.stores import COMMIT_LOG, LOG_FILE, TOPICS, Place, StoreError, no_broker
 from rocketmq_remoting.errors import BodyError
 from rocketmq_remoting.message_record import (
@@ -94,7 +94,8 @@ class MemberReport:
     `old_files`: files of a normal log, from before DLedger, that lie before it. `timers`: messages with an arbitrary delay that
     wait. `settings`: how new its topics and offsets are. `undispatched_files`: of so many files at the end the consume queues lack
     messages. `hidden`: messages that no consumer has got, since another one has their number in the queue. `deleted`: messages of
-    topics that were deleted. `index_bytes`: of the index files, as far as they are used. `no_index`: why these are not copied.
+    topics that were deleted. `index_bytes`, `queue_bytes`, `settings_bytes`: what copies of these files take at most. `no_index`:
+    why the index files are not copied.
     """
 
     member: str
@@ -115,6 +116,8 @@ class MemberReport:
     hidden: int = 0
     deleted: int = 0
     index_bytes: int = 0
+    queue_bytes: int = 0
+    settings_bytes: int = 0
     no_index: str = ""
     left_out: tuple[str, ...] = ()
 
@@ -126,6 +129,16 @@ class MemberReport:
     @property
     def last_term(self) -> int:
         return self.terms[-1][0] if self.terms else -1
+
+    @property
+    def log_bytes(self) -> int:
+        """Return how much the copied log takes at most: a message loses 48 bytes, and files end elsewhere."""
+        return self.end - self.begin + self.file_bytes
+
+    @property
+    def room_bytes(self) -> int:
+        """Return how much the whole copy takes at most."""
+        return self.log_bytes + self.queue_bytes + self.index_bytes + self.settings_bytes
 
     @property
     def entries(self) -> int:
@@ -195,8 +208,7 @@ class LedgerStore:
 
     def state(self) -> list[tuple[Path, int, int]]:
         """Return what differs after a broker has written: each file of the log and of the settings, its size and time of change."""
-        settings = (path for top in KEPT for path in self.place.path(top).rglob("*"))
-        found = ((path, path.lstat()) for path in (*self.old_files, *self.ledger.files, *settings))
+        found = ((path, path.lstat()) for path in (*self.old_files, *self.ledger.files, *self._kept()))
         return sorted((path, one.st_size, one.st_mtime_ns) for path, one in found)
 
     def tally(self) -> Tally:
@@ -233,10 +245,15 @@ class LedgerStore:
             hidden=queues.hidden,
             deleted=queues.deleted,
             index_bytes=index.used_bytes if clean else 0,
+            queue_bytes=queues.used_bytes,
+            settings_bytes=sum(one.stat().st_size + AROUND_A_FILE_BYTES for one in self._kept() if one.is_file()),
             # Java deletes the last index file of a broker that was killed, as it may be torn.
             no_index=index.fault if clean or not index.paths else "its broker was killed",
             left_out=tuple(self._left_out()),
         )
+
+    def _kept(self) -> Iterator[Path]:
+        yield from (path for top in KEPT for path in self.place.path(top).rglob("*"))
 
     def _left_out(self) -> Iterator[str]:
         top = self.place.volume / self.place.folder

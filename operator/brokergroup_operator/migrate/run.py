@@ -249,7 +249,7 @@ async def leave(
             return
         if not departure.is_released:
             raise DepartureError(
-                "a store is not released: run `adopt release` on each, and `adopt check` again. The record stays"
+                "a store is not released: run `adopt release --yes` on each, and `adopt check` again. The record stays"
             )
         await opened.commit(key, None, stored)
     finally:

@@ -13,6 +13,7 @@ import os
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.backup.log_end import end_in
@@ -21,7 +22,7 @@ from rocketmq_replica.log.epochs import EpochCache, EpochEntry
 from rocketmq_replica.log.side_files import decode_epochs, encode_epochs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 COMMIT_LOG: Final = "commitlog"
@@ -231,32 +232,56 @@ def _names_of(place: Place) -> str:
     return found.hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One step on a store. `what`: for a person; empty if it leaves the store as it is, unless an earlier run was cut off."""
+
+    what: str
+    make: Callable[[], None]
+
+
 def prepare(place: Place, holder: Identity, *, renewed_epoch: int = 0) -> StoreReport:
-    """Make the store ready for a broker of this identity in controller mode; done again, it changes nothing more.
+    """Make the changes of `preparation`; done again, it changes nothing more."""
+    for change in preparation(place, holder, renewed_epoch=renewed_epoch):
+        change.make()
+    return inspect(place.lifted())
+
+
+def preparation(place: Place, holder: Identity, *, renewed_epoch: int = 0) -> list[Change]:
+    """Return what makes the store ready for a broker of this identity in controller mode, in order. Raises StoreError.
 
     Messages, topics, groups and offsets stay as they are. Epochs that the log has are kept, except those of a controller without
-    persistent ids: one epoch from offset 0, `renewed_epoch`, replaces them. Raises StoreError.
+    persistent ids: one epoch from offset 0, `renewed_epoch`, replaces them.
     """
     before = inspect(place)
     if before.identity is not None and before.identity.group != holder.group:
         raise StoreError(f"{IDENTITY} is {before.identity}, expected one of {'#'.join(holder.group)}")
     _check_renewal(before, renewed_epoch)
-    place.lift()
+    then, is_below = place.lifted(), bool(place.folder) and (place.volume / place.folder).is_dir()
+    was = f", was {before.identity}" if before.identity is not None else ""
     if renewed_epoch:
-        _renew_epochs(place.lifted(), before, renewed_epoch)
+        is_renewed = bool(before.replaced) and before.epochs == ((renewed_epoch, 0),)
+        told = f"{EPOCHS}: epoch {renewed_epoch} from offset 0; the old one stays as {REPLACED_EPOCHS}"
+        epochs = Change("" if is_renewed else told, partial(_renew_epochs, then, before, renewed_epoch))
     else:
-        _keep_epochs(place.lifted())
-    # The broker reads its id from here, and asks for none. A request that was cut off would come first.
-    (place.volume / UNFINISHED_IDENTITY).unlink(missing_ok=True)
-    if before.identity != holder:
-        _write(place.volume / IDENTITY, str(holder).encode())
-    for name in (RELEASED_IDENTITY, RELEASED_EPOCHS):
-        (place.volume / name).unlink(missing_ok=True)
-    return inspect(place.lifted())
+        told = f"{EPOCHS}: {f'as in {COPIED_EPOCHS}' if before.epochs else f'epoch {FIRST_EPOCH[0]} from offset 0'}"
+        epochs = Change("" if _has_epochs(place) else told, partial(_keep_epochs, then))
+    return [
+        Change(f"what is in {place.folder} moves to the top of {place.volume}" if is_below else "", place.lift),
+        epochs,
+        Change("" if before.identity == holder else f"{IDENTITY}: {holder}{was}", partial(_identify, then, holder)),
+    ]
 
 
 def release(place: Place, *, to_controller: bool) -> StoreReport:
-    """Make a member's store ready for another deployment; done again, it changes nothing more. Raises StoreError.
+    """Make the changes of `releasing`; done again, it changes nothing more."""
+    for change in releasing(place, to_controller=to_controller):
+        change.make()
+    return inspect(place)
+
+
+def releasing(place: Place, *, to_controller: bool) -> list[Change]:
+    """Return what makes a member's store ready for another deployment, in order. Raises StoreError.
 
     The identity goes: a Java controller knows no id that it has not given, and a broker with one does not ask for another. The log
     becomes one epoch, below every one that a new controller gives, or has none under static roles. Both files stay beside it.
@@ -264,19 +289,41 @@ def release(place: Place, *, to_controller: bool) -> StoreReport:
     before = inspect(place)
     if before.identity is None and before.released is None:
         raise StoreError(f"there is no {IDENTITY}: the store is no member's of a group")
-    if before.identity is not None:
-        _write(place.path(RELEASED_EPOCHS), encode_epochs(_epochs_of(place)))
-        place.path(IDENTITY).replace(place.path(RELEASED_IDENTITY))
-        _sync(place.volume)
+    told = f"{IDENTITY} ({before.identity}) becomes {RELEASED_IDENTITY}; {EPOCHS} is kept as {RELEASED_EPOCHS}"
+    changes = [Change(told, partial(_put_aside, place))] if before.identity is not None else []
     if to_controller:
+        epoch, begins = BELOW_EVERY_EPOCH
         if before.epochs != (BELOW_EVERY_EPOCH,):
-            _write(place.path(EPOCHS), encode_epochs(EpochCache([EpochEntry(*BELOW_EVERY_EPOCH)])))
+            changes.append(Change(f"{EPOCHS}: epoch {epoch} from offset {begins}", partial(_write_lowest_epoch, place)))
     else:
-        place.path(EPOCHS).unlink(missing_ok=True)
-    for name in (COPIED_EPOCHS, UNFINISHED_IDENTITY):
+        told = f"{EPOCHS} is removed" if before.epochs else ""
+        changes.append(Change(told, partial(_remove, place, EPOCHS)))
+    return [*changes, Change("", partial(_remove, place, COPIED_EPOCHS, UNFINISHED_IDENTITY))]
+
+
+def _identify(place: Place, holder: Identity) -> None:
+    """The broker reads its id from here, and asks for none. A request that was cut off would come first."""
+    (place.volume / UNFINISHED_IDENTITY).unlink(missing_ok=True)
+    if _identity_of(place, IDENTITY) != holder:
+        _write(place.volume / IDENTITY, str(holder).encode())
+    for name in (RELEASED_IDENTITY, RELEASED_EPOCHS):
+        (place.volume / name).unlink(missing_ok=True)
+
+
+def _put_aside(place: Place) -> None:
+    _write(place.path(RELEASED_EPOCHS), encode_epochs(_epochs_of(place)))
+    place.path(IDENTITY).replace(place.path(RELEASED_IDENTITY))
+    _sync(place.volume)
+
+
+def _write_lowest_epoch(place: Place) -> None:
+    _write(place.path(EPOCHS), encode_epochs(EpochCache([EpochEntry(*BELOW_EVERY_EPOCH)])))
+
+
+def _remove(place: Place, *names: str) -> None:
+    for name in names:
         place.path(name).unlink(missing_ok=True)
     _sync(place.volume)
-    return inspect(place)
 
 
 def _check_renewal(report: StoreReport, renewed_epoch: int) -> None:
@@ -309,16 +356,21 @@ def _renew_epochs(place: Place, before: StoreReport, epoch: int) -> None:
 
 def _keep_epochs(place: Place) -> None:
     """Write the first epoch of a log that has none, or those that only Java's copy has."""
+    if _has_epochs(place):
+        return
     epochs = _epochs_of(place)
     if not epochs.entries:
         epochs = EpochCache([EpochEntry(*FIRST_EPOCH)])
+    _write(place.path(EPOCHS), encode_epochs(epochs))
+
+
+def _has_epochs(place: Place) -> bool:
+    """Whether the file itself is whole, and has any."""
     path = place.path(EPOCHS)
     try:
-        if path.exists() and decode_epochs(path.read_bytes(), EPOCHS).entries:
-            return
+        return path.exists() and bool(decode_epochs(path.read_bytes(), EPOCHS).entries)
     except StoreFileError:
-        pass
-    _write(path, encode_epochs(epochs))
+        return False
 
 
 def _check_files(files: list[Path]) -> None:

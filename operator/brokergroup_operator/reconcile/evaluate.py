@@ -204,11 +204,16 @@ def _members(seen: Observed, course: Course, settings: ReconcileSettings) -> Ite
 
 
 def _lift_fences(seen: Observed) -> Iterator[plans.Action]:
-    """The controller plane puts a fence on a silent master's pod; it comes off when nothing of the pod can run again."""
+    """The controller plane puts a fence on a silent master's pod; it comes off when nothing of the pod can run again.
+
+    A Backup holds the pod that it stops likewise.
+    """
     for _, pod in sorted(seen.pods.items()):
         if observed.fence_can_be_lifted(pod):
             why = "the fenced pod's containers are terminated"
             yield plans.SetFinalizers.without(PODS, pod, names.FINALIZER_FENCE, why)
+        elif copies.may_let_go(seen, pod):
+            yield plans.SetFinalizers.without(PODS, pod, names.FINALIZER_BACKUP, "no Backup waits for the pod's end")
 
 
 def _hold_group(seen: Observed) -> Iterator[plans.Action]:

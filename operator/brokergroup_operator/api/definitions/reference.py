@@ -476,6 +476,7 @@ ANNOTATIONS: Final = {
 FINALIZERS: Final = {
     names.FINALIZER_BROKER_GROUP: "On a BrokerGroup, until everything that it owns is gone, or free of it (`--cascade=orphan`).",
     names.FINALIZER_FENCE: "On a pod of a silent master, until its containers are reported terminated.",
+    names.FINALIZER_BACKUP: "On a pod that a Backup by VolumeSnapshots stops, until its kubelet reports its containers terminated.",
 }
 
 FIELD_MANAGERS: Final = {

@@ -1,8 +1,8 @@
-"""The member that a running Backup stops, and keeps stopped until its store is copied. Pure.
+"""The member that a running Backup stops, and keeps stopped until its store is copied, or its snapshots are cut. Pure.
 
 It is stopped as in a rolling update: while the group is FailoverSafe, its other voters are back and nothing else is under way. Only
 the pod that the operation names by its uid is stopped, and only within seconds of the comparison with its master. Its pod is made
-again when the operation says that the copy is whole, or given up, and the copying pod is gone.
+again when the operation says that it may run (`may_start`), and the copying pod is gone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.api.durability import voting_replicas
 from brokergroup_operator.reconcile.plan import Step, Verb
 from brokergroup_operator.reconcile.see import observed
-from brokergroup_operator.reconcile.see.copies import held_for_backup, is_over
+from brokergroup_operator.reconcile.see.copies import held_for_backup, may_start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +39,7 @@ def backup_step(  # noqa: PLR0911 (one return per reason)
     if pod is None or (observed.uid(pod) == held.pod_uid and standing.is_going):
         why = f"Pod {member.pod} is stopped until its store is copied"
         return Step(verb=Verb.WAIT, reason=Reason.BACKING_UP, why=why, member=member)
-    if observed.uid(pod) != held.pod_uid or is_over(held) or not is_fresh(held, observed.seconds_of(seen.now)):
+    if observed.uid(pod) != held.pod_uid or may_start(held) or not is_fresh(held, observed.seconds_of(seen.now)):
         return None  # started again by another, or not to be stopped any more, or to be compared anew
     if standing.is_master and _is_only_voter(seen, standing, known):
         return Step(verb=Verb.STOP, reason=Reason.BACKING_UP, why="its store is copied to a backup", member=member)

@@ -65,6 +65,14 @@ class TakeBackup(Struct, frozen=True, kw_only=True):
     manifest: Manifest
 
 
+class HoldPod(Struct, frozen=True, kw_only=True):
+    """Put the Backup's finalizer on this very version of a pod, whose finalizers so far are these."""
+
+    name: str
+    resource_version: str
+    finalizers: list[str]
+
+
 class TakeSnapshots(Struct, frozen=True, kw_only=True):
     """Make the VolumeSnapshots that are missing: each name with its claim."""
 
@@ -116,6 +124,7 @@ Effect = (
     | ElectUnclean
     | KillPod
     | TakeBackup
+    | HoldPod
     | TakeSnapshots
     | SealSnapshots
     | DeletePod

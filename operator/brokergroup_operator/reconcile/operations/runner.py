@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.client import KubernetesApi
-    from brokergroup_operator.kube.resources import Resource
     from brokergroup_operator.observe.group_view import GroupView
     from brokergroup_operator.reconcile.plan import Note
     from brokergroup_operator.reconcile.see.observed import Observed, Operation
@@ -206,7 +205,7 @@ class OperationRunner:
         match step.effect:
             case plans.KillPod():
                 await self._kill(key, step.effect)
-            case plans.TakeBackup() | plans.TakeSnapshots() | plans.SealSnapshots():
+            case plans.TakeBackup() | plans.HoldPod() | plans.TakeSnapshots() | plans.SealSnapshots():
                 await self._back_up(seen, step.operation, step.effect)
             case plans.CompareMetadata():
                 self._attempts.begin(key, step.operation.uid, self._compare(key, step.effect.broker_id))
@@ -226,17 +225,17 @@ class OperationRunner:
         self,
         seen: Observed,
         operation: Operation,
-        effect: plans.TakeBackup | plans.TakeSnapshots | plans.SealSnapshots,
+        effect: plans.TakeBackup | plans.HoldPod | plans.TakeSnapshots | plans.SealSnapshots,
     ) -> None:
         match effect:
             case plans.TakeBackup():
                 await self._take_backup(seen, operation, effect)
+            case plans.HoldPod():
+                await self._hold(seen.key, effect)
             case plans.SealSnapshots():
-                await self._seal(seen, effect)
-            case plans.TakeSnapshots(class_name=class_name, mark=mark):
-                for name, claim in effect.claims.items():
-                    wanted = volume_snapshot(seen.group, name=name, claim=claim, class_name=class_name, mark=mark)
-                    await self._create(seen, operation, VOLUME_SNAPSHOTS, wanted)
+                await self._ask(seen, operation, self._seal(seen, effect))
+            case plans.TakeSnapshots():
+                await self._ask(seen, operation, self._take_snapshots(seen, effect))
 
     async def _take_backup(self, seen: Observed, operation: Operation, effect: plans.TakeBackup) -> None:
         """Make the copying pod, owned by its operation: without that it is collected."""
@@ -249,18 +248,44 @@ class OperationRunner:
             owner=owner,
             settings=self._settings,
         )
-        await self._create(seen, operation, PODS, pod)
+        await self._ask(seen, operation, self._api.create(PODS, pod))
 
-    async def _create(self, seen: Observed, operation: Operation, resource: Resource, wanted: JsonObject) -> None:
+    async def _ask(self, seen: Observed, operation: Operation, request: Awaitable[JsonObject | None]) -> None:
+        """Ask the API server; what it refuses, by a quota, a policy or its state, the status says, and it is asked for again.
+
+        No error but a conflict ends the pass: it is the Backup's alone.
+        """
         try:
-            await self._api.create(resource, wanted)
+            await request
         except AlreadyExistsError:
             pass  # the next pass sees it, and whose it is
         except ConflictError:
             raise
         except ApiError as error:
-            # By a quota or an admission policy: the status says so, and it is asked for again.
             self._attempts.note_refusal(seen.key, operation.uid, error)
+        else:
+            self._attempts.forget(operation.uid)
+
+    async def _hold(self, key: GroupKey, effect: plans.HoldPod) -> None:
+        """Raises ``ConflictError`` if the pod has changed since it was read."""
+        held = {
+            "resourceVersion": effect.resource_version,
+            "finalizers": [*effect.finalizers, names.FINALIZER_BACKUP],
+        }
+        await self._api.patch(
+            PODS,
+            effect.name,
+            {"metadata": held},
+            namespace=key.namespace,
+            content_type=PatchType.MERGE,
+            field_manager=names.FIELD_MANAGER_RECONCILE,
+        )
+
+    async def _take_snapshots(self, seen: Observed, effect: plans.TakeSnapshots) -> None:
+        for name, claim in effect.claims.items():
+            wanted = volume_snapshot(seen.group, name=name, claim=claim, class_name=effect.class_name, mark=effect.mark)
+            with contextlib.suppress(AlreadyExistsError):  # the next pass sees whose it is
+                await self._api.create(VOLUME_SNAPSHOTS, wanted)
 
     async def _seal(self, seen: Observed, effect: plans.SealSnapshots) -> None:
         """Write what they are of on each snapshot: last on the one that a new group names, so that it is torn until then."""
@@ -411,6 +436,10 @@ class Attempts:
     def forget_all_but(self, key: GroupKey, uids: Iterable[str]) -> None:
         kept = set(uids)
         for uid in [uid for uid, (of, _) in self._attempts.items() if of == key and uid not in kept]:
+            self.forget(uid)
+
+    def forget(self, uid: str) -> None:
+        if uid in self._attempts:
             self._attempts.pop(uid)[1].cancel()
             del self._since_unix_seconds[uid]
 

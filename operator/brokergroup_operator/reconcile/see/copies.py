@@ -10,6 +10,7 @@ import msgspec
 from brokergroup_operator.api import names
 from brokergroup_operator.api.backup_fields import Manifest
 from brokergroup_operator.api.brokergroup_operation import OperationType
+from brokergroup_operator.kube.pods import node_of
 from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS, PODS
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.see import observed
@@ -116,14 +117,36 @@ def awaits_restore(seen: Observed) -> bool:
 
 
 def held_for_backup(seen: Observed) -> BackupResult | None:
-    """The member that a running Backup stops, and keeps stopped until the copy is whole or given up and its pod is gone."""
+    """The member that a running Backup stops, and keeps stopped until it may start and the copying pod is gone."""
+    found = _of_running(seen)
+    if found is None or found.compared_at is None:
+        return None
+    return None if may_start(found) and has_gone(seen, backup_pod(seen)) else found
+
+
+def may_let_go(seen: Observed, pod: JsonObject) -> bool:
+    """Whether a pod whose object a Backup keeps may vanish: that it is gone is then the proof that its broker has ended.
+
+    Of the Backup's own pod only when its kubelet says so: it may have been deleted by force, while its container runs on.
+    """
+    if names.FINALIZER_BACKUP not in observed.finalizers_of(pod):
+        return False
+    held = _of_running(seen)
+    if (
+        held is None
+        or may_start(held)
+        or held.pod_uid != observed.uid(pod)
+        or observed.being_deleted(seen.group_object)
+    ):
+        return True
+    return observed.being_deleted(pod) and observed.kubelet_says_ended(pod, seen.nodes.get(node_of(pod)))
+
+
+def _of_running(seen: Observed) -> BackupResult | None:
     operation = seen.operation
     if operation is None or operation.spec.type is not OperationType.BACKUP or operation.status is None:
         return None
-    found = operation.status.result.backup if operation.status.result is not None else None
-    if found is None or found.compared_at is None:
-        return None
-    return None if is_over(found) and has_gone(seen, backup_pod(seen)) else found
+    return operation.status.result.backup if operation.status.result is not None else None
 
 
 def has_gone(seen: Observed, pod: JsonObject | None) -> bool:
@@ -145,6 +168,11 @@ def member_of_claim(claim: JsonObject | None) -> str:
 def is_over(held: BackupResult) -> bool:
     """Whether the copy is whole or given up: what is left is the end of the copying pod, and the member's start."""
     return held.taken_at is not None or bool(held.failed)
+
+
+def may_start(held: BackupResult) -> bool:
+    """Whether the member may run again: what it writes from now on is in no copy, and in no snapshot."""
+    return is_over(held) or held.cut_at is not None
 
 
 def ended_seconds(pod: JsonObject) -> float:

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from rocketmq_remoting.tls import Validity
 
 log = structlog.get_logger(__name__)
+# Well below a pass's own time limit: what a Backup alone needs keeps no pod from being made.
+SNAPSHOTS_SECONDS: Final = 3.0
 # What the group's pods need beside their claims, by the field of the view.
 CHILDREN: Final = {
     resources.SERVICES: "services",
@@ -167,37 +169,47 @@ class GroupFetcher:
     async def _with_snapshots(self, seen: Observed) -> Observed:
         """With the VolumeSnapshots that a Backup takes or the group begins with, and the volumes that are attached.
 
-        Each is listed by its name: of a kind that is not there no list is answered, and of a missing object an empty one.
+        Each is listed by its name: of a kind that is not there no list is answered, and of a missing object an empty one. A Backup
+        that they can't be read for waits, and the group's pass goes on: so they have a short deadline of their own.
         """
         wanted = snapshots.wanted(seen)
         if not wanted:
             return seen
         try:
-            listed = await asyncio.gather(
-                *(
-                    self._api.list(
-                        resources.VOLUME_SNAPSHOTS, namespace=seen.key.namespace, field_selector=f"metadata.name={name}"
-                    )
-                    for name in wanted
-                )
-            )
-            attached = await self._attached_volumes() if snapshots.are_taken(seen) else {}
+            listed = await self._snapshots_named(seen.key.namespace, wanted)
+            # After them: a volume that another pod has mounted before one of them was cut is seen attached.
+            attached = await self._attached_volumes(seen)
         except NotFoundError:
             return replace(seen, snapshots_problem=snapshots.NOT_INSTALLED)
         except ApiError as error:
-            if error.status != FORBIDDEN:
+            if error.status == FORBIDDEN:
+                return replace(seen, snapshots_problem=f"the operator has no right to them: {error}")
+            if not snapshots.are_taken(seen):
                 raise
-            return replace(seen, snapshots_problem=f"the operator has no right to them: {error}")
+            return replace(seen, snapshots_unread=f"VolumeSnapshots can't be read now: {error}")
         kind = resources.VOLUME_SNAPSHOTS.kind
-        found = {(kind, str(one["metadata"]["name"])): one for page in listed for one in page.items}
+        found = {(kind, str(one["metadata"]["name"])): one for one in listed}
         return replace(seen, aside={**seen.aside, **found}, attached_volumes=attached)
 
-    async def _attached_volumes(self) -> dict[str, str]:
-        """By PersistentVolume, the node. An API server without the kind attaches nothing."""
-        try:
-            found = (await self._api.list(resources.VOLUME_ATTACHMENTS)).items
-        except NotFoundError:
+    async def _snapshots_named(self, namespace: str, wanted: Iterable[str]) -> list[JsonObject]:
+        pages = await asyncio.gather(
+            *(
+                self._api.list(
+                    resources.VOLUME_SNAPSHOTS,
+                    namespace=namespace,
+                    field_selector=f"metadata.name={name}",
+                    timeout_seconds=SNAPSHOTS_SECONDS,
+                )
+                for name in wanted
+            )
+        )
+        return [one for page in pages for one in page.items]
+
+    async def _attached_volumes(self, seen: Observed) -> dict[str, str]:
+        """By PersistentVolume, the node. Empty where no step depends on it."""
+        if not snapshots.needs_attached(seen):
             return {}
+        found = (await self._api.list(resources.VOLUME_ATTACHMENTS, timeout_seconds=SNAPSHOTS_SECONDS)).items
         volumes = ((one["spec"].get("source") or {}, str(one["spec"].get("nodeName", ""))) for one in found)
         return {str(source.get("persistentVolumeName") or ""): node for source, node in volumes}
 

@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from rocketmq_remoting.tls import Validity
 
 
+# Of a cordoned node: alone it keeps pods away, and drives none out. kubectl drain begins with it.
+CORDON_TAINT: Final = "node.kubernetes.io/unschedulable"
 # Set by what is about to empty the node: kubectl drain, the cluster autoscaler, Karpenter, a graceful shutdown of the node.
 DRAIN_TAINTS: Final = frozenset(
     {
-        "node.kubernetes.io/unschedulable",
+        CORDON_TAINT,
         "ToBeDeletedByClusterAutoscaler",
         "karpenter.sh/disrupted",
         "karpenter.sh/disruption",
@@ -130,7 +132,9 @@ class Observed:
     aside: Mapping[tuple[str, str], JsonObject] = field(default_factory=dict)
     # Why VolumeSnapshots can't be read, where a Backup or a restore needs them; empty if they can.
     snapshots_problem: str = ""
-    # The volumes that are attached, each with its node; only while a Backup takes VolumeSnapshots.
+    # Why they could not be read this time, where a Backup needs them: it waits, and nothing else does.
+    snapshots_unread: str = ""
+    # The volumes that are attached, each with its node; only for a step of a Backup that depends on it (`snapshots.py`).
     attached_volumes: Mapping[str, str] = field(default_factory=dict)
     operations: tuple[Operation, ...] = ()
     # The one of them that is Running; what it asks for is done by the same evaluation as everything else.
@@ -371,6 +375,15 @@ def pod_has_ended(pod: JsonObject) -> bool:
     return is_over(pod) or not node_of(pod) or containers_are_terminated(pod)
 
 
+def kubelet_says_ended(pod: JsonObject, node: JsonObject | None) -> bool:
+    """Whether its kubelet has reported the end of its containers, and is not silent since: nothing else writes these statuses.
+
+    A phase alone is no such report: a controller writes Failed for a pod whose node is gone. None: the node can't be read.
+    """
+    is_silent = node is not None and condition_in(node, "Ready").get("status") in {"False", "Unknown"}
+    return containers_are_terminated(pod) and not is_silent
+
+
 def fence_can_be_lifted(pod: JsonObject) -> bool:
     """A pod that is not being deleted restarts its containers, so their end would prove nothing."""
     return is_fenced(pod) and pod_has_ended(pod)
@@ -381,6 +394,12 @@ def is_draining(node: JsonObject) -> bool:
     return bool(spec.get("unschedulable")) or any(
         taint.get("key") in DRAIN_TAINTS for taint in spec.get("taints") or []
     )
+
+
+def drains_since(node: JsonObject, since_seconds: float) -> bool:
+    """Whether a node that is draining may be so since then: by another taint than a cordon's, or by the time that this one has."""
+    taints = [one for one in (node.get("spec") or {}).get("taints") or [] if one.get("key") in DRAIN_TAINTS]
+    return any(one["key"] != CORDON_TAINT or seconds_of(one.get("timeAdded")) >= since_seconds for one in taints)
 
 
 @derived

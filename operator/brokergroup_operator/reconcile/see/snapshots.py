@@ -11,7 +11,7 @@ import msgspec
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.backup_fields import SnapshotManifest
-from brokergroup_operator.api.brokergroup_operation import OperationType
+from brokergroup_operator.api.brokergroup_operation import OperationPhase, OperationType
 from brokergroup_operator.kube.resources import VOLUME_SNAPSHOTS
 from brokergroup_operator.reconcile.see import copies, observed
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup import BrokerGroup
-    from brokergroup_operator.reconcile.see.observed import Observed
+    from brokergroup_operator.reconcile.see.observed import Observed, Operation
 
 MANIFEST: Final = names.ANNOTATION_MANIFEST
 ERROR_CHARACTERS: Final = 1024
@@ -33,14 +33,39 @@ def wanted(seen: Observed) -> list[str]:
 
 
 def are_taken(seen: Observed) -> bool:
-    """Whether a Backup asks for them, so that the pass must know which volumes are attached."""
-    return any(True for _ in _of_backups(seen))
+    """Whether a Backup asks for them."""
+    return bool(_backups(seen))
+
+
+def needs_attached(seen: Observed) -> bool:
+    """Whether a step of this pass depends on which volumes are attached, in the whole cluster.
+
+    A Backup begins only if that can be read. Then it is needed from the member's end on until all snapshots are cut.
+    """
+    return any(_begins(seen, one) or _is_cutting(seen, one) for one in _backups(seen))
+
+
+def _begins(seen: Observed, one: Operation) -> bool:
+    return one.phase is OperationPhase.PENDING and (
+        one.is_dry or not any(other.is_running for other in seen.operations)
+    )
+
+
+def _is_cutting(seen: Observed, one: Operation) -> bool:
+    held = one.result.backup
+    if held is None or not one.is_running or held.compared_at is None or copies.may_start(held):
+        return False
+    return held.pod not in seen.pods
 
 
 def _of_backups(seen: Observed) -> Iterator[str]:
-    for one in seen.operations:
-        if one.asked.spec.type is OperationType.BACKUP and not one.finished and one.asked.spec.backup is not None:
-            yield from names_of(seen.group, one.name) if one.asked.spec.backup.snapshot is not None else ()
+    for one in _backups(seen):
+        yield from names_of(seen.group, one.name)
+
+
+def _backups(seen: Observed) -> list[Operation]:
+    asked = (one for one in seen.operations if one.asked.spec.type is OperationType.BACKUP and not one.finished)
+    return [one for one in asked if one.asked.spec.backup is not None and one.asked.spec.backup.snapshot is not None]
 
 
 def _of_restore(seen: Observed) -> Iterator[str]:
@@ -69,12 +94,28 @@ def mark_of(snapshot: JsonObject) -> str:
 
 
 def is_ready(snapshot: JsonObject) -> bool:
+    """Whether a volume can be made from it: with some drivers only once it is uploaded."""
     return (snapshot.get("status") or {}).get("readyToUse") is True
 
 
+def is_cut(snapshot: JsonObject) -> bool:
+    """Whether it is of one moment that has passed, so that what the volume gets now is not in it.
+
+    By `creationTime`, which a driver may give late: then by its readiness. With an error, another try may cut it anew.
+    """
+    has_time = bool((snapshot.get("status") or {}).get("creationTime"))
+    return is_ready(snapshot) or (has_time and not error_of(snapshot))
+
+
 def error_of(snapshot: JsonObject) -> str:
-    """What its driver last said of a try that failed, as far as a status has room for it; it tries again."""
-    return str(((snapshot.get("status") or {}).get("error") or {}).get("message") or "")[:ERROR_CHARACTERS]
+    """What its driver last said of a try that failed, as far as a status has room for it; it tries again.
+
+    Not one from before it was cut: the snapshotter leaves that in the status until the snapshot is ready.
+    """
+    status = snapshot.get("status") or {}
+    error = status.get("error") or {}
+    cut, failed = (observed.seconds_of(one) for one in (status.get("creationTime"), error.get("time")))
+    return "" if 0.0 < failed < cut else str(error.get("message") or "")[:ERROR_CHARACTERS]
 
 
 def failing_since_seconds(snapshot: JsonObject) -> float | None:

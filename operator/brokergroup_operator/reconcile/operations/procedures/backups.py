@@ -22,11 +22,13 @@ from brokergroup_operator.reconcile.decide.failover_safe import on_draining_node
 from brokergroup_operator.reconcile.operations import plan as plans
 from brokergroup_operator.reconcile.operations.procedures.premises import CHANGE_POLL_SECONDS, SETTLE_SECONDS, asked
 from brokergroup_operator.reconcile.operations.procedures.snapshots import (
+    cutting,
     first_made,
     given_up,
     names_of,
+    uploading,
     why_no_snapshots,
-    with_snapshots,
+    why_unread,
 )
 from brokergroup_operator.reconcile.see import copies, observed
 from brokergroup_operator.reconcile.see.members import never_masters, standings
@@ -60,14 +62,15 @@ def begin_backup(case: Case) -> plans.Beginning:
         _no_target(case, request) if request.snapshot is None else why_no_snapshots(case),
         "" if request.snapshot is not None else copies.why_name_taken(case.seen, names.backup_pod_name(case.group)),
         case.claim_goes([broker_id] if broker_id is not None else []),
-        not_now=not_now
+        not_now=_unread(case)
+        or not_now
         or (None if alone else _last_slave(case, broker_id))
         or (None if is_there else _nothing_in_sync(case)),
         message=f"copies the store of broker {broker_id} to {_whereto(case, request)}",
         steps=(
             f"delete pod {case.pod_name(broker_id or 0)} (broker {broker_id}), and keep it stopped",
             f"copy its claims to {_whereto(case, request)}{'' if request.snapshot else ', and check the copy'}",
-            f"start broker {broker_id} again, and wait until it is in sync",
+            f"start broker {broker_id} again{' once they are cut' if request.snapshot else ''}, and wait until it is in sync",
         ),
     )
     if not isinstance(beginning, plans.Start) or broker_id is None or pod is None:
@@ -143,6 +146,15 @@ def _last_slave(case: Case, broker_id: int | None) -> plans.Wait | plans.Reject 
     return plans.Reject(message=told)
 
 
+def _unread(case: Case) -> plans.Wait | plans.Reject | None:
+    """Nothing begins while they can't be read: most often that is for a moment only, and other operations wait for this one."""
+    if not (why := why_unread(case)):
+        return None
+    if case.now_seconds - observed.created_seconds(case.operation.raw) < SETTLE_SECONDS:
+        return plans.Wait(message=why, look_again_seconds=CHANGE_POLL_SECONDS)
+    return plans.Reject(message=case.seen.snapshots_unread)
+
+
 def _nothing_in_sync(case: Case) -> plans.Wait:
     """The group is FailoverSafe, so a slave is in sync: its pod is as good as ready."""
     return plans.Wait(
@@ -176,12 +188,13 @@ def judge_backup(case: Case) -> plans.Judgement:  # noqa: PLR0911 (one return pe
     if gone := case.group_is_not_there():
         return plans.GoOn(message=gone, effect=_deletion(pod)) if pod is not None else plans.Fail(message=gone)
     if not copies.is_over(held):
-        return _copying(case, held, pod)
+        return _copying(case, held, pod) if held.cut_at is None else _uploading(case, held)
     if pod is not None and not copies.has_gone(case.seen, pod):
         return plans.GoOn(message=f"deletes pod {_pod_name(pod)}", effect=_deletion(pod))
     if held.failed:
         return plans.Fail(message=held.failed, figures=case.before)
-    if case.is_back(held.broker_id) and observed.pod_is_ready(case.pod(held.broker_id)):
+    is_back = case.is_back(held.broker_id) and observed.pod_is_ready(case.pod(held.broker_id))
+    if is_back or case.not_a_member(held.broker_id):  # it may have left since it was cut
         done = replace(case.before, milliseconds=round(case.running_seconds * 1000))
         return plans.Done(message=_told(held), figures=done)
     if paused := case.paused():
@@ -207,6 +220,8 @@ def _copying(  # noqa: PLR0911 (one return per stage)
     member = case.seen.pods.get(held.pod)
     if why := _why_not_further(case, held, member):
         return given_up(case, held, why)
+    if held.snapshots and (unread := why_unread(case)):
+        return plans.GoOn(message=unread)
     if pod is not None and not copies.is_of(pod, case.operation.uid):
         return plans.GoOn(message=f"deletes pod {_pod_name(pod)} of another operation", effect=_deletion(pod))
     if member is not None and observed.uid(member) != held.pod_uid:
@@ -215,21 +230,33 @@ def _copying(  # noqa: PLR0911 (one return per stage)
         return _comparing(case, held, member)
     if member is None:
         snapshot = asked(case.spec.backup).snapshot
-        known = _manifest(case, held)
-        return _with_pod(case, held, pod) if snapshot is None else with_snapshots(case, held, snapshot, known)
+        return _with_pod(case, held, pod) if snapshot is None else cutting(case, held, snapshot)
     if not observed.being_deleted(member) and not is_fresh(held, case.now_seconds):
         anew = replace(case.before, backup=replace(held, compared_at=None))
         return plans.GoOn(message=f"pod {held.pod} could not be stopped in time: compares it anew", figures=anew)
     return plans.GoOn(message=f"waits until pod {held.pod} is stopped")
 
 
+def _uploading(case: Case, held: BackupResult) -> plans.GoOn:
+    """The snapshots are cut, and the member runs: neither a failover nor a drain changes what they have."""
+    if why := _too_late(case):
+        return given_up(case, held, why)
+    unread = why_unread(case)
+    return plans.GoOn(message=unread) if unread else uploading(case, held, _manifest(case, held))
+
+
+def _too_late(case: Case) -> str:
+    limit_seconds = asked(case.spec.backup).deadline_seconds
+    return f"not within {limit_seconds} s: {case.before.message}" if case.running_seconds > limit_seconds else ""
+
+
 def _why_not_further(case: Case, held: BackupResult, member: JsonObject | None) -> str:
     """Why the backup is given up, so that the member starts again; empty if it goes on."""
-    before, seen, limit_seconds = case.before, case.seen, asked(case.spec.backup).deadline_seconds
+    before, seen = case.before, case.seen
     # The loss of the only voting member, which is stopped, raises its record's epoch; no other can be elected.
     alone = held.broker_id == before.from_broker_id
-    if case.running_seconds > limit_seconds:
-        return f"not within {limit_seconds} s: {before.message}"
+    if why := _too_late(case):
+        return why
     if seen.master is None and not alone:
         return f"{case.group} lost its master meanwhile, and may need broker {held.broker_id}"
     is_stopped = member is None or observed.being_deleted(member)
@@ -241,16 +268,32 @@ def _why_not_further(case: Case, held: BackupResult, member: JsonObject | None) 
         return f"{case.group} takes no messages without broker {held.broker_id}"
     if member is not None and (paused := case.paused()):
         return paused
-    return _drained(case, held) or _why_no_pod(case, held)
+    return _drained(case, held) or _why_no_pod(case, held) or _never_ends(case, held, member)
 
 
 def _drained(case: Case, held: BackupResult) -> str:
-    """Which other member's node is being drained: with one member stopped no eviction is let through, and no master moves."""
+    """Which other member's node is being drained: with one member stopped no eviction is let through, and no master moves.
+
+    A node that was only cordoned when the operation began stays out: it may be so for days, and nothing is evicted from it.
+    """
     for broker_id, one in standings(case.seen).items():
-        if broker_id != held.broker_id and on_draining_node(case.seen, one):
-            node, pod = node_of(case.seen.pods.get(one.member.pod)), one.member.pod
+        node, pod = node_of(case.seen.pods.get(one.member.pod)), one.member.pod
+        if broker_id == held.broker_id or not on_draining_node(case.seen, one):
+            continue
+        if observed.drains_since(case.seen.nodes[node], case.operation.started_seconds):
             return f"{node} is being drained, and pod {pod} on it waits for the backup's end"
     return ""
+
+
+def _never_ends(case: Case, held: BackupResult, member: JsonObject | None) -> str:
+    """Why the end of a held pod is not waited for: its kubelet is silent, so its container may run, and write."""
+    if not held.snapshots or member is None or not observed.being_deleted(member):
+        return ""
+    late_seconds = case.now_seconds - observed.seconds_of(str(observed.metadata(member)["deletionTimestamp"]))
+    if late_seconds < observed.STUCK_TERMINATING_SECONDS or observed.kubelet_says_ended(member, None):
+        return ""
+    told = f"pod {held.pod} was to be stopped {late_seconds:.0f} s ago, and the kubelet of node {node_of(member)} does not say so"
+    return f"{told}: its broker may run on, and no VolumeSnapshot is cut of a store that is written to"
 
 
 def _why_no_pod(case: Case, held: BackupResult) -> str:
@@ -268,13 +311,15 @@ def _started_again(case: Case, held: BackupResult, member: JsonObject, pod: Json
             message=f"pod {held.pod} was started beside pod {_pod_name(pod)}: deletes that", effect=_deletion(pod)
         )
     if held.snapshots and (made := first_made(case)):
-        told = f"pod {held.pod} was started again before VolumeSnapshot {made} was whole"
+        told = f"pod {held.pod} was started again before VolumeSnapshot {made} was cut"
         return given_up(case, held, f"{told}: it may have a part of what was written since")
     anew = replace(case.before, backup=replace(held, pod_uid=observed.uid(member), compared_at=None))
     return plans.GoOn(message=f"pod {held.pod} was started again: compares it anew", figures=anew)
 
 
-def _comparing(case: Case, held: BackupResult, member: JsonObject | None) -> plans.GoOn:
+def _comparing(  # noqa: PLR0911 (one return per stage)
+    case: Case, held: BackupResult, member: JsonObject | None
+) -> plans.GoOn:
     """A slave copies topics and groups beside the log, later: a message whose topic the copy lacks would be read by none.
 
     It is only stopped within seconds of a comparison: what the master gets later may be missing in the copy.
@@ -282,6 +327,8 @@ def _comparing(case: Case, held: BackupResult, member: JsonObject | None) -> pla
     outcome, effect = case.outcome, plans.CompareMetadata(broker_id=held.broker_id)
     if member is None:
         return plans.GoOn(message=f"waits until pod {held.pod} is back: it is not stopped by this operation")
+    if held.snapshots and names.FINALIZER_BACKUP not in observed.finalizers_of(member):
+        return _holding(held, member)
     alone = held.broker_id == case.before.from_broker_id
     away = others_away(standings(case.seen), held.broker_id)
     if not alone and (unsafe := case.not_failover_safe() or away):
@@ -300,6 +347,21 @@ def _comparing(case: Case, held: BackupResult, member: JsonObject | None) -> pla
     if outcome.running:
         return plans.GoOn(message=told)
     return plans.GoOn(message=f"waits: {outcome.failed}" if outcome.failed else told, effect=effect)
+
+
+def _holding(held: BackupResult, member: JsonObject) -> plans.GoOn:
+    """A pod's object may be gone while its container runs on, by a forced deletion, and not each driver attaches a volume.
+
+    So the object is held until its kubelet says that the container has ended (`copies.may_let_go`): no snapshot is cut before.
+    """
+    if observed.being_deleted(member):
+        return plans.GoOn(message=f"waits until pod {held.pod} is back: it is not stopped by this operation")
+    effect = plans.HoldPod(
+        name=held.pod,
+        resource_version=str(observed.metadata(member).get("resourceVersion", "")),
+        finalizers=observed.finalizers_of(member),
+    )
+    return plans.GoOn(message=f"makes sure that the end of pod {held.pod} is seen", effect=effect)
 
 
 def _with_pod(case: Case, held: BackupResult, pod: JsonObject | None) -> plans.GoOn:

@@ -1,7 +1,8 @@
 """Backup by VolumeSnapshots: one of each claim of the stopped member, waited for, then marked as a whole set.
 
 Each pass looks at what is there and does the next thing, so an operator that takes over goes on from there: the volumes are off
-their node; the snapshots are made; they are ready; the manifest is on each of them, on the store's last; the status says whole.
+their node; the snapshots are made; they are cut; the status says so, and the member starts; they are ready, with some drivers an
+hour later; the manifest is on each of them, on the store's last; the status says whole.
 The operator deletes none: those of a Backup that failed lack the manifest, and no group begins with them.
 """
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.operations.procedures.premises import Case
 
 FAULT_CHARACTERS: Final = 1024
-# A driver tries again, and some errors pass. The member is not kept stopped for longer where there is one, or no answer at all.
+# A driver tries again, and some errors pass. It is not waited for longer where there is one, or no answer at all.
 ERROR_SECONDS: Final = 60.0
 
 
@@ -46,6 +47,11 @@ def why_no_snapshots(case: Case) -> str:
     return f"VolumeSnapshot {there} is there already: take a backup of another name" if there is not None else ""
 
 
+def why_unread(case: Case) -> str:
+    """Why nothing is known of the snapshots in this pass, so that nothing is decided about them."""
+    return f"waits: {case.seen.snapshots_unread[:FAULT_CHARACTERS]}" if case.seen.snapshots_unread else ""
+
+
 def given_up(case: Case, held: BackupResult, why: str) -> plans.GoOn:
     """Note in the status that there is no backup: the member starts again, then the operation fails."""
     failed = replace(held, failed=why[:FAULT_CHARACTERS])
@@ -58,25 +64,52 @@ def first_made(case: Case) -> str:
     return next(made, "")
 
 
-def with_snapshots(case: Case, held: BackupResult, request: SnapshotRequest, known: Manifest) -> plans.GoOn:
-    """Of a stopped member: the next thing that its snapshots need. `known`: the manifest without the snapshots' own facts."""
-    if why := case.seen.snapshots_problem or _why_status_is_not_ours(case, held):
-        return given_up(case, held, why)
+def cutting(case: Case, held: BackupResult, request: SnapshotRequest) -> plans.GoOn:
+    """Of a stopped member: the next thing until all its snapshots are cut. Then it may start, which the status says first."""
+    there = _found(case, held)
     claims = identity.claim_names(case.seen.group, held.pod)
-    found = {name: snapshots.snapshot_named(case.seen, name) for name in held.snapshots}
-    mark = snapshots.mark(case.operation.uid, held.pod_uid)
-    there = {name: one for name, one in found.items() if one is not None}
-    if why := _why_not_ours(there, mark) or (_mounted_since(case, claims) if there else ""):
+    if why := _why_no_set(case, held, there) or (_mounted_since(case, claims) if there else ""):
         return given_up(case, held, why)
-    if len(there) < len(found):
-        return _making(case, held, request, dict(zip(found, claims, strict=True)), mark)
+    if len(there) < len(held.snapshots):
+        return _making(case, held, request, dict(zip(held.snapshots, claims, strict=True)))
     if why := _failing_for_long(case, there):
         return given_up(case, held, why)
+    if waits := [name for name, one in there.items() if not snapshots.is_cut(one)]:
+        return plans.GoOn(message=_waiting(there, waits, "is cut"))
+    cut = replace(held, cut_at=rfc3339(case.now_seconds))
+    told = f"VolumeSnapshot {', '.join(there)} is cut: broker {held.broker_id} may start"
+    return plans.GoOn(message=told, figures=replace(case.before, backup=cut))
+
+
+def uploading(case: Case, held: BackupResult, known: Manifest) -> plans.GoOn:
+    """Of a member that may run again: the next thing until its snapshots are whole. `known`: the manifest without their own facts.
+
+    One that is lost is not made anew: it would be of now.
+    """
+    there = _found(case, held)
+    gone = [name for name in held.snapshots if name not in there]
+    lost = f"VolumeSnapshot {', '.join(gone)} was deleted before all were ready" if gone else ""
+    if why := _why_no_set(case, held, there) or lost or _failing_for_long(case, there):
+        return given_up(case, held, why)
     if waits := [name for name, one in there.items() if not snapshots.is_ready(one)]:
-        errors = "; ".join(filter(None, (snapshots.error_of(there[name]) for name in waits)))
-        told = f"waits until VolumeSnapshot {', '.join(waits)} is ready to use"
-        return plans.GoOn(message=f"{told}: {errors}" if errors else told)
-    return _sealing(case, held, known, [*there.values()], claims)
+        return plans.GoOn(message=_waiting(there, waits, "is ready to use"))
+    return _sealing(case, held, known, there)
+
+
+def _found(case: Case, held: BackupResult) -> dict[str, JsonObject]:
+    found = {name: snapshots.snapshot_named(case.seen, name) for name in held.snapshots}
+    return {name: one for name, one in found.items() if one is not None}
+
+
+def _why_no_set(case: Case, held: BackupResult, there: dict[str, JsonObject]) -> str:
+    mark = snapshots.mark(case.operation.uid, held.pod_uid)
+    return case.seen.snapshots_problem or _why_status_is_not_ours(case, held) or _why_not_ours(there, mark)
+
+
+def _waiting(there: dict[str, JsonObject], waits: list[str], until: str) -> str:
+    errors = "; ".join(filter(None, (snapshots.error_of(there[name]) for name in waits)))
+    told = f"waits until VolumeSnapshot {', '.join(waits)} {until}"
+    return f"{told}: {errors}" if errors else told
 
 
 def _why_status_is_not_ours(case: Case, held: BackupResult) -> str:
@@ -113,11 +146,11 @@ def _mounted_since(case: Case, claims: tuple[str, ...]) -> str:
         return ""
     volume, node = attached
     return (
-        f"volume {volume} was attached to node {node} before all VolumeSnapshots were ready: another pod has mounted it"
+        f"volume {volume} was attached to node {node} before all VolumeSnapshots were cut: another pod has mounted it"
     )
 
 
-def _making(case: Case, held: BackupResult, request: SnapshotRequest, claims: dict[str, str], mark: str) -> plans.GoOn:
+def _making(case: Case, held: BackupResult, request: SnapshotRequest, claims: dict[str, str]) -> plans.GoOn:
     attached = snapshots.attached_of(map(case.seen.claims.get, claims.values()), case.seen.attached_volumes)
     if attached is not None:
         volume, node = attached
@@ -127,30 +160,38 @@ def _making(case: Case, held: BackupResult, request: SnapshotRequest, claims: di
         return plans.GoOn(message=case.before.message)
     wanted = ", ".join(held.snapshots)
     told = f"VolumeSnapshot {wanted} is not made: {case.outcome.failed}" if case.outcome.failed else f"makes {wanted}"
+    mark = snapshots.mark(case.operation.uid, held.pod_uid)
     effect = plans.TakeSnapshots(claims=claims, class_name=request.class_name, mark=mark)
     return plans.GoOn(message=told, effect=effect)
 
 
-def _sealing(
-    case: Case, held: BackupResult, known: Manifest, there: list[JsonObject], claims: tuple[str, ...]
-) -> plans.GoOn:
+def _sealing(case: Case, held: BackupResult, known: Manifest, there: dict[str, JsonObject]) -> plans.GoOn:
     """The manifest comes on a set of which all are ready, and the status after it: so a set without it is torn."""
-    found = [_manifest(one) for one in there]
+    found = [_manifest(one) for one in there.values()]
     first = found[0]
     if first is not None and _is_of(first, held, known) and all(one == first for one in found):
         whole = replace(held, taken_at=first.backup.taken_at)
         return plans.GoOn(message="the snapshots are whole", figures=replace(case.before, backup=whole))
-    taken_at = snapshots.taken_at(there) or rfc3339(case.now_seconds)
+    if case.outcome.running:
+        return plans.GoOn(message=case.before.message)
+    taken_at = snapshots.taken_at(there.values()) or held.cut_at or ""
+    claims = identity.claim_names(case.seen.group, held.pod)
     listed = [
-        ClaimSnapshot(claim=claim, snapshot=name, size=observed.claim_size(case.seen.claims[claim]))
-        for name, claim in zip(held.snapshots, claims, strict=True)
-        if claim in case.seen.claims
+        ClaimSnapshot(claim=claim, snapshot=name, size=_size(case, claim, there[name]))
+        for name, claim in zip(there, claims, strict=True)
     ]
-    if len(listed) < len(there):
-        return given_up(case, held, f"a claim of pod {held.pod} is gone, expected {', '.join(claims)}")
     manifest = SnapshotManifest(backup=replace(known, taken_at=taken_at), snapshots=listed)
-    uids = {name: observed.uid(one) for name, one in zip(held.snapshots, there, strict=True)}
-    return plans.GoOn(message="marks the snapshots as whole", effect=plans.SealSnapshots(manifest=manifest, uids=uids))
+    told = f"VolumeSnapshot {', '.join(there)} is not marked as whole: {case.outcome.failed}"
+    return plans.GoOn(
+        message=told if case.outcome.failed else "marks the snapshots as whole",
+        effect=plans.SealSnapshots(manifest=manifest, uids={name: observed.uid(one) for name, one in there.items()}),
+    )
+
+
+def _size(case: Case, claim: str, snapshot: JsonObject) -> str:
+    """What the claim asks for; the least that is made from the snapshot, where its member has left since it was cut."""
+    found = case.seen.claims.get(claim)
+    return snapshots.restore_size(snapshot) if found is None else observed.claim_size(found)
 
 
 def _is_of(manifest: SnapshotManifest, held: BackupResult, known: Manifest) -> bool:
