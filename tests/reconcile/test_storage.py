@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,7 @@ from tests.reconcile.cases import compare, conditions, lines_of, run, shown, wit
 from tests.reconcile.world import SANDBOX, named, ready, uids_of, until
 
 if TYPE_CHECKING:
+    from brokergroup_operator.reconcile.see.observed import Observed
     from kube_sandbox.api_server.server import SandboxApiServer
     from tests.reconcile.world import World
 
@@ -36,7 +36,7 @@ COMMIT_LOG: dict[str, Any] = {"storage": {"commitLog": {"size": "100Gi", "storag
 LOGS = [names.commit_log_claim_name(f"orders-{one}") for one in (1, 2, 3)]
 
 
-def settled(**spec: Any) -> Any:
+def settled(**spec: Any) -> Observed:
     seen = b.settled(**spec)
     if "ephemeral" in spec["storage"]:
         return replace(seen, claims={})
@@ -76,21 +76,20 @@ def test_the_loss_of_an_ephemeral_pod_or_of_a_commit_log_is_the_loss_of_the_disk
     assert membership(replace(gone, claims=seen.claims)).volume_lost == ()
 
 
+def sizes(seen: Observed) -> dict[str, str]:
+    """Return the size that the pass asks for, by claim."""
+    claims = c.applied(seen, "PersistentVolumeClaim")
+    return {name: claim["spec"]["resources"]["requests"]["storage"] for name, claim in claims.items()}
+
+
 def test_each_claim_of_a_member_grows_by_its_own_wish() -> None:
     larger = c.wishing(settled(**COMMIT_LOG), storage={"commitLog": {"size": "200Gi", "storageClassName": "fast"}})
-    grown = {
-        step.object["metadata"]["name"]: step.object["spec"]["resources"]["requests"]["storage"]
-        for step in run(larger).actions
-        if isinstance(step, ApplyObject) and step.resource.kind == "PersistentVolumeClaim"
-    }
-    assert grown == dict.fromkeys(LOGS, "200Gi")
+    assert sizes(larger) == dict.fromkeys(LOGS, "200Gi")
 
 
-def released(seen: Any, claim: str, annotation: str = names.ANNOTATION_RELEASED_TO) -> Any:
+def released(seen: Observed, claim: str, annotation: str = names.ANNOTATION_RELEASED_TO) -> Observed:
     """The same, after `brokergroup adopt claims-back`, or `claims`, has marked this claim."""
-    marked = deepcopy(seen.claims[claim])
-    marked["metadata"].setdefault("annotations", {})[annotation] = "java-controller"
-    return replace(seen, claims={**seen.claims, claim: marked})
+    return c.with_claims(seen, lambda one: one["metadata"]["annotations"].update({annotation: "java-controller"}), claim)
 
 
 def test_no_broker_starts_on_a_claim_that_was_released_to_another_deployment() -> None:
@@ -125,14 +124,8 @@ def test_a_claim_that_adopt_has_outlives_a_group_that_was_made_again_and_deleted
     """Its manifest may say whenDeleted Delete and hibernated; brokers of another deployment run on the claim."""
     wish = {"maintenance": {"hibernated": True}, "storage": {"retention": {"whenDeleted": "Delete"}}}
     seen = c.without_pods(b.settled(**wish), "orders-1", "orders-2", "orders-3")
-    metadata = {**seen.group_object["metadata"], "deletionTimestamp": b.NOW}
-    bare = replace(
-        seen,
-        group_object={**seen.group_object, "metadata": metadata},
-        services={},
-        config_maps={},
-        disruption_budgets={},
-    )
+    seen = c.with_metadata(seen, deletionTimestamp=b.NOW)
+    bare = replace(seen, services={}, config_maps={}, disruption_budgets={})
     assert [line for line in lines_of(run(bare)) if "PersistentVolumeClaim" in line] != []
     held = lines_of(run(released(bare, "orders-2", annotation)))
     assert [line for line in held if "PersistentVolumeClaim" in line or "BrokerGroupState" in line] == []
@@ -165,8 +158,7 @@ def test_a_pod_that_runs_without_a_claim_for_its_log_is_left_running() -> None:
 
 def test_an_ephemeral_group_says_so_when_it_is_made() -> None:
     seen = settled(**EPHEMERAL)
-    fresh = {**seen.group_object, "metadata": {**seen.group_object["metadata"], "finalizers": []}}
-    notes = [action.note.reason for action in run(replace(seen, group_object=fresh)).actions if action.note]
+    notes = [action.note.reason for action in run(c.with_metadata(seen, finalizers=[])).actions if action.note]
     assert notes == ["EphemeralStorage"]
 
 
@@ -193,7 +185,7 @@ def test_the_mark_comes_before_the_id_is_forgotten() -> None:
     assert lines_of(run(c.marked(stopped, "orders-4"))) == ["forget 4"]
 
 
-def left(*, marked: bool, **spec: Any) -> Any:
+def left(*, marked: bool, **spec: Any) -> Observed:
     """Id 4 has left; its claim is still there."""
     seen = c.settled(**spec)
     claim = next(iter(seen.claims.values()))
@@ -211,7 +203,7 @@ def left(*, marked: bool, **spec: Any) -> Any:
     ],
     ids=["Delete", "Retain", "no mark: perhaps a lost record"],
 )
-def test_the_claim_of_a_member_that_has_left(seen: Any, expected: list[str]) -> None:
+def test_the_claim_of_a_member_that_has_left(seen: Observed, expected: list[str]) -> None:
     assert lines_of(run(seen)) == expected
 
 
@@ -247,16 +239,9 @@ def test_a_claim_grows_until_its_volume_has_the_size(capacity: str | None, growi
 
 def test_a_claim_that_was_made_larger_stays_so() -> None:
     """An autoscaler of volumes: asking for the smaller size would be refused in every pass."""
-    seen = c.settled()
-    name, claim = next(iter(seen.claims.items()))
-    spec = claim["spec"] | {"resources": {"requests": {"storage": "64Gi"}}}
-    larger = replace(seen, claims={**seen.claims, name: claim | {"spec": spec}})
-    sizes = [
-        step.object["spec"]["resources"]["requests"]["storage"]
-        for step in run(larger).actions
-        if isinstance(step, ApplyObject) and step.object["metadata"]["name"] == name
-    ]
-    assert set(sizes) == {"64Gi"}
+    seen, name = c.settled(), "orders-1"
+    larger = c.with_claims(seen, lambda claim: claim["spec"]["resources"]["requests"].update(storage="64Gi"), name)
+    assert sizes(larger)[name] == "64Gi"
 
 
 POD = "orders-2"
@@ -284,12 +269,14 @@ async def claims(world: World) -> dict[str, dict[str, Any]]:
 
 
 async def test_a_claim_without_the_label_is_no_lost_disk(settled_world: World) -> None:
+    uid = (await claims(settled_world))[POD]["metadata"]["uid"]
     off = {"metadata": {"labels": {names.LABEL_BROKER_GROUP: None}}}
     await settled_world.patch(PERSISTENT_VOLUME_CLAIMS, POD, off)
     await settled_world.stop_pod(POD)
     await settled_world.settle()
     assert await ids(settled_world) == [1, 2, 3]
-    assert (await claims(settled_world))[POD]["metadata"]["labels"][names.LABEL_BROKER_GROUP] == "orders"
+    metadata = (await claims(settled_world))[POD]["metadata"]
+    assert (metadata["uid"], metadata["labels"][names.LABEL_BROKER_GROUP]) == (uid, "orders")
 
 
 async def test_a_claim_that_a_person_made_again_waits_for_the_person(settled_world: World) -> None:
@@ -310,27 +297,11 @@ async def test_a_claim_that_a_person_made_again_waits_for_the_person(settled_wor
     assert POD in await named(settled_world, PODS)
 
 
-async def test_a_claim_that_is_gone_is_a_lost_disk(settled_world: World) -> None:
-    await settled_world.delete(PERSISTENT_VOLUME_CLAIMS, POD)
-    await settled_world.stop_pod(POD)
-    await settled_world.settle()
-    assert await ids(settled_world) == [1, 3, 4]
-
-
 IMAGE = {"image": "example/other:2"}
 RESTARTED = {names.ANNOTATION_RESTARTED_AT: "2026-11-27T08:00:00Z"}
 
 
-def going(seen: Any, *claims: str) -> Any:
-    """These claims are being deleted, each under the pod that uses it."""
-    changed = {
-        name: claim | {"metadata": claim["metadata"] | {"deletionTimestamp": b.NOW}} if name in claims else claim
-        for name, claim in seen.claims.items()
-    }
-    return replace(seen, claims=changed)
-
-
-HELD = going(c.settled(), "orders-2")
+HELD = c.claims_going(c.settled(), "orders-2")
 
 
 def test_it_is_a_condition_that_names_claim_pod_and_the_way_out() -> None:
@@ -339,11 +310,11 @@ def test_it_is_a_condition_that_names_claim_pod_and_the_way_out() -> None:
     way_out = ("kubectl brokergroup rebuild orders 2 -n shop", "Retain", "gitops.md")
     for part in ("claim orders-2.", "pod orders-2", *way_out):
         assert part in alarm["message"]
-    log = conditions(going(settled(**COMMIT_LOG), LOGS[2]))[ConditionType.CLAIM_TERMINATING]
+    log = conditions(c.claims_going(settled(**COMMIT_LOG), LOGS[2]))[ConditionType.CLAIM_TERMINATING]
     assert f"claim {LOGS[2]}." in log["message"]
 
 
-def copied_claim(seen: Any) -> Any:
+def copied_claim(seen: Observed) -> Any:
     copy = seen.claims["orders-2"]
     copy = copy | {"metadata": copy["metadata"] | {"name": "orders-2-backup"}}
     return replace(c.settled(), claims={**c.settled().claims, "orders-2-backup": copy})
@@ -354,14 +325,14 @@ def copied_claim(seen: Any) -> Any:
     [c.settled(), c.going(HELD, "orders-2"), c.without_pods(HELD, "orders-2"), copied_claim(HELD)],
     ids=["in order", "the pod is going", "no pod", "another's claim"],
 )
-def test_what_is_no_danger_is_no_alarm(seen: Any) -> None:
+def test_what_is_no_danger_is_no_alarm(seen: Observed) -> None:
     assert ConditionType.CLAIM_TERMINATING not in conditions(seen)
 
 
 LAST = c.outdated(c.settled(), "orders-2")
 
 
-def stalled(seen: Any) -> tuple[str, str, str]:
+def stalled(seen: Observed) -> tuple[str, str, str]:
     found = conditions(seen)[ConditionType.STALLED]
     return found["status"], found["reason"], found["message"]
 
@@ -369,8 +340,8 @@ def stalled(seen: Any) -> tuple[str, str, str]:
 def test_a_rolling_update_passes_over_its_pod_and_then_waits_for_a_person() -> None:
     outdated = c.wishing(c.settled(), **IMAGE)
     assert lines_of(run(outdated))[-1] == "delete Pod orders-2"
-    assert lines_of(run(going(outdated, "orders-2")))[-1] == "delete Pod orders-3"
-    alone = going(LAST, "orders-2")
+    assert lines_of(run(c.claims_going(outdated, "orders-2")))[-1] == "delete Pod orders-3"
+    alone = c.claims_going(LAST, "orders-2")
     assert not [line for line in lines_of(run(alone)) if "Pod" in line]
     assert stalled(alone)[:2] == ("True", Reason.CLAIM_BEING_DELETED)
     assert "orders-2: a claim is being deleted" in stalled(alone)[2]
@@ -379,15 +350,14 @@ def test_a_rolling_update_passes_over_its_pod_and_then_waits_for_a_person() -> N
 def test_it_keeps_no_other_group_waiting() -> None:
     """An update that has come to its last pod, and may not stop that one, gives its turn back."""
     assert run(c.rolling(LAST)).turn is Turn.HOLDS
-    held = c.rolling(going(LAST, "orders-2"))
+    held = c.rolling(c.claims_going(LAST, "orders-2"))
     assert run(held).turn is Turn.NONE
     assert shown(held, ConditionType.UP_TO_DATE) == ("False", Reason.CLAIM_BEING_DELETED)
 
 
 def test_an_asked_for_restart_is_refused_as_well() -> None:
-    seen = going(c.settled(), "orders-1", "orders-2", "orders-3")
-    marked = seen.group_object | {"metadata": seen.group_object["metadata"] | {"annotations": RESTARTED}}
-    seen = replace(seen, group_object=marked)
+    seen = c.claims_going(c.settled(), "orders-1", "orders-2", "orders-3")
+    seen = c.with_metadata(seen, annotations=RESTARTED)
     assert not [line for line in lines_of(run(seen)) if "Pod" in line or "switch" in line]
     assert stalled(seen)[1] == Reason.CLAIM_BEING_DELETED
 
@@ -396,13 +366,13 @@ def test_an_asked_for_restart_is_refused_as_well() -> None:
     "seen",
     [
         # Usually a replaced pod keeps its disk; here it would lose it.
-        c.not_ready(c.live(going(c.wishing(c.settled(), **IMAGE), "orders-2"), 1, 3), "orders-2"),
+        c.not_ready(c.live(c.claims_going(c.wishing(c.settled(), **IMAGE), "orders-2"), 1, 3), "orders-2"),
         c.with_pods(HELD, lambda pod: pod["status"].update(phase="Failed"), "orders-2"),
         c.with_pods(c.outdated(HELD, "orders-2"), lambda pod: pod["status"].update(phase="Pending"), "orders-2"),
     ],
     ids=["not heard", "Failed", "Pending"],
 )  # fmt: skip
-def test_a_pod_that_does_not_run_is_left_alone_too(seen: Any) -> None:
+def test_a_pod_that_does_not_run_is_left_alone_too(seen: Observed) -> None:
     assert "delete Pod orders-2" not in lines_of(run(seen))
 
 
@@ -410,14 +380,14 @@ def test_a_group_is_not_put_to_sleep_on_it() -> None:
     """All its pods would stop, and wake without those disks. Nor is its master kept from acknowledging meanwhile."""
     asleep = c.wishing(c.settled(), maintenance={"hibernated": True})
     assert lines_of(run(asleep)) != []
-    held = going(asleep, "orders-3")
+    held = c.claims_going(asleep, "orders-3")
     assert lines_of(run(held)) == []
     assert stalled(held)[:2] == ("True", Reason.CLAIM_BEING_DELETED)
     assert stalled(held)[2].startswith("Not hibernated: orders-3")
 
 
 def test_every_further_claim_is_an_event() -> None:
-    seen = (c.settled(), HELD, going(c.settled(), "orders-2", "orders-3"))
+    seen = (c.settled(), HELD, c.claims_going(c.settled(), "orders-2", "orders-3"))
     settled, one, two = (list(conditions(each).values()) for each in seen)
 
     def events(before: Any, after: Any) -> list[str]:
@@ -431,7 +401,7 @@ def test_every_further_claim_is_an_event() -> None:
 
 def test_a_rebuild_is_the_way_out() -> None:
     """Its pod is stopped, because a person asked for just that; the claim is gone by then, and the id follows."""
-    seen = c.running(going(c.settled(), "orders-3"), "Rebuild", brokerId=3)
+    seen = c.running(c.claims_going(c.settled(), "orders-3"), "Rebuild", brokerId=3)
     assert lines_of(run(seen))[-1] == "delete Pod orders-3"
     stopped = c.live(b.changed(seen, pods=b.without(seen.pods, "orders-3")), 1, 2)
     assert c.steps(stopped) == []
