@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.brokergroup_status import ConditionStatus, Durability, MemberState
-from brokergroup_operator.api.durability import beyond_voters, effective_durability
+from brokergroup_operator.api.brokergroup_status import ConditionStatus, MemberState
+from brokergroup_operator.api.durability import beyond_voters
 from brokergroup_operator.controller.directory.group_directory import binding_of
-from brokergroup_operator.reconcile.decide.failover_safe import candidates_needed, failover_safe, unsafe_now
+from brokergroup_operator.reconcile.decide.failover_safe import failover_safe, unsafe_now
 from brokergroup_operator.reconcile.decide.rollout import wanted_pod
 from brokergroup_operator.reconcile.plan import SetRole
 from brokergroup_operator.reconcile.render.pods import build_pod
@@ -67,21 +67,6 @@ def verdict(seen: Observed) -> tuple[str, str]:
 )
 def test_which_members_are_learners(ids: list[int], replicas: int, learners: int, expected: set[int]) -> None:
     assert beyond_voters(ids, replicas=replicas, learners=learners) == expected
-
-
-@pytest.mark.parametrize(
-    ("replicas", "learners", "durability", "needed"),
-    [
-        (3, 0, Durability.STRICT, 2),
-        (3, 1, Durability.AVAILABLE, 1),
-        (4, 1, Durability.STRICT, 2),
-        (5, 3, Durability.AVAILABLE, 1),
-    ],
-)
-def test_only_voters_count(replicas: int, learners: int, durability: Durability, needed: int) -> None:
-    spec = b.group(replicas=replicas, replication={"learners": learners}).spec
-    assert effective_durability(spec) is durability
-    assert candidates_needed(spec) == needed
 
 
 @pytest.mark.parametrize("implementation", ["Python", "Java"])

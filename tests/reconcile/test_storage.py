@@ -44,6 +44,10 @@ def settled(**spec: Any) -> Observed:
     return replace(seen, claims={**seen.claims, **b.by_name(*logs)})
 
 
+def without_log(seen: Observed) -> Observed:
+    return replace(seen, claims=b.without(seen.claims, LOGS[1]))
+
+
 @pytest.mark.parametrize("implementation", ["Java", "Python"])
 def test_the_pod_and_the_claim_of_a_commit_log_of_its_own(implementation: str) -> None:
     of = b.group(implementation=implementation, **COMMIT_LOG)
@@ -60,18 +64,13 @@ def test_an_ephemeral_pod_has_no_claim() -> None:
     assert "persistentVolumeClaim" not in str(pod)
 
 
-@pytest.mark.parametrize("spec", [EPHEMERAL, COMMIT_LOG], ids=["ephemeral", "commitLog"])
-def test_nothing_is_done_to_a_settled_group(spec: dict[str, Any]) -> None:
-    assert lines_of(run(settled(**spec))) == []
-
-
 def test_the_loss_of_an_ephemeral_pod_or_of_a_commit_log_is_the_loss_of_the_disk() -> None:
     """The id is never used again: the next pod has an empty disk."""
     members = membership(c.without_pods(settled(**EPHEMERAL), "orders-2"))
     assert [one.broker_id for one in members.volume_lost] == [2]
     assert [one.pod for one in members.to_reserve] == ["orders-4"]
     seen = settled(**COMMIT_LOG)
-    gone = replace(c.without_pods(seen, "orders-2"), claims=b.without(seen.claims, LOGS[1]))
+    gone = without_log(c.without_pods(seen, "orders-2"))
     assert [one.broker_id for one in membership(gone).volume_lost] == [2]
     assert membership(replace(gone, claims=seen.claims)).volume_lost == ()
 
@@ -92,38 +91,38 @@ def released(seen: Observed, claim: str, annotation: str = names.ANNOTATION_RELE
     return c.with_claims(seen, lambda one: one["metadata"]["annotations"].update({annotation: "java-controller"}), claim)
 
 
-def test_no_broker_starts_on_a_claim_that_was_released_to_another_deployment() -> None:
-    """Its store has no id any more, and brokers of that deployment may use it."""
-    seen = released(c.without_pods(b.settled(), "orders-1", "orders-2", "orders-3"), "orders-2")
+ALL = ("orders-1", "orders-2", "orders-3")
+
+
+def makes_nothing(seen: Observed, *told: str) -> None:
+    """Assert that no broker is started and no id given, and that the group is stalled for a claim, with these words."""
     assert [line for line in lines_of(run(seen)) if line.startswith(("apply", "reserve"))] == []
     assert c.condition(seen, "Stalled") == ("True", "NameTaken")
-    assert "claim orders-2" in c.message(seen, "Stalled")
-    assert "java-controller" in c.message(seen, "Stalled")
+    assert [one for one in told if one not in c.message(seen, "Stalled")] == []
+
+
+def test_no_broker_starts_on_a_claim_that_was_released_to_another_deployment() -> None:
+    """Its store has no id any more, and brokers of that deployment may use it."""
+    seen = released(c.without_pods(b.settled(), *ALL), "orders-2")
+    makes_nothing(seen, "claim orders-2", "java-controller")
     # Without a record, as after the last step, ids are not given anew for it either.
-    gone = replace(seen, record=None, state_object=None, snapshot=None)
-    assert [line for line in lines_of(run(gone)) if line.startswith(("apply", "reserve"))] == []
+    makes_nothing(replace(seen, record=None, state_object=None, snapshot=None))
+    # A run that was killed after its marks is begun again: until then the group is Hibernated, and nothing of it runs.
+    asleep = c.without_pods(b.settled(maintenance={"hibernated": True}), *ALL)
+    assert c.shown(released(asleep, "orders-2"), "Hibernated") == ("True", "NothingRuns")
 
 
 def test_no_broker_starts_before_the_takeover_of_its_claim_has_ended() -> None:
     """Without the record that it writes last, any disk could be elected first."""
-    seen = replace(c.without_pods(b.settled(), "orders-1", "orders-2", "orders-3"), record=None, snapshot=None)
-    seen = released(seen, "orders-2", names.ANNOTATION_ADOPT_UNFINISHED)
-    assert [line for line in lines_of(run(seen)) if line.startswith(("apply", "reserve"))] == []
-    assert c.condition(seen, "Stalled") == ("True", "NameTaken")
-    assert "run brokergroup adopt claims again" in c.message(seen, "Stalled")
-
-
-def test_a_hibernated_group_waits_with_released_claims_as_before() -> None:
-    """A run that was killed after its marks is begun again: until then the group is Hibernated, and nothing of it runs."""
-    asleep = c.without_pods(b.settled(maintenance={"hibernated": True}), "orders-1", "orders-2", "orders-3")
-    assert c.shown(released(asleep, "orders-2"), "Hibernated") == ("True", "NothingRuns")
+    seen = replace(c.without_pods(b.settled(), *ALL), record=None, snapshot=None)
+    makes_nothing(released(seen, "orders-2", names.ANNOTATION_ADOPT_UNFINISHED), "run brokergroup adopt claims again")
 
 
 @pytest.mark.parametrize("annotation", [names.ANNOTATION_RELEASED_TO, names.ANNOTATION_ADOPT_UNFINISHED])
 def test_a_claim_that_adopt_has_outlives_a_group_that_was_made_again_and_deleted(annotation: str) -> None:
     """Its manifest may say whenDeleted Delete and hibernated; brokers of another deployment run on the claim."""
     wish = {"maintenance": {"hibernated": True}, "storage": {"retention": {"whenDeleted": "Delete"}}}
-    seen = c.without_pods(b.settled(**wish), "orders-1", "orders-2", "orders-3")
+    seen = c.without_pods(b.settled(**wish), *ALL)
     seen = c.with_metadata(seen, deletionTimestamp=b.NOW)
     bare = replace(seen, services={}, config_maps={}, disruption_budgets={})
     assert [line for line in lines_of(run(bare)) if "PersistentVolumeClaim" in line] != []
@@ -140,9 +139,7 @@ def test_the_master_of_a_group_that_was_woken_after_the_marks_is_still_labelled(
 @pytest.mark.parametrize("phase", ["Failed", "Pending"])
 def test_an_empty_commit_log_never_joins_the_identity_of_the_old_one(phase: str) -> None:
     """The log's claim was made anew while the failed pod still stood there; the next one found its old id, and no messages."""
-    whole = settled(**COMMIT_LOG)
-    seen = with_pods(whole, lambda pod: pod["status"].update(phase=phase), "orders-2")
-    seen = replace(seen, claims=b.without(seen.claims, LOGS[1]))
+    seen = without_log(with_pods(settled(**COMMIT_LOG), lambda pod: pod["status"].update(phase=phase), "orders-2"))
     actions = run(seen).actions
     assert [action.name for action in actions if isinstance(action, DeleteObject)] == ["orders-2"]
     assert LOGS[1] not in [action.object["metadata"]["name"] for action in actions if isinstance(action, ApplyObject)]
@@ -151,82 +148,56 @@ def test_an_empty_commit_log_never_joins_the_identity_of_the_old_one(phase: str)
     assert [one.pod for one in after.to_reserve] == ["orders-4"]
 
 
-def test_a_pod_that_runs_without_a_claim_for_its_log_is_left_running() -> None:
-    seen = settled(**COMMIT_LOG)
-    assert lines_of(run(replace(seen, claims=b.without(seen.claims, LOGS[1])))) == []
-
-
 def test_an_ephemeral_group_says_so_when_it_is_made() -> None:
     seen = settled(**EPHEMERAL)
     notes = [action.note.reason for action in run(c.with_metadata(seen, finalizers=[])).actions if action.note]
     assert notes == ["EphemeralStorage"]
 
 
-def test_a_member_that_has_left_leaves_no_commit_log_behind_where_that_was_asked_for() -> None:
-    wish = {"storage": {**COMMIT_LOG["storage"], "retention": {"whenScaled": "Delete"}}}
-    seen = settled(**wish)
-    log, store = seen.claims[LOGS[0]], seen.claims["orders-1"]
-    marks = {names.ANNOTATION_LEAVING: "4"}
-    fourth = {
-        "orders-4": store | {"metadata": store["metadata"] | {"name": "orders-4", "annotations": marks}},
-        "orders-4-commitlog": log | {"metadata": log["metadata"] | {"name": "orders-4-commitlog"}},
-    }
-    expected = ["delete PersistentVolumeClaim orders-4-commitlog", "delete PersistentVolumeClaim orders-4"]
-    assert lines_of(run(replace(seen, claims={**seen.claims, **fourth}))) == expected
-
-
 DELETE: dict[str, Any] = {"storage": {"retention": {"whenScaled": "Delete"}}}
+DELETE_BOTH: dict[str, Any] = {"storage": COMMIT_LOG["storage"] | DELETE["storage"]}
 
 
-def test_the_mark_comes_before_the_id_is_forgotten() -> None:
-    seen = c.wishing(c.settled(replicas=4), replicas=3)
-    stopped = c.live(c.without_pods(seen, "orders-4"), 1, 2, 3)
-    assert lines_of(run(stopped)) == ["apply PersistentVolumeClaim orders-4"]
-    assert lines_of(run(c.marked(stopped, "orders-4"))) == ["forget 4"]
-
-
-def left(*, marked: bool, **spec: Any) -> Observed:
-    """Id 4 has left; its claim is still there."""
-    seen = c.settled(**spec)
-    claim = next(iter(seen.claims.values()))
+def with_copy(seen: Observed, claim: str, name: str, *, marked: bool = True) -> Observed:
+    """Beside it there is such a claim of another name, with or without the mark of a member that has left."""
+    found = seen.claims[claim]
     annotations = {names.ANNOTATION_LEAVING: "4"} if marked else {}
-    fourth = claim | {"metadata": claim["metadata"] | {"name": "orders-4", "annotations": annotations}}
-    return replace(seen, claims={**seen.claims, "orders-4": fourth})
+    return replace(
+        seen, claims={**seen.claims, name: found | {"metadata": found["metadata"] | {"name": name, "annotations": annotations}}}
+    )
 
 
-@pytest.mark.parametrize(
-    ("seen", "expected"),
-    [
-        (left(marked=True, **DELETE), ["delete PersistentVolumeClaim orders-4"]),
-        (left(marked=True), []),
-        (left(marked=False, **DELETE), []),
-    ],
-    ids=["Delete", "Retain", "no mark: perhaps a lost record"],
-)
-def test_the_claim_of_a_member_that_has_left(seen: Observed, expected: list[str]) -> None:
+BOTH_LEFT = with_copy(with_copy(settled(**DELETE_BOTH), "orders-1", "orders-4"), LOGS[0], "orders-4-commitlog", marked=False)
+LEAVES = c.live(c.without_pods(c.wishing(c.settled(replicas=4), replicas=3), "orders-4"), 1, 2, 3)
+CLAIMS: list[tuple[str, Observed, list[str]]] = [
+    ("in order, ephemeral", settled(**EPHEMERAL), []),
+    ("in order, a commit log of its own", settled(**COMMIT_LOG), []),
+    ("a pod that runs without a claim for its log", without_log(settled(**COMMIT_LOG)), []),
+    ("the mark comes before the id is forgotten", LEAVES, ["apply PersistentVolumeClaim orders-4"]),
+    ("it is marked", c.marked(LEAVES, "orders-4"), ["forget 4"]),
+    ("Delete", with_copy(c.settled(**DELETE), "orders-1", "orders-4"), ["delete PersistentVolumeClaim orders-4"]),
+    ("Retain", with_copy(c.settled(), "orders-1", "orders-4"), []),
+    ("no mark: perhaps a lost record", with_copy(c.settled(**DELETE), "orders-1", "orders-4", marked=False), []),
+    # Made with `kubectl get -o yaml` and another name, it carries our labels and even the mark.
+    ("a copy is a user's backup", with_copy(c.settled(**DELETE), "orders-1", "orders-4-backup"), []),
+    (
+        "no commit log is left behind", BOTH_LEFT,
+        ["delete PersistentVolumeClaim orders-4-commitlog", "delete PersistentVolumeClaim orders-4"],
+    ),
+    (
+        "a mark on a member that stays is taken off", c.marked(c.settled(**DELETE), "orders-3"),
+        ["apply PersistentVolumeClaim orders-3"],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("seen", "expected"), c.table(CLAIMS))
+def test_claims_of_members_that_leave_or_stay(seen: Observed, expected: list[str]) -> None:
     assert lines_of(run(seen)) == expected
 
 
-def test_a_copy_of_a_claim_is_a_users_backup() -> None:
-    """Made with `kubectl get -o yaml` and another name, it carries our labels and even the mark."""
-    seen = left(marked=True, **DELETE)
-    claims = {**b.without(seen.claims, "orders-4"), "orders-4-backup": seen.claims["orders-4"]}
-    assert lines_of(run(replace(seen, claims=claims))) == []
-
-
-def test_a_mark_on_a_member_that_stays_is_taken_off() -> None:
-    seen = c.settled(**DELETE)
-    [marked] = [one for one in marked_as_leaving(seen, b.member(3)) if isinstance(one, ApplyObject)]
-    claims = {**seen.claims, "orders-3": b.bound(marked.object)}
-    assert lines_of(run(replace(seen, claims=claims))) == ["apply PersistentVolumeClaim orders-3"]
-
-
 def test_a_claim_that_a_higher_id_carries_is_not_marked() -> None:
-    seen = c.settled()
-    assert seen.record is not None
-    fourth = replace(seen.record.replicas[1], broker_id=4)
-    seen = replace(seen, record=replace(seen.record, next_broker_id=5, replicas={**seen.record.replicas, 4: fourth}))
-    assert list(marked_as_leaving(seen, b.member(1))) == []
+    assert list(marked_as_leaving(c.seen_with(c.settled(), b.wiped(in_sync=(2, 3, 4))), b.member(1))) == []
 
 
 @pytest.mark.parametrize(("capacity", "growing"), [("8Gi", []), ("8192Mi", []), ("4Gi", ["orders-2"]), (None, [])])
@@ -259,23 +230,16 @@ async def settled_world(sandbox: SandboxApiServer, sandbox_world: World) -> Worl
 
 async def ids(world: World) -> list[int]:
     stored = await world.view.store.read(world.key)
-    assert stored is not None
-    return sorted(stored.record.replicas)
-
-
-async def claims(world: World) -> dict[str, dict[str, Any]]:
-    listed = await world.api.list(PERSISTENT_VOLUME_CLAIMS, namespace=world.key.namespace)
-    return {item["metadata"]["name"]: item for item in listed.items}
+    return sorted(stored.record.replicas) if stored else []
 
 
 async def test_a_claim_without_the_label_is_no_lost_disk(settled_world: World) -> None:
-    uid = (await claims(settled_world))[POD]["metadata"]["uid"]
-    off = {"metadata": {"labels": {names.LABEL_BROKER_GROUP: None}}}
-    await settled_world.patch(PERSISTENT_VOLUME_CLAIMS, POD, off)
+    uid = (await settled_world.get(PERSISTENT_VOLUME_CLAIMS, POD))["metadata"]["uid"]
+    await settled_world.patch(PERSISTENT_VOLUME_CLAIMS, POD, {"metadata": {"labels": {names.LABEL_BROKER_GROUP: None}}})
     await settled_world.stop_pod(POD)
     await settled_world.settle()
     assert await ids(settled_world) == [1, 2, 3]
-    metadata = (await claims(settled_world))[POD]["metadata"]
+    metadata = (await settled_world.get(PERSISTENT_VOLUME_CLAIMS, POD))["metadata"]
     assert (metadata["uid"], metadata["labels"][names.LABEL_BROKER_GROUP]) == (uid, "orders")
 
 
@@ -302,6 +266,7 @@ RESTARTED = {names.ANNOTATION_RESTARTED_AT: "2026-11-27T08:00:00Z"}
 
 
 HELD = c.claims_going(c.settled(), "orders-2")
+COPY = c.claims_going(with_copy(c.settled(), "orders-2", "orders-2-backup", marked=False), "orders-2-backup")
 
 
 def test_it_is_a_condition_that_names_claim_pod_and_the_way_out() -> None:
@@ -314,15 +279,9 @@ def test_it_is_a_condition_that_names_claim_pod_and_the_way_out() -> None:
     assert f"claim {LOGS[2]}." in log["message"]
 
 
-def copied_claim(seen: Observed) -> Any:
-    copy = seen.claims["orders-2"]
-    copy = copy | {"metadata": copy["metadata"] | {"name": "orders-2-backup"}}
-    return replace(c.settled(), claims={**c.settled().claims, "orders-2-backup": copy})
-
-
 @pytest.mark.parametrize(
     "seen",
-    [c.settled(), c.going(HELD, "orders-2"), c.without_pods(HELD, "orders-2"), copied_claim(HELD)],
+    [c.settled(), c.going(HELD, "orders-2"), c.without_pods(HELD, "orders-2"), COPY],
     ids=["in order", "the pod is going", "no pod", "another's claim"],
 )
 def test_what_is_no_danger_is_no_alarm(seen: Observed) -> None:
@@ -356,7 +315,7 @@ def test_it_keeps_no_other_group_waiting() -> None:
 
 
 def test_an_asked_for_restart_is_refused_as_well() -> None:
-    seen = c.claims_going(c.settled(), "orders-1", "orders-2", "orders-3")
+    seen = c.claims_going(c.settled(), *ALL)
     seen = c.with_metadata(seen, annotations=RESTARTED)
     assert not [line for line in lines_of(run(seen)) if "Pod" in line or "switch" in line]
     assert stalled(seen)[1] == Reason.CLAIM_BEING_DELETED
@@ -371,7 +330,7 @@ def test_an_asked_for_restart_is_refused_as_well() -> None:
         c.with_pods(c.outdated(HELD, "orders-2"), lambda pod: pod["status"].update(phase="Pending"), "orders-2"),
     ],
     ids=["not heard", "Failed", "Pending"],
-)  # fmt: skip
+)
 def test_a_pod_that_does_not_run_is_left_alone_too(seen: Observed) -> None:
     assert "delete Pod orders-2" not in lines_of(run(seen))
 
