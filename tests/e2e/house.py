@@ -13,6 +13,7 @@ import asyncio
 import itertools
 import json
 import os
+import signal
 import time
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -294,6 +295,27 @@ class WholeGroup:
         finally:
             stop.set()
             await sending
+
+    @asynccontextmanager
+    async def lossless(self, *, served: bool = True, send_timeout_seconds: float = 1.0) -> AsyncIterator[None]:
+        """Send messages meanwhile; afterwards writes are acknowledged, and no acknowledged message is lost."""
+        async with self.under_load(served=served, send_timeout_seconds=send_timeout_seconds):
+            yield
+            await self.until_acknowledged()
+        await self.verify()
+
+    async def lose_master(self) -> tuple[int, int]:
+        """Kill the master's process, and wait for another epoch; return the epoch before, and that master.
+
+        Any member may win: an operator that was stalled meanwhile may elect the old master's next process.
+        """
+        epoch, master = self.seen.master_epoch, self.seen.master_id
+        assert master is not None
+        pid = self.pids()[master]
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        await self.until(lambda: self.seen.master_epoch > epoch, "another epoch")
+        return epoch, master
 
     async def verify(self, *, record_was_lost: bool = False) -> None:
         """Check the end state after any fault: no message lost, one master, one pod for each id, the record's laws kept.

@@ -6,8 +6,6 @@ The group continues above all its brokers' epochs with the same ids, whether the
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -45,10 +43,7 @@ async def put_back(house: House, older: dict[str, Any]) -> None:
 
 async def fail_over(group: WholeGroup) -> None:
     """Kill the master, which costs one epoch."""
-    before, pid = group.seen.master_epoch, group.pids()[group.seen.master_id or 0]
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    await group.until(lambda: group.seen.master_epoch > before, "another master")
+    await group.lose_master()
     await group.until_settled()
 
 
