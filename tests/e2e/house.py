@@ -372,6 +372,17 @@ async def whole_group(house: House, name: str, *, replicas: int, learners: int =
         yield WholeGroup(house, seen, history, replicas, learners)
 
 
+@asynccontextmanager
+async def settled_group(
+    house: House, name: str, *, replicas: int = 3, learners: int = 0, **spec: Any
+) -> AsyncIterator[WholeGroup]:
+    """Create a group, which a running operator brings up, and watch it; on entry all its members are in sync."""
+    async with whole_group(house, name, replicas=replicas, learners=learners) as group:
+        await house.create_group(name, replicas=replicas, **spec)
+        await group.until_settled()
+        yield group
+
+
 def kubeconfig_for(url: str, path: Path, *, token: str = "") -> Path:
     """Write a kubeconfig for a server without authentication, or with this token."""
     path.write_text(

@@ -9,7 +9,7 @@ import pytest
 
 from brokergroup_operator.kube import InvalidError
 from brokergroup_operator.kube.resources import PODS, SECRETS, SERVICES
-from tests.e2e.house import NAMESPACE, WholeGroup, eventually, whole_group
+from tests.e2e.house import NAMESPACE, WholeGroup, eventually, settled_group, whole_group
 from tests.e2e.test_signed_group import SECRET_NAME, secret
 from tests.support.places import free_port
 
@@ -51,10 +51,8 @@ async def test_failover_and_a_new_pod_keep_the_advertised_addresses(house: House
     clients outside the cluster got the pods' own addresses.
     """
     name = addressing.lower()
-    async with whole_group(house, name, replicas=3) as group:
-        operator = await house.start_operator()
-        await house.create_group(name, network=WISHES[addressing])
-        await group.until_settled()
+    operator = await house.start_operator()
+    async with settled_group(house, name, network=WISHES[addressing]) as group:
         known = await service_addresses(house, group, addressing)
         assert addresses(group) == known
         assert len(set(known.values())) == 3

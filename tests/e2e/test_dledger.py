@@ -20,7 +20,7 @@ import yaml
 from brokergroup_operator.demo.client import ReadbackError, key_of
 from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from tests.e2e.conftest import REAL_PARTS
-from tests.e2e.house import NAMESPACE, TOPIC, WholeGroup, whole_group
+from tests.e2e.house import NAMESPACE, TOPIC, WholeGroup, settled_group
 from tests.e2e.java_house import ClusterHouse, open_java_house
 from tests.support.dledger_group import CLUSTER, COMMIT, HALF_TOPIC, PREPARED, ROLLBACK, DLedgerGroup, Message, restart
 from tests.support.java_rig import JavaRig, eventually
@@ -155,10 +155,8 @@ async def test_a_dledger_log_becomes_a_broker_group(java_house: ClusterHouse, tm
         await old.stop(last=leader)
         spec = await copied(old, tmp_path)
         await give_claim(java_house, tmp_path / "copies")
-        async with whole_group(java_house, GROUP, replicas=3) as group:
-            await java_house.start_operator()
-            await java_house.create_group(GROUP, **spec)
-            await group.until_settled()
+        await java_house.start_operator()
+        async with settled_group(java_house, GROUP, **spec) as group:
             await offsets_are_everywhere(group, old)
             master = group.seen.master_address() or ""
             after = [one for one in await old.messages(master) if key_of(one) != "soon"]

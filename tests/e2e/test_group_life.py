@@ -19,7 +19,7 @@ from brokergroup_operator.kube.resources import (
     PODS,
     SERVICES,
 )
-from tests.e2e.house import NAMESPACE, House, WholeGroup, eventually, whole_group
+from tests.e2e.house import NAMESPACE, House, WholeGroup, eventually, settled_group
 from tests.real.parts.kubectl import Kubectl
 
 if TYPE_CHECKING:
@@ -136,9 +136,7 @@ async def test_kubectl_waits_gets_and_describes(group: WholeGroup) -> None:
 
 async def test_data_outlives_a_deleted_group(house: House, group: WholeGroup) -> None:
     """Retain: pods, Services and configuration go, claims and record stay; the next group of that name continues with both."""
-    async with whole_group(house, "kept", replicas=2) as kept:
-        await house.create_group("kept", replicas=2, storage={"retention": {"whenDeleted": "Retain"}})
-        await kept.until_settled()
+    async with settled_group(house, "kept", replicas=2, storage={"retention": {"whenDeleted": "Retain"}}) as kept:
         async with kept.under_load():
             await kept.until_acknowledged()
         record = kept.seen.record
@@ -165,9 +163,7 @@ async def test_data_outlives_a_deleted_group(house: House, group: WholeGroup) ->
 
 async def test_delete_means_the_data_too(house: House, group: WholeGroup) -> None:
     """whenDeleted: Delete removes the claims and then the record."""
-    async with whole_group(house, "gone", replicas=1) as gone:
-        await house.create_group("gone", replicas=1, storage={"retention": {"whenDeleted": "Delete"}})
-        await gone.until_settled()
+    async with settled_group(house, "gone", replicas=1, storage={"retention": {"whenDeleted": "Delete"}}) as gone:
         await house.delete_group("gone")
         await eventually(lambda: ("default", "gone") not in gone.seen.groups, gone.story)
         for resource in (PODS, SERVICES, CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, BROKER_GROUP_STATES):
@@ -180,9 +176,7 @@ async def test_an_orphaned_group_serves_on_and_is_taken_back_as_it_runs(
 ) -> None:
     """`kubectl delete --cascade=orphan`: no process ends, every send is acknowledged; the recreated group adopts them all."""
     name = f"left-{operator}"
-    async with whole_group(house, name, replicas=3) as left:
-        await house.create_group(name, storage={"retention": {"whenDeleted": "Delete"}})
-        await left.until_settled()
+    async with settled_group(house, name, storage={"retention": {"whenDeleted": "Delete"}}) as left:
         pids, record = left.pids(), left.seen.record
         operators = [child for child in house.processes.children if child.name == "operator"]
         async with left.under_load():

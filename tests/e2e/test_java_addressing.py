@@ -12,7 +12,7 @@ from rocketmq_remoting.broker_protocol import TopicRouteBody
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
 from tests.e2e.conftest import REAL_PARTS
-from tests.e2e.house import NAMESPACE, TOPIC, WholeGroup, whole_group
+from tests.e2e.house import NAMESPACE, TOPIC, WholeGroup, settled_group
 from tests.e2e.java_house import ClusterHouse, open_java_house
 from tests.e2e.java_services import carried_services
 from tests.e2e.known_addresses import reached_where_known
@@ -41,10 +41,8 @@ async def java_house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def orders(java_house: ClusterHouse) -> AsyncIterator[WholeGroup]:
     """A settled group of three, each behind its own Service."""
-    async with whole_group(java_house, "orders", replicas=3) as watched:
-        await java_house.start_operator()
-        await java_house.create_group("orders", network={"addressing": "ServiceIP"})
-        await watched.until_settled()
+    await java_house.start_operator()
+    async with settled_group(java_house, "orders", network={"addressing": "ServiceIP"}) as watched:
         yield watched
 
 
@@ -102,9 +100,7 @@ async def test_a_member_that_dies_comes_back_with_another_pod_ip_and_the_same_ad
 async def test_members_behind_node_ports_are_known_by_their_node(orders: WholeGroup, java_house: ClusterHouse) -> None:
     assert java_house.cluster is not None
     assert orders.house is java_house, "the operator runs"
-    async with whole_group(java_house, "shop", replicas=3) as group:
-        await java_house.create_group("shop", network={"addressing": "NodePort", "firstNodePort": FIRST_NODE_PORT})
-        await group.until_settled()
+    async with settled_group(java_house, "shop", network={"addressing": "NodePort", "firstNodePort": FIRST_NODE_PORT}) as group:
         # Each member takes five ports; the third is the broker's.
         ports = {one: FIRST_NODE_PORT + 5 * number + 2 for number, one in enumerate(sorted(recorded(group)))}
         known = {one: f"{java_house.cluster.node_ip}:{port}" for one, port in ports.items()}

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from brokergroup_operator.kube import InvalidError
 from brokergroup_operator.kube.resources import PODS
-from tests.e2e.house import House, WholeGroup, whole_group
+from tests.e2e.house import House, WholeGroup, settled_group
 from tests.e2e.stories import a_slave, ask_for, change, condition, done, end_of, objects_of, pod_uids, up_to_date
 
 if TYPE_CHECKING:
@@ -25,10 +25,8 @@ LEARNER = 4
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def group(house: House) -> AsyncIterator[WholeGroup]:
     """Three voters and a learner."""
-    async with whole_group(house, "orders", replicas=4, learners=1) as watched:
-        await house.start_operator()
-        await house.create_group("orders", replicas=4, replication={"learners": 1})
-        await watched.until_settled()
+    await house.start_operator()
+    async with settled_group(house, "orders", replicas=4, learners=1, replication={"learners": 1}) as watched:
         yield watched
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from brokergroup_operator.kube.errors import ConflictError, NotFoundError
 from brokergroup_operator.kube.resources import BROKER_GROUP_STATES, PERSISTENT_VOLUME_CLAIMS
-from tests.e2e.house import NAMESPACE, WholeGroup, whole_group
+from tests.e2e.house import NAMESPACE, WholeGroup, settled_group, whole_group
 from tests.e2e.stories import done
 
 if TYPE_CHECKING:
@@ -58,10 +58,8 @@ async def goes_on(group: WholeGroup, *, above: int, ids: list[str]) -> None:
 @pytest.mark.parametrize("operator", ["running", "away"])
 async def test_a_lost_record(house: House, fault: str, operator: str) -> None:
     name = f"lost-{fault[0]}-{operator[0]}"
-    async with whole_group(house, name, replicas=3) as group:
-        plane = await house.start_operator()
-        await house.create_group(name)
-        await group.until_settled()
+    plane = await house.start_operator()
+    async with settled_group(house, name) as group:
         older = await house.api.get(BROKER_GROUP_STATES, name, namespace=NAMESPACE)
         async with group.under_load():
             await fail_over(group)

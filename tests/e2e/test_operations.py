@@ -14,7 +14,7 @@ import pytest_asyncio
 from brokergroup_operator.kube.errors import InvalidError
 from brokergroup_operator.kube.resources import BROKER_GROUP_STATES, PERSISTENT_VOLUME_CLAIMS, PODS
 from tests.e2e.evictions import budgets_are_kept, is_evicted
-from tests.e2e.house import NAMESPACE, TOPIC, House, WholeGroup, runs, whole_group
+from tests.e2e.house import NAMESPACE, TOPIC, House, WholeGroup, runs, settled_group
 from tests.e2e.stories import (
     a_slave,
     ask_for,
@@ -54,9 +54,7 @@ async def staff(any_house: House) -> Staff:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def orders(any_house: House, staff: Staff) -> AsyncIterator[WholeGroup]:
     """A settled group of three brokers of the older version."""
-    async with whole_group(any_house, "orders", replicas=3) as watched:
-        await any_house.create_group("orders", **any_house.older)
-        await watched.until_settled()
+    async with settled_group(any_house, "orders", **any_house.older) as watched:
         yield watched
 
 

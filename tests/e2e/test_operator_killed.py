@@ -19,7 +19,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.demo.processes import hold
 from brokergroup_operator.kube.resources import PODS
 from tests.e2e.api_proxy import ApiProxy, Moment, Trap, Write
-from tests.e2e.house import NAMESPACE, WholeGroup, kubeconfig_for, whole_group
+from tests.e2e.house import NAMESPACE, WholeGroup, kubeconfig_for, settled_group, whole_group
 from tests.e2e.stories import a_slave, change, claims_of, holds, pod_uids, up_to_date
 
 if TYPE_CHECKING:
@@ -64,9 +64,7 @@ async def mortal(house: House) -> AsyncIterator[Mortal]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def orders(house: House, mortal: Mortal) -> AsyncIterator[WholeGroup]:
     """A settled group."""
-    async with whole_group(house, "orders", replicas=3) as watched:
-        await house.create_group("orders")
-        await watched.until_settled()
+    async with settled_group(house, "orders") as watched:
         yield watched
 
 

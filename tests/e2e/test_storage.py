@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS, PODS
-from tests.e2e.house import NAMESPACE, whole_group
+from tests.e2e.house import NAMESPACE, settled_group
 
 if TYPE_CHECKING:
     from tests.e2e.house import House
@@ -22,10 +22,8 @@ async def claims(house: House, group: str) -> set[str]:
 
 
 async def test_a_member_whose_pod_goes_comes_back_as_another_and_nothing_is_lost(house: House) -> None:
-    async with whole_group(house, "brief", replicas=3) as group:
-        operator = await house.start_operator()
-        await house.create_group("brief", storage={"ephemeral": {}})
-        await group.until_settled()
+    operator = await house.start_operator()
+    async with settled_group(house, "brief", storage={"ephemeral": {}}) as group:
 
         def is_away(broker_id: int) -> bool:
             return broker_id not in group.pids()
@@ -43,10 +41,8 @@ async def test_a_member_whose_pod_goes_comes_back_as_another_and_nothing_is_lost
 
 
 async def test_a_commit_log_of_its_own_is_where_the_messages_are(house: House) -> None:
-    async with whole_group(house, "logs", replicas=3) as group:
-        operator = await house.start_operator()
-        await house.create_group("logs", storage={"commitLog": {"size": "1Gi"}})
-        await group.until_settled()
+    operator = await house.start_operator()
+    async with settled_group(house, "logs", storage={"commitLog": {"size": "1Gi"}}) as group:
         async with group.lossless():
             await group.lose_master()
         assert await claims(house, "logs") == {f"logs-{one}{end}" for one in (1, 2, 3) for end in ("", "-commitlog")}
