@@ -49,8 +49,15 @@ async def any_house(request: pytest.FixtureRequest, tmp_path_factory: pytest.Tem
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def group(house: House) -> AsyncIterator[WholeGroup]:
-    """A settled group of three under one operator named `operator`, shared by the tests of a module."""
+async def shared_group(house: House) -> AsyncIterator[WholeGroup]:
+    """A group of three under one operator named `operator`, shared by the tests of a module."""
     await house.start_operator()
     async with settled_group(house, "orders") as watched:
         yield watched
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def group(shared_group: WholeGroup) -> WholeGroup:
+    """The group of the module, settled again after the test before."""
+    await shared_group.until_settled()
+    return shared_group

@@ -41,7 +41,6 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House
 
 
 async def test_a_slave_cut_off_from_its_master_is_told_of_and_comes_back(group: WholeGroup) -> None:
-    await group.until_settled()
     slave, master = a_slave(group), group.seen.master_id
     async with group.lossless():
         async with cut(place_of(group, slave), place_of(group, master or 0), HA_PORT):
@@ -57,7 +56,6 @@ async def test_a_slave_cut_off_from_its_master_is_told_of_and_comes_back(group: 
 
 async def test_a_slave_that_hangs_on_another_slave_is_brought_back_by_new_epochs(group: WholeGroup) -> None:
     """It gets all data there and never enters the set; only a change of role ends an open link."""
-    await group.until_settled()
     slave, master, epoch = a_slave(group), group.seen.master_id, group.seen.master_epoch
     other = next(one for one in group.seen.sync_state_set if one not in (slave, master))
     here, wrong = place_of(group, slave), place_of(group, other)
@@ -87,7 +85,6 @@ async def test_a_slave_that_hangs_on_another_slave_is_brought_back_by_new_epochs
 
 async def test_nobody_becomes_master_who_lacks_a_topic_until_it_has_it(group: WholeGroup) -> None:
     """It gets data, but no metadata. The group is safe otherwise: else the switchover would be refused for that."""
-    await group.until_settled()
     slave, master = a_slave(group), group.seen.master_id
     await until_safe(group)
     async with group.lossless():
@@ -108,7 +105,6 @@ async def test_nobody_becomes_master_who_lacks_a_topic_until_it_has_it(group: Wh
 
 async def test_who_lacks_a_topic_is_passed_over(group: WholeGroup) -> None:
     """Without load both slaves have the same data, and the one with the lower id would win."""
-    await group.until_settled()
     slave, master = a_slave(group), group.seen.master_id
     other = next(one for one in group.seen.sync_state_set if one not in (slave, master))
     # Each slave of this master copies: after a change of master a Java slave may lack the address to copy from for 30 s (seen),
@@ -151,7 +147,6 @@ async def test_a_shrink_that_was_refused_keeps_nobody_out(group: WholeGroup) -> 
     """A Java master drops a slave from its own set when their link breaks, regardless of the answer. For the last slave the
     floor refuses that, and the master's later proposals both add and drop, or change nothing: seen for minutes.
     """
-    await group.until_settled()
     slave, master, epoch = a_slave(group), group.seen.master_id or 0, group.seen.master_epoch
     other = next(one for one in group.seen.sync_state_set if one not in (slave, master))
     here, there = place_of(group, slave), place_of(group, master)

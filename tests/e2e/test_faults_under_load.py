@@ -30,7 +30,6 @@ async def test_the_master_is_killed(group: WholeGroup) -> None:
 
     zalando/postgres-operator #993: the master's pod was deleted, and no replica took over.
     """
-    await group.until_settled()
     epoch, master = group.seen.master_epoch, group.seen.master_id
     assert master is not None
     async with group.lossless():
@@ -46,7 +45,6 @@ async def test_the_master_freezes_and_thaws(group: WholeGroup) -> None:
     """CNPG #6154, #6146, #6168, Patroni #759, dragonfly-operator #227, #302:
     the controller notices a lost node by heartbeats, without the kubelet.
     """
-    await group.until_settled()
     epoch, master = group.seen.master_epoch, group.seen.master_id
     assert master is not None
     async with group.lossless():
@@ -61,7 +59,6 @@ async def test_the_master_freezes_and_thaws(group: WholeGroup) -> None:
 
 async def test_both_slaves_are_killed(group: WholeGroup) -> None:
     """Strict needs two disks: until a slave is back no send is acknowledged, and the master stays."""
-    await group.until_settled()
     epoch, master = group.seen.master_epoch, group.seen.master_id
     before = group.pids()
     async with group.lossless():
@@ -77,7 +74,6 @@ async def test_both_slaves_are_killed(group: WholeGroup) -> None:
 
 async def test_all_three_are_killed(group: WholeGroup) -> None:
     """Only a member of the last SyncStateSet may lead; `history` refuses any other."""
-    await group.until_settled()
     epoch, members = group.seen.master_epoch, group.seen.sync_state_set
     before = group.pids()
     async with group.lossless():
@@ -93,7 +89,6 @@ async def test_all_three_are_killed(group: WholeGroup) -> None:
 
 async def test_a_slave_freezes_and_thaws(group: WholeGroup) -> None:
     """It falls behind, the set shrinks to the others, sending continues; thawed, it catches up."""
-    await group.until_settled()
     epoch, master = group.seen.master_epoch, group.seen.master_id
     slave, pid = next((each, pid) for each, pid in group.pids().items() if each != master)
     async with group.under_load():
@@ -111,7 +106,6 @@ async def test_a_slave_freezes_and_thaws(group: WholeGroup) -> None:
 
 async def test_the_master_dies_while_a_slave_is_out_of_sync(group: WholeGroup) -> None:
     """The member outside the set is alive and may answer first, but must not lead."""
-    await group.until_settled()
     master = group.seen.master_id
     assert master is not None
     outsider, follower = [each for each in group.pids() if each != master]
@@ -129,7 +123,6 @@ async def test_the_master_dies_while_a_slave_is_out_of_sync(group: WholeGroup) -
 
 async def test_the_operator_is_away_while_the_master_dies(group: WholeGroup) -> None:
     """Without a controller the brokers wait. A cold start then elects once, by the record."""
-    await group.until_settled()
     epoch, master = group.seen.master_epoch, group.seen.master_id
     assert master is not None
     [operator] = [child for child in group.house.processes.children if child.name == "operator"]

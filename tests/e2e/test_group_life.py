@@ -60,7 +60,6 @@ async def test_a_bad_field_is_refused_by_name(house: House, wish: str) -> None:
 @pytest.mark.parametrize("role", [pytest.param("slave", marks=pytest.mark.longer), "master"])
 async def test_a_pod_deleted_by_hand_comes_back_as_itself(group: WholeGroup, role: str) -> None:
     """apache/rocketmq-operator #92: a deleted pod did not find its volume again."""
-    await group.until_settled()
     broker_id = next(each for each in group.pids() if (each == group.seen.master_id) is (role == "master"))
     name, epoch = f"{group.name}-{broker_id}", group.seen.master_epoch
     api = group.house.api
@@ -91,7 +90,6 @@ async def test_a_pod_deleted_by_hand_comes_back_as_itself(group: WholeGroup, rol
 
 
 async def test_the_plugin_tells_what_the_status_says(group: WholeGroup) -> None:
-    await group.until_settled()
     plugin = await asyncio.create_subprocess_exec(
         str(Path(sys.executable).parent / "kubectl-brokergroup"), "status", group.name,
         env={**os.environ, "KUBECONFIG": str(group.house.kubeconfig), "COLUMNS": "160"},
@@ -114,7 +112,6 @@ async def test_the_plugin_tells_what_the_status_says(group: WholeGroup) -> None:
 
 @pytest.mark.real("kube-apiserver")
 async def test_kubectl_waits_gets_and_describes(group: WholeGroup) -> None:
-    await group.until_settled()
     kubectl = Kubectl(group.house.kubeconfig)
     waited = await asyncio.to_thread(
         kubectl.must, "wait", "--for=condition=Ready", f"brokergroup/{group.name}", "--timeout=30s"

@@ -23,7 +23,7 @@ LEARNER = 4
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def group(house: House) -> AsyncIterator[WholeGroup]:
+async def shared_group(house: House) -> AsyncIterator[WholeGroup]:
     """Three voters and a learner."""
     await house.start_operator()
     async with settled_group(house, "orders", replicas=4, learners=1, replication={"learners": 1}) as watched:
@@ -41,7 +41,6 @@ async def roles(group: WholeGroup) -> dict[str, str]:
 
 
 async def test_it_begins_with_a_learner_that_nobody_waits_for(group: WholeGroup) -> None:
-    await group.until_settled()
     assert [member.state for member in group.seen.members()] == ["InSync", "InSync", "InSync", "Learning"]
     assert group.seen.status["durability"] == "Strict"
     # Its members may be in sync one pass before the master's reports allow a safe failover.
@@ -58,7 +57,6 @@ async def test_it_begins_with_a_learner_that_nobody_waits_for(group: WholeGroup)
 
 async def test_a_master_is_lost_while_the_learner_has_the_longest_log(group: WholeGroup) -> None:
     """The voting slaves freeze briefly: the master's unacknowledged writes of that time are copied only by the learner."""
-    await group.until_settled()
     epoch, master = group.seen.master_epoch, group.seen.master_id
     pids = {broker_id: pid or 0 for broker_id, pid in group.pids().items()}
     slaves = [pids[each] for each in pids if each not in {master, LEARNER}]
@@ -77,7 +75,6 @@ async def test_a_master_is_lost_while_the_learner_has_the_longest_log(group: Who
 
 
 async def test_nobody_can_make_it_master(group: WholeGroup) -> None:
-    await group.until_settled()
     epoch = group.seen.master_epoch
     status = await end_of(group, await ask_for(group, "Switchover", toBrokerId=LEARNER))
     assert status["phase"] == "Rejected"
@@ -91,7 +88,6 @@ async def test_nobody_can_make_it_master(group: WholeGroup) -> None:
 
 
 async def test_a_restart_begins_with_the_learner(group: WholeGroup) -> None:
-    await group.until_settled()
     before, epoch, since = await pod_uids(group), group.seen.master_epoch, len(group.history.versions)
     async with group.lossless():
         await change(group, {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}}})
@@ -105,7 +101,6 @@ async def test_a_restart_begins_with_the_learner(group: WholeGroup) -> None:
 
 
 async def test_a_learner_begins_to_vote_and_stops_again(group: WholeGroup) -> None:
-    await group.until_settled()
     before, epoch = await pod_uids(group), group.seen.master_epoch
     async with group.lossless():
         await change(group, {"spec": {"replication": {"learners": 0}}})
@@ -126,7 +121,6 @@ async def test_a_learner_begins_to_vote_and_stops_again(group: WholeGroup) -> No
 
 async def test_it_is_restarted_and_a_new_member_takes_its_place_among_the_highest(group: WholeGroup) -> None:
     """The highest id learns: the new member has it, so the earlier learner becomes a voter."""
-    await group.until_settled()
     before = await pod_uids(group)
     async with group.lossless():
         await done(group, "Restart", brokerIds=[LEARNER])

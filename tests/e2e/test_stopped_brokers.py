@@ -69,7 +69,6 @@ async def restarts_of(group: WholeGroup, broker_id: int) -> int:
 
 @pytest.mark.java_brokers(nightly=True)
 async def test_a_slave_is_stopped_and_its_pod_stays(group: WholeGroup) -> None:
-    await group.until_settled()
     slave, before, epoch = a_slave(group), await pod_uids(group), group.seen.master_epoch
     async with group.lossless():
         await order(group, slave)
@@ -104,7 +103,6 @@ async def test_a_slave_is_stopped_and_its_pod_stays(group: WholeGroup) -> None:
 
 
 async def test_the_order_outlives_the_pod_and_no_second_broker_is_stopped(group: WholeGroup) -> None:
-    await group.until_settled()
     slave, master = a_slave(group), group.seen.master_id
     other = next(one for one in group.seen.sync_state_set if one not in (slave, master))
     async with group.lossless():
@@ -137,7 +135,6 @@ async def test_the_order_outlives_the_pod_and_no_second_broker_is_stopped(group:
 
 
 async def test_a_master_hands_over_before_it_is_stopped(group: WholeGroup) -> None:
-    await group.until_settled()
     master, before, epoch = group.seen.master_id, await pod_uids(group), group.seen.master_epoch
     assert master is not None
     earlier = len(group.house.incidents())

@@ -36,7 +36,6 @@ async def house(any_house: House) -> House:
 # At a real API server by night. By day in the sandbox with replicas; the lane "switchover" rolls Java brokers (`--rolls`).
 @pytest.mark.java_brokers(nightly=True)
 async def test_a_restart_goes_from_slave_to_slave_and_the_master_is_last(group: WholeGroup) -> None:
-    await group.until_settled()
     before, epoch, master = await pod_uids(group), group.seen.master_epoch, group.seen.master_id
     async with group.lossless():
         await change(group, {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}}})
@@ -58,7 +57,6 @@ async def test_a_restart_goes_from_slave_to_slave_and_the_master_is_last(group: 
 
 
 async def test_a_hot_key_restarts_nobody(group: WholeGroup) -> None:
-    await group.until_settled()
     before = await pod_uids(group)
     await change(group, {"spec": {"config": {"fileReservedTime": "24"}}})
 
@@ -73,7 +71,6 @@ async def test_a_hot_key_restarts_nobody(group: WholeGroup) -> None:
 
 
 async def test_a_bad_image_stops_at_the_first_pod_and_is_taken_back(group: WholeGroup) -> None:
-    await group.until_settled()
     before, epoch = await pod_uids(group), group.seen.master_epoch
     async with group.under_load():
         await change(group, {"spec": {"image": "example.com/no-such-image:1", "version": None}})
@@ -90,7 +87,6 @@ async def test_a_bad_image_stops_at_the_first_pod_and_is_taken_back(group: Whole
 
 async def test_a_member_more_and_one_less(group: WholeGroup) -> None:
     """apache/rocketmq-operator #50, #239: scaling in did nothing."""
-    await group.until_settled()
     next_id = group.seen.record["nextBrokerId"]
     async with group.lossless():
         await change(group, {"spec": {"replicas": 4}})
@@ -105,7 +101,6 @@ async def test_a_member_more_and_one_less(group: WholeGroup) -> None:
 
 async def test_nobody_leaves_while_those_that_stay_could_not_lose_their_master(group: WholeGroup) -> None:
     """The only slave that would remain may never be master."""
-    await group.until_settled()
     before = await pod_uids(group)
     barred = {"priorities": [{"brokerId": a_slave(group), "priority": 0}]}
     await change(group, {"spec": {"replicas": 2, "failover": barred}})
@@ -120,7 +115,6 @@ async def test_nobody_leaves_while_those_that_stay_could_not_lose_their_master(g
 
 
 async def test_it_sleeps_and_wakes_as_it_was(group: WholeGroup) -> None:
-    await group.until_settled()
     in_set, earlier = list(group.seen.sync_state_set), len(group.house.incidents())
     async with group.lossless():
         await change(group, {"spec": {"maintenance": {"hibernated": True}}})
@@ -138,7 +132,6 @@ async def test_mastership_moves_only_to_where_it_may_be(group: WholeGroup) -> No
 
     apache/rocketmq #5588 asked for a preferred master.
     """
-    await group.until_settled()
     epoch, master = group.seen.master_epoch, group.seen.master_id
     api, before = group.house.api, await pod_uids(group)
     pod = await api.get(PODS, f"{group.name}-{master}", namespace=NAMESPACE)
@@ -157,7 +150,6 @@ async def test_mastership_moves_only_to_where_it_may_be(group: WholeGroup) -> No
 
 
 async def test_volumes_grow_under_a_running_group(group: WholeGroup) -> None:
-    await group.until_settled()
     before = await pod_uids(group)
     await change(group, {"spec": {"storage": {"size": "9Gi"}}})
 
@@ -172,7 +164,6 @@ async def test_volumes_grow_under_a_running_group(group: WholeGroup) -> None:
 
 
 async def test_the_master_is_rebuilt_on_a_new_volume(group: WholeGroup) -> None:
-    await group.until_settled()
     await change(group, {"spec": {"failover": {"preferredMaster": None}}})
     master, next_id = group.seen.master_id, group.seen.record["nextBrokerId"]
     async with group.lossless():

@@ -40,7 +40,6 @@ def with_another_size(size: str, *windows: dict[str, Any]) -> dict[str, Any]:
 
 async def test_outside_its_windows_no_pod_is_restarted_but_what_is_lost_comes_back(group: WholeGroup) -> None:
     """And a user's operations are carried out. Within its window, the rest is rolled."""
-    await group.until_settled()
     before, epoch, lost = await pod_uids(group), group.seen.master_epoch, f"{group.name}-{a_slave(group)}"
     async with group.lossless():
         await change(group, with_another_size("4194304", days_away()))
@@ -65,7 +64,6 @@ async def is_another(group: WholeGroup, pod: str, old_uid: str) -> bool:
 
 
 async def test_a_restart_does_not_wait(group: WholeGroup) -> None:
-    await group.until_settled()
     before = await pod_uids(group)
     async with group.lossless():
         await change(group, with_another_size("4194305", days_away()))
@@ -77,7 +75,6 @@ async def test_a_restart_does_not_wait(group: WholeGroup) -> None:
 
 
 async def test_an_update_begins_by_itself_when_its_window_opens(group: WholeGroup) -> None:
-    await group.until_settled()
     before, opens = await pod_uids(group), (dt.datetime.now(dt.UTC) + AWAY).replace(second=0, microsecond=0)
     async with group.lossless():
         await change(group, with_another_size("4194306", {"start": f"{opens:%H:%M}", "durationMinutes": 600}))
