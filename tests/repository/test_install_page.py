@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.node.checks import INSTALL_PAGE
+from tests.node.without_operator import INSTALL_PAGE
 from tests.node.install_page import blocks_of
 
 ROOT = Path(__file__).resolve().parents[2]
