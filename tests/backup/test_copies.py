@@ -16,57 +16,9 @@ from brokergroup_operator.backup.copies import restore, take
 from brokergroup_operator.backup.files import BackupError, Store
 from brokergroup_operator.backup.log_end import LogError, log_end
 from brokergroup_operator.reconcile.render.broker_config import broker_properties
-from rocketmq_remoting.message_record import Host, encode_blank, encode_record
+from rocketmq_remoting.message_record import encode_blank
+from tests.backup.stores import FILE_BYTES, KNOWN, NAME, files_of, log_bytes, message
 from tests.reconcile import builders as b
-
-FILE_BYTES = 4096
-HOST = Host("10.1.0.2", 10911)
-NAME = "orders/nightly"
-KNOWN = Manifest(
-    name=NAME, operation="op-uid", group="orders", namespace="shop", cluster_name="c", broker_name="orders",
-    broker_id=3, next_broker_id=7, master_epoch=41, implementation="Java", version="5.5.0", confirm_offset=0,
-)  # fmt: skip
-
-
-def message(offset: int, body: bytes = b"x" * 500) -> bytes:
-    return encode_record(
-        topic="t", body=body, queue_id=0, queue_offset=0, physical_offset=offset, born_timestamp_ms=1, born_host=HOST,
-        store_timestamp_ms=2, store_host=HOST, properties=b"KEYS\x01k\x02",
-    )  # fmt: skip
-
-
-def log_bytes(count: int, start: int = 0) -> bytes:
-    content = b""
-    for _ in range(count):
-        content += message(start + len(content))
-    return content
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    """A store as a stopped Java broker leaves it: a full log file, one that is begun, and one that is prepared."""
-    root = tmp_path / "disk"
-    made = Store.at(root, None)
-    made.commit_log.mkdir(parents=True)
-    full = log_bytes(5)
-    (made.commit_log / f"{0:020d}").write_bytes(full + encode_blank(FILE_BYTES - len(full)))
-    (made.commit_log / f"{FILE_BYTES:020d}").write_bytes(log_bytes(3, FILE_BYTES).ljust(FILE_BYTES, b"\0"))
-    (made.commit_log / f"{2 * FILE_BYTES:020d}").write_bytes(bytes(FILE_BYTES))
-    (root / "config").mkdir()
-    (root / "config" / "topics.json").write_text("{}")
-    (root / "epochFileCheckpoint").write_text("2\n0\n7-0\n41-2000\n")
-    for name in ("brokerIdentity", "lock", ".disk-probe"):
-        (root / name).write_text("orders#3")
-    return made
-
-
-def files_of(store: Store) -> dict[str, bytes]:
-    return {name: path.read_bytes() for name, path in store.files()}
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "claim" / NAME
 
 
 def test_a_store_comes_back_as_it_was_but_for_its_identity(store: Store, folder: Path, tmp_path: Path) -> None:
