@@ -219,6 +219,18 @@ class WholeGroup:
     def name(self) -> str:
         return self.seen.name
 
+    @property
+    def master(self) -> int:
+        """The id of the master, which the group has to have."""
+        assert self.seen.master_id is not None, self.story()
+        return self.seen.master_id
+
+    def kill(self, broker_id: int) -> None:
+        """End a member's process by SIGKILL."""
+        pid = self.pids()[broker_id]
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+
     def pod_names(self) -> list[str]:
         return [replica["reservedFor"] for replica in self.seen.record.get("replicas", [])]
 
@@ -309,11 +321,8 @@ class WholeGroup:
 
         Any member may win: an operator that was stalled meanwhile may elect the old master's next process.
         """
-        epoch, master = self.seen.master_epoch, self.seen.master_id
-        assert master is not None
-        pid = self.pids()[master]
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
+        epoch, master = self.seen.master_epoch, self.master
+        self.kill(master)
         await self.until(lambda: self.seen.master_epoch > epoch, "another epoch")
         return epoch, master
 

@@ -64,8 +64,7 @@ async def test_failover_and_a_new_pod_keep_the_advertised_addresses(house: House
         async with group.lossless():
             await group.lose_master()
 
-        second = group.seen.master_id
-        assert second is not None
+        second = group.master
         before = await house.api.get(PODS, f"{name}-{second}", namespace=NAMESPACE)
         async with group.lossless():
             await house.api.delete(PODS, before["metadata"]["name"], namespace=NAMESPACE)
@@ -93,8 +92,7 @@ async def test_failover_and_a_new_pod_keep_the_advertised_addresses(house: House
 
 async def moved_off_a_pod_that_is_removed_by_force(group: WholeGroup) -> None:
     """Earlier the operator waited for the master's next process, or for the fence's bound."""
-    master = group.seen.master_id
-    assert master is not None
+    master = group.master
     async with group.lossless():
         await group.house.api.delete(PODS, group.pod_of(master), namespace=NAMESPACE, grace_period_seconds=0)
         await group.until(lambda: group.seen.master_id not in (None, master), "another member is master")

@@ -30,10 +30,9 @@ async def test_the_master_is_killed(group: WholeGroup) -> None:
 
     zalando/postgres-operator #993: the master's pod was deleted, and no replica took over.
     """
-    epoch, master = group.seen.master_epoch, group.seen.master_id
-    assert master is not None
+    epoch, master = group.seen.master_epoch, group.master
     async with group.lossless():
-        os.kill(group.pids()[master] or 0, signal.SIGKILL)
+        group.kill(master)
         await group.until(lambda: group.seen.master_epoch == epoch + 1, "another master")
     assert group.seen.master_epoch == epoch + 1
     assert group.seen.master_id != master
@@ -45,8 +44,7 @@ async def test_the_master_freezes_and_thaws(group: WholeGroup) -> None:
     """CNPG #6154, #6146, #6168, Patroni #759, dragonfly-operator #227, #302:
     the controller notices a lost node by heartbeats, without the kubelet.
     """
-    epoch, master = group.seen.master_epoch, group.seen.master_id
-    assert master is not None
+    epoch, master = group.seen.master_epoch, group.master
     async with group.lossless():
         with hold(group.pids()[master] or 0) as frozen:
             frozen.freeze()
@@ -106,15 +104,14 @@ async def test_a_slave_freezes_and_thaws(group: WholeGroup) -> None:
 
 async def test_the_master_dies_while_a_slave_is_out_of_sync(group: WholeGroup) -> None:
     """The member outside the set is alive and may answer first, but must not lead."""
-    master = group.seen.master_id
-    assert master is not None
+    master = group.master
     outsider, follower = [each for each in group.pids() if each != master]
     async with group.lossless():
         with hold(group.pids()[outsider] or 0) as frozen:
             frozen.freeze()
             await group.until(lambda: outsider not in group.seen.sync_state_set, "the frozen slave leaves")
             epoch = group.seen.master_epoch
-            os.kill(group.pids()[master] or 0, signal.SIGKILL)
+            group.kill(master)
             assert frozen.thaw()
         # The history has its own watch, which may deliver later.
         await group.until(lambda: epoch + 1 in group.history.masters_of_epochs(), "another master")
@@ -123,12 +120,11 @@ async def test_the_master_dies_while_a_slave_is_out_of_sync(group: WholeGroup) -
 
 async def test_the_operator_is_away_while_the_master_dies(group: WholeGroup) -> None:
     """Without a controller the brokers wait. A cold start then elects once, by the record."""
-    epoch, master = group.seen.master_epoch, group.seen.master_id
-    assert master is not None
+    epoch, master = group.seen.master_epoch, group.master
     [operator] = [child for child in group.house.processes.children if child.name == "operator"]
     async with group.lossless():
         await group.house.kill_operator(operator)
-        os.kill(group.pids()[master] or 0, signal.SIGKILL)
+        group.kill(master)
         await asyncio.sleep(0)
         await group.house.start_operator()
         await group.until(lambda: group.seen.master_epoch > epoch, "another epoch")

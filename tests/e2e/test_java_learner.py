@@ -80,8 +80,7 @@ async def test_it_copies_and_nobody_waits_for_it(orders: WholeGroup) -> None:
 
 async def test_left_alone_it_is_no_second_disk_and_no_master(orders: WholeGroup) -> None:
     await orders.until_settled()
-    api, master, slave = orders.house.api, orders.seen.master_id, a_slave(orders)
-    assert master is not None
+    api, master, slave = orders.house.api, orders.master, a_slave(orders)
     # No operator recreates pods meanwhile.
     await change(orders, {"spec": {"maintenance": {"paused": True}}})
     await orders.until(lambda: condition(orders, "Paused")[0] == "True", "it is paused")

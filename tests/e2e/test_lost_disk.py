@@ -47,8 +47,7 @@ def wipe_and_kill(house: House, group: WholeGroup, broker_ids: list[int]) -> Non
 async def test_a_master_without_its_log_does_not_lead(house: House, group: WholeGroup) -> None:
     async with group.lossless():
         await group.until_acknowledged()
-        master, epoch = group.seen.master_id, group.seen.master_epoch
-        assert master is not None
+        master, epoch = group.master, group.seen.master_epoch
         wipe_and_kill(house, group, [master])
         await group.until(
             lambda: group.seen.master_epoch > epoch and group.seen.master_id not in (None, master), "another master"

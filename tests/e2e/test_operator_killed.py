@@ -7,8 +7,6 @@ broker ids than pods, no duplicate pod, no finalizer left.
 
 from __future__ import annotations
 
-import os
-import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -88,11 +86,10 @@ def commits_epoch(epoch: int) -> Callable[[Write], bool]:
 @pytest.mark.parametrize("moment", list(Moment), ids=lambda moment: moment.name.lower())
 async def test_at_the_commit_of_an_election(group: WholeGroup, mortal: Mortal, moment: Moment) -> None:
     """ANSWERED is "between commit and notify": the record names a master that does not know its role."""
-    epoch, master = group.seen.master_epoch, group.seen.master_id
-    assert master is not None
+    epoch, master = group.seen.master_epoch, group.master
     async with group.lossless():
         trap = mortal.dies_at(commits_epoch(epoch + 1), moment)
-        os.kill(group.pids()[master] or 0, signal.SIGKILL)
+        group.kill(master)
         await sprung(trap, group)
         await mortal.start()
         await group.until(lambda: group.seen.master_epoch > epoch, "a new epoch")
@@ -120,8 +117,7 @@ async def test_while_a_frozen_master_is_fenced(
     group: WholeGroup, mortal: Mortal, match: Callable[[Write], bool], moment: Moment
 ) -> None:
     """The fence is only partly set. No finalizer may stay, and the frozen master must not wake beside another one."""
-    epoch, master = group.seen.master_epoch, group.seen.master_id
-    assert master is not None
+    epoch, master = group.seen.master_epoch, group.master
     async with group.lossless():
         with hold(group.pids()[master] or 0) as frozen:
             trap = mortal.dies_at(match, moment)

@@ -135,8 +135,7 @@ async def test_the_order_outlives_the_pod_and_no_second_broker_is_stopped(group:
 
 
 async def test_a_master_hands_over_before_it_is_stopped(group: WholeGroup) -> None:
-    master, before, epoch = group.seen.master_id, await pod_uids(group), group.seen.master_epoch
-    assert master is not None
+    master, before, epoch = group.master, await pod_uids(group), group.seen.master_epoch
     earlier = len(group.house.incidents())
     async with group.lossless():
         await order(group, master)
