@@ -106,14 +106,6 @@ async def test_one_after_the_other(world: World) -> None:
     assert world.view.asked == [(1, 2), (2, 3)]
 
 
-async def test_an_unsafe_group_is_left_alone(world: World) -> None:
-    await world.set_safe(safe=False)
-    phase, result = await world.ended("Switchover")
-    assert phase == "Rejected"
-    assert "not FailoverSafe: NotEnoughCandidates: as the test says" in result["message"]
-    assert world.view.asked == []
-
-
 @pytest.mark.parametrize(
     ("kind", "section"),
     [
@@ -144,13 +136,6 @@ async def test_a_status_from_before_the_slaves_died_lets_nothing_begin(
     assert (await world.status_of_one())["phase"] in {"Running", "Succeeded"}
 
 
-async def test_an_election_names_the_group(world: World) -> None:
-    with pytest.raises(InvalidError, match="acknowledgeDataLoss"):
-        await world.ask("typo", "Elect", {"toBrokerId": 2, "acknowledgeDataLoss": "other"})
-    serving = await world.ended("Elect", {"toBrokerId": 2, "acknowledgeDataLoss": "orders"})
-    assert serving[0] == "Rejected"
-
-
 async def restarted(world: World, *numbers: int) -> None:
     """The reconcile plane restarts these members while the operation runs, one after the other."""
     status = await world.status_of_one()
@@ -175,13 +160,6 @@ async def test_a_killed_master_comes_back(world: World) -> None:
     assert (phase, result["toBrokerId"]) == ("Succeeded", 2)
     assert (await world.get(PODS, "orders-1"))["metadata"]["uid"] != before
     assert set(world.fenced) == {before}, "its end was observable"
-
-
-async def test_a_drill_goes_there_and_back(world: World) -> None:
-    _, result = await world.ended("Drill", {"kind": "Switchover"})
-    assert result["message"] == "from broker 1 to 2 (12 ms) and back (12 ms)"
-    assert result["phases"] == {"committed": 7, "back.committed": 7}
-    assert world.view.asked == [(1, None), (2, 1)]
 
 
 async def test_a_dry_run_changes_nothing(world: World) -> None:

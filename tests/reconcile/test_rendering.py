@@ -215,12 +215,6 @@ def test_bad_quantities_are_named(text: str) -> None:
         foreign.parse_quantity(text)
 
 
-@pytest.mark.parametrize("addresses", [(), ("operator",), (":9878",), ("operator:http",)])
-def test_controller_addresses_must_be_usable(addresses: tuple[str, ...]) -> None:
-    with pytest.raises(ValueError, match="controller_addresses"):
-        ReconcileSettings(controller_addresses=addresses)
-
-
 OF_TWO_DISKS = {"commitLog": {"size": "1Gi"}}
 
 
