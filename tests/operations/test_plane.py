@@ -13,7 +13,7 @@ import pytest
 
 from brokergroup_operator.api.backup_fields import SnapshotManifest
 from brokergroup_operator.api.names import ANNOTATION_MANIFEST
-from brokergroup_operator.kube.errors import InvalidError, NotFoundError
+from brokergroup_operator.kube.errors import NotFoundError
 from brokergroup_operator.kube.resources import (
     BROKER_GROUPS,
     NAMESPACES,

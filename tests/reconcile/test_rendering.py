@@ -21,7 +21,6 @@ from brokergroup_operator.reconcile.render.broker_config import broker_conf, bro
 from brokergroup_operator.reconcile.render.containers import broker_container, command, java_arguments
 from brokergroup_operator.reconcile.render.pods import build_pod
 from brokergroup_operator.reconcile.see import foreign
-from brokergroup_operator.reconcile.settings import ReconcileSettings
 from rocketmq_remoting.serialization import decode_properties
 from tests.reconcile import builders as b
 from tests.reconcile.cases import compare

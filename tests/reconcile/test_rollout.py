@@ -189,6 +189,10 @@ def annotated(seen: Observed, name: str, value: str, *pods: str) -> Observed:
     return c.with_pods(seen, lambda pod: pod["metadata"]["annotations"].update({name: value}), *pods)
 
 
+def restarted_at(seen: Observed, value: str) -> Observed:
+    return c.with_metadata(seen, annotations={names.ANNOTATION_RESTARTED_AT: value})
+
+
 def born(seen: Observed, time: str, *pods: str) -> Observed:
     return c.with_pods(seen, lambda pod: pod["metadata"].update(creationTimestamp=time), *pods)
 
@@ -241,10 +245,10 @@ OUTDATED: list[tuple[str, Observed, dict[str, str]]] = [
     ("without a fence there is to be more time", timed(6000, was=2000, enabled=False), dict.fromkeys(ALL, "ConfigurationChanged")),
     ("a fence is to have more time, of an older revision", c.outdated(MORE_TIME, "orders-2"), {"orders-2": "PodChanged"}),
     ("a fence is to have more time, and another image", MORE_TIME_AND_IMAGE, dict.fromkeys(ALL, "PodChanged")),
-    ("a restart mark", c.with_metadata(c.settled(), annotations={names.ANNOTATION_RESTARTED_AT: "2026-11-21"}), dict.fromkeys(ALL, "RestartedAt")),
+    ("a restart mark", restarted_at(c.settled(), "2026-11-21"), dict.fromkeys(ALL, "RestartedAt")),
     (
         "a restart mark that two have followed",
-        annotated(c.with_metadata(c.settled(), annotations={names.ANNOTATION_RESTARTED_AT: "x"}), names.ANNOTATION_RESTARTED_AT, "x", "orders-1", "orders-2"),
+        annotated(restarted_at(c.settled(), "x"), names.ANNOTATION_RESTARTED_AT, "x", "orders-1", "orders-2"),
         {"orders-3": "RestartedAt"},
     ),
     ("a restart mark that was taken away", annotated(c.settled(), names.ANNOTATION_RESTARTED_AT, "x", "orders-1"), {}),
@@ -287,7 +291,7 @@ def test_every_reason_has_a_case() -> None:
 
 
 def test_a_pod_that_is_made_now_is_not_outdated() -> None:
-    seen: Any = c.with_metadata(c.running(c.settled(config={"fileReservedTime": "24"}), "Restart", brokerIds=[]), annotations={names.ANNOTATION_RESTARTED_AT: "x"})
+    seen: Any = restarted_at(c.running(c.settled(config={"fileReservedTime": "24"}), "Restart", brokerIds=[]), "x")
     pods = {name: wanted_pod(seen, b.member(int(name[-1])), b.SETTINGS) for name in ALL}
     assert reasons(b.changed(seen, pods=pods)) == {}
 
