@@ -17,12 +17,14 @@ from brokergroup_operator.kube.resources import (
     PERSISTENT_VOLUMES,
     PODS,
 )
-from brokergroup_operator.records.store import GroupKey
+from brokergroup_operator.migrate.sole_run import SoleRunError
+from brokergroup_operator.records.store import GroupKey, RecordUnavailableError
 from tests.our_kinds import our_definitions
 from tests.reconcile.world import Namespaced
 from tests.support.memory_api import MemoryApi, MemoryApiServer
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from brokergroup_operator.kube.resources import Resource
@@ -44,6 +46,15 @@ class DyingApi(MemoryApi):
                 raise ApiUnavailableError(f"{method} {path}: killed")
             self.left -= 1
         return await super()._request(method, path, **more)
+
+
+async def is_killed(act: Callable[[MemoryApi], Awaitable[object]], server: MemoryApiServer, *, writes: int) -> bool:
+    """Carry this out by an administrator who is killed after so many writes; return False if it needed no more of them."""
+    try:
+        await act(DyingApi(server, writes=writes))
+    except (ApiUnavailableError, RecordUnavailableError, SoleRunError):
+        return True
+    return False
 
 
 class FakeNode(Namespaced):

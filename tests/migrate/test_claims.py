@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +22,9 @@ from brokergroup_operator.kube.resources import (
 from brokergroup_operator.migrate import run
 from brokergroup_operator.migrate.claims import SourceClaim, Takeover, Wish, sole_adoption
 from brokergroup_operator.migrate.pod_runs import ClaimsError
-from brokergroup_operator.migrate.sole_run import SoleRunError
 from brokergroup_operator.migrate.stores import Identity, Place, inspect
 from brokergroup_operator.records.store import RecordUnavailableError
-from tests.migrate.fake_node import NAMESPACE, DyingApi, FakeNode
+from tests.migrate.fake_node import NAMESPACE, FakeNode, is_killed
 from tests.migrate.test_stores import write_store
 from tests.support.memory_api import MemoryApi, MemoryApiServer
 
@@ -137,19 +137,14 @@ async def test_a_plan_changes_nothing(node: FakeNode) -> None:
 
 async def test_wherever_it_is_killed_the_next_run_comes_to_the_same_end(tmp_path: Path) -> None:
     """A kill before each write in turn, until one run needs no more of them."""
-    kills = 0
-    while True:
+    for kills in itertools.count():
         folder = tmp_path / str(kills)
         async with a_cluster(folder) as node:
-            try:
-                await take(DyingApi(node.api.server, writes=kills))
-            except (ApiUnavailableError, RecordUnavailableError, SoleRunError):
+            if killed := await is_killed(take, node.api.server, writes=kills):
                 await take(MemoryApi(node.api.server))
-                assert await state_of(node.api, folder) == expected(folder), f"killed before write {kills + 1}"
-            else:
-                assert await state_of(node.api, folder) == expected(folder)
-                break
-        kills += 1
+            assert await state_of(node.api, folder) == expected(folder), f"killed before write {kills + 1}"
+        if not killed:
+            break
     assert kills > 20
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -21,18 +22,16 @@ from brokergroup_operator.migrate import run
 from brokergroup_operator.migrate.claims_back import BackWish, ClaimsBack, sole_release
 from brokergroup_operator.migrate.departure import Target
 from brokergroup_operator.migrate.pod_runs import ClaimsError
-from brokergroup_operator.migrate.sole_run import SoleRunError
 from brokergroup_operator.migrate.store_pods import store_pod
 from brokergroup_operator.migrate.stores import Identity, Place, inspect
 from brokergroup_operator.records.kubernetes import KubernetesRecordStore
-from brokergroup_operator.records.store import GroupKey, RecordUnavailableError
+from brokergroup_operator.records.store import GroupKey
 from controller_core.model import BrokerGroupRecord
 from rocketmq_replica.log.epochs import EpochCache, EpochEntry
 from rocketmq_replica.log.side_files import encode_epochs
-from tests.migrate.fake_node import NAMESPACE, DyingApi, FakeNode
+from tests.migrate.fake_node import NAMESPACE, FakeNode, is_killed
 from tests.migrate.test_departure import seat
 from tests.migrate.test_stores import write_store
-from tests.support import virtual_time
 from tests.support.memory_api import MemoryApi, MemoryApiServer
 
 if TYPE_CHECKING:
@@ -41,8 +40,6 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.kube import KubernetesApi
     from brokergroup_operator.migrate.departure import Departure
-
-pytest_asyncio_loop_factories = virtual_time.pytest_asyncio_loop_factories
 
 GROUP, CLUSTER, NAME = "orders", "DefaultCluster", "broker-a"
 CLAIMS = ("orders-1", "orders-2")
@@ -134,21 +131,15 @@ async def test_a_plan_changes_nothing(node: FakeNode, tmp_path: Path) -> None:
 
 
 async def test_wherever_it_is_killed_the_next_run_comes_to_the_same_end(tmp_path: Path) -> None:
-    kills = 0
-    while True:
+    for kills in itertools.count():
         folder = tmp_path / str(kills)
-        killed = False
         async with a_cluster(folder) as node:
-            try:
-                await leave(DyingApi(node.api.server, writes=kills))
-            except (ApiUnavailableError, RecordUnavailableError, SoleRunError):
-                killed = True
-                if await exists(node, BROKER_GROUP_STATES):
-                    await leave(MemoryApi(node.api.server))
+            killed = await is_killed(leave, node.api.server, writes=kills)
+            if killed and await exists(node, BROKER_GROUP_STATES):
+                await leave(MemoryApi(node.api.server))
             await check_left(node, folder)
         if not killed:
             break
-        kills += 1
     assert kills > 12
 
 
