@@ -139,7 +139,7 @@ def creates_pod(name: str) -> Callable[[Write], bool]:
 
 @pytest.mark.parametrize("moment", [Moment.BEFORE, Moment.DONE_UNANSWERED], ids=lambda moment: moment.name.lower())
 async def test_while_a_pod_comes_back(group: WholeGroup, mortal: Mortal, moment: Moment) -> None:
-    pod = f"orders-{next(each for each in orders.pids() if each != orders.seen.master_id)}"
+    pod = f"orders-{a_slave(group)}"
     uid = (await group.house.api.get(PODS, pod, namespace=NAMESPACE))["metadata"]["uid"]
     epoch = group.seen.master_epoch
     async with group.under_load():
