@@ -15,7 +15,7 @@ import json
 import os
 import signal
 import time
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -36,7 +36,7 @@ from tests.e2e.history import RecordHistory, record_history
 from tests.support.places import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from brokergroup_operator.kube.resources import Resource
@@ -225,11 +225,28 @@ class WholeGroup:
         assert self.seen.master_id is not None, self.story()
         return self.seen.master_id
 
-    def kill(self, broker_id: int) -> None:
-        """End a member's process by SIGKILL."""
-        pid = self.pids()[broker_id]
-        assert pid is not None
-        os.kill(pid, signal.SIGKILL)
+    def kill(self, *broker_ids: int) -> None:
+        """End the processes of these members by SIGKILL."""
+        for pid in self._running(broker_ids):
+            os.kill(pid, signal.SIGKILL)
+
+    @contextmanager
+    def frozen(self, *broker_ids: int) -> Iterator[None]:
+        """The processes of these members stand still meanwhile."""
+        pids = self._running(broker_ids)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+
+    def _running(self, broker_ids: tuple[int, ...]) -> list[int]:
+        known = self.pids()
+        pids = [pid for one in broker_ids if (pid := known[one]) is not None]
+        assert len(pids) == len(broker_ids), f"of {broker_ids} not all run: {known}"
+        return pids
 
     def pod_names(self) -> list[str]:
         return [replica["reservedFor"] for replica in self.seen.record.get("replicas", [])]

@@ -6,8 +6,6 @@ The tests share one group and one ledger: after every fault the log must have th
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -59,13 +57,11 @@ async def test_both_slaves_are_killed(group: WholeGroup) -> None:
     """Strict needs two disks: until a slave is back no send is acknowledged, and the master stays."""
     epoch, master = group.seen.master_epoch, group.seen.master_id
     before = group.pids()
+    slaves = [each for each in before if each != master]
     async with group.lossless():
-        for broker_id, pid in before.items():
-            if broker_id != master:
-                os.kill(pid or 0, signal.SIGKILL)
+        group.kill(*slaves)
         await group.until(
-            lambda: all(pid and pid != before[each] for each, pid in group.pids().items() if each != master),
-            "both slaves run again",
+            lambda: all(group.pids()[each] not in (None, before[each]) for each in slaves), "both slaves run again"
         )
     assert (group.seen.master_id, group.seen.master_epoch) == (master, epoch)
 
@@ -75,8 +71,7 @@ async def test_all_three_are_killed(group: WholeGroup) -> None:
     epoch, members = group.seen.master_epoch, group.seen.sync_state_set
     before = group.pids()
     async with group.lossless():
-        for pid in before.values():
-            os.kill(pid or 0, signal.SIGKILL)
+        group.kill(*before)
         await group.until(
             lambda: group.seen.master_epoch > epoch and group.seen.master_id is not None,
             "a master in a new epoch, for its process is another one",

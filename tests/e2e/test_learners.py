@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -47,28 +45,18 @@ async def test_it_begins_with_a_learner_that_nobody_waits_for(group: WholeGroup)
     await group.until(lambda: condition(group, "FailoverSafe")[0] == "True", "three that vote are safe to fail over")
     assert not was_in_the_set(group, since=0)
     async with group.under_load():
-        os.kill(group.pids()[LEARNER] or 0, signal.SIGSTOP)
-        try:
+        with group.frozen(LEARNER):
             await group.until_acknowledged(50)
-        finally:
-            os.kill(group.pids()[LEARNER] or 0, signal.SIGCONT)
     await group.verify()
 
 
 async def test_a_master_is_lost_while_the_learner_has_the_longest_log(group: WholeGroup) -> None:
     """The voting slaves freeze briefly: the master's unacknowledged writes of that time are copied only by the learner."""
-    epoch, master = group.seen.master_epoch, group.seen.master_id
-    pids = {broker_id: pid or 0 for broker_id, pid in group.pids().items()}
-    slaves = [pids[each] for each in pids if each not in {master, LEARNER}]
+    epoch, master = group.seen.master_epoch, group.master
     async with group.lossless():
-        for pid in slaves:
-            os.kill(pid, signal.SIGSTOP)
-        try:
+        with group.frozen(*(each for each in group.pids() if each not in {master, LEARNER})):
             await asyncio.sleep(0.5)  # any amount will do: only the learner copies now
-            os.kill(pids[master or 0], signal.SIGKILL)
-        finally:
-            for pid in slaves:
-                os.kill(pid, signal.SIGCONT)
+            group.kill(master)
         await group.until(lambda: group.seen.master_epoch > epoch, "another epoch")
     assert all(LEARNER not in masters for masters in group.history.masters_of_epochs().values())
     assert not was_in_the_set(group, since=0)
