@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from brokergroup_operator.backup.copies import take
 from brokergroup_operator.backup.files import Store
 from rocketmq_remoting.message_record import encode_blank
-from tests.backup.stores import FILE_BYTES, NAME, log_bytes
+from tests.backup.stores import FILE_BYTES, KNOWN, NAME, log_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,3 +36,16 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "claim" / NAME
+
+
+@pytest.fixture
+def backup(store: Store, folder: Path) -> Path:
+    """The folder of a whole backup of the store."""
+    take(store, folder, KNOWN)
+    return folder
+
+
+@pytest.fixture
+def new(tmp_path: Path) -> Store:
+    """An empty disk."""
+    return Store.at(tmp_path / "new", None)
