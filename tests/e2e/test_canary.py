@@ -23,7 +23,9 @@ async def test_an_incident_has_the_first_write_that_a_client_saw(house: House) -
     routes = RouteServer()
     await routes.start("127.0.0.1", 0)
     operator = await house.start_operator()
-    async with settled_group(house, "canary", nameServers=[routes.address], monitoring={"canary": {"enabled": True}}) as group:
+    async with settled_group(
+        house, "canary", nameServers=[routes.address], monitoring={"canary": {"enabled": True}}
+    ) as group:
         struck_ms = time.time_ns() // 1_000_000
         await group.lose_master()
         await group.until(house.incidents, "the incident is told")

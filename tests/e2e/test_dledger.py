@@ -94,7 +94,9 @@ async def copied(old: DLedgerGroup, folder: Path) -> dict[str, Any]:
     reports = []
     for member in MEMBERS:
         reports.append(str(folder / f"{member}.json"))
-        (folder / f"{member}.json").write_text(await output_of("adopt", "dledger", "check", str(old.store(member))), encoding="utf-8")
+        (folder / f"{member}.json").write_text(
+            await output_of("adopt", "dledger", "check", str(old.store(member))), encoding="utf-8"
+        )
     plan = ["copy", *reports, "--members", "3", "--cluster", CLUSTER, "--broker-name", GROUP]
     shown = await output_of("adopt", "dledger", *plan)
     assert "nothing was done" in shown

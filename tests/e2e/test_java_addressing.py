@@ -99,7 +99,9 @@ async def test_a_member_that_dies_comes_back_with_another_pod_ip_and_the_same_ad
 async def test_members_behind_node_ports_are_known_by_their_node(orders: WholeGroup, java_house: ClusterHouse) -> None:
     assert java_house.cluster is not None
     assert orders.house is java_house, "the operator runs"
-    async with settled_group(java_house, "shop", network={"addressing": "NodePort", "firstNodePort": FIRST_NODE_PORT}) as group:
+    async with settled_group(
+        java_house, "shop", network={"addressing": "NodePort", "firstNodePort": FIRST_NODE_PORT}
+    ) as group:
         # Each member takes five ports; the third is the broker's.
         ports = {one: FIRST_NODE_PORT + 5 * number + 2 for number, one in enumerate(sorted(recorded(group)))}
         known = {one: f"{java_house.cluster.node_ip}:{port}" for one, port in ports.items()}

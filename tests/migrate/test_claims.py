@@ -128,9 +128,7 @@ async def test_a_plan_changes_nothing(node: FakeNode) -> None:
     claims = await node.items(PERSISTENT_VOLUME_CLAIMS)
     assert {one["metadata"]["name"] for one in claims} == set(OLD)
     assert await node.items(PODS) == []
-    assert all(
-        one["metadata"].get("annotations") is None for one in (await node.api.list(PERSISTENT_VOLUMES)).items
-    )
+    assert all(one["metadata"].get("annotations") is None for one in (await node.api.list(PERSISTENT_VOLUMES)).items)
     with pytest.raises(NotFoundError):
         await node.get(BROKER_GROUP_STATES, GROUP)
 

@@ -215,7 +215,9 @@ async def test_a_group_that_is_made_again_meanwhile_keeps_its_record(node: FakeN
     await check_left(node, tmp_path)
 
 
-async def test_a_group_whose_status_is_written_meanwhile_is_deleted_as_it_is_then(node: FakeNode, tmp_path: Path) -> None:
+async def test_a_group_whose_status_is_written_meanwhile_is_deleted_as_it_is_then(
+    node: FakeNode, tmp_path: Path
+) -> None:
     class Touched(MemoryApi):
         async def _request(self, method: str, path: str, **more: Any) -> dict[str, Any]:
             if method == "DELETE" and "/brokergroups/" in path and len(touched) < 3:
@@ -300,9 +302,7 @@ async def test_a_run_after_the_groups_end_has_its_configuration(node: FakeNode) 
     with pytest.raises(ClaimsError, match=r"claim orders-1 has annotation brokergroup\.dev/released-config"):
         await leave(node.api)
     kept = {names.ANNOTATION_RELEASED_CONFIG: found["metadata"]["annotations"][names.ANNOTATION_RELEASED_CONFIG]}
-    await node.api.patch(
-        PERSISTENT_VOLUME_CLAIMS, CLAIMS[0], {"metadata": {"annotations": kept}}, namespace=NAMESPACE
-    )
+    await node.api.patch(PERSISTENT_VOLUME_CLAIMS, CLAIMS[0], {"metadata": {"annotations": kept}}, namespace=NAMESPACE)
     _, further = await leave(node.api)
     assert further == {"flushDiskType": "SYNC_FLUSH"}
 
@@ -325,7 +325,9 @@ async def test_a_member_with_a_later_id_on_its_pods_claim_leaves_too(node: FakeN
     assert await released_to(node) == ["static-roles"] * 2
 
 
-async def test_the_plan_is_shown_before_anything_is_changed(node: FakeNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_plan_is_shown_before_anything_is_changed(
+    node: FakeNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
 
     @asynccontextmanager
     async def the_api(_: object) -> AsyncIterator[MemoryApi]:

@@ -77,7 +77,9 @@ async def test_a_volume_of_another_group_is_not_taken_from_it(node: FakeNode, tm
     assert await state_of(node.api, tmp_path) == before
 
 
-async def test_a_volume_whose_policy_was_set_back_meanwhile_is_kept_all_the_same(node: FakeNode, tmp_path: Path) -> None:
+async def test_a_volume_whose_policy_was_set_back_meanwhile_is_kept_all_the_same(
+    node: FakeNode, tmp_path: Path
+) -> None:
     """`Retain` is checked right before the claim is deleted, and not only once."""
     await killed_before(node, "DELETE", f"persistentvolumeclaims/{OLD[0]}")
     await node.api.patch(PERSISTENT_VOLUMES, "pv-0", {"spec": {"persistentVolumeReclaimPolicy": "Delete"}})
@@ -88,7 +90,9 @@ async def test_a_volume_whose_policy_was_set_back_meanwhile_is_kept_all_the_same
     assert await state_of(node.api, tmp_path) == expected(tmp_path)
 
 
-async def test_a_claim_that_was_made_again_meanwhile_is_neither_taken_nor_deleted(node: FakeNode, tmp_path: Path) -> None:
+async def test_a_claim_that_was_made_again_meanwhile_is_neither_taken_nor_deleted(
+    node: FakeNode, tmp_path: Path
+) -> None:
     """A StatefulSet that is scaled up makes its claim again, with an empty volume."""
     await killed_before(node, "POST", f"{NAMESPACE}/persistentvolumeclaims")
     write_store(tmp_path / "pv-new" / "store")
@@ -110,13 +114,12 @@ async def test_a_claim_is_deleted_only_while_it_has_the_volume_that_was_read(nod
     first, _ = await takeover._volumes()
     with pytest.raises(ClaimsError, match="claim store-broker-0 has volume pv-0, expected pv-1"):
         await takeover._release(replace(first, name="pv-1"))
-    assert (
-        "deletionTimestamp"
-        not in (await node.get(PERSISTENT_VOLUME_CLAIMS, OLD[0]))["metadata"]
-    )
+    assert "deletionTimestamp" not in (await node.get(PERSISTENT_VOLUME_CLAIMS, OLD[0]))["metadata"]
 
 
-async def test_stores_that_are_named_in_another_order_after_a_kill_get_the_ids_of_that_order(node: FakeNode, tmp_path: Path) -> None:
+async def test_stores_that_are_named_in_another_order_after_a_kill_get_the_ids_of_that_order(
+    node: FakeNode, tmp_path: Path
+) -> None:
     """Each store's identity must be that of its claim: two brokers with one id would come of it."""
     await killed_before(node, "DELETE", f"persistentvolumeclaims/{OLD[1]}")
     await node.delete(PERSISTENT_VOLUME_CLAIMS, "orders-1")
@@ -196,7 +199,9 @@ async def test_a_pod_that_says_something_else_is_an_error_that_names_it(node: Fa
         await take(Mute(node.api.server))
 
 
-async def test_a_volume_that_changes_between_a_look_and_a_write_is_looked_at_again(node: FakeNode, tmp_path: Path) -> None:
+async def test_a_volume_that_changes_between_a_look_and_a_write_is_looked_at_again(
+    node: FakeNode, tmp_path: Path
+) -> None:
     """Kubernetes marks it as released in the same moment."""
 
     class Touched(MemoryApi):

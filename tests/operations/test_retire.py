@@ -32,7 +32,19 @@ from brokergroup_operator.reconcile.operations.procedures.retire import CLOSE_SE
 from brokergroup_operator.reconcile.see.fetch import wanted_by
 from controller_core.model import Change, ChangeKind, Phase
 from tests.operations.test_unread import offsets, topic
-from tests.operations.world import GROUP_UID, NOW, begun, expect, group, operation, record, running, scene, thing, timeline
+from tests.operations.world import (
+    GROUP_UID,
+    NOW,
+    begun,
+    expect,
+    group,
+    operation,
+    record,
+    running,
+    scene,
+    thing,
+    timeline,
+)
 from tests.reconcile.cases import table
 
 if TYPE_CHECKING:
@@ -473,7 +485,9 @@ def test_a_group_that_is_younger_than_the_operation_is_not_retired() -> None:
 
 def test_it_does_not_begin_while_a_slave_has_other_topics() -> None:
     made, kind = group(), "MetadataDiverged"
-    made["status"]["conditions"].append({"type": kind, "status": "True", "reason": kind, "message": "broker 2: topic t"})
+    made["status"]["conditions"].append(
+        {"type": kind, "status": "True", "reason": kind, "message": "broker 2: topic t"}
+    )
     assert expect(Wait, begun("Retire", group=made)).message == "waits: orders is MetadataDiverged: broker 2: topic t"
 
 

@@ -31,7 +31,9 @@ BILLING = ConsumerGroupSpec(name="billing", retry_max_times=3)
 def topic(name: str, read: int, write: int | None = None, message_type: str = "", **more: Any) -> TopicConfig:
     attributes = {"message.type": message_type} if message_type else {}
     values = {"attributes": attributes} | more
-    return TopicConfig(topic_name=name, read_queue_nums=read, write_queue_nums=read if write is None else write, **values)
+    return TopicConfig(
+        topic_name=name, read_queue_nums=read, write_queue_nums=read if write is None else write, **values
+    )
 
 
 def record_of(snapshot: GroupSnapshot) -> BrokerGroupRecord:

@@ -437,7 +437,19 @@ def test_a_service_of_ipv6_gives_its_member_an_address_in_brackets() -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["", "operator", ":9878", "operator:http", "fd00::10:9878", "[::1]", "a:0", "a", "[fd00::10]:99999", "10.0.0.300:1"]
+    "address",
+    [
+        "",
+        "operator",
+        ":9878",
+        "operator:http",
+        "fd00::10:9878",
+        "[::1]",
+        "a:0",
+        "a",
+        "[fd00::10]:99999",
+        "10.0.0.300:1",
+    ],
 )
 def test_the_operator_renders_no_controller_address_that_is_none(address: str) -> None:
     with pytest.raises(ValueError, match=r"controller_addresses is .*, expected "):

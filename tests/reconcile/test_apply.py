@@ -62,7 +62,9 @@ POD: dict[str, Any] = {
 class Carrier:
     """Carries out plans of the group `default/orders` at the embedded API."""
 
-    def __init__(self, sandbox: SandboxApiServer, api: KubernetesApi, applier: PlanApplier, view: FakeGroupView) -> None:
+    def __init__(
+        self, sandbox: SandboxApiServer, api: KubernetesApi, applier: PlanApplier, view: FakeGroupView
+    ) -> None:
         self.sandbox, self.api, self.view = sandbox, api, view
         self._applier = applier
 
@@ -298,9 +300,7 @@ async def test_an_address_that_another_one_has_taken_is_not_insisted_on(carry: C
     wanted = build_member_service(b.group(network={"addressing": "ServiceIP"}), b.member(1), slot=0)
     del wanted["metadata"]["ownerReferences"]  # nothing of that uid is here, and it would be collected
     there = wanted | {"spec": wanted["spec"] | {"clusterIP": "10.96.0.1"}}
-    await carry.out(
-        plans.ApplyObject(reason="missing", resource=SERVICES, object=there, otherwise=wanted), key=b.KEY
-    )
+    await carry.out(plans.ApplyObject(reason="missing", resource=SERVICES, object=there, otherwise=wanted), key=b.KEY)
     made = await carry.api.get(SERVICES, "orders-1", namespace=b.KEY.namespace)
     assert made["spec"]["clusterIP"] != "10.96.0.1"
 

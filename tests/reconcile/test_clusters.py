@@ -81,7 +81,9 @@ async def test_it_is_ready_when_all_its_parts_are_and_says_where_clients_connect
 
 
 @pytest.mark.parametrize(
-    ("proxy", "service"), [({}, "shop-0-master"), ({"proxy": {"replicas": 1}}, "shop-proxy")], ids=["alone", "beside proxies"]
+    ("proxy", "service"),
+    [({}, "shop-0-master"), ({"proxy": {"replicas": 1}}, "shop-proxy")],
+    ids=["alone", "beside proxies"],
 )
 async def test_proxies_in_the_brokers_processes_are_where_clients_connect(
     place: Place, proxy: dict[str, Any], service: str
@@ -292,12 +294,23 @@ async def test_the_example_is_taken_and_its_pods_are_restricted(place: Place) ->
             assert container["securityContext"]["readOnlyRootFilesystem"] is True
             assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
             assert container["securityContext"]["allowPrivilegeEscalation"] is False
+
+
 OF_MARK = {"subject": "User:shop", "resource": MARK, "actions": ["Get"]}
 SOURCES = [{"ipBlock": {"cidr": "192.0.2.0/24"}}] * 17
 MARS = {"start": "02:00", "durationMinutes": 60, "timeZone": "Mars/Olympus"}
 NO_TOPICS = ("TBW102", "rmq_sys_x", "RMQ_SYS_TRACE_TOPIC", "a b", "%RETRY%a", "")
 NO_CONSUMER_GROUPS = (
-    *("CID_RMQ_SYS_TRANS", "CID_ONSAPI_PULL", "TOOLS_CONSUMER", "BROKERGROUP_OPERATOR", "%RETRY%a", "a b", "", "x" * 121),
+    *(
+        "CID_RMQ_SYS_TRANS",
+        "CID_ONSAPI_PULL",
+        "TOOLS_CONSUMER",
+        "BROKERGROUP_OPERATOR",
+        "%RETRY%a",
+        "a b",
+        "",
+        "x" * 121,
+    ),
 )
 PROXY_WITH_KEY = {"config": {"innerClientAuthenticationCredentials": "{}"}}
 ON_NODES = {
@@ -319,7 +332,10 @@ ON_NODES = {
         ),
         (of_groups(nameServers=["ns:9876"]), "template.nameServers must be empty"),
         (of_groups(brokerName="a"), "template.brokerName must be absent"),
-        (of_groups(implementation="Python", localProxy={}), "template.localProxy: .*localProxy needs implementation Java"),
+        (
+            of_groups(implementation="Python", localProxy={}),
+            "template.localProxy: .*localProxy needs implementation Java",
+        ),
         (of_groups(replicas=2, durability="Strict", failover={"uncleanElection": "Allowed"}), "Strict"),
         (
             of_groups(updateStrategy={"windows": [MARS]}),
@@ -330,9 +346,15 @@ ON_NODES = {
         ({"version": "5.5.0", "image": "r:1"}, "version and image exclude each other"),
         ({"proxy": {"config": {"namesrvAddr": "a:1"}}}, "proxy.config.namesrvAddr is set by the operator"),
         ({"acl": {}}, "acl needs brokerGroups.template.security.credentialsSecretRef"),
-        (of_groups(**SIGNED, implementation="Python") | {"acl": {}}, "acl needs brokerGroups.template.implementation Java"),
+        (
+            of_groups(**SIGNED, implementation="Python") | {"acl": {}},
+            "acl needs brokerGroups.template.implementation Java",
+        ),
         (of_groups(**SIGNED) | {"acl": {}, "proxy": PROXY_WITH_KEY}, "acl and proxy exclude each other"),
-        (of_groups(**SIGNED, localProxy={}) | {"acl": {}}, "acl and brokerGroups.template.localProxy exclude each other"),
+        (
+            of_groups(**SIGNED, localProxy={}) | {"acl": {}},
+            "acl and brokerGroups.template.localProxy exclude each other",
+        ),
         (of_groups(**SIGNED) | {"acl": {}, "version": "5.2.9"}, "acl needs version 5.3.0 or later"),
         (
             of_groups(**SIGNED, version="5.1.4") | {"acl": {}, "version": "5.5.0"},

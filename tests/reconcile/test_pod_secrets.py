@@ -190,7 +190,7 @@ MISFITS: list[tuple[str, ReconcileSettings, dict[str, Any], str]] = [
     ("not asked for", OF_TLS, JAVA, ""),
     ("a replica without", ASKED_FOR, {"implementation": "Python"}, "its brokers are not heard"),
     ("a replica with its own", ASKED_FOR, OWN_BY_IMAGE, ""),
-    ("no controller asks for it", b.SETTINGS, JAVA | GIVEN, "is 'orders-certificate', but this operator's controllers speak no TLS"),
+    ("no controller asks", b.SETTINGS, JAVA | GIVEN, "is 'orders-certificate', but this operator's controllers speak no TLS"),
     ("neither", b.SETTINGS, JAVA, ""),
 ]  # fmt: skip
 

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,6 +26,7 @@ from tests.reconcile.cases import compare
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from brokergroup_operator.api.brokergroup import BrokerGroup
 

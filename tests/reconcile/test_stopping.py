@@ -120,7 +120,12 @@ STALLS: list[tuple[str, Observed, list[str], tuple[str, str]]] = [
         [],
         REFUSED,
     ),
-    ("nor one whose claim is being deleted", without_gate(c.claims_going(asked(2), "orders-2"), "orders-2"), [], REFUSED),
+    (
+        "nor one whose claim is being deleted",
+        without_gate(c.claims_going(asked(2), "orders-2"), "orders-2"),
+        [],
+        REFUSED,
+    ),
     ("its pod is going anyway", c.going(asked(2), "orders-2"), [], NOTHING),
     ("paused", c.settled(maintenance={"stoppedBrokers": [2], "paused": True}), [], NOTHING),
     (

@@ -88,7 +88,9 @@ def test_each_claim_of_a_member_grows_by_its_own_wish() -> None:
 
 def released(seen: Observed, claim: str, annotation: str = names.ANNOTATION_RELEASED_TO) -> Observed:
     """The same, after `brokergroup adopt claims-back`, or `claims`, has marked this claim."""
-    return c.with_claims(seen, lambda one: one["metadata"]["annotations"].update({annotation: "java-controller"}), claim)
+    return c.with_claims(
+        seen, lambda one: one["metadata"]["annotations"].update({annotation: "java-controller"}), claim
+    )
 
 
 ALL = ("orders-1", "orders-2", "orders-3")
@@ -163,11 +165,17 @@ def with_copy(seen: Observed, claim: str, name: str, *, marked: bool = True) -> 
     found = seen.claims[claim]
     annotations = {names.ANNOTATION_LEAVING: "4"} if marked else {}
     return replace(
-        seen, claims={**seen.claims, name: found | {"metadata": found["metadata"] | {"name": name, "annotations": annotations}}}
+        seen,
+        claims={
+            **seen.claims,
+            name: found | {"metadata": found["metadata"] | {"name": name, "annotations": annotations}},
+        },
     )
 
 
-BOTH_LEFT = with_copy(with_copy(settled(**DELETE_BOTH), "orders-1", "orders-4"), LOGS[0], "orders-4-commitlog", marked=False)
+BOTH_LEFT = with_copy(
+    with_copy(settled(**DELETE_BOTH), "orders-1", "orders-4"), LOGS[0], "orders-4-commitlog", marked=False
+)
 LEAVES = c.live(c.without_pods(c.wishing(c.settled(replicas=4), replicas=3), "orders-4"), 1, 2, 3)
 CLAIMS: list[tuple[str, Observed, list[str]]] = [
     ("in order, ephemeral", settled(**EPHEMERAL), []),
