@@ -204,7 +204,7 @@ async def test_two_operators_start_it_once(world: World, operator_api: Kubernete
     assert world.view.asked == [(1, 2)]
 
 
-def asked_for(kind: str, **section: Any) -> Story:
+def asked_for(kind: str, /, **section: Any) -> Story:
     async def story(world: World) -> None:
         await world.ended(kind, section)
 
