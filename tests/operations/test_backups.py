@@ -29,8 +29,7 @@ from brokergroup_operator.reconcile.operations.procedures.backups import judge_b
 from brokergroup_operator.reconcile.operations.procedures.premises import Case
 from brokergroup_operator.reconcile.see.copies import held_for_backup
 from controller_core.model import LiveReplica
-from tests.operations.test_types import begun, judged
-from tests.operations.world import LONG_AGO, NOW, expect, group, record, running, scene, thing
+from tests.operations.world import LONG_AGO, NOW, begun, expect, group, judged, record, running, scene, thing
 
 HELD = {
     "brokerId": 3,

@@ -72,7 +72,7 @@ def test_restart_is_done() -> None:
 def rebuilt(**changes: Any) -> Verdict:
     """Return a scene in which broker 4 replaced broker 3."""
     there = pods(1, 2) | pods(4, created=NOW - 5)
-    base = {"pods": there, "claims": there, "record": record(members=(1, 2, 4), in_sync=(1, 2, 4))}
+    base: dict[str, Any] = {"pods": there, "claims": there, "record": record(members=(1, 2, 4), in_sync=(1, 2, 4))}
     return judged(running("Rebuild"), **(base | changes))
 
 

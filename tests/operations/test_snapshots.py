@@ -25,8 +25,7 @@ from brokergroup_operator.reconcile.operations.procedures.backups import begin_b
 from brokergroup_operator.reconcile.operations.procedures.premises import Case
 from tests.operations.test_backups import HELD as COPIED
 from tests.operations.test_backups import WITHOUT_3, changed, goes_on
-from tests.operations.test_types import begun, judged
-from tests.operations.world import NOW, expect, group, operation, running, scene, thing
+from tests.operations.world import NOW, begun, expect, group, judged, operation, running, scene, thing
 
 STORE, LOG = "backup-1", "backup-1-commitlog"
 POD_UID = COPIED["podUid"]

@@ -158,7 +158,8 @@ def test_no_switchover_goes_to_a_broker_that_is_or_is_to_be_held_stopped() -> No
 
 def test_a_switchover_to_any_member_goes_to_none_that_is_to_be_held_stopped() -> None:
     """Else the controller plane chooses."""
-    for changes, to in (({"group": group(maintenance={"stoppedBrokers": [2]})}, 3), ({}, None)):
+    to_stop: dict[str, Any] = {"group": group(maintenance={"stoppedBrokers": [2]})}
+    for changes, to in ((to_stop, 3), ({}, None)):
         effect = expect(GoOn, judged(running("Switchover"), **changes)).effect
         assert expect(SwitchMaster, effect).to_broker_id == to
 

@@ -52,10 +52,10 @@ def test_pod(implementation: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        ({"replicas": 1}, ("true", "1", "1", "15000")),
-        ({"replicas": 2}, ("true", "1", "1", "15000")),
-        ({"replicas": 3}, ("true", "2", "2", "15000")),
-        ({"replicas": 5}, ("true", "2", "2", "15000")),
+        ({"replicas": 1}, ("true", "1", "1", "3000")),
+        ({"replicas": 2}, ("true", "1", "1", "3000")),
+        ({"replicas": 3}, ("true", "2", "2", "3000")),
+        ({"replicas": 5}, ("true", "2", "2", "3000")),
         ({"replication": {"minInSyncReplicas": 3}, "replicas": 5}, ("true", "3", "3", "3000")),
         ({"durability": "Fast", "replication": {"minInSyncReplicas": 2}}, ("false", "2", "2", "15000")),
         ({"replication": {"slaveNotCatchUpSeconds": 7}}, ("true", "2", "2", "7000")),

@@ -279,7 +279,8 @@ def test_after_a_good_hour_it_begins_with_the_first_pause_again() -> None:
 
 
 def test_what_others_write_on_a_secret_is_no_change_of_its_credentials() -> None:
-    key, annotations = {"f:data": {"f:accessKey": {}}}, {"f:metadata": {"f:annotations": {}}}
+    key: dict[str, Any] = {"f:data": {"f:accessKey": {}}}
+    annotations: dict[str, Any] = {"f:metadata": {"f:annotations": {}}}
     fields = [
         {"manager": "kubectl", "time": "2026-11-02T00:00:00Z", "fieldsV1": key},
         {"manager": "argocd", "time": "2026-11-03T00:00:00Z", "fieldsV1": annotations},
