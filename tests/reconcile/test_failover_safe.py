@@ -111,6 +111,7 @@ def test_a_broker_from_elsewhere_counts_by_its_heartbeats() -> None:
         ({"replicas": 5}, "Strict", 2),
         # Only voters count.
         ({"replicas": 3, "replication": {"learners": 1}}, "Available", 1),
+        ({"replicas": 3, "durability": "Strict", "replication": {"learners": 1}}, "Strict", 1),
         ({"replicas": 4, "replication": {"learners": 1}}, "Strict", 2),
         ({"replicas": 5, "replication": {"learners": 3}}, "Available", 1),
     ],
