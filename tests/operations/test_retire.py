@@ -29,7 +29,6 @@ from brokergroup_operator.reconcile.operations.plan import (
 )
 from brokergroup_operator.reconcile.operations.procedures.premises import Case
 from brokergroup_operator.reconcile.operations.procedures.retire import CLOSE_SECONDS, hindrance_of
-from brokergroup_operator.reconcile.see.fetch import wanted_by
 from controller_core.model import Change, ChangeKind, Phase
 from tests.operations.test_unread import offsets, topic
 from tests.operations.world import (
@@ -147,22 +146,10 @@ def test_a_group_that_is_not_failover_safe_can_be_retired() -> None:
     assert verdict.steps[-1] == "delete BrokerGroup orders: its claims stay (spec.storage.retention.whenDeleted)"
 
 
-@pytest.mark.parametrize(
-    ("count", "group_name", "wanted"),
-    [(2, "shop-1", True), (2, "shop-2", False), (2, "other-1", False), (2, "shop-01", False)],
-)
-def test_only_a_group_beyond_the_count_is_not_wanted(count: int, group_name: str, wanted: bool) -> None:
-    cluster: dict[str, Any] = {"metadata": {"name": "shop"}, "spec": {"brokerGroups": {"count": count}}}
-    assert bool(wanted_by(cluster, group_name)) is wanted
-    cluster["metadata"]["deletionTimestamp"] = rfc3339(NOW)
-    assert wanted_by(cluster, group_name) == ""
-
-
 def test_it_is_not_owned_by_the_group_that_it_deletes() -> None:
     asked = operation("Retire")
     asked.raw["metadata"]["ownerReferences"] = []
-    steps = [type(step).__name__ for step in evaluate(scene(asked), {}).steps]
-    assert steps == ["WriteStatus"]
+    assert [type(step).__name__ for step in evaluate(scene(asked), {}).steps] == ["WriteStatus"]
 
 
 # ---- its steps

@@ -17,6 +17,7 @@ from brokergroup_operator.kube.resources import (
     SERVICES,
     STATEFUL_SETS,
 )
+from brokergroup_operator.reconcile.see.fetch import wanted_by
 from brokergroup_operator.reconcile.settings import LeaderElectionSettings
 from kube_sandbox.api_server.requests import Deletion
 from tests.reconcile.cluster_place import SETTINGS, Place
@@ -196,3 +197,14 @@ async def test_without_the_right_to_network_policies_only_what_asks_for_them_sta
     sandbox.before_request = None
     await place.run()
     assert not await place.is_stalled()
+
+
+@pytest.mark.parametrize(
+    ("count", "group_name", "wanted"),
+    [(2, "shop-1", True), (2, "shop-2", False), (2, "other-1", False), (2, "shop-01", False)],
+)
+def test_only_a_group_beyond_the_count_is_not_wanted(count: int, group_name: str, wanted: bool) -> None:
+    cluster: dict[str, Any] = {"metadata": {"name": "shop"}, "spec": {"brokerGroups": {"count": count}}}
+    assert bool(wanted_by(cluster, group_name)) is wanted
+    cluster["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z"
+    assert wanted_by(cluster, group_name) == ""
