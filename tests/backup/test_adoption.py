@@ -13,8 +13,7 @@ from brokergroup_operator.backup import adoption, files
 from brokergroup_operator.backup.adoption import adopt
 from brokergroup_operator.backup.copies import check_log
 from brokergroup_operator.backup.files import BackupError, Store
-from tests.backup.test_copies import FILE_BYTES, KNOWN, files_of, log_bytes
-from tests.backup.test_copies import store as store  # noqa: PLC0414 (a fixture)
+from tests.backup.stores import FILE_BYTES, KNOWN, files_of, log_bytes
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,57 +16,14 @@ from brokergroup_operator.backup.copies import restore, take
 from brokergroup_operator.backup.files import BackupError, Store
 from brokergroup_operator.backup.log_end import LogError, log_end
 from brokergroup_operator.reconcile.render.broker_config import broker_properties
-from rocketmq_remoting.message_record import Host, encode_blank, encode_record
+from rocketmq_remoting.message_record import encode_blank
+from tests.backup.stores import FILE_BYTES, KNOWN, NAME, files_of, log_bytes, message
 from tests.reconcile import builders as b
 
-FILE_BYTES = 4096
-HOST = Host("10.1.0.2", 10911)
-NAME = "orders/nightly"
-KNOWN = Manifest(
-    name=NAME, operation="op-uid", group="orders", namespace="shop", cluster_name="c", broker_name="orders",
-    broker_id=3, next_broker_id=7, master_epoch=41, implementation="Java", version="5.5.0", confirm_offset=0,
-)  # fmt: skip
 
-
-def message(offset: int, body: bytes = b"x" * 500) -> bytes:
-    return encode_record(
-        topic="t", body=body, queue_id=0, queue_offset=0, physical_offset=offset, born_timestamp_ms=1, born_host=HOST,
-        store_timestamp_ms=2, store_host=HOST, properties=b"KEYS\x01k\x02",
-    )  # fmt: skip
-
-
-def log_bytes(count: int, start: int = 0) -> bytes:
-    content = b""
-    for _ in range(count):
-        content += message(start + len(content))
-    return content
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    """A store as a stopped Java broker leaves it: a full log file, one that is begun, and one that is prepared."""
-    root = tmp_path / "disk"
-    made = Store.at(root, None)
-    made.commit_log.mkdir(parents=True)
-    full = log_bytes(5)
-    (made.commit_log / f"{0:020d}").write_bytes(full + encode_blank(FILE_BYTES - len(full)))
-    (made.commit_log / f"{FILE_BYTES:020d}").write_bytes(log_bytes(3, FILE_BYTES).ljust(FILE_BYTES, b"\0"))
-    (made.commit_log / f"{2 * FILE_BYTES:020d}").write_bytes(bytes(FILE_BYTES))
-    (root / "config").mkdir()
-    (root / "config" / "topics.json").write_text("{}")
-    (root / "epochFileCheckpoint").write_text("2\n0\n7-0\n41-2000\n")
-    for name in ("brokerIdentity", "lock", ".disk-probe"):
-        (root / name).write_text("orders#3")
-    return made
-
-
-def files_of(store: Store) -> dict[str, bytes]:
-    return {name: path.read_bytes() for name, path in store.files()}
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "claim" / NAME
+def back(backup: Path, disk: Store) -> Manifest:
+    """Restore the backup to a disk of a Java group, as `NAME` names it."""
+    return restore(backup, disk, name=NAME, implementation="Java")
 
 
 def test_a_store_comes_back_as_it_was_but_for_its_identity(store: Store, folder: Path, tmp_path: Path) -> None:
@@ -75,7 +32,7 @@ def test_a_store_comes_back_as_it_was_but_for_its_identity(store: Store, folder:
     assert (taken.store_epoch, taken.next_broker_id, taken.version) == (41, 7, "5.5.0")
     assert taken.bytes == 3 * FILE_BYTES + 2 + len("2\n0\n7-0\n41-2000\n")
     new = Store.at(tmp_path / "new", str(tmp_path / "new-log"))
-    assert restore(folder, new, name=NAME, implementation="Java") == taken
+    assert back(folder, new) == taken
     assert files_of(new) == files_of(store)
     assert {path.name for path in new.root.iterdir()} == {"config", "epochFileCheckpoint", files.RESTORED}
     assert log_end(new.commit_log) == taken.offset
@@ -131,16 +88,15 @@ def test_the_log_ends_behind_its_last_whole_message(tmp_path: Path, content: byt
     assert log_end(tmp_path) == end
 
 
-def test_an_attempt_that_was_cut_off_is_no_backup_and_is_made_anew(store: Store, folder: Path, tmp_path: Path) -> None:
-    take(store, folder, KNOWN)
-    whole = files_of(Store(folder / "store", folder / "commitlog"))
-    (folder / copies.MANIFEST).unlink()
-    (folder / copies.ATTEMPT).write_text('{"brokergroupBackup": "op-uid"}')
-    (folder / "store" / "of an earlier attempt").write_text("left")
+def test_an_attempt_that_was_cut_off_is_no_backup_and_is_made_anew(store: Store, backup: Path, new: Store) -> None:
+    whole = files_of(Store(backup / "store", backup / "commitlog"))
+    (backup / copies.MANIFEST).unlink()
+    (backup / copies.ATTEMPT).write_text('{"brokergroupBackup": "op-uid"}')
+    (backup / "store" / "of an earlier attempt").write_text("left")
     with pytest.raises(BackupError, match=r"torn: it has no manifest\.json"):
-        restore(folder, Store.at(tmp_path / "new", None), name=NAME, implementation="Java")
-    take(store, folder, KNOWN)
-    assert files_of(Store(folder / "store", folder / "commitlog")) == whole
+        back(backup, new)
+    take(store, backup, KNOWN)
+    assert files_of(Store(backup / "store", backup / "commitlog")) == whole
 
 
 def test_a_whole_backup_is_not_taken_twice_nor_written_over(store: Store, folder: Path) -> None:
@@ -238,15 +194,11 @@ def link_a_folder(folder: Path) -> None:
         (link_a_folder, "lies behind a symbolic link"),
     ],
 )
-def test_a_damaged_backup_is_not_restored(
-    store: Store, folder: Path, tmp_path: Path, damage: object, said: str
-) -> None:
-    take(store, folder, KNOWN)
+def test_a_damaged_backup_is_not_restored(backup: Path, new: Store, damage: object, said: str) -> None:
     assert callable(damage)
-    damage(folder)
-    new = Store.at(tmp_path / "new", None)
+    damage(backup)
     with pytest.raises(BackupError, match=said):
-        restore(folder, new, name=NAME, implementation="Java")
+        back(backup, new)
     assert not (new.root / files.RESTORED).exists()
 
 
@@ -258,27 +210,24 @@ def test_a_damaged_backup_is_not_restored(
         "store/commitlog/00000000000000000000", "commitlog/restore-unfinished", "store/x\0y",
     ],
 )  # fmt: skip
-def test_a_manifest_that_leads_elsewhere_writes_nothing(store: Store, folder: Path, tmp_path: Path, name: str) -> None:
-    take(store, folder, KNOWN)
-    name_files(folder, name)
+def test_a_manifest_that_leads_elsewhere_writes_nothing(backup: Path, tmp_path: Path, new: Store, name: str) -> None:
+    name_files(backup, name)
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(BackupError, match="expected a path of data below store/"):
-        restore(folder, Store.at(tmp_path / "new", None), name=NAME, implementation="Java")
+        back(backup, new)
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_file_that_is_named_twice_is_damage(store: Store, folder: Path, tmp_path: Path) -> None:
-    take(store, folder, KNOWN)
-    name_files(folder, "store/x", "store/x")
+def test_a_file_that_is_named_twice_is_damage(backup: Path, new: Store) -> None:
+    name_files(backup, "store/x", "store/x")
     with pytest.raises(BackupError, match="names a file twice"):
-        restore(folder, Store.at(tmp_path / "new", None), name=NAME, implementation="Java")
+        back(backup, new)
 
 
-def test_a_link_in_a_backup_is_not_followed(store: Store, folder: Path, tmp_path: Path) -> None:
-    take(store, folder, KNOWN)
-    link_a_file(folder)
+def test_a_link_in_a_backup_is_not_followed(backup: Path, new: Store) -> None:
+    link_a_file(backup)
     with pytest.raises(OSError, match="symbolic link"):
-        restore(folder, Store.at(tmp_path / "new", None), name=NAME, implementation="Java")
+        back(backup, new)
 
 
 @pytest.mark.parametrize("what", ["a file", "a folder", "a pipe"])
@@ -293,14 +242,13 @@ def test_a_store_with_a_link_is_not_copied(store: Store, folder: Path, tmp_path:
         take(store, folder, KNOWN)
 
 
-def test_names_that_are_left_out_at_the_top_are_data_below(store: Store, folder: Path, tmp_path: Path) -> None:
+def test_names_that_are_left_out_at_the_top_are_data_below(store: Store, folder: Path, new: Store) -> None:
     """A topic may be called "lock", and its consume queue is a folder of that name."""
     for name in ("lock", "lost+found", "brokerIdentity", "commitlog"):
         (store.root / "consumequeue" / name / "0").mkdir(parents=True)
         (store.root / "consumequeue" / name / "0" / "00000000000000000000").write_text(name)
     take(store, folder, KNOWN)
-    new = Store.at(tmp_path / "new", None)
-    restore(folder, new, name=NAME, implementation="Java")
+    back(folder, new)
     assert files_of(new) == files_of(store)
     assert (new.root / "consumequeue" / "lock" / "0" / "00000000000000000000").read_text() == "lock"
 
@@ -395,10 +343,9 @@ def test_messages_without_epochs_or_with_epochs_of_elsewhere_are_no_backup(store
 
 
 def test_no_broker_starts_on_a_store_that_is_not_whole(
-    store: Store, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker opens `lock` for writing: a folder there stops Java brokers of any command, and ours, which names the mark too."""
-    take(store, folder, KNOWN)
     new = Store.at(tmp_path / "new", str(tmp_path / "new-log"))
     seen: list[tuple[bool, ...]] = []
     copy = files.copy
@@ -409,7 +356,7 @@ def test_no_broker_starts_on_a_store_that_is_not_whole(
         return copy(source, target, name)
 
     monkeypatch.setattr(files, "copy", looking)
-    restore(folder, new, name=NAME, implementation="Java")
+    back(backup, new)
     assert set(seen) == {(True, True, True)}
     assert not any(
         one.name in {"restore-unfinished", "lock"} for one in (*new.root.iterdir(), *new.commit_log.parent.iterdir())
@@ -417,11 +364,9 @@ def test_no_broker_starts_on_a_store_that_is_not_whole(
 
 
 def test_a_restore_that_was_cut_off_begins_again_and_one_that_is_done_does_nothing(
-    store: Store, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, backup: Path, new: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take(store, folder, KNOWN)
-    new, copy = Store.at(tmp_path / "new", None), files.copy
-    copied: list[str] = []
+    copied, copy = list[str](), files.copy
 
     def copy_until_killed(source: Path, target: Path, name: str) -> files.CopiedFile:
         if len(copied) == 2:
@@ -432,25 +377,23 @@ def test_a_restore_that_was_cut_off_begins_again_and_one_that_is_done_does_nothi
     with monkeypatch.context() as patch:
         patch.setattr(files, "copy", copy_until_killed)
         with pytest.raises(OSError, match="killed"):
-            restore(folder, new, name=NAME, implementation="Java")
+            back(backup, new)
     (new.root / "left of the first attempt").write_text("x")
     (new.root / "of the first").mkdir()
-    restore(folder, new, name=NAME, implementation="Java")
+    back(backup, new)
     assert files_of(new) == files_of(store)
     assert not (new.root / "of the first").exists()
     before = {path: path.stat().st_mtime_ns for path in new.root.rglob("*")}
-    restore(folder, new, name=NAME, implementation="Java")
+    back(backup, new)
     assert {path: path.stat().st_mtime_ns for path in new.root.rglob("*")} == before
 
 
 @pytest.mark.parametrize("left", ["a file", "another byte", "its identity", "its lock", "a file is gone"])
 def test_a_restored_store_that_a_broker_has_used_is_not_taken_for_the_backup(
-    store: Store, folder: Path, tmp_path: Path, left: str
+    backup: Path, new: Store, left: str
 ) -> None:
     """A kept claim of an earlier group that began with the same backup: its log goes further, and it has an id."""
-    take(store, folder, KNOWN)
-    new = Store.at(tmp_path / "new", None)
-    restore(folder, new, name=NAME, implementation="Java")
+    back(backup, new)
     topics = new.root / "config" / "topics.json"
     match left:
         case "a file":
@@ -464,47 +407,40 @@ def test_a_restored_store_that_a_broker_has_used_is_not_taken_for_the_backup(
         case _:
             topics.unlink()
     with pytest.raises(BackupError, match="a broker has run on it since"):
-        restore(folder, new, name=NAME, implementation="Java")
+        back(backup, new)
 
 
-def test_a_crash_between_the_last_two_writes_of_a_restore_is_begun_anew(
-    store: Store, folder: Path, tmp_path: Path
-) -> None:
-    take(store, folder, KNOWN)
-    new = Store.at(tmp_path / "new", None)
-    restore(folder, new, name=NAME, implementation="Java")
+def test_a_crash_between_the_last_two_writes_of_a_restore_is_begun_anew(store: Store, backup: Path, new: Store) -> None:
+    back(backup, new)
     (new.root / "restore-unfinished").write_text(f'{{"brokergroupBackup": "{NAME}"}}')
     (new.root / "config" / "topics.json").write_text("[]")
-    restore(folder, new, name=NAME, implementation="Java")
+    back(backup, new)
     assert files_of(new) == files_of(store)
     assert not (new.root / "restore-unfinished").exists()
 
 
-def test_a_disk_with_data_is_not_written_over(store: Store, folder: Path, tmp_path: Path) -> None:
-    take(store, folder, KNOWN)
+def test_a_disk_with_data_is_not_written_over(store: Store, backup: Path, tmp_path: Path, new: Store) -> None:
     with pytest.raises(BackupError, match="the claim is not empty, it has brokerIdentity"):
-        restore(folder, store, name=NAME, implementation="Java")
+        back(backup, store)
     foreign = Store.at(tmp_path / "foreign", None)
     foreign.root.mkdir()
     for mark in ("", "x", "{}"):
         (foreign.root / "restore-unfinished").write_text(mark)
         (foreign.root / "photos").write_text("dear")
         with pytest.raises(BackupError, match="the claim is not empty, it has photos"):
-            restore(folder, foreign, name=NAME, implementation="Java")
+            back(backup, foreign)
     assert (foreign.root / "photos").read_text() == "dear"
-    other = folder.with_name("other")
+    other = backup.with_name("other")
     (store.root / "config" / "topics.json").write_text("{ }")
     take(store, other, msgspec.structs.replace(KNOWN, name="orders/other"))
-    new = Store.at(tmp_path / "new", None)
     restore(other, new, name="orders/other", implementation="Java")
     with pytest.raises(BackupError, match="has the data of another backup"):
-        restore(folder, new, name=NAME, implementation="Java")
+        back(backup, new)
 
 
-def test_another_implementations_backup_is_refused(store: Store, folder: Path, tmp_path: Path) -> None:
-    take(store, folder, KNOWN)
+def test_another_implementations_backup_is_refused(backup: Path, new: Store) -> None:
     with pytest.raises(BackupError, match="is of Java brokers, the group's are Python"):
-        restore(folder, Store.at(tmp_path / "new", None), name=NAME, implementation="Python")
+        restore(backup, new, name=NAME, implementation="Python")
 
 
 def test_the_program_says_by_its_termination_message_how_it_ended(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
-from tests.e2e.house import House, WholeGroup, open_house, whole_group
+from tests.e2e.house import House, WholeGroup, open_house, settled_group
 from tests.e2e.java_house import open_java_house, open_replica_house
 
 if TYPE_CHECKING:
@@ -49,10 +49,15 @@ async def any_house(request: pytest.FixtureRequest, tmp_path_factory: pytest.Tem
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def group(house: House) -> AsyncIterator[WholeGroup]:
-    """A settled group of three under one operator named `operator`, shared by the tests of a module."""
-    async with whole_group(house, "orders", replicas=3) as watched:
-        await house.start_operator()
-        await house.create_group("orders")
-        await watched.until_settled()
+async def shared_group(house: House) -> AsyncIterator[WholeGroup]:
+    """A group of three under one operator named `operator`, shared by the tests of a module."""
+    await house.start_operator()
+    async with settled_group(house, "orders") as watched:
         yield watched
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def group(shared_group: WholeGroup) -> WholeGroup:
+    """The group of the module, settled again after the test before."""
+    await shared_group.until_settled()
+    return shared_group

@@ -13,8 +13,9 @@ import asyncio
 import itertools
 import json
 import os
+import signal
 import time
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -35,7 +36,7 @@ from tests.e2e.history import RecordHistory, record_history
 from tests.support.places import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from brokergroup_operator.kube.resources import Resource
@@ -218,6 +219,35 @@ class WholeGroup:
     def name(self) -> str:
         return self.seen.name
 
+    @property
+    def master(self) -> int:
+        """The id of the master, which the group has to have."""
+        assert self.seen.master_id is not None, self.story()
+        return self.seen.master_id
+
+    def kill(self, *broker_ids: int) -> None:
+        """End the processes of these members by SIGKILL."""
+        for pid in self._running(broker_ids):
+            os.kill(pid, signal.SIGKILL)
+
+    @contextmanager
+    def frozen(self, *broker_ids: int) -> Iterator[None]:
+        """The processes of these members stand still meanwhile."""
+        pids = self._running(broker_ids)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+
+    def _running(self, broker_ids: tuple[int, ...]) -> list[int]:
+        known = self.pids()
+        pids = [pid for one in broker_ids if (pid := known[one]) is not None]
+        assert len(pids) == len(broker_ids), f"of {broker_ids} not all run: {known}"
+        return pids
+
     def pod_names(self) -> list[str]:
         return [replica["reservedFor"] for replica in self.seen.record.get("replicas", [])]
 
@@ -295,6 +325,24 @@ class WholeGroup:
             stop.set()
             await sending
 
+    @asynccontextmanager
+    async def lossless(self, *, served: bool = True, send_timeout_seconds: float = 1.0) -> AsyncIterator[None]:
+        """Send messages meanwhile; afterwards writes are acknowledged, and no acknowledged message is lost."""
+        async with self.under_load(served=served, send_timeout_seconds=send_timeout_seconds):
+            yield
+            await self.until_acknowledged()
+        await self.verify()
+
+    async def lose_master(self) -> tuple[int, int]:
+        """Kill the master's process, and wait for another epoch; return the epoch before, and that master.
+
+        Any member may win: an operator that was stalled meanwhile may elect the old master's next process.
+        """
+        epoch, master = self.seen.master_epoch, self.master
+        self.kill(master)
+        await self.until(lambda: self.seen.master_epoch > epoch, "another epoch")
+        return epoch, master
+
     async def verify(self, *, record_was_lost: bool = False) -> None:
         """Check the end state after any fault: no message lost, one master, one pod for each id, the record's laws kept.
 
@@ -348,6 +396,17 @@ async def whole_group(house: House, name: str, *, replicas: int, learners: int =
     """Watch a group that exists or will exist."""
     async with watch_group(house.api, NAMESPACE, name) as seen, record_history(house.api, NAMESPACE, name) as history:
         yield WholeGroup(house, seen, history, replicas, learners)
+
+
+@asynccontextmanager
+async def settled_group(
+    house: House, name: str, *, replicas: int = 3, learners: int = 0, **spec: Any
+) -> AsyncIterator[WholeGroup]:
+    """Create a group, which a running operator brings up, and watch it; on entry all its members are in sync."""
+    async with whole_group(house, name, replicas=replicas, learners=learners) as group:
+        await house.create_group(name, replicas=replicas, **spec)
+        await group.until_settled()
+        yield group
 
 
 def kubeconfig_for(url: str, path: Path, *, token: str = "") -> Path:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from brokergroup_operator.kube import InvalidError
 from brokergroup_operator.kube.resources import PODS, SECRETS, SERVICES
-from tests.e2e.house import NAMESPACE, WholeGroup, eventually, whole_group
+from tests.e2e.house import NAMESPACE, WholeGroup, eventually, settled_group, whole_group
 from tests.e2e.test_signed_group import SECRET_NAME, secret
 from tests.support.places import free_port
 
@@ -52,10 +51,8 @@ async def test_failover_and_a_new_pod_keep_the_advertised_addresses(house: House
     clients outside the cluster got the pods' own addresses.
     """
     name = addressing.lower()
-    async with whole_group(house, name, replicas=3) as group:
-        operator = await house.start_operator()
-        await house.create_group(name, network=WISHES[addressing])
-        await group.until_settled()
+    operator = await house.start_operator()
+    async with settled_group(house, name, network=WISHES[addressing]) as group:
         known = await service_addresses(house, group, addressing)
         assert addresses(group) == known
         assert len(set(known.values())) == 3
@@ -64,23 +61,14 @@ async def test_failover_and_a_new_pod_keep_the_advertised_addresses(house: House
         ips = {one["brokerId"]: one["podIP"] for one in group.seen.status["members"]}
         assert not {address.split(":")[0] for address in known.values()} & set(ips.values())
 
-        async with group.under_load():
-            epoch, pid = group.seen.master_epoch, group.pids()[group.seen.master_id or 0]
-            assert pid is not None
-            os.kill(pid, signal.SIGKILL)
-            # Any member may win: an operator that was stalled meanwhile may elect the old master's next process.
-            await group.until(lambda: group.seen.master_epoch > epoch, "a master is elected")
-            await group.until_acknowledged()
-        await group.verify()
+        async with group.lossless():
+            await group.lose_master()
 
-        second = group.seen.master_id
-        assert second is not None
+        second = group.master
         before = await house.api.get(PODS, f"{name}-{second}", namespace=NAMESPACE)
-        async with group.under_load():
+        async with group.lossless():
             await house.api.delete(PODS, before["metadata"]["name"], namespace=NAMESPACE)
             await group.until(lambda: group.seen.master_id not in (None, second), "its master's role is moved")
-            await group.until_acknowledged()
-        await group.verify()
         after = await house.api.get(PODS, before["metadata"]["name"], namespace=NAMESPACE)
         assert after["metadata"]["uid"] != before["metadata"]["uid"]
         assert after["status"]["podIP"] != before["status"]["podIP"]
@@ -104,13 +92,10 @@ async def test_failover_and_a_new_pod_keep_the_advertised_addresses(house: House
 
 async def moved_off_a_pod_that_is_removed_by_force(group: WholeGroup) -> None:
     """Earlier the operator waited for the master's next process, or for the fence's bound."""
-    master = group.seen.master_id
-    assert master is not None
-    async with group.under_load():
+    master = group.master
+    async with group.lossless():
         await group.house.api.delete(PODS, group.pod_of(master), namespace=NAMESPACE, grace_period_seconds=0)
         await group.until(lambda: group.seen.master_id not in (None, master), "another member is master")
-        await group.until_acknowledged()
-    await group.verify()
     assert not group.house.incidents()[-1]["unfenced"]
 
 
@@ -127,11 +112,9 @@ async def test_a_member_on_its_nodes_network_is_known_by_its_node(house: House) 
         )
         await group.until_settled()
         assert addresses(group) == {1: f"127.0.0.1:{port}"}
-        async with group.under_load():
+        async with group.lossless():
             await house.api.delete(PODS, "onnode-1", namespace=NAMESPACE)
             epoch = group.seen.master_epoch
             await group.until(lambda: group.seen.master_epoch > epoch, "it is master again, in a new epoch")
-            await group.until_acknowledged()
-        await group.verify()
         assert addresses(group) == {1: f"127.0.0.1:{port}"}
         await house.kill_operator(operator)

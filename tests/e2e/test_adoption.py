@@ -8,10 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import os
 import signal
-import subprocess
-import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -42,6 +39,7 @@ from tests.e2e.stories import condition
 from tests.real.parts import java
 from tests.real.test_java_versions import OF_JAVA_8, controller_of_5_0, with_logging
 from tests.support.java_rig import JavaRig, eventually
+from tests.support.our_program import run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -216,18 +214,8 @@ async def adopt(house: ClusterHouse, old: OldBrokers, *more: str) -> str:
 
 
 async def brokergroup_adopt(house: ClusterHouse, *words: str) -> str:
-    command = ["adopt", *words, "-n", NAMESPACE, "--image", "brokergroup-operator:0.1.0"]
-    command += ["--kubeconfig", str(house.kubeconfig)]
-    done = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-m", "brokergroup_operator.cli.main", *command],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-    )
+    options = ("-n", NAMESPACE, "--image", "brokergroup-operator:0.1.0", "--kubeconfig", house.kubeconfig)
+    done = await asyncio.to_thread(run, "adopt", *words, *options, timeout_seconds=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 

@@ -10,7 +10,7 @@ import pytest
 from brokergroup_operator.api.times import moment
 from brokergroup_operator.demo.client import Ledger, key_of, read_messages
 from brokergroup_operator.kube.resources import BROKER_GROUP_STATES, PERSISTENT_VOLUME_CLAIMS, PODS
-from tests.e2e.house import NAMESPACE, QUEUES, TOPIC, House, WholeGroup, whole_group
+from tests.e2e.house import NAMESPACE, QUEUES, TOPIC, House, WholeGroup, settled_group, whole_group
 from tests.e2e.stories import ask_for, claims_of, condition, end_of, holds, objects_of
 
 if TYPE_CHECKING:
@@ -56,9 +56,7 @@ async def test_a_lost_group_is_restored_with_every_message_of_its_backup(any_hou
     house = any_house
     await house.start_operator()
     await make_claim(house, BACKUPS)
-    async with whole_group(house, "orders", replicas=3) as orders:
-        await house.create_group("orders", storage=DELETED_WITH_DATA)
-        await orders.until_settled()
+    async with settled_group(house, "orders", storage=DELETED_WITH_DATA) as orders:
         async with orders.under_load():
             await orders.until_acknowledged(300)
             status = await end_of_backup(orders)
@@ -103,9 +101,7 @@ async def test_a_group_of_one_is_backed_up_while_its_master_is_stopped_and_two_g
     """Nothing takes its place: it is master again afterwards, with every message. The two have no id and no epoch in common."""
     await house.start_operator()
     await make_claim(house, BACKUPS)
-    async with whole_group(house, "lone", replicas=1) as lone:
-        await house.create_group("lone", replicas=1, durability="Available", storage=LOG_APART)
-        await lone.until_settled()
+    async with settled_group(house, "lone", replicas=1, durability="Available", storage=LOG_APART) as lone:
         async with lone.under_load():
             await lone.until_acknowledged(50)
         before = Counter(key_of(one) for one in await messages_of(lone))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
-import signal
 import time
 from typing import TYPE_CHECKING
 
@@ -13,7 +11,7 @@ import pytest
 from brokergroup_operator.controller.upkeep.recovery_watch import QUEUES, TOPIC
 from brokergroup_operator.demo.client import read_keys
 from brokergroup_operator.demo.routes import RouteServer
-from tests.e2e.house import whole_group
+from tests.e2e.house import settled_group
 
 if TYPE_CHECKING:
     from tests.e2e.house import House
@@ -24,15 +22,12 @@ pytestmark = [pytest.mark.longer, pytest.mark.asyncio(loop_scope="module"), pyte
 async def test_an_incident_has_the_first_write_that_a_client_saw(house: House) -> None:
     routes = RouteServer()
     await routes.start("127.0.0.1", 0)
-    async with whole_group(house, "canary", replicas=3) as group:
-        operator = await house.start_operator()
-        await house.create_group("canary", nameServers=[routes.address], monitoring={"canary": {"enabled": True}})
-        await group.until_settled()
-        epoch, pid = group.seen.master_epoch, group.pids()[group.seen.master_id or 0]
-        assert pid is not None
+    operator = await house.start_operator()
+    async with settled_group(
+        house, "canary", nameServers=[routes.address], monitoring={"canary": {"enabled": True}}
+    ) as group:
         struck_ms = time.time_ns() // 1_000_000
-        os.kill(pid, signal.SIGKILL)
-        await group.until(lambda: group.seen.master_epoch > epoch, "a master is elected")
+        await group.lose_master()
         await group.until(house.incidents, "the incident is told")
         [incident] = house.incidents()
         steps = incident["stepsMilliseconds"]

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +18,11 @@ import yaml
 from brokergroup_operator.demo.client import ReadbackError, key_of
 from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from tests.e2e.conftest import REAL_PARTS
-from tests.e2e.house import NAMESPACE, TOPIC, WholeGroup, whole_group
+from tests.e2e.house import NAMESPACE, TOPIC, WholeGroup, settled_group
 from tests.e2e.java_house import ClusterHouse, open_java_house
 from tests.support.dledger_group import CLUSTER, COMMIT, HALF_TOPIC, PREPARED, ROLLBACK, DLedgerGroup, Message, restart
 from tests.support.java_rig import JavaRig, eventually
+from tests.support.our_program import output_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -44,22 +43,6 @@ SOON, LATE = "4", "15"
 async def java_house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ClusterHouse]:
     async with open_java_house(tmp_path_factory.mktemp("house")) as running:
         yield running
-
-
-async def dledger(*arguments: str) -> str:
-    """Run `brokergroup adopt dledger`; return its output."""
-    done = await asyncio.to_thread(
-        subprocess.run,
-        [sys.executable, "-m", "brokergroup_operator.cli.main", "adopt", "dledger", *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 async def fill(old: DLedgerGroup) -> dict[str, str]:
@@ -111,14 +94,16 @@ async def copied(old: DLedgerGroup, folder: Path) -> dict[str, Any]:
     reports = []
     for member in MEMBERS:
         reports.append(str(folder / f"{member}.json"))
-        (folder / f"{member}.json").write_text(await dledger("check", str(old.store(member))), encoding="utf-8")
+        (folder / f"{member}.json").write_text(
+            await output_of("adopt", "dledger", "check", str(old.store(member))), encoding="utf-8"
+        )
     plan = ["copy", *reports, "--members", "3", "--cluster", CLUSTER, "--broker-name", GROUP]
-    shown = await dledger(*plan)
+    shown = await output_of("adopt", "dledger", *plan)
     assert "nothing was done" in shown
     assert not (folder / "copies").exists()
     chosen = shown.split()[1]
     where = ["--store", str(old.store(chosen)), "--to", str(folder / "copies"), "--name", f"{GROUP}/from-dledger"]
-    shown = await dledger(*plan, *where, "--yes")
+    shown = await output_of("adopt", "dledger", *plan, *where, "--yes")
     spec: dict[str, Any] = yaml.safe_load(shown[shown.index("spec:") :].replace("CLAIM", CLAIM))["spec"]
     return spec
 
@@ -155,10 +140,8 @@ async def test_a_dledger_log_becomes_a_broker_group(java_house: ClusterHouse, tm
         await old.stop(last=leader)
         spec = await copied(old, tmp_path)
         await give_claim(java_house, tmp_path / "copies")
-        async with whole_group(java_house, GROUP, replicas=3) as group:
-            await java_house.start_operator()
-            await java_house.create_group(GROUP, **spec)
-            await group.until_settled()
+        await java_house.start_operator()
+        async with settled_group(java_house, GROUP, **spec) as group:
             await offsets_are_everywhere(group, old)
             master = group.seen.master_address() or ""
             after = [one for one in await old.messages(master) if key_of(one) != "soon"]

@@ -6,8 +6,6 @@ The tests share one group and one ledger: after every fault the log must have th
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,14 +28,10 @@ async def test_the_master_is_killed(group: WholeGroup) -> None:
 
     zalando/postgres-operator #993: the master's pod was deleted, and no replica took over.
     """
-    await group.until_settled()
-    epoch, master = group.seen.master_epoch, group.seen.master_id
-    assert master is not None
-    async with group.under_load():
-        os.kill(group.pids()[master] or 0, signal.SIGKILL)
+    epoch, master = group.seen.master_epoch, group.master
+    async with group.lossless():
+        group.kill(master)
         await group.until(lambda: group.seen.master_epoch == epoch + 1, "another master")
-        await group.until_acknowledged()
-    await group.verify()
     assert group.seen.master_epoch == epoch + 1
     assert group.seen.master_id != master
     told = await group.until(lambda: incident(group, epoch_before=epoch), "the failover in the incident log")
@@ -48,16 +42,12 @@ async def test_the_master_freezes_and_thaws(group: WholeGroup) -> None:
     """CNPG #6154, #6146, #6168, Patroni #759, dragonfly-operator #227, #302:
     the controller notices a lost node by heartbeats, without the kubelet.
     """
-    await group.until_settled()
-    epoch, master = group.seen.master_epoch, group.seen.master_id
-    assert master is not None
-    async with group.under_load():
+    epoch, master = group.seen.master_epoch, group.master
+    async with group.lossless():
         with hold(group.pids()[master] or 0) as frozen:
             frozen.freeze()
             await group.until(lambda: group.seen.master_epoch == epoch + 1, "another master")
             assert not frozen.thaw(), "the frozen master was not dead when another was elected"
-        await group.until_acknowledged()
-    await group.verify()
     told = await group.until(lambda: incident(group, epoch_before=epoch), "the failover in the incident log")
     assert (told["trigger"], told["unfenced"]) == ("silence", False)
     assert "Unfenced" not in {item["type"] for item in group.seen.status["conditions"] if item["status"] == "True"}
@@ -65,43 +55,33 @@ async def test_the_master_freezes_and_thaws(group: WholeGroup) -> None:
 
 async def test_both_slaves_are_killed(group: WholeGroup) -> None:
     """Strict needs two disks: until a slave is back no send is acknowledged, and the master stays."""
-    await group.until_settled()
     epoch, master = group.seen.master_epoch, group.seen.master_id
     before = group.pids()
-    async with group.under_load():
-        for broker_id, pid in before.items():
-            if broker_id != master:
-                os.kill(pid or 0, signal.SIGKILL)
+    slaves = [each for each in before if each != master]
+    async with group.lossless():
+        group.kill(*slaves)
         await group.until(
-            lambda: all(pid and pid != before[each] for each, pid in group.pids().items() if each != master),
-            "both slaves run again",
+            lambda: all(group.pids()[each] not in (None, before[each]) for each in slaves), "both slaves run again"
         )
-        await group.until_acknowledged()
-    await group.verify()
     assert (group.seen.master_id, group.seen.master_epoch) == (master, epoch)
 
 
 async def test_all_three_are_killed(group: WholeGroup) -> None:
     """Only a member of the last SyncStateSet may lead; `history` refuses any other."""
-    await group.until_settled()
     epoch, members = group.seen.master_epoch, group.seen.sync_state_set
     before = group.pids()
-    async with group.under_load():
-        for pid in before.values():
-            os.kill(pid or 0, signal.SIGKILL)
+    async with group.lossless():
+        group.kill(*before)
         await group.until(
             lambda: group.seen.master_epoch > epoch and group.seen.master_id is not None,
             "a master in a new epoch, for its process is another one",
         )
         assert group.seen.master_id in members
-        await group.until_acknowledged()
-    await group.verify()
     assert all(pid != before[each] for each, pid in group.pids().items())
 
 
 async def test_a_slave_freezes_and_thaws(group: WholeGroup) -> None:
     """It falls behind, the set shrinks to the others, sending continues; thawed, it catches up."""
-    await group.until_settled()
     epoch, master = group.seen.master_epoch, group.seen.master_id
     slave, pid = next((each, pid) for each, pid in group.pids().items() if each != master)
     async with group.under_load():
@@ -119,36 +99,28 @@ async def test_a_slave_freezes_and_thaws(group: WholeGroup) -> None:
 
 async def test_the_master_dies_while_a_slave_is_out_of_sync(group: WholeGroup) -> None:
     """The member outside the set is alive and may answer first, but must not lead."""
-    await group.until_settled()
-    master = group.seen.master_id
-    assert master is not None
+    master = group.master
     outsider, follower = [each for each in group.pids() if each != master]
-    async with group.under_load():
+    async with group.lossless():
         with hold(group.pids()[outsider] or 0) as frozen:
             frozen.freeze()
             await group.until(lambda: outsider not in group.seen.sync_state_set, "the frozen slave leaves")
             epoch = group.seen.master_epoch
-            os.kill(group.pids()[master] or 0, signal.SIGKILL)
+            group.kill(master)
             assert frozen.thaw()
         # The history has its own watch, which may deliver later.
         await group.until(lambda: epoch + 1 in group.history.masters_of_epochs(), "another master")
         assert group.history.masters_of_epochs()[epoch + 1] == {follower}
-        await group.until_acknowledged()
-    await group.verify()
 
 
 async def test_the_operator_is_away_while_the_master_dies(group: WholeGroup) -> None:
     """Without a controller the brokers wait. A cold start then elects once, by the record."""
-    await group.until_settled()
-    epoch, master = group.seen.master_epoch, group.seen.master_id
-    assert master is not None
+    epoch, master = group.seen.master_epoch, group.master
     [operator] = [child for child in group.house.processes.children if child.name == "operator"]
-    async with group.under_load():
+    async with group.lossless():
         await group.house.kill_operator(operator)
-        os.kill(group.pids()[master] or 0, signal.SIGKILL)
+        group.kill(master)
         await asyncio.sleep(0)
         await group.house.start_operator()
         await group.until(lambda: group.seen.master_epoch > epoch, "another epoch")
-        await group.until_acknowledged()
-    await group.verify()
     assert group.seen.master_epoch == epoch + 1

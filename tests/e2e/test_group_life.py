@@ -19,7 +19,7 @@ from brokergroup_operator.kube.resources import (
     PODS,
     SERVICES,
 )
-from tests.e2e.house import NAMESPACE, House, WholeGroup, eventually, whole_group
+from tests.e2e.house import NAMESPACE, House, WholeGroup, eventually, settled_group
 from tests.real.parts.kubectl import Kubectl
 
 if TYPE_CHECKING:
@@ -60,14 +60,13 @@ async def test_a_bad_field_is_refused_by_name(house: House, wish: str) -> None:
 @pytest.mark.parametrize("role", [pytest.param("slave", marks=pytest.mark.longer), "master"])
 async def test_a_pod_deleted_by_hand_comes_back_as_itself(group: WholeGroup, role: str) -> None:
     """apache/rocketmq-operator #92: a deleted pod did not find its volume again."""
-    await group.until_settled()
     broker_id = next(each for each in group.pids() if (each == group.seen.master_id) is (role == "master"))
     name, epoch = f"{group.name}-{broker_id}", group.seen.master_epoch
     api = group.house.api
     before = await api.get(PODS, name, namespace=NAMESPACE)
     claim = await api.get(PERSISTENT_VOLUME_CLAIMS, name, namespace=NAMESPACE)
     codes = {each["brokerId"]: each["registerCheckCode"] for each in group.seen.record["replicas"]}
-    async with group.under_load():
+    async with group.lossless():
         await api.delete(PODS, name, namespace=NAMESPACE)
 
         def has_moved() -> bool:
@@ -75,8 +74,6 @@ async def test_a_pod_deleted_by_hand_comes_back_as_itself(group: WholeGroup, rol
             return addresses[broker_id].split(":")[0] not in {"", before["status"]["podIP"]}
 
         await group.until(has_moved, "the record's address follows the pod")
-        await group.until_acknowledged()
-    await group.verify()
     after = await api.get(PODS, name, namespace=NAMESPACE)
     assert after["metadata"]["uid"] != before["metadata"]["uid"]
     assert after["status"]["podIP"] != before["status"]["podIP"]
@@ -93,7 +90,6 @@ async def test_a_pod_deleted_by_hand_comes_back_as_itself(group: WholeGroup, rol
 
 
 async def test_the_plugin_tells_what_the_status_says(group: WholeGroup) -> None:
-    await group.until_settled()
     plugin = await asyncio.create_subprocess_exec(
         str(Path(sys.executable).parent / "kubectl-brokergroup"), "status", group.name,
         env={**os.environ, "KUBECONFIG": str(group.house.kubeconfig), "COLUMNS": "160"},
@@ -116,7 +112,6 @@ async def test_the_plugin_tells_what_the_status_says(group: WholeGroup) -> None:
 
 @pytest.mark.real("kube-apiserver")
 async def test_kubectl_waits_gets_and_describes(group: WholeGroup) -> None:
-    await group.until_settled()
     kubectl = Kubectl(group.house.kubeconfig)
     waited = await asyncio.to_thread(
         kubectl.must, "wait", "--for=condition=Ready", f"brokergroup/{group.name}", "--timeout=30s"
@@ -138,9 +133,7 @@ async def test_kubectl_waits_gets_and_describes(group: WholeGroup) -> None:
 
 async def test_data_outlives_a_deleted_group(house: House, group: WholeGroup) -> None:
     """Retain: pods, Services and configuration go, claims and record stay; the next group of that name continues with both."""
-    async with whole_group(house, "kept", replicas=2) as kept:
-        await house.create_group("kept", replicas=2, storage={"retention": {"whenDeleted": "Retain"}})
-        await kept.until_settled()
+    async with settled_group(house, "kept", replicas=2, storage={"retention": {"whenDeleted": "Retain"}}) as kept:
         async with kept.under_load():
             await kept.until_acknowledged()
         record = kept.seen.record
@@ -167,9 +160,7 @@ async def test_data_outlives_a_deleted_group(house: House, group: WholeGroup) ->
 
 async def test_delete_means_the_data_too(house: House, group: WholeGroup) -> None:
     """whenDeleted: Delete removes the claims and then the record."""
-    async with whole_group(house, "gone", replicas=1) as gone:
-        await house.create_group("gone", replicas=1, storage={"retention": {"whenDeleted": "Delete"}})
-        await gone.until_settled()
+    async with settled_group(house, "gone", replicas=1, storage={"retention": {"whenDeleted": "Delete"}}) as gone:
         await house.delete_group("gone")
         await eventually(lambda: ("default", "gone") not in gone.seen.groups, gone.story)
         for resource in (PODS, SERVICES, CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, BROKER_GROUP_STATES):
@@ -182,9 +173,7 @@ async def test_an_orphaned_group_serves_on_and_is_taken_back_as_it_runs(
 ) -> None:
     """`kubectl delete --cascade=orphan`: no process ends, every send is acknowledged; the recreated group adopts them all."""
     name = f"left-{operator}"
-    async with whole_group(house, name, replicas=3) as left:
-        await house.create_group(name, storage={"retention": {"whenDeleted": "Delete"}})
-        await left.until_settled()
+    async with settled_group(house, name, storage={"retention": {"whenDeleted": "Delete"}}) as left:
         pids, record = left.pids(), left.seen.record
         operators = [child for child in house.processes.children if child.name == "operator"]
         async with left.under_load():

@@ -12,7 +12,7 @@ from rocketmq_remoting.broker_protocol import TopicRouteBody
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.command import request
 from tests.e2e.conftest import REAL_PARTS
-from tests.e2e.house import NAMESPACE, TOPIC, WholeGroup, whole_group
+from tests.e2e.house import NAMESPACE, TOPIC, WholeGroup, settled_group
 from tests.e2e.java_house import ClusterHouse, open_java_house
 from tests.e2e.java_services import carried_services
 from tests.e2e.known_addresses import reached_where_known
@@ -41,10 +41,8 @@ async def java_house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def orders(java_house: ClusterHouse) -> AsyncIterator[WholeGroup]:
     """A settled group of three, each behind its own Service."""
-    async with whole_group(java_house, "orders", replicas=3) as watched:
-        await java_house.start_operator()
-        await java_house.create_group("orders", network={"addressing": "ServiceIP"})
-        await watched.until_settled()
+    await java_house.start_operator()
+    async with settled_group(java_house, "orders", network={"addressing": "ServiceIP"}) as watched:
         yield watched
 
 
@@ -83,14 +81,11 @@ async def test_a_member_that_dies_comes_back_with_another_pod_ip_and_the_same_ad
     assert recorded(orders) == known
     assert len(set(known.values())) == 3
     assert shown(orders) == {one: (orders.pod_of(one), ips[one], known[one]) for one in known}
-    first, epoch = orders.seen.master_id, orders.seen.master_epoch
-    assert first is not None
-    async with orders.under_load():
+    first, epoch = orders.master, orders.seen.master_epoch
+    async with orders.lossless():
         await orders.house.api.delete(PODS, orders.pod_of(first), namespace=NAMESPACE, grace_period_seconds=0)
         # A pod's absence from the API does not prove death: a new process that registers within the fence's time may win.
         await orders.until(lambda: orders.seen.master_epoch > epoch, "a master is elected")
-        await orders.until_acknowledged()
-    await orders.verify()
     now = await pod_ips(orders)
     assert [one for one in now if now[one] != ips[one]] == [first]
     assert await cluster_ips(orders) == known
@@ -104,19 +99,16 @@ async def test_a_member_that_dies_comes_back_with_another_pod_ip_and_the_same_ad
 async def test_members_behind_node_ports_are_known_by_their_node(orders: WholeGroup, java_house: ClusterHouse) -> None:
     assert java_house.cluster is not None
     assert orders.house is java_house, "the operator runs"
-    async with whole_group(java_house, "shop", replicas=3) as group:
-        await java_house.create_group("shop", network={"addressing": "NodePort", "firstNodePort": FIRST_NODE_PORT})
-        await group.until_settled()
+    async with settled_group(
+        java_house, "shop", network={"addressing": "NodePort", "firstNodePort": FIRST_NODE_PORT}
+    ) as group:
         # Each member takes five ports; the third is the broker's.
         ports = {one: FIRST_NODE_PORT + 5 * number + 2 for number, one in enumerate(sorted(recorded(group)))}
         known = {one: f"{java_house.cluster.node_ip}:{port}" for one, port in ports.items()}
         assert recorded(group) == known
-        first, epoch = group.seen.master_id, group.seen.master_epoch
-        assert first is not None
-        async with group.under_load(), reached_where_known(group):
+        first, epoch = group.master, group.seen.master_epoch
+        async with group.lossless(), reached_where_known(group):
             await java_house.api.delete(PODS, group.pod_of(first), namespace=NAMESPACE)
             await group.until(lambda: group.seen.master_epoch > epoch, "a master is elected")
-            await group.until_acknowledged()
-        await group.verify()
         assert recorded(group) == known
         await holds(group, "clients are sent to the node", lambda: is_routed(group, known))

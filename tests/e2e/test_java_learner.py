@@ -5,8 +5,6 @@ Runs in both houses; `test_learners.py` has the cases that only Python replicas 
 
 from __future__ import annotations
 
-import os
-import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -67,12 +65,8 @@ async def test_it_copies_and_nobody_waits_for_it(orders: WholeGroup) -> None:
     pods = await objects_of(orders, PODS)
     assert pods[orders.pod_of(LEARNER)]["metadata"]["labels"]["brokergroup.dev/role"] == "learner"
     async with orders.under_load():
-        learner = orders.pids()[LEARNER] or 0
-        os.kill(learner, signal.SIGSTOP)
-        try:
+        with orders.frozen(LEARNER):
             await orders.until_acknowledged(50)
-        finally:
-            os.kill(learner, signal.SIGCONT)
     await orders.verify()
     await holds(orders, "the learner has every message", lambda: has_copied_all(orders))
     assert not was_more_than_a_learner(orders)
@@ -80,8 +74,7 @@ async def test_it_copies_and_nobody_waits_for_it(orders: WholeGroup) -> None:
 
 async def test_left_alone_it_is_no_second_disk_and_no_master(orders: WholeGroup) -> None:
     await orders.until_settled()
-    api, master, slave = orders.house.api, orders.seen.master_id, a_slave(orders)
-    assert master is not None
+    api, master, slave = orders.house.api, orders.master, a_slave(orders)
     # No operator recreates pods meanwhile.
     await change(orders, {"spec": {"maintenance": {"paused": True}}})
     await orders.until(lambda: condition(orders, "Paused")[0] == "True", "it is paused")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +10,7 @@ import pytest_asyncio
 
 from brokergroup_operator.kube import InvalidError
 from brokergroup_operator.kube.resources import PODS
-from tests.e2e.house import House, WholeGroup, whole_group
+from tests.e2e.house import House, WholeGroup, settled_group
 from tests.e2e.stories import a_slave, ask_for, change, condition, done, end_of, objects_of, pod_uids, up_to_date
 
 if TYPE_CHECKING:
@@ -23,12 +21,10 @@ LEARNER = 4
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def group(house: House) -> AsyncIterator[WholeGroup]:
+async def shared_group(house: House) -> AsyncIterator[WholeGroup]:
     """Three voters and a learner."""
-    async with whole_group(house, "orders", replicas=4, learners=1) as watched:
-        await house.start_operator()
-        await house.create_group("orders", replicas=4, replication={"learners": 1})
-        await watched.until_settled()
+    await house.start_operator()
+    async with settled_group(house, "orders", replicas=4, learners=1, replication={"learners": 1}) as watched:
         yield watched
 
 
@@ -43,45 +39,30 @@ async def roles(group: WholeGroup) -> dict[str, str]:
 
 
 async def test_it_begins_with_a_learner_that_nobody_waits_for(group: WholeGroup) -> None:
-    await group.until_settled()
     assert [member.state for member in group.seen.members()] == ["InSync", "InSync", "InSync", "Learning"]
     assert group.seen.status["durability"] == "Strict"
     # Its members may be in sync one pass before the master's reports allow a safe failover.
     await group.until(lambda: condition(group, "FailoverSafe")[0] == "True", "three that vote are safe to fail over")
     assert not was_in_the_set(group, since=0)
     async with group.under_load():
-        os.kill(group.pids()[LEARNER] or 0, signal.SIGSTOP)
-        try:
+        with group.frozen(LEARNER):
             await group.until_acknowledged(50)
-        finally:
-            os.kill(group.pids()[LEARNER] or 0, signal.SIGCONT)
     await group.verify()
 
 
 async def test_a_master_is_lost_while_the_learner_has_the_longest_log(group: WholeGroup) -> None:
     """The voting slaves freeze briefly: the master's unacknowledged writes of that time are copied only by the learner."""
-    await group.until_settled()
-    epoch, master = group.seen.master_epoch, group.seen.master_id
-    pids = {broker_id: pid or 0 for broker_id, pid in group.pids().items()}
-    slaves = [pids[each] for each in pids if each not in {master, LEARNER}]
-    async with group.under_load():
-        for pid in slaves:
-            os.kill(pid, signal.SIGSTOP)
-        try:
+    epoch, master = group.seen.master_epoch, group.master
+    async with group.lossless():
+        with group.frozen(*(each for each in group.pids() if each not in {master, LEARNER})):
             await asyncio.sleep(0.5)  # any amount will do: only the learner copies now
-            os.kill(pids[master or 0], signal.SIGKILL)
-        finally:
-            for pid in slaves:
-                os.kill(pid, signal.SIGCONT)
+            group.kill(master)
         await group.until(lambda: group.seen.master_epoch > epoch, "another epoch")
-        await group.until_acknowledged()
-    await group.verify()
     assert all(LEARNER not in masters for masters in group.history.masters_of_epochs().values())
     assert not was_in_the_set(group, since=0)
 
 
 async def test_nobody_can_make_it_master(group: WholeGroup) -> None:
-    await group.until_settled()
     epoch = group.seen.master_epoch
     status = await end_of(group, await ask_for(group, "Switchover", toBrokerId=LEARNER))
     assert status["phase"] == "Rejected"
@@ -95,14 +76,11 @@ async def test_nobody_can_make_it_master(group: WholeGroup) -> None:
 
 
 async def test_a_restart_begins_with_the_learner(group: WholeGroup) -> None:
-    await group.until_settled()
     before, epoch, since = await pod_uids(group), group.seen.master_epoch, len(group.history.versions)
-    async with group.under_load():
+    async with group.lossless():
         await change(group, {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}}})
         await group.until(lambda: condition(group, "UpToDate")[0] == "False", "the update is seen")
         await group.until(up_to_date(group), "every pod was restarted", deadline_seconds=120)
-        await group.until_acknowledged()
-    await group.verify()
     assert not set((await pod_uids(group)).values()) & set(before.values()), "every pod is a new one"
     assert group.seen.master_epoch == epoch + 1, "mastership moved once, by a switchover"
     assert not was_in_the_set(group, since=since)
@@ -111,9 +89,8 @@ async def test_a_restart_begins_with_the_learner(group: WholeGroup) -> None:
 
 
 async def test_a_learner_begins_to_vote_and_stops_again(group: WholeGroup) -> None:
-    await group.until_settled()
     before, epoch = await pod_uids(group), group.seen.master_epoch
-    async with group.under_load():
+    async with group.lossless():
         await change(group, {"spec": {"replication": {"learners": 0}}})
         group.learners = 0
         await group.until(group.is_settled, "four vote", deadline_seconds=60)
@@ -122,8 +99,6 @@ async def test_a_learner_begins_to_vote_and_stops_again(group: WholeGroup) -> No
         await change(group, {"spec": {"replication": {"learners": 1}}})
         group.learners = 1
         await group.until(group.is_settled, "it has left the set", deadline_seconds=60)
-        await group.until_acknowledged()
-    await group.verify()
     after = await pod_uids(group)
     assert [name for name in before if before[name] != after[name]] == [f"orders-{LEARNER}"], (
         "no other pod was replaced"
@@ -134,17 +109,14 @@ async def test_a_learner_begins_to_vote_and_stops_again(group: WholeGroup) -> No
 
 async def test_it_is_restarted_and_a_new_member_takes_its_place_among_the_highest(group: WholeGroup) -> None:
     """The highest id learns: the new member has it, so the earlier learner becomes a voter."""
-    await group.until_settled()
     before = await pod_uids(group)
-    async with group.under_load():
+    async with group.lossless():
         await done(group, "Restart", brokerIds=[LEARNER])
         after = await pod_uids(group)
         assert [name for name in before if before[name] != after[name]] == [f"orders-{LEARNER}"]
         slave, new = a_slave(group), group.seen.record["nextBrokerId"]
         await done(group, "Rebuild", brokerId=slave)
         await group.until(up_to_date(group), "the former learner votes", deadline_seconds=60)
-        await group.until_acknowledged()
-    await group.verify()
     assert LEARNER in group.seen.sync_state_set
     assert [member.broker_id for member in group.seen.members() if member.state == "Learning"] == [new]
 

@@ -6,8 +6,6 @@ The group continues above all its brokers' epochs with the same ids, whether the
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +13,7 @@ import pytest
 
 from brokergroup_operator.kube.errors import ConflictError, NotFoundError
 from brokergroup_operator.kube.resources import BROKER_GROUP_STATES, PERSISTENT_VOLUME_CLAIMS
-from tests.e2e.house import NAMESPACE, WholeGroup, whole_group
+from tests.e2e.house import NAMESPACE, WholeGroup, settled_group, whole_group
 from tests.e2e.stories import done
 
 if TYPE_CHECKING:
@@ -45,10 +43,7 @@ async def put_back(house: House, older: dict[str, Any]) -> None:
 
 async def fail_over(group: WholeGroup) -> None:
     """Kill the master, which costs one epoch."""
-    before, pid = group.seen.master_epoch, group.pids()[group.seen.master_id or 0]
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    await group.until(lambda: group.seen.master_epoch > before, "another master")
+    await group.lose_master()
     await group.until_settled()
 
 
@@ -63,10 +58,8 @@ async def goes_on(group: WholeGroup, *, above: int, ids: list[str]) -> None:
 @pytest.mark.parametrize("operator", ["running", "away"])
 async def test_a_lost_record(house: House, fault: str, operator: str) -> None:
     name = f"lost-{fault[0]}-{operator[0]}"
-    async with whole_group(house, name, replicas=3) as group:
-        plane = await house.start_operator()
-        await house.create_group(name)
-        await group.until_settled()
+    plane = await house.start_operator()
+    async with settled_group(house, name) as group:
         older = await house.api.get(BROKER_GROUP_STATES, name, namespace=NAMESPACE)
         async with group.under_load():
             await fail_over(group)

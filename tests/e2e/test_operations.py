@@ -14,7 +14,7 @@ import pytest_asyncio
 from brokergroup_operator.kube.errors import InvalidError
 from brokergroup_operator.kube.resources import BROKER_GROUP_STATES, PERSISTENT_VOLUME_CLAIMS, PODS
 from tests.e2e.evictions import budgets_are_kept, is_evicted
-from tests.e2e.house import NAMESPACE, TOPIC, House, WholeGroup, runs, whole_group
+from tests.e2e.house import NAMESPACE, TOPIC, House, WholeGroup, runs, settled_group
 from tests.e2e.stories import (
     a_slave,
     ask_for,
@@ -52,11 +52,9 @@ async def staff(any_house: House) -> Staff:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def orders(any_house: House, staff: Staff) -> AsyncIterator[WholeGroup]:
+async def shared_group(any_house: House, staff: Staff) -> AsyncIterator[WholeGroup]:
     """A settled group of three brokers of the older version."""
-    async with whole_group(any_house, "orders", replicas=3) as watched:
-        await any_house.create_group("orders", **any_house.older)
-        await watched.until_settled()
+    async with settled_group(any_house, "orders", **any_house.older) as watched:
         yield watched
 
 
@@ -71,121 +69,79 @@ def half_way(group: WholeGroup) -> Callable[[], bool]:
 # At a real API server by night. By day in the sandbox with replicas; the lane "switchover" rolls Java brokers (`--rolls`).
 @pytest.mark.java_brokers(nightly=True)
 async def test_another_version_rolls_though_the_operator_dies_in_the_middle(
-    orders: WholeGroup, staff: Staff, any_house: House
+    group: WholeGroup, staff: Staff, any_house: House
 ) -> None:
-    await orders.until_settled()
-    before, epoch = await pod_uids(orders), orders.seen.master_epoch
-    async with orders.under_load():
-        await change(orders, {"spec": any_house.newer})
-        await orders.until(half_way(orders), "a pod is a new one, and is not in the SyncStateSet yet")
+    before, epoch = await pod_uids(group), group.seen.master_epoch
+    async with group.lossless():
+        await change(group, {"spec": any_house.newer})
+        await group.until(half_way(group), "a pod is a new one, and is not in the SyncStateSet yet")
         await any_house.kill_operator(staff.operator)
-        await orders.until_acknowledged()
+        await group.until_acknowledged()
         staff.operator = await any_house.start_operator()
-        await orders.until(up_to_date(orders), "every pod is a new one", deadline_seconds=120)
-        await orders.until_acknowledged()
-    await orders.verify()
-    after = await objects_of(orders, PODS)
+        await group.until(up_to_date(group), "every pod is a new one", deadline_seconds=120)
+    after = await objects_of(group, PODS)
     assert not {pod["metadata"]["uid"] for pod in after.values()} & set(before.values())
     [image] = {pod["spec"]["containers"][0]["image"] for pod in after.values()}
     assert image.endswith(tuple(any_house.newer.values()))
-    assert orders.seen.master_epoch == epoch + 1, "mastership moved once, by a switchover"
-    assert orders.seen.record["nextBrokerId"] == 4
+    assert group.seen.master_epoch == epoch + 1, "mastership moved once, by a switchover"
+    assert group.seen.record["nextBrokerId"] == 4
 
 
 @pytest.mark.java_brokers
-async def test_a_switchover_to_whom_it_names(orders: WholeGroup) -> None:
-    await orders.until_settled()
-    epoch, target, before = orders.seen.master_epoch, a_slave(orders), await pod_uids(orders)
-    async with orders.under_load():
-        result = await done(orders, "Switchover", toBrokerId=target)
-        await orders.until_acknowledged()
-    await orders.verify()
-    assert (orders.seen.master_id, orders.seen.master_epoch) == (target, epoch + 1)
+async def test_a_switchover_to_whom_it_names(group: WholeGroup) -> None:
+    epoch, target, before = group.seen.master_epoch, a_slave(group), await pod_uids(group)
+    async with group.lossless():
+        result = await done(group, "Switchover", toBrokerId=target)
+    assert (group.seen.master_id, group.seen.master_epoch) == (target, epoch + 1)
     assert (result["toBrokerId"], result["epoch"]) == (target, epoch + 1)
-    assert await pod_uids(orders) == before
-
-
-async def test_a_restart_of_the_one_that_is_named(orders: WholeGroup) -> None:
-    await orders.until_settled()
-    epoch, slave, before = orders.seen.master_epoch, a_slave(orders), await pod_uids(orders)
-    async with orders.under_load():
-        await done(orders, "Restart", brokerIds=[slave])
-        await orders.until_acknowledged()
-    await orders.verify()
-    after = await pod_uids(orders)
-    assert {name for name, uid in after.items() if before[name] != uid} == {orders.pod_of(slave)}
-    assert orders.seen.master_epoch == epoch
+    assert await pod_uids(group) == before
 
 
 @pytest.mark.java_brokers
-async def test_a_drill_kills_the_master_and_says_how_long_it_took(orders: WholeGroup) -> None:
-    await orders.until_settled()
-    epoch, master = orders.seen.master_epoch, orders.seen.master_id
-    async with orders.under_load():
-        result = await done(orders, "Drill", kind="KillMaster")
-        await orders.until_acknowledged()
-    await orders.verify()
-    assert orders.seen.master_epoch == epoch + 1
-    assert orders.seen.master_id != master
+async def test_a_drill_kills_the_master_and_says_how_long_it_took(group: WholeGroup) -> None:
+    epoch, master = group.seen.master_epoch, group.seen.master_id
+    async with group.lossless():
+        result = await done(group, "Drill", kind="KillMaster")
+    assert group.seen.master_epoch == epoch + 1
+    assert group.seen.master_id != master
     assert result["milliseconds"] > 0
 
 
-async def test_who_is_decommissioned_makes_room_for_another(orders: WholeGroup) -> None:
-    await orders.until_settled()
-    next_id, leaver = orders.seen.record["nextBrokerId"], a_slave(orders)
-    async with orders.under_load():
-        await done(orders, "Decommission", brokerId=leaver)
-        await orders.until(lambda: len(orders.pod_names()) == 3 and orders.is_settled(), "three again")
-        await orders.until_acknowledged()
-    await orders.verify()
-    ids = {replica["brokerId"] for replica in orders.seen.record["replicas"]}
-    assert leaver not in ids
-    assert next_id in ids
-    assert orders.seen.record["nextBrokerId"] == next_id + 1
-
-
 @pytest.mark.java_brokers
-async def test_a_lost_volume_costs_an_id_and_nothing_else(orders: WholeGroup) -> None:
-    await orders.until_settled()
-    next_id, loser, epoch = orders.seen.record["nextBrokerId"], a_slave(orders), orders.seen.master_epoch
-    pod, api = orders.pod_of(loser), orders.house.api
-    claim = (await claims_of(orders))[pod]
-    async with orders.under_load():
+async def test_a_lost_volume_costs_an_id_and_nothing_else(group: WholeGroup) -> None:
+    next_id, loser, epoch = group.seen.record["nextBrokerId"], a_slave(group), group.seen.master_epoch
+    pod, api = group.pod_of(loser), group.house.api
+    claim = (await claims_of(group))[pod]
+    async with group.lossless():
         # The claim first: Kubernetes keeps it until its pod is gone, and a claim in deletion cannot be used again.
         await api.delete(PERSISTENT_VOLUME_CLAIMS, pod, namespace=NAMESPACE)
         await api.delete(PODS, pod, namespace=NAMESPACE)
-        await orders.until(
-            lambda: loser not in {one["brokerId"] for one in orders.seen.record["replicas"]} and orders.is_settled(),
+        await group.until(
+            lambda: loser not in {one["brokerId"] for one in group.seen.record["replicas"]} and group.is_settled(),
             "another member took its place",
         )
-        await orders.until_acknowledged()
-    await orders.verify()
-    assert claim["metadata"]["uid"] not in {one["metadata"]["uid"] for one in (await claims_of(orders)).values()}
-    assert orders.seen.record["nextBrokerId"] == next_id + 1
-    assert orders.seen.master_epoch == epoch
+    assert claim["metadata"]["uid"] not in {one["metadata"]["uid"] for one in (await claims_of(group)).values()}
+    assert group.seen.record["nextBrokerId"] == next_id + 1
+    assert group.seen.master_epoch == epoch
 
 
-async def test_evictions_take_one_slave_at_a_time_and_never_the_master(orders: WholeGroup) -> None:
+async def test_evictions_take_one_slave_at_a_time_and_never_the_master(group: WholeGroup) -> None:
     """As a node's drain does it: the request repeats until it is granted."""
-    await orders.until_settled()
-    api, master, before = orders.house.api, orders.seen.master_id, await pod_uids(orders)
-    assert master is not None
-    old_master = orders.pod_of(master)
-    first, second = (orders.pod_of(one) for one in orders.seen.sync_state_set if one != master)
-    async with orders.under_load(), budgets_are_kept(api):
-        await holds(orders, "a slave may go", lambda: is_evicted(api, first))
+    api, master, before = group.house.api, group.master, await pod_uids(group)
+    old_master = group.pod_of(master)
+    first, second = (group.pod_of(one) for one in group.seen.sync_state_set if one != master)
+    async with group.lossless(), budgets_are_kept(api):
+        await holds(group, "a slave may go", lambda: is_evicted(api, first))
         assert not await is_evicted(api, second), "two at once"
         assert not await is_evicted(api, old_master)
-        await holds(orders, "the second may go when the first is back", lambda: is_evicted(api, second))
-        assert (await pod_uids(orders))[first] != before[first]
-        await holds(orders, "the second is back", lambda: is_back(orders, second, before[second]))
-        await done(orders, "Switchover")
-        await holds(orders, "the old master goes as a slave", lambda: is_evicted(api, old_master))
-        await holds(orders, "the third is back", lambda: is_back(orders, old_master, before[old_master]))
-        await orders.until_acknowledged()
-    await orders.verify()
-    assert not set((await pod_uids(orders)).values()) & set(before.values())
-    assert orders.seen.status.get("unfenced") is not True
+        await holds(group, "the second may go when the first is back", lambda: is_evicted(api, second))
+        assert (await pod_uids(group))[first] != before[first]
+        await holds(group, "the second is back", lambda: is_back(group, second, before[second]))
+        await done(group, "Switchover")
+        await holds(group, "the old master goes as a slave", lambda: is_evicted(api, old_master))
+        await holds(group, "the third is back", lambda: is_back(group, old_master, before[old_master]))
+    assert not set((await pod_uids(group)).values()) & set(before.values())
+    assert group.seen.status.get("unfenced") is not True
 
 
 async def is_back(group: WholeGroup, pod: str, old_uid: str) -> bool:
@@ -193,84 +149,79 @@ async def is_back(group: WholeGroup, pod: str, old_uid: str) -> bool:
     return (await pod_uids(group)).get(pod) not in {None, old_uid} and group.is_settled()
 
 
-async def test_a_paused_group_is_left_alone_but_for_failovers(orders: WholeGroup) -> None:
-    await orders.until_settled()
-    before, epoch = await pod_uids(orders), orders.seen.master_epoch
-    async with orders.under_load():
-        await change(orders, {"spec": {"maintenance": {"paused": True}, "config": {"maxMessageSize": "4194304"}}})
-        await orders.until(lambda: condition(orders, "Paused")[0] == "True", "it is paused")
-        await orders.until(lambda: condition(orders, "UpToDate") == ("False", "WaitingForPerson"), "it tells of it")
-        refused = await end_of(orders, await ask_for(orders, "Restart"))
+async def test_a_paused_group_is_left_alone_but_for_failovers(group: WholeGroup) -> None:
+    before, epoch = await pod_uids(group), group.seen.master_epoch
+    async with group.lossless():
+        await change(group, {"spec": {"maintenance": {"paused": True}, "config": {"maxMessageSize": "4194304"}}})
+        await group.until(lambda: condition(group, "Paused")[0] == "True", "it is paused")
+        await group.until(lambda: condition(group, "UpToDate") == ("False", "WaitingForPerson"), "it tells of it")
+        refused = await end_of(group, await ask_for(group, "Restart"))
         assert refused["phase"] == "Rejected", refused
-        await done(orders, "Switchover")
-        await orders.until(lambda: orders.seen.master_epoch == epoch + 1, "the record says so")
-        assert await pod_uids(orders) == before
-        await change(orders, {"spec": {"maintenance": {"paused": False}, "config": {"maxMessageSize": None}}})
-        await orders.until(up_to_date(orders), "it is as it was")
-        await orders.until_acknowledged()
-    await orders.verify()
-    assert await pod_uids(orders) == before
+        await done(group, "Switchover")
+        await group.until(lambda: group.seen.master_epoch == epoch + 1, "the record says so")
+        assert await pod_uids(group) == before
+        await change(group, {"spec": {"maintenance": {"paused": False}, "config": {"maxMessageSize": None}}})
+        await group.until(up_to_date(group), "it is as it was")
+    assert await pod_uids(group) == before
 
 
-async def test_a_group_that_is_made_again_goes_on_with_its_data(orders: WholeGroup, any_house: House) -> None:
+async def test_a_group_that_is_made_again_goes_on_with_its_data(group: WholeGroup, any_house: House) -> None:
     """whenDeleted: Retain, which is the default: the claims and the record stay."""
-    await orders.until_settled()
-    record, claims = orders.seen.record, await claims_of(orders)
-    await any_house.delete_group(orders.name)
-    await orders.until(lambda: (NAMESPACE, orders.name) not in orders.seen.groups, "the group is gone")
-    assert await pod_uids(orders) == {}
-    assert (await claims_of(orders)).keys() == claims.keys()
-    state = await any_house.api.get(BROKER_GROUP_STATES, orders.name, namespace=NAMESPACE)
+    record, claims = group.seen.record, await claims_of(group)
+    await any_house.delete_group(group.name)
+    await group.until(lambda: (NAMESPACE, group.name) not in group.seen.groups, "the group is gone")
+    assert await pod_uids(group) == {}
+    assert (await claims_of(group)).keys() == claims.keys()
+    state = await any_house.api.get(BROKER_GROUP_STATES, group.name, namespace=NAMESPACE)
     assert state["record"]["nextBrokerId"] == record["nextBrokerId"]
-    await any_house.create_group(orders.name, **any_house.newer)
-    await orders.until_settled()
-    async with orders.under_load():
-        await orders.until_acknowledged()
-    await orders.verify()
-    assert (await claims_of(orders)).keys() == claims.keys()
-    assert orders.seen.record["nextBrokerId"] == record["nextBrokerId"]
-    assert orders.seen.master_epoch > record["masterEpoch"]
+    await any_house.create_group(group.name, **any_house.newer)
+    await group.until_settled()
+    async with group.under_load():
+        await group.until_acknowledged()
+    await group.verify()
+    assert (await claims_of(group)).keys() == claims.keys()
+    assert group.seen.record["nextBrokerId"] == record["nextBrokerId"]
+    assert group.seen.master_epoch > record["masterEpoch"]
 
 
-async def test_an_unclean_election_ends_a_standstill(orders: WholeGroup) -> None:
+async def test_an_unclean_election_ends_a_standstill(group: WholeGroup) -> None:
     """Runs last, as it loses messages: the members with all acknowledged ones are gone for good, one that lacks some is left."""
-    await orders.until_settled()
-    api, left = orders.house.api, a_slave(orders)
-    gone = [one for one in orders.seen.sync_state_set if one != left]
+    api, left = group.house.api, a_slave(group)
+    gone = [one for one in group.seen.sync_state_set if one != left]
     # No operator recreates pods meanwhile.
-    await change(orders, {"spec": {"maintenance": {"paused": True}}})
-    await orders.until(lambda: condition(orders, "Paused")[0] == "True", "it is paused")
-    async with orders.under_load():
+    await change(group, {"spec": {"maintenance": {"paused": True}}})
+    await group.until(lambda: condition(group, "Paused")[0] == "True", "it is paused")
+    async with group.under_load():
         # A master without a topic shows none of its messages; a Java slave copies topics at its own pace.
-        await holds(orders, f"broker {left} knows the topic", lambda: has_copied(orders, TOPIC, left))
-        kept = {one.key for one in orders.ledger.acknowledgements}
-        await api.delete(PODS, orders.pod_of(left), namespace=NAMESPACE)
-        await orders.until(lambda: left not in orders.seen.sync_state_set, "it leaves the set")
+        await holds(group, f"broker {left} knows the topic", lambda: has_copied(group, TOPIC, left))
+        kept = {one.key for one in group.ledger.acknowledgements}
+        await api.delete(PODS, group.pod_of(left), namespace=NAMESPACE)
+        await group.until(lambda: left not in group.seen.sync_state_set, "it leaves the set")
         # It copies until its process ends: it cannot have messages acknowledged later.
-        await holds(orders, "its pod is gone", lambda: has_no_pod(orders, left))
-        await orders.until_acknowledged()
-    processes = [pid for one in gone if (pid := orders.pids()[one]) is not None]
-    for pod in [orders.pod_of(one) for one in gone]:
+        await holds(group, "its pod is gone", lambda: has_no_pod(group, left))
+        await group.until_acknowledged()
+    processes = [pid for one in gone if (pid := group.pids()[one]) is not None]
+    for pod in [group.pod_of(one) for one in gone]:
         await api.delete(PERSISTENT_VOLUME_CLAIMS, pod, namespace=NAMESPACE)
         await api.delete(PODS, pod, namespace=NAMESPACE, grace_period_seconds=0)
-    await holds(orders, "no pod is left", lambda: no_pods(orders))
+    await holds(group, "no pod is left", lambda: no_pods(group))
     # A kubelet gives two seconds even with a grace period of 0: a master that still runs would hand over its whole log.
-    await orders.until(lambda: not any(map(runs, processes)), "their processes have ended")
-    await change(orders, {"spec": {"maintenance": {"paused": False}}})
-    await orders.until(
-        lambda: condition(orders, "Stalled") == ("True", "NoEligibleReplica"),
+    await group.until(lambda: not any(map(runs, processes)), "their processes have ended")
+    await change(group, {"spec": {"maintenance": {"paused": False}}})
+    await group.until(
+        lambda: condition(group, "Stalled") == ("True", "NoEligibleReplica"),
         "the condition shows that no replica may lead",
     )
-    await orders.until(lambda: state_of(orders, left) == "CatchingUp", "the next master is back")
+    await group.until(lambda: state_of(group, left) == "CatchingUp", "the next master is back")
     with pytest.raises(InvalidError, match="acknowledgeDataLoss"):
-        await ask_for(orders, "Elect", toBrokerId=left, acknowledgeDataLoss="other")
-    await done(orders, "Elect", toBrokerId=left, acknowledgeDataLoss=orders.name)
-    await orders.until(lambda: not set(gone) & set(orders.pids()) and orders.is_settled(), "three members again")
-    assert orders.seen.status["uncleanElections"] == 1
-    assert not orders.history.epochs_with_two_masters()
-    keys = await orders.keys_in_log()
+        await ask_for(group, "Elect", toBrokerId=left, acknowledgeDataLoss="other")
+    await done(group, "Elect", toBrokerId=left, acknowledgeDataLoss=group.name)
+    await group.until(lambda: not set(gone) & set(group.pids()) and group.is_settled(), "three members again")
+    assert group.seen.status["uncleanElections"] == 1
+    assert not group.history.epochs_with_two_masters()
+    keys = await group.keys_in_log()
     assert kept <= keys, "what it had is there"
-    lost = set(orders.ledger.missing_from(keys))
+    lost = set(group.ledger.missing_from(keys))
     assert lost, "messages that it lacked are lost, as the operation's confirmation announced"
     assert not lost & kept
 

@@ -7,8 +7,6 @@ broker ids than pods, no duplicate pod, no finalizer left.
 
 from __future__ import annotations
 
-import os
-import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +17,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.demo.processes import hold
 from brokergroup_operator.kube.resources import PODS
 from tests.e2e.api_proxy import ApiProxy, Moment, Trap, Write
-from tests.e2e.house import NAMESPACE, WholeGroup, kubeconfig_for, whole_group
+from tests.e2e.house import NAMESPACE, WholeGroup, kubeconfig_for, settled_group, whole_group
 from tests.e2e.stories import a_slave, change, claims_of, holds, pod_uids, up_to_date
 
 if TYPE_CHECKING:
@@ -62,11 +60,9 @@ async def mortal(house: House) -> AsyncIterator[Mortal]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def orders(house: House, mortal: Mortal) -> AsyncIterator[WholeGroup]:
+async def shared_group(house: House, mortal: Mortal) -> AsyncIterator[WholeGroup]:
     """A settled group."""
-    async with whole_group(house, "orders", replicas=3) as watched:
-        await house.create_group("orders")
-        await watched.until_settled()
+    async with settled_group(house, "orders") as watched:
         yield watched
 
 
@@ -88,22 +84,18 @@ def commits_epoch(epoch: int) -> Callable[[Write], bool]:
 
 
 @pytest.mark.parametrize("moment", list(Moment), ids=lambda moment: moment.name.lower())
-async def test_at_the_commit_of_an_election(orders: WholeGroup, mortal: Mortal, moment: Moment) -> None:
+async def test_at_the_commit_of_an_election(group: WholeGroup, mortal: Mortal, moment: Moment) -> None:
     """ANSWERED is "between commit and notify": the record names a master that does not know its role."""
-    await orders.until_settled()
-    epoch, master = orders.seen.master_epoch, orders.seen.master_id
-    assert master is not None
-    async with orders.under_load():
+    epoch, master = group.seen.master_epoch, group.master
+    async with group.lossless():
         trap = mortal.dies_at(commits_epoch(epoch + 1), moment)
-        os.kill(orders.pids()[master] or 0, signal.SIGKILL)
-        await sprung(trap, orders)
+        group.kill(master)
+        await sprung(trap, group)
         await mortal.start()
-        await orders.until(lambda: orders.seen.master_epoch > epoch, "a new epoch")
-        await orders.until_acknowledged()
-    await orders.verify()
+        await group.until(lambda: group.seen.master_epoch > epoch, "a new epoch")
     # One loss, one epoch: the next process notifies brokers of the committed master instead of electing again.
-    assert orders.seen.master_epoch == epoch + 1
-    assert orders.seen.record["nextBrokerId"] == 4
+    assert group.seen.master_epoch == epoch + 1
+    assert group.seen.record["nextBrokerId"] == 4
 
 
 def fences(write: Write) -> bool:
@@ -122,24 +114,20 @@ def deletes_a_pod(write: Write) -> bool:
     ids=["finalizer placed", "before the kill", "killed, unheard"],
 )
 async def test_while_a_frozen_master_is_fenced(
-    orders: WholeGroup, mortal: Mortal, match: Callable[[Write], bool], moment: Moment
+    group: WholeGroup, mortal: Mortal, match: Callable[[Write], bool], moment: Moment
 ) -> None:
     """The fence is only partly set. No finalizer may stay, and the frozen master must not wake beside another one."""
-    await orders.until_settled()
-    epoch, master = orders.seen.master_epoch, orders.seen.master_id
-    assert master is not None
-    async with orders.under_load():
-        with hold(orders.pids()[master] or 0) as frozen:
+    epoch, master = group.seen.master_epoch, group.master
+    async with group.lossless():
+        with hold(group.pids()[master] or 0) as frozen:
             trap = mortal.dies_at(match, moment)
             frozen.freeze()
-            await sprung(trap, orders)
+            await sprung(trap, group)
             await mortal.start()
-            await orders.until(lambda: orders.seen.master_epoch > epoch, "a new epoch")
+            await group.until(lambda: group.seen.master_epoch > epoch, "a new epoch")
             assert not frozen.thaw(), "the frozen master was alive when another was elected"
-        await orders.until_acknowledged()
-    await orders.verify()
-    assert orders.seen.master_epoch == epoch + 1
-    assert orders.seen.record["nextBrokerId"] == 4
+    assert group.seen.master_epoch == epoch + 1
+    assert group.seen.record["nextBrokerId"] == 4
 
 
 # ---- while a pod is replaced
@@ -150,41 +138,39 @@ def creates_pod(name: str) -> Callable[[Write], bool]:
 
 
 @pytest.mark.parametrize("moment", [Moment.BEFORE, Moment.DONE_UNANSWERED], ids=lambda moment: moment.name.lower())
-async def test_while_a_pod_comes_back(orders: WholeGroup, mortal: Mortal, moment: Moment) -> None:
-    await orders.until_settled()
-    pod = f"orders-{next(each for each in orders.pids() if each != orders.seen.master_id)}"
-    uid = (await orders.house.api.get(PODS, pod, namespace=NAMESPACE))["metadata"]["uid"]
-    epoch = orders.seen.master_epoch
-    async with orders.under_load():
+async def test_while_a_pod_comes_back(group: WholeGroup, mortal: Mortal, moment: Moment) -> None:
+    pod = f"orders-{a_slave(group)}"
+    uid = (await group.house.api.get(PODS, pod, namespace=NAMESPACE))["metadata"]["uid"]
+    epoch = group.seen.master_epoch
+    async with group.under_load():
 
         def is_new(write: Write) -> bool:
             # An apply of the whole pod, not of the role label of an existing one.
             return creates_pod(pod)(write) and "containers" in (write.body or {}).get("spec", {})
 
         trap = mortal.dies_at(is_new, moment)
-        await orders.house.api.delete(PODS, pod, namespace=NAMESPACE, grace_period_seconds=0)
-        await sprung(trap, orders)
+        await group.house.api.delete(PODS, pod, namespace=NAMESPACE, grace_period_seconds=0)
+        await sprung(trap, group)
         await mortal.start()
-        await orders.until_settled()
-    await orders.verify()
-    assert (await orders.house.api.get(PODS, pod, namespace=NAMESPACE))["metadata"]["uid"] != uid
-    assert (orders.seen.master_epoch, orders.seen.record["nextBrokerId"]) == (epoch, 4)
+        await group.until_settled()
+    await group.verify()
+    assert (await group.house.api.get(PODS, pod, namespace=NAMESPACE))["metadata"]["uid"] != uid
+    assert (group.seen.master_epoch, group.seen.record["nextBrokerId"]) == (epoch, 4)
 
 
-async def test_as_a_pod_is_told_to_end_by_an_update(orders: WholeGroup, mortal: Mortal) -> None:
+async def test_as_a_pod_is_told_to_end_by_an_update(group: WholeGroup, mortal: Mortal) -> None:
     """Its replica is in the SyncStateSet, which no operator can change now: until one can, it keeps running, and sends succeed."""
-    await orders.until_settled()
-    epoch, before = orders.seen.master_epoch, await pod_uids(orders)
-    async with orders.under_load():
+    epoch, before = group.seen.master_epoch, await pod_uids(group)
+    async with group.under_load():
         trap = mortal.dies_at(deletes_a_pod, Moment.DONE_UNANSWERED)
-        await change(orders, {"spec": orders.house.newer})
-        await sprung(trap, orders)
-        await orders.until_acknowledged()
+        await change(group, {"spec": group.house.newer})
+        await sprung(trap, group)
+        await group.until_acknowledged()
         await mortal.start()
-        await orders.until(up_to_date(orders), "every pod is a new one", deadline_seconds=120)
-    await orders.verify()
-    assert not set((await pod_uids(orders)).values()) & set(before.values())
-    assert orders.seen.master_epoch == epoch + 1, "mastership moved once, by a switchover"
+        await group.until(up_to_date(group), "every pod is a new one", deadline_seconds=120)
+    await group.verify()
+    assert not set((await pod_uids(group)).values()) & set(before.values())
+    assert group.seen.master_epoch == epoch + 1, "mastership moved once, by a switchover"
 
 
 def orders_a_stop(kind: str) -> Callable[[Write], bool]:
@@ -202,36 +188,35 @@ def orders_a_stop(kind: str) -> Callable[[Write], bool]:
 @pytest.mark.parametrize("moment", [Moment.BEFORE, Moment.DONE_UNANSWERED], ids=lambda moment: moment.name.lower())
 @pytest.mark.parametrize("kind", ["pods", "persistentvolumeclaims"])
 async def test_while_a_broker_is_stopped_and_started_again(
-    orders: WholeGroup, mortal: Mortal, kind: str, moment: Moment
+    group: WholeGroup, mortal: Mortal, kind: str, moment: Moment
 ) -> None:
     """Killed at the order, and at its removal: the end is the same, and its pod stays."""
-    await orders.until_settled()
-    slave, before, epoch = a_slave(orders), await pod_uids(orders), orders.seen.master_epoch
+    slave, before, epoch = a_slave(group), await pod_uids(group), group.seen.master_epoch
 
     def state() -> str:
-        return next((one.state for one in orders.seen.members() if one.broker_id == slave), "")
+        return next((one.state for one in group.seen.members() if one.broker_id == slave), "")
 
-    async with orders.under_load():
+    async with group.under_load():
         trap = mortal.dies_at(orders_a_stop(kind), moment)
-        await change(orders, {"spec": {"maintenance": {"stoppedBrokers": [slave]}}})
-        await sprung(trap, orders)
+        await change(group, {"spec": {"maintenance": {"stoppedBrokers": [slave]}}})
+        await sprung(trap, group)
         await mortal.start()
-        await orders.until(lambda: state() == "Stopped" and slave not in orders.seen.sync_state_set, "it is stopped")
-        await orders.until_acknowledged()
+        await group.until(lambda: state() == "Stopped" and slave not in group.seen.sync_state_set, "it is stopped")
+        await group.until_acknowledged()
 
         async def noted() -> bool:
-            claim = (await claims_of(orders))[orders.pod_of(slave)]
+            claim = (await claims_of(group))[group.pod_of(slave)]
             return names.ANNOTATION_STOPPED in (claim["metadata"].get("annotations") or {})
 
-        await holds(orders, "its claim says so", noted)
+        await holds(group, "its claim says so", noted)
         trap = mortal.dies_at(orders_a_stop(kind), moment)
-        await change(orders, {"spec": {"maintenance": {"stoppedBrokers": []}}})
-        await sprung(trap, orders)
+        await change(group, {"spec": {"maintenance": {"stoppedBrokers": []}}})
+        await sprung(trap, group)
         await mortal.start()
-        await orders.until(orders.is_settled, "it is in sync again")
-    await orders.verify()
-    assert await pod_uids(orders) == before
-    assert orders.seen.master_epoch == epoch
+        await group.until(group.is_settled, "it is in sync again")
+    await group.verify()
+    assert await pod_uids(group) == before
+    assert group.seen.master_epoch == epoch
     assert not await noted()
 
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
-import signal
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -170,12 +168,10 @@ async def test_unread_messages_keep_the_group_through_a_failover_and_its_end_giv
     assert [(one["type"], one["status"], one["reason"]) for one in status["conditions"]] == [
         ("Drained", "False", "UnreadMessages")
     ]
-    before = orders.seen.master_id
+    before = orders.master
     assert await send(master_of(orders), "refused-1") == ResponseCode.NO_PERMISSION
 
-    pid = orders.pids()[before or 0]
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
+    orders.kill(before)
     await orders.until(
         lambda: orders.seen.master_id not in (None, before) and orders.seen.master_address(), "another master"
     )

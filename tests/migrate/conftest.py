@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from brokergroup_operator.migrate.cut_over import CutOverSettings
 from brokergroup_operator.migrate.java import JavaCalls, read_controller
 from brokergroup_operator.migrate.quiet_controller import QuietController
 from rocketmq_remoting.client import RemotingClient
@@ -80,6 +81,28 @@ class House:
 
     def nobody_changed_role(self) -> bool:
         return not [line for line in self.group.journal if ROLE_TAKEN.fullmatch(line)]
+
+
+def cut_settings(own_address: str) -> CutOverSettings:
+    """All brokers get the list of this one address, and each wait is short."""
+    return CutOverSettings(
+        own_address=own_address,
+        controller_list=own_address,
+        stop_deadline_seconds=10.0,
+        list_deadline_seconds=8.0,
+        refused_for_seconds=0.2,
+        verify_deadline_seconds=0.5,
+        settle_seconds=0.2,
+    )
+
+
+@pytest.fixture
+async def fresh() -> AsyncIterator[FakeJavaController]:
+    """A Java controller that knows nothing."""
+    controller = FakeJavaController()
+    await controller.start()
+    yield controller
+    await controller.stop()
 
 
 @pytest.fixture

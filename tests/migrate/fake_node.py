@@ -17,11 +17,17 @@ from brokergroup_operator.kube.resources import (
     PERSISTENT_VOLUMES,
     PODS,
 )
+from brokergroup_operator.migrate.sole_run import SoleRunError
+from brokergroup_operator.records.store import GroupKey, RecordUnavailableError
 from tests.our_kinds import our_definitions
+from tests.reconcile.world import Namespaced
 from tests.support.memory_api import MemoryApi, MemoryApiServer
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
+
+    from brokergroup_operator.kube.resources import Resource
 
 NAMESPACE = "shop"
 LOOK_SECONDS = 0.05
@@ -42,11 +48,23 @@ class DyingApi(MemoryApi):
         return await super()._request(method, path, **more)
 
 
-class FakeNode:
+async def is_killed(act: Callable[[MemoryApi], Awaitable[object]], server: MemoryApiServer, *, writes: int) -> bool:
+    """Carry this out by an administrator who is killed after so many writes; return False if it needed no more of them."""
+    try:
+        await act(DyingApi(server, writes=writes))
+    except (ApiUnavailableError, RecordUnavailableError, SoleRunError):
+        return True
+    return False
+
+
+class FakeNode(Namespaced):
     """A controller manager and a kubelet. Volumes are folders below `folder`, by name."""
 
+    api: MemoryApi
+
     def __init__(self, server: MemoryApiServer, folder: Path) -> None:
-        self.api, self.folder = MemoryApi(server), folder
+        super().__init__(MemoryApi(server), GroupKey(NAMESPACE, "orders"))
+        self.folder = folder
         # Every pod that ended: its command, and the claim.
         self.ran: list[tuple[str, str]] = []
 
@@ -64,22 +82,29 @@ class FakeNode:
         made = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec}
         await self.api.create(PERSISTENT_VOLUMES, made)
         spec = {"resources": {"requests": size}, "volumeName": name, **claimed}
-        metadata = {"name": claim, "namespace": NAMESPACE}
-        await self.api.create(
-            PERSISTENT_VOLUME_CLAIMS,
-            {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec},
-        )
+        await self.make(PERSISTENT_VOLUME_CLAIMS, claim, spec)
         await self.bind()
+
+    async def make(self, resource: Resource, name: str, spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:
+        metadata |= {"name": name, "namespace": NAMESPACE}
+        kind = {"apiVersion": resource.api_version, "kind": resource.kind}
+        return await self.api.create(resource, kind | {"metadata": metadata, "spec": spec})
+
+    async def make_pod(self, name: str, claim: str, **metadata: Any) -> None:
+        """A pod that uses this claim."""
+        volume = {"name": "store", "persistentVolumeClaim": {"claimName": claim}}
+        spec = {"containers": [{"name": "broker", "image": "apache/rocketmq:5.5.0"}], "volumes": [volume]}
+        await self.make(PODS, name, spec, **metadata)
 
     async def run(self) -> None:
         while True:
             await self.bind()
-            for pod in (await self.api.list(PODS, namespace=NAMESPACE)).items:
+            for pod in await self.items(PODS):
                 await self._look_at(pod)
             await asyncio.sleep(LOOK_SECONDS)
 
     async def bind(self) -> None:
-        for claim in (await self.api.list(PERSISTENT_VOLUME_CLAIMS, namespace=NAMESPACE)).items:
+        for claim in await self.items(PERSISTENT_VOLUME_CLAIMS):
             metadata = claim["metadata"]
             if "deletionTimestamp" in metadata or (claim.get("status") or {}).get("phase") == "Bound":
                 continue
@@ -94,19 +119,14 @@ class FakeNode:
             return  # as Kubernetes: a volume that was another claim's is not given away
         own |= {"kind": "PersistentVolumeClaim", "apiVersion": "v1"}
         await self.api.patch(PERSISTENT_VOLUMES, name, {"spec": {"claimRef": own}})
-        await self.api.patch(
-            PERSISTENT_VOLUME_CLAIMS,
-            claim["name"],
-            {"status": {"phase": "Bound"}},
-            namespace=NAMESPACE,
-            subresource="status",
-        )
+        bound = {"status": {"phase": "Bound"}}
+        await self.patch(PERSISTENT_VOLUME_CLAIMS, claim["name"], bound, subresource="status")
 
     async def _look_at(self, pod: dict[str, Any]) -> None:
         name = pod["metadata"]["name"]
         if "deletionTimestamp" in pod["metadata"]:
             with suppress(NotFoundError):
-                await self.api.delete(PODS, name, namespace=NAMESPACE, grace_period_seconds=0)
+                await self.delete(PODS, name, grace_period_seconds=0)
             return
         [container], [volume] = pod["spec"]["containers"], pod["spec"]["volumes"]
         if (pod.get("status") or {}).get("phase") != "Pending" or container["name"] != "adopt":
@@ -126,4 +146,4 @@ class FakeNode:
             "containerStatuses": [{"name": "adopt", "state": {"terminated": ended}}],
         }
         with suppress(NotFoundError):
-            await self.api.patch(PODS, name, {"status": status}, namespace=NAMESPACE, subresource="status")
+            await self.patch(PODS, name, {"status": status}, subresource="status")

@@ -16,23 +16,13 @@ from brokergroup_operator.migrate.quiet_controller import QuietController
 from controller_core.model import Replica
 from rocketmq_remoting.codes import RequestCode
 from tests.migrate.conftest import EPOCH, SET_EPOCH
-from tests.migrate.fake_java import FakeJavaController, Tables
+from tests.migrate.fake_java import Tables
 from tests.support.fake_broker import NAME, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from controller_core.model import BrokerGroupRecord
     from tests.migrate.conftest import House
-
-
-@pytest.fixture
-async def fresh() -> AsyncIterator[FakeJavaController]:
-    """A Java controller that knows nothing."""
-    controller = FakeJavaController()
-    await controller.start()
-    yield controller
-    await controller.stop()
+    from tests.migrate.fake_java import FakeJavaController
 
 
 async def ours(house: House) -> BrokerGroupRecord:
@@ -81,16 +71,12 @@ async def test_the_java_controllers_own_options_are_kept(house: House, fresh: Fa
 
 async def test_each_java_controller_gets_its_own_option_back(house: House, fresh: FakeJavaController) -> None:
     """Members of a controller group do not share their configuration."""
-    other = FakeJavaController()
-    await other.start()
-    try:
-        other.configuration["notifyBrokerRoleChanged"] = "false"
-        async with teach.Teacher(house.calls, leader=fresh.address, peers=(fresh.address, other.address)).silent():
-            assert fresh.configuration["notifyBrokerRoleChanged"] == "false"
-        assert fresh.configuration["notifyBrokerRoleChanged"] == "true"
-        assert other.configuration["notifyBrokerRoleChanged"] == "false"
-    finally:
-        await other.stop()
+    other = house.java
+    other.configuration["notifyBrokerRoleChanged"] = "false"
+    async with teach.Teacher(house.calls, leader=fresh.address, peers=(fresh.address, other.address)).silent():
+        assert fresh.configuration["notifyBrokerRoleChanged"] == "false"
+    assert fresh.configuration["notifyBrokerRoleChanged"] == "true"
+    assert other.configuration["notifyBrokerRoleChanged"] == "false"
 
 
 async def test_an_option_that_cannot_be_given_back_is_named(house: House, fresh: FakeJavaController) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +22,9 @@ from brokergroup_operator.kube.resources import (
 from brokergroup_operator.migrate import run
 from brokergroup_operator.migrate.claims import SourceClaim, Takeover, Wish, sole_adoption
 from brokergroup_operator.migrate.pod_runs import ClaimsError
-from brokergroup_operator.migrate.sole_run import SoleRunError
 from brokergroup_operator.migrate.stores import Identity, Place, inspect
 from brokergroup_operator.records.store import RecordUnavailableError
-from tests.migrate.fake_node import NAMESPACE, DyingApi, FakeNode
+from tests.migrate.fake_node import NAMESPACE, FakeNode, is_killed
 from tests.migrate.test_stores import write_store
 from tests.support.memory_api import MemoryApi, MemoryApiServer
 
@@ -62,6 +62,12 @@ async def a_cluster(folder: Path) -> AsyncIterator[FakeNode]:
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[FakeNode]:
+    async with a_cluster(tmp_path) as found:
+        yield found
 
 
 async def take(api: KubernetesApi, wish: Wish = WISH, *, yes: bool = True) -> Adoption:
@@ -115,44 +121,36 @@ def expected(folder: Path) -> dict[str, Any]:
     }
 
 
-async def test_a_plan_changes_nothing(tmp_path: Path) -> None:
-    async with a_cluster(tmp_path) as node:
-        adoption = await take(node.api, yes=False)
-        assert not adoption.blocked
-        assert node.ran == [("check", OLD[0]), ("check", OLD[1])]
-        claims = (await node.api.list(PERSISTENT_VOLUME_CLAIMS, namespace=NAMESPACE)).items
-        assert {one["metadata"]["name"] for one in claims} == set(OLD)
-        assert (await node.api.list(PODS, namespace=NAMESPACE)).items == []
-        assert all(
-            one["metadata"].get("annotations") is None for one in (await node.api.list(PERSISTENT_VOLUMES)).items
-        )
-        with pytest.raises(NotFoundError):
-            await node.api.get(BROKER_GROUP_STATES, GROUP, namespace=NAMESPACE)
+async def test_a_plan_changes_nothing(node: FakeNode) -> None:
+    adoption = await take(node.api, yes=False)
+    assert not adoption.blocked
+    assert node.ran == [("check", OLD[0]), ("check", OLD[1])]
+    claims = await node.items(PERSISTENT_VOLUME_CLAIMS)
+    assert {one["metadata"]["name"] for one in claims} == set(OLD)
+    assert await node.items(PODS) == []
+    assert all(one["metadata"].get("annotations") is None for one in (await node.api.list(PERSISTENT_VOLUMES)).items)
+    with pytest.raises(NotFoundError):
+        await node.get(BROKER_GROUP_STATES, GROUP)
 
 
 async def test_wherever_it_is_killed_the_next_run_comes_to_the_same_end(tmp_path: Path) -> None:
     """A kill before each write in turn, until one run needs no more of them."""
-    kills = 0
-    while True:
+    for kills in itertools.count():
         folder = tmp_path / str(kills)
         async with a_cluster(folder) as node:
-            try:
-                await take(DyingApi(node.api.server, writes=kills))
-            except (ApiUnavailableError, RecordUnavailableError, SoleRunError):
+            if killed := await is_killed(take, node.api.server, writes=kills):
                 await take(MemoryApi(node.api.server))
-                assert await state_of(node.api, folder) == expected(folder), f"killed before write {kills + 1}"
-            else:
-                assert await state_of(node.api, folder) == expected(folder)
-                break
-        kills += 1
+            assert await state_of(node.api, folder) == expected(folder), f"killed before write {kills + 1}"
+        if not killed:
+            break
     assert kills > 20
 
 
-async def test_until_the_record_is_there_no_broker_may_start_on_the_claims(tmp_path: Path) -> None:
+async def test_until_the_record_is_there_no_broker_may_start_on_the_claims(node: FakeNode) -> None:
     """A GitOps tool may create the BrokerGroup too early: without the record, any disk could be elected first."""
 
     async def marks() -> list[str]:
-        claims = (await node.api.list(PERSISTENT_VOLUME_CLAIMS, namespace=NAMESPACE)).items
+        claims = await node.items(PERSISTENT_VOLUME_CLAIMS)
         annotated = (one["metadata"] for one in claims if one["metadata"]["name"].startswith(GROUP))
         return [str((one.get("annotations") or {}).get(names.ANNOTATION_ADOPT_UNFINISHED)) for one in annotated]
 
@@ -162,85 +160,63 @@ async def test_until_the_record_is_there_no_broker_may_start_on_the_claims(tmp_p
                 raise ApiUnavailableError("killed")
             return await super()._request(method, path, **more)
 
-    async with a_cluster(tmp_path) as node:
-        with pytest.raises((ApiUnavailableError, RecordUnavailableError)):
-            await take(KilledBeforeRecord(node.api.server))
-        assert await marks() == ["true", "true"]
-        await take(node.api)
-        assert await marks() == ["None", "None"]
+    with pytest.raises((ApiUnavailableError, RecordUnavailableError)):
+        await take(KilledBeforeRecord(node.api.server))
+    assert await marks() == ["true", "true"]
+    await take(node.api)
+    assert await marks() == ["None", "None"]
 
 
-async def test_the_plan_is_shown_before_a_store_is_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with a_cluster(tmp_path) as node:
+async def test_the_plan_is_shown_before_a_store_is_changed(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
 
-        @asynccontextmanager
-        async def the_api(_: object) -> AsyncIterator[MemoryApi]:
-            yield node.api
+    @asynccontextmanager
+    async def the_api(_: object) -> AsyncIterator[MemoryApi]:
+        yield node.api
 
-        def show(adoption: Adoption) -> None:
-            shown.append((adoption.blocked, [verb for verb, _ in node.ran]))
+    def show(adoption: Adoption) -> None:
+        shown.append((adoption.blocked, [verb for verb, _ in node.ran]))
 
-        shown: list[tuple[bool, list[str]]] = []
-        monkeypatch.setattr(run, "kubernetes_api", the_api)
-        spec = await run.take_claims(WISH, kubeconfig=None, report=lambda *_, **__: None, yes=True, show=show)
-        assert shown == [(False, ["check", "check"])]
-        assert f"brokerName: {NAME}" in spec
-
-
-async def test_done_again_it_changes_nothing(tmp_path: Path) -> None:
-    async with a_cluster(tmp_path) as node:
-        await take(node.api)
-        before = await state_of(node.api, tmp_path)
-        await take(node.api)
-        assert await state_of(node.api, tmp_path) == before
+    shown: list[tuple[bool, list[str]]] = []
+    monkeypatch.setattr(run, "kubernetes_api", the_api)
+    spec = await run.take_claims(WISH, kubeconfig=None, report=lambda *_, **__: None, yes=True, show=show)
+    assert shown == [(False, ["check", "check"])]
+    assert f"brokerName: {NAME}" in spec
 
 
-async def test_a_volume_between_two_claims_is_told_and_needs_yes(tmp_path: Path) -> None:
-    async with a_cluster(tmp_path) as node:
-        await take(node.api)
-        await node.api.delete(PERSISTENT_VOLUME_CLAIMS, "orders-2", namespace=NAMESPACE)
-        with pytest.raises(ClaimsError, match="pv-1 is taken from claim store-broker-1, and not bound yet: say --yes"):
-            await take(node.api, yes=False)
+async def test_done_again_it_changes_nothing(node: FakeNode, tmp_path: Path) -> None:
+    await take(node.api)
+    before = await state_of(node.api, tmp_path)
+    await take(node.api)
+    assert await state_of(node.api, tmp_path) == before
 
 
-async def test_a_blocked_plan_is_not_carried_out(tmp_path: Path) -> None:
-    async with a_cluster(tmp_path) as node:
-        (tmp_path / "pv-1" / "store" / "dledger-n0").mkdir()
-        adoption = await take(node.api)
-        assert adoption.blocked
-        assert "DLedger" in adoption.doubts[0].what
-        assert {verb for verb, _ in node.ran} == {"check"}
+async def test_a_volume_between_two_claims_is_told_and_needs_yes(node: FakeNode) -> None:
+    await take(node.api)
+    await node.delete(PERSISTENT_VOLUME_CLAIMS, "orders-2")
+    with pytest.raises(ClaimsError, match="pv-1 is taken from claim store-broker-1, and not bound yet: say --yes"):
+        await take(node.api, yes=False)
+
+
+async def test_a_blocked_plan_is_not_carried_out(node: FakeNode, tmp_path: Path) -> None:
+    (tmp_path / "pv-1" / "store" / "dledger-n0").mkdir()
+    adoption = await take(node.api)
+    assert adoption.blocked
+    assert "DLedger" in adoption.doubts[0].what
+    assert {verb for verb, _ in node.ran} == {"check"}
 
 
 async def pod_of_old_broker(node: FakeNode) -> None:
     labels = {"app": "broker"}
-    template = {
-        "metadata": {"labels": labels},
-        "spec": {"containers": [{"name": "broker", "image": "apache/rocketmq:5.5.0"}]},
-    }
-    made = await node.api.create(
-        STATEFUL_SETS,
-        {
-            "apiVersion": "apps/v1",
-            "kind": "StatefulSet",
-            "metadata": {"name": "broker", "namespace": NAMESPACE},
-            "spec": {"serviceName": "broker", "selector": {"matchLabels": labels}, "template": template},
-        },
-    )
-    uid = made["metadata"]["uid"]
+    containers = [{"name": "broker", "image": "apache/rocketmq:5.5.0"}]
+    template = {"metadata": {"labels": labels}, "spec": {"containers": containers}}
+    spec = {"serviceName": "broker", "selector": {"matchLabels": labels}, "template": template}
+    uid = (await node.make(STATEFUL_SETS, "broker", spec))["metadata"]["uid"]
     owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "broker", "uid": uid, "controller": True}
-    metadata = {"name": "broker-0", "namespace": NAMESPACE, "ownerReferences": [owner]}
-    spec = {
-        "containers": [{"name": "broker", "image": "apache/rocketmq:5.5.0"}],
-        "volumes": [{"name": "store", "persistentVolumeClaim": {"claimName": OLD[0]}}],
-    }
-    await node.api.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    await node.make_pod("broker-0", OLD[0], ownerReferences=[owner])
 
 
 async def group_of_that_name(node: FakeNode) -> None:
-    metadata = {"name": GROUP, "namespace": NAMESPACE}
-    group = {"apiVersion": BROKER_GROUPS.api_version, "kind": BROKER_GROUPS.kind, "metadata": metadata}
-    await node.api.create(BROKER_GROUPS, group | {"spec": {"implementation": "Python"}})
+    await node.make(BROKER_GROUPS, GROUP, {"implementation": "Python"})
 
 
 async def claim_of_that_name(node: FakeNode) -> None:
@@ -248,7 +224,7 @@ async def claim_of_that_name(node: FakeNode) -> None:
 
 
 async def no_such_claim(node: FakeNode) -> None:
-    await node.api.delete(PERSISTENT_VOLUME_CLAIMS, OLD[1], namespace=NAMESPACE)
+    await node.delete(PERSISTENT_VOLUME_CLAIMS, OLD[1])
 
 
 @pytest.mark.parametrize(
@@ -260,22 +236,20 @@ async def no_such_claim(node: FakeNode) -> None:
         (no_such_claim, "there is no claim store-broker-1 in namespace shop"),
     ],
 )
-async def test_what_is_in_the_way_is_named_and_nothing_is_done(tmp_path: Path, before: Any, fault: str) -> None:
-    async with a_cluster(tmp_path) as node:
-        await before(node)
-        with pytest.raises(ClaimsError, match=fault):
-            await take(node.api)
-        assert node.ran == []
+async def test_what_is_in_the_way_is_named_and_nothing_is_done(node: FakeNode, before: Any, fault: str) -> None:
+    await before(node)
+    with pytest.raises(ClaimsError, match=fault):
+        await take(node.api)
+    assert node.ran == []
 
 
-async def test_a_volume_that_a_group_cannot_have_is_left_with_its_claim(tmp_path: Path) -> None:
-    async with a_cluster(tmp_path) as node:
-        write_store(tmp_path / "pv-shared" / "store")
-        await node.make_volume("pv-shared", "shared", modes=("ReadWriteMany",))
-        wish = Wish(
-            namespace=NAMESPACE, group=GROUP, cluster_name=CLUSTER, broker_name=NAME, image="i:1",
-            sources=(SourceClaim(name="shared", folder="store"),),
-        )  # fmt: skip
-        with pytest.raises(ClaimsError, match="volume pv-shared does not allow ReadWriteOnce"):
-            await take(node.api, wish)
-        assert await node.api.get(PERSISTENT_VOLUME_CLAIMS, "shared", namespace=NAMESPACE)
+async def test_a_volume_that_a_group_cannot_have_is_left_with_its_claim(node: FakeNode, tmp_path: Path) -> None:
+    write_store(tmp_path / "pv-shared" / "store")
+    await node.make_volume("pv-shared", "shared", modes=("ReadWriteMany",))
+    wish = Wish(
+        namespace=NAMESPACE, group=GROUP, cluster_name=CLUSTER, broker_name=NAME, image="i:1",
+        sources=(SourceClaim(name="shared", folder="store"),),
+    )  # fmt: skip
+    with pytest.raises(ClaimsError, match="volume pv-shared does not allow ReadWriteOnce"):
+        await take(node.api, wish)
+    assert await node.get(PERSISTENT_VOLUME_CLAIMS, "shared")

@@ -8,28 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from brokergroup_operator.migrate.cut_over import SET_EPOCH_MARGIN, CutOver, CutOverError, CutOverSettings
+from brokergroup_operator.migrate.cut_over import SET_EPOCH_MARGIN, CutOver, CutOverError
 from brokergroup_operator.migrate.java import read_controller
-from tests.migrate.conftest import EPOCH, SET_EPOCH
+from tests.migrate.conftest import EPOCH, SET_EPOCH, cut_settings
 from tests.migrate.fake_java import FakeJavaController, Tables
 from tests.migrate.running_broker import LOOKS_UP
 from tests.support.fake_broker import NAME, eventually
 
 if TYPE_CHECKING:
+    from brokergroup_operator.migrate.cut_over import CutOverSettings
     from controller_core.model import BrokerGroupRecord
     from tests.migrate.conftest import House
 
 
 def settings(house: House) -> CutOverSettings:
-    return CutOverSettings(
-        own_address=house.quiet.address,
-        controller_list=house.quiet.address,
-        stop_deadline_seconds=10.0,
-        list_deadline_seconds=8.0,
-        refused_for_seconds=0.2,
-        verify_deadline_seconds=0.5,
-        settle_seconds=0.2,
-    )
+    return cut_settings(house.quiet.address)
 
 
 async def cut(house: House, changes: CutOverSettings | None = None) -> CutOver:
@@ -141,18 +134,15 @@ async def test_with_a_word_given_it_leads_at_once(house: House) -> None:
     assert record.master_epoch == EPOCH
 
 
-async def test_another_controller_that_brokers_list_must_be_stopped_too(house: House) -> None:
+async def test_another_controller_that_brokers_list_must_be_stopped_too(
+    house: House, fresh: FakeJavaController
+) -> None:
     """A forgotten controller, or a shadow: any controller that answers brokers could name a leader."""
-    other = FakeJavaController()
-    await other.start()
     for one in house.brokers:
-        one.listed = f"{house.java.address};{other.address}"
+        one.listed = f"{house.java.address};{fresh.address}"
     running = await begun(house, stop_deadline_seconds=1.0)
-    try:
-        with pytest.raises(CutOverError, match=f"not stopped in time: {{'{other.address}': 'it answers'}}"):
-            await running
-    finally:
-        await other.stop()
+    with pytest.raises(CutOverError, match=f"not stopped in time: {{'{fresh.address}': 'it answers'}}"):
+        await running
 
 
 async def test_a_host_that_is_gone_cannot_refuse_and_must_be_named(house: House) -> None:

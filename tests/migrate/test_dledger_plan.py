@@ -25,6 +25,8 @@ LOG = MemberReport(
     settings=Settings(topics=3, delayed=5, consumed=100),
 )
 
+EMPTY = replace(LOG, terms=(), last_index=-1, files=(), messages=0, end=0, settings=Settings())
+
 
 def member(name: str, like: MemberReport = LOG, **changed: Any) -> NamedMember:
     return NamedMember(name=f"{name}.json", said=replace(like, member=name, **changed))
@@ -130,16 +132,14 @@ def test_retention_may_have_deleted_different_files() -> None:
 
 
 def test_an_empty_log_beside_others_is_behind() -> None:
-    empty = replace(LOG, terms=(), last_index=-1, files=(), messages=0, end=0, settings=Settings())
-    assert chosen(member("n0", empty), member("n1")) == "n1.json"
-    assert findings(member("n0", empty), member("n1"), member("n2")) == []
-    assert findings(member("n0", empty), member("n1", empty)) == [Finding.EMPTY_LOG]
+    assert chosen(member("n0", EMPTY), member("n1")) == "n1.json"
+    assert findings(member("n0", EMPTY), member("n1"), member("n2")) == []
+    assert findings(member("n0", EMPTY), member("n1", EMPTY)) == [Finding.EMPTY_LOG]
 
 
 def test_an_empty_log_beside_others_is_no_part_of_a_majority() -> None:
     """Its disk may be a new one: what this member had acknowledged before, with the one that is left out, is on neither."""
-    empty = replace(LOG, terms=(), last_index=-1, files=(), messages=0, end=0, settings=Settings())
-    plan = judge([member("n0", cut(12)), member("n1", empty)], members=3)
+    plan = judge([member("n0", cut(12)), member("n1", EMPTY)], members=3)
     [doubt] = [one for one in plan.doubts if one.blocks]
     assert doubt.finding is Finding.NO_MAJORITY
     assert "1 of 3 members can be read, without the 1 whose log is empty" in doubt.what

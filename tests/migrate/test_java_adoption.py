@@ -9,10 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import os
 import re
-import subprocess
-import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -32,6 +29,7 @@ from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
 from tests.real.parts import java
 from tests.support.java_rig import JavaRig, eventually, in_sync, record_of
+from tests.support.our_program import output_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -93,18 +91,7 @@ class Lab(JavaRig):
 
     async def brokergroup(self, *arguments: str) -> str:
         """Run `brokergroup adopt`; return its output."""
-        done = await asyncio.to_thread(
-            subprocess.run,
-            [sys.executable, "-m", "brokergroup_operator.cli.main", "adopt", *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return await output_of("adopt", *arguments)
 
     async def end_of(self, name: str) -> int:
         """Return where a running broker's log ends."""

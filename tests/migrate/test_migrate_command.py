@@ -31,9 +31,6 @@ class Running:
         self.ready = threading.Event()
         self.thread = threading.Thread(target=self._run)
         self.stop = asyncio.Event()
-        self.java = ""
-        self.name_server = ""
-        self.lists: set[str] = set()
         self.house: conftest.House | None = None
 
     def _run(self) -> None:
@@ -43,9 +40,14 @@ class Running:
     async def _serve(self) -> None:
         async with conftest.a_house() as house:
             self.house = house
-            self.java, self.name_server = house.java.address, house.name_server.address
             self.ready.set()
             await self.stop.wait()
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The options that name its Java controller and its NameServer."""
+        assert self.house is not None
+        return ("--controller", self.house.java.address, "--name-server", self.house.name_server.address)
 
     def __enter__(self) -> Self:
         self.thread.start()
@@ -68,13 +70,12 @@ def migrate(*arguments: str) -> Result:
 
 
 def test_plan_as_json_and_as_a_table(running: Running) -> None:
-    asked = ("plan", "--controller", running.java, "--name-server", running.name_server)
-    result = migrate(*asked, "-o", "json")
+    result = migrate("plan", *running.asked, "-o", "json")
     assert result.exit_code == 0, result.output
     [group] = json.loads(result.output)["groups"]
     assert (group["brokerName"], group["masterBrokerId"], group["masterEpoch"]) == (NAME, 1, conftest.EPOCH)
     assert not group["blocked"]
-    table = migrate(*asked)
+    table = migrate("plan", *running.asked)
     assert table.exit_code == 0
     assert f"{NAME} next=4 master=1 epoch={conftest.EPOCH}" in table.output
     assert "note UnknownCheckCode" in table.output
@@ -83,27 +84,25 @@ def test_plan_as_json_and_as_a_table(running: Running) -> None:
 def test_a_blocking_doubt_is_exit_code_2(running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert running.house is not None
     monkeypatch.setattr(running.house.tables, "master", None)
-    asked = ("--controller", running.java, "--name-server", running.name_server)
-    result = migrate("plan", *asked)
+    result = migrate("plan", *running.asked)
     assert result.exit_code == 2
     assert "BLOCKS NoMaster" in result.output
-    applied = migrate("apply", *asked, "--store", f"file:{tmp_path / 'records'}")
+    applied = migrate("apply", *running.asked, "--store", f"file:{tmp_path / 'records'}")
     assert applied.exit_code == 2
     assert "the group has no master" in applied.output
     assert not (tmp_path / "records").exists()
 
 
 def test_a_name_the_controller_does_not_know(running: Running) -> None:
-    result = migrate("plan", "--controller", running.java, "--broker-name", "other")
+    controller_alone = running.asked[:2]
+    result = migrate("plan", *controller_alone, "--broker-name", "other")
     assert result.exit_code == 2
     assert "other: not known to this controller" in result.output
 
 
 def test_cut_over_without_yes_only_says_what_it_would_do(running: Running, tmp_path: Path) -> None:
-    result = migrate(
-        *("cut-over", "--controller", running.java, "--name-server", running.name_server),
-        *("--store", f"file:{tmp_path / 'records'}", "--listen", "127.0.0.1:1"),
-    )
+    home = ("--store", f"file:{tmp_path / 'records'}", "--listen", "127.0.0.1:1")
+    result = migrate("cut-over", *running.asked, *home)
     assert result.exit_code == 0
     assert "controllerAddr=127.0.0.1:1" in result.output
     assert "say --yes" in result.output
@@ -112,7 +111,7 @@ def test_cut_over_without_yes_only_says_what_it_would_do(running: Running, tmp_p
 
 @pytest.mark.parametrize("verb", [["plan"], ["apply", "--store", "memory"]])
 def test_nobody_there_is_exit_code_2_for_nothing_began(verb: list[str]) -> None:
-    result = CliRunner().invoke(app, ["migrate", *verb, "--controller", "127.0.0.1:1", "--broker-name", NAME])
+    result = migrate(*verb, "--controller", "127.0.0.1:1", "--broker-name", NAME)
     assert result.exit_code == 2
     assert "127.0.0.1:1" in result.stderr
 
@@ -125,11 +124,8 @@ def test_a_move_that_was_refused_before_its_first_step_is_exit_code_2(verb: str,
 
 
 def test_a_move_that_ended_after_its_first_step_is_exit_code_3(running: Running, tmp_path: Path) -> None:
-    result = migrate(
-        *("cut-over", "--controller", running.java, "--name-server", running.name_server, "--yes"),
-        *("--store", f"file:{tmp_path / 'records'}", "--listen", f"127.0.0.1:{free_port()}"),
-        *("--stop-deadline-seconds", "0.2"),
-    )
+    home = ("--store", f"file:{tmp_path / 'records'}", "--listen", f"127.0.0.1:{free_port()}", "--yes")
+    result = migrate("cut-over", *running.asked, *home, "--stop-deadline-seconds", "0.2")
     assert result.exit_code == 3, result.output
     assert '"step": "follow"' in result.output
     assert "were not stopped in time" in result.output
@@ -141,7 +137,7 @@ def test_an_address_that_is_none_is_named_with_its_option(text: str) -> None:
         ("--controller", ["--controller", text]),
         ("--name-server", ["--controller", "127.0.0.1:1", "--name-server", text]),
     ):
-        result = CliRunner().invoke(app, ["migrate", "plan", *arguments])
+        result = migrate("plan", *arguments)
         assert result.exit_code == 2
         assert option in result.stderr
         assert "expected" in result.stderr

@@ -16,6 +16,7 @@ from brokergroup_operator.migrate.shadow import Judgement, Shadow, heard_before
 from brokergroup_operator.migrate.teach import LessonError, make_lesson
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
 from controller_core.settings import ControllerSettings
+from tests.reconcile.cases import table
 
 STATE = JavaState(
     broker_name="bn",
@@ -282,50 +283,39 @@ def test_nothing_is_judged_where_nothing_changed() -> None:
     assert SHADOW.judge(None, STATE, LIVE) == ()
 
 
-def test_the_same_new_master_agrees() -> None:
-    judgement = only(SHADOW.judge(STATE, elected(3), LIVE))
-    assert judgement.agrees
-    assert (judgement.java, judgement.ours) == ("master 3, epoch +1", "master 3")
+FAR = 2**31 + 200
+OF_ONE = replace(STATE, sync_state_set=frozenset({1}), sync_state_set_epoch=10)
+OF_TWO = replace(STATE, sync_state_set=frozenset({1, 2}))
+STRICT = replace(SHADOW, settings=ControllerSettings(shrink_floor=True, min_in_sync_replicas=2))
+# Who judges, before and after, who is heard; whether ours agrees, what Java did, ours, and words of the reason.
+JUDGED: list[tuple[str, Shadow, JavaState, JavaState, dict[int, LiveReplica], bool, str, str, list[str]]] = [
+    ("the same new master", SHADOW, STATE, elected(3), LIVE, True, "master 3, epoch +1", "master 3", []),
+    # Java 5.5.0 elects the one with less data when the gap is above 2 GiB (issue 10578).
+    (
+        "a master with less data", SHADOW, STATE, elected(2), LIVE | {3: LiveReplica(3, epoch=4, max_offset=FAR)}, False,
+        "master 2, epoch +1", "master 3", ["heard here", str(FAR)],
+    ),
+    ("no member to elect", SHADOW, STATE, elected(None, raised=3), {1: LIVE[1]}, True, "no master, epoch +3", "", []),
+    ("Java gave up", SHADOW, STATE, elected(None, raised=3), LIVE, False, "no master, epoch +3", "master 3", []),
+    ("a shrunken set", SHADOW, STATE, OF_ONE, LIVE, True, "", "", []),
+    ("a set below the floor", STRICT, STATE, OF_ONE, LIVE, False, "", "refused (2013)", ["minInSyncReplicas"]),
+    (
+        "a grown set with a member not heard here", SHADOW, OF_TWO, replace(STATE, sync_state_set_epoch=10),
+        {1: LIVE[1], 2: LIVE[2]}, False, "", "refused (2006)", [],
+    ),
+]  # fmt: skip
 
 
-def test_a_master_with_less_data_is_a_difference_with_both_reasons() -> None:
-    """Java 5.5.0 elects the one with less data when the gap is above 2 GiB (issue 10578)."""
-    live = {**LIVE, 3: LiveReplica(3, epoch=4, max_offset=2**31 + 200)}
-    judgement = only(SHADOW.judge(STATE, elected(2), live))
-    assert not judgement.agrees
-    assert judgement.java.startswith("master 2")
-    assert judgement.ours == "master 3"
-    assert "heard here" in judgement.why
-    assert str(2**31 + 200) in judgement.why
-
-
-def test_nobody_to_elect_agrees_and_shows_how_far_java_raised_the_epoch() -> None:
-    judgement = only(SHADOW.judge(STATE, elected(None, raised=3), {1: LIVE[1]}))
-    assert judgement.agrees
-    assert judgement.java == "no master, epoch +3"
-
-
-def test_java_gave_up_where_we_would_have_elected() -> None:
-    judgement = only(SHADOW.judge(STATE, elected(None, raised=3), LIVE))
-    assert not judgement.agrees
-    assert judgement.ours == "master 3"
-
-
-def test_a_shrunken_set_agrees_and_below_the_floor_differs() -> None:
-    after = replace(STATE, sync_state_set=frozenset({1}), sync_state_set_epoch=10)
-    assert only(SHADOW.judge(STATE, after, LIVE)).agrees
-    strict = replace(SHADOW, settings=ControllerSettings(shrink_floor=True, min_in_sync_replicas=2))
-    judgement = only(strict.judge(STATE, after, LIVE))
-    assert not judgement.agrees
-    assert judgement.ours == "refused (2013)"
-    assert "minInSyncReplicas" in judgement.why
-
-
-def test_a_grown_set_with_a_member_not_heard_here_differs() -> None:
-    before = replace(STATE, sync_state_set=frozenset({1, 2}))
-    after = replace(STATE, sync_state_set_epoch=10)
-    judgement = only(SHADOW.judge(before, after, {1: LIVE[1], 2: LIVE[2]}))
-    assert judgement.ours == "refused (2006)"
+@pytest.mark.parametrize(("shadow", "before", "after", "live", "agrees", "java", "ours", "why"), table(JUDGED))
+def test_what_ours_would_have_decided(
+    shadow: Shadow, before: JavaState, after: JavaState, live: dict[int, LiveReplica], agrees: bool, java: str, ours: str,
+    why: list[str],
+) -> None:  # fmt: skip
+    judgement = only(shadow.judge(before, after, live))
+    assert judgement.agrees is agrees
+    assert java in ("", judgement.java)
+    assert ours in ("", judgement.ours)
+    assert [word for word in why if word not in judgement.why] == []
 
 
 def test_new_ids_moves_and_cleanings_are_judged_each() -> None:

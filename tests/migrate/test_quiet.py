@@ -162,9 +162,8 @@ async def test_a_master_that_was_read_only_before_is_said_to_be_so_again() -> No
     house = House(copies=0)
     house.brokers["m:10911"] = having(MASTER, brokerPermission="4")
     house.brokers["s:10911"] = replace(SLAVE, end=1)
-    with pytest.raises(
-        QuietError, match=r"the master has brokerPermission=4 again, as before: .* -k brokerPermission -v 6"
-    ):
+    told = r"the master has brokerPermission=4 again, as before: .* -k brokerPermission -v 6"
+    with pytest.raises(QuietError, match=told):
         await made_quiet(house, seconds=10.0)
     assert house.permissions == ["4", "4"]
 

@@ -11,22 +11,23 @@ import pytest
 
 from brokergroup_operator.migrate import run
 from brokergroup_operator.migrate.back import BackError, BackSettings
-from brokergroup_operator.migrate.cut_over import CutOverError, CutOverSettings
+from brokergroup_operator.migrate.cut_over import CutOverError
 from brokergroup_operator.migrate.java import read_state
 from brokergroup_operator.migrate.plan import RecordInTheWayError, Standing
 from brokergroup_operator.records.file import FileRecordStore
 from brokergroup_operator.records.store import GroupKey
 from rocketmq_remoting.codes import RequestCode
-from tests.migrate.conftest import EPOCH
-from tests.migrate.fake_java import FakeJavaController
+from tests.migrate.conftest import EPOCH, cut_settings
 from tests.support.fake_broker import NAME, eventually
 from tests.support.places import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from brokergroup_operator.migrate.java import JavaState
     from controller_core.model import BrokerGroupRecord
     from tests.migrate.conftest import House
+    from tests.migrate.fake_java import FakeJavaController
 
 
 pytestmark = pytest.mark.real_time
@@ -41,24 +42,19 @@ def home(tmp_path: Path) -> run.Home:
     return run.Home(store=f"file:{tmp_path / 'records'}", listen=("127.0.0.1", free_port("127.0.0.1")))
 
 
-def cut_settings(own: run.Home) -> CutOverSettings:
-    return CutOverSettings(
-        own_address=own.address,
-        controller_list=own.address,
-        stop_deadline_seconds=10.0,
-        list_deadline_seconds=8.0,
-        refused_for_seconds=0.2,
-        verify_deadline_seconds=0.5,
-        settle_seconds=0.2,
-    )
-
-
 async def followed(house: House, own: run.Home, stop: asyncio.Event | None = None) -> asyncio.Task[object]:
     """A cut that follows Java."""
-    cut = run.cut_over(source(house), own, cut_settings(own), stop=stop or asyncio.Event(), report=house.report)
+    cut = run.cut_over(source(house), own, cut_settings(own.address), stop=stop or asyncio.Event(), report=house.report)
     cutting = asyncio.create_task(cut)
     await eventually(lambda: "follow" in house.steps, what="the cut follows Java")
     return cutting
+
+
+async def went_back(house: House, own: run.Home, controller: str, *, dry_run: bool = False) -> list[JavaState]:
+    """What `migrate back` to this Java controller returns."""
+    settings = BackSettings(controller=controller, own_address=own.address, list_deadline_seconds=8.0)
+    to = replace(source(house), controller=controller)
+    return await run.back(to, own, settings, dry_run=dry_run, report=house.report)
 
 
 async def stored(tmp_path: Path) -> BrokerGroupRecord | None:
@@ -74,7 +70,7 @@ async def write(tmp_path: Path, record: BrokerGroupRecord) -> None:
     await store.close()
 
 
-async def test_to_ours_a_failover_there_and_back(house: House, tmp_path: Path) -> None:
+async def test_to_ours_a_failover_there_and_back(house: House, fresh: FakeJavaController, tmp_path: Path) -> None:
     own, stop = home(tmp_path), asyncio.Event()
     cutting = await followed(house, own, stop)
     await house.stop_java()
@@ -93,21 +89,10 @@ async def test_to_ours_a_failover_there_and_back(house: House, tmp_path: Path) -
     assert (record.master_broker_id, record.master_epoch) == (1, EPOCH)
     assert record.sync_state_set == {1, 2, 3}
 
-    fresh = FakeJavaController()
-    await fresh.start()
-    try:
-        [state] = await run.back(
-            replace(source(house), controller=fresh.address),
-            own,
-            BackSettings(controller=fresh.address, own_address=own.address, list_deadline_seconds=8.0),
-            dry_run=False,
-            report=house.report,
-        )
-        assert (state.master_broker_id, state.master_epoch) == (1, EPOCH)
-        assert state.sync_state_set == {1, 2, 3}
-        assert house.nobody_changed_role()
-    finally:
-        await fresh.stop()
+    [state] = await went_back(house, own, fresh.address)
+    assert (state.master_broker_id, state.master_epoch) == (1, EPOCH)
+    assert state.sync_state_set == {1, 2, 3}
+    assert house.nobody_changed_role()
 
 
 async def test_a_signal_before_the_end_gives_the_lists_back(house: House, tmp_path: Path) -> None:
@@ -130,7 +115,7 @@ async def test_a_record_in_the_way_is_found_before_anything_is_done(house: House
     await write(tmp_path, replace(planned.record, master_epoch=EPOCH + 5))
     own = home(tmp_path)
     with pytest.raises(RecordInTheWayError, match="it is ahead, or another group"):
-        await run.cut_over(source(house), own, cut_settings(own), stop=asyncio.Event(), report=house.report)
+        await run.cut_over(source(house), own, cut_settings(own.address), stop=asyncio.Event(), report=house.report)
     assert house.steps == []
 
 
@@ -151,7 +136,7 @@ async def test_a_group_asked_for_by_name_must_be_known(house: House, tmp_path: P
     own = home(tmp_path)
     asked = replace(source(house), broker_names=(NAME, "typo"))
     with pytest.raises(CutOverError, match=r"nothing was begun: .* does not know typo"):
-        await run.cut_over(asked, own, cut_settings(own), stop=asyncio.Event(), report=house.report)
+        await run.cut_over(asked, own, cut_settings(own.address), stop=asyncio.Event(), report=house.report)
     assert house.steps == []
 
 
@@ -177,9 +162,7 @@ async def test_back_wants_ours_stopped(house: House, tmp_path: Path) -> None:
     taken = tuple(house.quiet.address.rsplit(":", 1))
     own = replace(home(tmp_path), listen=(taken[0], int(taken[1])))
     with pytest.raises(BackError, match="stop our controller first"):
-        await run.back(
-            source(house), own, BackSettings(controller="x:1", own_address="x:2"), dry_run=False, report=house.report
-        )
+        await went_back(house, own, house.java.address)
 
 
 async def test_an_address_nobody_can_dial_is_refused_at_once(tmp_path: Path) -> None:
@@ -189,34 +172,16 @@ async def test_an_address_nobody_can_dial_is_refused_at_once(tmp_path: Path) -> 
 
 async def test_back_wants_a_record(house: House, tmp_path: Path) -> None:
     with pytest.raises(BackError, match="has no record of bn"):
-        await run.back(
-            source(house),
-            home(tmp_path),
-            BackSettings(controller="x:1", own_address="x:2"),
-            dry_run=True,
-            report=house.report,
-        )
+        await went_back(house, home(tmp_path), house.java.address, dry_run=True)
 
 
-async def test_a_dry_run_back_changes_nothing(house: House, tmp_path: Path) -> None:
+async def test_a_dry_run_back_changes_nothing(house: House, fresh: FakeJavaController, tmp_path: Path) -> None:
     _, plans = await run.plan(source(house))
     await write(tmp_path, plans[0].record)
     await house.stop_java()
-    fresh = FakeJavaController()
-    await fresh.start()
-    try:
-        states = await run.back(
-            replace(source(house), controller=fresh.address),
-            home(tmp_path),
-            BackSettings(controller=fresh.address, own_address="x:2"),
-            dry_run=True,
-            report=house.report,
-        )
-        assert states == []
-        assert fresh.sets == {}
-        assert {one.listed for one in house.brokers} == {house.java.address}
-    finally:
-        await fresh.stop()
+    assert await went_back(house, home(tmp_path), fresh.address, dry_run=True) == []
+    assert fresh.sets == {}
+    assert {one.listed for one in house.brokers} == {house.java.address}
 
 
 async def test_the_shadow_judges_a_failover_of_javas(house: House) -> None:

@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 
 FILE_BYTES = 4096
 HOST = Host("10.1.0.2", 10911)
+EPOCHS = encode_epochs(EpochCache([EpochEntry(3, 0), EpochEntry(7, 1000)]))
 HOLDER = Identity(cluster_name="DefaultCluster", broker_name="broker-a", broker_id=2)
+
+
+def full_file(begin: int, body: bytes = b"x" * 500) -> bytes:
+    content = messages(5, begin, body)
+    return content + encode_blank(FILE_BYTES - len(content))
 
 
 def messages(count: int, start: int, body: bytes = b"x" * 500) -> bytes:
@@ -39,8 +45,8 @@ def write_store(root: Path, *, begin: int = 0, body: bytes = b"x" * 500) -> int:
     """Write a store as a stopped Java broker leaves it, a full file, a begun one and a prepared one; return the log's end."""
     log = root / "commitlog"
     log.mkdir(parents=True)
-    full, second = messages(5, begin), begin + FILE_BYTES
-    (log / f"{begin:020d}").write_bytes(full + encode_blank(FILE_BYTES - len(full)))
+    second = begin + FILE_BYTES
+    (log / f"{begin:020d}").write_bytes(full_file(begin))
     begun = messages(3, second, body)
     (log / f"{second:020d}").write_bytes(begun.ljust(FILE_BYTES, b"\0"))
     (log / f"{second + FILE_BYTES:020d}").write_bytes(bytes(FILE_BYTES))
@@ -54,6 +60,13 @@ def content_of(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
 
 
+@pytest.fixture
+def store(tmp_path: Path) -> Place:
+    """The store of a stopped broker, at the top of its volume."""
+    write_store(tmp_path)
+    return Place(tmp_path)
+
+
 def test_a_store_of_static_roles(tmp_path: Path) -> None:
     end = write_store(tmp_path, begin=2 * FILE_BYTES)
     before = content_of(tmp_path)
@@ -65,17 +78,16 @@ def test_a_store_of_static_roles(tmp_path: Path) -> None:
     assert content_of(tmp_path) == before
 
 
-def test_names_of_topics_and_groups_are_compared_by_a_fingerprint(tmp_path: Path) -> None:
-    write_store(tmp_path)
-    assert inspect(Place(tmp_path)).names == ""
+def test_names_of_topics_and_groups_are_compared_by_a_fingerprint(store: Place, tmp_path: Path) -> None:
+    assert inspect(store).names == ""
     topics, groups = tmp_path / "config" / "topics.json", tmp_path / "config" / "subscriptionGroup.json"
     groups.write_text('{"subscriptionGroupTable": {"readers": {}}}')
     seen = set()
     for text in ('{"topicConfigTable": {"A": {}}}', '{"topicConfigTable": {"A": {}, "B": {}}}', '{"topicConf', "[]"):
         topics.write_text(text)
-        seen.add(inspect(Place(tmp_path)).names)
+        seen.add(inspect(store).names)
     topics.write_text('{"dataVersion": {"counter": 7}, "topicConfigTable": {"B": {"perm": 6}, "A": {}}}')
-    assert inspect(Place(tmp_path)).names in seen
+    assert inspect(store).names in seen
     assert len(seen) == 4
 
 
@@ -104,14 +116,11 @@ def test_an_empty_log_ends_where_its_first_file_begins(tmp_path: Path) -> None:
 def test_a_long_log_without_consume_queues(tmp_path: Path, queues: str) -> None:
     """Java 5.5.0 makes them anew from the last ten files: no consumer would get the messages before these."""
     end = write_store(tmp_path, begin=9 * FILE_BYTES)
-    for number in range(1, 9):
-        full = messages(5, number * FILE_BYTES)
-        (tmp_path / "commitlog" / f"{number * FILE_BYTES:020d}").write_bytes(
-            full + encode_blank(FILE_BYTES - len(full))
-        )
+    log = tmp_path / "commitlog"
+    for begin in range(FILE_BYTES, 9 * FILE_BYTES, FILE_BYTES):
+        (log / f"{begin:020d}").write_bytes(full_file(begin))
     assert inspect(Place(tmp_path)).end == end
-    full = messages(5, 0)
-    (tmp_path / "commitlog" / f"{0:020d}").write_bytes(full + encode_blank(FILE_BYTES - len(full)))
+    (log / f"{0:020d}").write_bytes(full_file(0))
     with pytest.raises(StoreError, match=r"consumequeue is missing, and the log has 11 files with messages"):
         inspect(Place(tmp_path))
     (tmp_path / queues / "orders" / "0").mkdir(parents=True)
@@ -155,15 +164,13 @@ def test_prepare_writes_the_first_epoch_and_the_identity_and_nothing_else(tmp_pa
     assert content_of(tmp_path) == now
 
 
-def test_prepare_keeps_the_epochs_of_a_controller(tmp_path: Path) -> None:
-    write_store(tmp_path)
-    epochs = encode_epochs(EpochCache([EpochEntry(3, 0), EpochEntry(7, 1000)]))
-    (tmp_path / "epochFileCheckpoint").write_bytes(epochs)
+def test_prepare_keeps_the_epochs_of_a_controller(store: Place, tmp_path: Path) -> None:
+    (tmp_path / "epochFileCheckpoint").write_bytes(EPOCHS)
     (tmp_path / "brokerIdentity").write_text("DefaultCluster#broker-a#5\n")
-    assert inspect(Place(tmp_path)).identity == replace(HOLDER, broker_id=5)
-    after = prepare(Place(tmp_path), HOLDER)
+    assert inspect(store).identity == replace(HOLDER, broker_id=5)
+    after = prepare(store, HOLDER)
     assert (after.epochs, after.last_epoch, after.identity) == (((3, 0), (7, 1000)), 7, HOLDER)
-    assert (tmp_path / "epochFileCheckpoint").read_bytes() == epochs
+    assert (tmp_path / "epochFileCheckpoint").read_bytes() == EPOCHS
 
 
 @pytest.mark.parametrize("moved", [(), ("commitlog",), ("commitlog", "config", "lock")])
@@ -195,13 +202,12 @@ def test_a_folder_is_not_lifted_onto_something_else(tmp_path: Path) -> None:
     assert content_of(tmp_path) == before
 
 
-def test_a_store_with_a_running_broker_is_refused(tmp_path: Path) -> None:
-    write_store(tmp_path)
+def test_a_store_with_a_running_broker_is_refused(store: Place, tmp_path: Path) -> None:
     with held_by_another_process(tmp_path / "lock"):
         for read in (inspect, lambda place: prepare(place, HOLDER)):
             with pytest.raises(StoreError, match="a broker runs on this store"):
-                read(Place(tmp_path))
-    inspect(Place(tmp_path))
+                read(store)
+    inspect(store)
 
 
 @pytest.mark.parametrize(
@@ -213,14 +219,14 @@ def test_a_store_with_a_running_broker_is_refused(tmp_path: Path) -> None:
         ("epochFileCheckpoint", "2\n0\n7-0\n3-9\n", "epochFileCheckpoint is damaged"),
         ("epochFileCheckpoint", "", "epochFileCheckpoint is damaged"),
         ("brokerIdentity", "nonsense", "expected <cluster>#<brokerName>#<brokerId>"),
+        ("brokerIdentity", str(HOLDER), "brokerIdentity is there, and no epochFileCheckpoint"),
     ],
 )
-def test_what_is_refused(tmp_path: Path, file: str, text: str, fault: str) -> None:
-    write_store(tmp_path)
+def test_what_is_refused(store: Place, tmp_path: Path, file: str, text: str, fault: str) -> None:
     (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / file).write_text(text)
     with pytest.raises(StoreError, match=fault):
-        inspect(Place(tmp_path))
+        inspect(store)
 
 
 def test_a_place_without_a_log_is_refused(tmp_path: Path) -> None:
@@ -252,64 +258,48 @@ def test_a_link_in_the_folder_is_not_lifted(tmp_path: Path) -> None:
     assert (tmp_path / "store" / "commitlog").is_symlink()
 
 
-def test_a_log_with_a_file_missing_is_refused(tmp_path: Path) -> None:
-    write_store(tmp_path)
+def test_a_log_with_a_file_missing_is_refused(store: Place, tmp_path: Path) -> None:
     (tmp_path / "commitlog" / f"{FILE_BYTES:020d}").unlink()
-    fault = f"no file begins at {FILE_BYTES}"
-    with pytest.raises(StoreError, match=fault):
-        inspect(Place(tmp_path))
+    with pytest.raises(StoreError, match=f"no file begins at {FILE_BYTES}"):
+        inspect(store)
 
 
-def test_a_log_file_that_was_cut_is_refused(tmp_path: Path) -> None:
+def test_a_log_file_that_was_cut_is_refused(store: Place, tmp_path: Path) -> None:
     """A copy that was broken off: Java does not load such a log."""
-    write_store(tmp_path)
     path = tmp_path / "commitlog" / f"{FILE_BYTES:020d}"
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(StoreError, match=f"{FILE_BYTES:020d} has 1000 bytes, expected {FILE_BYTES}"):
-        inspect(Place(tmp_path))
+        inspect(store)
 
 
-def test_prepare_leaves_the_store_of_another_group_alone(tmp_path: Path) -> None:
-    write_store(tmp_path)
-    prepare(Place(tmp_path), replace(HOLDER, broker_name="broker-b", broker_id=1))
+def test_prepare_leaves_the_store_of_another_group_alone(store: Place, tmp_path: Path) -> None:
+    prepare(store, replace(HOLDER, broker_name="broker-b", broker_id=1))
     before = content_of(tmp_path)
-    with pytest.raises(
-        StoreError, match="brokerIdentity is DefaultCluster#broker-b#1, expected one of DefaultCluster#broker-a"
-    ):
-        prepare(Place(tmp_path), HOLDER)
+    fault = "brokerIdentity is DefaultCluster#broker-b#1, expected one of DefaultCluster#broker-a"
+    with pytest.raises(StoreError, match=fault):
+        prepare(store, HOLDER)
     assert content_of(tmp_path) == before
 
 
 @pytest.mark.parametrize("text", [None, "", "2\n0\n3-0\n"])
-def test_epochs_whose_file_is_gone_or_torn_come_from_javas_copy(tmp_path: Path, text: str | None) -> None:
+def test_epochs_whose_file_is_gone_or_torn_come_from_javas_copy(store: Place, tmp_path: Path, text: str | None) -> None:
     """Taken for a log without epochs, it would begin again at epoch 1, below what its clients and slaves have seen."""
-    write_store(tmp_path)
     (tmp_path / "brokerIdentity").write_text(str(HOLDER))
-    (tmp_path / "epochFileCheckpoint.bak").write_bytes(
-        encode_epochs(EpochCache([EpochEntry(3, 0), EpochEntry(7, 1000)]))
-    )
+    (tmp_path / "epochFileCheckpoint.bak").write_bytes(EPOCHS)
     if text is not None:
         (tmp_path / "epochFileCheckpoint").write_text(text)
-    assert prepare(Place(tmp_path), HOLDER).epochs == ((3, 0), (7, 1000))
-    assert inspect(Place(tmp_path)).last_epoch == 7
+    assert prepare(store, HOLDER).epochs == ((3, 0), (7, 1000))
+    assert inspect(store).last_epoch == 7
     (tmp_path / "epochFileCheckpoint.bak").unlink()
-    assert inspect(Place(tmp_path)).last_epoch == 7
+    assert inspect(store).last_epoch == 7
 
 
-def test_a_controllers_store_without_its_epochs_is_refused(tmp_path: Path) -> None:
-    write_store(tmp_path)
-    (tmp_path / "brokerIdentity").write_text(str(HOLDER))
-    with pytest.raises(StoreError, match="brokerIdentity is there, and no epochFileCheckpoint"):
-        inspect(Place(tmp_path))
-
-
-def test_a_report_with_many_epochs_fits_into_a_termination_message(tmp_path: Path) -> None:
+def test_a_report_with_many_epochs_fits_into_a_termination_message(store: Place, tmp_path: Path) -> None:
     """Kubernetes keeps 4096 bytes of it. The oldest epochs are left out; the last one, which counts, is there."""
-    write_store(tmp_path)
     (tmp_path / "brokerIdentity").write_text(str(HOLDER))
     many = [EpochEntry(2_000_000_000 + number, 10**18 + number) for number in range(500)]
     (tmp_path / "epochFileCheckpoint").write_bytes(encode_epochs(EpochCache(many)))
-    report = prepare(Place(tmp_path), HOLDER)
+    report = prepare(store, HOLDER)
     assert report.last_epoch == 2_000_000_499
     assert len(msgspec.json.encode(report)) < 4096
     assert len(decode_epochs((tmp_path / "epochFileCheckpoint").read_bytes(), "epochs").entries) == 500

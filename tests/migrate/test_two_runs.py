@@ -14,13 +14,10 @@ from brokergroup_operator.migrate.claims import sole_adoption
 from brokergroup_operator.migrate.sole_run import LEASE_SECONDS, SoleRunError
 from tests.migrate.fake_node import NAMESPACE
 from tests.migrate.test_claims import GROUP, OLD, WISH, a_cluster, expected, state_of, take
-from tests.support import virtual_time
 from tests.support.memory_api import MemoryApi
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-pytest_asyncio_loop_factories = virtual_time.pytest_asyncio_loop_factories
 
 OTHER_ORDER = replace(WISH, sources=tuple(reversed(WISH.sources)))
 

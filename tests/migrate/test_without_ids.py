@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from brokergroup_operator.kube.errors import ApiUnavailableError
 from brokergroup_operator.migrate.adopt import record_of
-from brokergroup_operator.migrate.sole_run import SoleRunError
 from brokergroup_operator.migrate.stores import Place, StoreError, StoreReport, inspect, prepare
-from brokergroup_operator.records.store import RecordUnavailableError
 from controller_core.model import MAX_EPOCH, LiveReplica
 from controller_core.requests import ElectMaster, RegisterBroker
 from rocketmq_replica.log.epochs import DivergedLogError, EpochCache, EpochEntry, consistent_point
 from rocketmq_replica.log.side_files import encode_epochs
-from tests.migrate.fake_node import DyingApi
+from tests.migrate.fake_node import is_killed
 from tests.migrate.test_adopt import CLUSTER, NAME, adopt, decided, found, identity, judged_as_they_are
 from tests.migrate.test_claims import a_cluster, state_of, take
 from tests.migrate.test_quiet import MASTER, SLAVE, a_group, having
 from tests.migrate.test_stores import HOLDER, content_of, write_store
-from tests.support import virtual_time
 from tests.support.memory_api import MemoryApi
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from brokergroup_operator.migrate.quiet import StaticBroker
-
-pytest_asyncio_loop_factories = virtual_time.pytest_asyncio_loop_factories
 
 EPOCHS = ((1, 0), (4, 400))
 REPORT = StoreReport(begin=0, end=1000, file_bytes=4096, tails=("a", "b"), epochs=EPOCHS)
@@ -220,27 +215,21 @@ def test_the_commands_renew_what_the_plan_says(tmp_path: Path) -> None:
 
 
 async def test_wherever_it_is_killed_the_next_run_comes_to_the_same_end(tmp_path: Path) -> None:
-    kills = 0
-    while True:
+    for kills in itertools.count():
         folder = tmp_path / str(kills)
         async with a_cluster(folder) as node:
             for number in range(2):
                 root = folder / f"pv-{number}" / "store"
                 for entry in ("epochFileCheckpoint", "epochFileCheckpoint.bak"):
                     (root / entry).write_bytes(encode_epochs(EpochCache([EpochEntry(1, 0), EpochEntry(4, 400)])))
-            killed = False
-            try:
-                await take(DyingApi(node.api.server, writes=kills))
-            except (ApiUnavailableError, RecordUnavailableError, SoleRunError):
-                killed = True
+            if killed := await is_killed(take, node.api.server, writes=kills):
                 await take(MemoryApi(node.api.server))
             state = await state_of(node.api, folder)
             assert state["seats"] == (5, [1], 3, None), f"killed before write {kills + 1}"
             for number, store in enumerate(state["stores"], start=1):
                 assert (store.epochs, store.replaced, store.identity) == (((5, 0),), EPOCHS, identity(number))
-            if not killed:
-                break
-        kills += 1
+        if not killed:
+            break
     assert kills > 20
 
 

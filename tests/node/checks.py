@@ -6,7 +6,6 @@ A check raises CheckError with the observed state; later ones still run. The sho
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -16,40 +15,26 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from brokergroup_operator.kubectl.command_line import NotProvedError
-from brokergroup_operator.kubectl.its_operator import silent_for
 from tests.node import faults, network
-from tests.node.bench import (
-    NEW_MASTER_SECONDS,
-    STEADY_SECONDS,
-    Bench,
-    CheckError,
-    Group,
-    Seen,
-    epoch_of,
-    expect,
-    operator_pods,
-)
+from tests.node.acts import EXAMPLES, RELEASE, change, plugin, under_load, wait_for_operator
+from tests.node.bench import NEW_MASTER_SECONDS, Bench, CheckError, Group, epoch_of, expect, operator_pods
 from tests.node.cluster import GROUPS_NAMESPACE, OPERATOR_NAMESPACE, condition
 from tests.node.images import NEXT_TAG, full_name, names_in_chart
-from tests.node.install_page import follow
-from tests.node.kubectl import CHART, environment, get, helm, kubectl, kubectl_run, until
+from tests.node.kubectl import CHART, get, helm, kubectl, kubectl_run, until
 from tests.node.live_page import dashboard
-from tests.node.places import REPOSITORY, nodes
-from tests.node.processes import NodeError, command, command_line
+from tests.node.places import nodes
+from tests.node.processes import NodeError, command_line
 from tests.node.runbooks import FOLDER as RUNBOOKS
 from tests.node.runbooks import look
 from tests.node.whole_cluster import whole_cluster
+from tests.node.without_operator import install_page, spec_change, uninstall_and_install
 from tests.real.parts.java import FAST_START
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-RELEASE = "brokergroup-operator"
-EXAMPLES = REPOSITORY / "examples"
 # From the issue; generous, as these machines are noisy.
 QUICKSTART_SECONDS = 15.0
-OBSERVED_SECONDS = 5.0
 # For this long a pod that never heard a just started broker might take it for dead.
 FRESH_SECONDS = 10.0
 # The node the NameServer is not on: the one that is drained and cut.
@@ -66,10 +51,6 @@ API_CALLS = 4
 UPGRADE_SECONDS = 300.0
 # 30 s without a link, and the time of a pod.
 REPLACED_SECONDS = 90.0
-# The plugin believes a Lease for its duration and 30 s more (its_operator.py); this is longer.
-LEASE_STALE_SECONDS = 90.0
-# The blocks of docs/tasks/install.md, in its order.
-INSTALL_PAGE = ("install", "first-group", "plugin", "upgrade", "uninstall", "release")
 
 
 @dataclass(frozen=True)
@@ -87,10 +68,6 @@ def install_chart(bench: Bench) -> None:
     apply_name_server()
     helm("install", RELEASE, str(CHART), "--namespace", OPERATOR_NAMESPACE)
     wait_for_operator()
-
-
-def wait_for_operator() -> None:
-    kubectl("-n", OPERATOR_NAMESPACE, "rollout", "status", f"statefulset/{RELEASE}", "--timeout=120s", seconds=130)
 
 
 def apply_name_server() -> None:
@@ -135,23 +112,6 @@ def name_server_for_replicas(bench: Bench) -> None:
         group.wait_until_whole()
 
 
-def change(group: Group, spec: dict[str, Any]) -> float:
-    """Patch the spec; return the seconds until the status is about it."""
-    kubectl("patch", "brokergroup", group.name, "--type=merge", "-p", json.dumps({"spec": spec}))
-    wanted, began = group.read()["metadata"]["generation"], time.monotonic()
-    until("the change is observed", lambda: group.status().get("observedGeneration", 0) >= wanted, 60, 0.1)
-    return round(time.monotonic() - began, 1)
-
-
-def spec_change(bench: Bench) -> None:
-    """A changed spec reaches the status soon: by the watch, not only by the resync."""
-    group = bench.groups["replica"]
-    master = group.status()["master"]["brokerId"]
-    took = [change(group, {"failover": {"preferredMaster": wanted}}) for wanted in (master, None, master, None)]
-    bench.seconds["spec_change_observed"] = max(took)
-    expect(max(took) < OBSERVED_SECONDS, f"observed after {took} s: expected less than {OBSERVED_SECONDS:g} s each")
-
-
 def fresh_java_group(bench: Bench) -> None:
     """A broker that was never heard does not count as dead: epoch 1, and no failover."""
     group, began = bench.groups["java"], time.monotonic()
@@ -174,16 +134,8 @@ def fresh_java_group(bench: Bench) -> None:
 def restricted(bench: Bench) -> None:
     """The API refuses privileged pods, and none of ours runs as root."""
     for namespace in (GROUPS_NAMESPACE, OPERATOR_NAMESPACE):
-        arguments = (
-            "-n",
-            namespace,
-            "run",
-            "privileged",
-            "--image=localhost/pause:1",
-            "--privileged",
-            "--restart=Never",
-        )
-        done = kubectl_run(*arguments)
+        options = ("--image=localhost/pause:1", "--privileged", "--restart=Never")
+        done = kubectl_run("-n", namespace, "run", "privileged", *options)
         expect(
             "violates PodSecurity" in done.stderr,
             f"{namespace}: a privileged pod got the answer {done.stdout}{done.stderr}",
@@ -272,14 +224,6 @@ def strike_at_once(bench: Bench, group: Group, *, name: str, fault: faults.Fault
     expect(gap < silence, f"{told}, the silence after which a broker with open connections is taken for lost")
 
 
-def plugin(*words: str) -> subprocess.CompletedProcess[str]:
-    """`kubectl brokergroup …`; the caller looks at the exit code."""
-    program = REPOSITORY / ".venv" / "bin" / "kubectl-brokergroup"
-    return subprocess.run(
-        [str(program), *words], env=environment(), capture_output=True, text=True, timeout=120, check=False
-    )
-
-
 def switchover(bench: Bench) -> None:
     """kubectl brokergroup switchover: a planned change; prints the time of the brokers' role changes."""
 
@@ -323,25 +267,6 @@ def leave_the_master_alone_there(group: Group) -> None:
             group.wait_until_whole()
     finally:
         kubectl("taint", "nodes", SPARE_NODE.name, f"{TAINT}-")
-
-
-def under_load(bench: Bench, name: str, act: Callable[[], None]) -> dict[Group, Seen]:
-    """Run a fault of all groups under load: afterwards they are whole, and no acknowledged message is lost."""
-    groups = list(bench.groups.values())
-    before = {group: Seen.of(bench, group) for group in groups}
-    loads = [bench.start_load(group, name) for group in groups]
-    time.sleep(STEADY_SECONDS)
-    began = time.time()
-    act()
-    wrong = []
-    for group, load in zip(groups, loads, strict=True):
-        try:
-            group.wait_until_whole()
-            bench.end_load(load, group, name, began=began)
-        except (CheckError, NodeError) as error:
-            wrong.append(str(error))
-    expect(not wrong, "; ".join(wrong))
-    return before
 
 
 def drain(bench: Bench) -> None:
@@ -428,24 +353,12 @@ def upgrade(bench: Bench) -> None:
 
     def act() -> None:
         before = {group: uids_of(group) for group in bench.groups.values()}
-        helm(
-            "upgrade",
-            RELEASE,
-            str(CHART),
-            "--namespace",
-            OPERATOR_NAMESPACE,
-            "--reset-then-reuse-values",
-            "--set",
-            f"image.tag={NEXT_TAG}",
-        )
-        wait_for_operator()
+        helm_upgrade(f"image.tag={NEXT_TAG}")
         until("every operator pod runs the new image", lambda: not operators_of_old_images(), UPGRADE_SECONDS, 1)
         same_pods(before, "another image of the operator")
         for count in (2, 3):
             replicas = f"replicaCount={count}"
-            arguments = ("--namespace", OPERATOR_NAMESPACE, "--reset-then-reuse-values", "--set", replicas)
-            helm("upgrade", RELEASE, str(CHART), *arguments)
-            wait_for_operator()
+            helm_upgrade(replicas)
             for group in bench.groups.values():
                 until(
                     f"{group.name} has {count} controllers", partial(has_controllers, group, count), UPGRADE_SECONDS, 1
@@ -453,6 +366,12 @@ def upgrade(bench: Bench) -> None:
             same_pods(before, replicas)
 
     under_load(bench, "upgrade", act)
+
+
+def helm_upgrade(value: str) -> None:
+    options = ("--namespace", OPERATOR_NAMESPACE, "--reset-then-reuse-values", "--set", value)
+    helm("upgrade", RELEASE, str(CHART), *options)
+    wait_for_operator()
 
 
 def uids_of(group: Group) -> dict[str, str]:
@@ -481,67 +400,6 @@ def operators_of_old_images() -> list[str]:
         for pod in operator_pods()
         if any(full_name(container["image"]) in old for container in pod["spec"]["containers"])
     ]
-
-
-def uninstall_and_install(bench: Bench) -> None:
-    """Without an operator the groups continue to serve; a new one adopts them unchanged."""
-
-    def act() -> None:
-        helm("uninstall", RELEASE, "--namespace", OPERATOR_NAMESPACE, "--wait")
-        until("the operator is gone", lambda: not operator_pods())
-        time.sleep(STEADY_SECONDS)
-        for group in bench.groups.values():
-            tells_that_nobody_judges(group)
-        helm("install", RELEASE, str(CHART), "--namespace", OPERATOR_NAMESPACE)
-        wait_for_operator()
-
-    epochs = {group: epoch_of(group.status()) for group in bench.groups.values()}
-    under_load(bench, "reinstall", act)
-    spec_change(bench)
-    changed = {
-        group.name: (epoch, now) for group, epoch in epochs.items() if (now := epoch_of(group.status())) != epoch
-    }
-    expect(all(now > epoch for epoch, now in changed.values()), f"an epoch fell: {changed}")
-
-
-def wait_until_lease_is_free() -> None:
-    """Wait until an uninstalled operator's Lease is released or stale."""
-    lease = ("lease", RELEASE, "--namespace", OPERATOR_NAMESPACE)
-    until("the operator's Lease is given back or stale", lambda: silent_for(get(*lease)["spec"]), LEASE_STALE_SECONDS)
-
-
-def tells_that_nobody_judges(group: Group) -> None:
-    """Without an operator `explain` does not claim FailoverSafe, and `status` shows the age of its data."""
-    wait_until_lease_is_free()
-    explained, shown = plugin("explain", group.name), plugin("status", group.name)
-    expect(
-        explained.returncode == NotProvedError.exit_code and f"{group.name} WAS FailoverSafe" in explained.stdout,
-        f"explain {group.name} without an operator: exit code {explained.returncode}: {explained.stdout}{explained.stderr}",
-    )
-    expect(
-        shown.returncode == 0 and "ago, and nothing proves that it still holds" in shown.stdout,
-        f"status {group.name} without an operator: exit code {shown.returncode}: {shown.stdout}{shown.stderr}",
-    )
-
-
-def install_page(bench: Bench) -> None:
-    """Run docs/tasks/install.md unchanged in an empty cluster: first remove the chart's objects and both groups."""
-    for group in bench.groups.values():
-        began = time.monotonic()
-        kubectl("delete", "brokergroup", group.name, "--ignore-not-found", "--timeout=180s", seconds=190)
-        bench.seconds[f"deletion_of_{group.label}_group"] = round(time.monotonic() - began, 1)
-    helm("uninstall", RELEASE, "--namespace", OPERATOR_NAMESPACE, "--wait")
-    kubectl("delete", "-f", str(EXAMPLES / "nameserver.yaml"), "--wait=true")
-    # Without the arguments of `make test-node` itself.
-    command("make", "-C", str(REPOSITORY), "dist", "ARGUMENTS=", seconds=600)
-    *page, release = INSTALL_PAGE
-    follow(page)
-    # The last block is for an operator that was removed first.
-    follow(("install", "first-group"))
-    helm("uninstall", RELEASE, "--namespace", OPERATOR_NAMESPACE, "--wait")
-    # Its rights ended with the chart, so its last pod could not release the Lease: `release` refuses until that is stale.
-    wait_until_lease_is_free()
-    follow((release,))
 
 
 def runbooks(bench: Bench) -> None:

@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING, Any
 from rocketmq_remoting.address import join_address
 from tests.interop.clients import compile_client, start_client
 from tests.node import faults, policies, snapshots
+from tests.node.acts import RELEASE, wait_for_operator
 from tests.node.bench import Bench, expect
 from tests.node.brokers import Brokers, incarnation
-from tests.node.checks import RELEASE, wait_for_operator
 from tests.node.cluster import OPERATOR_NAMESPACE, say
 from tests.node.deployments import DEPLOYMENTS, GONE_SECONDS, TOPIC, Deployment
 from tests.node.evidence import RECORDS, keep_brokers_labelled, keep_what_runs

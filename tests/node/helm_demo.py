@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from tests.node.acts import RELEASE
 from tests.node.bench import Bench, expect
-from tests.node.checks import RELEASE
 from tests.node.cluster import GROUPS_NAMESPACE, OPERATOR_NAMESPACE, say
 from tests.node.evidence import RECORDS, keep_brokers_labelled, keep_what_runs
 from tests.node.install_page import REGISTRY

@@ -6,8 +6,8 @@ import re
 import shutil
 from pathlib import Path
 
+from tests.node.acts import RELEASE
 from tests.node.bench import expect
-from tests.node.checks import RELEASE
 from tests.node.cluster import GROUPS_NAMESPACE, OPERATOR_NAMESPACE, make_storage
 from tests.node.kubectl import get, helm, kubectl
 from tests.node.places import state_folder

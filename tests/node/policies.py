@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from tests.node import faults
+from tests.node.acts import RELEASE
 from tests.node.bench import CheckError, expect
-from tests.node.checks import RELEASE
 from tests.node.cluster import OPERATOR_NAMESPACE, say
 from tests.node.kubectl import CHART, get, helm, kubectl, until
 from tests.node.places import SERVICE_RANGE, SUBNET, kubeconfig, nodes

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from brokergroup_operator.api.backup_fields import Manifest
+from brokergroup_operator.api.backup_fields import BackupResult, Manifest
 from brokergroup_operator.api.names import LABEL_BROKER_GROUP, LABEL_COPIES_FOR
 from brokergroup_operator.api.times import rfc3339
 from brokergroup_operator.reconcile.operations.evaluate import evaluate
@@ -29,8 +29,7 @@ from brokergroup_operator.reconcile.operations.procedures.backups import judge_b
 from brokergroup_operator.reconcile.operations.procedures.premises import Case
 from brokergroup_operator.reconcile.see.copies import held_for_backup
 from controller_core.model import LiveReplica
-from tests.operations.test_types import begun, judged
-from tests.operations.world import LONG_AGO, NOW, group, record, running, scene, thing
+from tests.operations.world import LONG_AGO, NOW, begun, expect, group, judged, record, running, scene, thing
 
 HELD = {
     "brokerId": 3,
@@ -98,10 +97,7 @@ def of_a_member(claim: str, group_name: str) -> dict[tuple[str, str], Any]:
     ids=["the highest", "the named", "no need", "alone"],
 )
 def test_which_member_is_stopped(section: dict[str, Any], changes: dict[str, Any], broker_id: int) -> None:
-    verdict = begun("Backup", section=section, **changes)
-    assert isinstance(verdict, Start), verdict
-    held = verdict.figures.backup
-    assert held is not None
+    held = expect(BackupResult, expect(Start, begun("Backup", section=section, **changes)).figures.backup)
     assert (held.broker_id, held.pod, held.claim, held.folder) == (
         broker_id, f"orders-{broker_id}", "copies", "orders/backup-1",
     )  # fmt: skip
@@ -141,9 +137,7 @@ def test_which_member_is_stopped(section: dict[str, Any], changes: dict[str, Any
     ],
 )
 def test_what_is_refused(section: dict[str, Any], changes: dict[str, Any], why: str) -> None:
-    verdict = begun("Backup", section=section, **changes)
-    assert isinstance(verdict, Reject), verdict
-    assert why in verdict.message
+    assert why in expect(Reject, begun("Backup", section=section, **changes)).message
 
 
 def judged_with(backup: dict[str, Any], **changes: Any) -> Verdict:
@@ -156,18 +150,16 @@ NOT_COMPARED = HELD | {"comparedAt": None}
 
 def changed(verdict: Verdict) -> dict[str, Any]:
     """What the status says of the backup after this verdict, which does nothing else."""
-    assert isinstance(verdict, GoOn), verdict
-    assert verdict.effect is None
-    assert verdict.figures is not None, verdict.message
-    held = msgspec.to_builtins(verdict.figures.backup)
-    assert isinstance(held, dict)
-    return held
+    going_on = expect(GoOn, verdict)
+    assert going_on.effect is None
+    assert going_on.figures is not None, going_on.message
+    return expect(dict, msgspec.to_builtins(going_on.figures.backup))
 
 
 def goes_on(verdict: Verdict) -> GoOn:
-    assert isinstance(verdict, GoOn), verdict
-    assert verdict.figures is None
-    return verdict
+    """Return the verdict, which changes nothing of what the status says of the backup."""
+    assert expect(GoOn, verdict).figures is None
+    return expect(GoOn, verdict)
 
 
 def test_a_slave_without_the_masters_topics_is_not_stopped() -> None:
@@ -228,18 +220,15 @@ def test_a_member_that_another_has_stopped_is_not_kept_stopped() -> None:
         found = changed(judged_with(before, pods=again))
         assert (found["podUid"], found["comparedAt"]) == (new_uid, None)
     # Beside the copying pod: what that has copied counts for nothing.
-    beside = goes_on(judged_with(HELD, pods=again, aside=copy_pod("Running")))
-    assert isinstance(beside.effect, DeletePod)
+    expect(DeletePod, goes_on(judged_with(HELD, pods=again, aside=copy_pod("Running"))).effect)
 
 
 def test_the_copying_pod_is_made_when_the_members_pod_is_gone() -> None:
-    waits = judged_with(HELD)
-    assert isinstance(waits, GoOn)
+    waits = expect(GoOn, judged_with(HELD))
     assert (waits.effect, waits.message) == (None, "waits until pod orders-3 is stopped")
-    begins = judged_with(HELD, pods=WITHOUT_3)
-    assert isinstance(begins, GoOn)
     known = msgspec.structs.replace(MANIFEST, store_epoch=0, offset=-1, bytes=0, taken_at="")
-    assert begins.effect == TakeBackup(pod="orders-3", claim="copies", manifest=known)
+    begins = TakeBackup(pod="orders-3", claim="copies", manifest=known)
+    assert expect(GoOn, judged_with(HELD, pods=WITHOUT_3)).effect == begins
     assert goes_on(judged_with(HELD, pods=WITHOUT_3, aside=copy_pod("Running"))).effect is None
 
 
@@ -272,18 +261,13 @@ def test_a_node_that_was_cordoned_before_ends_no_backup() -> None:
 def test_its_end_is_written_before_it_is_deleted_and_the_member_starts() -> None:
     said = msgspec.json.encode(MANIFEST).decode()
     ended = judged_with(HELD, pods=WITHOUT_3, aside=copy_pod("Succeeded", said))
-    assert isinstance(ended, GoOn)
-    assert ended.effect is None
-    assert ended.figures is not None
-    assert msgspec.to_builtins(ended.figures.backup) == WHOLE | {"failed": "", "snapshots": [], "cutAt": None}
+    assert changed(ended) == WHOLE | {"failed": "", "snapshots": [], "cutAt": None}
     stale = judged_with(HELD, pods=WITHOUT_3, aside=copy_pod("Succeeded", said.replace("uid-of-backup-1", "another")))
     assert "manifest of another operation" in changed(stale)["failed"]
     deleted = judged_with(WHOLE, pods=WITHOUT_3, aside=copy_pod("Succeeded", said))
-    assert isinstance(deleted, GoOn)
-    assert isinstance(deleted.effect, DeletePod)
+    expect(DeletePod, expect(GoOn, deleted).effect)
     assert isinstance(judged_with(WHOLE, pods=WITHOUT_3), GoOn), "the member is not back"
-    over = judged_with(WHOLE)
-    assert isinstance(over, Done)
+    over = expect(Done, judged_with(WHOLE))
     assert over.message == "orders/backup-1 on claim copies has the log up to 90, epoch 5, 4096 bytes"
 
 
@@ -307,19 +291,11 @@ def test_its_end_is_written_before_it_is_deleted_and_the_member_starts() -> None
 )
 def test_what_it_is_given_up_for(changes: dict[str, Any], why: str) -> None:
     """The status says so first: only then the copying pod goes, the member starts, and the operation fails."""
-    verdict = judged_with(HELD, **({"pods": WITHOUT_3} | changes))
-    assert isinstance(verdict, GoOn), verdict
-    assert verdict.effect is None
-    assert verdict.figures is not None
-    assert verdict.figures.backup is not None
-    assert why in verdict.figures.backup.failed
+    assert why in changed(judged_with(HELD, **({"pods": WITHOUT_3} | changes)))["failed"]
     given_up = HELD | {"failed": "the reason"}
     deleted = judged_with(given_up, pods=WITHOUT_3, aside=copy_pod("Failed"))
-    assert isinstance(deleted, GoOn)
-    assert isinstance(deleted.effect, DeletePod)
-    failed = judged_with(given_up, pods=WITHOUT_3)
-    assert isinstance(failed, Fail)
-    assert failed.message == "the reason"
+    expect(DeletePod, expect(GoOn, deleted).effect)
+    assert expect(Fail, judged_with(given_up, pods=WITHOUT_3)).message == "the reason"
 
 
 def test_a_copying_pod_on_a_lost_node_is_waited_for_only_a_while() -> None:
@@ -383,9 +359,9 @@ def test_the_only_voting_member_is_without_a_master_while_it_is_stopped() -> Non
 def test_that_its_pod_is_refused_is_said() -> None:
     """By a quota or an admission policy: seen in the status, and asked again until the deadline, whose message has it too."""
     item = running("Backup", result={"backup": HELD})
-    refused = judged(item, Outcome(failed="ForbiddenError: exceeded quota: pods=3"), pods=WITHOUT_3)
-    assert isinstance(refused, GoOn)
-    assert isinstance(refused.effect, TakeBackup)
+    outcome = Outcome(failed="ForbiddenError: exceeded quota: pods=3")
+    refused = expect(GoOn, judged(item, outcome, pods=WITHOUT_3))
+    expect(TakeBackup, refused.effect)
     assert refused.message == "pod orders-backup is not made: ForbiddenError: exceeded quota: pods=3"
     kept = running("Backup", result={"backup": HELD, "message": refused.message})
     assert goes_on(judged(kept, Outcome(running=True), pods=WITHOUT_3)).message == refused.message
@@ -396,6 +372,4 @@ def test_that_its_pod_is_refused_is_said() -> None:
 def test_a_pod_of_another_operation_is_deleted_and_says_nothing_for_this_one() -> None:
     said = msgspec.json.encode(MANIFEST).decode()
     verdict = judged_with(HELD, pods=WITHOUT_3, aside=copy_pod("Succeeded", said, owner="another"))
-    assert isinstance(verdict, GoOn)
-    assert isinstance(verdict.effect, DeletePod)
-    assert verdict.figures is None
+    expect(DeletePod, goes_on(verdict).effect)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import time
-from dataclasses import replace
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,23 +13,21 @@ import pytest
 
 from brokergroup_operator.api.backup_fields import SnapshotManifest
 from brokergroup_operator.api.names import ANNOTATION_MANIFEST
-from brokergroup_operator.kube.errors import InvalidError, NotFoundError
+from brokergroup_operator.kube.errors import NotFoundError
 from brokergroup_operator.kube.resources import (
     BROKER_GROUP_OPERATIONS,
     BROKER_GROUPS,
     NAMESPACES,
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
-    ROCKETMQ_CLUSTERS,
     VOLUME_SNAPSHOTS,
 )
 from brokergroup_operator.observe.group_view import SwitchoverRefusedError
-from brokergroup_operator.reconcile.operations import runner
-from brokergroup_operator.reconcile.operations.plan import Figures
 from brokergroup_operator.reconcile.see.fetch import GroupFetcher
 from brokergroup_operator.records.store import GroupKey
 from kube_sandbox.api_server.errors import StatusError
-from tests.operations.world import GIVEN_UP, OPERATOR_TOKEN, World, everything_read
+from tests.operations.world import CLAIM, GIVEN_UP, OPERATOR_TOKEN, World
+from tests.reconcile.cases import table
 from tests.reconcile.world import until
 from tests.support.draws import sample
 from tests.support.snapshot_controller import SnapshotController, define
@@ -89,239 +86,26 @@ async def test_a_switchover_is_tried_again(
     world: World, section: dict[str, Any], refusals: list[Exception], asked: list[tuple[int, int | None]]
 ) -> None:
     world.view.refusals = list(refusals)
-    await world.ask("one", "Switchover", section)
-    assert (await world.until_over("one"))["one"]["status"]["phase"] == "Succeeded"
+    assert (await world.ended("Switchover", section))[0] == "Succeeded"
     assert world.view.asked == asked
 
 
 async def test_a_switchover_that_is_refused_is_rejected(world: World) -> None:
     world.view.refusals = [SwitchoverRefusedError("broker 2 lacks topic t") for _ in range(20)]
-    await world.ask("one", "Switchover", {})
-    one = (await world.until_over("one"))["one"]
-    assert one["status"]["phase"] == "Rejected"
-    assert condition(one)["type"] == "Failed"
-    assert one["status"]["result"]["message"] == "broker 2 lacks topic t"
+    phase, result = await world.ended("Switchover")
+    assert (phase, result["message"]) == ("Rejected", "broker 2 lacks topic t")
+    assert condition(await world.asked("one"))["type"] == "Failed"
     assert await world.event_reasons() == ["SwitchoverRejected"]
-
-
-async def clustered(world: World, *, count: int) -> None:
-    """Create a RocketMQCluster that has made the group, with so many groups."""
-    metadata = {"name": "shop", "namespace": world.key.namespace}
-    spec = {"version": "5.5.0", "brokerGroups": {"count": count, "template": {}}}
-    kind = {"apiVersion": ROCKETMQ_CLUSTERS.api_version, "kind": ROCKETMQ_CLUSTERS.kind}
-    made = await world.api.create(ROCKETMQ_CLUSTERS, kind | {"metadata": metadata, "spec": spec})
-    owner = kind | {"name": "shop", "uid": made["metadata"]["uid"]}
-    change = {"metadata": {"ownerReferences": [owner]}}
-    await world.patch(BROKER_GROUPS, world.key.name, change)
-
-
-async def count(world: World, wanted: int) -> None:
-    change = {"spec": {"brokerGroups": {"count": wanted}}}
-    await world.patch(ROCKETMQ_CLUSTERS, "shop", change)
-
-
-@pytest.fixture
-async def second(api: KubernetesApi, operator_api: KubernetesApi, sandbox: SandboxApiServer) -> World:
-    """The second group of a cluster of two, with all its brokers told what a Retire wants of them."""
-    made = World(api, operator_api, GroupKey("default", "shop-1"))
-    sandbox.before_request = made.observe
-    await made.create_group()
-    await clustered(made, count=2)
-    made.configures = True
-    return made
-
-
-async def test_a_group_that_its_cluster_wants_is_not_retired(second: World) -> None:
-    await second.ask("one", "Retire", {})
-    one = (await second.until_over("one"))["one"]
-    wanted = "RocketMQCluster shop wants it: spec.brokerGroups.count is 2, so shop-1 is its last group"
-    assert (one["status"]["phase"], one["status"]["result"]["message"]) == ("Rejected", wanted)
-    assert second.view.looks == 0
-
-
-async def test_a_cluster_that_wants_its_group_again_gets_it_back(second: World) -> None:
-    await count(second, 1)
-    await second.ask("one", "Retire", {})
-
-    async def closing() -> bool:
-        await second.run_pass()
-        return await step_of(second) == "Closing"
-
-    await second.until(closing)
-    await count(second, 2)
-    one = (await second.until_over("one"))["one"]
-    assert one["status"]["phase"] == "Failed"
-    assert one["status"]["result"]["message"].startswith("given up: RocketMQCluster shop wants it")
-    assert "deletionTimestamp" not in (await second.get(BROKER_GROUPS, "shop-1"))["metadata"]
-
-
-async def step_of(world: World) -> str:
-    retirement = ((await world.asked("one")).get("status") or {}).get("retirement") or {}
-    return str(retirement.get("step", ""))
-
-
-async def test_what_comes_in_behind_the_last_look_but_one_keeps_the_group(second: World) -> None:
-    """Another log end right before the deletion: the group stays, and everything is looked at again."""
-    await count(second, 1)
-    steps: list[str] = []
-
-    async def note() -> None:
-        if steps[-1:] != [step := await step_of(second)]:
-            steps.append(step)
-
-    second.view.before_answer = note
-    # The look of the deletion comes behind its status, so the end moves between the two.
-    second.view.group_offsets = lambda: replace(everything_read(), log_end=1001 if "Deleting" in steps else 1000)
-    await second.ask("one", "Retire", {})
-    one = (await second.until_over("one"))["one"]
-    assert one["status"]["phase"] == "Succeeded"
-    assert steps == ["Draining", "Closing", "Deleting", "Closing", "Deleting"]
-    assert sorted(await second.event_reasons()) == ["RetireCompleted", "RetireStarted"]
-
-
-async def test_a_group_that_is_changed_behind_the_last_read_is_not_deleted(
-    second: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A pause comes between the last read of the API and the deletion, which names the version that was read."""
-    await count(second, 1)
-    await second.ask("one", "Retire", {})
-    note = second.runner._note_deletion
-    pauses: list[str] = []
-
-    async def paused_meanwhile(*args: Any) -> None:
-        await note(*args)
-        if not pauses:
-            pause = {"spec": {"maintenance": {"paused": True}}}
-            await second.patch(BROKER_GROUPS, "shop-1", pause)
-            pauses.append("paused")
-
-    monkeypatch.setattr(second.runner, "_note_deletion", paused_meanwhile)
-
-    async def waits_for_it() -> bool:
-        await second.run_pass()
-        message = (((await second.asked("one")).get("status") or {}).get("result") or {}).get("message", "")
-        return "is paused" in message
-
-    await second.until(waits_for_it)
-    assert pauses
-    found = await second.get(BROKER_GROUPS, "shop-1")
-    assert "deletionTimestamp" not in found["metadata"]
-
-
-async def test_a_group_that_another_client_deletes_was_not_deleted_by_the_operation(second: World) -> None:
-    """While the look right before the deletion is under way: the status says Deleting already."""
-    await count(second, 1)
-    await second.ask("one", "Retire", {})
-
-    async def deleted_by_another() -> None:
-        if await step_of(second) == "Deleting":
-            await second.delete(BROKER_GROUPS, "shop-1")
-
-    second.view.before_answer = deleted_by_another
-    one = (await second.until_over("one"))["one"]
-    assert (one["status"]["phase"], one["status"]["result"]["message"]) == (
-        "Failed",
-        "BrokerGroup shop-1 was deleted, and not by this operation",
-    )
-
-
-async def test_an_operation_that_is_deleted_deletes_no_group(second: World) -> None:
-    """It goes while the look right before the deletion is under way."""
-    await count(second, 1)
-    await second.ask("one", "Retire", {})
-    gone = asyncio.Event()
-
-    async def abort() -> None:
-        if await step_of(second) == "Deleting":
-            await second.delete(BROKER_GROUP_OPERATIONS, "one")
-            gone.set()
-
-    second.view.before_answer = abort
-
-    async def is_gone() -> bool:
-        if not gone.is_set():
-            await second.run_pass()
-        return gone.is_set()
-
-    await second.until(is_gone)
-    await asyncio.gather(*(task for _, task in second.runner._attempts._attempts.values()))
-    found = await second.get(BROKER_GROUPS, "shop-1")
-    assert "deletionTimestamp" not in found["metadata"]
-    assert not [write for write in second.writes if write.startswith("DELETE")]
-
-
-async def test_an_operation_that_is_deleted_behind_the_last_read_deletes_no_group(
-    second: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also at the second try: the note was written at the first one, whose DELETE named an older version of the group."""
-    await count(second, 1)
-    await second.ask("one", "Retire", {})
-    note = second.runner._note_deletion
-    tries: list[str] = []
-
-    async def meanwhile(*args: Any) -> None:
-        tries.append("try")
-        if len(tries) == 1:
-            await note(*args)
-            mark = {"metadata": {"labels": {"touched": "yes"}}}
-            await second.patch(BROKER_GROUPS, "shop-1", mark)
-            return
-        await second.delete(BROKER_GROUP_OPERATIONS, "one")
-        await note(*args)
-
-    monkeypatch.setattr(second.runner, "_note_deletion", meanwhile)
-
-    async def tried_twice() -> bool:
-        if len(tries) < 2:
-            await second.run_pass()
-        return len(tries) == 2
-
-    await second.until(tried_twice)
-    tasks = [task for _, task in second.runner._attempts._attempts.values()]
-    await asyncio.gather(*tasks, return_exceptions=True)
-    found = await second.get(BROKER_GROUPS, "shop-1")
-    assert "deletionTimestamp" not in found["metadata"]
-
-
-async def test_since_when_a_process_asks_is_known_for_as_long_as_the_operation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process has another clock: what it wrote proves nothing of how long this one has looked."""
-    clock = SimpleNamespace(now=100.0)
-    monkeypatch.setattr(runner, "time", SimpleNamespace(time=lambda: clock.now))
-    attempts, key = runner.Attempts(lambda _: None), GroupKey("default", "orders")
-
-    async def answer() -> Figures:
-        return Figures()
-
-    async def begun_and_ended() -> None:
-        attempts.begin(key, "one", answer())
-        await asyncio.gather(*(task for _, task in attempts._attempts.values()))
-
-    for clock.now in (100.0, 107.0):
-        await begun_and_ended()
-        assert attempts.outcomes(key)["one"].asks_since_unix_seconds == 100.0
-    attempts.forget_all_but(key, ())
-    await begun_and_ended()
-    assert attempts.outcomes(key)["one"].asks_since_unix_seconds == 107.0
 
 
 async def test_one_after_the_other(world: World) -> None:
     await world.ask("a", "Switchover", {"toBrokerId": 2})
     await world.ask("b", "Switchover", {"toBrokerId": 3})
     await world.run_pass()
-    second = await world.asked("b")
-    assert second["status"]["phase"] == "Pending"
-    assert second["status"]["result"]["message"] == "waits for a"
+    waits = (await world.asked("b"))["status"]
+    assert (waits["phase"], waits["result"]["message"]) == ("Pending", "waits for a")
     await world.until_over("a", "b")
     assert world.view.asked == [(1, 2), (2, 3)]
-
-
-async def test_an_unsafe_group_is_left_alone(world: World) -> None:
-    await world.set_safe(safe=False)
-    await world.ask("one", "Switchover", {})
-    one = (await world.until_over("one"))["one"]
-    assert one["status"]["phase"] == "Rejected"
-    assert "not FailoverSafe: NotEnoughCandidates: as the test says" in one["status"]["result"]["message"]
-    assert world.view.asked == []
 
 
 @pytest.mark.parametrize(
@@ -343,67 +127,46 @@ async def test_a_status_from_before_the_slaves_died_lets_nothing_begin(
     await world.ask("one", kind, section)
     for _ in range(3):
         await world.run_pass()
-    one = await world.asked("one")
-    assert one["status"]["phase"] == "Pending"
-    assert "orders is not FailoverSafe now: NotEnoughCandidates" in one["status"]["result"]["message"]
+    status = await world.status_of_one()
+    assert status["phase"] == "Pending"
+    assert "orders is not FailoverSafe now: NotEnoughCandidates" in status["result"]["message"]
     assert world.view.asked == []
     assert await world.items(PODS) == before
 
     world.view.silent = set()
     await world.run_pass()
-    assert (await world.asked("one"))["status"]["phase"] in {"Running", "Succeeded"}
+    assert (await world.status_of_one())["phase"] in {"Running", "Succeeded"}
 
 
-async def test_an_election_names_the_group(world: World) -> None:
-    with pytest.raises(InvalidError, match="acknowledgeDataLoss"):
-        await world.ask("typo", "Elect", {"toBrokerId": 2, "acknowledgeDataLoss": "other"})
-    await world.ask("serving", "Elect", {"toBrokerId": 2, "acknowledgeDataLoss": "orders"})
-    assert (await world.until_over("serving"))["serving"]["status"]["phase"] == "Rejected"
+async def restarted(world: World, *numbers: int) -> None:
+    """The reconcile plane restarts these members while the operation runs, one after the other."""
+    status = await world.status_of_one()
+    if status["phase"] == "Running":
+        for pod in await world.items(PODS):
+            name, created = pod["metadata"]["name"], pod["metadata"]["creationTimestamp"]
+            if int(name[-1]) in numbers and created < status["startedAt"]:
+                await world.delete_pod(name)
+                await world.create_member(int(name[-1]))
 
 
 async def test_a_restart_is_judged_by_the_pods(world: World) -> None:
-    await world.ask("all", "Restart", {})
-
-    async def reconcile_plane() -> None:
-        item = await world.asked("all")
-        if (item.get("status") or {}).get("phase") != "Running":
-            return
-        for pod in await world.items(PODS):
-            if pod["metadata"]["creationTimestamp"] < item["status"]["startedAt"]:
-                await world.delete_pod(pod["metadata"]["name"])
-                return
-        for number in (1, 2, 3):
-            await world.create_member(number)
-
-    item = (await world.until_over("all", hands=reconcile_plane))["all"]
-    assert item["status"]["phase"] == "Succeeded"
-    assert item["status"]["result"]["message"].startswith("restarted broker 1, broker 2, broker 3 in")
+    phase, result = await world.ended("Restart", hands=lambda: restarted(world, 1, 2, 3))
+    assert phase == "Succeeded"
+    assert result["message"].startswith("restarted broker 1, broker 2, broker 3 in")
     assert sorted(await world.event_reasons()) == ["RestartCompleted", "RestartStarted"]
 
 
 async def test_a_killed_master_comes_back(world: World) -> None:
     before = (await world.get(PODS, "orders-1"))["metadata"]["uid"]
-    await world.ask("drill", "Drill", {"kind": "KillMaster"})
-    item = (await world.until_over("drill", hands=world.master_comes_back))["drill"]
-    assert item["status"]["phase"] == "Succeeded", item["status"]
-    assert item["status"]["result"]["toBrokerId"] == 2
+    phase, result = await world.ended("Drill", {"kind": "KillMaster"}, hands=world.master_comes_back)
+    assert (phase, result["toBrokerId"]) == ("Succeeded", 2)
     assert (await world.get(PODS, "orders-1"))["metadata"]["uid"] != before
     assert set(world.fenced) == {before}, "its end was observable"
 
 
-async def test_a_drill_goes_there_and_back(world: World) -> None:
-    await world.ask("drill", "Drill", {"kind": "Switchover"})
-    item = (await world.until_over("drill"))["drill"]
-    assert item["status"]["result"]["message"] == "from broker 1 to 2 (12 ms) and back (12 ms)"
-    assert item["status"]["result"]["phases"] == {"committed": 7, "back.committed": 7}
-    assert world.view.asked == [(1, None), (2, 1)]
-
-
 async def test_a_dry_run_changes_nothing(world: World) -> None:
-    await world.ask("plan", "Rebuild", {"brokerId": 2}, dryRun="All")
-    item = (await world.until_over("plan"))["plan"]
-    assert item["status"]["phase"] == "Succeeded"
-    assert item["status"]["result"]["plan"][0] == "delete pod orders-2 and claim orders-2 WITH ITS DATA"
+    phase, result = await world.ended("Rebuild", {"brokerId": 2}, dryRun="All")
+    assert (phase, result["plan"][0]) == ("Succeeded", "delete pod orders-2 and claim orders-2 WITH ITS DATA")
     assert not [line for line in world.writes if "brokergroupoperations" not in line]
 
 
@@ -421,8 +184,7 @@ async def test_finished_ones_go_after_their_time_and_by_number(world: World) -> 
 
 
 async def test_the_group_takes_its_operations_with_it(world: World) -> None:
-    await world.ask("one", "Switchover", {"toBrokerId": 9})
-    await world.until_over("one")
+    await world.ended("Switchover", {"toBrokerId": 9})
     await world.delete(BROKER_GROUPS, "orders")
 
     async def it_is_gone() -> bool:
@@ -444,44 +206,26 @@ async def test_two_operators_start_it_once(world: World, operator_api: Kubernete
     assert world.view.asked == [(1, 2)]
 
 
-async def switchover(world: World) -> None:
-    await world.ask("one", "Switchover", {"toBrokerId": 3})
-    await world.until_over("one")
+def asked_for(kind: str, /, **section: Any) -> Story:
+    async def story(world: World) -> None:
+        await world.ended(kind, section)
 
-
-async def drill_there_and_back(world: World) -> None:
-    await world.ask("one", "Drill", {"kind": "Switchover"})
-    await world.until_over("one")
+    return story
 
 
 async def unclean_election(world: World) -> None:
-    await world.ask("one", "Elect", {"toBrokerId": 3, "acknowledgeDataLoss": "orders"})
     world.view.writable = False
-    await world.until_over("one")
+    await world.ended("Elect", {"toBrokerId": 3, "acknowledgeDataLoss": "orders"})
 
 
 async def killed_master(world: World) -> None:
-    await world.ask("one", "Drill", {"kind": "KillMaster"})
     first = (await world.get(PODS, "orders-1"))["metadata"]["uid"]
-
-    await world.until_over("one", hands=world.master_comes_back)
-    again = (await world.get(PODS, "orders-1"))["metadata"]["uid"]
-    assert first != again
+    await world.ended("Drill", {"kind": "KillMaster"}, hands=world.master_comes_back)
+    assert first != (await world.get(PODS, "orders-1"))["metadata"]["uid"]
 
 
 async def restart(world: World) -> None:
-    await world.ask("one", "Restart", {"brokerIds": [2, 3]})
-
-    async def others() -> None:
-        item = await world.asked("one")
-        if (item.get("status") or {}).get("phase") == "Running":
-            for pod in await world.items(PODS):
-                name, created = pod["metadata"]["name"], pod["metadata"]["creationTimestamp"]
-                if name != "orders-1" and created < item["status"]["startedAt"]:
-                    await world.delete_pod(name)
-                    await world.create_member(int(name[-1]))
-
-    await world.until_over("one", hands=others)
+    await world.ended("Restart", {"brokerIds": [2, 3]}, hands=lambda: restarted(world, 2, 3))
 
 
 async def test_a_copying_pod_that_is_refused_is_said_and_asked_for_again(world: World) -> None:
@@ -489,7 +233,7 @@ async def test_a_copying_pod_that_is_refused_is_said_and_asked_for_again(world: 
     with_hands = asyncio.create_task(backup(world))
     try:
         await until("the refusal is in the status", lambda: _message_has(world, "exceeded quota: pods=3"))
-        held = (await world.asked("one"))["status"]["result"]
+        held = (await world.status_of_one())["result"]
         assert held["message"].startswith("pod orders-backup is not made: ApiError: POST")
         world.refuses_pods = ""
         await with_hands
@@ -498,23 +242,24 @@ async def test_a_copying_pod_that_is_refused_is_said_and_asked_for_again(world: 
 
 
 async def _message_has(world: World, text: str) -> bool:
-    try:
-        status = (await world.asked("one")).get("status") or {}
-    except NotFoundError:
-        return False
-    return text in (status.get("result") or {}).get("message", "")
+    with contextlib.suppress(NotFoundError):
+        return text in (await world.status_of_one())["result"].get("message", "")
+    return False
+
+
+async def running_backup(world: World) -> dict[str, Any] | None:
+    """Return what the status has of a backup that runs."""
+    status = await world.status_of_one()
+    return status["result"].get("backup") if status["phase"] == "Running" else None
 
 
 async def backup(world: World) -> None:
     claim = {"metadata": {"name": "copies", "namespace": world.key.namespace}, "spec": CLAIM}
     await world.api.create(PERSISTENT_VOLUME_CLAIMS, claim)
-    await world.ask("one", "Backup", {"claim": {"name": "copies"}})
 
     async def others() -> None:
         """The reconcile plane, and the kubelet of the copying pod."""
-        status = (await world.asked("one")).get("status") or {}
-        held = (status.get("result") or {}).get("backup")
-        if status.get("phase") != "Running" or held is None:
+        if (held := await running_backup(world)) is None:
             return
         pods = {one["metadata"]["name"]: one for one in await world.items(PODS)}
         copying = pods.get("orders-backup")
@@ -527,10 +272,9 @@ async def backup(world: World) -> None:
         elif copying is not None and copying.get("status", {}).get("phase") != "Succeeded":
             await world.end_copy(copying)
 
-    found = await world.until_over("one", hands=others)
-    assert found["one"]["status"]["result"]["backup"]["offset"] == 90
-    names = {one["metadata"]["name"] for one in await world.items(PODS)}
-    assert names == {"orders-1", "orders-2", "orders-3"}
+    _, result = await world.ended("Backup", {"claim": {"name": "copies"}}, hands=others)
+    assert result["backup"]["offset"] == 90
+    assert {one["metadata"]["name"] for one in await world.items(PODS)} == {"orders-1", "orders-2", "orders-3"}
 
 
 async def backup_by_snapshots(world: World) -> None:
@@ -539,15 +283,12 @@ async def backup_by_snapshots(world: World) -> None:
     Each look of it is the first one of its process.
     """
     await define(world.api)
-    await world.ask("one", "Backup", {"snapshot": {"className": "fast"}})
     driver = SnapshotController(world.api, world.key.namespace, now_seconds=time.time)
     looks = itertools.count()
 
     async def others() -> None:
         """The reconcile plane, and the driver."""
-        status = (await world.asked("one")).get("status") or {}
-        held = (status.get("result") or {}).get("backup")
-        if status.get("phase") != "Running" or held is None:
+        if (held := await running_backup(world)) is None:
             return
         pods = {one["metadata"]["name"] for one in await world.items(PODS)}
         driver.uploads = set() if "cutAt" in held and held["pod"] in pods else {"one"}
@@ -561,8 +302,7 @@ async def backup_by_snapshots(world: World) -> None:
                 driver.fails = {}
             await driver.look()
 
-    found = await world.until_over("one", hands=others)
-    result = found["one"]["status"]["result"]
+    _, result = await world.ended("Backup", {"snapshot": {"className": "fast"}}, hands=others)
     assert (result["backup"]["snapshots"], result["backup"]["claim"]) == (["one"], "")
     assert await world.items(PODS), "no pod has copied"
     assert {one["metadata"]["name"] for one in await world.items(PODS)} == {"orders-1", "orders-2", "orders-3"}
@@ -570,18 +310,16 @@ async def backup_by_snapshots(world: World) -> None:
     assert snapshot["spec"] == {"source": {"persistentVolumeClaimName": "orders-3"}, "volumeSnapshotClassName": "fast"}
     assert "ownerReferences" not in snapshot["metadata"], "it outlives its operation and its group"
     manifest = msgspec.json.decode(snapshot["metadata"]["annotations"][ANNOTATION_MANIFEST], type=SnapshotManifest)
-    assert manifest.backup.operation == found["one"]["metadata"]["uid"]
+    assert manifest.backup.operation == (await world.asked("one"))["metadata"]["uid"]
     assert manifest.backup.taken_at == result["backup"]["takenAt"] == snapshot["status"]["creationTime"]
     assert [(one.claim, one.snapshot, one.size) for one in manifest.snapshots] == [("orders-3", "one", "1Gi")]
 
 
 async def test_without_the_kind_no_snapshot_is_taken_and_no_member_stopped(world: World) -> None:
     before = await world.items(PODS)
-    await world.ask("one", "Backup", {"snapshot": {}})
-    one = (await world.until_over("one"))["one"]
-    assert one["status"]["phase"] == "Rejected"
+    phase, result = await world.ended("Backup", {"snapshot": {}})
     told = "spec.backup.snapshot: VolumeSnapshots (snapshot.storage.k8s.io/v1) are not installed in this cluster"
-    assert one["status"]["result"]["message"] == told
+    assert (phase, result["message"]) == ("Rejected", told)
     assert await world.items(PODS) == before
 
 
@@ -594,10 +332,9 @@ async def test_without_the_right_to_them_no_snapshot_is_taken(world: World, sand
             raise StatusError(403, "Forbidden", "volumesnapshots is forbidden")
 
     sandbox.before_request = forbid
-    await world.ask("one", "Backup", {"snapshot": {}})
-    one = (await world.until_over("one"))["one"]
-    assert one["status"]["phase"] == "Rejected"
-    assert "the operator has no right to them: " in one["status"]["result"]["message"]
+    phase, result = await world.ended("Backup", {"snapshot": {}})
+    assert phase == "Rejected"
+    assert "the operator has no right to them: " in result["message"]
 
 
 def refuses(sandbox: SandboxApiServer, world: World, method: str, status: int) -> None:
@@ -689,14 +426,10 @@ async def test_attachments_are_listed_only_for_a_cut(world: World, sandbox: Sand
     assert await seen_with(failed="disk is busy") == 0
 
 
-CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-
-
 async def retired(world: World) -> None:
     """The group takes no sends, everything is read, and it is deleted; at the end it is gone, and was deleted once."""
     world.configures = True
-    await world.ask("one", "Retire", {})
-    await world.until_over("one")
+    await world.ended("Retire")
     assert await world.items(BROKER_GROUPS) == []
     assert world.given == {number: {"brokerPermission": "4", "minInSyncReplicas": "99"} for number in (1, 2, 3)}
     deletions = [write for write in world.writes if write.startswith("DELETE")]
@@ -711,11 +444,8 @@ async def end_of(world: World) -> dict[str, Any]:
     return {
         "phase": status["phase"],
         "conditions": [item["type"] for item in status["conditions"]],
-        "from": status["result"].get("fromBrokerId"),
-        "to": status["result"].get("toBrokerId"),
-        "epoch": status["result"].get("epoch"),
-        "master": stored.record.master_broker_id,
-        "master epoch": stored.record.master_epoch,
+        **{field: status["result"].get(field) for field in ("fromBrokerId", "toBrokerId", "epoch")},
+        "master": (stored.record.master_broker_id, stored.record.master_epoch),
     }
 
 
@@ -726,17 +456,17 @@ KILLS = 3
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     ("story", "at_least"),
-    [
-        (switchover, 4),
-        (drill_there_and_back, 6),
-        (unclean_election, 4),
-        (killed_master, 4),
-        (restart, 3),
-        (backup, 6),
-        (backup_by_snapshots, 9),
-        (retired, 16),
-    ],
-)
+    table([
+        ("switchover", asked_for("Switchover", toBrokerId=3), 4),
+        ("drill there and back", asked_for("Drill", kind="Switchover"), 6),
+        ("unclean election", unclean_election, 4),
+        ("killed master", killed_master, 4),
+        ("restart", restart, 3),
+        ("backup", backup, 6),
+        ("backup by snapshots", backup_by_snapshots, 9),
+        ("retired", retired, 16),
+    ]),
+)  # fmt: skip
 async def test_a_kill_before_any_write_changes_nothing_in_the_end(
     sandbox: SandboxApiServer, api: KubernetesApi, operator_api: KubernetesApi, story: Story, at_least: int
 ) -> None:

@@ -12,7 +12,6 @@ from msgspec import structs
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_operation import Retirement, RetirementStep
 from brokergroup_operator.api.times import rfc3339
-from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Trigger
 from brokergroup_operator.reconcile.decide.retiring import pods_not_configured
 from brokergroup_operator.reconcile.decide.unread import look_at
 from brokergroup_operator.reconcile.operations.evaluate import PROCEDURES, evaluate, next_status
@@ -30,10 +29,22 @@ from brokergroup_operator.reconcile.operations.plan import (
 )
 from brokergroup_operator.reconcile.operations.procedures.premises import Case
 from brokergroup_operator.reconcile.operations.procedures.retire import CLOSE_SECONDS, hindrance_of
-from brokergroup_operator.reconcile.see.fetch import wanted_by
 from controller_core.model import Change, ChangeKind, Phase
 from tests.operations.test_unread import offsets, topic
-from tests.operations.world import GROUP_UID, KEY, NOW, group, operation, record, running, scene, thing
+from tests.operations.world import (
+    GROUP_UID,
+    NOW,
+    begun,
+    expect,
+    group,
+    operation,
+    record,
+    running,
+    scene,
+    thing,
+    timeline,
+)
+from tests.reconcile.cases import table
 
 if TYPE_CHECKING:
     from brokergroup_operator.observe.group_offsets import GroupOffsets
@@ -86,14 +97,24 @@ def seen_by(item: Operation, *, given: dict[str, str] = CLOSED, **changes: Any) 
 
 
 def step_of(verdict: Verdict) -> str:
-    assert isinstance(verdict, GoOn), verdict
-    return "" if verdict.retirement is None else verdict.retirement.step.value
+    """Return the step that it goes on to; the empty text: it stays where it is."""
+    found = expect(GoOn, verdict).retirement
+    return "" if found is None else found.step.value
 
 
-CHANGE = FailoverTimeline(
-    group=KEY, cluster_name="DefaultCluster", broker_name="orders", kind=Kind.SWITCHOVER, trigger=Trigger.REQUESTED,
-    from_broker_id=1, epoch_before=5, started_at_unix_seconds=NOW,
-)  # fmt: skip
+def noted(verdict: Verdict) -> Retirement:
+    """Return what the status notes of a Retire that goes on."""
+    return expect(Retirement, expect(GoOn, verdict).retirement)
+
+
+def effect_of(verdict: Verdict) -> type | None:
+    effect = expect(GoOn, verdict).effect
+    return None if effect is None else type(effect)
+
+
+def with_metadata(made: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+    made = made or group()
+    return made | {"metadata": made["metadata"] | fields}
 
 
 def said(*, abandoned: tuple[str, ...] = (), **changes: Any) -> Outcome:
@@ -115,37 +136,20 @@ UNREAD = {"t": topic((0, 5), readers=("a",))}
     ],
 )
 def test_what_stands_against_its_beginning(changes: dict[str, Any], why: str) -> None:
-    asked = operation("Retire")
-    verdict = PROCEDURES[asked.asked.spec.type].begin(Case(seen=scene(asked, **changes), operation=asked))
-    assert isinstance(verdict, Reject)
-    assert why in verdict.message
+    assert why in expect(Reject, begun("Retire", **changes)).message
 
 
 def test_a_group_that_is_not_failover_safe_can_be_retired() -> None:
     """It restarts no broker, and what its master acknowledged is read whatever a slave lacks."""
-    asked = operation("Retire")
-    verdict = PROCEDURES[asked.asked.spec.type].begin(Case(seen=scene(asked, group=group(safe=False)), operation=asked))
-    assert isinstance(verdict, Start)
+    verdict = expect(Start, begun("Retire", group=group(safe=False)))
     assert verdict.retirement == Retirement(step=RetirementStep.READ_ONLY, group_uid=GROUP_UID)
     assert verdict.steps[-1] == "delete BrokerGroup orders: its claims stay (spec.storage.retention.whenDeleted)"
-
-
-@pytest.mark.parametrize(
-    ("count", "group_name", "wanted"),
-    [(2, "shop-1", True), (2, "shop-2", False), (2, "other-1", False), (2, "shop-01", False)],
-)
-def test_only_a_group_beyond_the_count_is_not_wanted(count: int, group_name: str, wanted: bool) -> None:
-    cluster: dict[str, Any] = {"metadata": {"name": "shop"}, "spec": {"brokerGroups": {"count": count}}}
-    assert bool(wanted_by(cluster, group_name)) is wanted
-    cluster["metadata"]["deletionTimestamp"] = rfc3339(NOW)
-    assert wanted_by(cluster, group_name) == ""
 
 
 def test_it_is_not_owned_by_the_group_that_it_deletes() -> None:
     asked = operation("Retire")
     asked.raw["metadata"]["ownerReferences"] = []
-    steps = [type(step).__name__ for step in evaluate(scene(asked), {}).steps]
-    assert steps == ["WriteStatus"]
+    assert [type(step).__name__ for step in evaluate(scene(asked), {}).steps] == ["WriteStatus"]
 
 
 # ---- its steps
@@ -156,9 +160,8 @@ def test_every_running_broker_is_read_only_before_anything_is_looked_at() -> Non
     verdict = judged(item, given=READ_ONLY, pods=pods(READ_ONLY, orders_2=OPEN))
     assert verdict == GoOn(message="waits until orders-2 takes no sends")
     assert step_of(judged(item, given=READ_ONLY)) == "Draining"
-    assert step_of(judged(item, pods=pods(READ_ONLY, missing=(3,)))) == "Draining", (
-        "a broker that starts reads it from its file"
-    )
+    away = judged(item, pods=pods(READ_ONLY, missing=(3,)))
+    assert step_of(away) == "Draining", "a broker that starts reads it from its file"
 
 
 @pytest.mark.parametrize(
@@ -171,11 +174,9 @@ def test_every_running_broker_is_read_only_before_anything_is_looked_at() -> Non
 )
 def test_while_it_drains_it_looks_again(outcome: Outcome, message: str) -> None:
     verdict = judged(retiring("Draining", since=rfc3339(NOW - 100), position=0), outcome, given=READ_ONLY)
-    assert isinstance(verdict, GoOn)
-    assert (verdict.message, step_of(verdict)) == (message, "Draining")
-    assert verdict.retirement is not None
-    assert verdict.retirement.since is None, "what was read before does not count"
-    assert isinstance(verdict.effect, ReadOffsets)
+    assert (expect(GoOn, verdict).message, step_of(verdict)) == (message, "Draining")
+    assert noted(verdict).since is None, "what was read before does not count"
+    assert effect_of(verdict) is ReadOffsets
 
 
 def test_what_is_unread_is_in_the_status_and_in_a_condition() -> None:
@@ -193,24 +194,19 @@ def test_what_is_unread_is_in_the_status_and_in_a_condition() -> None:
 
 
 def test_everything_must_stay_read_for_a_while() -> None:
-    full = {"t": topic((0, 5))}
-    abandon = {"abandonTopics": ["t"]}
-    first = judged(retiring("Draining", section=abandon), said(topics=full, abandoned=("t",)), given=READ_ONLY)
-    assert isinstance(first, GoOn)
-    assert first.retirement is not None
-    assert (first.retirement.position, first.retirement.since) == (5, rfc3339(NOW))
-    begun: dict[str, Any] = {"position": 5, "since": rfc3339(NOW)}
-    later = retiring("Draining", section=abandon, **begun)
-    soon = judged(later, said(topics=full, abandoned=("t",), read_at_unix_seconds=NOW + 3.9), given=READ_ONLY)
-    assert step_of(soon) == ""
-    enough = judged(later, said(topics=full, abandoned=("t",), read_at_unix_seconds=NOW + 4.0), given=READ_ONLY)
-    assert step_of(enough) == "Closing"
-    moved = judged(
-        later, said(topics={"t": topic((0, 6))}, abandoned=("t",), read_at_unix_seconds=NOW + 9), given=READ_ONLY
-    )
-    assert isinstance(moved, GoOn)
-    assert moved.retirement is not None
-    assert (moved.retirement.position, moved.retirement.since) == (6, rfc3339(NOW + 9)), "a message came in between"
+    section: dict[str, Any] = {"abandonTopics": ["t"]}
+
+    def looked(fields: dict[str, Any], end: int = 5, **look: Any) -> Verdict:
+        outcome = said(topics={"t": topic((0, end))}, abandoned=("t",), **look)
+        return judged(retiring("Draining", section=section, **fields), outcome, given=READ_ONLY)
+
+    first = noted(looked({}))
+    assert (first.position, first.since) == (5, rfc3339(NOW))
+    begun_at: dict[str, Any] = {"position": 5, "since": rfc3339(NOW)}
+    assert step_of(looked(begun_at, read_at_unix_seconds=NOW + 3.9)) == ""
+    assert step_of(looked(begun_at, read_at_unix_seconds=NOW + 4.0)) == "Closing"
+    moved = noted(looked(begun_at, end=6, read_at_unix_seconds=NOW + 9))
+    assert (moved.position, moved.since) == (6, rfc3339(NOW + 9)), "a message came in between"
 
 
 def test_an_old_look_proves_nothing() -> None:
@@ -259,28 +255,22 @@ def test_closing(
     fields: dict[str, Any], outcome: Outcome, changes: dict[str, Any], step: str, effect: type | None
 ) -> None:
     verdict = judged(retiring("Closing", **fields), outcome, **changes)
-    assert isinstance(verdict, GoOn), verdict
-    assert (step_of(verdict), None if verdict.effect is None else type(verdict.effect)) == (step, effect)
+    assert (step_of(verdict), effect_of(verdict)) == (step, effect)
 
 
-@pytest.mark.parametrize(
-    ("outcome", "changes", "step", "effect"),
-    [
-        pytest.param(
-            NOTHING_ASKED, {}, "", DeleteDrained, id="the operator died before the deletion: it looks once more"
-        ),
-        pytest.param(Outcome(running=True), {}, "", None, id="under way"),
-        pytest.param(said(**SHUT), {}, "Deleting", DeleteDrained, id="not yet seen to be deleted"),
-        pytest.param(said(**SHUT, topics=UNREAD), {}, "Draining", None, id="the last look found a message"),
-        pytest.param(
-            said(**SHUT | {"log_end": 1001}), {}, "Closing", ReadOffsets, id="the last look found another end"
-        ),
-    ],
-)
-def test_deleting(outcome: Outcome, changes: dict[str, Any], step: str, effect: type | None) -> None:
-    verdict = judged(retiring("Deleting", **FIXED), outcome, **changes)
-    assert isinstance(verdict, GoOn), verdict
-    assert (step_of(verdict), None if verdict.effect is None else type(verdict.effect)) == (step, effect)
+DELETING: list[tuple[str, Outcome, str, type | None]] = [
+    ("the operator died before the deletion: it looks once more", NOTHING_ASKED, "", DeleteDrained),
+    ("under way", Outcome(running=True), "", None),
+    ("not yet seen to be deleted", said(**SHUT), "Deleting", DeleteDrained),
+    ("the last look found a message", said(**SHUT, topics=UNREAD), "Draining", None),
+    ("the last look found another end", said(**SHUT | {"log_end": 1001}), "Closing", ReadOffsets),
+]
+
+
+@pytest.mark.parametrize(("outcome", "step", "effect"), table(DELETING))
+def test_deleting(outcome: Outcome, step: str, effect: type | None) -> None:
+    verdict = judged(retiring("Deleting", **FIXED), outcome)
+    assert (step_of(verdict), effect_of(verdict)) == (step, effect)
 
 
 AWAY: dict[str, Any] = {"pods": pods(CLOSED, missing=(3,))}
@@ -301,21 +291,16 @@ def test_a_closed_group_does_not_wait_for_ever_for_a_member_that_holds_a_seat(wa
 def test_a_wait_for_something_else_is_no_wait_for_a_member(outcome: Outcome) -> None:
     """Closed for long without a missing member: one that is not ready for a moment does not end the Retire at once."""
     closing = retiring("Closing", epoch=5, since=rfc3339(NOW - 9_000))
-    before = judged(closing, outcome)
-    assert isinstance(before, GoOn)
-    assert before.retirement is not None
-    assert before.retirement.since == rfc3339(NOW)
-    assert isinstance(judged(retiring("Closing", epoch=5, since=before.retirement.since), said(**SHUT), **AWAY), GoOn)
-    soon = judged(retiring("Closing", epoch=5, since=rfc3339(NOW - CLOSE_SECONDS + 1)), outcome)
-    assert isinstance(soon, GoOn)
+    before = noted(judged(closing, outcome))
+    assert before.since == rfc3339(NOW)
+    expect(GoOn, judged(retiring("Closing", epoch=5, since=before.since), said(**SHUT), **AWAY))
+    soon = expect(GoOn, judged(retiring("Closing", epoch=5, since=rfc3339(NOW - CLOSE_SECONDS + 1)), outcome))
     assert soon.retirement is None or soon.retirement.since == rfc3339(NOW - CLOSE_SECONDS + 1), "a write at each look"
 
 
 def test_the_wait_for_a_member_begins_when_it_is_missed() -> None:
     verdict = judged(retiring("Deleting", **FIXED | {"since": rfc3339(NOW - 9_000)}), said(**SHUT), **AWAY)
-    assert isinstance(verdict, GoOn)
-    assert verdict.retirement is not None
-    assert verdict.retirement.since == rfc3339(NOW)
+    assert noted(verdict).since == rfc3339(NOW)
 
 
 # ---- another operator's clock
@@ -342,30 +327,26 @@ def test_consumers_have_time_to_appear_by_the_clock_of_this_operator(
     watched: dict[str, Any] = {"watchedEpoch": 6, "watchedSince": rfc3339(NOW + clock)}
     outcome = seen_since(said(epoch=6, master_id=2), asks_for)
     verdict = judged(retiring("Draining", **watched), outcome, given=READ_ONLY, record=record(epoch=6, master=2))
-    assert isinstance(verdict, GoOn)
-    assert ("consumers have 120 s to appear" in verdict.message) is appears
+    assert ("consumers have 120 s to appear" in expect(GoOn, verdict).message) is appears
 
 
-def deleted() -> dict[str, Any]:
-    return group() | {"metadata": group()["metadata"] | {"deletionTimestamp": rfc3339(NOW)}}
-
-
-def renewed() -> dict[str, Any]:
-    return group() | {"metadata": group()["metadata"] | {"uid": "another"}}
+DELETED, RENEWED = with_metadata(deletionTimestamp=rfc3339(NOW)), with_metadata(uid="another")
+NOT_BY_THIS = "orders is being deleted, and not by this operation: not everything was read"
+GONE = "BrokerGroup orders was deleted, and not by this operation"
 
 
 @pytest.mark.parametrize(
     ("step", "changes", "end", "message"),
     [
-        ("Sent", {"group": deleted()}, GoOn, "orders is being deleted: 3 pods are still there"),
+        ("Sent", {"group": DELETED}, GoOn, "orders is being deleted: 3 pods are still there"),
         ("Sent", {"group": None}, Done, "orders was deleted: everything was read in epoch 5"),
-        ("Sent", {"group": renewed()}, Done, "orders was deleted: everything was read in epoch 5"),
-        ("Deleting", {"group": deleted()}, Fail, "orders is being deleted, and not by this operation: not everything was read"),
-        ("Deleting", {"group": None}, Fail, "BrokerGroup orders was deleted, and not by this operation"),
-        ("Deleting", {"group": renewed()}, Fail, "BrokerGroup orders was deleted, and not by this operation"),
-        ("Draining", {"group": deleted()}, Fail, "orders is being deleted, and not by this operation: not everything was read"),
-        ("Draining", {"group": None}, Fail, "BrokerGroup orders was deleted, and not by this operation"),
-        ("Draining", {"group": renewed()}, Fail, "BrokerGroup orders was deleted, and not by this operation"),
+        ("Sent", {"group": RENEWED}, Done, "orders was deleted: everything was read in epoch 5"),
+        ("Deleting", {"group": DELETED}, Fail, NOT_BY_THIS),
+        ("Deleting", {"group": None}, Fail, GONE),
+        ("Deleting", {"group": RENEWED}, Fail, GONE),
+        ("Draining", {"group": DELETED}, Fail, NOT_BY_THIS),
+        ("Draining", {"group": None}, Fail, GONE),
+        ("Draining", {"group": RENEWED}, Fail, GONE),
         ("Closing", {"wanted_by_cluster": WANTED}, Fail, f"given up: {WANTED}"),
         ("Deleting", {"wanted_by_cluster": WANTED}, Fail, f"given up: {WANTED}"),
     ],
@@ -385,50 +366,43 @@ def test_its_end(step: str, changes: dict[str, Any], end: type, message: str) ->
 
 
 def closed_by(operation_uid: str = "uid-of-retire-1", **spec: Any) -> dict[str, Any]:
-    made = group(**spec)
-    return made | {"metadata": made["metadata"] | {"annotations": {names.ANNOTATION_CLOSED_BY: operation_uid}}}
+    return with_metadata(group(**spec), annotations={names.ANNOTATION_CLOSED_BY: operation_uid})
 
 
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        pytest.param({}, "", id="nothing"),
-        pytest.param({"group": group()}, "the annotation brokergroup.dev/closed-by is not of this", id="not marked"),
-        pytest.param({"group": closed_by("another")}, "is not of this operation", id="marked by another"),
-        pytest.param({"in_progress": CHANGE}, "a change of master is under way", id="a switchover"),
-        pytest.param(
-            {"record": replace(record(), change=UNDER_WAY)},
-            "a change of master is under way",
-            id="of another plane, which this plane has not heard of",
-        ),
-        pytest.param({"record": replace(record(), change=replace(UNDER_WAY, epoch=5).told)}, "", id="all are told"),
-        pytest.param({"snapshot": None}, "the controller plane does not know the group", id="not known"),
-        pytest.param(
-            {"look": offsets(**SHUT, booted_at_unix_seconds=NOW - 119)}, "broker 1 has just started", id="a new process"
-        ),
-        pytest.param({"look": offsets(**SHUT, topics=UNREAD)}, "unread again: topic t: 5 messages", id="unread"),
-        pytest.param({"look": offsets()}, "acknowledges again", id="open"),
-        pytest.param({"look": offsets(**SHUT, takes_sends=True)}, "acknowledges again", id="takes sends"),
-        pytest.param(
-            {"look": offsets(**SHUT | {"log_end": 1001})}, "the end of the master's log has moved", id="moved"
-        ),
-        pytest.param({"look": offsets(**SHUT, steady=False)}, "a slave lacks some of it", id="unsteady"),
-        pytest.param({"record": record(master=2, epoch=6)}, "the master is broker 2 in epoch 6 now", id="failover"),
-        pytest.param({"group": renewed()}, "another group has its name", id="another group"),
-        pytest.param({"group": deleted()}, "it is being deleted", id="going"),
-        pytest.param({"wanted_by_cluster": WANTED}, WANTED, id="wanted"),
-        pytest.param({"group": closed_by(maintenance={"paused": True})}, "is paused", id="paused"),
-        pytest.param({"pods": pods(CLOSED, orders_3=READ_ONLY)}, "orders-3 may acknowledge", id="a slave came back"),
-        pytest.param({"item": retiring("Draining", **FIXED)}, "the operation went back to reading", id="went back"),
-        pytest.param(
-            {"item": operation("Retire", name="another")}, "the operation was deleted or is over", id="aborted"
-        ),
-    ],
-)
+LAST: list[tuple[str, dict[str, Any], str]] = [
+    ("nothing", {}, ""),
+    ("not marked", {"group": group()}, "the annotation brokergroup.dev/closed-by is not of this"),
+    ("marked by another", {"group": closed_by("another")}, "is not of this operation"),
+    ("a switchover", {"in_progress": timeline()}, "a change of master is under way"),
+    (
+        "of another plane, which this plane has not heard of", {"record": replace(record(), change=UNDER_WAY)},
+        "a change of master is under way",
+    ),
+    ("all are told", {"record": replace(record(), change=replace(UNDER_WAY, epoch=5).told)}, ""),
+    ("not known", {"snapshot": None}, "the controller plane does not know the group"),
+    ("a new process", {"look": offsets(**SHUT, booted_at_unix_seconds=NOW - 119)}, "broker 1 has just started"),
+    ("unread", {"look": offsets(**SHUT, topics=UNREAD)}, "unread again: topic t: 5 messages"),
+    ("open", {"look": offsets()}, "acknowledges again"),
+    ("takes sends", {"look": offsets(**SHUT, takes_sends=True)}, "acknowledges again"),
+    ("moved", {"look": offsets(**SHUT | {"log_end": 1001})}, "the end of the master's log has moved"),
+    ("unsteady", {"look": offsets(**SHUT, steady=False)}, "a slave lacks some of it"),
+    ("failover", {"record": record(master=2, epoch=6)}, "the master is broker 2 in epoch 6 now"),
+    ("another group", {"group": RENEWED}, "another group has its name"),
+    ("going", {"group": DELETED}, "it is being deleted"),
+    ("wanted", {"wanted_by_cluster": WANTED}, WANTED),
+    ("paused", {"group": closed_by(maintenance={"paused": True})}, "is paused"),
+    ("a slave came back", {"pods": pods(CLOSED, orders_3=READ_ONLY)}, "orders-3 may acknowledge"),
+    ("went back", {"item": retiring("Draining", **FIXED)}, "the operation went back to reading"),
+    ("aborted", {"item": operation("Retire", name="another")}, "the operation was deleted or is over"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "why"), table(LAST))
 def test_what_is_read_last_decides(changes: dict[str, Any], why: str) -> None:
-    item = changes.pop("item", retiring("Deleting", **FIXED))
-    look: GroupOffsets = changes.pop("look", offsets(**SHUT))
-    found = hindrance_of(seen_by(item, **{"group": closed_by(), **changes}), "uid-of-retire-1", look_at(look))
+    item: Operation = changes.get("item", retiring("Deleting", **FIXED))
+    look: GroupOffsets = changes.get("look", offsets(**SHUT))
+    seen = {key: value for key, value in changes.items() if key not in {"item", "look"}}
+    found = hindrance_of(seen_by(item, **{"group": closed_by(), **seen}), "uid-of-retire-1", look_at(look))
     assert why in found
     assert bool(why) is bool(found)
 
@@ -456,26 +430,15 @@ def test_consumers_have_time_to_appear(
 ) -> None:
     looked = {"epoch": changes.get("epoch", 5), "master_id": changes.get("master", 1), **look}
     verdict = judged(retiring("Draining", **fields), said(**looked), given=READ_ONLY, record=record(**changes))
-    assert isinstance(verdict, GoOn)
-    assert verdict.message == message
-    assert verdict.retirement is not None
-    assert verdict.retirement.watched_epoch == looked["epoch"]
+    assert expect(GoOn, verdict).message == message
+    assert noted(verdict).watched_epoch == looked["epoch"]
 
 
 def test_readers_are_kept_in_the_status() -> None:
-    verdict = judged(retiring("Draining"), said(topics=UNREAD), given=READ_ONLY)
-    assert isinstance(verdict, GoOn)
-    assert verdict.retirement is not None
-    assert verdict.retirement.readers == ["t@a"]
-
-
-def test_a_reader_that_appears_after_everything_was_read_is_kept_in_the_status() -> None:
-    """It subscribed while the group was closed, and may be away again at the next look."""
-    verdict = judged(retiring("Closing", **FIXED), said(**SHUT, topics=UNREAD))
-    assert step_of(verdict) == "Draining"
-    assert isinstance(verdict, GoOn)
-    assert verdict.retirement is not None
-    assert verdict.retirement.readers == ["t@a"]
+    """Also one that subscribed while the group was closed, and may be away again at the next look."""
+    assert noted(judged(retiring("Draining"), said(topics=UNREAD), given=READ_ONLY)).readers == ["t@a"]
+    late = judged(retiring("Closing", **FIXED), said(**SHUT, topics=UNREAD))
+    assert (step_of(late), noted(late).readers) == ("Draining", ["t@a"])
 
 
 def test_a_long_wait_looks_seldom() -> None:
@@ -485,9 +448,7 @@ def test_a_long_wait_looks_seldom() -> None:
         item = retiring("Draining")
         seen = seen_by(item, given=READ_ONLY, now=rfc3339(NOW - 10 + seconds))
         verdict = PROCEDURES[item.asked.spec.type].judge(Case(seen=seen, operation=item, outcome=said(topics=UNREAD)))
-        assert isinstance(verdict, GoOn)
-        assert isinstance(verdict.effect, ReadOffsets)
-        pauses.append(verdict.effect.pause_seconds)
+        pauses.append(expect(ReadOffsets, expect(GoOn, verdict).effect).pause_seconds)
     assert pauses == [2.0, 5.0, 30.0]
 
 
@@ -499,32 +460,22 @@ def test_one_that_waits_names_its_group_and_retires_no_later_one() -> None:
     waits = next_status(Case(seen=scene(first), operation=first), Wait(message="waits for another"))
     assert waits.group_uid == GROUP_UID
     later = operation("Retire", status={"phase": "Pending", "groupUid": GROUP_UID})
-    verdict = PROCEDURES[later.asked.spec.type].begin(Case(seen=scene(later, group=renewed()), operation=later))
-    assert isinstance(verdict, Reject)
-    assert "for an earlier group of this name" in verdict.message
+    verdict = PROCEDURES[later.asked.spec.type].begin(Case(seen=scene(later, group=RENEWED), operation=later))
+    assert "for an earlier group of this name" in expect(Reject, verdict).message
 
 
 def test_a_group_that_is_younger_than_the_operation_is_not_retired() -> None:
     """The operator was away while the group was deleted and made again."""
-    asked = operation("Retire")
-    young = group() | {"metadata": group()["metadata"] | {"creationTimestamp": rfc3339(NOW)}}
-    verdict = PROCEDURES[asked.asked.spec.type].begin(Case(seen=scene(asked, group=young), operation=asked))
-    assert isinstance(verdict, Reject)
-    assert "for an earlier group of this name" in verdict.message
+    young = with_metadata(creationTimestamp=rfc3339(NOW))
+    assert "for an earlier group of this name" in expect(Reject, begun("Retire", group=young)).message
 
 
 def test_it_does_not_begin_while_a_slave_has_other_topics() -> None:
-    asked, made = operation("Retire"), group()
-    diverged = {
-        "type": "MetadataDiverged",
-        "status": "True",
-        "reason": "MetadataDiverged",
-        "message": "broker 2: topic t",
-    }
-    made["status"]["conditions"].append(diverged)
-    verdict = PROCEDURES[asked.asked.spec.type].begin(Case(seen=scene(asked, group=made), operation=asked))
-    assert isinstance(verdict, Wait)
-    assert verdict.message == "waits: orders is MetadataDiverged: broker 2: topic t"
+    made, kind = group(), "MetadataDiverged"
+    made["status"]["conditions"].append(
+        {"type": kind, "status": "True", "reason": kind, "message": "broker 2: topic t"}
+    )
+    assert expect(Wait, begun("Retire", group=made)).message == "waits: orders is MetadataDiverged: broker 2: topic t"
 
 
 def test_one_that_is_being_deleted_retires_nothing() -> None:

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.backup_fields import BackupResult
 from brokergroup_operator.api.times import rfc3339
 from brokergroup_operator.reconcile.operations.plan import (
     CompareMetadata,
@@ -27,8 +28,7 @@ from brokergroup_operator.reconcile.operations.procedures.backups import begin_b
 from brokergroup_operator.reconcile.operations.procedures.premises import Case
 from tests.operations.test_backups import HELD as COPIED
 from tests.operations.test_backups import WITHOUT_3, changed, goes_on
-from tests.operations.test_types import begun, judged
-from tests.operations.world import NOW, group, operation, record, running, scene, thing
+from tests.operations.world import NOW, begun, expect, group, judged, operation, record, running, scene, thing
 
 STORE, LOG = "backup-1", "backup-1-commitlog"
 POD_UID = COPIED["podUid"]
@@ -90,19 +90,15 @@ def uploaded(*snapshots: dict[str, Any], outcome: Outcome | None = None, **chang
 
 
 def test_one_is_taken_of_each_claim() -> None:
-    begins = begun("Backup", section=SECTION, group=TWO_CLAIMS, claims=CLAIMS)
-    assert isinstance(begins, Start), begins
-    held = begins.figures.backup
-    assert held is not None
+    begins = expect(Start, begun("Backup", section=SECTION, group=TWO_CLAIMS, claims=CLAIMS))
+    held = expect(BackupResult, begins.figures.backup)
     assert (held.claim, held.folder, held.snapshots) == ("", "orders/backup-1", [STORE, LOG])
     assert begins.message == f"copies the store of broker 3 to VolumeSnapshot {STORE}, {LOG}"
     take = TakeSnapshots(claims={STORE: "orders-3", LOG: "orders-3-commitlog"}, class_name="fast", mark=MARK)
     for there in ((), (snapshot(STORE),), (snapshot(LOG),)):
         assert goes_on(after(*there)).effect == take
-    one = begun("Backup", section=SECTION)
-    assert isinstance(one, Start)
-    assert one.figures.backup is not None
-    assert one.figures.backup.snapshots == [STORE]
+    one = expect(Start, begun("Backup", section=SECTION))
+    assert expect(BackupResult, one.figures.backup).snapshots == [STORE]
 
 
 @pytest.mark.parametrize(
@@ -116,8 +112,7 @@ def test_one_is_taken_of_each_claim() -> None:
 )  # fmt: skip
 def test_what_is_refused(changes: dict[str, Any], why: str) -> None:
     verdict = begun("Backup", section=SECTION, **{"group": TWO_CLAIMS, "claims": CLAIMS} | changes)
-    assert isinstance(verdict, Reject), verdict
-    assert why in verdict.message
+    assert why in expect(Reject, verdict).message
 
 
 def test_a_name_that_its_snapshots_could_not_have_is_refused() -> None:
@@ -330,14 +325,12 @@ def test_of_a_silent_node_no_snapshot_is_cut(late_seconds: int, state: str, *, i
 
 
 def sealed() -> str:
-    seal = goes_on(uploaded(ready(STORE), ready(LOG))).effect
-    assert isinstance(seal, SealSnapshots)
+    seal = expect(SealSnapshots, goes_on(uploaded(ready(STORE), ready(LOG))).effect)
     return msgspec.json.encode(seal.manifest).decode()
 
 
 def test_the_manifest_comes_on_a_set_of_which_all_are_ready_and_the_status_after_it() -> None:
-    seal = goes_on(uploaded(ready(STORE), ready(LOG))).effect
-    assert isinstance(seal, SealSnapshots)
+    seal = expect(SealSnapshots, goes_on(uploaded(ready(STORE), ready(LOG))).effect)
     assert seal.uids == {name: ready(name)["metadata"]["uid"] for name in (STORE, LOG)}
     backup = seal.manifest.backup
     assert (backup.name, backup.confirm_offset, backup.offset, backup.taken_at) == ("orders/backup-1", 70, -1, CUT)
@@ -357,8 +350,7 @@ def test_the_manifest_comes_on_a_set_of_which_all_are_ready_and_the_status_after
 def test_then_the_member_starts_and_it_is_done() -> None:
     whole = IS_CUT | {"takenAt": CUT}
     assert isinstance(after(backup=whole), GoOn), "the member is not back"
-    done = after(backup=whole, pods=EVERYONE)
-    assert isinstance(done, Done), done
+    done = expect(Done, after(backup=whole, pods=EVERYONE))
     assert done.message == f"VolumeSnapshot {STORE}, {LOG} has the log up to 70 at least"
 
 
@@ -380,14 +372,9 @@ def test_then_the_member_starts_and_it_is_done() -> None:
 )  # fmt: skip
 def test_what_it_is_given_up_for(snapshots: list[dict[str, Any]], changes: dict[str, Any], why: str) -> None:
     """The status says so first, then the member starts, and the operation fails. Nothing is deleted."""
-    verdict = after(*snapshots, **changes)
-    assert isinstance(verdict, GoOn), verdict
-    assert verdict.effect is None
-    failed = changed(verdict)
+    failed = changed(after(*snapshots, **changes))
     assert why in failed["failed"]
-    over = after(*snapshots, backup=failed)
-    assert isinstance(over, Fail)
-    assert why in over.message
+    assert why in expect(Fail, after(*snapshots, backup=failed)).message
 
 
 def test_one_that_is_being_deleted_is_no_backup() -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -22,28 +21,24 @@ from brokergroup_operator.kube.resources import (
     PODS,
     Resource,
 )
-from brokergroup_operator.observe.group_offsets import GroupOffsets, TopicOffsets
-from brokergroup_operator.observe.group_view import (
-    ElectionResult,
-    GroupSnapshot,
-    SwitchoverFailedError,
-    SwitchoverRefusedError,
-    SwitchoverResult,
-)
-from brokergroup_operator.observe.timeline import Cause
+from brokergroup_operator.observe.group_view import GroupSnapshot, SwitchoverFailedError
+from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Step, Trigger
+from brokergroup_operator.observe.timeline import Outcome as TimelineOutcome
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.act.apply import PlanApplier
 from brokergroup_operator.reconcile.decide import retiring
+from brokergroup_operator.reconcile.operations.evaluate import PROCEDURES
+from brokergroup_operator.reconcile.operations.plan import NOTHING_ASKED, Outcome
+from brokergroup_operator.reconcile.operations.procedures.premises import Case
 from brokergroup_operator.reconcile.operations.runner import OperationRunner
 from brokergroup_operator.reconcile.render.broker_config import hot_changes
 from brokergroup_operator.reconcile.see.fetch import GroupFetcher, read_operation, seen_of
 from brokergroup_operator.reconcile.see.observed import annotations_of, is_fenced
 from brokergroup_operator.reconcile.tell.events import EventPoster
-from brokergroup_operator.records.kubernetes import KubernetesRecordStore
 from brokergroup_operator.records.store import GroupKey
 from controller_core.model import BrokerGroupRecord, LiveReplica, Replica
 from kube_sandbox.api_server.errors import StatusError
-from rocketmq_remoting.broker_protocol import QueueOffsets
+from tests.operations.record_view import RecordView, elected
 from tests.reconcile.builders import SETTINGS
 from tests.reconcile.world import Namespaced
 
@@ -53,147 +48,17 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from brokergroup_operator.kube.client import KubernetesApi
+    from brokergroup_operator.reconcile.operations.plan import Verdict
     from brokergroup_operator.reconcile.see.observed import Observed, Operation
 
 
+V = TypeVar("V")
 WRITES = {"POST", "PUT", "PATCH", "DELETE"}
 DEADLINE_SECONDS = 30.0
+OVER = ("Succeeded", "Failed", "Rejected")
+CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 # The embedded API has no authentication; this token lets the tests identify the client.
 OPERATOR_TOKEN = "operator"
-
-
-class RecordView:
-    """Changes masters in the record, at once and durably; refuses or fails as often as the test sets."""
-
-    def __init__(self, operator: KubernetesApi, hands: KubernetesApi, key: GroupKey) -> None:
-        self.key = key
-        self.store = KubernetesRecordStore(operator)
-        self._store_of_the_hands = KubernetesRecordStore(hands)
-        self.refusals: list[Exception] = []
-        self.asked: list[tuple[int | None, int | None]] = []
-        # Whether the master serves writes.
-        self.writable = True
-        # Members without heartbeats.
-        self.silent: set[int] = set()
-        # What the master says of its topics, and how often it was asked.
-        self.group_offsets: Callable[[], GroupOffsets] = everything_read
-        self.looks = 0
-        # What happens while the master is asked.
-        self.before_answer: Callable[[], Awaitable[None]] = _nothing
-        self.given: dict[int, dict[str, str]] = {}
-        self._record: BrokerGroupRecord | None = None
-
-    def keys(self) -> list[GroupKey]:
-        return [self.key]
-
-    def snapshot(self, key: GroupKey) -> GroupSnapshot | None:
-        if key != self.key or self._record is None:
-            return None
-        live = {
-            number: LiveReplica(broker_id=number, epoch=self._record.master_epoch, confirm_offset=70)
-            for number in self._record.replicas
-        }
-        live = {number: replica for number, replica in live.items() if number not in self.silent}
-        return GroupSnapshot(key=key, record=self._record, live=live, writable=self.writable)
-
-    def subscribe(self, callback: Callable[[GroupKey], None]) -> Callable[[], None]:
-        return lambda: None
-
-    async def write(self, change: Callable[[BrokerGroupRecord], BrokerGroupRecord]) -> BrokerGroupRecord:
-        """Write the record as another writer would; every member is alive."""
-        return await self._write(self._store_of_the_hands, change)
-
-    async def _write(
-        self, store: KubernetesRecordStore, change: Callable[[BrokerGroupRecord], BrokerGroupRecord]
-    ) -> BrokerGroupRecord:
-        stored = await store.read(self.key)
-        before = stored.record if stored else BrokerGroupRecord(cluster_name="c", broker_name=self.key.name)
-        after = change(before)
-        await store.commit(self.key, after, stored)
-        self._record = after
-        return after
-
-    async def switch_master(
-        self,
-        key: GroupKey,
-        *,
-        from_broker_id: int | None = None,
-        to_broker_id: int | None = None,
-        deadline_seconds: float = 30.0,
-        cause: Cause = Cause.PLANNED_SWITCHOVER,
-    ) -> SwitchoverResult:
-        assert cause is Cause.PLANNED_SWITCHOVER
-        assert key == self.key
-        assert deadline_seconds > 0
-        self.asked.append((from_broker_id, to_broker_id))
-        if self.refusals:
-            raise self.refusals.pop(0)
-        stored = await self.store.read(key)
-        assert stored is not None
-        if stored.record.master_broker_id != from_broker_id:
-            raise SwitchoverRefusedError(f"broker {from_broker_id} is not master")
-        to = to_broker_id or min(stored.record.sync_state_set - {from_broker_id})
-        record = await self._write(self.store, lambda before: elected(before, to))
-        return SwitchoverResult(
-            from_broker_id=from_broker_id or 0,
-            to_broker_id=to,
-            epoch=record.master_epoch,
-            milliseconds=12.0,
-            phases={"committed": 7.0},
-        )
-
-    async def check_metadata(self, key: GroupKey, broker_id: int) -> None:
-        """Every member has all of it."""
-        assert key == self.key
-        assert broker_id in (1, 2, 3)
-
-    async def elect(self, key: GroupKey, *, to_broker_id: int, unclean: bool) -> ElectionResult:
-        assert unclean
-        record = await self._write(self.store, lambda before: elected(before, to_broker_id))
-        return ElectionResult(
-            to_broker_id=to_broker_id, epoch=record.master_epoch, unclean=True, milliseconds=5.0, confirmed=True
-        )
-
-    async def set_broker_config(self, key: GroupKey, broker_id: int, values: dict[str, str]) -> None:
-        assert key == self.key
-        self.given.setdefault(broker_id, {}).update(values)
-
-    async def offsets(self, key: GroupKey) -> GroupOffsets:
-        assert key == self.key
-        self.looks += 1
-        await self.before_answer()
-        return self.group_offsets()
-
-
-async def _nothing() -> None:
-    """Nothing happens meanwhile."""
-
-
-def everything_read() -> GroupOffsets:
-    """What the master of a closed group says in which everything is read."""
-    queues = {0: QueueOffsets(minimum=0, maximum=5)}
-    return GroupOffsets(
-        master_id=1,
-        epoch=1,
-        cluster_name="DefaultCluster",
-        read_at_unix_seconds=time.time(),
-        takes_sends=False,
-        acknowledges=False,
-        log_end=1000,
-        steady=True,
-        topics={"t": TopicOffsets(queues=queues, readers=frozenset({"a"}))},
-        consumed={"t@a": {0: 5}},
-    )
-
-
-def elected(record: BrokerGroupRecord, to: int) -> BrokerGroupRecord:
-    return replace(
-        record,
-        master_broker_id=to,
-        master_epoch=record.master_epoch + 1,
-        sync_state_set=frozenset(record.replicas),
-        sync_state_set_epoch=record.sync_state_set_epoch + 1,
-    )
 
 
 class World(Namespaced):
@@ -311,12 +176,20 @@ class World(Namespaced):
             if hands is not None:
                 await hands()
             found = {name: await self.asked(name) for name in names_}
-            if all(
-                (item.get("status") or {}).get("phase") in ("Succeeded", "Failed", "Rejected")
-                for item in found.values()
-            ):
+            if all((item.get("status") or {}).get("phase") in OVER for item in found.values()):
                 return found
             assert asyncio.get_running_loop().time() < end, {name: item.get("status") for name, item in found.items()}
+
+    async def ended(
+        self, kind: str, section: dict[str, Any] | None = None, *, hands: Callable[[], Any] | None = None, **spec: Any
+    ) -> tuple[str, dict[str, Any]]:
+        """Ask for an operation `one`, and run passes until it ends; return its phase and its result."""
+        await self.ask("one", kind, section or {}, **spec)
+        return await self.end_of_one(hands=hands)
+
+    async def end_of_one(self, *, hands: Callable[[], Any] | None = None) -> tuple[str, dict[str, Any]]:
+        status = (await self.until_over("one", hands=hands))["one"]["status"]
+        return status["phase"], status["result"]
 
     async def until(self, condition: Callable[[], Awaitable[bool]]) -> None:
         """Wait until a condition holds."""
@@ -378,16 +251,11 @@ class World(Namespaced):
     async def create_member(self, number: int) -> None:
         name = names.pod_name(self.key.name, number)
         metadata = {"name": name, "namespace": self.key.namespace, "labels": {names.LABEL_BROKER_GROUP: self.key.name}}
-        claim = {
-            "metadata": metadata,
-            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-        }
         if not await self._exists(PERSISTENT_VOLUME_CLAIMS, name):
-            await self.api.create(PERSISTENT_VOLUME_CLAIMS, claim)
+            await self.api.create(PERSISTENT_VOLUME_CLAIMS, {"metadata": metadata, "spec": CLAIM})
         if not await self._exists(PODS, name):
-            await self.api.create(
-                PODS, {"metadata": metadata, "spec": {"containers": [{"name": "broker", "image": "b"}]}}
-            )
+            spec = {"containers": [{"name": "broker", "image": "b"}]}
+            await self.api.create(PODS, {"metadata": metadata, "spec": spec})
             ready = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
             await self.patch(PODS, name, ready, subresource="status")
 
@@ -409,6 +277,11 @@ class World(Namespaced):
             PODS, pod["metadata"]["name"], {"status": status}, namespace=self.key.namespace, subresource="status"
         )
 
+    async def status_of_one(self) -> dict[str, Any]:
+        """Return the status of the operation `one`, with a result and a retirement: empty where it has none."""
+        status = (await self.asked("one")).get("status") or {}
+        return {"phase": ""} | status | {part: status.get(part) or {} for part in ("result", "retirement")}
+
     async def ask(self, name: str, kind: str, section: dict[str, Any], **spec: Any) -> None:
         named = {"brokerGroupRef": {"name": self.key.name}, "type": kind, kind.lower(): section}
         await self.ask_raw(name, named | spec)
@@ -417,12 +290,6 @@ class World(Namespaced):
         """Create an operation from any spec."""
         metadata = {"name": name, "namespace": self.key.namespace}
         await self.api.create(BROKER_GROUP_OPERATIONS, {"metadata": metadata, "spec": spec})
-
-    async def give_all(self, values: dict[str, str]) -> None:
-        """Note on every pod that its broker was given these values, as the reconcile plane does."""
-        note = {names.ANNOTATION_HOT_CONFIG: json.dumps(values)}
-        for pod in await self.items(PODS):
-            await self.patch(PODS, pod["metadata"]["name"], {"metadata": {"annotations": note}})
 
     async def delete_pod(self, name: str) -> None:
         await self.delete(PODS, name, grace_period_seconds=0)
@@ -534,6 +401,12 @@ def record(
     )
 
 
+def expect(kind: type[V], verdict: object) -> V:
+    """Return the verdict, which has to be of this type."""
+    assert isinstance(verdict, kind), verdict
+    return verdict
+
+
 def thing(name: str, *, created: float = LONG_AGO, ready: bool = True) -> dict[str, Any]:
     """Return a pod or a claim."""
     return {
@@ -587,3 +460,36 @@ def scene(*operations: Operation, **changes: Any) -> Observed:
         aside={("PersistentVolumeClaim", "copies"): thing("copies")},
     )
     return replace(base, record=known, **changes)
+
+
+def begun(
+    kind: str, *, spec: dict[str, Any] | None = None, section: dict[str, Any] | None = None, **changes: Any
+) -> Verdict:
+    """Return what a new operation of this type meets in a scene with these changes."""
+    asked = operation(kind, spec=spec, **(section or {}))
+    return PROCEDURES[asked.asked.spec.type].begin(Case(seen=scene(asked, **changes), operation=asked))
+
+
+def judged(item: Any, outcome: Outcome = NOTHING_ASKED, **changes: Any) -> Verdict:
+    """Return the verdict about a running operation in a scene with these changes."""
+    case = Case(seen=scene(item, **changes), operation=item, outcome=outcome)
+    return PROCEDURES[item.asked.spec.type].judge(case)
+
+
+def timeline(*, from_id: int = 1, to_id: int = 2, epoch: int = 6, kind: Kind = Kind.SWITCHOVER) -> FailoverTimeline:
+    made = FailoverTimeline(
+        group=KEY,
+        cluster_name="DefaultCluster",
+        broker_name="orders",
+        kind=kind,
+        trigger=Trigger.REQUESTED,
+        from_broker_id=from_id,
+        epoch_before=epoch - 1,
+        started_at_unix_seconds=NOW,
+        to_broker_id=to_id,
+        epoch_after=epoch,
+        outcome=TimelineOutcome.COMPLETED,
+    )
+    made.reach(Step.DETECTED, 10.0)
+    made.reach(Step.ROLE_CHANGED, 10.25)
+    return made

@@ -90,6 +90,13 @@ def reserved(*ids: int) -> BrokerGroupRecord:
     )
 
 
+def wiped(*, in_sync: tuple[int, ...], master: int | None = 2) -> BrokerGroupRecord:
+    """Pod orders-1 came back on an empty disk: id 4 is its new one."""
+    before = record(master=master)
+    fourth = Replica(4, "code-4", "10.1.0.1:10911", reserved_for="orders-1", registered=True)
+    return replace(before, next_broker_id=5, replicas={**before.replicas, 4: fourth}, sync_state_set=frozenset(in_sync))
+
+
 def running_pod(of: BrokerGroup, broker_id: int, *, role: str | None = None, ready: bool = True) -> dict[str, Any]:
     pod = wanted_pod(Observed(group=of, group_object=group_object()), member(broker_id), SETTINGS)
     pod["metadata"] |= {"uid": f"pod-uid-{broker_id}", "resourceVersion": f"5{broker_id}"}

@@ -6,7 +6,7 @@ import copy
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import pytest
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from controller_core.model import BrokerGroupRecord
 
 
+A = TypeVar("A")
 EARLIER = "2026-11-20T23:00:00Z"
 OPERATION_UID = "operation-uid"
 
@@ -99,6 +100,28 @@ def running(seen: Observed, kind: str, *, started_at: str = b.NOW, **section: An
     return replace(seen, operation=operation)
 
 
+def with_claims(seen: Observed, change: Callable[[dict[str, Any]], object], *names_of_claims: str) -> Observed:
+    claims = copy.deepcopy(dict(seen.claims))
+    for name in names_of_claims:
+        change(claims[name])
+    return replace(seen, claims=claims)
+
+
+def claims_going(seen: Observed, *names_of_claims: str) -> Observed:
+    """A user has deleted these claims; each stays until its pod ends."""
+    return with_claims(seen, lambda claim: claim["metadata"].update(deletionTimestamp=b.NOW), *names_of_claims)
+
+
+def with_metadata(seen: Observed, **fields: Any) -> Observed:
+    """Return the same group with these fields of its object's metadata."""
+    return replace(seen, group_object={**seen.group_object, "metadata": seen.group_object["metadata"] | fields})
+
+
+def with_status(seen: Observed, status: dict[str, Any]) -> Observed:
+    """Return the same group with this status in its object."""
+    return replace(seen, group_object={**seen.group_object, "status": status})
+
+
 def node(name: str, **spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": {names.LABEL_ZONE: f"zone-of-{name}"}}, "spec": spec}
 
@@ -111,7 +134,7 @@ def in_line(seen: Observed) -> Observed:
 def rolling(seen: Observed) -> Observed:
     """Its own status says that it is rolling."""
     condition = {"type": "UpToDate", "status": "False", "reason": "RollingUpdate", "lastTransitionTime": b.NOW}
-    return replace(seen, group_object={**seen.group_object, "status": {"conditions": [condition]}})
+    return with_status(seen, {"conditions": [condition]})
 
 
 def on_nodes(seen: Observed, **nodes: dict[str, Any]) -> Observed:
@@ -137,10 +160,11 @@ def steps(seen: Observed) -> list[str]:
 
 def marked(seen: Observed, *names_of_pods: str) -> Observed:
     """The claims of these members have the mark `brokergroup.dev/leaving`."""
-    claims = copy.deepcopy(dict(seen.claims))
-    for name in names_of_pods:
-        claims[name]["metadata"]["annotations"][names.ANNOTATION_LEAVING] = name.rpartition("-")[2]
-    return replace(seen, claims=claims)
+
+    def mark(claim: dict[str, Any]) -> None:
+        claim["metadata"]["annotations"][names.ANNOTATION_LEAVING] = claim["metadata"]["name"].rpartition("-")[2]
+
+    return with_claims(seen, mark, *names_of_pods)
 
 
 def steps_after_marking(seen: Observed) -> list[str]:
@@ -210,9 +234,19 @@ def run(seen: Observed, *, now: str = b.NOW) -> plans.Plan:
     return evaluate(seen, b.SETTINGS, now=now)
 
 
+def actions(seen: Observed, kind: type[A]) -> list[A]:
+    """Return the actions of this type that one pass plans."""
+    return [action for action in run(seen).actions if isinstance(action, kind)]
+
+
+def applied(seen: Observed, kind: str) -> dict[str, dict[str, Any]]:
+    """Return the objects of this kind that the pass applies, by name."""
+    return b.by_name(*(one.object for one in actions(seen, plans.ApplyObject) if one.resource.kind == kind))
+
+
 def status_of(seen: Observed) -> dict[str, Any]:
     """Return the status that the pass writes; it writes exactly one."""
-    [written] = [action for action in run(seen).actions if isinstance(action, plans.WriteStatus)]
+    [written] = actions(seen, plans.WriteStatus)
     return written.status
 
 

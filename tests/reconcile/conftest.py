@@ -12,6 +12,7 @@ from brokergroup_operator.kube.resources import NAMESPACES
 from brokergroup_operator.reconcile.access import ClusterAccess
 from brokergroup_operator.records.store import GroupKey
 from tests.our_kinds import server_with_our_kinds
+from tests.reconcile.cluster_place import Place
 from tests.reconcile.world import KEY, World, applier_for
 from tests.support.kube_apiserver import KubeApiserver, running_kube_apiserver
 
@@ -49,14 +50,27 @@ async def api(sandbox: SandboxApiServer) -> AsyncIterator[KubernetesApi]:
 
 
 @pytest.fixture
-async def world(access: ClusterAccess) -> AsyncIterator[World]:
-    """A namespace of the test's own, without a group; its planes are stopped at the end."""
+async def namespace(access: ClusterAccess) -> AsyncIterator[tuple[KubernetesApi, str]]:
+    """A client, and a namespace of the test's own."""
     async with access.own_client() as api:
-        namespace = f"t-{uuid.uuid4().hex[:8]}"
-        await api.create(NAMESPACES, {"metadata": {"name": namespace}})
-        made = World(api, applier_for(access), GroupKey(namespace, "orders"), access)
-        yield made
-        await made.close()
+        name = f"t-{uuid.uuid4().hex[:8]}"
+        await api.create(NAMESPACES, {"metadata": {"name": name}})
+        yield api, name
+
+
+@pytest.fixture
+async def world(access: ClusterAccess, namespace: tuple[KubernetesApi, str]) -> AsyncIterator[World]:
+    """A namespace of the test's own, without a group; its planes are stopped at the end."""
+    api, name = namespace
+    made = World(api, applier_for(access), GroupKey(name, "orders"), access)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def place(namespace: tuple[KubernetesApi, str]) -> Place:
+    """A namespace of the test's own, without a cluster."""
+    return Place(*namespace)
 
 
 @pytest.fixture

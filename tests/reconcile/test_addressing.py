@@ -16,7 +16,7 @@ from brokergroup_operator.fence.settings import FenceSettings, FenceSettingsErro
 from brokergroup_operator.kube.resources import PODS, SERVICES
 from brokergroup_operator.reconcile.clusters.parts import broker_groups, name_servers, proxies
 from brokergroup_operator.reconcile.other_groups import BrokerNames, key_of
-from brokergroup_operator.reconcile.plan import ApplyObject, DeleteObject, Plan, WriteStatus
+from brokergroup_operator.reconcile.plan import ApplyObject, DeleteObject
 from brokergroup_operator.reconcile.render.addressing import (
     address_is_lost,
     address_of,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+# Those by which a member has a Service of its own.
 WISHES: dict[str, dict[str, Any]] = {
     "ServiceIP": {"addressing": "ServiceIP"},
     "NodePort": {"addressing": "NodePort", "firstNodePort": 30100},
@@ -71,17 +72,17 @@ def new_group(addressing: str, *services: dict[str, Any]) -> Observed:
     )
 
 
-def applied(plan: Plan, resource: Any) -> dict[str, dict[str, Any]]:
-    return b.by_name(*(a.object for a in plan.actions if isinstance(a, ApplyObject) and a.resource == resource))
-
-
-def conditions(plan: Plan) -> dict[str, tuple[str, str, str]]:
-    [status] = [action.status for action in plan.actions if isinstance(action, WriteStatus)]
-    return {one["type"]: (one["status"], one["reason"], one["message"]) for one in status["conditions"]}
+def told(seen: Observed, kind: str) -> tuple[str, str, str]:
+    found = c.conditions(seen)[kind]
+    return found["status"], found["reason"], found["message"]
 
 
 def with_services(seen: Observed, *services: dict[str, Any]) -> Observed:
     return b.changed(seen, services={**seen.services, **b.by_name(*services)})
+
+
+def without_services(seen: Observed, *names_of_services: str) -> Observed:
+    return b.changed(seen, services=b.without(seen.services, *names_of_services))
 
 
 def all_given(addressing: str, *ids: int) -> list[dict[str, Any]]:
@@ -102,22 +103,21 @@ def settled(addressing: str) -> Observed:
 
 @pytest.mark.parametrize("addressing", WISHES)
 def test_nothing_is_done_to_a_settled_group(addressing: str) -> None:
-    assert [action for action in run(settled(addressing)).actions if not isinstance(action, WriteStatus)] == []
+    assert [line for line in map(c.describe, run(settled(addressing)).actions) if line != "status"] == []
 
 
 def test_a_deleted_service_is_made_again_and_the_pod_restarted_only_for_another_address() -> None:
     seen = settled("ServiceIP")
-    gone = run(b.changed(seen, services=b.without(seen.services, "orders-2")))
-    assert set(applied(gone, SERVICES)) == {"orders-2"}
-    assert conditions(gone)["UpToDate"][0] == "True"
+    gone = without_services(seen, "orders-2")
+    assert set(c.applied(gone, "Service")) == {"orders-2"}
+    assert told(gone, "UpToDate")[0] == "True"
     another = given("ServiceIP", 2)
     another["spec"]["clusterIP"] = "10.96.9.9"
-    assert "orders-2 (PodChanged)" in conditions(run(with_services(seen, another)))["UpToDate"][2]
+    assert "orders-2 (PodChanged)" in told(with_services(seen, another), "UpToDate")[2]
 
 
 def deleted_services(seen: Observed) -> list[str]:
-    actions = run(seen).actions
-    return [one.name for one in actions if isinstance(one, DeleteObject) and one.resource == SERVICES]
+    return [one.name for one in c.actions(seen, DeleteObject) if one.resource == SERVICES]
 
 
 def test_a_members_service_goes_after_its_pod() -> None:
@@ -140,9 +140,9 @@ def test_a_users_service_is_not_deleted_though_our_label_is_on_it() -> None:
 
 @pytest.mark.parametrize("addressing", WISHES)
 def test_no_member_is_known_by_the_address_of_a_users_service(addressing: str) -> None:
-    plan = run(new_group(addressing, of_a_user(addressing), *all_given(addressing, 2, 3)))
-    assert set(applied(plan, PODS)) == {"orders-2", "orders-3"}
-    assert "Service orders-1 is none of this group's" in conditions(plan)["Reconciling"][2]
+    seen = new_group(addressing, of_a_user(addressing), *all_given(addressing, 2, 3))
+    assert set(c.applied(seen, "Pod")) == {"orders-2", "orders-3"}
+    assert "Service orders-1 is none of this group's" in told(seen, "Reconciling")[2]
 
 
 @pytest.mark.parametrize("addressing", WISHES)
@@ -161,20 +161,21 @@ def test_member_service_and_pod(addressing: str, implementation: str) -> None:
 @pytest.mark.parametrize("addressing", WISHES)
 def test_a_pod_waits_for_the_address_that_it_must_know(addressing: str) -> None:
     """First the Services, then their addresses, then the pods; and meanwhile the group says what it waits for."""
-    first = run(new_group(addressing))
-    assert {f"orders-{one}" for one in (1, 2, 3)} < set(applied(first, SERVICES))
-    assert applied(first, PODS) == {}
-    assert conditions(first)["Reconciling"][:2] == ("True", "WaitingForAddress")
-    assert first.look_again_seconds is not None
+    members = {"orders-1", "orders-2", "orders-3"}
+    first = new_group(addressing)
+    assert members < set(c.applied(first, "Service"))
+    assert c.applied(first, "Pod") == {}
+    assert c.condition(first, "Reconciling") == ("True", "WaitingForAddress")
+    assert run(first).look_again_seconds is not None
 
     if addressing != "NodePort":
-        second = run(new_group(addressing, *(given(addressing, one, ready=False) for one in (1, 2, 3))))
-        assert applied(second, PODS) == {}
-        assert "orders-1 has no" in conditions(second)["Reconciling"][2]
+        second = new_group(addressing, *(given(addressing, one, ready=False) for one in (1, 2, 3)))
+        assert c.applied(second, "Pod") == {}
+        assert "orders-1 has no" in told(second, "Reconciling")[2]
 
-    third = run(new_group(addressing, *all_given(addressing)))
-    assert set(applied(third, PODS)) == {"orders-1", "orders-2", "orders-3"}
-    assert conditions(third)["Reconciling"][1] == "CreatingMembers"
+    third = new_group(addressing, *all_given(addressing))
+    assert set(c.applied(third, "Pod")) == members
+    assert told(third, "Reconciling")[1] == "CreatingMembers"
 
 
 @pytest.mark.parametrize(
@@ -182,20 +183,16 @@ def test_a_pod_waits_for_the_address_that_it_must_know(addressing: str) -> None:
     [("ServiceIP", "10.96.0.2:10911"), ("NodePort", ":30107"), ("LoadBalancer", "203.0.113.2:10911")],
 )
 def test_the_pod_carries_the_address_by_which_it_is_known(addressing: str, expected: str) -> None:
-    plan = run(new_group(addressing, *all_given(addressing)))
-    pod = applied(plan, PODS)["orders-2"]
+    pod = c.applied(new_group(addressing, *all_given(addressing)), "Pod")["orders-2"]
     assert pod["metadata"]["annotations"][names.ANNOTATION_ADDRESS] == expected
 
 
 def test_node_ports_are_kept_and_a_free_five_is_taken() -> None:
     """Member 2 has the first five by accident: no other member gets them, and it keeps them."""
-    plan = run(new_group("NodePort", given("NodePort", 2, slot=0)))
-    made = applied(plan, SERVICES)
-    ports = {
-        name: {port["name"]: port["nodePort"] for port in made[name]["spec"]["ports"]}
-        for name in ("orders-1", "orders-3")
-    }
-    assert ports == {"orders-1": {"broker": 30107, "fast": 30105}, "orders-3": {"broker": 30112, "fast": 30110}}
+    made = c.applied(new_group("NodePort", given("NodePort", 2, slot=0)), "Service")
+    ports = {name: {port["name"]: port.get("nodePort") for port in one["spec"]["ports"]} for name, one in made.items()}
+    assert ports["orders-1"] == {"broker": 30107, "fast": 30105}
+    assert ports["orders-3"] == {"broker": 30112, "fast": 30110}
     assert "orders-2" not in made
 
 
@@ -232,30 +229,27 @@ def test_host_network() -> None:
 
 
 def test_a_pod_stands_on_the_service_that_gives_it_its_address() -> None:
-    plan = run(new_group("ServiceIP", *all_given("ServiceIP")))
-    assert ("Service", "orders-2") in set(foreign.stands_on(PODS, applied(plan, PODS)["orders-2"]))
+    pod = c.applied(new_group("ServiceIP", *all_given("ServiceIP")), "Pod")["orders-2"]
+    assert ("Service", "orders-2") in set(foreign.stands_on(PODS, pod))
     assert "Service" not in {kind for kind, _ in foreign.stands_on(PODS, build_pod(b.group(), b.member(2), b.SETTINGS))}
 
 
 def test_a_service_that_is_made_again_gets_the_address_by_which_its_member_is_known() -> None:
     seen = settled("ServiceIP")
-    actions = run(b.changed(seen, services=b.without(seen.services, "orders-1"))).actions
-    [again] = [one for one in actions if isinstance(one, ApplyObject) and one.resource == SERVICES]
+    [again] = [one for one in c.actions(without_services(seen, "orders-1"), ApplyObject) if one.resource == SERVICES]
     assert again.object["spec"]["clusterIP"] == "10.96.0.1"
     assert again.otherwise is not None, "another Service may have taken it"
     assert "clusterIP" not in again.otherwise["spec"]
     made = again.object | {"metadata": again.object["metadata"] | {"uid": "made-again"}}
-    settled_again = run(with_services(seen, made))
-    assert not applied(settled_again, SERVICES), "asking for the address is no other wish"
+    assert not c.applied(with_services(seen, made), "Service"), "asking for the address is no other wish"
     made["spec"] = made["spec"] | {"publishNotReadyAddresses": False}
-    changed = run(with_services(seen, made))
-    assert applied(changed, SERVICES)["orders-1"]["spec"]["clusterIP"] == "10.96.0.1", "what is owned is not let go of"
+    changed = c.applied(with_services(seen, made), "Service")["orders-1"]
+    assert changed["spec"]["clusterIP"] == "10.96.0.1", "what is owned is not let go of"
 
 
 def test_a_service_that_is_made_again_gets_the_node_ports_by_which_its_member_is_known() -> None:
     seen = settled("NodePort")
-    gone = run(b.changed(seen, services=b.without(seen.services, "orders-1", "orders-2", "orders-3")))
-    made = applied(gone, SERVICES)
+    made = c.applied(without_services(seen, "orders-1", "orders-2", "orders-3"), "Service")
     # Without a word of the pods they would be dealt out from the first on; the second one is looked at alone.
     assert made["orders-2"]["spec"]["ports"][0]["nodePort"] == 30107
     pods = {"orders-1": seen.pods["orders-2"], "orders-2": seen.pods["orders-1"]}
@@ -295,38 +289,27 @@ ADDRESSES = ["", ":", ":abc", "host", ":-1", ":\u00b2", ":1e3", "30107", f":{'9'
 @pytest.mark.parametrize("address", ADDRESSES)
 def test_an_annotation_that_is_no_address_ends_no_pass(address: str) -> None:
     """Any user with the right to write pods may write it."""
-    seen = settled("NodePort")
-    pod = seen.pods["orders-2"]
-    metadata = pod["metadata"] | {"annotations": pod["metadata"]["annotations"] | {names.ANNOTATION_ADDRESS: address}}
-    strange = b.changed(seen, pods={**seen.pods, "orders-2": pod | {"metadata": metadata}})
-    assert not applied(run(strange), SERVICES)
+
+    def write(pod: dict[str, Any]) -> None:
+        pod["metadata"]["annotations"][names.ANNOTATION_ADDRESS] = address
+
+    assert not c.applied(c.with_pods(settled("NodePort"), write, "orders-2"), "Service")
 
 
 BOTH = {"ipFamilies": ["IPv6", "IPv4"], "ipFamilyPolicy": "PreferDualStack"}
-ADDRESSINGS: dict[str, dict[str, Any]] = {
-    "PodIP": {},
-    "ServiceIP": {"addressing": "ServiceIP"},
-    "NodePort": {"addressing": "NodePort", "firstNodePort": 30100},
-    "LoadBalancer": {"addressing": "LoadBalancer"},
-    "HostNetwork": {"addressing": "HostNetwork"},
-}
 # As a kubelet fills them in for a pod of both families whose cluster prefers IPv4.
-OF_BOTH = {
-    "POD_IP": "10.0.0.1",
-    "POD_IPS": "10.0.0.1,fd00::5",
-    "NODE_IPS": "192.168.0.3,fd01::3",
-    "LISTEN_PORT": "30102",
-}
+POD_IPS = {"POD_IP": "10.0.0.1", "POD_IPS": "10.0.0.1,fd00::5"}
+OF_BOTH = POD_IPS | {"NODE_IPS": "192.168.0.3,fd01::3", "LISTEN_PORT": "30102"}
 
 
 def families_of(service: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in service["spec"].items() if key.startswith("ipFamil")}
 
 
-@pytest.mark.parametrize("addressing", ["ServiceIP", "NodePort", "LoadBalancer"])
+@pytest.mark.parametrize("addressing", WISHES)
 @pytest.mark.parametrize("wish", [{}, BOTH, {"ipFamilies": ["IPv6"]}, {"ipFamilyPolicy": "RequireDualStack"}])
 def test_every_service_of_a_group_has_the_families_that_the_group_names(addressing: str, wish: dict[str, Any]) -> None:
-    of = b.group(network={**ADDRESSINGS[addressing], **wish})
+    of = b.group(network={**WISHES[addressing], **wish})
     for service in (build_members_service(of), build_master_service(of), build_member_service(of, b.member(1), slot=0)):
         assert families_of(service) == wish
 
@@ -373,9 +356,9 @@ def started(folder: Path, environment: dict[str, str], **network: Any) -> dict[s
         ({"ipFamilies": ["IPv4", "IPv6"]}, OF_BOTH, "10.0.0.1", "10.0.0.1"),
         ({"ipFamilies": ["IPv4"]}, OF_BOTH | {"POD_IP": "fd00::5", "POD_IPS": "fd00::5,10.0.0.1"}, "10.0.0.1", "10.0.0.1"),
         ({"ipFamilies": ["IPv6"]}, OF_BOTH | {"POD_IPS": "10.0.0.1"}, "10.0.0.1", "10.0.0.1"),
-        (ADDRESSINGS["NodePort"] | {"ipFamilies": ["IPv6"]}, OF_BOTH | {"BROKER_HOST": "192.168.0.3"}, "[fd01::3]", "[fd00::5]"),
-        (ADDRESSINGS["ServiceIP"] | {"ipFamilies": ["IPv6"]}, OF_BOTH | {"BROKER_HOST": "fd02::9"}, "[fd02::9]", "[fd02::9]"),
-        (ADDRESSINGS["LoadBalancer"], OF_BOTH | {"BROKER_HOST": "mq.example.org"}, "mq.example.org", "10.0.0.1"),
+        (WISHES["NodePort"] | {"ipFamilies": ["IPv6"]}, OF_BOTH | {"BROKER_HOST": "192.168.0.3"}, "[fd01::3]", "[fd00::5]"),
+        (WISHES["ServiceIP"] | {"ipFamilies": ["IPv6"]}, OF_BOTH | {"BROKER_HOST": "fd02::9"}, "[fd02::9]", "[fd02::9]"),
+        (WISHES["LoadBalancer"], OF_BOTH | {"BROKER_HOST": "mq.example.org"}, "mq.example.org", "10.0.0.1"),
     ],
 )  # fmt: skip
 def test_a_java_broker_is_known_by_the_address_of_its_family_in_brackets(
@@ -389,7 +372,7 @@ def test_a_java_broker_is_known_by_the_address_of_its_family_in_brackets(
 def fence_environment(environment: dict[str, str], **network: Any) -> dict[str, str]:
     """The fence's variables as a kubelet fills them in."""
     of = build_pod(b.group(implementation="Java", network=network), b.member(2), b.SETTINGS)
-    fence = next(one for one in of["spec"]["containers"] if one["name"] == "fence")
+    fence = b.containers(of)["fence"]
     found: dict[str, str] = {}
     from_status = {"podIP": "POD_IP", "podIPs": "POD_IPS", "hostIPs": "NODE_IPS", "hostIP": "BROKER_HOST"}
     for entry in fence["env"]:
@@ -411,7 +394,7 @@ def fence_environment(environment: dict[str, str], **network: Any) -> dict[str, 
         ({"ipFamilies": ["IPv6"]}, OF_BOTH, "[fd00::5]:10911", "[fd00::5]:10911"),
         ({"ipFamilies": ["IPv4", "IPv6"]}, OF_BOTH, "10.0.0.1:10911", "10.0.0.1:10911"),
         (
-            ADDRESSINGS["NodePort"] | {"ipFamilies": ["IPv6"]}, OF_BOTH | {"BROKER_HOST": "192.168.0.3"}, "[fd01::3]:10911",
+            WISHES["NodePort"] | {"ipFamilies": ["IPv6"]}, OF_BOTH | {"BROKER_HOST": "192.168.0.3"}, "[fd01::3]:10911",
             "[fd00::5]:10911",
         ),
     ],
@@ -433,7 +416,7 @@ def test_a_fence_without_an_address_says_which_variable(text: str) -> None:
 
 def test_a_python_replicas_fence_and_broker_get_the_family() -> None:
     of = build_pod(b.group(network={"ipFamilies": ["IPv6"]}), b.member(2), b.SETTINGS)
-    broker = next(one for one in of["spec"]["containers"] if one["name"] == "broker")
+    broker = b.containers(of)["broker"]
     told = {one["name"]: one.get("value") or one["valueFrom"]["fieldRef"]["fieldPath"] for one in broker["env"][:3]}
     assert told == {"POD_IP": "status.podIP", "POD_IPS": "status.podIPs", "POD_IP_FAMILY": "IPv6"}
     assert "listenAddress=${LISTEN_IP}" in broker_conf(b.group(network={"ipFamilies": ["IPv6"]}), b.SETTINGS)
@@ -441,7 +424,7 @@ def test_a_python_replicas_fence_and_broker_get_the_family() -> None:
 
 
 def test_a_service_of_ipv6_gives_its_member_an_address_in_brackets() -> None:
-    of = b.group(network=ADDRESSINGS["ServiceIP"])
+    of = b.group(network=WISHES["ServiceIP"])
     service = b.stored(build_member_service(of, b.member(1), slot=0))
     service["spec"]["clusterIP"] = "fd02:0::9"
     place = place_of(of, b.member(1), {"orders-1": service})
@@ -453,10 +436,24 @@ def test_a_service_of_ipv6_gives_its_member_an_address_in_brackets() -> None:
     assert not address_is_lost(seen, b.member(1))
 
 
-@pytest.mark.parametrize("address", ["fd00::10:9878", "[::1]", "a:0", "a", "[fd00::10]:99999", "10.0.0.300:1"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "operator",
+        ":9878",
+        "operator:http",
+        "fd00::10:9878",
+        "[::1]",
+        "a:0",
+        "a",
+        "[fd00::10]:99999",
+        "10.0.0.300:1",
+    ],
+)
 def test_the_operator_renders_no_controller_address_that_is_none(address: str) -> None:
     with pytest.raises(ValueError, match=r"controller_addresses is .*, expected "):
-        ReconcileSettings(controller_addresses=(address,))
+        ReconcileSettings(controller_addresses=(address,) if address else ())
 
 
 @pytest.mark.parametrize(
@@ -472,13 +469,10 @@ def test_one_name_at_one_name_server_is_found_however_its_address_is_written(
     one: str, other: str, *, shared: bool
 ) -> None:
     names = BrokerNames()
-    groups = [
-        {
-            "metadata": {"namespace": namespace, "name": "orders", "creationTimestamp": f"2026-11-2{age}T00:00:00Z"},
-            "spec": {"nameServers": [server]},
-        }
-        for age, (namespace, server) in enumerate((("first", one), ("second", other)))
-    ]
+    groups: list[dict[str, Any]] = []
+    for age, server in enumerate((one, other)):
+        made = {"namespace": f"n{age}", "name": "orders", "creationTimestamp": f"2026-11-2{age}T00:00:00Z"}
+        groups.append({"metadata": made, "spec": {"nameServers": [server]}})
     names.keep_only(groups, ())
     assert bool(names.taken(key_of(groups[1]))) is shared
     assert names.taken(key_of(groups[0])) == ""

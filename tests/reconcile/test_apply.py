@@ -1,4 +1,4 @@
-"""Carrying out a plan: only what was seen is changed, and a kill of the operator before any write changes no end."""
+"""Carrying out a plan: only what was seen is changed, and what is refused holds up nothing else."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pytest
 
-from brokergroup_operator.api import backup_fields, names
-from brokergroup_operator.api.backup_fields import ClaimSnapshot, SnapshotManifest
+from brokergroup_operator.api import names
 from brokergroup_operator.kube.errors import (
     ApiError,
     ApiUnavailableError,
@@ -27,7 +25,6 @@ from brokergroup_operator.kube.resources import (
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
     SERVICES,
-    VOLUME_SNAPSHOTS,
 )
 from brokergroup_operator.observe.group_view import (
     BrokerUnreachableError,
@@ -41,21 +38,18 @@ from brokergroup_operator.reconcile.act.apply import PlanApplier, rehearse
 from brokergroup_operator.reconcile.render import broker_config
 from brokergroup_operator.reconcile.render.addressing import build_member_service
 from brokergroup_operator.reconcile.tell.events import EventPoster
-from brokergroup_operator.records.store import GroupKey
 from kube_sandbox.api_server.errors import StatusError
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.cases import run
 from tests.reconcile.fake_view import FakeGroupView, PatientRecordStore
-from tests.reconcile.world import KEY, MANIFEST, World, applier_for
-from tests.support.draws import sample
-from tests.support.snapshot_controller import define
+from tests.reconcile.world import KEY, applier_for
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator
 
     from brokergroup_operator.kube.client import KubernetesApi
-    from brokergroup_operator.reconcile.see.observed import Observed
+    from brokergroup_operator.kube.resources import Resource
+    from brokergroup_operator.records.store import GroupKey
     from kube_sandbox.api_server.server import SandboxApiServer
 
 
@@ -65,21 +59,53 @@ POD: dict[str, Any] = {
 }
 
 
+class Carrier:
+    """Carries out plans of the group `default/orders` at the embedded API."""
+
+    def __init__(
+        self, sandbox: SandboxApiServer, api: KubernetesApi, applier: PlanApplier, view: FakeGroupView
+    ) -> None:
+        self.sandbox, self.api, self.view = sandbox, api, view
+        self._applier = applier
+
+    async def out(self, *actions: plans.Action, key: GroupKey = KEY) -> None:
+        await self._applier.carry_out(key, plans.Plan(actions=actions), b.settled())
+
+    def refusing(self, error: Exception) -> None:
+        """From here on the controller plane and every broker answer with this error."""
+
+        async def refuse(*_: Any, **__: Any) -> None:
+            raise error
+
+        for name in ("switch_master", "remove_member", "set_broker_config"):
+            setattr(self.view, name, refuse)
+
+    async def make_pod(self, **metadata: Any) -> str:
+        """Make pod orders-1; return its uid."""
+        made = await self.api.create(PODS, {**POD, "metadata": POD["metadata"] | metadata})
+        return str(made["metadata"]["uid"])
+
+    async def pod(self) -> dict[str, Any]:
+        """Return the metadata of pod orders-1."""
+        found: dict[str, Any] = (await self.api.get(PODS, "orders-1", namespace="default"))["metadata"]
+        return found
+
+    async def config_maps(self) -> list[str]:
+        return [one["metadata"]["name"] for one in (await self.api.list(CONFIG_MAPS, namespace="default")).items]
+
+    async def events(self) -> list[tuple[str, str, str]]:
+        """Return reason, type and message of each Event about the group."""
+        listed = (await self.api.list(EVENTS, namespace=b.KEY.namespace)).items
+        return sorted((one["reason"], one["type"], one["message"]) for one in listed)
+
+
 @pytest.fixture
-async def applier(sandbox: SandboxApiServer, api: KubernetesApi) -> AsyncIterator[PlanApplier]:
-    server_side = applier_for(ClusterAccess(url=sandbox.url))
-    view, events = FakeGroupView(PatientRecordStore(api)), EventPoster(api, instance="test")
-    yield PlanApplier(api=api, applier=server_side, view=view, events=events)
+async def carry(sandbox: SandboxApiServer, api: KubernetesApi) -> AsyncIterator[Carrier]:
+    await api.create(NAMESPACES, {"metadata": {"name": b.KEY.namespace}})
+    server_side, view = applier_for(ClusterAccess(url=sandbox.url)), FakeGroupView(PatientRecordStore(api))
+    applier = PlanApplier(api=api, applier=server_side, view=view, events=EventPoster(api, instance="test"))
+    yield Carrier(sandbox, api, applier, view)
     await server_side.close()
-
-
-async def carry_out(applier: PlanApplier, *actions: plans.Action) -> None:
-    await applier.carry_out(KEY, plans.Plan(actions=actions), b.settled())
-
-
-async def pod_metadata(api: KubernetesApi) -> dict[str, Any]:
-    found: dict[str, Any] = (await api.get(PODS, "orders-1", namespace="default"))["metadata"]
-    return found
 
 
 def given(uid: str, values: dict[str, str], noted: dict[str, str]) -> plans.SetBrokerConfig:
@@ -104,42 +130,33 @@ EARLIER: dict[str, Any] = {"reason": "test", "uid": "an-earlier-one"}
     ],
 )
 async def test_another_pod_of_the_same_name_is_left_as_it_is(
-    applier: PlanApplier, api: KubernetesApi, action: plans.Action, error: type[Exception]
+    carry: Carrier, action: plans.Action, error: type[Exception]
 ) -> None:
-    made = await api.create(PODS, POD)
+    await carry.make_pod()
+    before = await carry.pod()
     with pytest.raises(error):
-        await carry_out(applier, action)
-    assert await pod_metadata(api) == made["metadata"]
+        await carry.out(action)
+    assert await carry.pod() == before
 
 
-async def test_metadata_of_every_kind_is_patched_and_a_key_taken_off(applier: PlanApplier, api: KubernetesApi) -> None:
+@pytest.mark.parametrize("resource", [BROKER_GROUPS, PERSISTENT_VOLUME_CLAIMS], ids=lambda one: one.kind)
+async def test_metadata_of_every_kind_is_patched_and_a_key_taken_off(carry: Carrier, resource: Resource) -> None:
     """An API server merges its own kinds strategically, and refuses that for ours."""
-    group = b.group_object()
-    group["metadata"] = {"name": "orders", "namespace": "default", "annotations": {"old": "1", "kept": "2"}}
-    claim = {"name": "orders-1", "namespace": "default", "annotations": {"old": "1", "kept": "2"}}
-    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    for resource, obj in (
-        (BROKER_GROUPS, group),
-        (
-            PERSISTENT_VOLUME_CLAIMS,
-            {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": claim, "spec": spec},
-        ),
-    ):
-        made = await api.create(resource, obj)
-        name, change = made["metadata"]["name"], {"annotations": {"old": None, "new": "3"}}
-        action = plans.PatchMetadata(
-            reason="test", resource=resource, name=name, uid=made["metadata"]["uid"], change=change
-        )
-        await carry_out(applier, action)
-        found = await api.get(resource, name, namespace="default")
-        assert found["metadata"]["annotations"] == {"kept": "2", "new": "3"}
-        with pytest.raises(ApiError):
-            await carry_out(applier, replace(action, uid="an-earlier-one"))
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    spec = b.group_object()["spec"] if resource == BROKER_GROUPS else claim
+    metadata = {"name": "orders", "namespace": "default", "annotations": {"old": "1", "kept": "2"}}
+    uid = (await carry.api.create(resource, {"metadata": metadata, "spec": spec}))["metadata"]["uid"]
+    change = {"annotations": {"old": None, "new": "3"}}
+    action = plans.PatchMetadata(reason="test", resource=resource, name="orders", uid=uid, change=change)
+    await carry.out(action)
+    found = await carry.api.get(resource, "orders", namespace="default")
+    assert found["metadata"]["annotations"] == {"kept": "2", "new": "3"}
+    with pytest.raises(ApiError):
+        await carry.out(replace(action, uid="an-earlier-one"))
 
 
-async def test_what_is_gone_already_is_no_error(applier: PlanApplier) -> None:
-    await carry_out(
-        applier,
+async def test_what_is_gone_already_is_no_error(carry: Carrier) -> None:
+    await carry.out(
         plans.DeleteObject(reason="test", resource=PODS, name="missing", uid="u"),
         plans.SetRole(reason="test", pod="missing", uid="u", role="slave", broker_id=1),
         plans.SetFinalizers(reason="test", resource=PODS, name="missing", resource_version="1", finalizers=()),
@@ -147,133 +164,95 @@ async def test_what_is_gone_already_is_no_error(applier: PlanApplier) -> None:
     )
 
 
-async def test_a_refused_object_does_not_keep_the_others_from_being_repaired(
-    applier: PlanApplier, api: KubernetesApi
-) -> None:
+async def test_a_refused_object_does_not_keep_the_others_from_being_repaired(carry: Carrier) -> None:
     with pytest.raises(InvalidError, match="first"):
-        await carry_out(applier, config_map("first", data={"bad key": "x"}), config_map("second"))
-    assert await api.get(CONFIG_MAPS, "second", namespace="default")
+        await carry.out(config_map("first", data={"bad key": "x"}), config_map("second"))
+    assert await carry.config_maps() == ["second"]
 
 
-async def test_a_server_that_does_not_answer_ends_the_pass(
-    applier: PlanApplier, api: KubernetesApi, sandbox: SandboxApiServer
-) -> None:
+async def test_a_server_that_does_not_answer_ends_the_pass(carry: Carrier) -> None:
     refused: list[str] = []
 
     def away(request: Any) -> None:
         refused.append(request.path)
         raise StatusError(503, "ServiceUnavailable", "away")
 
-    sandbox.before_request = away
+    carry.sandbox.before_request = away
     with pytest.raises((ApiUnavailableError, OutcomeUnknownError)):
-        await carry_out(applier, config_map("first"), config_map("second"))
-
+        await carry.out(config_map("first"), config_map("second"))
     assert {path.rpartition("/")[2] for path in refused} == {"first"}
 
 
-async def test_a_group_that_cannot_be_held_gets_no_children(applier: PlanApplier, api: KubernetesApi) -> None:
-    group = b.group_object()
-    group["metadata"] = {"name": "orders", "namespace": "default"}
-    await api.create(BROKER_GROUPS, group)
+async def test_a_group_that_cannot_be_held_gets_no_children(carry: Carrier) -> None:
+    metadata = {"name": "orders", "namespace": "default"}
+    await carry.api.create(BROKER_GROUPS, b.group_object() | {"metadata": metadata})
     hold = plans.SetFinalizers(
         reason="test", resource=BROKER_GROUPS, name="orders", resource_version="1", finalizers=("brokergroup.dev/x",)
     )
     with pytest.raises(ConflictError):
-        await carry_out(applier, hold, config_map("child"))
-    assert (await api.list(CONFIG_MAPS, namespace="default")).items == []
+        await carry.out(hold, config_map("child"))
+    assert await carry.config_maps() == []
 
 
-async def test_a_refused_reservation_ends_the_pass_before_pods_are_made(
-    applier: PlanApplier, api: KubernetesApi
-) -> None:
+async def test_a_refused_reservation_ends_the_pass_before_pods_are_made(carry: Carrier) -> None:
     """Another pod took that id: the next pass reserves another one."""
     with pytest.raises(GroupViewError):
-        await carry_out(
-            applier, plans.ReserveBrokerId(reason="test", pod_name="orders-7", broker_id=7), config_map("child")
-        )
-    assert (await api.list(CONFIG_MAPS, namespace="default")).items == []
+        await carry.out(plans.ReserveBrokerId(reason="test", pod_name="orders-7", broker_id=7), config_map("child"))
+    assert await carry.config_maps() == []
 
 
-async def test_an_event_that_cannot_be_posted_stops_nothing(
-    applier: PlanApplier, api: KubernetesApi, sandbox: SandboxApiServer
-) -> None:
+async def test_an_event_that_cannot_be_posted_stops_nothing(carry: Carrier) -> None:
     def no_events(request: Any) -> None:
         if request.path.endswith("/events"):
             raise StatusError(403, "Forbidden", "no events for you")
 
-    sandbox.before_request = no_events
+    carry.sandbox.before_request = no_events
     note = plans.Note(reason="PodCreating", message="test", related="orders-1")
-    noted = config_map("noted")
-    await carry_out(
-        applier,
-        plans.ApplyObject(reason="test", resource=CONFIG_MAPS, object=noted.object, note=note),
-        config_map("next"),
-    )
-
-    sandbox.before_request = None
-    assert len((await api.list(CONFIG_MAPS, namespace="default")).items) == 2
-    assert (await api.list(EVENTS, namespace="default")).items == []
-
-
-def refusing(applier: PlanApplier, error: Exception) -> None:
-    async def refuse(*_: Any, **__: Any) -> None:
-        raise error
-
-    for name in ("switch_master", "remove_member", "set_broker_config"):
-        setattr(applier._view, name, refuse)
+    await carry.out(replace(config_map("noted"), note=note), config_map("next"))
+    carry.sandbox.before_request = None
+    assert await carry.config_maps() == ["next", "noted"]
+    assert await carry.events() == []
 
 
 SWITCH = plans.SwitchMaster(reason="test", from_broker_id=1)
 
 
-async def test_a_refused_wish_is_one_event_and_the_rest_of_the_plan_goes_on(
-    applier: PlanApplier, api: KubernetesApi
-) -> None:
-    await api.create(NAMESPACES, {"metadata": {"name": b.KEY.namespace}})
-    refusing(applier, SwitchoverRefusedError("broker 2 lacks topic payments"))
+async def test_a_refused_wish_is_one_event_and_the_rest_of_the_plan_goes_on(carry: Carrier) -> None:
+    carry.refusing(SwitchoverRefusedError("broker 2 lacks topic payments"))
     for _ in range(3):
-        await carry_out(applier, SWITCH, plans.RemoveMember(reason="test", broker_id=4), config_map("next"))
-    assert await api.get(CONFIG_MAPS, "next", namespace="default")
-    told = sorted(item["reason"] for item in (await api.list(EVENTS, namespace="shop")).items)
-    assert told == ["NotNow", "SwitchoverRejected"]
+        await carry.out(SWITCH, plans.RemoveMember(reason="test", broker_id=4), config_map("next"))
+    assert await carry.config_maps() == ["next"]
+    assert [reason for reason, _, _ in await carry.events()] == ["NotNow", "SwitchoverRejected"]
 
 
-async def test_a_group_that_the_controller_plane_does_not_know_yet_ends_the_pass(applier: PlanApplier) -> None:
-    refusing(applier, GroupUnknownError("unknown"))
+async def test_a_group_that_the_controller_plane_does_not_know_yet_ends_the_pass(carry: Carrier) -> None:
+    carry.refusing(GroupUnknownError("unknown"))
     with pytest.raises(GroupUnknownError):
-        await carry_out(applier, SWITCH)
+        await carry.out(SWITCH)
 
 
-async def test_what_a_broker_was_given_is_noted_on_its_pod_and_on_no_other(
-    applier: PlanApplier, api: KubernetesApi
-) -> None:
-    made = await api.create(PODS, POD)
+async def test_what_a_broker_was_given_is_noted_on_its_pod_and_on_no_other(carry: Carrier) -> None:
     noted = {"minInSyncReplicas": "2", "inSyncReplicas": "2"}
-    action = given(made["metadata"]["uid"], {"minInSyncReplicas": "2"}, noted)
-    await carry_out(applier, action)
-    told = (await pod_metadata(api))["annotations"][names.ANNOTATION_HOT_CONFIG]
+    action = given(await carry.make_pod(), {"minInSyncReplicas": "2"}, noted)
+    await carry.out(action)
+    told = (await carry.pod())["annotations"][names.ANNOTATION_HOT_CONFIG]
     assert told == '{"inSyncReplicas": "2", "minInSyncReplicas": "2"}'
     with pytest.raises(ApiError):
-        await carry_out(applier, replace(action, uid="an-earlier-one"))
+        await carry.out(replace(action, uid="an-earlier-one"))
 
 
-async def test_a_broker_that_took_nothing_gets_no_note(applier: PlanApplier, api: KubernetesApi) -> None:
-    made = await api.create(PODS, POD)
-    refusing(applier, BrokerUnreachableError("no answer"))
-    await carry_out(applier, given(made["metadata"]["uid"], {"a": "1"}, {"a": "1"}))
-    assert (await pod_metadata(api))["annotations"] == {names.ANNOTATION_HOT_CONFIG: "{}"}
+async def test_a_broker_that_took_nothing_gets_no_note(carry: Carrier) -> None:
+    carry.refusing(BrokerUnreachableError("no answer"))
+    await carry.out(given(await carry.make_pod(), {"a": "1"}, {"a": "1"}))
+    assert (await carry.pod())["annotations"] == {names.ANNOTATION_HOT_CONFIG: "{}"}
 
 
-async def test_a_broker_that_may_have_been_given_a_value_is_not_noted_to_have_the_one_before(
-    applier: PlanApplier, api: KubernetesApi
-) -> None:
+async def test_a_broker_that_may_have_been_given_a_value_is_not_noted_to_have_the_one_before(carry: Carrier) -> None:
     """A, then B, whose note is lost with the operator, then A again: the note still said A, and the broker stayed at B."""
-    noted_before = {"annotations": {names.ANNOTATION_HOT_CONFIG: '{"a": "A", "b": "1"}'}}
-    made = await api.create(PODS, {**POD, "metadata": {**POD["metadata"], **noted_before}})
-    refusing(applier, BrokerUnreachableError("no answer: it may have been done"))
-    await carry_out(applier, given(made["metadata"]["uid"], {"a": "B"}, {"a": "B", "b": "1"}))
-    left = {"metadata": await pod_metadata(api)}
-    assert broker_config.hot_changes(left, {"a": "A", "b": "1"}) == {"a": "A"}
+    uid = await carry.make_pod(annotations={names.ANNOTATION_HOT_CONFIG: '{"a": "A", "b": "1"}'})
+    carry.refusing(BrokerUnreachableError("no answer: it may have been done"))
+    await carry.out(given(uid, {"a": "B"}, {"a": "B", "b": "1"}))
+    assert broker_config.hot_changes({"metadata": await carry.pod()}, {"a": "A", "b": "1"}) == {"a": "A"}
 
 
 @pytest.mark.parametrize(
@@ -297,106 +276,73 @@ async def test_a_broker_that_may_have_been_given_a_value_is_not_noted_to_have_th
     ],
 )
 async def test_what_is_put_back_is_read_first_and_the_event_has_what_was_found(
-    applier: PlanApplier, api: KubernetesApi, said: dict[str, str], left: dict[str, str], told: str | None
+    carry: Carrier, said: dict[str, str], left: dict[str, str], told: str | None
 ) -> None:
-    view = applier._view
-    assert isinstance(view, FakeGroupView)
-    view.configs[KEY, 1] = dict(said)
-    await api.create(NAMESPACES, {"metadata": {"name": b.KEY.namespace}})
+    carry.view.configs[KEY, 1] = dict(said)
     values = {"minInSyncReplicas": "2", "allAckInSyncStateSet": "true"}
-    await carry_out(applier, plans.PutBackBrokerConfig(reason="test", broker_id=1, pod="orders-1", values=values))
-    assert view.configs[KEY, 1] == said | left
-    listed = (await api.list(EVENTS, namespace="shop")).items
-    assert [item["message"] for item in listed] == ([] if told is None else [told])
-    assert all((item["reason"], item["type"]) == ("ConfigurationPutBack", "Warning") for item in listed)
+    await carry.out(plans.PutBackBrokerConfig(reason="test", broker_id=1, pod="orders-1", values=values))
+    assert carry.view.configs[KEY, 1] == said | left
+    assert await carry.events() == ([("ConfigurationPutBack", "Warning", told)] if told else [])
 
 
-async def test_transitions_are_events_with_the_status_that_shows_them(applier: PlanApplier, api: KubernetesApi) -> None:
-    await api.create(NAMESPACES, {"metadata": {"name": b.KEY.namespace}})
+async def test_transitions_are_events_with_the_status_that_shows_them(carry: Carrier) -> None:
     notes = (plans.Note(reason="Paused", message="x"), plans.Note(reason="Fenced", message="y", warning=True))
-    await carry_out(applier, plans.WriteStatus(reason="test", status={"replicas": 1}, notes=notes))
-    told = {item["reason"]: item["type"] for item in (await api.list(EVENTS, namespace="shop")).items}
-    assert told == {"Paused": "Normal", "Fenced": "Warning"}
+    await carry.out(plans.WriteStatus(reason="test", status={"replicas": 1}, notes=notes))
+    assert await carry.events() == [("Fenced", "Warning", "y"), ("Paused", "Normal", "x")]
 
 
-async def test_an_address_that_another_one_has_taken_is_not_insisted_on(
-    applier: PlanApplier, api: KubernetesApi, sandbox: SandboxApiServer
-) -> None:
+async def test_an_address_that_another_one_has_taken_is_not_insisted_on(carry: Carrier) -> None:
     async def taken(request: Any) -> None:
         if b"10.96.0.1" in await request.read():
             raise StatusError(422, "Invalid", "spec.clusterIPs: failed to allocate IP 10.96.0.1: already allocated")
 
-    await api.create(NAMESPACES, {"metadata": {"name": b.KEY.namespace}})
-    sandbox.before_request = taken
+    carry.sandbox.before_request = taken
     wanted = build_member_service(b.group(network={"addressing": "ServiceIP"}), b.member(1), slot=0)
     del wanted["metadata"]["ownerReferences"]  # nothing of that uid is here, and it would be collected
     there = wanted | {"spec": wanted["spec"] | {"clusterIP": "10.96.0.1"}}
-    action = plans.ApplyObject(reason="missing", resource=SERVICES, object=there, otherwise=wanted)
-    await applier.carry_out(b.KEY, plans.Plan(actions=(action,)), b.settled())
-    made = await api.get(SERVICES, "orders-1", namespace=b.KEY.namespace)
+    await carry.out(plans.ApplyObject(reason="missing", resource=SERVICES, object=there, otherwise=wanted), key=b.KEY)
+    made = await carry.api.get(SERVICES, "orders-1", namespace=b.KEY.namespace)
     assert made["spec"]["clusterIP"] != "10.96.0.1"
 
 
 BAD_MOUNT = {"name": "broker", "image": "none", "volumeMounts": [{"name": "nowhere", "mountPath": "/x"}]}
 UNKNOWN_FIELD = {"name": "broker", "image": "none", "imaginary": True}
+OTHER = {"name": "broker", "image": "other"}
 
 
 def pod(*containers: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", **POD, "spec": {"containers": list(containers)}}
 
 
-def stopped(seen: Observed) -> plans.DeleteObject:
-    (found,) = [action for action in run(seen).actions if isinstance(action, plans.DeleteObject)]
-    return found
-
-
-async def replacement(api: KubernetesApi, successor: dict[str, Any]) -> plans.DeleteObject:
-    made = await api.create(PODS, POD)
-    return plans.DeleteObject(
-        reason="test", resource=PODS, name="orders-1", uid=made["metadata"]["uid"], successor=successor
-    )
+async def replacement(carry: Carrier, successor: dict[str, Any]) -> plans.DeleteObject:
+    uid = await carry.make_pod()
+    return plans.DeleteObject(reason="test", resource=PODS, name="orders-1", uid=uid, successor=successor)
 
 
 @pytest.mark.parametrize(("container", "named"), [(BAD_MOUNT, "volumeMounts"), (UNKNOWN_FIELD, "imaginary")])
 async def test_what_runs_is_not_stopped_for_a_pod_that_the_api_refuses(
-    applier: PlanApplier, api: KubernetesApi, container: dict[str, Any], named: str
+    carry: Carrier, container: dict[str, Any], named: str
 ) -> None:
-    action = await replacement(api, pod(container))
+    action = await replacement(carry, pod(container))
     with pytest.raises(InvalidError, match=named):
-        await carry_out(applier, action)
-    assert "deletionTimestamp" not in await pod_metadata(api)
+        await carry.out(action)
+    assert "deletionTimestamp" not in await carry.pod()
 
 
-async def test_a_rehearsal_leaves_nothing_behind(applier: PlanApplier, api: KubernetesApi) -> None:
-    action = await replacement(api, pod({"name": "broker", "image": "other"}))
-    await carry_out(applier, action)
+async def test_a_rehearsal_leaves_nothing_behind(carry: Carrier) -> None:
+    await carry.out(await replacement(carry, pod(OTHER)))
     with pytest.raises(NotFoundError):
-        await api.get(PODS, "orders-1", namespace="default")
-    assert (await api.list(PODS, namespace="default")).items == []
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        'pods "orders-1-rehearsal" is forbidden: exceeded quota: few, requested: pods=1, used: pods=3, limited: pods=3',
-        'admission webhook "old.example.com" does not support dry run',
-    ],
-)
-async def test_what_is_true_of_a_dry_run_only_is_no_answer(
-    api: KubernetesApi, sandbox: SandboxApiServer, said: str
-) -> None:
-    """A full quota has room again when the present pod is gone."""
-
-    def refuse(_: Any) -> None:
-        raise StatusError(403, "Forbidden", said)
-
-    sandbox.before_request = refuse
-    await rehearse(api, PODS, pod({"name": "broker", "image": "other"}))
+        await carry.pod()
+    assert (await carry.api.list(PODS, namespace="default")).items == []
 
 
 # What each rehearsal is refused for, in order (None: taken), and the answer of the rehearsals. The second is of the present pod.
 NO_NAME = 'admission webhook "names" denied the request: no name of ours'
+QUOTA = 'pods "orders-1-rehearsal" is forbidden: exceeded quota: few, requested: pods=1, used: pods=3, limited: pods=3'
 REHEARSALS: list[tuple[str, list[str | None], str | None]] = [
+    # What is true of a dry run only. A full quota has room again when the present pod is gone.
+    ("a full quota", [QUOTA], None),
+    ("a webhook without dry runs", ['admission webhook "old.example.com" does not support dry run'], None),
     # A policy for the names of pods, or a quota in words of its own, blocked the rolling update for ever.
     ("the present pod would be refused too", [NO_NAME, NO_NAME], None),
     ("the present pod is refused for other reasons", ["image other is not allowed", NO_NAME], "image other"),
@@ -423,210 +369,13 @@ async def test_a_refusal_is_an_answer_if_the_present_pod_would_not_be_refused_so
 
     sandbox.before_request = refuse
     with pytest.raises(ApiError, match=answer) if answer else contextlib.nullcontext():
-        await rehearse(api, PODS, pod({"name": "broker", "image": "other"}))
-    assert [path.rpartition("/")[2] for path in asked] == ["orders-1-rehearsal"] * 2
+        await rehearse(api, PODS, pod(OTHER))
+    assert [path.rpartition("/")[2] for path in asked] == ["orders-1-rehearsal"] * len(refusals)
 
 
 def test_a_pod_that_is_replaced_has_its_successor_tried_and_one_that_leaves_has_none() -> None:
-    replaced = stopped(c.outdated(c.settled(), "orders-2"))
-    leaving = stopped(c.marked(c.wishing(c.settled(replicas=4), replicas=3), "orders-4"))
+    [replaced] = c.actions(c.outdated(c.settled(), "orders-2"), plans.DeleteObject)
+    [leaving] = c.actions(c.marked(c.wishing(c.settled(replicas=4), replicas=3), "orders-4"), plans.DeleteObject)
     assert replaced.successor is not None
     assert (replaced.successor["kind"], replaced.successor["metadata"]["name"]) == ("Pod", "orders-2")
     assert leaving.successor is None
-
-
-async def settled(world: World, *, master: int | None = None, **spec: Any) -> None:
-    """Create a group and let it settle: with brokers that run, or with the master that the test chooses."""
-    world.brokers_run = master is None
-    await world.create_group(**spec)
-    await world.settle()
-    if master is not None:
-        await world.view.make_master(world.key, master)
-        await world.settle()
-
-
-async def end(world: World) -> None:
-    """From here on the operator may be killed."""
-    world.begin()
-    await world.settle()
-
-
-async def a_group_is_made(world: World) -> None:
-    world.begin()
-    await world.create_group()
-    await world.settle()
-
-
-async def a_master_is_elected(world: World) -> None:
-    await world.create_group()
-    await world.settle()
-    await world.view.make_master(world.key, 2)
-    await end(world)
-
-
-async def things_break_and_the_spec_changes(world: World) -> None:
-    await settled(world, master=1)
-    await world.delete(PODS, "orders-2")
-    await world.run_kubelet()
-    await world.delete(CONFIG_MAPS, "orders-broker")
-    wish = {"replicas": 4, "storage": {"size": "9Gi"}, "config": {"fileReservedTime": "24"}}
-    await world.patch_group({"spec": wish})
-    await end(world)
-
-
-async def the_group_is_deleted_with_its_data(world: World) -> None:
-    await settled(world, master=1, storage={"retention": {"whenDeleted": "Delete"}})
-    await world.delete(BROKER_GROUPS, world.key.name)
-    await end(world)
-
-
-async def a_new_image_is_rolled_out(world: World) -> None:
-    await settled(world)
-    await world.patch_group({"spec": {"image": "example.com/replica:2"}})
-    await end(world)
-
-
-async def a_hot_key_and_a_cold_one_change(world: World) -> None:
-    await settled(world)
-    await world.patch_group({"spec": {"config": {"fileReservedTime": "24", "maxMessageSize": "100000"}}})
-    await end(world)
-
-
-async def the_group_shrinks_and_its_volumes_go(world: World) -> None:
-    await settled(world, replicas=4, storage={"retention": {"whenScaled": "Delete"}})
-    await world.patch_group({"spec": {"replicas": 2}})
-    await end(world)
-
-
-async def the_group_sleeps_and_wakes(world: World) -> None:
-    await settled(world)
-    await world.patch_group({"spec": {"maintenance": {"hibernated": True}}})
-    await end(world)
-    assert not [name for name in await world.everything() if name.startswith("Pod ")]
-    await world.patch_group({"spec": {"maintenance": {"hibernated": False}}})
-    await world.settle()
-
-
-async def the_master_is_rebuilt(world: World) -> None:
-    await settled(world)
-    await world.run_operation("Rebuild", rebuild={"brokerId": 1})
-    await end(world)
-
-
-async def a_slave_is_decommissioned(world: World) -> None:
-    await settled(world)
-    await world.run_operation("Decommission", decommission={"brokerId": 2})
-    await end(world)
-
-
-async def a_group_begins_with_a_backup(world: World) -> None:
-    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    metadata = {"name": "copies", "namespace": world.key.namespace}
-    await world.api.create(PERSISTENT_VOLUME_CLAIMS, {"metadata": metadata, "spec": claim})
-    world.begin()
-    source = {"name": "copies", "folder": "lost/nightly"}
-    with pytest.MonkeyPatch.context() as patch:
-        # The blocks follow from the group's uid, which is another in each run.
-        patch.setattr(backup_fields, "EPOCH_BLOCKS", 1)
-        patch.setattr(backup_fields, "BROKER_ID_BLOCKS", 1)
-        await world.create_group(bootstrap={"fromBackup": {"claim": source}})
-        await world.settle()
-    stored = await world.view.store.read(world.key)
-    assert stored is not None
-    assert stored.record.restored_from == "lost/nightly"
-    assert (stored.record.master_epoch, sorted(stored.record.replicas)) == (1041, [107, 108, 109])
-    assert stored.record.replicas[107].reserved_for == "orders-1"
-
-
-async def a_group_begins_with_snapshots(world: World) -> None:
-    await define(world.api)
-    part = ClaimSnapshot(claim="lost-3", snapshot="nightly", size="1Gi")
-    manifest = SnapshotManifest(backup=msgspec.structs.replace(MANIFEST, confirm_offset=4000), snapshots=[part])
-    said = {names.ANNOTATION_MANIFEST: msgspec.json.encode(manifest).decode()}
-    metadata = {"name": "nightly", "namespace": world.key.namespace, "annotations": said}
-    await world.api.create(VOLUME_SNAPSHOTS, {"metadata": metadata, "spec": {}})
-    await world.patch(VOLUME_SNAPSHOTS, "nightly", {"status": {"readyToUse": True}}, subresource="status")
-    world.begin()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backup_fields, "EPOCH_BLOCKS", 1)
-        patch.setattr(backup_fields, "BROKER_ID_BLOCKS", 1)
-        await world.create_group(bootstrap={"fromBackup": {"snapshot": {"name": "nightly"}}})
-        await world.settle()
-    stored = await world.view.store.read(world.key)
-    assert stored is not None
-    assert stored.record.restored_from == "nightly"
-    assert (stored.record.master_epoch, sorted(stored.record.replicas)) == (1041, [107, 108, 109])
-    claims = {
-        one["metadata"]["name"]: one["spec"].get("dataSource") for one in await world.items(PERSISTENT_VOLUME_CLAIMS)
-    }
-    source = {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "nightly"}
-    assert claims == {"orders-1": source, "orders-108": None, "orders-109": None}
-    # It grows as any other, and keeps its source.
-    await world.patch(BROKER_GROUPS, world.key.name, {"spec": {"storage": {"size": "9Ti"}}})
-    await world.settle()
-    grown = await world.get(PERSISTENT_VOLUME_CLAIMS, "orders-1")
-    assert (grown["spec"]["resources"]["requests"]["storage"], grown["spec"]["dataSource"]) == ("9Ti", source)
-
-
-# How many of a story's writes `make test` kills the operator before.
-KILLS = 2
-
-
-class Theatre:
-    """One API server for all runs of a story, each in a namespace of its own."""
-
-    def __init__(self, server: SandboxApiServer, api: KubernetesApi) -> None:
-        self._server, self._api = server, api
-        self._applier = applier_for(ClusterAccess(url=server.url))
-        self._runs = 0
-
-    async def told(
-        self, story: Callable[[World], Awaitable[None]], *, kill_at: int | None
-    ) -> tuple[dict[str, Any], list[str]]:
-        self._runs += 1
-        namespace = f"run-{self._runs}"
-        await self._api.create(NAMESPACES, {"metadata": {"name": namespace}})
-        world = World(self._api, self._applier, GroupKey(namespace, "orders"))
-        self._server.before_request = world.observe
-        world.planned_kill = kill_at
-        await story(world)
-        assert kill_at is None or world.was_killed, f"the story made fewer than {kill_at} writes"
-        return await world.everything(), world.writes
-
-    async def close(self) -> None:
-        await self._applier.close()
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize(
-    ("story", "at_least", "objects"),
-    [
-        (a_group_is_made, 15, 14),
-        (a_master_is_elected, 2, 14),
-        (things_break_and_the_spec_changes, 8, 16),
-        (the_group_is_deleted_with_its_data, 12, 0),
-        (a_new_image_is_rolled_out, 8, 14),
-        (a_hot_key_and_a_cold_one_change, 12, 14),
-        (the_group_shrinks_and_its_volumes_go, 8, 12),
-        (the_group_sleeps_and_wakes, 10, 14),
-        (the_master_is_rebuilt, 8, 14),
-        (a_slave_is_decommissioned, 5, 15),
-        (a_group_begins_with_a_backup, 15, 15),
-        (a_group_begins_with_snapshots, 15, 14),
-    ],
-)
-async def test_a_kill_before_any_write_changes_nothing_in_the_end(
-    sandbox: SandboxApiServer,
-    api: KubernetesApi,
-    story: Callable[[World], Awaitable[None]],
-    at_least: int,
-    objects: int,
-) -> None:
-    theatre = Theatre(sandbox, api)
-    expected, writes = await theatre.told(story, kill_at=None)
-    assert len(writes) >= at_least, "the story does too little to prove anything"
-    assert len(expected) == objects
-    for number in sample(range(len(writes)), KILLS):
-        end, _ = await theatre.told(story, kill_at=number)
-        assert end == expected, f"killed before write {number}, {writes[number]}"
-    await theatre.close()

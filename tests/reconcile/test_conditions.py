@@ -23,7 +23,7 @@ from brokergroup_operator.reconcile.clusters.users import UsersStanding
 from brokergroup_operator.reconcile.tell.events import transition_notes
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.cases import conditions, message, run, shown, status_of
+from tests.reconcile.cases import conditions, message, shown, status_of
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 PAUSED: dict[str, Any] = {"maintenance": {"paused": True}}
 LACKING = tuple(MetadataDifference(2, MetadataKind.TOPIC, f"t{n}") for n in range(7))
+
+
+SMALL = {"phase": "Bound", "capacity": {"storage": "1Gi"}}
 
 
 def broken(seen: Observed, name: str, reason: str) -> Observed:
@@ -50,9 +53,7 @@ def fenced(pod: dict[str, Any]) -> None:
 
 
 def small(seen: Observed) -> Observed:
-    claim = seen.claims["orders-2"]
-    status = {"phase": "Bound", "capacity": {"storage": "1Gi"}}
-    return replace(seen, claims={**seen.claims, "orders-2": claim | {"status": status}})
+    return c.with_claims(seen, lambda claim: claim.update(status=SMALL), "orders-2")
 
 
 CASES: list[tuple[str, Observed, str, tuple[str, str] | None]] = [
@@ -95,23 +96,12 @@ CASES: list[tuple[str, Observed, str, tuple[str, str] | None]] = [
         "no member with all messages is alive", c.seen_with(c.settled(), b.record(master=None, in_sync=(1,)), live=(2, 3)),
         "Stalled", ("True", "NoEligibleReplica"),
     ),
+    ("all are barred", c.barred(1, 2, 3), "Stalled", ("True", "NoEligibleReplica")),
     (
-        "all are barred", c.settled(failover={"priorities": [{"brokerId": one, "priority": 0} for one in (1, 2, 3)]}), "Stalled",
+        "all are barred from the first election", c.seen_with(c.barred(1, 2, 3), b.record(master=None, in_sync=())), "Stalled",
         ("True", "NoEligibleReplica"),
     ),
-    (
-        "all are barred from the first election",
-        c.seen_with(
-            c.settled(failover={"priorities": [{"brokerId": one, "priority": 0} for one in (1, 2, 3)]}),
-            b.record(master=None, in_sync=()),
-        ),
-        "Stalled",
-        ("True", "NoEligibleReplica"),
-    ),
-    (
-        "all but one are barred", c.settled(failover={"priorities": [{"brokerId": one, "priority": 0} for one in (1, 2)]}),
-        "Stalled", ("False", "NothingStalled"),
-    ),
+    ("all but one are barred", c.barred(1, 2), "Stalled", ("False", "NothingStalled")),
     (
         "all are still starting", c.seen_with(c.settled(), b.record(master=None, in_sync=(1,)), live=()), "Stalled",
         ("False", "NothingStalled"),
@@ -222,15 +212,12 @@ def test_kstatus_reads_that_it_is_under_way_or_that_it_has_failed(seen: Observed
 
 
 def unfenced(seen: Observed) -> Observed:
-    assert seen.record is not None
-    return replace(seen, record=replace(seen.record, unfenced=frozenset({2})))
+    return c.recorded(seen, unfenced=frozenset({2}))
 
 
 def events(before: Observed, after: Observed) -> list[str]:
-    shown_before = b.group_object() | {"status": status_of(before)}
-    seen = replace(after, group_object=shown_before)
-    written = [action for action in run(seen).actions if isinstance(action, plans.WriteStatus)]
-    return [note.reason for action in written for note in action.notes]
+    seen = replace(after, group_object=c.with_status(c.settled(), status_of(before)).group_object)
+    return [note.reason for action in c.actions(seen, plans.WriteStatus) for note in action.notes]
 
 
 @pytest.mark.parametrize(
@@ -259,8 +246,7 @@ def test_transitions(before: Observed, after: Observed, expected: list[str]) -> 
 
 
 def test_the_first_status_of_a_group_is_no_change() -> None:
-    written = [action for action in run(c.settled()).actions if isinstance(action, plans.WriteStatus)]
-    assert [action.notes for action in written] == [()]
+    assert [action.notes for action in c.actions(c.settled(), plans.WriteStatus)] == [()]
 
 
 WORDS = "the words"
@@ -296,21 +282,14 @@ def cluster(**seen: Any) -> Seen:
     """Return a cluster of which every part is ready."""
     metadata = {"name": "shop", "namespace": "default", "uid": "u", "generation": 1}
     obj = {"metadata": metadata, "spec": {"nameServer": {"replicas": 1}}}
-    condition = {kind: {"type": kind, "status": "True"} for kind in ("Ready", "Available", "FailoverSafe")}
-    group = {
-        "metadata": {"name": "shop-0", "generation": 1},
-        "status": {"observedGeneration": 1, "conditions": list(condition.values())},
-    }
-    servers = {
-        "metadata": {"generation": 1},
-        "spec": {"replicas": 1},
-        "status": {"observedGeneration": 1, "updatedReplicas": 1, "readyReplicas": 1},
-    }
+    conditions = [{"type": kind, "status": "True"} for kind in ("Ready", "Available", "FailoverSafe")]
+    group_status = {"observedGeneration": 1, "conditions": conditions}
+    server_status = {"observedGeneration": 1, "updatedReplicas": 1, "readyReplicas": 1}
     whole: dict[str, Any] = {
         "cluster": msgspec.convert(obj, RocketMQCluster),
         "cluster_object": obj,
-        "name_servers": servers,
-        "groups": {"shop-0": group},
+        "name_servers": {"metadata": {"generation": 1}, "spec": {"replicas": 1}, "status": server_status},
+        "groups": {"shop-0": {"metadata": {"name": "shop-0", "generation": 1}, "status": group_status}},
     }
     return Seen(**(whole | seen))
 

@@ -1,4 +1,4 @@
-"""Declared consumer groups, and the first offsets of a topic's readers: which requests each master gets, and in which order."""
+"""Declared topics and consumer groups, and the first offsets of readers: which requests each master gets, and in which order."""
 
 from __future__ import annotations
 
@@ -9,27 +9,19 @@ import msgspec
 import pytest
 
 from brokergroup_operator.api.consumer_group_fields import ConsumerGroupSpec
-from brokergroup_operator.api.rocketmq_cluster import TopicSpec
-from brokergroup_operator.observe.group_view import BrokerRefusedError, BrokerUnreachableError
-from brokergroup_operator.reconcile.clusters.consumer_groups import ConsumerGroupKeeper, change_of
+from brokergroup_operator.api.rocketmq_cluster import MessageType, TopicSpec
+from brokergroup_operator.reconcile.clusters import consumer_groups
 from brokergroup_operator.reconcile.clusters.master_looks import AGAIN_SECONDS, Standing
 from brokergroup_operator.reconcile.clusters.readers import PATIENCE_SECONDS
-from brokergroup_operator.reconcile.clusters.topics import TopicKeeper
-from brokergroup_operator.records.memory import MemoryRecordStore
-from brokergroup_operator.records.store import GroupKey
-from rocketmq_remoting.broker_protocol import TopicConfig
-from tests.reconcile.fake_view import FakeGroupView, led_by
+from brokergroup_operator.reconcile.clusters.topics import TopicDiffersError, change_of
+from tests.reconcile.kept import BILLING, FIRST, SECOND, Kept, record_of, topic
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from rocketmq_remoting.broker_protocol import SubscriptionGroupConfig, TopicConfig
 
-    from brokergroup_operator.observe.group_view import GroupSnapshot
-    from controller_core.model import BrokerGroupRecord
-    from rocketmq_remoting.broker_protocol import SubscriptionGroupConfig
-
-FIRST, SECOND = GroupKey("n", "shop-0"), GroupKey("n", "shop-1")
-ORDERS = TopicSpec(name="orders", queues=2)
-BILLING = ConsumerGroupSpec(name="billing", retry_max_times=3)
+ORDERS, EIGHT = TopicSpec(name="orders", queues=2), TopicSpec(name="orders", queues=8)
+PAYMENTS = TopicSpec(name="payments", queues=4)
+FIFO = TopicSpec(name="payments", queues=4, message_type=MessageType.FIFO)
 
 
 @pytest.mark.parametrize(
@@ -50,96 +42,104 @@ BILLING = ConsumerGroupSpec(name="billing", retry_max_times=3)
 def test_the_change_that_a_declared_consumer_group_asks_for(
     declared: dict[str, Any], found: SubscriptionGroupConfig | None, change: SubscriptionGroupConfig | None
 ) -> None:
-    assert change_of(msgspec.convert(declared, ConsumerGroupSpec), found) == change
+    assert consumer_groups.change_of(msgspec.convert(declared, ConsumerGroupSpec), found) == change
 
 
-def record_of(snapshot: GroupSnapshot) -> BrokerGroupRecord:
-    assert snapshot.record is not None
-    return snapshot.record
+@pytest.mark.parametrize(
+    ("declared", "found", "change"),
+    [
+        (EIGHT, None, topic("orders", 8)),
+        (FIFO, None, topic("payments", 4, message_type="FIFO")),
+        (EIGHT, topic("orders", 8), None),
+        (
+            EIGHT,
+            topic("orders", 4, perm=4, order=True, attributes={"queue.type": "SimpleCQ"}),
+            topic("orders", 8, perm=4, order=True),
+        ),
+    ],
+    ids=["not there", "not there, FIFO", "as declared", "more queues keep what else it is"],
+)
+def test_the_change_that_a_declared_topic_asks_for(
+    declared: TopicSpec, found: TopicConfig | None, change: TopicConfig | None
+) -> None:
+    assert change_of(declared, found) == change
 
 
-class View(FakeGroupView):
-    """Groups whose master does not answer, while they are named; and the changes in their order."""
-
-    def __init__(self) -> None:
-        super().__init__(MemoryRecordStore())
-        self.unreachable: set[GroupKey] = set()
-        # The groups whose master refuses every offset, or every consumer group.
-        self.refuses_offsets: set[GroupKey] = set()
-        self.refuses_consumer_groups: set[GroupKey] = set()
-        # Topics and consumer groups that every master refuses.
-        self.refused_names: set[str] = set()
-        self.written: list[tuple[GroupKey, int]] = []
-        self.asked_for_readers: list[GroupKey] = []
-        # Topics that another client makes while readers are asked for.
-        self.made_meanwhile: dict[tuple[GroupKey, str], TopicConfig] = {}
-
-    async def consumer_groups(self, key: GroupKey, names: Collection[str]) -> dict[str, SubscriptionGroupConfig]:
-        self._answer(key)
-        return await super().consumer_groups(key, names)
-
-    async def put_consumer_group(self, key: GroupKey, settings: SubscriptionGroupConfig) -> None:
-        if key in self.refuses_consumer_groups or settings["groupName"] in self.refused_names:
-            raise BrokerRefusedError(f"group {key}: 200 answered 16")
-        await super().put_consumer_group(key, settings)
-
-    async def put_first_offsets(
-        self, key: GroupKey, topic: str, queues: range, readers: Collection[str], *, only_empty: bool
-    ) -> int:
-        if key in self.refuses_offsets:
-            raise BrokerUnreachableError(f"group {key}: 15 answered 16")
-        return await super().put_first_offsets(key, topic, queues, readers, only_empty=only_empty)
-
-    async def topic_readers(self, key: GroupKey, topic: str) -> frozenset[str]:
-        self.asked_for_readers.append(key)
-        self.topics |= self.made_meanwhile
-        self._answer(key)
-        return await super().topic_readers(key, topic)
-
-    async def put_topic(self, key: GroupKey, topic: TopicConfig) -> None:
-        if topic.topic_name in self.refused_names:
-            raise BrokerRefusedError(f"group {key}: 17 answered 16")
-        self.written.append((key, topic.write_queue_nums))
-        await super().put_topic(key, topic)
-
-    def _answer(self, key: GroupKey) -> None:
-        if key in self.unreachable:
-            raise BrokerUnreachableError(f"group {key}: no answer")
+def test_fewer_queues_are_still_read() -> None:
+    change = change_of(EIGHT, topic("orders", 16))
+    assert change is not None
+    assert (change.read_queue_nums, change.write_queue_nums) == (16, 8)
+    assert change_of(EIGHT, change) is None
 
 
-class Kept:
-    """Two groups of a cluster, of which the first is led, and a clock that a test moves."""
+@pytest.mark.parametrize("present", ["NORMAL", "MIXED", "DELAY", "UNSPECIFIED"])
+def test_another_message_type_is_left_and_told(present: str) -> None:
+    found = topic("payments", 4, message_type=present)
+    with pytest.raises(TopicDiffersError, match=f"payments has {present} messages, spec.topics wants FIFO"):
+        change_of(FIFO, found)
 
-    def __init__(self, *led: GroupKey) -> None:
-        self.view = View()
-        self.now_seconds = 0.0
-        self.consumer_groups = ConsumerGroupKeeper(self.view, lambda: self.now_seconds)
-        self.topics = TopicKeeper(self.view, lambda: self.now_seconds)
-        self.uids = {"shop-0": "u0", "shop-1": "u1"}
-        for name in self.uids:
-            self.never_led(GroupKey("n", name))
-        self.lead(*led)
 
-    def never_led(self, key: GroupKey) -> None:
-        record = replace(record_of(led_by(key, 1, epoch=0)), master_broker_id=None)
-        self.view.snapshots[key] = replace(led_by(key, 1, epoch=0), record=record)
+async def test_every_group_gets_every_topic_and_then_nothing_is_asked() -> None:
+    kept = Kept(FIRST, SECOND)
+    assert await kept.only_topics(ORDERS, PAYMENTS) == Standing(desired=2, ready=2)
+    assert set(kept.view.topics) == {(key, name) for key in (FIRST, SECOND) for name in ("orders", "payments")}
+    kept.view.asked.clear()
+    assert await kept.only_topics(ORDERS, PAYMENTS) == Standing(desired=2, ready=2)
+    assert kept.view.asked == []
 
-    async def keep(self, *declared: ConsumerGroupSpec) -> Standing:
-        return await self.consumer_groups.keep("n", declared, self.uids, count=2)
 
-    async def keep_topics(
-        self, *declared: TopicSpec, consumer_groups: tuple[ConsumerGroupSpec, ...] = (BILLING,)
-    ) -> Standing:
-        """A pass: consumer groups first."""
-        await self.keep(*consumer_groups)
-        had = {
-            name: self.consumer_groups.had(GroupKey("n", name), consumer_groups, uid) for name, uid in self.uids.items()
-        }
-        return await self.topics.keep("n", declared, self.uids, count=2, consumer_groups=had)
+@pytest.mark.parametrize("why", ["a new master", "five minutes"])
+async def test_a_topic_that_a_master_lacks_comes_back(why: str) -> None:
+    """A new master may lack the newest; a person may have deleted it."""
+    kept = Kept(FIRST, SECOND)
+    await kept.only_topics(ORDERS)
+    del kept.view.topics[FIRST, "orders"]
+    kept.now_seconds = AGAIN_SECONDS - 1
+    await kept.only_topics(ORDERS)
+    assert (FIRST, "orders") not in kept.view.topics, "not looked at again yet"
+    kept.asked_again_for(why)
+    await kept.only_topics(ORDERS)
+    assert (FIRST, "orders") in kept.view.topics
 
-    def lead(self, *keys: GroupKey, epoch: int = 1) -> None:
-        for key in keys:
-            self.view.snapshots[key] = led_by(key, 1, epoch=epoch)
+
+async def test_a_group_without_a_master_is_waited_for_and_one_that_had_them_is_not() -> None:
+    kept = Kept(FIRST)
+    standing = await kept.only_topics(ORDERS)
+    assert standing == Standing(desired=1, ready=0, pending=("group shop-1 has no master",))
+    kept.lead(SECOND)
+    assert (await kept.only_topics(ORDERS)).ready == 1
+    kept.view.snapshots.clear()
+    assert await kept.only_topics(ORDERS) == Standing(desired=1, ready=1), "a failover takes no topic away"
+
+
+async def test_a_master_that_hides_its_topics_is_asked_in_the_next_pass() -> None:
+    kept = Kept(FIRST, SECOND)
+    kept.view.hides_topics = {SECOND}
+    standing = await kept.only_topics(ORDERS, PAYMENTS)
+    assert standing == Standing(desired=2, pending=(f"group {SECOND}: topic orders: no answer",))
+    kept.view.hides_topics = set()
+    assert await kept.only_topics(ORDERS, PAYMENTS) == Standing(desired=2, ready=2)
+
+
+async def test_a_group_made_anew_under_the_same_name_has_nothing() -> None:
+    kept = Kept(FIRST, SECOND)
+    await kept.only_topics(ORDERS)
+    kept.view.topics.clear()
+    kept.uids = {**kept.uids, "shop-1": "another"}
+    await kept.only_topics(ORDERS)
+    assert kept.view.topics_put[-1] == (SECOND, "orders")
+
+
+async def test_groups_that_are_not_made_yet_count() -> None:
+    kept = Kept(FIRST)
+    kept.uids = {"shop-0": "u0"}
+    assert (await kept.only_topics(ORDERS)).ready == 0
+
+
+async def test_without_declared_topics_no_master_is_asked() -> None:
+    kept = Kept(FIRST, SECOND)
+    assert await kept.only_topics() == Standing()
+    assert kept.view.asked == []
 
 
 async def test_every_group_gets_every_consumer_group_and_then_nothing_is_asked() -> None:
@@ -161,10 +161,7 @@ async def test_a_changed_consumer_group_is_put_back_and_an_undeclared_one_left(w
     table["a persons"] = {"groupName": "a persons", "retryMaxTimes": 1}
     await kept.keep(BILLING)
     assert table["billing"]["retryMaxTimes"] == 16, "not looked at again yet"
-    if why == "a new master":
-        kept.lead(FIRST, epoch=2)
-    else:
-        kept.now_seconds = AGAIN_SECONDS
+    kept.asked_again_for(why)
     await kept.keep(BILLING)
     assert table["billing"] == {"groupName": "billing", "retryMaxTimes": 3, "consumeEnable": False}
     assert table["a persons"] == {"groupName": "a persons", "retryMaxTimes": 1}
@@ -174,8 +171,7 @@ async def test_a_changed_consumer_group_is_put_back_and_an_undeclared_one_left(w
 
 async def test_a_retry_topic_with_fewer_queues_than_retries_are_sent_to_gets_more() -> None:
     kept = Kept(FIRST, SECOND)
-    narrow = TopicConfig(topic_name="%RETRY%billing", read_queue_nums=1, write_queue_nums=1)
-    kept.view.topics[FIRST, "%RETRY%billing"] = narrow
+    kept.view.topics[FIRST, "%RETRY%billing"] = topic("%RETRY%billing", 1)
     await kept.keep(ConsumerGroupSpec(name="billing", retry_queue_nums=4))
     widened = kept.view.topics[FIRST, "%RETRY%billing"]
     assert (widened.read_queue_nums, widened.write_queue_nums) == (4, 4)
@@ -195,8 +191,8 @@ async def test_a_new_groups_topic_takes_messages_once_its_readers_have_its_begin
 
 async def test_what_an_operator_left_half_done_is_completed_by_the_next() -> None:
     kept = Kept(FIRST, SECOND)
-    kept.view.topics[FIRST, "orders"] = TopicConfig(topic_name="orders", read_queue_nums=2, write_queue_nums=2)
-    kept.view.topics[SECOND, "orders"] = TopicConfig(topic_name="orders", read_queue_nums=2, write_queue_nums=0)
+    kept.view.topics[FIRST, "orders"] = topic("orders", 2)
+    kept.view.topics[SECOND, "orders"] = topic("orders", 2, 0)
     kept.view.readers[FIRST, "orders"] = frozenset({"billing"})
     await kept.keep_topics(ORDERS)
     assert set(kept.view.first_offsets) == {(SECOND, "orders", queue, "billing") for queue in (0, 1)}
@@ -257,41 +253,39 @@ async def test_a_new_topic_waits_a_minute_for_the_only_group_that_knows_its_read
 
 async def test_topics_wait_together_and_a_silent_group_is_asked_once_a_look() -> None:
     kept = Kept(FIRST)
-    payments = TopicSpec(name="payments", queues=3)
-    await kept.keep_topics(ORDERS, payments)
+    await kept.keep_topics(ORDERS, PAYMENTS)
     kept.lead(SECOND)
     kept.view.unreachable = {FIRST}
     kept.view.written.clear()
     kept.view.asked_for_readers.clear()
-    standing = await kept.keep_topics(ORDERS, payments)
+    standing = await kept.keep_topics(ORDERS, PAYMENTS)
     assert len(standing.pending[0].split("; ")) == 2
     assert kept.view.asked_for_readers == [FIRST]
     kept.now_seconds = PATIENCE_SECONDS
-    assert await kept.keep_topics(ORDERS, payments) == Standing(2, 2)
-    assert kept.view.written == [(SECOND, 2), (SECOND, 3)]
+    assert await kept.keep_topics(ORDERS, PAYMENTS) == Standing(2, 2)
+    assert kept.view.written == [(SECOND, 2), (SECOND, 4)]
 
 
 async def test_a_topic_that_is_declared_again_waits_a_minute_again() -> None:
     kept = Kept(FIRST)
-    payments = TopicSpec(name="payments", queues=3)
-    await kept.keep_topics(payments)
+    await kept.keep_topics(PAYMENTS)
     kept.lead(SECOND)
     kept.view.unreachable = {FIRST}
-    assert (await kept.keep_topics(ORDERS, payments)).pending
-    await kept.keep_topics(payments)
+    assert (await kept.keep_topics(ORDERS, PAYMENTS)).pending
+    await kept.keep_topics(PAYMENTS)
     kept.now_seconds = PATIENCE_SECONDS
-    await kept.keep_topics(payments)
+    await kept.keep_topics(PAYMENTS)
     assert (SECOND, "payments") in kept.view.topics
-    assert (await kept.keep_topics(ORDERS, payments)).pending
+    assert (await kept.keep_topics(ORDERS, PAYMENTS)).pending
     assert (SECOND, "orders") not in kept.view.topics
 
 
 async def test_a_topic_that_waits_holds_up_no_other() -> None:
     kept = Kept(FIRST, SECOND)
-    kept.view.topics[SECOND, "orders"] = TopicConfig(topic_name="orders", read_queue_nums=2, write_queue_nums=0)
-    kept.view.topics[SECOND, "payments"] = TopicConfig(topic_name="payments", read_queue_nums=8, write_queue_nums=8)
+    kept.view.topics[SECOND, "orders"] = topic("orders", 2, 0)
+    kept.view.topics[SECOND, "payments"] = topic("payments", 8)
     kept.view.unreachable = {FIRST}
-    assert (await kept.keep_topics(ORDERS, TopicSpec(name="payments", queues=4))).pending
+    assert (await kept.keep_topics(ORDERS, PAYMENTS)).pending
     assert kept.view.topics[SECOND, "orders"].write_queue_nums == 0
     assert kept.view.topics[SECOND, "payments"].write_queue_nums == 4
 
@@ -322,7 +316,7 @@ async def test_a_consumer_group_that_is_refused_holds_up_no_other() -> None:
 async def test_a_topic_that_is_refused_holds_up_no_other() -> None:
     kept = Kept(FIRST, SECOND)
     kept.view.refused_names = {"orders"}
-    standing = await kept.keep_topics(ORDERS, TopicSpec(name="payments", queues=4), consumer_groups=())
+    standing = await kept.keep_topics(ORDERS, PAYMENTS, consumer_groups=())
     assert set(kept.view.topics) == {(FIRST, "payments"), (SECOND, "payments")}
     assert (standing.ready, standing.desired) == (1, 2)
     assert standing.pending == tuple(f"topic orders: group n/{name}: 17 answered 16" for name in ("shop-0", "shop-1"))
@@ -355,7 +349,7 @@ async def test_offsets_that_a_master_refuses_delay_a_topic_for_a_minute() -> Non
 async def test_a_group_whose_record_is_not_read_yet_may_have_readers() -> None:
     """As right after a start of the operator: its groups come one by one."""
     kept = Kept(SECOND)
-    kept.view.topics[SECOND, "orders"] = TopicConfig(topic_name="orders", read_queue_nums=2, write_queue_nums=0)
+    kept.view.topics[SECOND, "orders"] = topic("orders", 2, 0)
     kept.view.readers[FIRST, "orders"] = frozenset({"billing"})
     del kept.view.snapshots[FIRST]
     assert "shop-0" in "".join((await kept.keep_topics(ORDERS)).pending)
@@ -397,12 +391,10 @@ async def test_a_topic_with_many_offsets_to_set_waits_for_the_next_passes() -> N
 async def test_a_topic_that_a_broker_makes_meanwhile_for_a_producer_keeps_its_queues_to_write_to() -> None:
     kept = Kept(FIRST, SECOND)
     kept.view.readers[FIRST, "orders"] = frozenset({"billing"})
-    kept.view.topics[FIRST, "orders"] = TopicConfig(topic_name="orders", read_queue_nums=8, write_queue_nums=8)
-    by_itself = TopicConfig(topic_name="orders", read_queue_nums=4, write_queue_nums=4)
-    kept.view.made_meanwhile = {(SECOND, "orders"): by_itself}
-    wide = TopicSpec(name="orders", queues=8)
-    assert "was changed" in (await kept.keep_topics(wide)).pending[0]
+    kept.view.topics[FIRST, "orders"] = topic("orders", 8)
+    kept.view.made_meanwhile = {(SECOND, "orders"): topic("orders", 4)}
+    assert "was changed" in (await kept.keep_topics(EIGHT)).pending[0]
     assert kept.view.written == []
     kept.view.made_meanwhile = {}
-    assert await kept.keep_topics(wide) == Standing(1, 1)
+    assert await kept.keep_topics(EIGHT) == Standing(1, 1)
     assert kept.view.written == [(SECOND, 4), (SECOND, 8)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -14,7 +13,6 @@ import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import Implementation
-from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.plan import WriteStatus
@@ -40,15 +38,11 @@ SHARED = [
 
 
 def test_a_new_group_is_held_and_its_ids_are_reserved_before_any_pod() -> None:
-    new = b.group_object()
-    new["metadata"]["finalizers"] = []
-    seen = Observed(group=b.group(), group_object=new)
+    seen = c.with_metadata(Observed(group=b.group(), group_object=b.group_object()), finalizers=[])
     assert lines_of(run(seen)) == [
         "finalizers BrokerGroup orders ['brokergroup.dev/brokergroup']",
         *SHARED,
-        "reserve orders-1",
-        "reserve orders-2",
-        "reserve orders-3",
+        *(f"reserve orders-{number}" for number in (1, 2, 3)),
     ]
 
 
@@ -63,27 +57,19 @@ def test_a_restart_between_reservation_and_creation_reserves_only_what_is_missin
     """Whatever number of reservations were made before the operator died, no second id is handed out."""
     for done in range(4):
         seen = b.changed(b.settled(), record=b.reserved(*range(1, done + 1)), pods={}, claims={}, snapshot=None)
-        lines = lines_of(run(seen))
-        assert [line for line in lines if line.startswith("reserve")] == [
-            f"reserve orders-{n}" for n in range(done + 1, 4)
-        ]
-
-
-def with_claim(seen: Observed, name: str, change: Callable[[dict[str, Any]], object]) -> Observed:
-    claims = copy.deepcopy(dict(seen.claims))
-    change(claims[name])
-    return b.changed(seen, claims=claims)
+        lines = [line for line in lines_of(run(seen)) if line.startswith("reserve")]
+        assert lines == [f"reserve orders-{number}" for number in range(done + 1, 4)]
 
 
 SMALL = b.settled(storage={"size": "1Gi"})
 GROWN = b.changed(SMALL, group=b.group(storage={"size": "2Gi"}))
-UNBOUND = with_claim(GROWN, "orders-2", lambda one: one["status"].update(phase="Pending"))
+UNBOUND = c.with_claims(GROWN, lambda one: one["status"].update(phase="Pending"), "orders-2")
 CLAIMS = [f"apply PersistentVolumeClaim orders-{n}" for n in (1, 2, 3)]
-SAME_SIZE = with_claim(SMALL, "orders-1", lambda one: one["spec"]["resources"]["requests"].update(storage="1024Mi"))
-MASTER_LOST = b.changed(b.settled(), record=dataclasses.replace(b.record(), master_process_lost=True))
+SAME_SIZE = c.with_claims(SMALL, lambda one: one["spec"]["resources"]["requests"].update(storage="1024Mi"), "orders-1")
+MASTER_LOST = b.changed(b.settled(), record=replace(b.record(), master_process_lost=True))
 # A broker registered under our brokerName without a reservation: its id is not ours to run.
 STRANGER = Replica(broker_id=1, register_check_code="stranger", address="10.9.9.9:10911", registered=True)
-OF_A_STRANGER = dataclasses.replace(b.reserved(), next_broker_id=2, replicas={1: STRANGER})
+OF_A_STRANGER = replace(b.reserved(), next_broker_id=2, replicas={1: STRANGER})
 BESIDE_A_STRANGER = b.changed(b.settled(), pods={}, claims={}, record=OF_A_STRANGER)
 TO_TWO = b.changed(b.settled(), group=b.group(replicas=2, durability="Strict"))
 HOT = b.changed(b.settled(), group=b.group(config={"fileReservedTime": "24"}))
@@ -137,16 +123,11 @@ def test_the_broker_name_of_the_record_is_named() -> None:
 
 
 def test_a_settled_group_gets_its_status_and_then_nothing() -> None:
-    shown = b.group_object() | {"status": status_of(b.settled())}
-    assert run(b.changed(b.settled(), group_object=shown)) == plans.Plan()
-
-
-def test_the_order_in_which_the_server_keeps_members_is_no_difference() -> None:
-    seen = b.settled()
-    status = status_of(seen)
-    status["members"].reverse()
-    status["conditions"].reverse()
-    assert run(b.changed(seen, group_object=b.group_object() | {"status": status})) == plans.Plan()
+    """Also if the server keeps members in another order."""
+    status = status_of(b.settled())
+    assert run(c.with_status(b.settled(), status)) == plans.Plan()
+    backwards = {field: status[field][::-1] for field in ("members", "conditions")}
+    assert run(c.with_status(b.settled(), status | backwards)) == plans.Plan()
 
 
 @pytest.mark.parametrize(
@@ -166,11 +147,7 @@ def test_a_deleted_child_comes_back(field: str, missing: str, expected: str) -> 
 
 
 def test_a_pod_comes_back_with_its_name_claim_and_id() -> None:
-    seen = b.settled()
-    plan = run(b.changed(seen, pods=b.without(seen.pods, "orders-2")))
-    [created] = [
-        action.object for action in plan.actions if isinstance(action, plans.ApplyObject) and action.resource == PODS
-    ]
+    created = c.applied(c.without_pods(b.settled(), "orders-2"), "Pod")["orders-2"]
     assert created["metadata"]["labels"][names.LABEL_BROKER_ID] == "2"
     assert created["spec"]["volumes"][0]["persistentVolumeClaim"] == {"claimName": "orders-2"}
 
@@ -178,7 +155,7 @@ def test_a_pod_comes_back_with_its_name_claim_and_id() -> None:
 @pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
 def test_a_pod_that_will_not_run_again_is_deleted(phase: str) -> None:
     seen = c.with_pods(b.settled(), lambda pod: pod["status"].update(phase=phase), "orders-3")
-    [deletion] = [action for action in run(seen).actions if isinstance(action, plans.DeleteObject)]
+    [deletion] = c.actions(seen, plans.DeleteObject)
     assert (deletion.name, deletion.uid) == ("orders-3", "pod-uid-3")
 
 
@@ -231,19 +208,8 @@ def test_a_lost_volume_gets_a_new_id_not_an_empty_disk_under_the_old_one() -> No
 
 def test_a_pod_that_lost_its_disk_keeps_its_name_under_a_new_id() -> None:
     """It asked for an id again and, being registered before, got the next one (rule 4)."""
-    before = b.record()
-    fourth = Replica(
-        broker_id=4, register_check_code="code-4", address="10.1.0.1:10911", reserved_for="orders-1", registered=True
-    )
-    after = dataclasses.replace(
-        before,
-        next_broker_id=5,
-        replicas={**before.replicas, 4: fourth},
-        master_broker_id=2,
-        sync_state_set=frozenset({2, 3, 4}),
-    )
-    seen = b.changed(b.settled(), record=after, snapshot=b.snapshot(after, live=(2, 3, 4)))
-    [_, relabelled] = [action for action in run(seen).actions if isinstance(action, plans.SetRole)]
+    seen = c.seen_with(b.settled(), b.wiped(in_sync=(2, 3, 4)), live=(2, 3, 4))
+    [_, relabelled] = c.actions(seen, plans.SetRole)
 
     assert (relabelled.pod, relabelled.broker_id, relabelled.role) == ("orders-1", 4, "slave")
     expected = [(2, "orders-2", "InSync"), (3, "orders-3", "InSync"), (4, "orders-1", "InSync")]
@@ -282,7 +248,7 @@ def test_conditions(seen: Observed, ready: tuple[str, str], available: tuple[str
 def test_unfenced_is_present_only_while_true() -> None:
     seen = b.settled()
     assert "Unfenced" not in conditions(seen)
-    seen = b.changed(seen, record=dataclasses.replace(b.record(), unfenced=frozenset({2})))
+    seen = b.changed(seen, record=replace(b.record(), unfenced=frozenset({2})))
     assert condition(seen, "Unfenced") == ("True", "FenceNotConfirmed")
     expected = "broker 2 was replaced as master, and no failover could confirm its death"
     assert message(seen, "Unfenced").startswith(expected)
@@ -290,20 +256,18 @@ def test_unfenced_is_present_only_while_true() -> None:
 
 
 def test_an_unfenced_java_master_has_a_fence_of_its_own_and_the_status_says_so() -> None:
-    seen = b.changed(b.settled(), record=dataclasses.replace(b.record(), unfenced=frozenset({2})))
+    seen = b.changed(b.settled(), record=replace(b.record(), unfenced=frozenset({2})))
     for implementation, says_so in ((Implementation.PYTHON, False), (Implementation.JAVA, True)):
         spec = msgspec.structs.replace(seen.group.spec, implementation=implementation)
         verdict = alarms.unfenced(b.changed(seen, group=msgspec.structs.replace(seen.group, spec=spec)))
+        told = "the fence inside it kills a master that has heard no controller for 2.5 s, at the latest after 4.5 s"
         assert verdict is not None
-        assert (
-            "the fence inside it kills a master that has heard no controller for 2.5 s, at the latest after 4.5 s"
-            in verdict.message
-        ) is says_so
+        assert (told in verdict.message) is says_so
 
 
 def test_repairs_come_before_the_status_and_what_takes_a_turn_after_it() -> None:
     """The status says that the group rolls before it begins: after a crash in between the status still has the turn."""
-    seen = dataclasses.replace(c.outdated(c.settled()), config_maps={})
+    seen = replace(c.outdated(c.settled()), config_maps={})
     lines = [describe(action) for action in run(seen).actions]
     repair = lines.index("apply ConfigMap orders-broker")
     assert repair < lines.index("status") < lines.index("delete Pod orders-2")
@@ -314,7 +278,7 @@ def test_the_transition_time_moves_only_with_the_status() -> None:
     earlier = status_of(seen)
     for item in earlier["conditions"]:
         item["lastTransitionTime"] = "2026-01-01T00:00:00Z"
-    seen = b.changed(seen, group_object=b.group_object() | {"status": earlier}, record=b.record(in_sync=(1, 2)))
+    seen = b.changed(c.with_status(seen, earlier), record=b.record(in_sync=(1, 2)))
     times = {item["type"]: item["lastTransitionTime"] for item in status_of(seen)["conditions"]}
     moved = {kind for kind, time in times.items() if time == b.NOW}
     assert moved == {"Ready", "FailoverSafe", "ReplicationHealthy"}
@@ -369,10 +333,8 @@ def test_member_states(seen: Observed, state: str) -> None:
 
 def test_the_reconcile_plane_leaves_the_failovers_of_the_status_alone() -> None:
     """The pod that carried out a failover writes them; the pod that reconciles may not have seen it."""
-    shown = status_of(b.changed(b.settled(), group_object=b.group_object()))
-    failovers = {"failovers": [{"epoch": 8}]}
-    written_by_another = b.changed(b.settled(), group_object=b.group_object() | {"status": shown | failovers})
-    assert [action for action in run(written_by_another).actions if isinstance(action, plans.WriteStatus)] == []
+    shown = status_of(b.settled())
+    assert c.actions(c.with_status(b.settled(), shown | {"failovers": [{"epoch": 8}]}), plans.WriteStatus) == []
     assert "failovers" not in shown
 
 
@@ -422,7 +384,7 @@ def at_rest() -> Observed:
     seen = b.settled()
     (written,) = evaluate(seen, b.SETTINGS, now=b.NOW).actions
     assert isinstance(written, WriteStatus)
-    return replace(seen, group_object=seen.group_object | {"status": written.status})
+    return c.with_status(seen, written.status)
 
 
 @pytest.mark.parametrize("function", ALLOWED)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.durability import effective_durability
 from brokergroup_operator.observe.group_view import MetadataDifference, MetadataKind
 from brokergroup_operator.observe.timeline import Cause, Kind
-from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.decide.failover_safe import candidates_needed, failover_safe
 from brokergroup_operator.reconcile.plan import SwitchMaster
 from brokergroup_operator.reconcile.render.children import build_disruption_budgets
@@ -101,18 +101,24 @@ def test_a_broker_from_elsewhere_counts_by_its_heartbeats() -> None:
 
 
 @pytest.mark.parametrize(
-    ("replicas", "durability", "needed"),
+    ("spec", "durability", "needed"),
     [
-        (1, "Available", 1),
-        (2, "Available", 1),
-        (3, "Available", 1),
-        (2, "Strict", 1),
-        (3, "Strict", 2),
-        (5, "Strict", 2),
+        ({"replicas": 1}, "Available", 1),
+        ({"replicas": 2}, "Available", 1),
+        ({"replicas": 3, "durability": "Available"}, "Available", 1),
+        ({"replicas": 2, "durability": "Strict"}, "Strict", 1),
+        ({"replicas": 3}, "Strict", 2),
+        ({"replicas": 5}, "Strict", 2),
+        # Only voters count.
+        ({"replicas": 3, "replication": {"learners": 1}}, "Available", 1),
+        ({"replicas": 3, "durability": "Strict", "replication": {"learners": 1}}, "Strict", 1),
+        ({"replicas": 4, "replication": {"learners": 1}}, "Strict", 2),
+        ({"replicas": 5, "replication": {"learners": 3}}, "Available", 1),
     ],
 )
-def test_how_many_are_needed(replicas: int, durability: str, needed: int) -> None:
-    assert candidates_needed(b.group(replicas=replicas, durability=durability).spec) == needed
+def test_how_many_are_needed(spec: dict[str, Any], durability: str, needed: int) -> None:
+    found = b.group(**spec).spec
+    assert (effective_durability(found).value, candidates_needed(found)) == (durability, needed)
 
 
 @pytest.mark.parametrize(
@@ -137,10 +143,8 @@ def test_no_pod_is_under_both() -> None:
 
 
 def test_the_slaves_budget_closes_when_the_group_is_not_safe() -> None:
-    actions = run(c.live(c.settled(), 1, 2)).actions
-    applied = [one.object for one in actions if isinstance(one, plans.ApplyObject)]
-    [closed] = [one for one in applied if one["kind"] == "PodDisruptionBudget"]
-    assert (closed["metadata"]["name"], closed["spec"]["minAvailable"] > 100) == ("orders", True)
+    [(name, closed)] = c.applied(c.live(c.settled(), 1, 2), "PodDisruptionBudget").items()
+    assert (name, closed["spec"]["minAvailable"] > 100) == ("orders", True)
 
 
 def test_the_spec_bars_members_whatever_their_heartbeats_say() -> None:
@@ -149,8 +153,7 @@ def test_the_spec_bars_members_whatever_their_heartbeats_say() -> None:
 
     def verdict(*allowed: int) -> str:
         seen = c.settled(failover={"priorities": [{"brokerId": one, "priority": 1} for one in allowed]})
-        assert seen.snapshot is not None
-        return failover_safe(replace(seen, snapshot=replace(seen.snapshot, live=heard))).status.value
+        return failover_safe(c.seeing(seen, live=heard)).status.value
 
     assert (verdict(), verdict(2, 3)) == ("False", "True")
 
@@ -242,7 +245,7 @@ def test_next_step(seen: Observed, expected: list[str]) -> None:
     ],
 )
 def test_a_move_of_mastership_has_a_cause_that_the_controller_gets(seen: Observed, cause: Cause) -> None:
-    [action] = [one for one in run(seen).actions if isinstance(one, SwitchMaster)]
+    [action] = c.actions(seen, SwitchMaster)
     assert action.cause is cause
 
 

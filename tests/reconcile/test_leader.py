@@ -104,19 +104,6 @@ def test_settings_that_allow_two_leaders_or_one_that_gives_up_at_once_are_refuse
         LeaderElectionSettings(namespace="any", identity="any", **values)
 
 
-async def test_one_leads_and_the_next_follows_when_the_lease_is_given_back(
-    api: KubernetesApi, stand: Callable[..., Candidate]
-) -> None:
-    first = await stand("first", **LONG).leading()
-    second = stand("second", **LONG)
-    await asyncio.sleep(0.3)
-    assert second.told == []
-    await first.elector.stop()
-    await until("the second leads", second.leads)
-    lease = await api.get(LEASES, "brokergroup-operator", namespace=NAMESPACE)
-    assert lease["spec"]["holderIdentity"].startswith("second_")
-
-
 async def test_a_leader_that_ends_while_it_renews_gives_the_lease_back(
     api: KubernetesApi, stand: Callable[..., Candidate], sandbox: SandboxApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

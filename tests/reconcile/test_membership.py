@@ -1,4 +1,4 @@
-"""Members that leave or learn, dead ids, and a group that hibernates or is deleted: which member, in which order, and when not."""
+"""Members that leave, dead ids, and a group that hibernates or is deleted: which member, in which order, and when not."""
 
 from __future__ import annotations
 
@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.brokergroup_status import ConditionStatus, Durability, MemberState
-from brokergroup_operator.api.durability import beyond_voters, effective_durability
-from brokergroup_operator.controller.directory.group_directory import binding_of
-from brokergroup_operator.reconcile.decide.failover_safe import candidates_needed, failover_safe, unsafe_now
-from brokergroup_operator.reconcile.decide.rollout import wanted_pod
-from brokergroup_operator.reconcile.plan import ApplyObject, SetRole
-from brokergroup_operator.reconcile.render.pods import build_pod
-from brokergroup_operator.reconcile.see.members import lacking_members, membership, standings, voters_wanted
-from brokergroup_operator.reconcile.tell.alarms import degraded_durability
-from brokergroup_operator.reconcile.tell.conditions import ready, replication_healthy, stalled
+from brokergroup_operator.reconcile.see.members import lacking_members, membership, voters_wanted
 from controller_core.model import BrokerGroupRecord, Replica
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
@@ -42,12 +33,6 @@ NEVER_REGISTERED = c.live(c.without_pods(replace(four(), record=ONLY_RESERVED), 
 TO_TWO = c.wishing(c.settled(), replicas=2, durability="Strict")
 
 
-def going_claim(seen: Observed, name: str) -> Observed:
-    claim = seen.claims[name]
-    going = claim | {"metadata": claim["metadata"] | {"deletionTimestamp": b.NOW}}
-    return replace(seen, claims={**seen.claims, name: going})
-
-
 def without_claim(seen: Observed, name: str) -> Observed:
     return replace(seen, claims=b.without(seen.claims, name))
 
@@ -59,7 +44,10 @@ def asked_for(kind: str, broker_id: int, seen: Observed | None = None) -> Observ
 
 REBUILT = c.live(c.without_pods(asked_for("Rebuild", 3), "orders-3"), 1, 2)
 ON_A_LOST_NODE = c.live(c.going(asked_for("Rebuild", 3), "orders-3", since=c.EARLIER), 1, 2)
+ALONE = asked_for("Decommission", 1, c.settled(replicas=1))
+JUST_STARTED = c.live(c.marked(c.without_pods(four(), "orders-4"), "orders-4"), writable=False)
 CASES: list[tuple[str, Observed, list[str]]] = [
+    ("an operator that has just started waits", JUST_STARTED, []),
     ("the highest id", four(), ["stop orders-4"]),
     ("not the master", c.seen_with(four(), b.record(replicas=4, master=4)), ["stop orders-3"]),
     ("a member outside the set first", c.seen_with(four(), b.record(replicas=4, in_sync=(1, 3, 4))), ["stop orders-2"]),
@@ -78,28 +66,23 @@ CASES: list[tuple[str, Observed, list[str]]] = [
     ("a decommissioned master hands over first", asked_for("Decommission", 1), ["switch orders-1"]),
     ("a decommissioned slave stops", asked_for("Decommission", 2), ["stop orders-2"]),
     ("and is forgotten", asked_for("Decommission", 2, c.live(c.without_pods(c.settled(), "orders-2"), 1, 3)), ["forget orders-2"]),
+    ("the only member can't be decommissioned", ALONE, []),
     ("an operation for an id that is gone", asked_for("Decommission", 9), []),
     ("a rebuilt member stops", asked_for("Rebuild", 3), ["stop orders-3"]),
     ("its pod is waited for", c.live(c.going(asked_for("Rebuild", 3), "orders-3"), 1, 2), []),
     ("then it gives up its volume", REBUILT, ["drop volume orders-3"]),
-    ("and that is waited for", going_claim(REBUILT, "orders-3"), []),
+    ("and that is waited for", c.claims_going(REBUILT, "orders-3"), []),
     # It is lost like any other volume: a new id is reserved, and this one is cleaned when that is in sync.
     ("and only then its id", without_claim(REBUILT, "orders-3"), []),
     ("a rebuilt master hands over first", asked_for("Rebuild", 1), ["switch orders-1"]),
     ("on a lost node its pod is not waited for", ON_A_LOST_NODE, ["drop volume orders-3"]),
-    ("nor its claim, which that pod holds", going_claim(ON_A_LOST_NODE, "orders-3"), ["forget orders-3"]),
+    ("nor its claim, which that pod holds", c.claims_going(ON_A_LOST_NODE, "orders-3"), ["forget orders-3"]),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("seen", "expected"), c.table(CASES))
 def test_next_step(seen: Observed, expected: list[str]) -> None:
     assert c.steps_after_marking(seen) == expected
-
-
-def test_the_only_member_can_not_be_decommissioned() -> None:
-    seen = asked_for("Decommission", 1, c.settled(replicas=1))
-    assert c.steps_after_marking(seen) == []
-    assert c.course(seen).runs(1)
 
 
 def test_what_was_rebuilt_is_no_leaver_once_its_volume_is_gone() -> None:
@@ -111,39 +94,37 @@ def test_the_choice_is_noted_before_anything_is_done() -> None:
     assert c.steps(c.marked(four(), "orders-4")) == ["stop orders-4"]
 
 
-def test_an_operator_that_has_just_started_waits_and_makes_no_pod_again() -> None:
-    cold = c.live(c.marked(c.without_pods(four(), "orders-4"), "orders-4"), writable=False)
-    assert c.steps(cold) == []
-    assert not c.course(cold).runs(4)
-
-
-def test_a_leaving_member_is_not_made_again_and_one_that_must_stay_is() -> None:
-    assert not c.course(STOPPED).runs(4)
-    assert c.course(STOPPED).runs(3)
-    assert c.course(LAST_SEATS).runs(4)
-    refused = c.course(LAST_SEATS).leaving
-    assert refused is not None
-    assert refused.reason.value == "ScaleInRefused"
+@pytest.mark.parametrize(
+    ("seen", "broker_id", "expected"),
+    [
+        (ALONE, 1, True),
+        (JUST_STARTED, 4, False),
+        (STOPPED, 4, False),
+        (STOPPED, 3, True),
+        (LAST_SEATS, 4, True),
+    ],
+    ids=["the only one", "just started", "it has left", "it stays", "its seat is needed"],
+)
+def test_a_leaving_member_is_not_made_again_and_one_that_must_stay_is(
+    seen: Observed, broker_id: int, expected: bool
+) -> None:
+    assert c.course(seen).runs(broker_id) is expected
 
 
 def test_no_member_leaves_below_the_floor() -> None:
-    seen = c.running(c.seen_with(c.settled(), b.record(in_sync=(1, 3))), "Decommission", brokerId=3)
-    refused = c.course(seen).leaving
-    assert c.steps_after_marking(seen) == []
+    below = c.running(c.seen_with(c.settled(), b.record(in_sync=(1, 3))), "Decommission", brokerId=3)
+    assert c.steps_after_marking(below) == []
+    refused = c.course(below).leaving
     assert refused is not None
     assert (refused.verb.value, refused.reason.value) == ("refuse", "ScaleInRefused")
     assert "orders-3 can't leave: Beside master 1, 1 live members in sync are needed" in refused.why
-
-
-def wiped(*, in_sync: tuple[int, ...], master: int | None = 2) -> BrokerGroupRecord:
-    """Pod orders-1 came back on an empty disk: id 4 is its new one."""
-    before = b.record(master=master)
-    fourth = Replica(4, "code-4", "10.1.0.1:10911", reserved_for="orders-1", registered=True)
-    return replace(before, next_broker_id=5, replicas={**before.replicas, 4: fourth}, sync_state_set=frozenset(in_sync))
+    gone = c.course(LAST_SEATS).leaving
+    assert gone is not None
+    assert gone.reason.value == "ScaleInRefused"
 
 
 def of_wiped(*, live: tuple[int, ...] = (2, 3, 4), eligible: tuple[int, ...] = (), **record: Any) -> Observed:
-    kept = replace(wiped(**record), eligible=frozenset(eligible))
+    kept = replace(b.wiped(**record), eligible=frozenset(eligible))
     return c.seen_with(c.settled(), kept, live=live, writable=kept.master_broker_id is not None)
 
 
@@ -252,10 +233,8 @@ def test_asleep_nothing_is_made_and_everything_is_kept() -> None:
     assert condition(seen, "Hibernated") == ("True", "NothingRuns")
     assert condition(seen, "Reconciling") == ("False", "Stable")
     assert condition(seen, "Stalled") == ("False", "NothingStalled")
-    lost = replace(seen, claims=b.without(seen.claims, "orders-2"))
-    assert not [line for line in lines_of(run(lost)) if line.startswith("reserve")], (
-        "a lost volume is made up for at wake"
-    )
+    lost = without_claim(seen, "orders-2")
+    assert "reserve" not in " ".join(lines_of(run(lost))), "a lost volume is made up for at wake"
 
 
 def test_a_group_that_is_paused_before_it_fell_asleep_is_not_asleep() -> None:
@@ -276,16 +255,7 @@ def test_it_wakes_all_at_once_and_the_last_master_first() -> None:
 
 
 def deleting(**spec: Any) -> Observed:
-    seen = b.settled(**spec)
-    going = copy.deepcopy(seen.group_object)
-    going["metadata"]["deletionTimestamp"] = b.NOW
-    return b.changed(seen, group_object=going)
-
-
-def released(seen: Observed) -> Observed:
-    kept = copy.deepcopy(seen.group_object)
-    kept["metadata"]["finalizers"] = ["example.com/other"]
-    return b.changed(seen, group_object=kept)
+    return c.with_metadata(b.settled(**spec), deletionTimestamp=b.NOW)
 
 
 def bare(seen: Observed) -> Observed:
@@ -314,7 +284,7 @@ DELETION: list[tuple[str, Observed, list[str]]] = [
         "delete PodDisruptionBudget orders", "delete PodDisruptionBudget orders.master", "delete ConfigMap orders-broker",
     ]),
     ("claims and the record stay, and the group is released", bare(deleting()), ["finalizers BrokerGroup orders []"]),
-    ("without our finalizer it is left to go", released(deleting()), []),
+    ("without our finalizer it is left to go", c.with_metadata(deleting(), finalizers=["example.com/other"]), []),
 ]  # fmt: skip
 
 
@@ -333,17 +303,17 @@ def fenced_pod(state: dict[str, Any], *, deleted: bool = True) -> Observed:
     return c.with_pods(b.settled(), fence, "orders-1")
 
 
-@pytest.mark.parametrize(
-    ("seen", "lifted"),
-    [
-        (fenced_pod({"terminated": {"exitCode": 137}}), True),
-        (fenced_pod({"running": {}}), False),
-        (fenced_pod({"waiting": {}}), False),
-        (fenced_pod({}), False),
-        (fenced_pod({"terminated": {"exitCode": 137}}, deleted=False), False),
-    ],
-    ids=["terminated", "running", "waiting", "not reported yet", "not deleted: it will restart"],
-)
+ENDED = {"terminated": {"exitCode": 137}}
+FENCED: list[tuple[str, Observed, bool]] = [
+    ("terminated", fenced_pod(ENDED), True),
+    ("running", fenced_pod({"running": {}}), False),
+    ("waiting", fenced_pod({"waiting": {}}), False),
+    ("not reported yet", fenced_pod({}), False),
+    ("not deleted: it will restart", fenced_pod(ENDED, deleted=False), False),
+]
+
+
+@pytest.mark.parametrize(("seen", "lifted"), c.table(FENCED))
 def test_a_fence_is_lifted_only_when_nothing_of_the_pod_can_run_again(seen: Observed, lifted: bool) -> None:
     lines = [line for line in lines_of(run(seen)) if line.startswith("finalizers")]
     assert lines == (["finalizers Pod orders-1 ['example.com/other']"] if lifted else [])
@@ -361,12 +331,8 @@ def test_deletion_leaves_what_others_made(change: str) -> None:
             stranger["metadata"]["labels"] = {names.LABEL_BROKER_GROUP: "orders"}
         seen = b.changed(seen, **{field: {**getattr(seen, field), "of-a-person": stranger}})
     assert not [line for line in lines_of(run(seen)) if "of-a-person" in line]
-    only = b.changed(
-        seen,
-        services={"of-a-person": seen.services["of-a-person"]},
-        config_maps={"of-a-person": seen.config_maps["of-a-person"]},
-        disruption_budgets={},
-    )
+    kept = {field: {"of-a-person": getattr(seen, field)["of-a-person"]} for field in ("services", "config_maps")}
+    only = b.changed(seen, **kept, disruption_budgets={})
     assert lines_of(run(only)) == ["finalizers BrokerGroup orders []"]
 
 
@@ -378,251 +344,3 @@ def test_deleted_claims_take_the_record_with_them_last() -> None:
     seen = b.changed(seen, claims={"orders-1-backup": seen.claims["orders-1"]})
     assert lines_of(run(seen)) == ["delete BrokerGroupState orders"]
     assert lines_of(run(b.changed(seen, state_object=None))) == ["finalizers BrokerGroup orders []"]
-
-
-def pod_of(seen: Observed, broker_id: int) -> dict[str, Any]:
-    """As it would be made now, and running."""
-    running = copy.deepcopy(dict(seen.pods[f"orders-{broker_id}"]))
-    made = wanted_pod(seen, b.member(broker_id), b.SETTINGS)
-    running["metadata"]["annotations"] = made["metadata"]["annotations"]
-    running["spec"] |= {"containers": made["spec"]["containers"]}
-    return running
-
-
-def learning(*, replicas: int = 4, learners: int = 1, **spec: Any) -> Observed:
-    """A settled group whose highest members are learners."""
-    of: dict[str, Any] = {"replicas": replicas, "replication": {"learners": learners}} | spec
-    seen = c.settled(**of)
-    voters = tuple(range(1, replicas - learners + 1))
-    seen = c.seen_with(seen, b.record(replicas=replicas, in_sync=voters))
-    pods = {f"orders-{one}": pod_of(seen, one) for one in range(1, replicas + 1)}
-    for one in range(len(voters) + 1, replicas + 1):
-        pods[f"orders-{one}"]["metadata"]["labels"][names.LABEL_ROLE] = names.ROLE_LEARNER
-    return replace(seen, pods=pods)
-
-
-def verdict(seen: Observed) -> tuple[str, str]:
-    found = ready(seen, c.course(seen))
-    return found.reason.value, found.message
-
-
-@pytest.mark.parametrize(
-    ("ids", "replicas", "learners", "expected"),
-    [
-        ([1, 2, 3, 4], 4, 0, set()),
-        ([1, 2, 3, 4], 4, 1, {4}),
-        ([1, 2, 3, 4, 5], 5, 2, {4, 5}),
-        ([1, 3, 4, 6], 4, 1, {6}),
-        ([1, 3, 4], 4, 1, set()),  # one is being replaced: the group lacks a learner, not a voter
-        ([1, 2, 3, 4], 3, 1, {3, 4}),  # on the way to three
-        ([1, 2, 3, 4, 5], 3, 0, set()),
-    ],
-)
-def test_which_members_are_learners(ids: list[int], replicas: int, learners: int, expected: set[int]) -> None:
-    assert beyond_voters(ids, replicas=replicas, learners=learners) == expected
-
-
-@pytest.mark.parametrize(
-    ("replicas", "learners", "durability", "needed"),
-    [
-        (3, 0, Durability.STRICT, 2),
-        (3, 1, Durability.AVAILABLE, 1),
-        (4, 1, Durability.STRICT, 2),
-        (5, 3, Durability.AVAILABLE, 1),
-    ],
-)
-def test_only_voters_count(replicas: int, learners: int, durability: Durability, needed: int) -> None:
-    spec = b.group(replicas=replicas, replication={"learners": learners}).spec
-    assert effective_durability(spec) is durability
-    assert candidates_needed(spec) == needed
-
-
-@pytest.mark.parametrize("implementation", ["Python", "Java"])
-def test_a_learners_pod_differs_by_its_start_and_its_mark(implementation: str) -> None:
-    of = b.group(replicas=4, replication={"learners": 1}, implementation=implementation)
-    voter, learner = build_pod(of, b.member(4), b.SETTINGS), build_pod(of, b.member(4), b.SETTINGS, learner=True)
-    without = build_pod(b.group(implementation=implementation), b.member(4), b.SETTINGS)
-    assert voter == without, "the field touches no other pod"
-    assert names.ANNOTATION_LEARNER not in voter["metadata"]["annotations"]
-    assert learner["metadata"]["annotations"][names.ANNOTATION_LEARNER] == "true"
-    started = learner["spec"]["containers"][0]["command"]
-    if implementation == "Python":
-        assert started == [*voter["spec"]["containers"][0]["command"], "--async-learner"]
-    else:
-        assert 'echo asyncLearner=true >> "$RUN_DIR/broker.conf" && exec java' in started[-1]
-    learner["spec"]["containers"][0]["command"] = voter["spec"]["containers"][0]["command"]
-    assert learner["spec"] == voter["spec"]
-
-
-def test_with_credentials_the_learners_line_is_written_under_the_same_umask() -> None:
-    of = b.group(implementation="Java", security={"credentialsSecretRef": {"name": "keys"}})
-    command = build_pod(of, b.member(4), b.SETTINGS, learner=True)["spec"]["containers"][0]["command"][-1]
-    assert (
-        command.index("umask")
-        < command.index("asyncLearner=true")
-        < command.index("innerClientAuthenticationCredentials")
-    )
-
-
-def test_a_settled_group_lacks_nothing() -> None:
-    seen = learning()
-    assert verdict(seen) == ("AllMembersInSync", "3 members in sync, 1 learning")
-    assert standings(seen)[4].state is MemberState.LEARNING
-    assert replication_healthy(seen, c.course(seen)).status is ConditionStatus.TRUE
-    assert failover_safe(seen).status is ConditionStatus.TRUE
-    assert c.course(seen).outdated == ()
-    assert c.steps(seen) == []
-    assert not [one for one in run(seen).actions if isinstance(one, SetRole)]
-
-
-def test_it_is_not_ready_while_a_learner_is_unlinked_silent_or_still_in_the_set() -> None:
-    seen = learning()
-    unlinked = c.live(seen, 1, 2, 3, 4, unlinked=frozenset({4}))
-    assert verdict(unlinked) == ("MembersNotLinked", "broker 4: heard, not linked to the master")
-    assert standings(unlinked)[4].state is MemberState.UNLINKED
-    assert verdict(c.live(seen, 1, 2, 3)) == ("MembersOutOfSync", "broker 4: not heard by any controller")
-    still = c.seen_with(seen, b.record(replicas=4))
-    assert verdict(still) == ("MembersOutOfSync", "broker 4: linked, still in the SyncStateSet as a learner")
-    assert standings(still)[4].state is MemberState.IN_SYNC
-
-
-def test_a_learner_is_no_candidate_even_in_the_set() -> None:
-    """Of three voters one is away: with the learner there would be enough."""
-    seen = c.seen_with(learning(), b.record(replicas=4, in_sync=(1, 2, 4)))
-    assert failover_safe(seen).status is ConditionStatus.FALSE
-    assert seen.record is not None
-    told = unsafe_now(seen)
-    assert "NotEnoughCandidates" in told
-    whole = learning()
-    assert unsafe_now(whole) == ""
-
-
-def test_a_member_that_is_to_learn_is_no_candidate_either() -> None:
-    seen = c.wishing(c.settled(replicas=4), replicas=4, replication={"learners": 1})
-    seen = c.seen_with(seen, b.record(replicas=4, in_sync=(1, 2, 4)))
-    assert failover_safe(seen).status is ConditionStatus.FALSE
-    assert "NotEnoughCandidates" in unsafe_now(seen)
-
-
-LEARNERS: list[tuple[str, Observed, list[str]]] = [
-    ("the learner first", c.outdated(learning()), ["replace orders-4"]),
-    ("then the slaves", c.outdated(learning(), "orders-1", "orders-2", "orders-3"), ["replace orders-2"]),
-    ("one learner at a time", c.outdated(learning(replicas=5, learners=2)), ["replace orders-4"]),
-    (
-        "mastership does not go to a member that is to learn",
-        c.wishing(
-            c.settled(replicas=4),
-            replicas=4,
-            replication={"learners": 1},
-            failover={"preferredMaster": 4},
-            updateStrategy={"type": "OnDelete"},
-        ),
-        [],
-    ),
-    (
-        "no member leaves while only one that is to learn could take over",
-        c.running(
-            c.seen_with(
-                c.wishing(c.settled(replicas=4), replicas=4, replication={"learners": 1}),
-                b.record(replicas=4, in_sync=(1, 2, 4)),
-            ),
-            "Decommission",
-            brokerId=2,
-        ),
-        [],
-    ),
-    (
-        "nor while the first is still in the set",
-        c.seen_with(c.outdated(learning(replicas=5, learners=2), "orders-5"), b.record(replicas=5, in_sync=(1, 2, 3, 4))), [],
-    ),
-    (
-        "not the second while the first is away",
-        c.not_ready(c.outdated(learning(replicas=5, learners=2), "orders-5"), "orders-4"), [],
-    ),
-    ("a voter waits for a learner that is away", c.live(c.outdated(learning(), "orders-2"), 1, 2, 3), []),
-    (
-        "a learner that broke is replaced at once", c.live(c.not_ready(c.outdated(learning(), "orders-4"), "orders-4"), 1, 2, 3),
-        ["replace orders-4"],
-    ),
-    ("a voter is to learn", c.wishing(c.settled(replicas=4), replicas=4, replication={"learners": 1}), ["replace orders-4"]),
-    (
-        "not while those that go on voting are too few",
-        c.seen_with(
-            c.wishing(c.settled(replicas=4), replicas=4, durability="Strict", replication={"learners": 2}),
-            b.record(replicas=4, in_sync=(1, 3, 4)),
-        ),
-        [],
-    ),
-    (
-        "the master is to learn: it hands over to one that goes on voting",
-        c.seen_with(c.wishing(c.settled(replicas=2), replicas=2, replication={"learners": 1}), b.record(replicas=2, master=2)),
-        ["switch orders-2"],
-    ),
-    ("the only slave is to learn", c.wishing(c.settled(replicas=2), replicas=2, replication={"learners": 1}), ["replace orders-2"]),
-    ("a master that votes alone", c.outdated(learning(replicas=2), "orders-1"), ["replace orders-1"]),
-    ("a learner is to vote", c.wishing(learning(), replicas=4), ["replace orders-4"]),
-    ("the learner leaves first", c.wishing(learning(), replicas=3, replication={"learners": 1}), ["mark orders-4"]),
-    (
-        "the preferred master learns",
-        c.wishing(learning(), replicas=4, replication={"learners": 1}, failover={"preferredMaster": 4}), [],
-    ),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("seen", "expected"), c.table(LEARNERS))
-def test_next_step_with_learners(seen: Observed, expected: list[str]) -> None:
-    assert c.steps(seen) == expected
-
-
-def test_a_learner_is_taken_while_the_group_is_not_safe() -> None:
-    """Two voters of which one has a priority that bars it: no member can take over, and a learner may go all the same."""
-    barred = {"priorities": [{"brokerId": 2, "priority": 0}]}
-    seen = c.outdated(learning(replicas=3, failover=barred))
-    assert failover_safe(seen).status is ConditionStatus.FALSE
-    assert c.steps(seen) == ["replace orders-3"]
-    assert c.steps(c.outdated(learning(replicas=3, failover=barred), "orders-1")) == []
-
-
-def test_a_learner_as_preferred_master_is_reported() -> None:
-    seen = c.wishing(learning(), replicas=4, replication={"learners": 1}, failover={"preferredMaster": 4})
-    found = stalled(seen, c.course(seen))
-    assert (found.status, found.reason.value) == (ConditionStatus.TRUE, "InvalidSpec")
-    assert "spec.failover.preferredMaster is broker 4, an async learner" in found.message
-
-
-def test_the_slaves_budget_leaves_learners_out() -> None:
-    seen = c.outdated(learning(replicas=5, learners=2))
-    applied = [one.object for one in run(seen).actions if isinstance(one, ApplyObject)]
-    budgets = {one["metadata"]["name"]: one["spec"] for one in applied if one["kind"] == "PodDisruptionBudget"}
-    slaves = budgets["orders"]
-    assert slaves["minAvailable"] == 1
-    assert slaves["selector"]["matchLabels"][names.LABEL_ROLE] == names.ROLE_SLAVE
-
-
-def test_the_label_follows_the_record() -> None:
-    """As long as it is in the set, evictions treat it as a slave."""
-    seen = c.seen_with(learning(), b.record(replicas=4))
-    assert [line for line in lines_of(run(seen)) if line.startswith("role")] == ["role orders-4 slave"]
-
-
-def test_the_controller_counts_voters() -> None:
-    settings = binding_of(b.group_object(replicas=4, replication={"learners": 2})).settings
-    assert (settings.min_in_sync_replicas, settings.shrink_floor) == (1, False)
-    settings = binding_of(b.group_object(replicas=5, replication={"learners": 2})).settings
-    assert (settings.min_in_sync_replicas, settings.shrink_floor) == (2, True)
-
-
-def test_where_the_master_votes_alone_durability_is_not_degraded() -> None:
-    """The group promises no two disks; but with two voters one disk is less than wanted."""
-    alone, two = learning(replicas=3, learners=2), learning(replicas=3)
-    assert degraded_durability(alone, c.course(alone)) is None
-    less = c.seen_with(two, b.record(in_sync=(1,)))
-    assert degraded_durability(less, c.course(less)) is not None
-
-
-def test_a_group_whose_voters_are_all_barred_is_reported_whatever_its_learners_are() -> None:
-    barred = [{"brokerId": one, "priority": 0} for one in (1, 2, 3)]
-    seen = learning(failover={"priorities": barred})
-    found = stalled(seen, c.course(seen))
-    assert (found.status, found.reason.value) == (ConditionStatus.TRUE, "NoEligibleReplica")
-    assert "Every member (broker 1, 2, 3) has election priority 0" in found.message

@@ -210,14 +210,23 @@ def test_an_operator_without_a_lease_is_known_by_its_label_alone() -> None:
 ASKED: Final[dict[str, Any]] = {"network": {"policy": {"clientsFrom": []}}}
 
 
-def test_it_is_made_put_back_and_left_out_again() -> None:
-    missing = b.settled(**ASKED)
-    assert lines_of(run(missing)) == ["apply NetworkPolicy orders-brokers"]
-    wanted = network_policies.of_group(missing.group, b.SETTINGS)
+def policy_of(**spec: Any) -> dict[str, Any]:
+    wanted = network_policies.of_group(b.group(**spec), b.SETTINGS)
     assert wanted is not None
-    there = b.by_name(b.stored(wanted))
-    assert lines_of(run(b.changed(missing, network_policies=there))) == []
+    return wanted
 
+
+def with_policy(change: Callable[[dict[str, Any]], Any]) -> list[str]:
+    """Return what is done if a user has changed the policy so."""
+    changed = copy.deepcopy(b.stored(policy_of(**ASKED)))
+    change(changed["spec"])
+    return lines_of(run(b.changed(b.settled(**ASKED), network_policies=b.by_name(changed))))
+
+
+def test_it_is_made_put_back_and_left_out_again() -> None:
+    assert lines_of(run(b.settled(**ASKED))) == ["apply NetworkPolicy orders-brokers"]
+    there = b.by_name(b.stored(policy_of(**ASKED)))
+    assert lines_of(run(b.changed(b.settled(**ASKED), network_policies=there))) == []
     assert lines_of(run(b.changed(b.settled(), network_policies=there))) == ["delete NetworkPolicy orders-brokers"]
 
 
@@ -239,29 +248,16 @@ DRIFTS: Final[dict[str, Callable[[dict[str, Any]], Any]]] = {
 
 @pytest.mark.parametrize("drift", DRIFTS)
 def test_a_policy_that_another_writer_changed_is_put_back(drift: str) -> None:
-    seen = b.settled(**ASKED)
-    wanted = network_policies.of_group(seen.group, b.SETTINGS)
-    assert wanted is not None
-    changed = copy.deepcopy(b.stored(wanted))
-    DRIFTS[drift](changed["spec"])
-    found = run(b.changed(seen, network_policies=b.by_name(changed)))
-    assert lines_of(found) == ["apply NetworkPolicy orders-brokers"]
+    assert with_policy(DRIFTS[drift]) == ["apply NetworkPolicy orders-brokers"]
 
 
 def test_egress_that_has_no_effect_is_no_drift() -> None:
     """An apply does not take another manager's field away: the pass would apply for ever."""
-    seen = b.settled(**ASKED)
-    wanted = network_policies.of_group(seen.group, b.SETTINGS)
-    assert wanted is not None
-    changed = copy.deepcopy(b.stored(wanted))
-    changed["spec"]["egress"] = [{}]
-    assert lines_of(run(b.changed(seen, network_policies=b.by_name(changed)))) == []
+    assert with_policy(lambda spec: spec.update(egress=[{}])) == []
 
 
 def test_a_persons_policy_about_the_same_pods_is_left_alone() -> None:
-    wanted = network_policies.of_group(b.group(**ASKED), b.SETTINGS)
-    assert wanted is not None
-    other = with_revision(wanted)
+    other = with_revision(policy_of(**ASKED))
     other["metadata"] = {"name": "of-a-person", "labels": {names.LABEL_BROKER_GROUP: "orders"}}
     assert lines_of(run(b.changed(b.settled(), network_policies=b.by_name(other)))) == []
 

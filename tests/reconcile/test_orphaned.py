@@ -186,21 +186,19 @@ async def test_a_group_that_is_orphaned_while_it_takes_things_back_takes_none_wi
 async def test_the_fences_of_an_orphaned_group_obey_their_operator_again(world: World) -> None:
     """Their key is of the group before: no pod is restarted for another, and orders are signed with theirs."""
     keys = FenceKeys(b"r" * 32)
-    old_pods = {}
 
-    async def remember() -> None:
-        old_pods.update({name: keys.key_in(pod) for name, pod in (await named(world, PODS)).items()})
+    async def keys_of_pods() -> dict[str, bytes | None]:
+        return {name: keys.key_in(pod) for name, pod in (await named(world, PODS)).items()}
 
-    await ready(world, fence_keys=keys)
-    await remember()
-    before = await uids(world)
+    _, before = await with_uids(world, fence_keys=keys)
+    old_keys = await keys_of_pods()
     await orphan(world)
     await world.create_group()
     await taken_back(world)
     await until("Ready", lambda: all_ready(world))
     assert await uids(world) == before
-    assert None not in old_pods.values()
-    assert {name: keys.key_in(pod) for name, pod in (await named(world, PODS)).items()} == old_pods
+    assert None not in old_keys.values()
+    assert await keys_of_pods() == old_keys
     assert (await world.conditions())["UpToDate"]["reason"] == "AllUpToDate"
 
 

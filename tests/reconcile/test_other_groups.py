@@ -244,25 +244,19 @@ def test_proxies_of_one_node_share_their_ports() -> None:
     assert ports.shared(b.KEY).startswith(told)
 
 
-@pytest.mark.parametrize(
-    ("own", "other", "told"),
-    [
-        ({}, {}, "the fast port below spec.network.listenPort 10909 is a port of team-b/payments too"),
-        ({}, {"listenPort": 20911, "haPort": 10912}, "spec.network.haPort 10912 is a port of team-b/payments too"),
-        ({}, {"listenPort": 10914}, "spec.network.haPort 10912 is a port of team-b/payments too"),
-        ({}, {"listenPort": 20911, "haPort": 20912}, ""),
-        ({}, {"addressing": "PodIP"}, ""),
-        ({"addressing": "ServiceIP"}, {}, ""),
-    ],
-    ids=[
-        "the same",
-        "one of them",
-        "another one's fast port",
-        "others",
-        "the other on its pods' network",
-        "ours on Services",
-    ],
-)
+FAST = "the fast port below spec.network.listenPort 10909 is a port of team-b/payments too"
+HA = "spec.network.haPort 10912 is a port of team-b/payments too"
+SHARED: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+    ("the same", {}, {}, FAST),
+    ("one of them", {}, {"listenPort": 20911, "haPort": 10912}, HA),
+    ("another one's fast port", {}, {"listenPort": 10914}, HA),
+    ("others", {}, {"listenPort": 20911, "haPort": 20912}, ""),
+    ("the other on its pods' network", {}, {"addressing": "PodIP"}, ""),
+    ("ours on Services", {"addressing": "ServiceIP"}, {}, ""),
+]
+
+
+@pytest.mark.parametrize(("own", "other", "told"), c.table(SHARED))
 def test_whose_ports_they_are(own: dict[str, Any], other: dict[str, Any], told: str) -> None:
     ports = HostPorts()
     ports.keep_only([on_the_nodes_network(b.KEY, **own), on_the_nodes_network(NEIGHBOUR, **other)])
@@ -277,16 +271,13 @@ def test_whose_ports_they_are(own: dict[str, Any], other: dict[str, Any], told: 
 )
 def test_a_pod_without_a_node_says_whose_they_are(words: str, *, is_told: bool) -> None:
     seen = c.settled()
-    pod = dict(seen.pods["orders-2"])
-    pod["status"] = {
-        "phase": "Pending",
-        "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}],
-    }
+    unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}
+    pending = {"phase": "Pending", "conditions": [unscheduled]}
+    seen = c.with_pods(seen, lambda pod: pod.update(status=pending), "orders-2")
     ports = HostPorts()
     ports.note(on_the_nodes_network(b.KEY))
     ports.note(on_the_nodes_network(NEIGHBOUR))
-    seen = dataclasses.replace(seen, pods={**seen.pods, "orders-2": pod}, host_ports_shared=ports.shared(b.KEY))
-    stalled = conditions(seen)["Stalled"]
+    stalled = conditions(dataclasses.replace(seen, host_ports_shared=ports.shared(b.KEY)))["Stalled"]
     assert stalled["reason"] == "MemberNotScheduled"
     assert words in stalled["message"]
     assert ("spec.network.listenPort 10911 is a port of team-b/payments too" in stalled["message"]) is is_told

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -42,10 +43,12 @@ if TYPE_CHECKING:
     from kube_sandbox.api_server.server import SandboxApiServer
 
 
+W = TypeVar("W", bound="CachedWorld")
+
+
 class CachedWorld(World):
     """A settled group of three, and a cache that has seen it."""
 
-    cache: GroupCache
     sandbox: SandboxApiServer
 
     async def requests(self) -> Requests:
@@ -54,8 +57,14 @@ class CachedWorld(World):
         await self.run_pass()
         return found
 
+    async def only_reads(self) -> None:
+        """Assert that a pass looks at the API, and writes nothing."""
+        requests = await self.requests()
+        assert requests.reads != []
+        assert requests.writes == []
+
     async def fill(self) -> None:
-        self.cache = GroupCache()
+        """Fill the cache as the watches would have done by now."""
         for resource in WATCHED:
             selector = names.LABEL_BROKER_GROUP if resource in LABELLED else ""
             listed = await self.api.list(resource, namespace=KEY.namespace, label_selector=selector)
@@ -74,15 +83,20 @@ class Requests:
         (self.reads if request.method == "GET" else self.writes).append(f"{request.method} {request.path}")
 
 
-@pytest.fixture
-async def world(sandbox: SandboxApiServer, api: KubernetesApi) -> AsyncIterator[CachedWorld]:
-    applier = applier_for(ClusterAccess(url=sandbox.url))
-    made = CachedWorld(api, applier, KEY)
+@asynccontextmanager
+async def brought_up(made: W, sandbox: SandboxApiServer) -> AsyncIterator[W]:
     made.sandbox = sandbox
     await made.bring_up(sandbox)
-    await made.fill()
+    made.cache = GroupCache()
     yield made
-    await applier.close()
+    await made.close()
+
+
+@pytest.fixture
+async def world(sandbox: SandboxApiServer, api: KubernetesApi) -> AsyncIterator[CachedWorld]:
+    async with brought_up(CachedWorld(api, applier_for(ClusterAccess(url=sandbox.url)), KEY), sandbox) as made:
+        await made.fill()
+        yield made
 
 
 async def test_a_settled_group_costs_no_request(world: CachedWorld) -> None:
@@ -112,30 +126,27 @@ async def test_what_the_plane_lists_is_trimmed(world: CachedWorld, sandbox: Sand
 async def test_what_a_cache_lacks_is_looked_for_and_not_made_again(world: CachedWorld, resource: Resource) -> None:
     """A wrongly assumed absence costs most: a pod made twice, a claim taken for lost, another id reserved."""
     world.cache.hold(resource, world.cache.all(resource, KEY)[0], is_gone=True)
-    requests = await world.requests()
-    assert requests.reads != []
-    assert requests.writes == []
+    await world.only_reads()
 
 
 async def test_what_a_cache_still_shows_is_not_deleted_nor_counted_on(world: CachedWorld) -> None:
     """An older spec has fewer members: only a read of the API may decide that a member leaves."""
     (group,) = world.cache.all(BROKER_GROUPS, KEY)
     older = group | {"spec": group["spec"] | {"replicas": 2}}
-    older["metadata"] = group["metadata"] | {"resourceVersion": "1"}
-    world.cache.hold(BROKER_GROUPS, older)
-    requests = await world.requests()
-    assert requests.reads != []
-    assert requests.writes == []
+    world.cache.hold(BROKER_GROUPS, older | {"metadata": group["metadata"] | {"resourceVersion": "1"}})
+    await world.only_reads()
+
+
+async def test_nothing_is_concluded_before_every_kind_was_listed(world: CachedWorld) -> None:
+    world.cache = GroupCache()
+    await world.only_reads()
 
 
 async def test_a_spec_older_than_the_watch_has_shown_decides_nothing(world: CachedWorld) -> None:
     """By the spec of before, a member that was just added would have to leave."""
     (group,) = world.cache.all(BROKER_GROUPS, KEY)
-    newer = group | {"spec": group["spec"] | {"replicas": 4}}
-    newer["metadata"] = group["metadata"] | {
-        "resourceVersion": "999999",
-        "generation": group["metadata"]["generation"] + 1,
-    }
+    later = {"resourceVersion": "999999", "generation": group["metadata"]["generation"] + 1}
+    newer = group | {"spec": group["spec"] | {"replicas": 4}, "metadata": group["metadata"] | later}
     world.cache.hold(BROKER_GROUPS, newer)
     requests = Requests(world.sandbox)
     with pytest.raises(ApiUnavailableError, match="was read in generation 2, and its watch has shown 3"):
@@ -148,13 +159,6 @@ async def test_a_record_that_the_controller_plane_knows_to_be_newer_is_read(worl
     await world.view.make_master(KEY, 3)
     requests = await world.requests()
     assert any(path.startswith("PATCH") and "/pods/" in path for path in requests.writes)
-
-
-async def test_nothing_is_concluded_before_every_kind_was_listed(world: CachedWorld) -> None:
-    world.cache = GroupCache()
-    requests = await world.requests()
-    assert requests.reads != []
-    assert requests.writes == []
 
 
 async def test_a_lost_pod_comes_back_once_the_cache_shows_it(world: CachedWorld) -> None:
@@ -204,7 +208,7 @@ OVER = {"Succeeded", "Failed", "Rejected"}
 MOST_PASSES = 60
 
 
-class OperatedWorld(World):
+class OperatedWorld(CachedWorld):
     """A settled group of three whose operations are run too, and what each pass reads."""
 
     async def begin_to_operate(self, sandbox: SandboxApiServer) -> None:
@@ -239,13 +243,6 @@ class OperatedWorld(World):
         live = {one: heard for one, heard in snapshot.live.items() if one != broker_id}
         self.view.snapshots[KEY] = replace(snapshot, live=live)
 
-    async def watched(self) -> None:
-        """Fill the cache as the watches would have done by now."""
-        for resource in WATCHED:
-            selector = names.LABEL_BROKER_GROUP if resource in LABELLED else ""
-            listed = await self.api.list(resource, namespace=KEY.namespace, label_selector=selector)
-            self.cache.take_in(resource, listed.items, heard=self.cache.heard)
-
     async def pass_over_both(self) -> list[str]:
         """Run one pass over group and operations; return the paths that it read."""
         self.reads, self._counts = [], True
@@ -265,14 +262,10 @@ class OperatedWorld(World):
 
 @pytest.fixture
 async def operated(sandbox: SandboxApiServer, api: KubernetesApi) -> AsyncIterator[OperatedWorld]:
-    applier = applier_for(ClusterAccess(url=sandbox.url))
-    made = OperatedWorld(api, applier, KEY)
-    await made.bring_up(sandbox)
-    made.cache = GroupCache()
-    await made.begin_to_operate(sandbox)
-    yield made
-    await made.runner.stop()
-    await applier.close()
+    async with brought_up(OperatedWorld(api, applier_for(ClusterAccess(url=sandbox.url)), KEY), sandbox) as made:
+        await made.begin_to_operate(sandbox)
+        yield made
+        await made.runner.stop()
 
 
 def count_of(reads: list[str], plural: str) -> int:
@@ -290,7 +283,7 @@ async def test_a_pass_that_changed_nothing_has_read_for_its_operations(operated:
 async def test_what_the_watches_said_begins_no_operation(operated: OperatedWorld) -> None:
     """By its cache the group has nothing to do. A requested operation begins after a read of the API, and of only what it needs."""
     await operated.ask("Switchover", toBrokerId=2)
-    await operated.watched()
+    await operated.fill()
     reads = await operated.pass_over_both()
     assert await operated.phase() == "Running"
     assert len(reads) == 5, reads
@@ -363,7 +356,7 @@ async def test_the_reads_of_an_operation(
     while await operated.phase() not in OVER:
         assert passes < MOST_PASSES
         if is_watched:
-            await operated.watched()
+            await operated.fill()
         reads, passes = reads + len(await operated.pass_over_both()), passes + 1
         await operated.run_kubelet()
         await operated.run_brokers()

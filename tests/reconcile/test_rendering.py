@@ -1,14 +1,11 @@
-"""broker.conf and pods against golden files, the liveness probe as a shell runs it, and a group's Secrets."""
+"""broker.conf and pods against golden files, and the start script and the liveness probe as a shell runs them."""
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import subprocess
-from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,33 +14,21 @@ import yaml
 from brokergroup_operator.api import names
 from brokergroup_operator.api.credentials import USABLE
 from brokergroup_operator.api.durability import acknowledgement_rule
-from brokergroup_operator.api.pod_fence import FenceKeys
 from brokergroup_operator.api.rules import RESERVED_CONFIG_KEYS
 from brokergroup_operator.backup.files import UNFINISHED
-from brokergroup_operator.fence.settings import FenceSettings, TlsSettings
-from brokergroup_operator.kube.errors import ApiError
-from brokergroup_operator.kube.resources import EVENTS, SECRETS, Resource
-from brokergroup_operator.reconcile.evaluate import evaluate
-from brokergroup_operator.reconcile.plan import ApplyObject, MakeSecret
-from brokergroup_operator.reconcile.render import broker_config, certificate
 from brokergroup_operator.reconcile.render.broker_config import broker_conf, broker_properties
 from brokergroup_operator.reconcile.render.containers import broker_container, command, java_arguments
 from brokergroup_operator.reconcile.render.pods import build_pod
 from brokergroup_operator.reconcile.see import foreign
-from brokergroup_operator.reconcile.see.fetch import GroupFetcher
-from brokergroup_operator.reconcile.settings import ReconcileSettings
 from rocketmq_remoting.serialization import decode_properties
 from tests.reconcile import builders as b
 from tests.reconcile.cases import compare
-from tests.reconcile.world import KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from brokergroup_operator.api.brokergroup import BrokerGroup
-    from brokergroup_operator.kube.client import KubernetesApi
-    from brokergroup_operator.reconcile.plan import Action
-    from tests.reconcile.world import World
 
 
 DURABILITIES = ("Strict", "Available", "Fast")
@@ -65,25 +50,18 @@ def test_pod(implementation: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("replicas", "expected"),
-    [(1, ("true", "1")), (2, ("true", "1")), (3, ("true", "2")), (5, ("true", "2"))],
-)
-def test_durability_follows_the_number_of_replicas_where_the_spec_is_silent(
-    replicas: int, expected: tuple[str, str]
-) -> None:
-    properties = broker_properties("orders", b.group(replicas=replicas).spec, b.SETTINGS)
-    assert (properties["allAckInSyncStateSet"], properties["minInSyncReplicas"]) == expected
-
-
-@pytest.mark.parametrize(
     ("spec", "expected"),
     [
+        ({"replicas": 1}, ("true", "1", "1", "3000")),
+        ({"replicas": 2}, ("true", "1", "1", "3000")),
+        ({"replicas": 3}, ("true", "2", "2", "3000")),
+        ({"replicas": 5}, ("true", "2", "2", "3000")),
         ({"replication": {"minInSyncReplicas": 3}, "replicas": 5}, ("true", "3", "3", "3000")),
         ({"durability": "Fast", "replication": {"minInSyncReplicas": 2}}, ("false", "2", "2", "15000")),
         ({"replication": {"slaveNotCatchUpSeconds": 7}}, ("true", "2", "2", "7000")),
     ],
 )
-def test_what_durability_leaves_open_reaches_the_brokers(spec: dict[str, Any], expected: tuple[str, ...]) -> None:
+def test_durability_follows_replicas_and_reaches_the_brokers(spec: dict[str, Any], expected: tuple[str, ...]) -> None:
     properties = broker_properties("orders", b.group(**spec).spec, b.SETTINGS)
     keys = ("allAckInSyncStateSet", "inSyncReplicas", "minInSyncReplicas", "haMaxTimeSlaveNotCatchup")
     assert tuple(properties[key] for key in keys) == expected
@@ -222,36 +200,6 @@ def test_issue_36_a_small_limit_leaves_the_jvm_its_own_part(limit: str, heap: in
     assert java_arguments(b.group().spec)[0] == "-Xms512m"
 
 
-def test_a_python_replica_gets_the_credentials_from_its_environment() -> None:
-    of = b.group(implementation="Python", security={"credentialsSecretRef": {"name": "keys"}})
-    properties = decode_properties(broker_conf(of, b.SETTINGS).encode())
-    assert json.loads(properties["innerClientAuthenticationCredentials"]) == {
-        "accessKey": "${BROKER_ACCESS_KEY}", "secretKey": "${BROKER_SECRET_KEY}",
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("signature", "asked_for"), [("Disabled", "false"), ("Accepted", "true"), ("Required", "true")]
-)
-def test_a_python_replica_hears_only_us_unless_the_key_is_being_changed(signature: str, asked_for: str) -> None:
-    of = b.group(implementation="Python", security={"credentialsSecretRef": {"name": "keys"}, "signature": signature})
-    assert decode_properties(broker_conf(of, b.SETTINGS).encode())["authenticationEnabled"] == asked_for
-    without_a_key = b.group(implementation="Python")
-    assert "authenticationEnabled" not in decode_properties(broker_conf(without_a_key, b.SETTINGS).encode())
-
-
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_credentials_reach_the_pod_from_the_secret_and_nothing_else(implementation: str) -> None:
-    of = b.group(implementation=implementation, security={"credentialsSecretRef": {"name": "keys"}})
-    with_keys = {
-        entry["name"]: entry for entry in build_pod(of, b.member(1), b.SETTINGS)["spec"]["containers"][0]["env"]
-    }
-    plain = build_pod(b.group(implementation=implementation), b.member(1), b.SETTINGS)["spec"]["containers"][0]["env"]
-    assert with_keys["BROKER_ACCESS_KEY"]["valueFrom"] == {"secretKeyRef": {"name": "keys", "key": "accessKey"}}
-    assert with_keys["BROKER_SECRET_KEY"]["valueFrom"] == {"secretKeyRef": {"name": "keys", "key": "secretKey"}}
-    assert {entry["name"] for entry in plain} == set(with_keys) - {"BROKER_ACCESS_KEY", "BROKER_SECRET_KEY"}
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [("1", 1), ("250m", Fraction(1, 4)), ("1.5Ki", 1536), ("2G", 2 * 10**9), ("1Ei", 2**60)],
@@ -264,12 +212,6 @@ def test_quantities(text: str, expected: Any) -> None:
 def test_bad_quantities_are_named(text: str) -> None:
     with pytest.raises(foreign.QuantityError, match="is no quantity"):
         foreign.parse_quantity(text)
-
-
-@pytest.mark.parametrize("addresses", [(), ("operator",), (":9878",), ("operator:http",)])
-def test_controller_addresses_must_be_usable(addresses: tuple[str, ...]) -> None:
-    with pytest.raises(ValueError, match="controller_addresses"):
-        ReconcileSettings(controller_addresses=addresses)
 
 
 OF_TWO_DISKS = {"commitLog": {"size": "1Gi"}}
@@ -365,218 +307,3 @@ def test_a_disk_may_be_slow_for_twenty_seconds_and_hang_for_a_minute() -> None:
     chosen = probe(podTemplate={"spec": {"broker": patient}})
     assert chosen["periodSeconds"] * chosen["failureThreshold"] == 300
     assert chosen["exec"] == by_default["exec"]
-
-
-PLANTED = "planted-secret-5d41402abc4b2a76"
-
-
-async def create_secret(api: KubernetesApi, **entries: str) -> None:
-    data = {key: base64.b64encode(value.encode()).decode() for key, value in entries.items()}
-    await api.create(SECRETS, {"metadata": {"namespace": "default", "name": "keys"}, "data": data})
-
-
-async def test_a_secret_is_asked_for_used_and_never_repeated(
-    sandbox_world: World, api: KubernetesApi, capsys: pytest.CaptureFixture[str]
-) -> None:
-    world = sandbox_world
-    await world.create_group(
-        implementation="Java",
-        nameServers=["ns:9876"],
-        security={"signature": "Required", "credentialsSecretRef": {"name": "keys"}},
-    )
-    await world.settle()
-    missing = (await world.conditions())["CredentialsMissing"]
-    assert missing["reason"] == "SecretNotFound"
-    assert "create it with the keys accessKey and secretKey" in missing["message"]
-
-    await create_secret(api, accessKey="orders", secretKey="")
-    await world.settle()
-    assert (await world.conditions())["CredentialsMissing"]["reason"] == "SecretIncomplete"
-
-    await api.patch(SECRETS, "keys", {"stringData": {"secretKey": PLANTED}}, namespace="default")
-    await world.settle()
-    assert "CredentialsMissing" not in await world.conditions()
-    events = (await api.list(EVENTS, namespace="default")).items
-    told = json.dumps([await world.everything(), events]) + "".join(capsys.readouterr())
-    assert "secretKeyRef" in told
-    for form in (PLANTED, base64.b64encode(PLANTED.encode()).decode()):
-        assert form not in told
-
-
-class Refusing:
-    """An API whose role for us may not read Secrets, or that has no time."""
-
-    def __init__(self, api: KubernetesApi, error: ApiError) -> None:
-        self._api = api
-        self._error = error
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._api, name)
-
-    async def get(self, resource: Resource, name: str, **options: Any) -> Any:
-        if resource == SECRETS:
-            raise self._error
-        return await self._api.get(resource, name, **options)
-
-
-async def test_a_secret_that_may_not_be_read_is_a_condition_and_an_api_that_is_away_is_none(
-    sandbox_world: World, api: KubernetesApi
-) -> None:
-    await sandbox_world.create_group(security={"credentialsSecretRef": {"name": "keys"}})
-    refused: Any = Refusing(api, ApiError("secrets is forbidden", status=403, reason="Forbidden"))
-    seen = await GroupFetcher(refused, sandbox_world.view).fetch(KEY)
-    assert seen is not None
-    assert seen.credentials_problem is not None
-    assert seen.credentials_problem.reason.value == "SecretNotReadable"
-    away: Any = Refusing(api, ApiError("slow down", status=429))
-    with pytest.raises(ApiError, match="slow down"):
-        await GroupFetcher(away, sandbox_world.view).fetch(KEY)
-
-
-GIVEN = {"security": {"certificateSecretRef": {"name": "orders-certificate"}}}
-JAVA = {"implementation": "Java"}
-OF_TLS = replace(b.SETTINGS, controller_tls=True, controller_authority="PEM\n")
-ASKED_FOR = replace(OF_TLS, client_certificates_required=True)
-MOUNT = {"name": names.VOLUME_CERTIFICATE, "mountPath": names.CERTIFICATE_DIR, "readOnly": True}
-
-
-def test_broker_and_fence_have_the_same_one() -> None:
-    pod = build_pod(b.group(**JAVA, **GIVEN), b.member(2), OF_TLS)
-    assert {"name": names.VOLUME_CERTIFICATE, "secret": {"secretName": "orders-certificate", "defaultMode": 0o440}} in (
-        pod["spec"]["volumes"]
-    )
-    both = b.containers(pod)
-    assert all(MOUNT in both[name]["volumeMounts"] for name in ("broker", "fence"))
-    shell = both["broker"]["command"][-1]
-    for argument in (
-        "-Dtls.enable=true",
-        '-Dtls.client.certPath="$CERTIFICATE_DIR/tls.crt"',
-        '-Dtls.client.keyPath="$CERTIFICATE_DIR/tls.key"',
-    ):
-        assert argument in shell
-    assert {"name": "CERTIFICATE_DIR", "value": names.CERTIFICATE_DIR} in both["broker"]["env"]
-
-
-def test_the_fence_reads_what_it_is_rendered() -> None:
-    pod = build_pod(b.group(**JAVA, **GIVEN), b.member(2), OF_TLS)
-    told = {entry["name"]: str(entry.get("value", "10.0.0.2")) for entry in b.containers(pod)["fence"]["env"]}
-    told |= {"FENCE_BROKER_ADDRESS": "10.0.0.2:10911", "FENCE_LOCAL_ADDRESS": "10.0.0.2:10911"}
-    folder = Path(names.CERTIFICATE_DIR)
-    authority = Path(names.CONFIG_DIR) / names.AUTHORITY_FILE
-    assert FenceSettings.from_environment(told).controller_tls == TlsSettings(
-        authority, folder / "tls.crt", folder / "tls.key"
-    )
-
-
-def test_what_a_user_says_to_java_stands_last() -> None:
-    wish = JAVA | GIVEN | {"jvm": {"extraArguments": ["-Dtls.enable=false"]}}
-    shell = b.containers(build_pod(b.group(**wish), b.member(1), OF_TLS))["broker"]["command"][-1]
-    assert shell.index("-Dtls.enable=true") < shell.index("-Dtls.enable=false")
-
-
-def test_a_python_replica_has_it_by_its_configuration() -> None:
-    of = b.group(implementation="Python", config={"tls.client.trustCertPath": "/ca.crt"}, **GIVEN)
-    properties = broker_config.broker_properties("orders", of.spec, OF_TLS)
-    assert properties["tls.enable"] == "true"
-    assert properties["tls.client.certPath"] == "${CERTIFICATE_DIR}/tls.crt"
-    assert properties["tls.client.keyPath"] == "${CERTIFICATE_DIR}/tls.key"
-    pod = build_pod(of, b.member(1), OF_TLS)
-    assert MOUNT in b.containers(pod)["broker"]["volumeMounts"]
-
-
-def test_without_one_nothing_of_it_is_anywhere() -> None:
-    for implementation in ("Java", "Python"):
-        pod = str(build_pod(b.group(implementation=implementation), b.member(1), ASKED_FOR))
-        assert not [word for word in ("CERTIFICATE", "tls.crt", names.VOLUME_CERTIFICATE) if word in pod]
-
-
-@pytest.mark.parametrize(
-    ("settings", "spec", "said"),
-    [
-        (ASKED_FOR, JAVA, "its fences hear no controller and guard no broker"),
-        (ASKED_FOR, JAVA | GIVEN, ""),
-        (ASKED_FOR, JAVA | {"failover": {"isolation": {"enabled": False}}}, ""),
-        (OF_TLS, JAVA, ""),
-        (ASKED_FOR, {"implementation": "Python"}, "its brokers are not heard"),
-        (ASKED_FOR, {"implementation": "Python", "config": {"tls.client.certPath": "/own.crt"}}, ""),
-        (b.SETTINGS, JAVA | GIVEN, "is 'orders-certificate', but this operator's controllers speak no TLS"),
-        (b.SETTINGS, JAVA, ""),
-    ],
-    ids=[
-        "asked for", "asked for and given", "no fence, and an image may bring one", "not asked for", "a replica without",
-        "a replica with its own", "no controller asks for it", "neither",
-    ],
-)  # fmt: skip
-def test_what_does_not_fit_is_reported(settings: Any, spec: dict[str, Any], said: str) -> None:
-    found = certificate.problem(b.group(**spec), settings)
-    assert bool(found) == bool(said)
-    assert said in found
-    assert not found or found.startswith("spec.security.certificateSecretRef is ")
-
-
-def test_the_group_is_stalled_with_it_and_still_repaired() -> None:
-    """No pod is lost over it: the brokers may have a certificate by their image."""
-    seen = b.settled(**JAVA)
-    pods = {name: pod for name, pod in seen.pods.items() if name != "orders-3"}
-    plan = evaluate(replace(seen, pods=pods), ASKED_FOR, now=b.NOW)
-    targets = [action.target for action in plan.actions]
-    assert "Pod orders-3" in targets
-    [status] = [action for action in plan.actions if type(action).__name__ == "WriteStatus"]
-    stalled = next(one for one in status.status["conditions"] if one["type"] == "Stalled")  # type: ignore[attr-defined]
-    assert (stalled["status"], stalled["reason"]) == ("True", "InvalidSpec")
-    assert "Expected a Secret with tls.crt and tls.key for the name orders.shop" in stalled["message"]
-
-
-def actions(settings: ReconcileSettings, **spec: Any) -> tuple[Action, ...]:
-    """Return the actions of a pass in which two pods are missing."""
-    seen = b.settled(**spec)
-    return evaluate(b.changed(seen, pods=b.without(seen.pods, "orders-2", "orders-3")), settings, now=b.NOW).actions
-
-
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_only_the_fences_container_mounts_the_key_and_hears_orders(implementation: str) -> None:
-    both = b.containers(build_pod(b.group(implementation=implementation), b.member(2), b.SIGNED))
-    fence, broker = both[names.CONTAINER_FENCE], both[names.CONTAINER_BROKER]
-    mounted = [one["name"] for one in fence["volumeMounts"]]
-    told = {entry["name"]: entry.get("value") for entry in fence["env"]}
-    assert names.VOLUME_FENCE_KEY in mounted
-    assert names.VOLUME_FENCE_KEY not in [one["name"] for one in broker["volumeMounts"]]
-    assert told["FENCE_KEY_FILE"] == "/etc/brokergroup/fence/key"
-    assert told["FENCE_LOCAL_ADDRESS"] == "$(POD_IP):10911"
-    assert fence["ports"] == [{"name": names.PORT_FENCE, "containerPort": 10913, "protocol": "UDP"}]
-    # What a variable refers to stands before it.
-    assert list(told).index("POD_IP") < list(told).index("FENCE_LOCAL_ADDRESS")
-
-
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_the_key_that_is_mounted_is_the_one_that_the_operator_uses(implementation: str) -> None:
-    group = b.group(implementation=implementation)
-    pod = build_pod(group, b.member(2), b.SIGNED)
-    [made] = [one for one in actions(b.SIGNED, implementation=implementation) if isinstance(one, MakeSecret)]
-    secret = made.object
-    [mounted] = [one["secret"] for one in pod["spec"]["volumes"] if one["name"] == names.VOLUME_FENCE_KEY]
-    assert mounted["secretName"] == secret["metadata"]["name"]
-    assert b.FENCE_KEYS.key_in(pod) == bytes.fromhex(base64.b64decode(secret["data"]["key"]).decode())
-    assert secret["metadata"]["ownerReferences"][0]["uid"] == "group-uid"
-    assert FenceKeys(b"q" * 32).key_in(pod) is None, "a fence with another root's key is not asked"
-    assert secret["data"]["key"] not in repr(made)
-
-
-def test_the_secret_is_made_before_a_pod_and_only_where_one_is_missing() -> None:
-    kinds = [one.resource.kind if isinstance(one, ApplyObject) else type(one).__name__ for one in actions(b.SIGNED)]
-    assert kinds.index("MakeSecret") < kinds.index("Pod")
-    assert kinds.count("MakeSecret") == 1
-    settled = evaluate(b.settled(), b.SIGNED, now=b.NOW).actions
-    assert not any(isinstance(one, MakeSecret) for one in settled)
-
-
-@pytest.mark.parametrize(
-    ("settings", "spec"),
-    [(b.SETTINGS, {}), (b.SIGNED, {"failover": {"isolation": {"enabled": False}}})],
-    ids=["no key", "no fence"],
-)
-def test_without_a_key_or_a_fence_there_is_no_secret(settings: Any, spec: dict[str, Any]) -> None:
-    group = b.group(**spec)
-    assert not any(isinstance(one, MakeSecret) for one in actions(settings, **spec))
-    pod = build_pod(group, b.member(2), settings)
-    assert names.VOLUME_FENCE_KEY not in [one["name"] for one in pod["spec"]["volumes"]]

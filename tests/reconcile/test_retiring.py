@@ -12,13 +12,7 @@ import pytest
 from brokergroup_operator.api import names
 from brokergroup_operator.api.times import moment, rfc3339
 from brokergroup_operator.kube.resources import BROKER_GROUPS
-from brokergroup_operator.reconcile.plan import (
-    ApplyObject,
-    DeleteObject,
-    PutBackBrokerConfig,
-    SetBrokerConfig,
-    SetFinalizers,
-)
+from brokergroup_operator.reconcile.plan import DeleteObject, PutBackBrokerConfig, SetBrokerConfig, SetFinalizers
 from brokergroup_operator.reconcile.render.broker_config import given_to
 from tests.reconcile import cases as c
 from tests.reconcile.builders import NOW
@@ -46,9 +40,7 @@ def retiring(seen: Observed, step: str, *, uid: str = "") -> Observed:
 
 def rendered(seen: Observed) -> Observed:
     """The same after a pass has written the ConfigMap."""
-    applied = [one for one in run(seen).actions if isinstance(one, ApplyObject) and one.object["kind"] == "ConfigMap"]
-    found = {one.object["metadata"]["name"]: dict(one.object) for one in applied}
-    return replace(seen, config_maps={**seen.config_maps, **found})
+    return replace(seen, config_maps={**seen.config_maps, **c.applied(seen, "ConfigMap")})
 
 
 def noted(seen: Observed, **values: str) -> Observed:
@@ -62,20 +54,19 @@ def noted(seen: Observed, **values: str) -> Observed:
 
 
 def marked(seen: Observed) -> Observed:
-    notes = {names.ANNOTATION_CLOSED_BY: c.OPERATION_UID}
-    metadata = seen.group_object["metadata"]
-    return replace(seen, group_object=seen.group_object | {"metadata": metadata | {"annotations": notes}})
+    return c.with_metadata(seen, annotations={names.ANNOTATION_CLOSED_BY: c.OPERATION_UID})
 
 
 def sent(seen: Observed) -> dict[str, dict[str, str]]:
-    return {one.pod: dict(one.values) for one in run(seen).actions if isinstance(one, SetBrokerConfig)}
+    return {one.pod: dict(one.values) for one in c.actions(seen, SetBrokerConfig)}
+
+
+def sent_to_all(**values: str) -> dict[str, dict[str, str]]:
+    return {f"orders-{number}": values for number in (1, 2, 3)}
 
 
 def broker_conf(seen: Observed) -> str:
-    (applied,) = (
-        one for one in run(seen).actions if isinstance(one, ApplyObject) and one.object["kind"] == "ConfigMap"
-    )
-    return str(applied.object["data"][names.CONFIG_FILE])
+    return str(c.applied(seen, "ConfigMap")["orders-broker"]["data"][names.CONFIG_FILE])
 
 
 @pytest.mark.parametrize("spec", [{}, JAVA])
@@ -85,8 +76,8 @@ def test_every_broker_is_read_only_also_one_that_starts(spec: dict[str, Any], st
     assert sent(seen) == {}, "first the ConfigMap, by which a later pass knows what to give back"
     assert "\nbrokerPermission=4\n" in broker_conf(seen)
     seen = rendered(seen)
-    assert sent(seen) == {f"orders-{number}": {"brokerPermission": "4"} for number in (1, 2, 3)}
-    assert not [one for one in run(seen).actions if isinstance(one, DeleteObject)], "no broker is restarted for it"
+    assert sent(seen) == sent_to_all(brokerPermission="4")
+    assert c.actions(seen, DeleteObject) == [], "no broker is restarted for it"
     told = conditions(seen)
     says = "BrokerGroupOperation op retires the group"
     assert (told["Available"]["status"], told["Available"]["reason"]) == ("False", "Retiring")
@@ -99,26 +90,24 @@ def test_every_broker_is_read_only_also_one_that_starts(spec: dict[str, Any], st
 def test_a_closed_group_acknowledges_nothing_at_any_member(step: str) -> None:
     """A new master would acknowledge what its slave lacks otherwise."""
     seen = noted(rendered(retiring(c.settled(implementation="Python"), step)), brokerPermission="4")
-    (mark,) = (one for one in run(seen).actions if isinstance(one, SetFinalizers))
+    [mark] = c.actions(seen, SetFinalizers)
     assert (mark.resource, dict(mark.annotations)) == (BROKER_GROUPS, {names.ANNOTATION_CLOSED_BY: c.OPERATION_UID})
     order = [type(one) for one in run(seen).actions if isinstance(one, SetFinalizers | SetBrokerConfig)]
     assert order == [SetFinalizers, *[SetBrokerConfig] * 3], "marked first: a controller plane would put it right again"
-    assert sent(marked(seen)) == {f"orders-{number}": {"minInSyncReplicas": "99"} for number in (1, 2, 3)}
-    assert not any(isinstance(one, SetFinalizers) for one in run(marked(seen)).actions)
+    assert sent(marked(seen)) == sent_to_all(minInSyncReplicas="99")
+    assert c.actions(marked(seen), SetFinalizers) == []
 
 
 def test_the_end_of_the_operation_gives_everything_back_without_a_restart() -> None:
     seen = marked(noted(c.settled(), brokerPermission="4", minInSyncReplicas="99"))
     back = {"brokerPermission": "6", "minInSyncReplicas": "2"}
-    assert sent(seen) == {f"orders-{number}": back for number in (1, 2, 3)}
-    (unmark,) = (one for one in run(seen).actions if isinstance(one, SetFinalizers))
+    assert sent(seen) == sent_to_all(**back)
+    [unmark] = c.actions(seen, SetFinalizers)
     assert dict(unmark.annotations) == {names.ANNOTATION_CLOSED_BY: None}
     assert "\nbrokerPermission=6\n" in broker_conf(seen)
     after = noted(c.settled(), brokerPermission="6")
     assert sent(after) == {}
-    assert not [one for one in run(after).actions if isinstance(one, DeleteObject)], (
-        "a key that is left out takes a restart"
-    )
+    assert c.actions(after, DeleteObject) == [], "a key that is left out takes a restart"
     assert conditions(after)["UpToDate"]["status"] == "True"
     assert sent(c.settled()) == {}, "a group that was never retired is not told of the key"
 
@@ -150,11 +139,9 @@ def test_a_retire_of_an_earlier_group_of_this_name_changes_nothing() -> None:
 def test_another_writer_does_not_open_a_group_that_is_being_retired() -> None:
     """A master that takes sends again would never be empty."""
     open_again = saying(noted(c.settled(), brokerPermission="6"), brokerPermission="2")
-    assert not [one for one in run(open_again).actions if isinstance(one, PutBackBrokerConfig)], (
-        "a person's measure is left"
-    )
+    assert c.actions(open_again, PutBackBrokerConfig) == [], "a person's measure is left"
     seen = saying(noted(retiring(c.settled(), "Draining"), brokerPermission="4"), brokerPermission="6")
-    put_back = {one.pod: dict(one.values) for one in run(seen).actions if isinstance(one, PutBackBrokerConfig)}
+    put_back = {one.pod: dict(one.values) for one in c.actions(seen, PutBackBrokerConfig)}
     assert put_back["orders-1"] == {"brokerPermission": "4"}
 
 
@@ -193,15 +180,14 @@ def test_an_end_lets_a_java_broker_take_sends_at_once() -> None:
         noted(closed_java(), minInSyncReplicas="99", startAcceptSendRequestTimeStamp="9999999999000"), operation=None
     )
     back = {"brokerPermission": "6", "minInSyncReplicas": "2", "startAcceptSendRequestTimeStamp": "0"}
-    assert sent(ended) == {f"orders-{number}": back for number in (1, 2, 3)}
+    assert sent(ended) == sent_to_all(**back)
     assert sent(noted(ended, **back)) == {}
 
 
 def test_a_closed_java_broker_stays_so_on_its_way_down() -> None:
     """The group is being deleted, and its Retire was deleted meanwhile: what was acknowledged now went with it."""
     seen = noted(closed_java(), minInSyncReplicas="99", startAcceptSendRequestTimeStamp="9999999999000")
-    metadata = seen.group_object["metadata"] | {"deletionTimestamp": NOW}
-    going = replace(seen, operation=None, group_object=seen.group_object | {"metadata": metadata})
+    going = c.with_metadata(replace(seen, operation=None), deletionTimestamp=NOW)
     given = [values for values in sent(going).values() if "startAcceptSendRequestTimeStamp" in values]
     assert given == []
 
@@ -226,7 +212,7 @@ def test_an_end_gives_back_what_no_note_tells_of(step: str) -> None:
     assert len(sent(ended)) == 3
     after = noted(rendered(ended), brokerPermission="6", minInSyncReplicas="2")
     assert sent(after) == {}
-    assert not [one for one in run(after).actions if isinstance(one, DeleteObject)]
+    assert c.actions(after, DeleteObject) == []
 
 
 @pytest.mark.parametrize("how", ["paused", "invalid"])
@@ -237,12 +223,11 @@ def test_an_end_gives_writes_back_while_nothing_else_is_done(how: str) -> None:
     during = c.wishing(seen, **spec, config={"fileReservedTime": "1"}) if how == "paused" else seen
     if how == "invalid":
         during = replace(during, config_problem="spec.configFrom names ConfigMap a, which does not exist")
-    metadata = during.group_object["metadata"] | {"annotations": {names.ANNOTATION_CLOSED_BY: c.OPERATION_UID}}
-    during = replace(during, group_object=during.group_object | {"metadata": metadata})
+    during = marked(during)
     assert sent(during) == {}, "while it runs"
     ended = replace(during, operation=None)
     back = {"brokerPermission": "6", "minInSyncReplicas": "2"}
-    assert sent(ended) == {f"orders-{number}": back for number in (1, 2, 3)}
-    (unmark,) = (one for one in run(ended).actions if isinstance(one, SetFinalizers))
+    assert sent(ended) == sent_to_all(**back)
+    [unmark] = c.actions(ended, SetFinalizers)
     assert dict(unmark.annotations) == {names.ANNOTATION_CLOSED_BY: None}
     assert sent(noted(ended, **back)) == {}

@@ -19,7 +19,7 @@ from brokergroup_operator.reconcile.see.authorities import certificates_in
 from brokergroup_operator.reconcile.see.bundles import HandshakingServers, Proof
 from rocketmq_remoting.tls import ClientCertificates, server_context
 from tests.reconcile import world as w
-from tests.reconcile.test_clusters import Place
+from tests.reconcile.cluster_place import Place
 from tests.reconcile.test_tls import CLUSTER, PODS_OF_PARTS, SERVED, all_are_ready, modes, pod_is_made, tls
 from tests.security.certificates import make_authority
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kube_sandbox.api_server.server import SandboxApiServer
-    from tests.reconcile.test_clusters import Place
+    from tests.reconcile.cluster_place import Place
     from tests.reconcile.world import World
 
 __all__ = ["group", "pem", "place"]  # fixtures

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.observe.group_view import LostLink, Silence
-from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Trigger
+from brokergroup_operator.observe.timeline import Kind
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.evaluate import evaluate
 from brokergroup_operator.reconcile.plan import DeleteObject, RemoveMember, SwitchMaster
@@ -53,7 +53,7 @@ def noted(seen: Observed, *, count: int, seconds_ago: float) -> Observed:
     """The status says how often the process of broker 2 was replaced, and when last."""
     at = text(NOW - dt.timedelta(seconds=seconds_ago))
     member = {"brokerId": 2, "replacements": count, "replacedAt": at}
-    return replace(seen, group_object={**seen.group_object, "status": {"members": [member]}})
+    return c.with_status(seen, {"members": [member]})
 
 
 def started(seen: Observed, *, seconds_ago: float) -> Observed:
@@ -63,18 +63,6 @@ def started(seen: Observed, *, seconds_ago: float) -> Observed:
         pod["status"]["containerStatuses"][0]["state"] = {"running": {"startedAt": at}}
 
     return c.with_pods(seen, start, "orders-2")
-
-
-TIMELINE = FailoverTimeline(
-    group=b.KEY,
-    cluster_name="DefaultCluster",
-    broker_name="orders",
-    kind=Kind.SWITCHOVER,
-    trigger=Trigger.REQUESTED,
-    from_broker_id=1,
-    epoch_before=7,
-    started_at_unix_seconds=0.0,
-)
 
 
 def outside(seen: Observed) -> Observed:
@@ -100,6 +88,8 @@ STRICT_ON_TWO: dict[str, Any] = {"replicas": 2, "durability": "Strict"}
 EPHEMERAL_OF_TWO: dict[str, Any] = {"replicas": 2, "durability": "Available", "storage": {"ephemeral": {"size": "1Gi"}}}
 CASES: list[tuple[str, Observed, list[str]]] = [
     ("all are heard", c.settled(), []),
+    # A failover replaces it; here it would be killed without a successor.
+    ("a master that is not heard", unheard(1), []),
     ("runs, and never registered", never_registered(61), ["replace orders-2"]),
     ("runs, and has not taken its id", never_registered(61, claimed=False), ["replace orders-2"]),
     ("has not registered yet", never_registered(59), []),
@@ -129,7 +119,7 @@ CASES: list[tuple[str, Observed, list[str]]] = [
     ("another member is not ready", c.not_ready(unheard(2), "orders-3"), []),
     ("two of them: one at a time", unheard(2, 3), ["replace orders-2"]),
     ("two of them, both not ready", c.not_ready(unheard(2, 3), "orders-2", "orders-3"), ["replace orders-2"]),
-    ("a change of master is under way", c.seeing(unheard(2), in_progress=TIMELINE), []),
+    ("a change of master is under way", c.seeing(unheard(2), in_progress=replace(c.failing_over(), kind=Kind.SWITCHOVER)), []),
     ("another plane changes the master", c.seeing(unheard(2), is_changing=True), []),
     ("no master serves", c.seeing(unheard(2), writable=False), []),
     ("paused", unheard(2, seen=c.settled(maintenance={"paused": True})), []),
@@ -177,14 +167,9 @@ def test_when_it_is_replaced(seen: Observed, steps: list[str]) -> None:
     assert c.steps(seen) == steps
 
 
-def test_a_master_that_is_not_heard_is_no_matter_of_ours() -> None:
-    """A failover replaces it; here it would be killed without a successor."""
-    assert c.steps(unheard(1)) == []
-
-
 def test_it_is_said_why_and_counted() -> None:
     seen = unheard(2, told_to_register=2)
-    [deletion] = [one for one in run(seen).actions if isinstance(one, plans.DeleteObject)]
+    [deletion] = c.actions(seen, plans.DeleteObject)
     assert (deletion.name, deletion.uid) == ("orders-2", "pod-uid-2")
     assert deletion.note is not None
     expected = ("UnheardMemberReplaced", True, "orders-2")
@@ -201,7 +186,7 @@ def test_it_is_said_why_and_counted() -> None:
 
 
 def test_an_unlinked_one_is_replaced_with_its_own_words() -> None:
-    [deletion] = [one for one in run(unlinked(2)).actions if isinstance(one, plans.DeleteObject)]
+    [deletion] = c.actions(unlinked(2), plans.DeleteObject)
     assert deletion.note is not None
     assert (deletion.note.reason, deletion.note.warning) == ("UnlinkedMemberReplaced", True)
     assert deletion.note.message == (
@@ -250,11 +235,9 @@ def test_a_changed_secret_begins_with_the_first_pause_again(
     seen: Observed, secret_changed_seconds_ago: float, replaced: bool
 ) -> None:
     at = text(NOW - dt.timedelta(seconds=secret_changed_seconds_ago))
-    plan = run(replace(seen, credentials_changed_at=at))
-    assert any(isinstance(action, plans.DeleteObject) for action in plan.actions) == replaced
-    if replaced:
-        [written] = [action for action in plan.actions if isinstance(action, plans.WriteStatus)]
-        assert written.status["members"][1]["replacements"] == 1
+    changed = replace(seen, credentials_changed_at=at)
+    assert bool(c.actions(changed, plans.DeleteObject)) == replaced
+    assert not replaced or status_of(changed)["members"][1]["replacements"] == 1
 
 
 @pytest.mark.parametrize(
@@ -279,7 +262,7 @@ def test_one_that_is_never_heard_is_replaced_ever_more_seldom_also_by_operators_
         plan = evaluate(c.seeing(seen, silences={2: known}), b.SETTINGS, now=text(at))
         for action in plan.actions:
             if isinstance(action, plans.WriteStatus):
-                seen = replace(seen, group_object={**seen.group_object, "status": action.status})
+                seen = c.with_status(seen, action.status)
             if isinstance(action, plans.DeleteObject):
                 replaced.append((at - NOW).total_seconds())
                 # Its next process, and it is silent as well.
@@ -296,19 +279,13 @@ def test_after_a_good_hour_it_begins_with_the_first_pause_again() -> None:
 
 
 def test_what_others_write_on_a_secret_is_no_change_of_its_credentials() -> None:
-    secret: dict[str, Any] = {
-        "metadata": {
-            "creationTimestamp": "2026-11-01T00:00:00Z",
-            "managedFields": [
-                {"manager": "kubectl", "time": "2026-11-02T00:00:00Z", "fieldsV1": {"f:data": {"f:accessKey": {}}}},
-                {
-                    "manager": "argocd",
-                    "time": "2026-11-03T00:00:00Z",
-                    "fieldsV1": {"f:metadata": {"f:annotations": {}}},
-                },
-            ],
-        }
-    }
+    key: dict[str, Any] = {"f:data": {"f:accessKey": {}}}
+    annotations: dict[str, Any] = {"f:metadata": {"f:annotations": {}}}
+    fields = [
+        {"manager": "kubectl", "time": "2026-11-02T00:00:00Z", "fieldsV1": key},
+        {"manager": "argocd", "time": "2026-11-03T00:00:00Z", "fieldsV1": annotations},
+    ]
+    secret: dict[str, Any] = {"metadata": {"creationTimestamp": "2026-11-01T00:00:00Z", "managedFields": fields}}
     assert observed.data_changed_at(secret) == "2026-11-02T00:00:00Z"
     del secret["metadata"]["managedFields"]
     assert observed.data_changed_at(secret) == "2026-11-01T00:00:00Z"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.kube.resources import POD_DISRUPTION_BUDGETS, PODS
+from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.observe.group_view import MetadataDifference, MetadataKind, Silence
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.decide.rollout import wanted_pod
@@ -18,7 +18,6 @@ from brokergroup_operator.reconcile.render.pods import pod_revision
 from brokergroup_operator.reconcile.see.members import lacking_members
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.cases import run
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed
@@ -38,10 +37,7 @@ def noted(obj: dict[str, Any]) -> None:
 
 
 def claims_noted(seen: Observed, *ids: int) -> Observed:
-    claims = copy.deepcopy(dict(seen.claims))
-    for one in ids:
-        noted(claims[f"orders-{one}"])
-    return replace(seen, claims=claims)
+    return c.with_claims(seen, noted, *(f"orders-{one}" for one in ids))
 
 
 def ordered(seen: Observed, *ids: int) -> Observed:
@@ -66,13 +62,6 @@ def without_gate(seen: Observed, *pods: str) -> Observed:
         pod["spec"]["volumes"] = [one for one in pod["spec"]["volumes"] if one["name"] != names.VOLUME_ORDERS]
 
     return c.with_pods(seen, age, *pods)
-
-
-def claim_goes(seen: Observed, name: str) -> Observed:
-    """A user has deleted this claim; it stays until its pod ends."""
-    claims = copy.deepcopy(dict(seen.claims))
-    claims[name]["metadata"]["deletionTimestamp"] = b.NOW
-    return replace(seen, claims=claims)
 
 
 def crashes(pod: dict[str, Any]) -> None:
@@ -131,7 +120,12 @@ STALLS: list[tuple[str, Observed, list[str], tuple[str, str]]] = [
         [],
         REFUSED,
     ),
-    ("nor one whose claim is being deleted", without_gate(claim_goes(asked(2), "orders-2"), "orders-2"), [], REFUSED),
+    (
+        "nor one whose claim is being deleted",
+        without_gate(c.claims_going(asked(2), "orders-2"), "orders-2"),
+        [],
+        REFUSED,
+    ),
     ("its pod is going anyway", c.going(asked(2), "orders-2"), [], NOTHING),
     ("paused", c.settled(maintenance={"stoppedBrokers": [2], "paused": True}), [], NOTHING),
     (
@@ -192,14 +186,13 @@ def test_an_id_that_is_still_to_come_is_not_refused() -> None:
 def marks(seen: Observed) -> list[tuple[str, str, str | None]]:
     """Return which objects the pass marks or unmarks as stopped."""
     return [
-        (action.resource.kind, action.name, action.change["annotations"][names.ANNOTATION_STOPPED])
-        for action in run(seen).actions
-        if isinstance(action, plans.PatchMetadata)
+        (one.resource.kind, one.name, one.change["annotations"][names.ANNOTATION_STOPPED])
+        for one in c.actions(seen, plans.PatchMetadata)
     ]
 
 
 def test_the_order_is_given_to_the_pod_that_was_seen() -> None:
-    [action] = [one for one in run(asked(2)).actions if isinstance(one, plans.PatchMetadata)]
+    [action] = c.actions(asked(2), plans.PatchMetadata)
     assert (action.resource, action.name, action.uid) == (PODS, "orders-2", "pod-uid-2")
     assert action.change == {"annotations": {names.ANNOTATION_STOPPED: "true"}}
     assert action.note is not None
@@ -323,9 +316,7 @@ def test_a_broker_that_just_starts_again_has_the_whole_time_to_be_heard() -> Non
     held = c.with_pods(stopped(2), lambda pod: pod["metadata"].update(creationTimestamp=c.EARLIER), "orders-2")
     silence = Silence(since_unix_seconds=0.0, linked=True, answers=True)
     seen = c.seeing(c.wishing(held), silences={2: silence})
-    [change] = [
-        one.change for one in run(seen).actions if isinstance(one, plans.PatchMetadata) and one.resource == PODS
-    ]
+    [change] = [one.change for one in c.actions(seen, plans.PatchMetadata) if one.resource == PODS]
 
     def started(pod: dict[str, Any]) -> None:
         kept = pod["metadata"]["annotations"] | change["annotations"]
@@ -342,22 +333,11 @@ def test_a_broker_that_just_starts_again_has_the_whole_time_to_be_heard() -> Non
 
 def test_the_slaves_budget_counts_no_stopped_broker() -> None:
     """A node of another slave can be drained while the group is FailoverSafe without it."""
-
-    def kept(seen: Observed) -> int:
-        [budget] = [
-            action.object
-            for action in run(replace(seen, disruption_budgets={})).actions
-            if isinstance(action, plans.ApplyObject)
-            and action.resource == POD_DISRUPTION_BUDGETS
-            and action.object["spec"]["selector"]["matchLabels"][names.LABEL_ROLE] == names.ROLE_SLAVE
-        ]
-        assert budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow", (
-            "the stopped one's own node can always be drained"
-        )
-        return int(budget["spec"]["minAvailable"])
-
-    assert kept(c.settled(**FIVE)) == 3
-    assert kept(stopped(2, **FIVE)) == 2
+    for seen, kept in ((c.settled(**FIVE), 3), (stopped(2, **FIVE), 2)):
+        budget = c.applied(replace(seen, disruption_budgets={}), "PodDisruptionBudget")["orders"]["spec"]
+        assert budget["selector"]["matchLabels"][names.LABEL_ROLE] == names.ROLE_SLAVE
+        assert budget["minAvailable"] == kept
+        assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow", "the stopped one's own node can always be drained"
 
 
 def test_a_pod_of_an_earlier_release_is_not_replaced_for_the_gate() -> None:

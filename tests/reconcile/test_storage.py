@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,7 @@ from tests.reconcile.cases import compare, conditions, lines_of, run, shown, wit
 from tests.reconcile.world import SANDBOX, named, ready, uids_of, until
 
 if TYPE_CHECKING:
+    from brokergroup_operator.reconcile.see.observed import Observed
     from kube_sandbox.api_server.server import SandboxApiServer
     from tests.reconcile.world import World
 
@@ -36,12 +36,16 @@ COMMIT_LOG: dict[str, Any] = {"storage": {"commitLog": {"size": "100Gi", "storag
 LOGS = [names.commit_log_claim_name(f"orders-{one}") for one in (1, 2, 3)]
 
 
-def settled(**spec: Any) -> Any:
+def settled(**spec: Any) -> Observed:
     seen = b.settled(**spec)
     if "ephemeral" in spec["storage"]:
         return replace(seen, claims={})
     logs = (b.bound(b.stored(children.build_commit_log_claim(seen.group, b.member(one)))) for one in (1, 2, 3))
     return replace(seen, claims={**seen.claims, **b.by_name(*logs)})
+
+
+def without_log(seen: Observed) -> Observed:
+    return replace(seen, claims=b.without(seen.claims, LOGS[1]))
 
 
 @pytest.mark.parametrize("implementation", ["Java", "Python"])
@@ -60,79 +64,69 @@ def test_an_ephemeral_pod_has_no_claim() -> None:
     assert "persistentVolumeClaim" not in str(pod)
 
 
-@pytest.mark.parametrize("spec", [EPHEMERAL, COMMIT_LOG], ids=["ephemeral", "commitLog"])
-def test_nothing_is_done_to_a_settled_group(spec: dict[str, Any]) -> None:
-    assert lines_of(run(settled(**spec))) == []
-
-
 def test_the_loss_of_an_ephemeral_pod_or_of_a_commit_log_is_the_loss_of_the_disk() -> None:
     """The id is never used again: the next pod has an empty disk."""
     members = membership(c.without_pods(settled(**EPHEMERAL), "orders-2"))
     assert [one.broker_id for one in members.volume_lost] == [2]
     assert [one.pod for one in members.to_reserve] == ["orders-4"]
     seen = settled(**COMMIT_LOG)
-    gone = replace(c.without_pods(seen, "orders-2"), claims=b.without(seen.claims, LOGS[1]))
+    gone = without_log(c.without_pods(seen, "orders-2"))
     assert [one.broker_id for one in membership(gone).volume_lost] == [2]
     assert membership(replace(gone, claims=seen.claims)).volume_lost == ()
 
 
+def sizes(seen: Observed) -> dict[str, str]:
+    """Return the size that the pass asks for, by claim."""
+    claims = c.applied(seen, "PersistentVolumeClaim")
+    return {name: claim["spec"]["resources"]["requests"]["storage"] for name, claim in claims.items()}
+
+
 def test_each_claim_of_a_member_grows_by_its_own_wish() -> None:
     larger = c.wishing(settled(**COMMIT_LOG), storage={"commitLog": {"size": "200Gi", "storageClassName": "fast"}})
-    grown = {
-        step.object["metadata"]["name"]: step.object["spec"]["resources"]["requests"]["storage"]
-        for step in run(larger).actions
-        if isinstance(step, ApplyObject) and step.resource.kind == "PersistentVolumeClaim"
-    }
-    assert grown == dict.fromkeys(LOGS, "200Gi")
+    assert sizes(larger) == dict.fromkeys(LOGS, "200Gi")
 
 
-def released(seen: Any, claim: str, annotation: str = names.ANNOTATION_RELEASED_TO) -> Any:
+def released(seen: Observed, claim: str, annotation: str = names.ANNOTATION_RELEASED_TO) -> Observed:
     """The same, after `brokergroup adopt claims-back`, or `claims`, has marked this claim."""
-    marked = deepcopy(seen.claims[claim])
-    marked["metadata"].setdefault("annotations", {})[annotation] = "java-controller"
-    return replace(seen, claims={**seen.claims, claim: marked})
+    return c.with_claims(
+        seen, lambda one: one["metadata"]["annotations"].update({annotation: "java-controller"}), claim
+    )
+
+
+ALL = ("orders-1", "orders-2", "orders-3")
+
+
+def makes_nothing(seen: Observed, *told: str) -> None:
+    """Assert that no broker is started and no id given, and that the group is stalled for a claim, with these words."""
+    assert [line for line in lines_of(run(seen)) if line.startswith(("apply", "reserve"))] == []
+    assert c.condition(seen, "Stalled") == ("True", "NameTaken")
+    assert [one for one in told if one not in c.message(seen, "Stalled")] == []
 
 
 def test_no_broker_starts_on_a_claim_that_was_released_to_another_deployment() -> None:
     """Its store has no id any more, and brokers of that deployment may use it."""
-    seen = released(c.without_pods(b.settled(), "orders-1", "orders-2", "orders-3"), "orders-2")
-    assert [line for line in lines_of(run(seen)) if line.startswith(("apply", "reserve"))] == []
-    assert c.condition(seen, "Stalled") == ("True", "NameTaken")
-    assert "claim orders-2" in c.message(seen, "Stalled")
-    assert "java-controller" in c.message(seen, "Stalled")
+    seen = released(c.without_pods(b.settled(), *ALL), "orders-2")
+    makes_nothing(seen, "claim orders-2", "java-controller")
     # Without a record, as after the last step, ids are not given anew for it either.
-    gone = replace(seen, record=None, state_object=None, snapshot=None)
-    assert [line for line in lines_of(run(gone)) if line.startswith(("apply", "reserve"))] == []
+    makes_nothing(replace(seen, record=None, state_object=None, snapshot=None))
+    # A run that was killed after its marks is begun again: until then the group is Hibernated, and nothing of it runs.
+    asleep = c.without_pods(b.settled(maintenance={"hibernated": True}), *ALL)
+    assert c.shown(released(asleep, "orders-2"), "Hibernated") == ("True", "NothingRuns")
 
 
 def test_no_broker_starts_before_the_takeover_of_its_claim_has_ended() -> None:
     """Without the record that it writes last, any disk could be elected first."""
-    seen = replace(c.without_pods(b.settled(), "orders-1", "orders-2", "orders-3"), record=None, snapshot=None)
-    seen = released(seen, "orders-2", names.ANNOTATION_ADOPT_UNFINISHED)
-    assert [line for line in lines_of(run(seen)) if line.startswith(("apply", "reserve"))] == []
-    assert c.condition(seen, "Stalled") == ("True", "NameTaken")
-    assert "run brokergroup adopt claims again" in c.message(seen, "Stalled")
-
-
-def test_a_hibernated_group_waits_with_released_claims_as_before() -> None:
-    """A run that was killed after its marks is begun again: until then the group is Hibernated, and nothing of it runs."""
-    asleep = c.without_pods(b.settled(maintenance={"hibernated": True}), "orders-1", "orders-2", "orders-3")
-    assert c.shown(released(asleep, "orders-2"), "Hibernated") == ("True", "NothingRuns")
+    seen = replace(c.without_pods(b.settled(), *ALL), record=None, snapshot=None)
+    makes_nothing(released(seen, "orders-2", names.ANNOTATION_ADOPT_UNFINISHED), "run brokergroup adopt claims again")
 
 
 @pytest.mark.parametrize("annotation", [names.ANNOTATION_RELEASED_TO, names.ANNOTATION_ADOPT_UNFINISHED])
 def test_a_claim_that_adopt_has_outlives_a_group_that_was_made_again_and_deleted(annotation: str) -> None:
     """Its manifest may say whenDeleted Delete and hibernated; brokers of another deployment run on the claim."""
     wish = {"maintenance": {"hibernated": True}, "storage": {"retention": {"whenDeleted": "Delete"}}}
-    seen = c.without_pods(b.settled(**wish), "orders-1", "orders-2", "orders-3")
-    metadata = {**seen.group_object["metadata"], "deletionTimestamp": b.NOW}
-    bare = replace(
-        seen,
-        group_object={**seen.group_object, "metadata": metadata},
-        services={},
-        config_maps={},
-        disruption_budgets={},
-    )
+    seen = c.without_pods(b.settled(**wish), *ALL)
+    seen = c.with_metadata(seen, deletionTimestamp=b.NOW)
+    bare = replace(seen, services={}, config_maps={}, disruption_budgets={})
     assert [line for line in lines_of(run(bare)) if "PersistentVolumeClaim" in line] != []
     held = lines_of(run(released(bare, "orders-2", annotation)))
     assert [line for line in held if "PersistentVolumeClaim" in line or "BrokerGroupState" in line] == []
@@ -147,9 +141,7 @@ def test_the_master_of_a_group_that_was_woken_after_the_marks_is_still_labelled(
 @pytest.mark.parametrize("phase", ["Failed", "Pending"])
 def test_an_empty_commit_log_never_joins_the_identity_of_the_old_one(phase: str) -> None:
     """The log's claim was made anew while the failed pod still stood there; the next one found its old id, and no messages."""
-    whole = settled(**COMMIT_LOG)
-    seen = with_pods(whole, lambda pod: pod["status"].update(phase=phase), "orders-2")
-    seen = replace(seen, claims=b.without(seen.claims, LOGS[1]))
+    seen = without_log(with_pods(settled(**COMMIT_LOG), lambda pod: pod["status"].update(phase=phase), "orders-2"))
     actions = run(seen).actions
     assert [action.name for action in actions if isinstance(action, DeleteObject)] == ["orders-2"]
     assert LOGS[1] not in [action.object["metadata"]["name"] for action in actions if isinstance(action, ApplyObject)]
@@ -158,83 +150,68 @@ def test_an_empty_commit_log_never_joins_the_identity_of_the_old_one(phase: str)
     assert [one.pod for one in after.to_reserve] == ["orders-4"]
 
 
-def test_a_pod_that_runs_without_a_claim_for_its_log_is_left_running() -> None:
-    seen = settled(**COMMIT_LOG)
-    assert lines_of(run(replace(seen, claims=b.without(seen.claims, LOGS[1])))) == []
-
-
 def test_an_ephemeral_group_says_so_when_it_is_made() -> None:
     seen = settled(**EPHEMERAL)
-    fresh = {**seen.group_object, "metadata": {**seen.group_object["metadata"], "finalizers": []}}
-    notes = [action.note.reason for action in run(replace(seen, group_object=fresh)).actions if action.note]
+    notes = [action.note.reason for action in run(c.with_metadata(seen, finalizers=[])).actions if action.note]
     assert notes == ["EphemeralStorage"]
 
 
-def test_a_member_that_has_left_leaves_no_commit_log_behind_where_that_was_asked_for() -> None:
-    wish = {"storage": {**COMMIT_LOG["storage"], "retention": {"whenScaled": "Delete"}}}
-    seen = settled(**wish)
-    log, store = seen.claims[LOGS[0]], seen.claims["orders-1"]
-    marks = {names.ANNOTATION_LEAVING: "4"}
-    fourth = {
-        "orders-4": store | {"metadata": store["metadata"] | {"name": "orders-4", "annotations": marks}},
-        "orders-4-commitlog": log | {"metadata": log["metadata"] | {"name": "orders-4-commitlog"}},
-    }
-    expected = ["delete PersistentVolumeClaim orders-4-commitlog", "delete PersistentVolumeClaim orders-4"]
-    assert lines_of(run(replace(seen, claims={**seen.claims, **fourth}))) == expected
-
-
 DELETE: dict[str, Any] = {"storage": {"retention": {"whenScaled": "Delete"}}}
+DELETE_BOTH: dict[str, Any] = {"storage": COMMIT_LOG["storage"] | DELETE["storage"]}
 
 
-def test_the_mark_comes_before_the_id_is_forgotten() -> None:
-    seen = c.wishing(c.settled(replicas=4), replicas=3)
-    stopped = c.live(c.without_pods(seen, "orders-4"), 1, 2, 3)
-    assert lines_of(run(stopped)) == ["apply PersistentVolumeClaim orders-4"]
-    assert lines_of(run(c.marked(stopped, "orders-4"))) == ["forget 4"]
-
-
-def left(*, marked: bool, **spec: Any) -> Any:
-    """Id 4 has left; its claim is still there."""
-    seen = c.settled(**spec)
-    claim = next(iter(seen.claims.values()))
+def with_copy(seen: Observed, claim: str, name: str, *, marked: bool = True) -> Observed:
+    """Beside it there is such a claim of another name, with or without the mark of a member that has left."""
+    found = seen.claims[claim]
     annotations = {names.ANNOTATION_LEAVING: "4"} if marked else {}
-    fourth = claim | {"metadata": claim["metadata"] | {"name": "orders-4", "annotations": annotations}}
-    return replace(seen, claims={**seen.claims, "orders-4": fourth})
+    return replace(
+        seen,
+        claims={
+            **seen.claims,
+            name: found | {"metadata": found["metadata"] | {"name": name, "annotations": annotations}},
+        },
+    )
 
 
-@pytest.mark.parametrize(
-    ("seen", "expected"),
-    [
-        (left(marked=True, **DELETE), ["delete PersistentVolumeClaim orders-4"]),
-        (left(marked=True), []),
-        (left(marked=False, **DELETE), []),
-    ],
-    ids=["Delete", "Retain", "no mark: perhaps a lost record"],
+def marked_by_a_pass(seen: Observed, broker_id: int) -> Observed:
+    """The member's claim has the mark of one that leaves, as a pass writes it."""
+    [marked] = [one for one in marked_as_leaving(seen, b.member(broker_id)) if isinstance(one, ApplyObject)]
+    return replace(seen, claims={**seen.claims, f"orders-{broker_id}": b.bound(marked.object)})
+
+
+BOTH_LEFT = with_copy(
+    with_copy(settled(**DELETE_BOTH), "orders-1", "orders-4"), LOGS[0], "orders-4-commitlog", marked=False
 )
-def test_the_claim_of_a_member_that_has_left(seen: Any, expected: list[str]) -> None:
+LEAVES = c.live(c.without_pods(c.wishing(c.settled(replicas=4), replicas=3), "orders-4"), 1, 2, 3)
+CLAIMS: list[tuple[str, Observed, list[str]]] = [
+    ("in order, ephemeral", settled(**EPHEMERAL), []),
+    ("in order, a commit log of its own", settled(**COMMIT_LOG), []),
+    ("a pod that runs without a claim for its log", without_log(settled(**COMMIT_LOG)), []),
+    ("the mark comes before the id is forgotten", LEAVES, ["apply PersistentVolumeClaim orders-4"]),
+    ("it is marked", c.marked(LEAVES, "orders-4"), ["forget 4"]),
+    ("Delete", with_copy(c.settled(**DELETE), "orders-1", "orders-4"), ["delete PersistentVolumeClaim orders-4"]),
+    ("Retain", with_copy(c.settled(), "orders-1", "orders-4"), []),
+    ("no mark: perhaps a lost record", with_copy(c.settled(**DELETE), "orders-1", "orders-4", marked=False), []),
+    # Made with `kubectl get -o yaml` and another name, it carries our labels and even the mark.
+    ("a copy is a user's backup", with_copy(c.settled(**DELETE), "orders-1", "orders-4-backup"), []),
+    (
+        "no commit log is left behind", BOTH_LEFT,
+        ["delete PersistentVolumeClaim orders-4-commitlog", "delete PersistentVolumeClaim orders-4"],
+    ),
+    (
+        "a mark on a member that stays is taken off", marked_by_a_pass(c.settled(**DELETE), 3),
+        ["apply PersistentVolumeClaim orders-3"],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("seen", "expected"), c.table(CLAIMS))
+def test_claims_of_members_that_leave_or_stay(seen: Observed, expected: list[str]) -> None:
     assert lines_of(run(seen)) == expected
 
 
-def test_a_copy_of_a_claim_is_a_users_backup() -> None:
-    """Made with `kubectl get -o yaml` and another name, it carries our labels and even the mark."""
-    seen = left(marked=True, **DELETE)
-    claims = {**b.without(seen.claims, "orders-4"), "orders-4-backup": seen.claims["orders-4"]}
-    assert lines_of(run(replace(seen, claims=claims))) == []
-
-
-def test_a_mark_on_a_member_that_stays_is_taken_off() -> None:
-    seen = c.settled(**DELETE)
-    [marked] = [one for one in marked_as_leaving(seen, b.member(3)) if isinstance(one, ApplyObject)]
-    claims = {**seen.claims, "orders-3": b.bound(marked.object)}
-    assert lines_of(run(replace(seen, claims=claims))) == ["apply PersistentVolumeClaim orders-3"]
-
-
 def test_a_claim_that_a_higher_id_carries_is_not_marked() -> None:
-    seen = c.settled()
-    assert seen.record is not None
-    fourth = replace(seen.record.replicas[1], broker_id=4)
-    seen = replace(seen, record=replace(seen.record, next_broker_id=5, replicas={**seen.record.replicas, 4: fourth}))
-    assert list(marked_as_leaving(seen, b.member(1))) == []
+    assert list(marked_as_leaving(c.seen_with(c.settled(), b.wiped(in_sync=(2, 3, 4))), b.member(1))) == []
 
 
 @pytest.mark.parametrize(("capacity", "growing"), [("8Gi", []), ("8192Mi", []), ("4Gi", ["orders-2"]), (None, [])])
@@ -247,16 +224,9 @@ def test_a_claim_grows_until_its_volume_has_the_size(capacity: str | None, growi
 
 def test_a_claim_that_was_made_larger_stays_so() -> None:
     """An autoscaler of volumes: asking for the smaller size would be refused in every pass."""
-    seen = c.settled()
-    name, claim = next(iter(seen.claims.items()))
-    spec = claim["spec"] | {"resources": {"requests": {"storage": "64Gi"}}}
-    larger = replace(seen, claims={**seen.claims, name: claim | {"spec": spec}})
-    sizes = [
-        step.object["spec"]["resources"]["requests"]["storage"]
-        for step in run(larger).actions
-        if isinstance(step, ApplyObject) and step.object["metadata"]["name"] == name
-    ]
-    assert set(sizes) == {"64Gi"}
+    seen, name = c.settled(), "orders-1"
+    larger = c.with_claims(seen, lambda claim: claim["spec"]["resources"]["requests"].update(storage="64Gi"), name)
+    assert sizes(larger)[name] == "64Gi"
 
 
 POD = "orders-2"
@@ -274,22 +244,17 @@ async def settled_world(sandbox: SandboxApiServer, sandbox_world: World) -> Worl
 
 async def ids(world: World) -> list[int]:
     stored = await world.view.store.read(world.key)
-    assert stored is not None
-    return sorted(stored.record.replicas)
-
-
-async def claims(world: World) -> dict[str, dict[str, Any]]:
-    listed = await world.api.list(PERSISTENT_VOLUME_CLAIMS, namespace=world.key.namespace)
-    return {item["metadata"]["name"]: item for item in listed.items}
+    return sorted(stored.record.replicas) if stored else []
 
 
 async def test_a_claim_without_the_label_is_no_lost_disk(settled_world: World) -> None:
-    off = {"metadata": {"labels": {names.LABEL_BROKER_GROUP: None}}}
-    await settled_world.patch(PERSISTENT_VOLUME_CLAIMS, POD, off)
+    uid = (await settled_world.get(PERSISTENT_VOLUME_CLAIMS, POD))["metadata"]["uid"]
+    await settled_world.patch(PERSISTENT_VOLUME_CLAIMS, POD, {"metadata": {"labels": {names.LABEL_BROKER_GROUP: None}}})
     await settled_world.stop_pod(POD)
     await settled_world.settle()
     assert await ids(settled_world) == [1, 2, 3]
-    assert (await claims(settled_world))[POD]["metadata"]["labels"][names.LABEL_BROKER_GROUP] == "orders"
+    metadata = (await settled_world.get(PERSISTENT_VOLUME_CLAIMS, POD))["metadata"]
+    assert (metadata["uid"], metadata["labels"][names.LABEL_BROKER_GROUP]) == (uid, "orders")
 
 
 async def test_a_claim_that_a_person_made_again_waits_for_the_person(settled_world: World) -> None:
@@ -310,27 +275,12 @@ async def test_a_claim_that_a_person_made_again_waits_for_the_person(settled_wor
     assert POD in await named(settled_world, PODS)
 
 
-async def test_a_claim_that_is_gone_is_a_lost_disk(settled_world: World) -> None:
-    await settled_world.delete(PERSISTENT_VOLUME_CLAIMS, POD)
-    await settled_world.stop_pod(POD)
-    await settled_world.settle()
-    assert await ids(settled_world) == [1, 3, 4]
-
-
 IMAGE = {"image": "example/other:2"}
 RESTARTED = {names.ANNOTATION_RESTARTED_AT: "2026-11-27T08:00:00Z"}
 
 
-def going(seen: Any, *claims: str) -> Any:
-    """These claims are being deleted, each under the pod that uses it."""
-    changed = {
-        name: claim | {"metadata": claim["metadata"] | {"deletionTimestamp": b.NOW}} if name in claims else claim
-        for name, claim in seen.claims.items()
-    }
-    return replace(seen, claims=changed)
-
-
-HELD = going(c.settled(), "orders-2")
+HELD = c.claims_going(c.settled(), "orders-2")
+COPY = c.claims_going(with_copy(c.settled(), "orders-2", "orders-2-backup", marked=False), "orders-2-backup")
 
 
 def test_it_is_a_condition_that_names_claim_pod_and_the_way_out() -> None:
@@ -339,29 +289,23 @@ def test_it_is_a_condition_that_names_claim_pod_and_the_way_out() -> None:
     way_out = ("kubectl brokergroup rebuild orders 2 -n shop", "Retain", "gitops.md")
     for part in ("claim orders-2.", "pod orders-2", *way_out):
         assert part in alarm["message"]
-    log = conditions(going(settled(**COMMIT_LOG), LOGS[2]))[ConditionType.CLAIM_TERMINATING]
+    log = conditions(c.claims_going(settled(**COMMIT_LOG), LOGS[2]))[ConditionType.CLAIM_TERMINATING]
     assert f"claim {LOGS[2]}." in log["message"]
-
-
-def copied_claim(seen: Any) -> Any:
-    copy = seen.claims["orders-2"]
-    copy = copy | {"metadata": copy["metadata"] | {"name": "orders-2-backup"}}
-    return replace(c.settled(), claims={**c.settled().claims, "orders-2-backup": copy})
 
 
 @pytest.mark.parametrize(
     "seen",
-    [c.settled(), c.going(HELD, "orders-2"), c.without_pods(HELD, "orders-2"), copied_claim(HELD)],
+    [c.settled(), c.going(HELD, "orders-2"), c.without_pods(HELD, "orders-2"), COPY],
     ids=["in order", "the pod is going", "no pod", "another's claim"],
 )
-def test_what_is_no_danger_is_no_alarm(seen: Any) -> None:
+def test_what_is_no_danger_is_no_alarm(seen: Observed) -> None:
     assert ConditionType.CLAIM_TERMINATING not in conditions(seen)
 
 
 LAST = c.outdated(c.settled(), "orders-2")
 
 
-def stalled(seen: Any) -> tuple[str, str, str]:
+def stalled(seen: Observed) -> tuple[str, str, str]:
     found = conditions(seen)[ConditionType.STALLED]
     return found["status"], found["reason"], found["message"]
 
@@ -369,8 +313,8 @@ def stalled(seen: Any) -> tuple[str, str, str]:
 def test_a_rolling_update_passes_over_its_pod_and_then_waits_for_a_person() -> None:
     outdated = c.wishing(c.settled(), **IMAGE)
     assert lines_of(run(outdated))[-1] == "delete Pod orders-2"
-    assert lines_of(run(going(outdated, "orders-2")))[-1] == "delete Pod orders-3"
-    alone = going(LAST, "orders-2")
+    assert lines_of(run(c.claims_going(outdated, "orders-2")))[-1] == "delete Pod orders-3"
+    alone = c.claims_going(LAST, "orders-2")
     assert not [line for line in lines_of(run(alone)) if "Pod" in line]
     assert stalled(alone)[:2] == ("True", Reason.CLAIM_BEING_DELETED)
     assert "orders-2: a claim is being deleted" in stalled(alone)[2]
@@ -379,15 +323,14 @@ def test_a_rolling_update_passes_over_its_pod_and_then_waits_for_a_person() -> N
 def test_it_keeps_no_other_group_waiting() -> None:
     """An update that has come to its last pod, and may not stop that one, gives its turn back."""
     assert run(c.rolling(LAST)).turn is Turn.HOLDS
-    held = c.rolling(going(LAST, "orders-2"))
+    held = c.rolling(c.claims_going(LAST, "orders-2"))
     assert run(held).turn is Turn.NONE
     assert shown(held, ConditionType.UP_TO_DATE) == ("False", Reason.CLAIM_BEING_DELETED)
 
 
 def test_an_asked_for_restart_is_refused_as_well() -> None:
-    seen = going(c.settled(), "orders-1", "orders-2", "orders-3")
-    marked = seen.group_object | {"metadata": seen.group_object["metadata"] | {"annotations": RESTARTED}}
-    seen = replace(seen, group_object=marked)
+    seen = c.claims_going(c.settled(), *ALL)
+    seen = c.with_metadata(seen, annotations=RESTARTED)
     assert not [line for line in lines_of(run(seen)) if "Pod" in line or "switch" in line]
     assert stalled(seen)[1] == Reason.CLAIM_BEING_DELETED
 
@@ -396,13 +339,13 @@ def test_an_asked_for_restart_is_refused_as_well() -> None:
     "seen",
     [
         # Usually a replaced pod keeps its disk; here it would lose it.
-        c.not_ready(c.live(going(c.wishing(c.settled(), **IMAGE), "orders-2"), 1, 3), "orders-2"),
+        c.not_ready(c.live(c.claims_going(c.wishing(c.settled(), **IMAGE), "orders-2"), 1, 3), "orders-2"),
         c.with_pods(HELD, lambda pod: pod["status"].update(phase="Failed"), "orders-2"),
         c.with_pods(c.outdated(HELD, "orders-2"), lambda pod: pod["status"].update(phase="Pending"), "orders-2"),
     ],
     ids=["not heard", "Failed", "Pending"],
-)  # fmt: skip
-def test_a_pod_that_does_not_run_is_left_alone_too(seen: Any) -> None:
+)
+def test_a_pod_that_does_not_run_is_left_alone_too(seen: Observed) -> None:
     assert "delete Pod orders-2" not in lines_of(run(seen))
 
 
@@ -410,14 +353,14 @@ def test_a_group_is_not_put_to_sleep_on_it() -> None:
     """All its pods would stop, and wake without those disks. Nor is its master kept from acknowledging meanwhile."""
     asleep = c.wishing(c.settled(), maintenance={"hibernated": True})
     assert lines_of(run(asleep)) != []
-    held = going(asleep, "orders-3")
+    held = c.claims_going(asleep, "orders-3")
     assert lines_of(run(held)) == []
     assert stalled(held)[:2] == ("True", Reason.CLAIM_BEING_DELETED)
     assert stalled(held)[2].startswith("Not hibernated: orders-3")
 
 
 def test_every_further_claim_is_an_event() -> None:
-    seen = (c.settled(), HELD, going(c.settled(), "orders-2", "orders-3"))
+    seen = (c.settled(), HELD, c.claims_going(c.settled(), "orders-2", "orders-3"))
     settled, one, two = (list(conditions(each).values()) for each in seen)
 
     def events(before: Any, after: Any) -> list[str]:
@@ -431,7 +374,7 @@ def test_every_further_claim_is_an_event() -> None:
 
 def test_a_rebuild_is_the_way_out() -> None:
     """Its pod is stopped, because a person asked for just that; the claim is gone by then, and the id follows."""
-    seen = c.running(going(c.settled(), "orders-3"), "Rebuild", brokerId=3)
+    seen = c.running(c.claims_going(c.settled(), "orders-3"), "Rebuild", brokerId=3)
     assert lines_of(run(seen))[-1] == "delete Pod orders-3"
     stopped = c.live(b.changed(seen, pods=b.without(seen.pods, "orders-3")), 1, 2)
     assert c.steps(stopped) == []

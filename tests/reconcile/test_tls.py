@@ -27,7 +27,7 @@ from brokergroup_operator.reconcile.render import certificate, proxy_config
 from brokergroup_operator.reconcile.render.pods import build_pod
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.test_clusters import Place
+from tests.reconcile.cluster_place import Place
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -107,9 +107,7 @@ def closed(**spec: Any) -> Observed:
 
 
 def restarted_at(seen: Observed, value: str) -> Observed:
-    group = b.group_object(**CLOSED)
-    group["metadata"]["annotations"] = {"kubectl.kubernetes.io/restartedAt": value}
-    return b.changed(seen, group_object=group)
+    return c.with_metadata(seen, annotations={"kubectl.kubernetes.io/restartedAt": value})
 
 
 def copying(seen: Observed, *in_sync: int) -> Observed:
@@ -124,7 +122,7 @@ def lacking(seen: Observed, since: str = LONG_AGO) -> Observed:
     """Its status says since when not every member replicates."""
     conditions = list((seen.group_object.get("status") or {}).get("conditions") or [])
     conditions.append({"type": "ReplicationHealthy", "status": "False", "reason": "-", "lastTransitionTime": since})
-    return replace(seen, group_object=seen.group_object | {"status": {"conditions": conditions}})
+    return c.with_status(seen, {"conditions": conditions})
 
 
 def not_ready_since(seen: Observed, since: str, *names_of_pods: str) -> Observed:

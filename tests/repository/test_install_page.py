@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.node.checks import INSTALL_PAGE
 from tests.node.install_page import blocks_of
+from tests.node.without_operator import INSTALL_PAGE
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "tasks" / "install.md").read_text(encoding="utf-8")

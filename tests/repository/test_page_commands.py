@@ -12,9 +12,9 @@ from typer.core import TyperGroup
 
 from brokergroup_operator.cli.main import app as brokergroup
 from brokergroup_operator.kubectl.main import app as plugin
-from tests.node.checks import INSTALL_PAGE
 from tests.node.helm_demo import BLOCKS as HELM_DEMO
 from tests.node.live_page import NAME as DASHBOARD
+from tests.node.without_operator import INSTALL_PAGE
 from tests.support.page_blocks import IN_ONE_SANDBOX, IN_THE_SAME_CLUSTER, page_blocks
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ import pytest
 from brokergroup_operator.kube.resources import BROKER_GROUP_OPERATIONS, BROKER_GROUP_STATES, PODS
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.controller_protocol import SyncStateSetBody
-from tests.sieve.workloads import ready_with
+from tests.sieve.workloads import ask, ready_with, settled
 from tests.sieve.world import NAME, NAMESPACE, World, told
 from tests.support.fake_broker import FakeBroker
 
@@ -54,26 +54,16 @@ async def uids(world: World) -> set[str]:
     return {pod["metadata"]["uid"] for pod in listed.items}
 
 
-async def group_of_three(world: World) -> None:
-    await world.create_group(replicas=3)
-    await world.settle(ready_with(3))
-
-
 async def operation(world: World, name: str) -> dict[str, Any]:
     found = await world.api.get(BROKER_GROUP_OPERATIONS, name, namespace=NAMESPACE)
     status: dict[str, Any] = found.get("status") or {}
     return status
 
 
-async def ask(world: World, name: str, kind: str, **section: Any) -> None:
-    spec = {"brokerGroupRef": {"name": NAME}, "type": kind, kind.lower(): section}
-    await world.api.create(BROKER_GROUP_OPERATIONS, {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec})
-
-
 @pytest.mark.parametrize("number", [1, 3])
 def test_an_id_that_a_sidecar_took_is_forgotten_and_the_group_stays_ready(number: int) -> None:
     async def story(world: World) -> None:
-        await group_of_three(world)
+        await settled(world, 3)
         before = await uids(world)
         await take_an_id(world, f"{NAME}-{number}")
         await poll(world)
@@ -86,7 +76,7 @@ def test_an_id_that_a_sidecar_took_is_forgotten_and_the_group_stays_ready(number
 
 def test_a_decommission_of_it_ends_and_what_waits_behind_it_begins() -> None:
     async def story(world: World) -> None:
-        await group_of_three(world)
+        await settled(world, 3)
         await take_an_id(world, f"{NAME}-3")
         await ask(world, "away", "Decommission", brokerId=TAKEN)
         await ask(world, "move", "Switchover", toBrokerId=2, deadlineSeconds=60)

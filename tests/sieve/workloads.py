@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from brokergroup_operator.api.backup_fields import Manifest, SnapshotManifest
+from brokergroup_operator.api.backup_fields import SnapshotManifest
 from brokergroup_operator.api.names import ANNOTATION_MANIFEST
 from brokergroup_operator.kube.errors import NotFoundError
 from brokergroup_operator.kube.resources import (
@@ -18,6 +18,7 @@ from brokergroup_operator.kube.resources import (
     PODS,
     VOLUME_SNAPSHOTS,
 )
+from tests.reconcile.world import MANIFEST
 from tests.sieve.retired_group import STRAGGLER_SECONDS, BrokerWithTopic, Clients
 from tests.sieve.world import LONGEST_SECONDS, NAME, NAMESPACE
 from tests.support.memory_api import BEGINNING_UNIX_SECONDS
@@ -47,17 +48,32 @@ def ready_with(replicas: int) -> Any:
     return check
 
 
+async def settled(world: World, replicas: int, **spec: Any) -> None:
+    """Create a group of so many members, and wait until it is at rest."""
+    await world.create_group(replicas=replicas, **spec)
+    await world.settle(ready_with(replicas))
+
+
+async def change(world: World, **spec: Any) -> None:
+    await world.api.patch(BROKER_GROUPS, NAME, {"spec": spec}, namespace=NAMESPACE)
+
+
+async def ask(world: World, name: str, kind: str, **section: Any) -> None:
+    """Ask for an operation of the group."""
+    spec = {"brokerGroupRef": {"name": NAME}, "type": kind, kind.lower(): section}
+    metadata = {"name": name, "namespace": NAMESPACE}
+    await world.api.create(BROKER_GROUP_OPERATIONS, {"metadata": metadata, "spec": spec})
+
+
 async def create(world: World) -> None:
     """Create a group of three."""
     world.mark()
-    await world.create_group(replicas=3)
-    await world.settle(ready_with(3))
+    await settled(world, 3)
 
 
 async def failover(world: World) -> None:
     """Kill the master's process; its pod returns as a slave."""
-    await world.create_group(replicas=3)
-    await world.settle(ready_with(3))
+    await settled(world, 3)
     world.mark()
     await world.node.kill_process((await world.group())["status"]["master"]["pod"])
     await world.settle(ready_with(3))
@@ -65,22 +81,18 @@ async def failover(world: World) -> None:
 
 async def scale(world: World) -> None:
     """Scale from two to three."""
-    await world.create_group(replicas=2)
-    await world.settle(ready_with(2))
+    await settled(world, 2)
     world.mark()
-    await world.api.patch(BROKER_GROUPS, NAME, {"spec": {"replicas": 3}}, namespace=NAMESPACE)
+    await change(world, replicas=3)
     await world.settle(ready_with(3))
 
 
 async def roll(world: World) -> None:
     """Change a setting that brokers read only at their start: every pod is recreated, the master's after a switchover."""
-    await world.create_group(replicas=3)
-    await world.settle(ready_with(3))
+    await settled(world, 3)
     before = {life.uid for life in world.node.pods.values()}
     world.mark()
-    await world.api.patch(
-        BROKER_GROUPS, NAME, {"spec": {"config": {"mappedFileSizeCommitLog": "1048576"}}}, namespace=NAMESPACE
-    )
+    await change(world, config={"mappedFileSizeCommitLog": "1048576"})
     await world.settle(
         lambda group: ready_with(3)(group) and not before & {life.uid for life in world.node.pods.values()}
     )
@@ -88,36 +100,23 @@ async def roll(world: World) -> None:
 
 async def scale_in(world: World) -> None:
     """Scale from four to three: the last member leaves, its claim stays."""
-    await world.create_group(replicas=4)
-    await world.settle(ready_with(4))
+    await settled(world, 4)
     world.mark()
-    await world.api.patch(BROKER_GROUPS, NAME, {"spec": {"replicas": 3}}, namespace=NAMESPACE)
+    await change(world, replicas=3)
     await world.settle(ready_with(3))
 
 
 async def operation(world: World) -> None:
     """Move the master to broker 3 by a BrokerGroupOperation."""
-    await world.create_group(replicas=3)
-    await world.settle(ready_with(3))
+    await settled(world, 3)
     world.mark()
-    await world.api.create(
-        BROKER_GROUP_OPERATIONS,
-        {
-            "metadata": {"name": "move", "namespace": NAMESPACE},
-            "spec": {
-                "brokerGroupRef": {"name": NAME},
-                "type": "Switchover",
-                "switchover": {"toBrokerId": 3, "deadlineSeconds": 60},
-            },
-        },
-    )
+    await ask(world, "move", "Switchover", toBrokerId=3, deadlineSeconds=60)
     await world.settle(lambda group: ready_with(3)(group) and group["status"].get("master", {}).get("brokerId") == 3)
 
 
 async def delete(world: World) -> None:
     """Delete the group with its data."""
-    await world.create_group(replicas=3, storage={"retention": {"whenDeleted": "Delete"}})
-    await world.settle(ready_with(3))
+    await settled(world, 3, storage={"retention": {"whenDeleted": "Delete"}})
     world.mark()
     await world.api.delete(BROKER_GROUPS, NAME, namespace=NAMESPACE)
     await world.settle(lambda group: not group)
@@ -126,8 +125,7 @@ async def delete(world: World) -> None:
 async def retire(world: World) -> None:
     """Retire the group while clients send and read: no message is acknowledged and deleted unread, and the group goes."""
     world.node.new_broker = BrokerWithTopic
-    await world.create_group(replicas=3, storage={"retention": {"whenDeleted": "Delete"}})
-    await world.settle(ready_with(3))
+    await settled(world, 3, storage={"retention": {"whenDeleted": "Delete"}})
     # Under a master that it has seen elected nothing counts as read for 120 s.
     await world.restart_operator()
     await world.settle(ready_with(3))
@@ -135,10 +133,7 @@ async def retire(world: World) -> None:
     world.loop.spawn("clients", clients.run())
     await asyncio.sleep(STRAGGLER_SECONDS)
     world.mark()
-    spec = {"brokerGroupRef": {"name": NAME}, "type": "Retire", "retire": {}}
-    await world.api.create(
-        BROKER_GROUP_OPERATIONS, {"metadata": {"name": "away", "namespace": NAMESPACE}, "spec": spec}
-    )
+    await ask(world, "away", "Retire")
     await world.settle(lambda group: not group)
     found = await world.api.get(BROKER_GROUP_OPERATIONS, "away", namespace=NAMESPACE)
     assert found["status"]["phase"] == "Succeeded", found["status"]
@@ -148,20 +143,18 @@ async def retire(world: World) -> None:
 
 async def stop(world: World) -> None:
     """Hold the master's broker stopped, so that it hands over first, and start it again in its pod."""
-    await world.create_group(replicas=3)
-    await world.settle(ready_with(3))
+    await settled(world, 3)
     master = (await world.group())["status"]["master"]["brokerId"]
     pods = await uids(world)
     world.mark()
-    wish = {"spec": {"maintenance": {"stoppedBrokers": [master]}}}
-    await world.api.patch(BROKER_GROUPS, NAME, wish, namespace=NAMESPACE)
+    await change(world, maintenance={"stoppedBrokers": [master]})
 
     def is_stopped(group: dict[str, Any]) -> bool:
         states = {one["brokerId"]: one["state"] for one in group.get("status", {}).get("members", [])}
         return states.get(master) == "Stopped" and condition(group, "BrokersStopped") == "True"
 
     await world.settle(is_stopped)
-    await world.api.patch(BROKER_GROUPS, NAME, {"spec": {"maintenance": {"stoppedBrokers": []}}}, namespace=NAMESPACE)
+    await change(world, maintenance={"stoppedBrokers": []})
     await world.settle(ready_with(3))
     assert await uids(world) == pods, "every pod stays"
 
@@ -178,7 +171,7 @@ async def backup(world: World) -> None:
     await make_claim(world)
     await world.settle(ready_with(3))
     world.mark()
-    await backed_up(world, {"claim": {"name": "copies"}})
+    await backed_up(world, claim={"name": "copies"})
 
 
 async def snapshots(world: World) -> None:
@@ -187,11 +180,10 @@ async def snapshots(world: World) -> None:
     driver = SnapshotController(world.api, NAMESPACE, now_seconds=lambda: BEGINNING_UNIX_SECONDS + world.loop.time())
     driver.uploads = {"night"}
     world.loop.spawn("driver", driver.run())
-    await world.create_group(replicas=3)
-    await world.settle(ready_with(3))
+    await settled(world, 3)
     world.loop.spawn("upload", uploaded(world, driver))
     world.mark()
-    await backed_up(world, {"snapshot": {}})
+    await backed_up(world, snapshot={})
     (taken,) = (await world.api.list(VOLUME_SNAPSHOTS, namespace=NAMESPACE)).items
     assert taken["spec"] == {"source": {"persistentVolumeClaimName": f"{NAME}-3"}}, taken
     manifest = msgspec.json.decode(taken["metadata"]["annotations"][ANNOTATION_MANIFEST], type=SnapshotManifest)
@@ -213,12 +205,9 @@ async def uploaded(world: World, driver: SnapshotController) -> None:
     driver.uploads.clear()
 
 
-async def backed_up(world: World, whereto: dict[str, Any]) -> None:
+async def backed_up(world: World, **whereto: Any) -> None:
     """Ask for it, and wait until it has succeeded and the group has all its members again."""
-    spec = {"brokerGroupRef": {"name": NAME}, "type": "Backup", "backup": {**whereto, "brokerId": 3}}
-    await world.api.create(
-        BROKER_GROUP_OPERATIONS, {"metadata": {"name": "night", "namespace": NAMESPACE}, "spec": spec}
-    )
+    await ask(world, "night", "Backup", brokerId=3, **whereto)
     for _ in range(MOST_RESTS):
         # It may rest before it has begun: a lost event is made up for by the next list.
         await world.settle(ready_with(3))
@@ -239,43 +228,15 @@ async def restore(world: World) -> None:
     world.node.backups[BACKUP.name] = BACKUP
     world.mark()
     source = {"name": "copies", "folder": BACKUP.name}
-    await world.create_group(replicas=3, bootstrap={"fromBackup": {"claim": source}})
-    await world.settle(ready_with(3))
+    await settled(world, 3, bootstrap={"fromBackup": {"claim": source}})
 
 
 async def make_claim(world: World) -> None:
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    await world.api.create(
-        PERSISTENT_VOLUME_CLAIMS, {"metadata": {"name": "copies", "namespace": NAMESPACE}, "spec": spec}
-    )
+    metadata = {"name": "copies", "namespace": NAMESPACE}
+    await world.api.create(PERSISTENT_VOLUME_CLAIMS, {"metadata": metadata, "spec": spec})
 
 
-BACKUP = Manifest(
-    name="lost/nightly",
-    operation="op-uid",
-    group="lost",
-    namespace=NAMESPACE,
-    cluster_name="cl",
-    broker_name="lost",
-    broker_id=3,
-    next_broker_id=7,
-    master_epoch=41,
-    implementation="Python",
-    store_epoch=40,
-    offset=5000,
-    bytes=5000,
-)
-WORKLOADS = {
-    "create": create,
-    "scale": scale,
-    "scale-in": scale_in,
-    "roll": roll,
-    "failover": failover,
-    "operation": operation,
-    "delete": delete,
-    "retire": retire,
-    "stop": stop,
-    "backup": backup,
-    "snapshots": snapshots,
-    "restore": restore,
-}
+BACKUP = msgspec.structs.replace(MANIFEST, namespace=NAMESPACE, cluster_name="cl", bytes=5000)
+STORIES = (create, scale, scale_in, roll, failover, operation, delete, retire, stop, backup, snapshots, restore)
+WORKLOADS = {story.__name__.replace("_", "-"): story for story in STORIES}

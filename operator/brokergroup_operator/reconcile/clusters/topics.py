@@ -1,7 +1,8 @@
 """Declared topics: what each group's master has of them, made or changed where it differs.
 
 Nothing here deletes a topic, lowers the number of queues that are read, or changes what kind of messages a topic has: each could
-hide messages (tests/reconcile/test_clusters.py::test_fewer_queues_are_still_read, ::test_another_message_type_is_left_and_told).
+hide messages (tests/reconcile/test_consumer_groups.py::test_fewer_queues_are_still_read,
+::test_another_message_type_is_left_and_told).
 Before a queue takes its first message, the declared consumer groups that read the topic get its beginning as their offset.
 """
 
