@@ -107,6 +107,17 @@ async def test_a_drill_kills_the_master_and_says_how_long_it_took(group: WholeGr
     assert result["milliseconds"] > 0
 
 
+async def test_who_is_decommissioned_makes_room_for_another(group: WholeGroup) -> None:
+    next_id, leaver = group.seen.record["nextBrokerId"], a_slave(group)
+    async with group.lossless():
+        await done(group, "Decommission", brokerId=leaver)
+        await group.until(lambda: len(group.pod_names()) == 3 and group.is_settled(), "three again")
+    ids = {replica["brokerId"] for replica in group.seen.record["replicas"]}
+    assert leaver not in ids
+    assert next_id in ids
+    assert group.seen.record["nextBrokerId"] == next_id + 1
+
+
 @pytest.mark.java_brokers
 async def test_a_lost_volume_costs_an_id_and_nothing_else(group: WholeGroup) -> None:
     next_id, loser, epoch = group.seen.record["nextBrokerId"], a_slave(group), group.seen.master_epoch

@@ -16,6 +16,7 @@ from tests.e2e.stories import (
     change,
     claims_of,
     condition,
+    done,
     events,
     holds,
     objects_of,
@@ -160,3 +161,14 @@ async def test_volumes_grow_under_a_running_group(group: WholeGroup) -> None:
     await group.until(lambda: condition(group, "VolumeResizing") == ("", ""), "nothing grows any more")
     await group.verify()
     assert await pod_uids(group) == before
+
+
+async def test_the_master_is_rebuilt_on_a_new_volume(group: WholeGroup) -> None:
+    await change(group, {"spec": {"failover": {"preferredMaster": None}}})
+    master, next_id = group.seen.master_id, group.seen.record["nextBrokerId"]
+    async with group.lossless():
+        await done(group, "Rebuild", brokerId=master)
+    ids = {replica["brokerId"] for replica in group.seen.record["replicas"]}
+    assert master not in ids
+    assert next_id in ids
+    assert group.seen.record["nextBrokerId"] == next_id + 1
