@@ -6,11 +6,14 @@ import json
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.interop.accounts import Acknowledged, Seen
 from tests.real.parts import install
 from tests.real.parts.java import QUIET
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 SOURCE = Path(__file__).parent / "java" / "InteropClient.java"
 STOP_SECONDS = 60.0
@@ -87,14 +90,26 @@ class JavaClient:
         return [Seen(each["key"], each["crc"], each["queue"], each["offset"]) for each in self.outcomes()]
 
 
-def start_client(folder: Path, name: str, class_path: list[str], role: str, **options: str | int) -> JavaClient:
-    """Start one client in a role of `InteropClient.java`."""
+def start_client(
+    folder: Path,
+    name: str,
+    class_path: list[str],
+    role: str,
+    *,
+    enter: Iterable[str] = (),
+    further: Iterable[str] = (),
+    **options: str | int,
+) -> JavaClient:
+    """Start one client in a role of `InteropClient.java`. `enter`: what runs it elsewhere; `further`: arguments of its JVM."""
     folder.mkdir(parents=True, exist_ok=True)
     output = folder / f"{name}.jsonl"
     flags = ["-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Duser.home={folder}", QUIET]
     words = [word for key, value in options.items() for word in (f"--{key.replace('_', '-')}", str(value))]
     with output.open("wb") as out, output.with_suffix(".log").open("wb") as errors:
         process = subprocess.Popen(
-            ["java", *flags, *class_path, role, *words], stdin=subprocess.PIPE, stdout=out, stderr=errors
+            [*enter, "java", *flags, *further, *class_path, role, *words],
+            stdin=subprocess.PIPE,
+            stdout=out,
+            stderr=errors,
         )
     return JavaClient(name, process, output)

@@ -26,6 +26,7 @@ from tests.real.parts.java import FAST_START
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
     from types import TracebackType
 
 EXAMPLE = REPOSITORY / "examples" / "cluster.yaml"
@@ -123,19 +124,25 @@ class Exchange(NamedTuple):
 
 
 class GrpcClient:
-    """RocketMQ's gRPC client, in the Python that has its packages; on a node's network with that node's `enter`."""
+    """RocketMQ's gRPC client, in the Python that has its packages; on a node's network with that node's `enter`.
 
-    def __init__(self, endpoint: str, enter: Iterable[str] = ()) -> None:
+    With `trusted`, a file of authorities, it connects over TLS, and verifies the Proxy's certificate and name.
+    """
+
+    def __init__(self, endpoint: str, enter: Iterable[str] = (), *, trusted: Path | None = None) -> None:
         self._endpoint = endpoint
         self._enter = tuple(enter)
+        self._tls = {} if trusted is None else {"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(trusted), "ROCKETMQ_CLIENT_TLS": "1"}
+        self._log_name = "grpc-client" if trusted is None else f"grpc-client-{trusted.stem}"
 
     def __enter__(self) -> Self:
         environment = {
             **os.environ,
+            **self._tls,
             "PYTHONPATH": str(install.python_client_folder()),
             "HOME": str(state_folder()),
         }
-        self._log = (state_folder() / "logs" / "grpc-client.log").open("wb")
+        self._log = (state_folder() / "logs" / f"{self._log_name}.log").open("wb")
         self._process = subprocess.Popen(
             [*self._enter, "python3", str(CLIENT), self._endpoint, TOPIC, READERS],
             env=environment,
