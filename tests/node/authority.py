@@ -40,6 +40,7 @@ PAGE = REPOSITORY / "docs" / "concepts" / "security.md"
 # Its blocks, in its order.
 BLOCKS: Final = ("authorities-both", "authorities-certificates", "authorities-new")
 OPERATOR_SECRET: Final = "controller-tls"
+OPERATOR_PODS: Final = "brokergroup.dev/component=operator"
 # Of one block: it waits for a rolling restart of all parts.
 STEP_SECONDS = 900.0
 # A kubelet changes a mounted file a minute or so after the object.
@@ -108,7 +109,7 @@ class Authorities:
         return files == data.keys() and [*map(der_of, data.values())] == [der_of(self._pem("new-ca.crt"))]
 
     def _operator_has_it(self) -> bool:
-        found = get("-n", OPERATOR_NAMESPACE, "pods", "-l", f"app.kubernetes.io/name={RELEASE}")["items"]
+        found = get("-n", OPERATOR_NAMESPACE, "pods", "-l", OPERATOR_PODS)["items"]
         mounted = [
             file.read_text(encoding="utf-8")
             for pod in found
@@ -267,7 +268,7 @@ def servers_of(deployment: Deployment) -> set[tuple[str, int]]:
         for ip in policies.addresses(deployment.parts()[part])
         for port in ports
     }
-    controllers = policies.addresses(f"app.kubernetes.io/name={RELEASE}", OPERATOR_NAMESPACE)
+    controllers = policies.addresses(OPERATOR_PODS, OPERATOR_NAMESPACE)
     return found | {(ip, policies.CONTROLLER_PORT) for ip in controllers}
 
 
