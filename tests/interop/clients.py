@@ -13,7 +13,7 @@ from tests.real.parts import install
 from tests.real.parts.java import QUIET
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 SOURCE = Path(__file__).parent / "java" / "InteropClient.java"
 STOP_SECONDS = 60.0
@@ -90,26 +90,21 @@ class JavaClient:
         return [Seen(each["key"], each["crc"], each["queue"], each["offset"]) for each in self.outcomes()]
 
 
-def start_client(
-    folder: Path,
-    name: str,
-    class_path: list[str],
-    role: str,
-    *,
-    enter: Iterable[str] = (),
-    further: Iterable[str] = (),
-    **options: str | int,
+def start_client(folder: Path, name: str, class_path: list[str], role: str, **options: str | int) -> JavaClient:
+    """Start one client in a role of `InteropClient.java`."""
+    return start_client_by(("java",), folder, name, class_path, role, options)
+
+
+def start_client_by(
+    java: Iterable[str], folder: Path, name: str, class_path: list[str], role: str, options: Mapping[str, str | int]
 ) -> JavaClient:
-    """Start one client in a role of `InteropClient.java`. `enter`: what runs it elsewhere; `further`: arguments of its JVM."""
+    """Start one by this command, as `nsenter … java -Dtls.enable=true`."""
     folder.mkdir(parents=True, exist_ok=True)
     output = folder / f"{name}.jsonl"
     flags = ["-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Duser.home={folder}", QUIET]
     words = [word for key, value in options.items() for word in (f"--{key.replace('_', '-')}", str(value))]
     with output.open("wb") as out, output.with_suffix(".log").open("wb") as errors:
         process = subprocess.Popen(
-            [*enter, "java", *flags, *further, *class_path, role, *words],
-            stdin=subprocess.PIPE,
-            stdout=out,
-            stderr=errors,
+            [*java, *flags, *class_path, role, *words], stdin=subprocess.PIPE, stdout=out, stderr=errors
         )
     return JavaClient(name, process, output)

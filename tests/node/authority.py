@@ -52,7 +52,15 @@ NAME_SERVER_PORT = 9876
 # Of Java, of a certificate that no authority of its trust file has signed.
 REFUSED: Final = "sun.security.validator.ValidatorException"
 # A name server of the nodes' cluster for one program, which goes on with the rest of its arguments.
-WITH_RESOLVER: Final = ("unshare", "--mount", "--propagation", "private", "sh", "-c", 'mount --bind "$0" /etc/resolv.conf && exec "$@"')
+WITH_RESOLVER: Final = (
+    "unshare",
+    "--mount",
+    "--propagation",
+    "private",
+    "sh",
+    "-c",
+    'mount --bind "$0" /etc/resolv.conf && exec "$@"',
+)
 
 
 @dataclass
@@ -90,9 +98,11 @@ class Authorities:
     # ---- what is seen in the end
 
     def trust_the_new_one_alone(self, deployment: Deployment) -> None:
-        """Raise CheckError unless all parts and the operator trust the new authority alone, and all servers show certificates of it."""
+        """Raise CheckError unless parts and operator trust the new authority alone, and each server shows a certificate of it."""
         self.trusted = self.folder / "new-ca.crt"
-        until("every part trusts the new authority alone", lambda: self._pods_trust_it(deployment), MOUNTED_SECONDS, 1.0)
+        until(
+            "every part trusts the new authority alone", lambda: self._pods_trust_it(deployment), MOUNTED_SECONDS, 1.0
+        )
         until("the operator's pods have it mounted", self._operator_has_it, MOUNTED_SECONDS, 1.0)
         servers = servers_of(deployment)
         wrong = {one: why for one in sorted(servers) if (why := handshake(one, self.new.certificate))}
@@ -133,7 +143,7 @@ class Authorities:
         )
 
     def refuse_the_old_one(self, deployment: Deployment) -> None:
-        """A NameServer that starts with a certificate of the old authority: every broker and Proxy refuses it. Then it has the new one.
+        """Start a NameServer with a certificate of the old authority, which every broker and Proxy refuses; then undo it.
 
         The clients have ended: what the kubelets mount now may reach the other servers too.
         """
@@ -144,9 +154,7 @@ class Authorities:
         put_secret(GROUPS_NAMESPACE, SECRET, cluster_certificate(self.old))
         try:
             kubectl("delete", "pod", pod, "--timeout=60s", seconds=70)
-            until(
-                f"{names_of(verifying)} refuse {pod}", lambda: all(map(refuses, verifying)), REFUSED_SECONDS, 1.0
-            )
+            until(f"{names_of(verifying)} refuse {pod}", lambda: all(map(refuses, verifying)), REFUSED_SECONDS, 1.0)
             listed = brokers.listed_at(join_address(get("pod", pod)["status"]["podIP"], NAME_SERVER_PORT))
             expect(not listed, f"{pod} with a certificate of the old authority has {listed}: expected no broker")
             say(f"  {pod} with a certificate of the old authority is refused by {names_of(verifying)}")
@@ -161,7 +169,7 @@ class Authorities:
 
 @contextlib.contextmanager
 def served(folder: Path) -> Iterator[Authorities]:
-    """The operator enforces TLS by its chart, with a certificate of the old authority, until the block ends. The cluster's lies there."""
+    """Until the block ends the operator enforces TLS by its chart. Its Secret and the cluster's are of the old authority."""
     made = make(folder)
     values = {"secretName": OPERATOR_SECRET, "trustBundle.configMapName": BUNDLE}
     try:

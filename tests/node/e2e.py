@@ -26,13 +26,13 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rocketmq_remoting.address import join_address
-from tests.interop.clients import compile_client, start_client
+from tests.interop.clients import compile_client, start_client_by
 from tests.node import authority, faults, policies, snapshots
 from tests.node.bench import Bench, expect
 from tests.node.brokers import Brokers, incarnation
@@ -85,11 +85,8 @@ class Run:
         """Make one deployment, use it, break it, delete it."""
         if not deployment.new_authority:
             return self.whole_line_of(deployment)
-        with authority.served(self.folder / "authorities") as self.tls:
-            try:
-                return self.whole_line_of(deployment)
-            finally:
-                self.tls = None
+        with authority.served(self.folder / "authorities") as tls:
+            return replace(self, tls=tls).whole_line_of(deployment)
 
     def whole_line_of(self, deployment: Deployment) -> Line:
         line, before, mine = Line(deployment.name), inventory(), claims()
@@ -185,16 +182,13 @@ class Run:
         # NameServers that take another authority get other addresses; their Service keeps its own.
         addresses = ";".join(Brokers(deployment).name_servers()) if self.tls is None else self.tls.name_servers()
         folder = self.folder / deployment.name
-        client = start_client(
+        client = start_client_by(
+            ("java",) if self.tls is None else (*nodes()[0].enter, "java", *self.tls.java_arguments()),
             folder,
             f"{role}-{time.monotonic_ns()}",
             self.class_path,
             role,
-            name_server=addresses,
-            topic=TOPIC,
-            enter=() if self.tls is None else nodes()[0].enter,
-            further=() if self.tls is None else self.tls.java_arguments(),
-            **options,
+            {"name_server": addresses, "topic": TOPIC, **options},
         )
         try:
             yield client

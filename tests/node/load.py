@@ -116,7 +116,7 @@ async def lost_messages(producer: DemoProducer, route: Route) -> list[str]:
             await asyncio.sleep(0.5)
 
 
-async def main(name_server: str, broker_name: str, topic: str, tls: ClientTls | None) -> None:
+async def main(name_server: str, broker_name: str, topic: str, *, tls: ClientTls | None) -> None:
     stop_sending, stop_following = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop_sending.set)
@@ -152,4 +152,4 @@ async def tell_when_ready(producer: DemoProducer, stop: asyncio.Event) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:4], any_certificate() if sys.argv[4:] == ["tls"] else None))
+    asyncio.run(main(*sys.argv[1:4], tls=any_certificate() if sys.argv[4:] == ["tls"] else None))

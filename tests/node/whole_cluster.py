@@ -132,7 +132,9 @@ class GrpcClient:
     def __init__(self, endpoint: str, enter: Iterable[str] = (), *, trusted: Path | None = None) -> None:
         self._endpoint = endpoint
         self._enter = tuple(enter)
-        self._tls = {} if trusted is None else {"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(trusted), "ROCKETMQ_CLIENT_TLS": "1"}
+        self._tls = (
+            {} if trusted is None else {"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(trusted), "ROCKETMQ_CLIENT_TLS": "1"}
+        )
         self._log_name = "grpc-client" if trusted is None else f"grpc-client-{trusted.stem}"
 
     def __enter__(self) -> Self:
