@@ -58,6 +58,10 @@ class Brokers:
         expect(ready, f"{self._deployment.name}: no NameServer is ready")
         return ready
 
+    def is_listed(self) -> bool:
+        """Whether a ready NameServer has a broker of the struck name."""
+        return any(self.listed_at(one).get(self._deployment.struck) for one in self.name_servers())
+
     def master(self) -> str:
         """Return the address of the struck broker name's master at the NameServer; empty without one."""
         return self._registered().get(self._deployment.struck, {}).get("0", "")

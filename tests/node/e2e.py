@@ -69,6 +69,7 @@ GRPC_BATCH = 5
 DRAIN_SECONDS = 60
 # Java's client while another authority comes: so many messages in each of these times.
 FLOW, FLOW_SECONDS = 2, 0.1
+LOOK_SECONDS = 1.0
 
 
 @dataclass
@@ -160,7 +161,7 @@ class Run:
         """The page's steps, each while both clients send; afterwards every part trusts, and shows, the new authority alone."""
         for step in authority.BLOCKS:
             began = time.monotonic()
-            with sent.meanwhile(line, step), sent.going_on(line, step):
+            with sent.meanwhile(line, step), sent.going_on(line, step), listed(Brokers(deployment), line, step):
                 tls.take(step)
             line.step_s[step] = round(time.monotonic() - began, 1)
             told = f"nothing acknowledged for at most {line.silent_s[step]} s, by the Proxy {line.proxy_s.get(step)} s"
@@ -272,6 +273,28 @@ class Run:
             until("nothing is left", lambda: not left_over(before, inventory()), GONE_SECONDS, 1.0)
         line.deleted_s = round(time.monotonic() - began, 1)
         line.left = left_over(before, inventory())
+
+
+@contextlib.contextmanager
+def listed(brokers: Brokers, line: Line, step: str) -> Iterator[None]:
+    """Until the block has ended, look once a second whether new clients and proxies find a broker at a NameServer."""
+    over = threading.Event()
+
+    def run() -> None:
+        since, longest = time.monotonic(), 0.0
+        while not over.wait(LOOK_SECONDS):
+            now, is_listed = time.monotonic(), brokers.is_listed()
+            since = time.monotonic() if is_listed else since
+            longest = longest if is_listed else max(longest, now - since)
+        line.unlisted_s[step] = round(longest, 1)
+
+    with ThreadPoolExecutor(1) as beside:
+        looking = beside.submit(run)
+        try:
+            yield
+        finally:
+            over.set()
+        looking.result()
 
 
 @dataclass

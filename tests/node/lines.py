@@ -33,6 +33,8 @@ class Line:
     # By step of another authority: how long it took, and the longest time without an acknowledgement of Java's client.
     step_s: dict[str, float] = field(default_factory=dict)
     silent_s: dict[str, float] = field(default_factory=dict)
+    # By step, the longest time in which no NameServer had a broker; looked at once a second.
+    unlisted_s: dict[str, float] = field(default_factory=dict)
     # From the deletion of the master's pod, which cannot start again, until everything has been read.
     read_while_away_s: float | None = None
     deleted_s: float | None = None
@@ -59,6 +61,8 @@ def verdict(deployment: Deployment, line: Line) -> dict[str, Any]:
         why.append("not read while the master's pod was away")
     if deployment.new_authority and (missing := [step for step in BLOCKS if step not in line.step_s]):
         why.append(f"steps not taken: {', '.join(missing)}")
+    if bare := {step: seconds for step, seconds in line.unlisted_s.items() if seconds}:
+        why.append(f"no NameServer had a broker, in seconds by step: {bare}")
     if line.deleted_s is None:
         why.append("not deleted to the end")
     if line.left:
@@ -75,6 +79,7 @@ def verdict(deployment: Deployment, line: Line) -> dict[str, Any]:
         "proxy_s": line.proxy_s,
         "step_s": line.step_s,
         "silent_s": line.silent_s,
+        "unlisted_s": line.unlisted_s,
         "read_while_away_s": line.read_while_away_s,
         "lost": line.lost + len(line.lost_before_fault_s),
         "deleted_s": line.deleted_s,

@@ -174,8 +174,9 @@ class GrpcClient:
         told = self._ask(f"consume {first} {count} {CONSUME_SECONDS}")
         missing = {f"g{number:06}" for number in range(first, first + count)} - set(told.get("keys", ()))
         failed = [*sent.get("failed", ()), *told.get("failed", ())]
-        tries = f", {len(failed)} tries failed, the last with {failed[-1]}" if failed else ""
-        say(f"  by the Proxy: {count} sent, {count - len(missing)} received{tries}")
+        if failed or missing:
+            why = f"{len(failed)} tries failed, the last with {failed[-1:]}"
+            say(f"  by the Proxy: {count} sent, {count - len(missing)} received, {why}")
         return Exchange(count, sorted(missing), told)
 
     def _ask(self, line: str) -> dict[str, Any]:

@@ -37,6 +37,7 @@ from brokergroup_operator.reconcile.clusters.master_looks import AGAIN_SECONDS, 
 from brokergroup_operator.reconcile.clusters.parts import ACL_CONFIG
 from brokergroup_operator.reconcile.clusters.topics import TopicDiffersError, TopicKeeper, change_of
 from brokergroup_operator.reconcile.clusters.users import MARK_ENTRY
+from brokergroup_operator.reconcile.render.broker_config import OVERRIDABLE_OF_JAVA
 from brokergroup_operator.reconcile.settings import LeaderElectionSettings, ReconcileSettings, VersionCatalogue
 from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.memory import MemoryRecordStore
@@ -170,6 +171,16 @@ async def place(access: ClusterAccess) -> AsyncIterator[Place]:
         namespace = f"t-{uuid.uuid4().hex[:8]}"
         await api.create(NAMESPACES, {"metadata": {"name": namespace}})
         yield Place(api, namespace)
+
+
+async def test_an_update_leaves_brokers_the_time_to_find_a_new_name_server_before_the_next_one_ends(
+    place: Place,
+) -> None:
+    """Its pod has another address. A JVM keeps the former one for 30 s, and a broker registers every 10 s (`broker_config.py`)."""
+    await place.made()
+    spec = (await place.get(STATEFUL_SETS, "shop-nameserver"))["spec"]
+    registers_seconds = int(OVERRIDABLE_OF_JAVA["registerNameServerPeriod"]) / 1000
+    assert spec["minReadySeconds"] >= 30 + registers_seconds
 
 
 async def test_one_manifest_is_name_servers_groups_and_proxies(place: Place) -> None:
