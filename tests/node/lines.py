@@ -59,10 +59,7 @@ def verdict(deployment: Deployment, line: Line) -> dict[str, Any]:
         why.append(f"not measured: {', '.join(missing)}")
     if deployment.reads_while_away and line.read_while_away_s is None:
         why.append("not read while the master's pod was away")
-    if deployment.new_authority and (missing := [step for step in BLOCKS if step not in line.step_s]):
-        why.append(f"steps not taken: {', '.join(missing)}")
-    if bare := {step: seconds for step, seconds in line.unlisted_s.items() if seconds}:
-        why.append(f"no NameServer had a broker, in seconds by step: {bare}")
+    why += of_the_steps(deployment, line)
     if line.deleted_s is None:
         why.append("not deleted to the end")
     if line.left:
@@ -86,3 +83,13 @@ def verdict(deployment: Deployment, line: Line) -> dict[str, Any]:
         "ok": not why,
         "why": why,
     }
+
+
+def of_the_steps(deployment: Deployment, line: Line) -> list[str]:
+    """Return what is amiss with the steps to another authority."""
+    why = []
+    if deployment.new_authority and (missing := [step for step in BLOCKS if step not in line.step_s]):
+        why.append(f"steps not taken: {', '.join(missing)}")
+    if bare := {step: seconds for step, seconds in line.unlisted_s.items() if seconds}:
+        why.append(f"no NameServer had a broker, in seconds by step: {bare}")
+    return why
