@@ -155,13 +155,13 @@ class Authorities:
         try:
             kubectl("delete", "pod", pod, "--timeout=60s", seconds=70)
             until(f"{names_of(verifying)} refuse {pod}", lambda: all(map(refuses, verifying)), REFUSED_SECONDS, 1.0)
-            listed = brokers.listed_at(join_address(get("pod", pod)["status"]["podIP"], NAME_SERVER_PORT))
+            listed = brokers.listed_at(address_of(pod))
             expect(not listed, f"{pod} with a certificate of the old authority has {listed}: expected no broker")
             say(f"  {pod} with a certificate of the old authority is refused by {names_of(verifying)}")
         finally:
             put_secret(GROUPS_NAMESPACE, SECRET, cluster_certificate(self.new))
             kubectl("delete", "pod", pod, "--timeout=60s", seconds=70)
-        brokers.wait_until_whole()
+        until(f"{pod} has the brokers again", lambda: brokers.listed_at(address_of(pod)), MOUNTED_SECONDS, 1.0)
 
     def _pem(self, name: str) -> str:
         return (self.folder / name).read_text(encoding="utf-8")
@@ -262,6 +262,11 @@ def pods_of(deployment: Deployment, *parts: str) -> list[dict[str, Any]]:
     """Return the pods of these parts of the cluster; of all without one."""
     selectors = deployment.parts()
     return [pod for part in parts or selectors for pod in get("pods", "-l", selectors[part])["items"]]
+
+
+def address_of(name_server: str) -> str:
+    """Return where this pod listens; an address that nothing has before the pod gets one."""
+    return join_address(get("pod", name_server)["status"].get("podIP", "127.0.0.1"), NAME_SERVER_PORT)
 
 
 def names_of(pods: list[dict[str, Any]]) -> str:

@@ -169,14 +169,23 @@ class GrpcClient:
 
     def exchange(self, first: int, count: int) -> Exchange:
         """Send so many messages, and receive them as far as they come. Raises CheckError if they are not all acknowledged."""
+        self.send(first, count)
+        return self.receive(first, count)
+
+    def send(self, first: int, count: int) -> None:
+        """Raises CheckError if they are not all acknowledged."""
         sent = self._ask(f"produce {first} {count}")
         expect(sent.get("sent") == count, f"by the Proxy: {sent}")
+        if failed := sent.get("failed"):
+            say(f"  by the Proxy: {count} sent, {len(failed)} tries failed, the last with {failed[-1]}")
+
+    def receive(self, first: int, count: int) -> Exchange:
+        """Receive messages that were sent, as far as they come."""
         told = self._ask(f"consume {first} {count} {CONSUME_SECONDS}")
         missing = {f"g{number:06}" for number in range(first, first + count)} - set(told.get("keys", ()))
-        failed = [*sent.get("failed", ()), *told.get("failed", ())]
-        if failed or missing:
+        if (failed := told.get("failed", ())) or missing:
             why = f"{len(failed)} tries failed, the last with {failed[-1:]}"
-            say(f"  by the Proxy: {count} sent, {count - len(missing)} received, {why}")
+            say(f"  by the Proxy: {count - len(missing)} of {count} received, {why}")
         return Exchange(count, sorted(missing), told)
 
     def _ask(self, line: str) -> dict[str, Any]:
