@@ -24,9 +24,6 @@ BATCH = 32
 INVISIBLE_SECONDS = 60
 LONG_POLL_SECONDS = 3
 PAUSE_SECONDS = 0.2
-# A Proxy that was started anew does not know the consumer, which tells it of itself after minutes only. So many refusals in a row
-# are no beginning of a consumer, after which the first one may come too: an application would begin with a new one.
-UNKNOWN, UNKNOWN_TIMES = '"settings" is null', 10
 
 
 def main(endpoint: str, topic: str, group: str) -> None:
@@ -84,31 +81,21 @@ class Client:
         missing = {f"g{number:06}" for number in range(first, first + count)}
         keys: list[str] = []
         failed: list[str] = []
-        unknown = 0
         deadline = time.monotonic() + seconds
         while not missing <= set(keys) and time.monotonic() < deadline:
             try:
                 for message in self._consumer().receive(BATCH, INVISIBLE_SECONDS):
                     self._consumer().ack(message)
                     keys.append(message.body.split(b".", 1)[0].decode())
-                unknown = 0
             except Exception as error:  # noqa: BLE001 - whatever it raises is what is reported
                 failed.append(described(error))
-                unknown = unknown + 1 if UNKNOWN in failed[-1] else 0
-                if unknown == UNKNOWN_TIMES:
-                    self._forget_consumer()
-                    unknown = 0
                 time.sleep(PAUSE_SECONDS)
         return {"keys": keys, "failed": failed}
 
     def shutdown(self) -> None:
         self.producer.shutdown()
-        self._forget_consumer()
-
-    def _forget_consumer(self) -> None:
         if self.consumer is not None:
             self.consumer.shutdown()
-            self.consumer = None
 
     def _consumer(self) -> Any:
         if self.consumer is None:
