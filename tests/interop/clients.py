@@ -6,11 +6,14 @@ import json
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.interop.accounts import Acknowledged, Seen
 from tests.real.parts import install
 from tests.real.parts.java import QUIET
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 SOURCE = Path(__file__).parent / "java" / "InteropClient.java"
 STOP_SECONDS = 60.0
@@ -89,12 +92,19 @@ class JavaClient:
 
 def start_client(folder: Path, name: str, class_path: list[str], role: str, **options: str | int) -> JavaClient:
     """Start one client in a role of `InteropClient.java`."""
+    return start_client_by(("java",), folder, name, class_path, role, options)
+
+
+def start_client_by(
+    java: Iterable[str], folder: Path, name: str, class_path: list[str], role: str, options: Mapping[str, str | int]
+) -> JavaClient:
+    """Start one by this command, as `nsenter … java -Dtls.enable=true`."""
     folder.mkdir(parents=True, exist_ok=True)
     output = folder / f"{name}.jsonl"
     flags = ["-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Duser.home={folder}", QUIET]
     words = [word for key, value in options.items() for word in (f"--{key.replace('_', '-')}", str(value))]
     with output.open("wb") as out, output.with_suffix(".log").open("wb") as errors:
         process = subprocess.Popen(
-            ["java", *flags, *class_path, role, *words], stdin=subprocess.PIPE, stdout=out, stderr=errors
+            [*java, *flags, *class_path, role, *words], stdin=subprocess.PIPE, stdout=out, stderr=errors
         )
     return JavaClient(name, process, output)

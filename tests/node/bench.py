@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tests.node.cluster import OPERATOR_NAMESPACE, condition, say
 from tests.node.faults import pod_named
 from tests.node.kubectl import get, until
-from tests.node.load import create_topic
+from tests.node.load import any_certificate, create_topic
 from tests.node.places import REPOSITORY, state_folder
 from tests.node.processes import NICENESS, NodeError
 from tests.node.strikes import Strike
@@ -148,11 +148,12 @@ class Bench:
         broker_name = group.read()["spec"].get("brokerName") or group.name
         return self.load_on(broker_name, self.name_server, address, f"{name}-{group.name}")
 
-    def load_on(self, broker_name: str, name_server: str, master: str, name: str) -> Load:
+    def load_on(self, broker_name: str, name_server: str, master: str, name: str, *, with_tls: bool = False) -> Load:
         """Start a load on the brokers of this name, whose master has this address; its topic's name begins with `name`."""
         topic = f"{name}-{int(time.time())}"
-        asyncio.run(create_topic(master, topic))
-        command = ["nice", "-n", NICENESS, sys.executable, "-m", "tests.node.load", name_server, broker_name, topic]
+        asyncio.run(create_topic(master, topic, tls=any_certificate() if with_tls else None))
+        program = ["nice", "-n", NICENESS, sys.executable, "-m", "tests.node.load"]
+        command = [*program, name_server, broker_name, topic, *(["tls"] if with_tls else [])]
         errors = state_folder() / "logs" / f"load-{topic}.log"
         with errors.open("w") as output:
             process = subprocess.Popen(

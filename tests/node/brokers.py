@@ -18,7 +18,7 @@ from rocketmq_remoting.errors import RemotingError
 from tests.node.bench import CheckError, expect
 from tests.node.cluster import condition
 from tests.node.kubectl import get, until
-from tests.node.load import addresses_of, cluster_request, create_topic
+from tests.node.load import addresses_of, any_certificate, cluster_request, create_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,6 +36,7 @@ class Brokers:
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
+        self._tls = any_certificate() if deployment.new_authority else None
         self.name_server = ""
 
     def name_servers(self) -> list[str]:
@@ -56,6 +57,10 @@ class Brokers:
         ready = [pod for pod in pods if condition(pod, "Ready").get("status") == "True"]
         expect(ready, f"{self._deployment.name}: no NameServer is ready")
         return ready
+
+    def is_listed(self) -> bool:
+        """Whether a ready NameServer has a broker of the struck name."""
+        return any(self.listed_at(one).get(self._deployment.struck) for one in self.name_servers())
 
     def master(self) -> str:
         """Return the address of the struck broker name's master at the NameServer; empty without one."""
@@ -98,9 +103,9 @@ class Brokers:
         """
         for found in self._registered().values():
             for topic in topics:
-                asyncio.run(create_topic(found["0"], topic))
+                asyncio.run(create_topic(found["0"], topic, tls=self._tls))
             body = json.dumps({"groupName": group, "consumeEnable": True, "retryQueueNums": 1}).encode()
-            answer = ask(found["0"], request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body))
+            answer = self.ask(found["0"], request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body))
             expect(answer is not None and answer.code == ResponseCode.SUCCESS, f"group {group} was not made: {answer}")
 
     def wait_until_all_have(self, topic: str) -> None:
@@ -109,7 +114,7 @@ class Brokers:
 
         def have_it() -> bool:
             addresses = self._registered().get(self._deployment.struck, {}).values()
-            answers = [ask(address, question) for address in addresses]
+            answers = [self.ask(address, question) for address in addresses]
             return bool(answers) and all(one is not None and one.code == ResponseCode.SUCCESS for one in answers)
 
         until(f"every broker has topic {topic}", have_it, WHOLE_SECONDS, 0.5)
@@ -120,7 +125,7 @@ class Brokers:
 
     def _is_whole(self) -> bool:
         """Whether each NameServer has all brokers and one master of each name, which counts its slaves as in sync."""
-        answers = [ask(one, cluster_request()) for one in self.name_servers()]
+        answers = [self.ask(one, cluster_request()) for one in self.name_servers()]
         lists = [{} if one is None else addresses_of(one.body) for one in answers]
         wanted_brokers = dict(self._deployment.brokers)
         if any({name: len(found) for name, found in one.items()} != wanted_brokers for one in lists):
@@ -134,15 +139,33 @@ class Brokers:
         """Return the addresses by broker name and id; a master has id 0. Empty while no NameServer answers."""
         if not self.name_server:
             self.name_server = self.name_servers()[0]
-        answer = ask(self.name_server, cluster_request())
+        return self.listed_at(self.name_server)
+
+    def listed_at(self, name_server: str) -> dict[str, dict[str, str]]:
+        """Return what this NameServer lists, as `_registered` does; empty while it does not answer."""
+        answer = self.ask(name_server, cluster_request())
         return {} if answer is None else addresses_of(answer.body)
 
     def _in_sync(self, address: str) -> int | None:
         """Return how many slaves a master counts as in sync; None if it does not answer."""
-        answer = ask(address, request(RequestCode.GET_BROKER_HA_STATUS)) if address else None
+        answer = self.ask(address, request(RequestCode.GET_BROKER_HA_STATUS)) if address else None
         if answer is None or not answer.body:
             return None
         return HARuntimeInfoBody.decode(answer.body).in_sync_slave_nums
+
+    def ask(self, address: str, question: RemotingCommand) -> RemotingCommand | None:
+        """Return the answer, or None if there is none in time."""
+
+        async def once() -> RemotingCommand | None:
+            client = RemotingClient(connect_timeout_seconds=ANSWER_SECONDS, tls=self._tls)
+            try:
+                return await client.invoke(address, question, timeout_seconds=ANSWER_SECONDS)
+            except RemotingError:
+                return None
+            finally:
+                await client.close()
+
+        return asyncio.run(once())
 
 
 def pod_at(address: str) -> dict[str, Any] | None:
@@ -159,18 +182,3 @@ def ips_of(pod: dict[str, Any]) -> list[str]:
 def incarnation(pod: dict[str, Any]) -> tuple[str, int]:
     """Return what changes with each start of a pod's containers: its uid, and how often they were started again."""
     return pod["metadata"]["uid"], sum(one["restartCount"] for one in pod["status"].get("containerStatuses", []))
-
-
-def ask(address: str, question: RemotingCommand) -> RemotingCommand | None:
-    """Return the answer, or None if there is none in time."""
-
-    async def once() -> RemotingCommand | None:
-        client = RemotingClient(connect_timeout_seconds=ANSWER_SECONDS)
-        try:
-            return await client.invoke(address, question, timeout_seconds=ANSWER_SECONDS)
-        except RemotingError:
-            return None
-        finally:
-            await client.close()
-
-    return asyncio.run(once())

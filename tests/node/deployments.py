@@ -22,6 +22,8 @@ CHART = REPOSITORY / "charts" / "rocketmq-cluster"
 MANIFESTS = REPOSITORY / "examples" / "deployments"
 # The release, and so the cluster's name.
 NAME = "shop"
+# Of a cluster with TLS: its certificate, and the ConfigMap of the authorities that its parts trust.
+SECRET, BUNDLE = "shop-tls", "authorities"
 # Of Java's client; the gRPC client has its own, since it reads no bodies but its own.
 TOPIC = "payments"
 READY_SECONDS = 240.0
@@ -40,7 +42,7 @@ class Deployment:
     the master. `reads_while_away`: everything can be read while the master's pod is away. `family`: of the addresses of brokers and
     NameServers; empty for the nodes' first one, IPv4. `policies`: a firewall enforces the NetworkPolicies of all its pods.
     `snapshots`: another group beside it, on volumes of a CSI driver, is backed up by VolumeSnapshots, lost with its disks, and
-    begins anew.
+    begins anew. `new_authority`: all parts and the operator verify each other by TLS, and take another authority before the faults.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Deployment:
     family: str = ""
     policies: bool = False
     snapshots: bool = False
+    new_authority: bool = False
 
     @property
     def manifest(self) -> Path:
@@ -68,6 +71,12 @@ class Deployment:
         if self.values is None:
             return f"app.kubernetes.io/part-of={self.name},app.kubernetes.io/component={component}"
         return f"brokergroup.dev/rocketmq-cluster={NAME},app.kubernetes.io/component={component}"
+
+    def parts(self) -> dict[str, str]:
+        """Return the selector of the pods of each part of a cluster of one group, by component."""
+        return {part: self.part(part) for part in ("nameserver", "proxy")} | {
+            "broker": f"brokergroup.dev/broker-group={self.struck}"
+        }
 
     @property
     def proxy_service(self) -> str:
@@ -233,6 +242,25 @@ DEPLOYMENTS = (
         faults=(),
         in_sync=0,
         snapshots=True,
+    ),
+    layout(
+        "tls-authority",
+        1,
+        3,
+        values={
+            "layout": "replicated",
+            # Beside tls the arguments of the other lines, which turn it off, are refused.
+            "brokerGroups": {"count": 1, "template": {"jvm": {"extraArguments": ["-XX:TieredStopAtLevel=1"]}}},
+            "proxy": {"replicas": 2},
+            "tls": {
+                "certificateSecretRef": {"name": SECRET},
+                "mode": "Enforcing",
+                "trustBundleRef": {"name": BUNDLE},
+            },
+        },
+        in_sync=2,
+        proxy=True,
+        new_authority=True,
     ),
     manifest("static-roles", 2, fails_over=False, in_sync=1, reads_while_away=True),
     manifest("slave-acting-master", 2, fails_over=False, in_sync=1, reads_while_away=True),

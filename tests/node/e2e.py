@@ -6,6 +6,7 @@
 
 For each: Java's client sends, a fault meets a master under load, Java's client sends again and another one reads everything; with
 a Proxy the gRPC client does the same, and goes on while the master dies. Then it is deleted, and only its claims are left.
+`tls-authority` takes another authority before that, by the commands of docs/concepts/security.md, while both clients send.
 
 `ready_s` counts from the command to Ready with all brokers at the NameServer and all slaves in sync. `failover_s` is the longest
 time between two acknowledgements around a fault, over all faults of the line; null where nothing fails over (then `back_s` is that
@@ -25,14 +26,14 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rocketmq_remoting.address import join_address
-from tests.interop.clients import compile_client, start_client
-from tests.node import faults, policies, snapshots
+from tests.interop.clients import compile_client, start_client_by
+from tests.node import authority, faults, policies, snapshots
 from tests.node.acts import RELEASE, wait_for_operator
 from tests.node.bench import Bench, expect
 from tests.node.brokers import Brokers, incarnation
@@ -41,6 +42,7 @@ from tests.node.deployments import DEPLOYMENTS, GONE_SECONDS, TOPIC, Deployment
 from tests.node.evidence import RECORDS, keep_brokers_labelled, keep_what_runs
 from tests.node.kubectl import CHART, get, helm, kubectl, until
 from tests.node.leftovers import claims, delete_claims, delete_what_stays, inventory, left_over
+from tests.node.lines import Line, verdict
 from tests.node.load import GAP_SECONDS
 from tests.node.places import nodes, state_folder
 from tests.node.processes import NodeError
@@ -55,79 +57,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.interop.clients import JavaClient
+    from tests.node.authority import Authorities
 
 # Messages of Java's client before the faults and after them, and of the gRPC client before, during and after.
 MESSAGES, GRPC_MESSAGES = 200, 50
 CLIENT_SECONDS = 90.0
 BROKEN_SECONDS = 120.0
 STEADY_SECONDS = 2.0
-# What a deployment that may lose messages may lose: those that were acknowledged this long before the fault.
-NEWEST_SECONDS = 5.0
 # Messages of the gRPC client at once while a fault is under way.
 GRPC_BATCH = 5
 DRAIN_SECONDS = 60
-
-
-@dataclass
-class Line:
-    """What was seen of one deployment."""
-
-    name: str
-    ready_s: float | None = None
-    sent: int = 0
-    consumed: int = 0
-    load: int = 0
-    # Of the clients' messages; of the load's, when each of the lost ones was acknowledged, in seconds before the fault.
-    lost: int = 0
-    lost_before_fault_s: list[float] = field(default_factory=list)
-    # Longest time until the gRPC client had sent and received a few messages, by fault.
-    proxy_s: dict[str, float] = field(default_factory=dict)
-    # Longest gap at the load's client, by fault.
-    gaps_s: dict[str, float] = field(default_factory=dict)
-    # From the deletion of the master's pod, which cannot start again, until everything has been read.
-    read_while_away_s: float | None = None
-    deleted_s: float | None = None
-    left: list[str] = field(default_factory=list)
-    why: list[str] = field(default_factory=list)
-
-
-def verdict(deployment: Deployment, line: Line) -> dict[str, Any]:
-    """Return its line of JSON. It is ok only if it was ready, used, broken as planned and deleted clean, and lost nothing that it
-    promises to keep.
-    """
-    why, worst = list(line.why), max(line.gaps_s.values(), default=None)
-    if line.ready_s is None:
-        why.append("never ready")
-    if line.sent == 0:
-        why.append("no message was acknowledged: expected some")
-    if line.lost:
-        why.append(f"{line.lost} acknowledged messages were not there afterwards")
-    if lost := [round(one, 1) for one in line.lost_before_fault_s if not deployment.may_lose or one > NEWEST_SECONDS]:
-        why.append(f"{len(lost)} messages of the load, acknowledged up to {max(lost)} s before the fault, are lost")
-    if missing := [fault for fault in deployment.faults if fault not in line.gaps_s]:
-        why.append(f"not measured: {', '.join(missing)}")
-    if deployment.reads_while_away and line.read_while_away_s is None:
-        why.append("not read while the master's pod was away")
-    if line.deleted_s is None:
-        why.append("not deleted to the end")
-    if line.left:
-        why.append(f"{len(line.left)} objects are left: {', '.join(line.left[:5])}")
-    return {
-        "name": deployment.name,
-        "ready_s": line.ready_s,
-        "sent": line.sent,
-        "consumed": line.consumed,
-        "load": line.load,
-        "failover_s": worst if deployment.fails_over else None,
-        "back_s": None if deployment.fails_over else worst,
-        "gaps_s": line.gaps_s,
-        "proxy_s": line.proxy_s,
-        "read_while_away_s": line.read_while_away_s,
-        "lost": line.lost + len(line.lost_before_fault_s),
-        "deleted_s": line.deleted_s,
-        "ok": not why,
-        "why": why,
-    }
+# Java's client while another authority comes: so many messages in each of these times.
+FLOW, FLOW_SECONDS = 2, 0.1
+LOOK_SECONDS = 1.0
+# Between a few messages of the gRPC client that only sends.
+SENDS_SECONDS = 0.5
 
 
 @dataclass
@@ -137,9 +81,17 @@ class Run:
     folder: Path
     bench: Bench
     class_path: list[str]
+    # Of the deployment that is under way, if it has TLS.
+    tls: Authorities | None = None
 
     def line_of(self, deployment: Deployment) -> Line:
         """Make one deployment, use it, break it, delete it."""
+        if not deployment.new_authority:
+            return self.whole_line_of(deployment)
+        with authority.served(self.folder / "authorities") as tls:
+            return replace(self, tls=tls).whole_line_of(deployment)
+
+    def whole_line_of(self, deployment: Deployment) -> Line:
         line, before, mine = Line(deployment.name), inventory(), claims()
         say(f"{deployment.name} …")
         try:
@@ -180,21 +132,23 @@ class Run:
         """Send before the faults and after them, read all of it at the end."""
         with contextlib.ExitStack() as open_clients:
             if deployment.policies:
-                of_group = {"broker": f"brokergroup.dev/broker-group={deployment.struck}"}
-                parts = {part: deployment.part(part) for part in policies.FOR_CLIENTS} | of_group
-                open_clients.enter_context(policies.enforced(parts))
+                open_clients.enter_context(policies.enforced(deployment.parts()))
             java = open_clients.enter_context(self.java_client(deployment, "produce", workers=2))
-            grpc = open_clients.enter_context(grpc_client(deployment)) if deployment.proxy else None
+            grpc = open_clients.enter_context(self.grpc_client(deployment)) if deployment.proxy else None
             Brokers(deployment).make_topics_and_groups((TOPIC, GRPC_TOPIC), GRPC_READERS)
             Brokers(deployment).wait_until_all_have(TOPIC)
-            sent = Sent(java, grpc)
+            sent = Sent(java, grpc, receives=not deployment.new_authority)
             sent.exchange(line)
+            if self.tls is not None:
+                self.take_another_authority(self.tls, deployment, line, sent)
+                sent.grpc = open_clients.enter_context(self.grpc_client(deployment))
             for fault in deployment.faults:
                 with sent.meanwhile(line, fault):
                     self.strike(deployment, line, fault)
             if deployment.snapshots:
                 self.lose_and_restore(deployment, line)
             sent.exchange(line)
+            sent.receive_the_rest(line)
             acknowledged = {one.key for one in java.acknowledged()}
             if deployment.reads_while_away:
                 self.read_while_away(deployment, line, acknowledged)
@@ -203,6 +157,20 @@ class Run:
             line.consumed += len(acknowledged - missing)
             line.lost += len(missing)
             say(f"  {line.sent} sent, {line.consumed} consumed, {len(missing)} of Java's client missing")
+        if self.tls is not None:
+            self.tls.refuse_the_old_one(deployment)
+
+    def take_another_authority(self, tls: Authorities, deployment: Deployment, line: Line, sent: Sent) -> None:
+        """The page's steps, each while both clients send; afterwards every part trusts, and shows, the new authority alone."""
+        for step in authority.BLOCKS:
+            began = time.monotonic()
+            with sent.meanwhile(line, step), sent.going_on(line, step), listed(Brokers(deployment), line, step):
+                tls.take(step)
+            line.step_s[step] = round(time.monotonic() - began, 1)
+            told = f"nothing acknowledged for at most {line.silent_s[step]} s, by the Proxy {line.proxy_s.get(step)} s"
+            say(f"  {step}: {line.step_s[step]} s, {told}")
+        tls.trust_the_new_one_alone(deployment)
+        Brokers(deployment).wait_until_whole()
 
     def lose_and_restore(self, deployment: Deployment, line: Line) -> None:
         """A group that is backed up by snapshots under load, lost, and made anew: what it had acknowledged before is there."""
@@ -215,16 +183,16 @@ class Run:
     @contextlib.contextmanager
     def java_client(self, deployment: Deployment, role: str, **options: str | int) -> Iterator[JavaClient]:
         """The unmodified Java client, until the block ends."""
-        addresses = ";".join(Brokers(deployment).name_servers())
+        # NameServers that take another authority get other addresses; their Service keeps its own.
+        addresses = ";".join(Brokers(deployment).name_servers()) if self.tls is None else self.tls.name_servers()
         folder = self.folder / deployment.name
-        client = start_client(
+        client = start_client_by(
+            ("java",) if self.tls is None else (*nodes()[0].enter, "java", *self.tls.java_arguments()),
             folder,
             f"{role}-{time.monotonic_ns()}",
             self.class_path,
             role,
-            name_server=addresses,
-            topic=TOPIC,
-            **options,
+            {"name_server": addresses, "topic": TOPIC, **options},
         )
         try:
             yield client
@@ -232,6 +200,13 @@ class Run:
             if client.process.poll() is None:
                 client.process.kill()
             client.process.wait()
+
+    def grpc_client(self, deployment: Deployment) -> GrpcClient:
+        """The gRPC client at the Service of the proxies, whose address exists on the nodes' networks only."""
+        if self.tls is not None:
+            return self.tls.grpc_client(deployment.proxy_service)
+        address = get("service", deployment.proxy_service)["spec"]["clusterIP"]
+        return GrpcClient(join_address(address, 8081), nodes()[0].enter)
 
     def read_while_away(self, deployment: Deployment, line: Line, acknowledged: set[str]) -> None:
         """Read everything while the master's pod cannot start."""
@@ -263,7 +238,11 @@ class Run:
         # A drain takes the NameServer of its node too.
         brokers.name_server = brokers.name_server_beside(pod["spec"]["nodeName"])
         load = self.bench.load_on(
-            deployment.struck, brokers.name_server, brokers.master(), f"{fault}-{deployment.name}"
+            deployment.struck,
+            brokers.name_server,
+            brokers.master(),
+            f"{fault}-{deployment.name}",
+            with_tls=deployment.new_authority,
         )
         time.sleep(STEADY_SECONDS)
         say(f"  {fault}: {pod['metadata']['name']} on {pod['spec']['nodeName']}")
@@ -299,12 +278,37 @@ class Run:
         line.left = left_over(before, inventory())
 
 
+@contextlib.contextmanager
+def listed(brokers: Brokers, line: Line, step: str) -> Iterator[None]:
+    """Until the block has ended, look once a second whether new clients and proxies find a broker at a NameServer."""
+    over = threading.Event()
+
+    def run() -> None:
+        since, longest = time.monotonic(), 0.0
+        while not over.wait(LOOK_SECONDS):
+            now, is_listed = time.monotonic(), brokers.is_listed()
+            since = time.monotonic() if is_listed else since
+            longest = longest if is_listed else max(longest, now - since)
+        line.unlisted_s[step] = round(longest, 1)
+
+    with ThreadPoolExecutor(1) as beside:
+        looking = beside.submit(run)
+        try:
+            yield
+        finally:
+            over.set()
+        looking.result()
+
+
 @dataclass
 class Sent:
     """The clients that send: Java's, and with a Proxy the gRPC one."""
 
     java: JavaClient
     grpc: GrpcClient | None
+    # Else the gRPC client only sends until the end. A 5.5.0 master that any consumer has pulled from, a Proxy's own too, gives its
+    # slaves no consumer offsets (apache/rocketmq #10284): a group that is read from is soon not FailoverSafe, and takes no update.
+    receives: bool = True
     allowed: int = 0
     by_grpc: int = 0
 
@@ -325,6 +329,8 @@ class Sent:
 
         def run() -> None:
             while self.grpc is not None:
+                if not self.receives:
+                    over.wait(SENDS_SECONDS)
                 last, began = over.is_set(), time.monotonic()
                 self.by_the_proxy(line, GRPC_BATCH)
                 line.proxy_s[fault] = max(line.proxy_s.get(fault, 0.0), round(time.monotonic() - began, 1))
@@ -339,20 +345,48 @@ class Sent:
                 over.set()
             sending.result()
 
+    @contextlib.contextmanager
+    def going_on(self, line: Line, step: str) -> Iterator[None]:
+        """Java's client sends at a steady rate until the block has ended; notes its longest time without an acknowledgement."""
+        over = threading.Event()
+
+        def run() -> None:
+            many, since, longest = len(self.java.outcomes()), time.monotonic(), 0.0
+            while not over.wait(FLOW_SECONDS):
+                now, found = time.monotonic(), len(self.java.outcomes())
+                longest = max(longest, now - since)
+                if found > many:
+                    many, since = found, now
+                self.allowed = found + FLOW
+                self.java.tell(str(self.allowed))
+            line.silent_s[step] = round(longest, 1)
+
+        with ThreadPoolExecutor(1) as beside:
+            sending = beside.submit(run)
+            try:
+                yield
+            finally:
+                over.set()
+            sending.result()
+
     def by_the_proxy(self, line: Line, count: int = GRPC_MESSAGES) -> None:
         if self.grpc is None:
             return
         first, self.by_grpc = self.by_grpc, self.by_grpc + count
-        sent, missing, _ = self.grpc.exchange(first, count)
-        line.sent += sent
-        line.consumed += sent - len(missing)
+        self.grpc.send(first, count)
+        line.sent += count
+        if self.receives:
+            self.receive(line, self.grpc, first, count)
+
+    def receive_the_rest(self, line: Line) -> None:
+        """Receive at the end what was only sent."""
+        if self.grpc is not None and not self.receives:
+            self.receive(line, self.grpc, 0, self.by_grpc)
+
+    def receive(self, line: Line, grpc: GrpcClient, first: int, count: int) -> None:
+        missing = grpc.receive(first, count).missing
+        line.consumed += count - len(missing)
         line.lost += len(missing)
-
-
-def grpc_client(deployment: Deployment) -> GrpcClient:
-    """The gRPC client at the Service of the proxies, whose address exists on the nodes' networks only."""
-    address = get("service", deployment.proxy_service)["spec"]["clusterIP"]
-    return GrpcClient(join_address(address, 8081), nodes()[0].enter)
 
 
 @contextlib.contextmanager

@@ -43,7 +43,7 @@ def keep_what_runs(folder: Path, groups: list[Group]) -> None:
         with contextlib.suppress(OSError):
             shutil.copyfile(f"/proc/pressure/{kind}", folder / f"pressure-{kind}")
     with contextlib.suppress(subprocess.TimeoutExpired):
-        told = kubectl_run("get", "brokergroup,brokergroupstate,pods,events", "-o", "json")
+        told = kubectl_run("get", "rmq,brokergroup,brokergroupstate,pods,events", "-o", "json")
         (folder / "objects.json").write_text(told.stdout or told.stderr, encoding="utf-8")
     for group in groups:
         with contextlib.suppress(NodeError, json.JSONDecodeError):

@@ -15,6 +15,7 @@ from tests.real.parts import install
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
 # Set when the run is interrupted: then all threads stop waiting.
 given_up = threading.Event()
@@ -72,12 +73,17 @@ def until(what: str, holds: Callable[[], Any], seconds: float = 120.0, pause_sec
 
 
 def run_commands(
-    text: str, what: str, *, variables: Mapping[str, str] | None = None, seconds: float = COMMANDS_SECONDS
+    text: str,
+    what: str,
+    *,
+    variables: Mapping[str, str] | None = None,
+    folder: Path = REPOSITORY,
+    seconds: float = COMMANDS_SECONDS,
 ) -> None:
-    """Run a document's commands in the checkout. Raises NodeError with `what` and what they printed, where one of them fails."""
+    """Run a document's commands in this folder. Raises NodeError with `what` and what they printed, where one of them fails."""
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", text],
-        cwd=REPOSITORY,
+        cwd=folder,
         env={**environment(), **(variables or {})},
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -1,9 +1,10 @@
 """Sends numbered messages from outside the cluster, as a client does: the NameServer has the master's address.
 
-    python -m tests.node.load NAME_SERVER BROKER_NAME TOPIC
+    python -m tests.node.load NAME_SERVER BROKER_NAME TOPIC [tls]
 
 A separate program, so that no other task delays it. Prints `ready` after the first acknowledgement; on SIGTERM it
-stops, reads the last master's log and prints one line of JSON: acknowledged messages, gaps, lost messages.
+stops, reads the last master's log and prints one line of JSON: acknowledged messages, gaps, lost messages. With `tls` it connects
+over TLS, and accepts any certificate, as Java's client does by default.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import RemotingError
+from rocketmq_remoting.tls import ClientTls, TlsFiles
 
 if TYPE_CHECKING:
     from rocketmq_remoting.command import RemotingCommand
@@ -40,11 +42,12 @@ class Route:
 
     name_server: str
     broker_name: str
+    tls: ClientTls | None = None
     master: str | None = None
     changes: list[tuple[float, str]] = field(default_factory=list)
 
     async def follow(self, stop: asyncio.Event) -> None:
-        client = RemotingClient(connect_timeout_seconds=1)
+        client = RemotingClient(connect_timeout_seconds=1, tls=self.tls)
         try:
             while not stop.is_set():
                 try:
@@ -62,6 +65,11 @@ class Route:
             self.changes.append((time.time(), address))
 
 
+def any_certificate() -> ClientTls:
+    """TLS without verification."""
+    return ClientTls(TlsFiles())
+
+
 def cluster_request() -> RemotingCommand:
     return request(RequestCode.GET_BROKER_CLUSTER_INFO)
 
@@ -72,7 +80,7 @@ def addresses_of(body: bytes | None) -> dict[str, dict[str, str]]:
     return {name: one["brokerAddrs"] for name, one in told.get("brokerAddrTable", {}).items()}
 
 
-async def create_topic(address: str, topic: str) -> None:
+async def create_topic(address: str, topic: str, *, tls: ClientTls | None = None) -> None:
     """At the master; slaves take it over from it."""
     fields = {
         "topic": topic,
@@ -84,7 +92,7 @@ async def create_topic(address: str, topic: str) -> None:
         "topicSysFlag": "0",
         "order": "false",
     }
-    client = RemotingClient(connect_timeout_seconds=2)
+    client = RemotingClient(connect_timeout_seconds=2, tls=tls)
     try:
         answer = await client.invoke(
             address, request(RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=fields), timeout_seconds=5
@@ -101,19 +109,19 @@ async def lost_messages(producer: DemoProducer, route: Route) -> list[str]:
     while True:
         try:
             assert route.master is not None
-            return producer.ledger.missing_from(await read_keys(route.master, producer.topic, QUEUES))
+            return producer.ledger.missing_from(await read_keys(route.master, producer.topic, QUEUES, tls=route.tls))
         except (ReadbackError, RemotingError):
             if time.monotonic() > deadline:
                 raise
             await asyncio.sleep(0.5)
 
 
-async def main(name_server: str, broker_name: str, topic: str) -> None:
+async def main(name_server: str, broker_name: str, topic: str, *, tls: ClientTls | None) -> None:
     stop_sending, stop_following = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop_sending.set)
-    route = Route(name_server, broker_name)
-    producer = DemoProducer(lambda: route.master, broker_name, topic)
+    route = Route(name_server, broker_name, tls)
+    producer = DemoProducer(lambda: route.master, broker_name, topic, tls=tls)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(route.follow(stop_following))
         sending = tasks.create_task(producer.run(stop_sending))
@@ -144,4 +152,4 @@ async def tell_when_ready(producer: DemoProducer, stop: asyncio.Event) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:4]))
+    asyncio.run(main(*sys.argv[1:4], tls=any_certificate() if sys.argv[4:] == ["tls"] else None))

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
+from tests.node.authority import BLOCKS, commands_of_the_page, make
 from tests.node.deployments import DEPLOYMENTS, MANIFESTS, Deployment, with_small_brokers
-from tests.node.e2e import FAULTS, Line, verdict
+from tests.node.e2e import FAULTS
+from tests.node.lines import Line, verdict
 from tests.node.load import addresses_of
 from tests.node.places import REPOSITORY
 from tests.node.whole_cluster import SMALL_BROKERS
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PAGE = (REPOSITORY / "docs" / "deployments.md").read_text(encoding="utf-8")
 LAYOUTS = yaml.safe_load((REPOSITORY / "charts/rocketmq-cluster/files/layouts.yaml").read_text(encoding="utf-8"))
 FAILS_OVER = Deployment("x", {"a": 3}, "a", faults=("kill", "delete"))
 COMES_BACK = Deployment("x", {"a": 2}, "a", fails_over=False, reads_while_away=True)
 MAY_LOSE = Deployment("x", {"a": 2}, "a", may_lose=True)
+TAKES_ANOTHER_AUTHORITY = Deployment("x", {"a": 3}, "a", new_authority=True)
 
 
 def line(deployment: Deployment, **changed: Any) -> Line:
@@ -29,6 +36,7 @@ def line(deployment: Deployment, **changed: Any) -> Line:
         "gaps_s": dict.fromkeys(deployment.faults, 0.5),
         "deleted_s": 10.0,
         "read_while_away_s": 5.0,
+        "step_s": dict.fromkeys(BLOCKS, 60.0),
     }
     return Line(deployment.name, **(seen | changed))
 
@@ -51,6 +59,8 @@ def line(deployment: Deployment, **changed: Any) -> Line:
         (FAILS_OVER, {"sent": 0}, "no message was acknowledged"),
         (FAILS_OVER, {"gaps_s": {"kill": 0.5}}, "not measured: delete"),
         (COMES_BACK, {"read_while_away_s": None}, "not read while the master's pod was away"),
+        (TAKES_ANOTHER_AUTHORITY, {}, ""),
+        (TAKES_ANOTHER_AUTHORITY, {"step_s": {BLOCKS[0]: 60.0}}, f"steps not taken: {BLOCKS[1]}, {BLOCKS[2]}"),
         (FAILS_OVER, {"deleted_s": None}, "not deleted to the end"),
         (FAILS_OVER, {"left": ["default/pod/shop-0-1"]}, "1 objects are left: default/pod/shop-0-1"),
         (FAILS_OVER, {"why": ["NodeError: no"]}, "NodeError: no"),
@@ -108,3 +118,13 @@ def test_a_name_server_s_numbers_without_quotes_are_read() -> None:
     body = b'{"brokerAddrTable":{"broker-a":{"brokerAddrs":{0:"10.0.0.1:10911",2:"10.0.0.2:10911"},"brokerName":"broker-a"}}}'
     assert addresses_of(body) == {"broker-a": {"0": "10.0.0.1:10911", "2": "10.0.0.2:10911"}}
     assert addresses_of(None) == {}
+
+
+def test_the_page_s_commands_find_their_files(tmp_path: Path) -> None:
+    there = {one.name for one in (make(tmp_path).folder).iterdir()}
+    for block in BLOCKS:
+        commands = commands_of_the_page(block)
+        there |= set(re.findall(r" > (\S+)", commands))
+        used = set(re.findall(r"--from-file=\S+?=(\S+)", commands))
+        assert used, block
+        assert used <= there, block

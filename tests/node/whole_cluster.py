@@ -26,6 +26,7 @@ from tests.real.parts.java import FAST_START
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
     from types import TracebackType
 
 EXAMPLE = REPOSITORY / "examples" / "cluster.yaml"
@@ -123,19 +124,27 @@ class Exchange(NamedTuple):
 
 
 class GrpcClient:
-    """RocketMQ's gRPC client, in the Python that has its packages; on a node's network with that node's `enter`."""
+    """RocketMQ's gRPC client, in the Python that has its packages; on a node's network with that node's `enter`.
 
-    def __init__(self, endpoint: str, enter: Iterable[str] = ()) -> None:
+    With `trusted`, a file of authorities, it connects over TLS, and verifies the Proxy's certificate and name.
+    """
+
+    def __init__(self, endpoint: str, enter: Iterable[str] = (), *, trusted: Path | None = None) -> None:
         self._endpoint = endpoint
         self._enter = tuple(enter)
+        self._tls = (
+            {} if trusted is None else {"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(trusted), "ROCKETMQ_CLIENT_TLS": "1"}
+        )
+        self._log_name = "grpc-client" if trusted is None else f"grpc-client-{trusted.stem}"
 
     def __enter__(self) -> Self:
         environment = {
             **os.environ,
+            **self._tls,
             "PYTHONPATH": str(install.python_client_folder()),
             "HOME": str(state_folder()),
         }
-        self._log = (state_folder() / "logs" / "grpc-client.log").open("wb")
+        self._log = (state_folder() / "logs" / f"{self._log_name}.log").open("wb")
         self._process = subprocess.Popen(
             [*self._enter, "python3", str(CLIENT), self._endpoint, TOPIC, READERS],
             env=environment,
@@ -160,11 +169,23 @@ class GrpcClient:
 
     def exchange(self, first: int, count: int) -> Exchange:
         """Send so many messages, and receive them as far as they come. Raises CheckError if they are not all acknowledged."""
+        self.send(first, count)
+        return self.receive(first, count)
+
+    def send(self, first: int, count: int) -> None:
+        """Raises CheckError if they are not all acknowledged."""
         sent = self._ask(f"produce {first} {count}")
         expect(sent.get("sent") == count, f"by the Proxy: {sent}")
+        if failed := sent.get("failed"):
+            say(f"  by the Proxy: {count} sent, {len(failed)} tries failed, the last with {failed[-1]}")
+
+    def receive(self, first: int, count: int) -> Exchange:
+        """Receive messages that were sent, as far as they come."""
         told = self._ask(f"consume {first} {count} {CONSUME_SECONDS}")
         missing = {f"g{number:06}" for number in range(first, first + count)} - set(told.get("keys", ()))
-        say(f"  by the Proxy: {count} sent, {count - len(missing)} received")
+        if (failed := told.get("failed", ())) or missing:
+            why = f"{len(failed)} tries failed, the last with {failed[-1:]}"
+            say(f"  by the Proxy: {count - len(missing)} of {count} received, {why}")
         return Exchange(count, sorted(missing), told)
 
     def _ask(self, line: str) -> dict[str, Any]:

@@ -21,12 +21,23 @@ from brokergroup_operator.kube.resources import (
     STATEFUL_SETS,
 )
 from brokergroup_operator.reconcile.clusters.cluster_pass import SETTLED_SECONDS, UNSETTLED_SECONDS
+from brokergroup_operator.reconcile.render.broker_config import OVERRIDABLE_OF_JAVA
 from brokergroup_operator.reconcile.settings import VersionCatalogue
 from rocketmq_remoting.broker_protocol import TopicConfig
 from tests.reconcile.cluster_place import ACL, SETTINGS, SIGNED, Place, of_groups
 
 REPOSITORY = Path(__file__).parents[2]
 IMAGE = "apache/rocketmq"
+
+
+async def test_an_update_leaves_brokers_the_time_to_find_a_new_name_server_before_the_next_one_ends(
+    place: Place,
+) -> None:
+    """Its pod has another address. A JVM keeps the former one for 30 s, and a broker registers every 10 s (`broker_config.py`)."""
+    await place.made()
+    spec = (await place.get(STATEFUL_SETS, "shop-nameserver"))["spec"]
+    registers_seconds = int(OVERRIDABLE_OF_JAVA["registerNameServerPeriod"]) / 1000
+    assert spec["minReadySeconds"] >= 30 + registers_seconds
 
 
 async def test_one_manifest_is_name_servers_groups_and_proxies(place: Place) -> None:

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from brokergroup_operator.cli.main import app as brokergroup
 from brokergroup_operator.kubectl.main import app as plugin
+from tests.node.authority import BLOCKS as ANOTHER_AUTHORITY
 from tests.node.helm_demo import BLOCKS as HELM_DEMO
 from tests.node.live_page import NAME as DASHBOARD
 from tests.node.without_operator import INSTALL_PAGE
@@ -40,7 +41,12 @@ RUN_IN = {
     "a published chart": ["docs/tasks/install.md"],
     "published files": ["docs/tasks/install.md"],
 }
-ON_NODES = {"docs/tasks/install.md": INSTALL_PAGE, "docs/tasks/page.md": [DASHBOARD], "README.md": HELM_DEMO}
+ON_NODES = {
+    "docs/tasks/install.md": INSTALL_PAGE,
+    "docs/tasks/page.md": [DASHBOARD],
+    "docs/concepts/security.md": ANOTHER_AUTHORITY,
+    "README.md": HELM_DEMO,
+}
 COMMAND = re.compile(
     r"(?:^|[`|&(]|\$ )\s*(?P<program>kubectl brokergroup|brokergroup) (?P<verb>[a-z][a-z-]*)(?P<rest>[^\n`|&>]*)",
     re.MULTILINE,

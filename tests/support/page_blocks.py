@@ -3,7 +3,7 @@
 A block without a language has commands. The line before it is one of these markers, invisible to readers:
 
     <!-- run: WHAT -->          a test of `tests/real` runs it, as WHAT says; `…, exit 0 or 1` where both are right
-    <!-- test-node: NAME -->    `make test-node`, or of README `make helm-demo`, runs it on two real nodes
+    <!-- test-node: NAME -->    `make test-node` runs it on two real nodes; of README `make helm-demo`, of security.md `make e2e`
     <!-- not run: WHY -->       nothing does, and why not
 
 A block with a language has no commands (yaml, json, text, ...); a manifest with a marker is applied.

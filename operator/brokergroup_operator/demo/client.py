@@ -89,6 +89,7 @@ class DemoProducer:
     workers: int = 4
     pause_seconds: float = 0.01
     send_timeout_seconds: float = 1.0
+    tls: ClientTls | None = None
     ledger: Ledger = field(default_factory=Ledger)
     _keys: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
@@ -100,7 +101,7 @@ class DemoProducer:
 
     async def _work(self, queue_id: int, stop: asyncio.Event) -> None:
         # A client for each worker: one that waits for a silent master holds up no other.
-        client = RemotingClient(connect_timeout_seconds=0.3)
+        client = RemotingClient(connect_timeout_seconds=0.3, tls=self.tls)
         try:
             while not stop.is_set():
                 address = self.route()
