@@ -7,6 +7,7 @@ import contextlib
 import datetime
 import socket
 import subprocess
+import threading
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, DEPL
 from brokergroup_operator.kubectl.explain import explanation
 from brokergroup_operator.reconcile.decide.tls_order import made_with
 from brokergroup_operator.reconcile.see import authorities, bundles
-from brokergroup_operator.reconcile.see.answers_in_turn import HELD_SECONDS
+from brokergroup_operator.reconcile.see.answers_in_turn import HELD_SECONDS, MOST_ADDRESSES, AnswersInTurn
 from brokergroup_operator.reconcile.see.bundles import HandshakingServers, Proof
 from brokergroup_operator.reconcile.see.servers_aside import KEPT_SECONDS, ServersAside
 from rocketmq_remoting.tls import ClientCertificates, ClientTls, TlsFiles, server_context
@@ -189,6 +190,61 @@ async def test_authorities_that_the_operator_cannot_load_are_none_of_its_own(
     assert not lacking.refused, "or pods that have the bundle would be made anew with the former one"
     own.write_text(pem["both"], encoding="utf-8")
     assert await HandshakingServers(own).proof(pem["both"], [], []) == Proof()
+
+
+async def test_a_server_whose_certificate_cannot_be_decoded_is_silent_and_fails_no_pass(tmp_path: Path) -> None:
+    """Verified by the tenant's own bundle, and its DNS name is the byte FF: Python fails on it after the handshake."""
+    root = make_authority(tmp_path, "root")
+    certificate, key = signed("odd", "subjectAltName=DER:30:03:82:01:FF", root.certificate, root.key, tmp_path)
+    async with server(TlsFiles(certificate=certificate, key=key)) as address:
+        found = await HandshakingServers().proof(root.certificate.read_text(encoding="utf-8"), [address], [])
+    assert found == Proof(silent=(f"{address} does not answer over TLS",))
+
+
+async def test_a_bundle_is_loaded_once_for_all_servers_and_not_on_the_event_loop(
+    pem: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the bundles of more groups than are remembered, each of hundreds of handshakes held the loop for 70 ms."""
+    loaded: list[threading.Thread] = []
+    context_of = authorities.context_of.__wrapped__
+
+    def load(bundle: str) -> ssl.SSLContext:
+        loaded.append(threading.current_thread())
+        return context_of(bundle)
+
+    monkeypatch.setattr(bundles, "context_of", load)
+    await HandshakingServers().proof(pem["old"], [f"127.0.0.1:{port}" for port in (1, 2, 3)], [])
+    assert len(loaded) == 1
+    assert loaded[0] is not threading.main_thread()
+
+
+async def test_names_that_take_long_hold_up_no_server_that_is_given_by_its_address(
+    pem: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lookups of one tenant's names have every place among the threads."""
+    authority = make_authority(tmp_path, "ours")
+    never = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: never.wait() and [])
+    servers = HandshakingServers(handshake_seconds=0.5)
+    try:
+        names_asked = [f"slow-{number}.example.com:9876" for number in range(8)]
+        assert len((await servers.proof(pem["old"], names_asked, [])).silent) == len(names_asked)
+        async with server(authority.issue("a")) as address:
+            found = await replace(servers, handshake_seconds=5.0).proof(
+                authority.certificate.read_text(encoding="utf-8"), [address], []
+            )
+    finally:
+        never.set()
+    assert found == Proof()
+
+
+def test_names_that_a_tenant_writes_each_second_are_not_all_remembered() -> None:
+    last = AnswersInTurn()
+    for number in range(2 * MOST_ADDRESSES):
+        last.show_both("b", f"name-{number}:1", verified=True, now_seconds=float(number) / 100)
+    assert len(last._last) <= MOST_ADDRESSES
+    newest = f"name-{2 * MOST_ADDRESSES - 1}:1"
+    assert last.show_both("b", newest, verified=False, now_seconds=MOST_ADDRESSES / 50), "the newest are"
 
 
 # ---- a server that never answers
