@@ -13,20 +13,24 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import structs
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.pod_fields import LocalReference
 from brokergroup_operator.api.tls_fields import TlsMode, TlsSpec, TrustBundleReference
-from brokergroup_operator.api.tls_steps import Made, next_tls, trust_file
+from brokergroup_operator.api.tls_steps import Made, TlsAsMade, next_tls, trust_file
 from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, DEPLOYMENTS, PODS, STATEFUL_SETS
 from brokergroup_operator.kubectl.explain import explanation
 from brokergroup_operator.reconcile.decide.tls_order import made_with
+from brokergroup_operator.reconcile.other_groups import Turn
 from brokergroup_operator.reconcile.see import authorities, bundles
 from brokergroup_operator.reconcile.see.answers_in_turn import HELD_SECONDS, MOST_ADDRESSES, AnswersInTurn
 from brokergroup_operator.reconcile.see.bundles import HandshakingServers, Proof
 from brokergroup_operator.reconcile.see.servers_aside import KEPT_SECONDS, ServersAside
 from rocketmq_remoting.tls import ClientCertificates, ClientTls, TlsFiles, server_context
+from tests.reconcile import cases as c
 from tests.reconcile import world as w
+from tests.reconcile.test_backups import backing_up
 from tests.reconcile.test_rotation import (
     BUNDLE,
     Shown,
@@ -40,6 +44,7 @@ from tests.reconcile.test_rotation import (
     stored,
     trusted,
 )
+from tests.reconcile.test_silent_members import unheard
 from tests.reconcile.test_tls import CLUSTER, tls
 from tests.security.certificates import make_authority
 
@@ -48,6 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
     from pathlib import Path
 
+    from brokergroup_operator.reconcile.see.observed import Observed
     from kube_sandbox.api_server.server import SandboxApiServer
     from tests.reconcile.test_clusters import Place
     from tests.reconcile.world import World
@@ -473,6 +479,36 @@ async def test_a_pod_that_is_lost_with_the_copy_of_its_bundle_is_made_when_every
     await group.settle()
     assert len(await group.items(PODS)) == 3
     assert await trusted(group) == {trust_file(pem["new"])}
+
+
+def losing_the_file(seen: Observed) -> Observed:
+    """The operator has no more the text of the authorities that the group's pods read."""
+    made = spec_of()
+    lost = TlsAsMade(
+        certificate_secret_ref=made.certificate_secret_ref,
+        mode=made.mode,
+        file="trust-000000000000.pem",
+        authorities="",
+    )
+    return replace(seen, group=structs.replace(seen.group, spec=structs.replace(seen.group.spec, tls=lost)))
+
+
+@pytest.mark.parametrize(
+    ("seen", "step"),
+    [(unheard(2), "replace orders-2"), (backing_up(c.settled()), "stop orders-3")],
+    ids=["a member that is not heard", "a backup"],
+)
+def test_while_no_pod_can_be_made_none_is_stopped_that_would_have_to_come_back(seen: Observed, step: str) -> None:
+    assert c.steps(seen) == [step]
+    held = losing_the_file(seen)
+    assert c.steps(held) == []
+    assert "trust-000000000000.pem, which the group's pods trust, was deleted" in c.course(held).first[0].why
+
+
+def test_a_group_that_waits_for_its_lost_authorities_lets_others_roll_meanwhile() -> None:
+    """A person must bring them back, perhaps after days."""
+    assert c.course(c.rolling(c.outdated(c.settled()))).turn is Turn.HOLDS
+    assert c.course(c.rolling(losing_the_file(c.settled()))).turn is Turn.NONE
 
 
 async def test_the_copies_of_a_group_without_pods_do_not_pile_up(group: World, pem: dict[str, str]) -> None:
