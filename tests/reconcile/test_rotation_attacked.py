@@ -244,6 +244,30 @@ async def test_names_that_take_long_hold_up_no_server_that_is_given_by_its_addre
     assert found == Proof()
 
 
+async def test_the_handshakes_of_one_question_do_not_take_the_sockets_of_the_controllers(
+    pem: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixteen names of eight addresses each, in each of a tenant's groups."""
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.64.0.{number}", 1)) for number in range(8)]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    at_once: list[int] = []
+    under_way = 0
+
+    async def connect(*_: object, **__: object) -> None:
+        nonlocal under_way
+        under_way += 1
+        at_once.append(under_way)
+        for _turn in range(3):
+            await asyncio.sleep(0)
+        under_way -= 1
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(asyncio, "open_connection", connect)
+    await HandshakingServers().proof(pem["old"], [f"name-{number}.example.com:9876" for number in range(16)], [])
+    assert len(at_once) == 128, "each address of each name"
+    assert max(at_once) <= 16
+
+
 def test_names_that_a_tenant_writes_each_second_are_not_all_remembered() -> None:
     last = AnswersInTurn()
     for number in range(2 * MOST_ADDRESSES):
