@@ -193,6 +193,13 @@ def test_a_bundle_is_given_once_it_verifies_every_server(
     assert trusted(next_tls(BUNDLED, pods, Trust(wanted, why, silence, KEPT))) == now
 
 
+def test_of_the_authorities_that_parts_read_those_are_given_whose_text_is_left() -> None:
+    """One text was lost, and the other is there: a part that is made anew has authorities that its neighbours have."""
+    parts = made(*(pod(ENFORCING, trusts=trust_file(text)) for text in (OLD, NEW)))
+    held = Trust("third", "a server shows another", kept={trust_file(NEW): NEW})
+    assert trusted(next_tls(BUNDLED, parts, held)) == NEW
+
+
 def test_no_part_verifies_while_the_bundle_would_refuse_a_server() -> None:
     held = Trust(NEW, "a server shows another", kept=KEPT)
     there = made(pod(PERMISSIVE), pod(PERMISSIVE))

@@ -164,6 +164,11 @@ def told(seen: Observed) -> tuple[str, str]:
     return ("", "") if found is None else (str(found.reason), found.message)
 
 
+FAR_WINDOW = {
+    "days": [("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")[(dt.datetime.fromtimestamp(NOW, tz=dt.UTC).weekday() + 3) % 7]],
+    "start": "02:00",
+    "durationMinutes": 60,
+}  # fmt: skip
 ENDING = Validity(NOW - 76 * DAY, NOW + 14 * DAY)
 
 
@@ -184,6 +189,27 @@ def test_a_certificate_that_nears_its_end_is_told_with_its_brokers_and_what_to_d
 )  # fmt: skip
 def test_nothing_is_told_where_no_person_is_needed(seen: Observed) -> None:
     assert told(seen) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "why"),
+    [
+        ({"updateStrategy": {"type": "OnDelete"}}, "WaitingForPerson", "updateStrategy.type is OnDelete"),
+        ({"maintenance": {"paused": True}}, "WaitingForPerson", "spec.maintenance.paused is true"),
+        ({"updateStrategy": {"windows": [FAR_WINDOW]}}, "OutsideWindow", "restart orders does not wait"),
+    ],
+)
+def test_a_restart_that_waits_for_a_person_or_a_window_is_told_before_the_certificate_ends(
+    spec: dict[str, Any], reason: str, why: str
+) -> None:
+    """By then it may be too late: the broker's next connection is refused."""
+    seen = near_its_end(ENDING, **WITHOUT_TLS, **spec)
+    found = c.conditions(seen).get("ClientCertificateEnding", {"reason": "", "message": ""})
+    assert found["reason"] == reason
+    assert f"broker 1 until {at(ENDING.not_after)}" in found["message"]
+    assert why in found["message"]
+    assert "ClientCertificateEnding" not in c.conditions(near_its_end(OLD, **WITHOUT_TLS, **spec)), "a third is left"
+    assert "ClientCertificateEnding" not in c.conditions(near_its_end(ENDING, **WITHOUT_TLS)), "it is under way"
 
 
 # ---- a group

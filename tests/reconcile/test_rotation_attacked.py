@@ -7,25 +7,30 @@ import contextlib
 import datetime
 import socket
 import subprocess
+import threading
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec import structs
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.pod_fields import LocalReference
 from brokergroup_operator.api.tls_fields import TlsMode, TlsSpec, TrustBundleReference
-from brokergroup_operator.api.tls_steps import Made, next_tls, trust_file
+from brokergroup_operator.api.tls_steps import Made, TlsAsMade, next_tls, trust_file
 from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, DEPLOYMENTS, PODS, STATEFUL_SETS
 from brokergroup_operator.kubectl.explain import explanation
 from brokergroup_operator.reconcile.decide.tls_order import made_with
+from brokergroup_operator.reconcile.other_groups import Turn
 from brokergroup_operator.reconcile.see import authorities, bundles
-from brokergroup_operator.reconcile.see.answers_in_turn import HELD_SECONDS
+from brokergroup_operator.reconcile.see.answers_in_turn import HELD_SECONDS, MOST_ADDRESSES, AnswersInTurn
 from brokergroup_operator.reconcile.see.bundles import HandshakingServers, Proof
 from brokergroup_operator.reconcile.see.servers_aside import KEPT_SECONDS, ServersAside
 from rocketmq_remoting.tls import ClientCertificates, ClientTls, TlsFiles, server_context
+from tests.reconcile import cases as c
 from tests.reconcile import world as w
+from tests.reconcile.test_backups import backing_up
 from tests.reconcile.test_rotation import (
     BUNDLE,
     Shown,
@@ -39,6 +44,7 @@ from tests.reconcile.test_rotation import (
     stored,
     trusted,
 )
+from tests.reconcile.test_silent_members import unheard
 from tests.reconcile.test_tls import CLUSTER, tls
 from tests.security.certificates import make_authority
 
@@ -47,6 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
     from pathlib import Path
 
+    from brokergroup_operator.reconcile.see.observed import Observed
     from kube_sandbox.api_server.server import SandboxApiServer
     from tests.reconcile.cluster_place import Place
     from tests.reconcile.world import World
@@ -189,6 +196,85 @@ async def test_authorities_that_the_operator_cannot_load_are_none_of_its_own(
     assert not lacking.refused, "or pods that have the bundle would be made anew with the former one"
     own.write_text(pem["both"], encoding="utf-8")
     assert await HandshakingServers(own).proof(pem["both"], [], []) == Proof()
+
+
+async def test_a_server_whose_certificate_cannot_be_decoded_is_silent_and_fails_no_pass(tmp_path: Path) -> None:
+    """Verified by the tenant's own bundle, and its DNS name is the byte FF: Python fails on it after the handshake."""
+    root = make_authority(tmp_path, "root")
+    certificate, key = signed("odd", "subjectAltName=DER:30:03:82:01:FF", root.certificate, root.key, tmp_path)
+    async with server(TlsFiles(certificate=certificate, key=key)) as address:
+        found = await HandshakingServers().proof(root.certificate.read_text(encoding="utf-8"), [address], [])
+    assert found == Proof(silent=(f"{address} does not answer over TLS",))
+
+
+async def test_a_bundle_is_loaded_once_for_all_servers_and_not_on_the_event_loop(
+    pem: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the bundles of more groups than are remembered, each of hundreds of handshakes held the loop for 70 ms."""
+    loaded: list[threading.Thread] = []
+    context_of = authorities.context_of.__wrapped__
+
+    def load(bundle: str) -> ssl.SSLContext:
+        loaded.append(threading.current_thread())
+        return context_of(bundle)
+
+    monkeypatch.setattr(bundles, "context_of", load)
+    await HandshakingServers().proof(pem["old"], [f"127.0.0.1:{port}" for port in (1, 2, 3)], [])
+    assert len(loaded) == 1
+    assert loaded[0] is not threading.main_thread()
+
+
+async def test_names_that_take_long_hold_up_no_server_that_is_given_by_its_address(
+    pem: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lookups of one tenant's names have every place among the threads."""
+    authority = make_authority(tmp_path, "ours")
+    never = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: never.wait() and [])
+    servers = HandshakingServers(handshake_seconds=0.5)
+    try:
+        names_asked = [f"slow-{number}.example.com:9876" for number in range(8)]
+        assert len((await servers.proof(pem["old"], names_asked, [])).silent) == len(names_asked)
+        async with server(authority.issue("a")) as address:
+            found = await replace(servers, handshake_seconds=5.0).proof(
+                authority.certificate.read_text(encoding="utf-8"), [address], []
+            )
+    finally:
+        never.set()
+    assert found == Proof()
+
+
+async def test_the_handshakes_of_one_question_do_not_take_the_sockets_of_the_controllers(
+    pem: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixteen names of eight addresses each, in each of a tenant's groups."""
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.64.0.{number}", 1)) for number in range(8)]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    at_once: list[int] = []
+    under_way = 0
+
+    async def connect(*_: object, **__: object) -> None:
+        nonlocal under_way
+        under_way += 1
+        at_once.append(under_way)
+        for _turn in range(3):
+            await asyncio.sleep(0)
+        under_way -= 1
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(asyncio, "open_connection", connect)
+    await HandshakingServers().proof(pem["old"], [f"name-{number}.example.com:9876" for number in range(16)], [])
+    assert len(at_once) == 128, "each address of each name"
+    assert max(at_once) <= 16
+
+
+def test_names_that_a_tenant_writes_each_second_are_not_all_remembered() -> None:
+    last = AnswersInTurn()
+    for number in range(2 * MOST_ADDRESSES):
+        last.show_both("b", f"name-{number}:1", verified=True, now_seconds=float(number) / 100)
+    assert len(last._last) <= MOST_ADDRESSES
+    newest = f"name-{2 * MOST_ADDRESSES - 1}:1"
+    assert last.show_both("b", newest, verified=False, now_seconds=MOST_ADDRESSES / 50), "the newest are"
 
 
 # ---- a server that never answers
@@ -417,6 +503,36 @@ async def test_a_pod_that_is_lost_with_the_copy_of_its_bundle_is_made_when_every
     await group.settle()
     assert len(await group.items(PODS)) == 3
     assert await trusted(group) == {trust_file(pem["new"])}
+
+
+def losing_the_file(seen: Observed) -> Observed:
+    """The operator has no more the text of the authorities that the group's pods read."""
+    made = spec_of()
+    lost = TlsAsMade(
+        certificate_secret_ref=made.certificate_secret_ref,
+        mode=made.mode,
+        file="trust-000000000000.pem",
+        authorities="",
+    )
+    return replace(seen, group=structs.replace(seen.group, spec=structs.replace(seen.group.spec, tls=lost)))
+
+
+@pytest.mark.parametrize(
+    ("seen", "step"),
+    [(unheard(2), "replace orders-2"), (backing_up(c.settled()), "stop orders-3")],
+    ids=["a member that is not heard", "a backup"],
+)
+def test_while_no_pod_can_be_made_none_is_stopped_that_would_have_to_come_back(seen: Observed, step: str) -> None:
+    assert c.steps(seen) == [step]
+    held = losing_the_file(seen)
+    assert c.steps(held) == []
+    assert "trust-000000000000.pem, which the group's pods trust, was deleted" in c.course(held).first[0].why
+
+
+def test_a_group_that_waits_for_its_lost_authorities_lets_others_roll_meanwhile() -> None:
+    """A person must bring them back, perhaps after days."""
+    assert c.course(c.rolling(c.outdated(c.settled()))).turn is Turn.HOLDS
+    assert c.course(c.rolling(losing_the_file(c.settled()))).turn is Turn.NONE
 
 
 async def test_the_copies_of_a_group_without_pods_do_not_pile_up(group: World, pem: dict[str, str]) -> None:

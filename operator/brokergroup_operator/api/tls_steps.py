@@ -107,8 +107,9 @@ def _with_authorities(wanted: TlsSpec, made: Sequence[Made], trust: Trust) -> Tl
     # Without a part the bundles that the last ones read: what is held would cut all of them off.
     given = [one.trusts for one in made if one.verifies] if made else sorted(trust.kept)
     if trust.why_held and not (trust.is_silence and file in given):
-        former = (one for one in given if one != file)
-        file = next(former, given[0] if given else "")
+        former = [one for one in given if one != file] or given[:1] or [""]
+        # One whose text is lost can't be given while a neighbour's can.
+        file = next((one for one in former if not one or one in trust.kept), former[0])
         bundle = trust.kept.get(file, "")
     if not file:
         return _spec(wanted.certificate_secret_ref.name, TlsMode.ENFORCING, wanted.trust_bundle_ref)

@@ -141,8 +141,8 @@ CONDITIONS: Final = {
         "Wait; with reason `AuthoritiesHeld`, see [the rotation of an authority](../concepts/security.md#another-authority).",
     ),
     ConditionType.CLIENT_CERTIFICATE_ENDING: (
-        "The client certificate that a running broker shows to controllers nears its end, and no restart for a longer one is due.",
-        "Renew the Secret; with reason `CertificateNotSeen`, then restart the brokers that the message names.",
+        "The client certificate that a running broker shows to controllers nears its end, and no restart for a longer one goes on.",
+        "Renew the Secret; with reason `CertificateNotSeen`, or if it waits (`WaitingForPerson`), restart the brokers then.",
     ),
 }
 

@@ -28,6 +28,7 @@ from brokergroup_operator.reconcile.decide import (
     scale_in,
     silent_members,
     stopping,
+    tls_order,
     windows,
 )
 from brokergroup_operator.reconcile.decide import rollout as rollouts
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.records.store import GroupKey
 
 
-LEFT_TO_A_PERSON = frozenset({Reason.WAITING_FOR_PERSON, Reason.CLAIM_BEING_DELETED})
+LEFT_TO_A_PERSON = frozenset({Reason.WAITING_FOR_PERSON, Reason.CLAIM_BEING_DELETED, Reason.AUTHORITIES_HELD})
 # A group whose update waits for these, perhaps for days, lets other groups roll meanwhile.
 GIVES_TURN_BACK = LEFT_TO_A_PERSON | {Reason.OUTSIDE_WINDOW}
 # Of the groups that roll before this one, so many are named.
@@ -130,13 +131,13 @@ def set_course(seen: Observed, settings: ReconcileSettings) -> Course:
         drifts=drifts,
         outdated=tuple(outdated),
         leaver=leaver,
-        repairing=silent_members.repair_step(seen, staying),
+        repairing=tls_order.keeping_pods(seen.group, silent_members.repair_step(seen, staying)),
         leaving=scale_in.leaving_step(seen, leaver, staying=len(staying), safe=may_step.holds)
         if leaver is not None
         else None,
-        backing_up=backing_up,
+        backing_up=tls_order.keeping_pods(seen.group, backing_up),
         moving=_moving(seen, may_step, due),
-        stopping=stopping.stopping_step(seen, staying, may_step),
+        stopping=tls_order.keeping_pods(seen.group, stopping.stopping_step(seen, staying, may_step)),
         forgetting=scale_in.forgetting_step(seen),
         rollout=tuple(
             rollouts.rollout_steps(seen, staying, outdated, _may_update(seen, staying, due, drifts, may_step))

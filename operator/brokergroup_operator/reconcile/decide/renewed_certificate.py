@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from brokergroup_operator.api import times
 from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.reconcile import identity
-from brokergroup_operator.reconcile.plan import Verdict, yes
+from brokergroup_operator.reconcile.plan import Step, Verdict, yes
 from brokergroup_operator.reconcile.see import certificates, observed
 from brokergroup_operator.reconcile.see.members import membership
 
@@ -52,26 +52,36 @@ class _Ending:
     why: Reason
 
 
-def ending(seen: Observed) -> Verdict | None:
-    """Which brokers' certificates near their end, where no update is about to replace their processes."""
-    found = list(filter(None, (_ending_of(seen, member) for member in membership(seen).members)))
+def ending(seen: Observed, waiting: Step | None = None) -> Verdict | None:
+    """Which brokers' certificates near their end, where no update is about to replace their processes.
+
+    `waiting`: what the update waits for that may come only after the end: a window, or a person.
+    """
+    found = list(filter(None, (_ending_of(seen, member, waiting) for member in membership(seen).members)))
     if not found:
         return None
-    why = min((one.why for one in found), key=list(_DO).index)
+    why = min((one.why for one in found), key=[*_DO, *Reason].index)
     named = ", ".join(f"broker {one.member.broker_id} until {times.rfc3339(one.shown.not_after)}" for one in found)
     group, namespace = identity.name_of(seen.group), identity.namespace_of(seen.group)
     ids = " ".join(str(one.member.broker_id) for one in found)
     command = f"kubectl brokergroup restart {group} {ids} -n {namespace}"
     what = f"The client certificates that brokers show to controllers end, and then their next connection is refused: {named}."
+    if waiting is not None and why not in _DO:
+        return yes(why, f"{what} They were renewed, and the restart waits: {waiting.why}. By hand: {command}")
     return yes(why, f"{what} {_DO[why].format(command=command)}")
 
 
-def _ending_of(seen: Observed, member: Member) -> _Ending | None:
+def _ending_of(seen: Observed, member: Member, waiting: Step | None) -> _Ending | None:
     shown, pod = certificates.presented(seen, member), seen.pods.get(member.pod)
-    if shown is None or pod is None or is_renewed(seen, member, pod):
+    if shown is None or pod is None:
+        return None
+    is_due = is_renewed(seen, member, pod)
+    if is_due and waiting is None:
         return None
     left_seconds = (shown.not_after - shown.not_before) * LEFT_WHEN_TOLD
     if observed.seconds_of(seen.now) < shown.not_after - left_seconds:
         return None
+    if is_due and waiting is not None:
+        return _Ending(member, shown, Reason(waiting.reason))
     is_seen = certificates.serves_what_it_presents(pod)
     return _Ending(member, shown, Reason.CERTIFICATE_NOT_RENEWED if is_seen else Reason.CERTIFICATE_NOT_SEEN)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from brokergroup_operator.api import names
+from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.api.tls_fields import TlsMode
 from brokergroup_operator.api.tls_steps import Made, TlsAsMade, made_of, next_tls, trust_file
 from brokergroup_operator.kube.pods import is_over
 from brokergroup_operator.reconcile import identity
+from brokergroup_operator.reconcile.plan import Step, Verb
 from brokergroup_operator.reconcile.render.tls import trusted_file
 
 if TYPE_CHECKING:
@@ -69,6 +72,14 @@ def why_none_is_made(group: BrokerGroup) -> str:
         f". {file}, which the group's pods trust, was deleted from ConfigMap {config_map}: no pod is made or replaced before the"
         " bundle of the spec has those certificates again, or verifies every server"
     )
+
+
+def keeping_pods(group: BrokerGroup, step: Step | None) -> Step | None:
+    """The step, or its refusal if it stops a pod whose successor could not be made."""
+    if step is None or step.verb not in {Verb.REPLACE, Verb.STOP} or not (why := why_none_is_made(group)):
+        return step
+    pod = step.member.pod if step.member is not None else "No pod"
+    return dataclasses.replace(step, verb=Verb.REFUSE, reason=Reason.AUTHORITIES_HELD, why=f"{pod} is not stopped{why}")
 
 
 def aim_of(wanted: TlsSpec | None, bundle: str) -> Made:

@@ -12,6 +12,8 @@ from typing import Final
 HELD_SECONDS: Final = 600.0
 # What was not asked for so long is forgotten.
 FORGOTTEN_SECONDS: Final = 3600.0
+# A tenant writes the names, and others each second.
+MOST_ADDRESSES: Final = 10_000
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class _Last:
 class AnswersInTurn:
     """By bundle and address. Of this process alone: another one learns it again by one answer of each kind."""
 
+    # The oldest answer first.
     _last: dict[tuple[str, str], _Last] = field(default_factory=dict)
 
     def show_both(self, bundle: str, address: str, *, verified: bool, now_seconds: float) -> bool:
@@ -34,11 +37,18 @@ class AnswersInTurn:
 
         A verified one that follows refused ones is a renewed certificate, and nothing is waited for.
         """
-        oldest = now_seconds - FORGOTTEN_SECONDS
-        self._last = {one: last for one, last in self._last.items() if last.at >= oldest}
-        before = self._last.get((bundle, address), _Last(verified=verified, at=now_seconds))
+        self._forget(now_seconds)
+        before = self._last.pop((bundle, address), _Last(verified=verified, at=now_seconds))
         until = before.both_until
         if not verified and (before.verified or until > now_seconds):
             until = now_seconds + HELD_SECONDS
         self._last[bundle, address] = _Last(verified, now_seconds, until)
         return until > now_seconds
+
+    def _forget(self, now_seconds: float) -> None:
+        """The old ones alone are looked at: the event loop is the controllers' too."""
+        while self._last:
+            oldest = next(iter(self._last))
+            if len(self._last) < MOST_ADDRESSES and self._last[oldest].at >= now_seconds - FORGOTTEN_SECONDS:
+                return
+            del self._last[oldest]

@@ -25,7 +25,7 @@ from brokergroup_operator.kube.pods import is_over
 from brokergroup_operator.reconcile.see import authorities, observed
 from brokergroup_operator.reconcile.see.answers_in_turn import AnswersInTurn
 from brokergroup_operator.reconcile.see.authorities import certificates_in, context_of
-from rocketmq_remoting.address import Address
+from rocketmq_remoting.address import Address, is_ip
 from rocketmq_remoting.errors import RemotingError
 from rocketmq_remoting.tls import TlsFiles, client_context
 
@@ -44,6 +44,8 @@ LONGEST_COPIES: Final = 900_000
 RESOLVERS: Final = 4
 # Of one name.
 MOST_ADDRESSES: Final = 8
+# Handshakes of one question: the controllers' connections take sockets of this process too.
+AT_ONCE: Final = 16
 _FILE: Final = re.compile(r"trust-[0-9a-f]{12}\.pem")
 
 
@@ -86,7 +88,10 @@ class HandshakingServers:
             # No server is asked. A change that has begun goes on: when it began all were trusted, and the file may be changing.
             return Proof(silent=(told,))
         asked, planes = sorted(set(addresses)), sorted(set(controllers))
-        found = await asyncio.gather(*(self._look(bundle, one) for one in (*asked, *planes)))
+        # Once, and aside: with the bundles of many groups none is remembered, and each takes the loop for long.
+        context = await asyncio.to_thread(context_of, bundle)
+        looking = _Looking(context, trust_file(bundle), asyncio.Semaphore(AT_ONCE))
+        found = await asyncio.gather(*(self._look(looking, one) for one in (*asked, *planes)))
         of_planes = [why for why in found[len(asked) :] if not why.is_silent]
         answers = (*found[: len(asked)], *of_planes)
         silent = [why.text for why in answers if why.is_silent]
@@ -104,7 +109,7 @@ class HandshakingServers:
         except (OSError, ValueError):
             return frozenset()
 
-    async def _look(self, bundle: str, text: str) -> _Answer:
+    async def _look(self, looking: _Looking, text: str) -> _Answer:
         """Each address of the name is asked: a part may connect to any of them."""
         try:
             address = Address.parse(text, "address")
@@ -112,33 +117,45 @@ class HandshakingServers:
                 hosts = await self._hosts(address)
         except (OSError, RemotingError, ValueError) as error:
             return _silent(text, error)
-        found = await asyncio.gather(*(self._shake_hands(bundle, text, host, address.port) for host in hosts))
+        found = await asyncio.gather(*(self._shake_hands(looking, text, host, address.port) for host in hosts))
         answers = [one for one in found if not one.is_silent]
         if not answers:
             return found[0] if found else _silent(text, OSError("no address"))
         refused = next((one for one in answers if one.text), None)
-        if self.in_turn.show_both(trust_file(bundle), text, verified=refused is None, now_seconds=self.clock()):
+        if self.in_turn.show_both(looking.file, text, verified=refused is None, now_seconds=self.clock()):
             return _Answer(
                 f"{text} shows in turn certificates that it verifies and others: give each server its own address"
             )
         return refused or answers[0]
 
     async def _hosts(self, address: Address) -> list[str]:
+        if is_ip(address.host):
+            return [address.host]  # waits for no name of another tenant
         loop = asyncio.get_running_loop()
         look_up = functools.partial(socket.getaddrinfo, address.host, address.port, type=socket.SOCK_STREAM)
         found = await loop.run_in_executor(self.resolvers, look_up)
         return list(dict.fromkeys(str(one[4][0]) for one in found))[:MOST_ADDRESSES]
 
-    async def _shake_hands(self, bundle: str, text: str, host: str, port: int) -> _Answer:
+    async def _shake_hands(self, looking: _Looking, text: str, host: str, port: int) -> _Answer:
         try:
-            async with asyncio.timeout(self.handshake_seconds):
-                _, writer = await asyncio.open_connection(host, port, ssl=context_of(bundle))
+            async with looking.places, asyncio.timeout(self.handshake_seconds):
+                _, writer = await asyncio.open_connection(host, port, ssl=looking.context)
         except ssl.SSLCertVerificationError as error:
             return _Answer(f"it does not verify the certificate of {text} ({error.verify_message})")
-        except OSError as error:
+        except (OSError, ValueError) as error:
+            # ValueError: a verified certificate that Python cannot decode, with a name in no UTF-8, say.
             return _silent(text, error)
         writer.close()
         return _Answer("")
+
+
+@dataclass(frozen=True)
+class _Looking:
+    """By what servers are verified, its file, and the places of this question's handshakes."""
+
+    context: ssl.SSLContext
+    file: str
+    places: asyncio.Semaphore
 
 
 def _silent(text: str, error: Exception) -> _Answer:

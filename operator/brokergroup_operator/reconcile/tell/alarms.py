@@ -18,7 +18,8 @@ from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.decide import renewed_certificate, tls_order
 from brokergroup_operator.reconcile.decide.claims import growing_claims
 from brokergroup_operator.reconcile.decide.configuration_drift import told
-from brokergroup_operator.reconcile.plan import yes
+from brokergroup_operator.reconcile.decide.course import GIVES_TURN_BACK
+from brokergroup_operator.reconcile.plan import Step, Verb, yes
 from brokergroup_operator.reconcile.render.broker_config import minimum_in_force
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.members import membership
@@ -56,7 +57,7 @@ def all_alarms(seen: Observed, course: Course) -> dict[ConditionType, Verdict | 
         ConditionType.CREDENTIALS_MISSING: credentials_missing(seen),
         ConditionType.OBJECTIVE_INVALID: objective_invalid(seen),
         ConditionType.TLS_CHANGING: tls_changing(seen),
-        ConditionType.CLIENT_CERTIFICATE_ENDING: renewed_certificate.ending(seen),
+        ConditionType.CLIENT_CERTIFICATE_ENDING: renewed_certificate.ending(seen, _waiting(seen, course)),
     }
 
 
@@ -197,6 +198,13 @@ def paused(seen: Observed) -> Verdict | None:
 def hibernated(seen: Observed) -> Verdict | None:
     is_reached = seen.group.spec.maintenance.hibernated and not seen.pods
     return yes(Reason.NOTHING_RUNS, "No pod runs; claims, broker ids and the record are kept") if is_reached else None
+
+
+def _waiting(seen: Observed, course: Course) -> Step | None:
+    """The step of the rolling update that waits for a window or a person, also where that is the end of a pause."""
+    if seen.group.spec.maintenance.paused:
+        return Step(verb=Verb.WAIT, reason=Reason.WAITING_FOR_PERSON, why="spec.maintenance.paused is true")
+    return next((step for step in course.rollout if step.reason in GIVES_TURN_BACK), None)
 
 
 def brokers_stopped(seen: Observed, course: Course) -> Verdict | None:
