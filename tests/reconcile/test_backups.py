@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -162,6 +163,25 @@ def test_the_object_of_the_stopped_pod_stays_until_its_kubelet_has_said_that_it_
 ) -> None:
     """By its absence no other proof is needed that nothing writes to the volumes, whatever drives them."""
     assert [line for line in lines_of(run(seen)) if "Pod orders-3" in line] == lines
+
+
+def test_an_orphaned_group_goes_only_once_no_pod_of_it_is_held() -> None:
+    """The request that lets the pod go may be refused, and without the group no operator would repeat it."""
+    orphaned = copy.deepcopy(DELETED)
+    orphaned["metadata"]["finalizers"] = [names.FINALIZER_BROKER_GROUP, "orphan"]
+    freed = freed_of_owners(replace(c.settled(), group_object=orphaned))
+    for seen, goes in ((held_pod(freed), False), (freed, True)):
+        assert any(line.startswith("finalizers BrokerGroup") for line in lines_of(run(seen))) == goes
+
+
+def freed_of_owners(seen: Observed) -> Observed:
+    """As the garbage collector leaves an orphaned group's objects."""
+    kinds = ("pods", "config_maps", "services", "disruption_budgets", "network_policies")
+    freed = {kind: copy.deepcopy(dict(getattr(seen, kind))) for kind in kinds}
+    for objects in freed.values():
+        for obj in objects.values():
+            obj["metadata"].pop("ownerReferences", None)
+    return replace(seen, **freed)
 
 
 def test_the_group_says_what_it_waits_for() -> None:
