@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import copy
+import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,8 @@ from tests.reconcile.cases import condition, lines_of, message, run
 from tests.reconcile.world import MANIFEST
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from brokergroup_operator.observe.group_view import RestoredStore
 
 HELD = {
@@ -176,12 +178,21 @@ def test_an_orphaned_group_goes_only_once_no_pod_of_it_is_held() -> None:
 
 def freed_of_owners(seen: Observed) -> Observed:
     """As the garbage collector leaves an orphaned group's objects."""
-    kinds = ("pods", "config_maps", "services", "disruption_budgets", "network_policies")
-    freed = {kind: copy.deepcopy(dict(getattr(seen, kind))) for kind in kinds}
-    for objects in freed.values():
-        for obj in objects.values():
-            obj["metadata"].pop("ownerReferences", None)
-    return replace(seen, **freed)
+    return replace(
+        seen,
+        pods=without_owners(seen.pods),
+        config_maps=without_owners(seen.config_maps),
+        services=without_owners(seen.services),
+        disruption_budgets=without_owners(seen.disruption_budgets),
+        network_policies=without_owners(seen.network_policies),
+    )
+
+
+def without_owners(objects: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: obj | {"metadata": {key: value for key, value in obj["metadata"].items() if key != "ownerReferences"}}
+        for name, obj in objects.items()
+    }
 
 
 def test_the_group_says_what_it_waits_for() -> None:
