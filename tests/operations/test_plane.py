@@ -337,12 +337,14 @@ async def test_without_the_right_to_them_no_snapshot_is_taken(world: World, sand
     assert "the operator has no right to them: " in result["message"]
 
 
-def refuses(sandbox: SandboxApiServer, world: World, method: str, status: int) -> None:
-    """Let the API server refuse these requests of the operator for VolumeSnapshots."""
+def refuses(
+    sandbox: SandboxApiServer, world: World, method: str, status: int, *, part: str = VOLUME_SNAPSHOTS.plural
+) -> None:
+    """Let the API server refuse these requests of the operator, for VolumeSnapshots or for what else has this in its path."""
 
     def observe(request: web.BaseRequest) -> None:
         by_operator = request.headers.get("Authorization") == f"Bearer {OPERATOR_TOKEN}"
-        if by_operator and request.method == method and VOLUME_SNAPSHOTS.plural in request.path:
+        if by_operator and request.method == method and part in request.path:
             raise StatusError(status, "Refused", "the snapshot webhook does not answer")
         world.observe(request)
 
@@ -381,6 +383,23 @@ async def test_snapshots_that_cannot_be_marked_are_told_of_and_marked_later(
         told = "VolumeSnapshot one is not marked as whole: "
         await until("the refusal is in the status", lambda: _message_has(world, told))
         assert not with_hands.done()
+        sandbox.before_request = world.observe
+        await with_hands
+    finally:
+        with_hands.cancel()
+
+
+@pytest.mark.parametrize("status", [403, 422, 503])
+async def test_a_pod_that_cannot_be_held_is_told_of_and_held_later(
+    world: World, sandbox: SandboxApiServer, status: int
+) -> None:
+    """By a policy for pods: the pass does not fail, and the pod runs on."""
+    refuses(sandbox, world, "PATCH", status, part="/pods/orders-3")
+    with_hands = asyncio.create_task(backup_by_snapshots(world))
+    try:
+        await until("the refusal is in the status", lambda: _message_has(world, "pod orders-3 can't be held: "))
+        assert not with_hands.done()
+        assert "orders-3" in {one["metadata"]["name"] for one in await world.items(PODS)}
         sandbox.before_request = world.observe
         await with_hands
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ from tests.reconcile.cases import condition, lines_of, message, run
 from tests.reconcile.world import MANIFEST
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from brokergroup_operator.observe.group_view import RestoredStore
 
 HELD = {
@@ -128,6 +131,7 @@ def held_pod(seen: Observed, *, state: str = "running", phase: str = "Running", 
 
 
 GOING = c.going(c.settled(), "orders-3")
+OF_SNAPSHOTS = HELD | {"claim": "", "snapshots": ["nightly"]}
 LET_GO = ["finalizers Pod orders-3 []"]
 DELETED = {**GOING.group_object, "metadata": {**GOING.group_object["metadata"], "deletionTimestamp": b.NOW}}
 
@@ -137,6 +141,9 @@ DELETED = {**GOING.group_object, "metadata": {**GOING.group_object["metadata"], 
     [
         (backing_up(held_pod(c.settled()), NOT_COMPARED), []),
         (backing_up(held_pod(c.settled())), ["delete Pod orders-3"]),
+        # Its finalizer was taken off after the comparison: by its absence nothing would be proved.
+        (backing_up(c.settled(), OF_SNAPSHOTS), []),
+        (backing_up(held_pod(c.settled()), OF_SNAPSHOTS), ["delete Pod orders-3"]),
         (backing_up(held_pod(GOING)), []),
         (backing_up(held_pod(GOING, state="terminated")), LET_GO),
         (backing_up(held_pod(GOING, state="terminated", ready="Unknown")), []),
@@ -149,8 +156,8 @@ DELETED = {**GOING.group_object, "metadata": {**GOING.group_object["metadata"], 
         (backing_up(held_pod(replace(GOING, group_object=DELETED))), LET_GO),
     ],
     ids=[
-        "not compared", "stops it", "it stops", "it has ended", "its node is silent", "its node is gone", "given up",
-        "another pod", "no operation", "no operation, and it runs", "the group goes",
+        "not compared", "stops it", "not held", "held", "it stops", "it has ended", "its node is silent", "its node is gone",
+        "given up", "another pod", "no operation", "no operation, and it runs", "the group goes",
     ],
 )  # fmt: skip
 def test_the_object_of_the_stopped_pod_stays_until_its_kubelet_has_said_that_it_ended(
@@ -158,6 +165,34 @@ def test_the_object_of_the_stopped_pod_stays_until_its_kubelet_has_said_that_it_
 ) -> None:
     """By its absence no other proof is needed that nothing writes to the volumes, whatever drives them."""
     assert [line for line in lines_of(run(seen)) if "Pod orders-3" in line] == lines
+
+
+def test_an_orphaned_group_goes_only_once_no_pod_of_it_is_held() -> None:
+    """The request that lets the pod go may be refused, and without the group no operator would repeat it."""
+    orphaned = copy.deepcopy(DELETED)
+    orphaned["metadata"]["finalizers"] = [names.FINALIZER_BROKER_GROUP, "orphan"]
+    freed = freed_of_owners(replace(c.settled(), group_object=orphaned))
+    for seen, goes in ((held_pod(freed), False), (freed, True)):
+        assert any(line.startswith("finalizers BrokerGroup") for line in lines_of(run(seen))) == goes
+
+
+def freed_of_owners(seen: Observed) -> Observed:
+    """As the garbage collector leaves an orphaned group's objects."""
+    return replace(
+        seen,
+        pods=without_owners(seen.pods),
+        config_maps=without_owners(seen.config_maps),
+        services=without_owners(seen.services),
+        disruption_budgets=without_owners(seen.disruption_budgets),
+        network_policies=without_owners(seen.network_policies),
+    )
+
+
+def without_owners(objects: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: obj | {"metadata": {key: value for key, value in obj["metadata"].items() if key != "ownerReferences"}}
+        for name, obj in objects.items()
+    }
 
 
 def test_the_group_says_what_it_waits_for() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.api.durability import voting_replicas
+from brokergroup_operator.api.names import FINALIZER_BACKUP
 from brokergroup_operator.reconcile.plan import Step, Verb
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.copies import held_for_backup, may_start
@@ -41,6 +42,8 @@ def backup_step(  # noqa: PLR0911 (one return per reason)
         return Step(verb=Verb.WAIT, reason=Reason.BACKING_UP, why=why, member=member)
     if observed.uid(pod) != held.pod_uid or may_start(held) or not is_fresh(held, observed.seconds_of(seen.now)):
         return None  # started again by another, or not to be stopped any more, or to be compared anew
+    if held.snapshots and FINALIZER_BACKUP not in observed.finalizers_of(pod):
+        return None  # by its absence nothing would be proved; the operation compares and holds it anew
     if standing.is_master and _is_only_voter(seen, standing, known):
         return Step(verb=Verb.STOP, reason=Reason.BACKING_UP, why="its store is copied to a backup", member=member)
     if standing.is_master or not standing.in_sync or not standing.in_set:

@@ -47,7 +47,8 @@ def evaluate_deletion(seen: Observed, quieting: Iterable[Action]) -> list[Action
 
 def _let_go(seen: Observed) -> list[Action]:
     """`--cascade=orphan`: delete nothing, whatever whenDeleted says, and leave no object with an owner that goes."""
-    if any(names.FINALIZER_FENCE in observed.finalizers_of(pod) for pod in seen.pods.values()):
+    held = {names.FINALIZER_FENCE, names.FINALIZER_BACKUP}
+    if any(held & {*observed.finalizers_of(pod)} for pod in seen.pods.values()):
         return []
     if owned := list(disowned(seen)):
         return list(owned)

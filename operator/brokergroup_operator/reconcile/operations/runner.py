@@ -231,7 +231,7 @@ class OperationRunner:
             case plans.TakeBackup():
                 await self._take_backup(seen, operation, effect)
             case plans.HoldPod():
-                await self._hold(seen.key, effect)
+                await self._ask(seen, operation, self._hold(seen.key, effect))
             case plans.SealSnapshots():
                 await self._ask(seen, operation, self._seal(seen, effect))
             case plans.TakeSnapshots():

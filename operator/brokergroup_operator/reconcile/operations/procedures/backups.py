@@ -290,7 +290,8 @@ def _never_ends(case: Case, held: BackupResult, member: JsonObject | None) -> st
     if not held.snapshots or member is None or not observed.being_deleted(member):
         return ""
     late_seconds = case.now_seconds - observed.seconds_of(str(observed.metadata(member)["deletionTimestamp"]))
-    if late_seconds < observed.STUCK_TERMINATING_SECONDS or observed.kubelet_says_ended(member, None):
+    node = case.seen.nodes.get(node_of(member))
+    if late_seconds < observed.STUCK_TERMINATING_SECONDS or observed.kubelet_says_ended(member, node):
         return ""
     told = f"pod {held.pod} was to be stopped {late_seconds:.0f} s ago, and the kubelet of node {node_of(member)} does not say so"
     return f"{told}: its broker may run on, and no VolumeSnapshot is cut of a store that is written to"
@@ -328,7 +329,7 @@ def _comparing(  # noqa: PLR0911 (one return per stage)
     if member is None:
         return plans.GoOn(message=f"waits until pod {held.pod} is back: it is not stopped by this operation")
     if held.snapshots and names.FINALIZER_BACKUP not in observed.finalizers_of(member):
-        return _holding(held, member)
+        return _holding(case, held, member)
     alone = held.broker_id == case.before.from_broker_id
     away = others_away(standings(case.seen), held.broker_id)
     if not alone and (unsafe := case.not_failover_safe() or away):
@@ -349,19 +350,23 @@ def _comparing(  # noqa: PLR0911 (one return per stage)
     return plans.GoOn(message=f"waits: {outcome.failed}" if outcome.failed else told, effect=effect)
 
 
-def _holding(held: BackupResult, member: JsonObject) -> plans.GoOn:
+def _holding(case: Case, held: BackupResult, member: JsonObject) -> plans.GoOn:
     """A pod's object may be gone while its container runs on, by a forced deletion, and not each driver attaches a volume.
 
     So the object is held until its kubelet says that the container has ended (`copies.may_let_go`): no snapshot is cut before.
     """
     if observed.being_deleted(member):
         return plans.GoOn(message=f"waits until pod {held.pod} is back: it is not stopped by this operation")
+    if case.outcome.running:
+        return plans.GoOn(message=case.before.message)
     effect = plans.HoldPod(
         name=held.pod,
         resource_version=str(observed.metadata(member).get("resourceVersion", "")),
         finalizers=observed.finalizers_of(member),
     )
-    return plans.GoOn(message=f"makes sure that the end of pod {held.pod} is seen", effect=effect)
+    refused = f"pod {held.pod} can't be held: {case.outcome.failed}"
+    told = f"makes sure that the end of pod {held.pod} is seen"
+    return plans.GoOn(message=refused if case.outcome.failed else told, effect=effect)
 
 
 def _with_pod(case: Case, held: BackupResult, pod: JsonObject | None) -> plans.GoOn:

@@ -89,7 +89,7 @@ def uploading(case: Case, held: BackupResult, known: Manifest) -> plans.GoOn:
     there = _found(case, held)
     gone = [name for name in held.snapshots if name not in there]
     lost = f"VolumeSnapshot {', '.join(gone)} was deleted before all were ready" if gone else ""
-    if why := _why_no_set(case, held, there) or lost or _failing_for_long(case, there):
+    if why := _why_no_set(case, held, there) or lost or _failing_since(there):
         return given_up(case, held, why)
     if waits := [name for name, one in there.items() if not snapshots.is_ready(one)]:
         return plans.GoOn(message=_waiting(there, waits, "is ready to use"))
@@ -136,6 +136,15 @@ def _failing_for_long(case: Case, there: dict[str, JsonObject]) -> str:
             error = snapshots.error_of(one)
             told = f": {error}" if error else " has no status: no snapshot controller answers"
             return f"VolumeSnapshot {name}{told}"
+    return ""
+
+
+def _failing_since(there: dict[str, JsonObject]) -> str:
+    """After an error the driver tries again, and may cut the volume of the member that runs; its `creationTime` stays."""
+    for name, one in there.items():
+        error = "" if snapshots.is_ready(one) else snapshots.error_of(one)
+        if error:
+            return f"VolumeSnapshot {name} failed after it was cut, and may be cut anew: {error}"
     return ""
 
 
