@@ -65,23 +65,29 @@ class CertificatesAside:
 
     handshake: Callable[[str], Awaitable[Validity | None]]
     clock: Callable[[], float] = time.monotonic
+    # The oldest answer first.
     _found: dict[str, tuple[float, Validity | None]] = field(default_factory=dict)
     _asked: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
     def served(self, address: str) -> Validity | None:
         now = self.clock()
-        oldest = now - 2 * ASKED_AGAIN_SECONDS
-        self._found = {one: found for one, found in self._found.items() if found[0] >= oldest}
+        self._forget(now - 2 * ASKED_AGAIN_SECONDS)
         at, found = self._found.get(address, (None, None))
         if (at is None or now - at >= ASKED_AGAIN_SECONDS) and address not in self._asked:
             self._asked[address] = asyncio.create_task(self._ask(address), name=f"certificate of {address}")
         return found
 
+    def _forget(self, before_seconds: float) -> None:
+        """The old ones alone are looked at: one issuer may renew the certificates of thousands of brokers on one day."""
+        while self._found and self._found[oldest := next(iter(self._found))][0] < before_seconds:
+            del self._found[oldest]
+
     async def _ask(self, address: str) -> None:
         try:
             async with self._places:
                 found = await self.handshake(address)
+            self._found.pop(address, None)
             self._found[address] = self.clock(), found
         finally:
             del self._asked[address]

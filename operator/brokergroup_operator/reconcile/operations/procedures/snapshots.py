@@ -53,7 +53,7 @@ def why_unread(case: Case) -> str:
 
 
 def given_up(case: Case, held: BackupResult, why: str) -> plans.GoOn:
-    """Note in the status that there is no backup: the member starts again, then the operation fails."""
+    """Write to the status why the backup failed: the member starts again, then the operation ends as Failed."""
     failed = replace(held, failed=why[:FAULT_CHARACTERS])
     return plans.GoOn(message=why, figures=replace(case.before, backup=failed))
 
