@@ -14,14 +14,13 @@ from tests.e2e.house import NAMESPACE
 from tests.e2e.stories import holds, pod_uids, up_to_date
 from tests.e2e.test_java_rotation import (
     QUEUES,
-    RETRY_MILLISECONDS,
     TOPIC,
+    load_of,
     make_topic,
     secret_data,
     sends_more,
     verifying_group,
 )
-from tests.real.parts.java_producer import start_producer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,15 +43,7 @@ async def test_a_running_operator_restarts_brokers_for_a_renewed_client_certific
     async with verifying_group(tmp_path, operator_arguments=asks, issued=nearly_due) as running:
         group = running.group
         await make_topic(running)
-        producer = start_producer(
-            running.cluster.folder / "producer",
-            name_server_address=running.name_server,
-            topic=TOPIC,
-            workers=2,
-            pause_ms=20,
-            retry_for_ms=RETRY_MILLISECONDS,
-            flags=("-Dtls.enable=true",),
-        )
+        producer = load_of(running)
         try:
             await sends_more(running, producer)
             first, master = await pod_uids(group), group.seen.master_address()

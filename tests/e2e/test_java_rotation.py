@@ -237,6 +237,19 @@ async def make_topic(rotated: Rotated) -> None:
     assert answer.code == 0, answer
 
 
+def load_of(rotated: Rotated) -> JavaProducer:
+    """Start Java's producer, over TLS."""
+    return start_producer(
+        rotated.cluster.folder / "producer",
+        name_server_address=rotated.name_server,
+        topic=TOPIC,
+        workers=2,
+        pause_ms=20,
+        retry_for_ms=RETRY_MILLISECONDS,
+        flags=("-Dtls.enable=true",),
+    )
+
+
 async def sends_more(rotated: Rotated, producer: JavaProducer, many: int = 100) -> None:
     target = len(producer.acknowledged()) + many
     await rotated.group.until(lambda: len(producer.acknowledged()) >= target, f"{many} more acknowledgements")
@@ -247,15 +260,7 @@ async def test_a_running_operator_changes_the_authority_wholly_under_load(rotate
     group, old, new = rotated.group, rotated.old, rotated.new
     assert await rotated.trusted() == {trust_file(rotated.pem(old))}
     await make_topic(rotated)
-    producer = start_producer(
-        rotated.cluster.folder / "producer",
-        name_server_address=rotated.name_server,
-        topic=TOPIC,
-        workers=2,
-        pause_ms=20,
-        retry_for_ms=RETRY_MILLISECONDS,
-        flags=("-Dtls.enable=true",),
-    )
+    producer = load_of(rotated)
     try:
         await sends_more(rotated, producer)
         first = await pod_uids(group)

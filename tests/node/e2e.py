@@ -279,6 +279,18 @@ class Run:
 
 
 @contextlib.contextmanager
+def beside(run: Callable[[], None], over: threading.Event) -> Iterator[None]:
+    """Run it in a thread until the block has ended, which sets the event; raise what it has raised."""
+    with ThreadPoolExecutor(1) as thread:
+        running = thread.submit(run)
+        try:
+            yield
+        finally:
+            over.set()
+        running.result()
+
+
+@contextlib.contextmanager
 def listed(brokers: Brokers, line: Line, step: str) -> Iterator[None]:
     """Until the block has ended, look once a second whether new clients and proxies find a broker at a NameServer."""
     over = threading.Event()
@@ -291,13 +303,8 @@ def listed(brokers: Brokers, line: Line, step: str) -> Iterator[None]:
             longest = longest if is_listed else max(longest, now - since)
         line.unlisted_s[step] = round(longest, 1)
 
-    with ThreadPoolExecutor(1) as beside:
-        looking = beside.submit(run)
-        try:
-            yield
-        finally:
-            over.set()
-        looking.result()
+    with beside(run, over):
+        yield
 
 
 @dataclass
@@ -337,13 +344,8 @@ class Sent:
                 if last:
                     return
 
-        with ThreadPoolExecutor(1) as beside:
-            sending = beside.submit(run)
-            try:
-                yield
-            finally:
-                over.set()
-            sending.result()
+        with beside(run, over):
+            yield
 
     @contextlib.contextmanager
     def going_on(self, line: Line, step: str) -> Iterator[None]:
@@ -361,13 +363,8 @@ class Sent:
                 self.java.tell(str(self.allowed))
             line.silent_s[step] = round(longest, 1)
 
-        with ThreadPoolExecutor(1) as beside:
-            sending = beside.submit(run)
-            try:
-                yield
-            finally:
-                over.set()
-            sending.result()
+        with beside(run, over):
+            yield
 
     def by_the_proxy(self, line: Line, count: int = GRPC_MESSAGES) -> None:
         if self.grpc is None:
