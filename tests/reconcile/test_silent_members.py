@@ -167,6 +167,31 @@ def test_when_it_is_replaced(seen: Observed, steps: list[str]) -> None:
     assert c.steps(seen) == steps
 
 
+@pytest.mark.parametrize(
+    "seen",
+    [
+        c.live(
+            c.settled(),
+            2,
+            3,
+            masters_silence=Silence(since_unix_seconds=NOW.timestamp() - 96, linked=True, answers=True),
+            writable=False,
+        ),
+        c.with_pods(
+            c.live(c.with_replica(c.settled(), 1, address="10.1.0.9:10911"), 2, 3, writable=False),
+            lambda pod: pod["metadata"].update(creationTimestamp=text(NOW - dt.timedelta(seconds=96))),
+            "orders-1",
+        ),
+    ],
+    ids=["it answers", "its pod is new, and has not registered"],
+)
+def test_of_a_master_that_is_not_heard_no_replacement_is_told(seen: Observed) -> None:
+    """A failover replaces it. While its process were waited for here, the status would promise what no pass does."""
+    told = " ".join(one["message"] for one in c.conditions(seen).values())
+    assert "broker 1: " in told
+    assert "its process is" not in told
+
+
 def test_it_is_said_why_and_counted() -> None:
     seen = unheard(2, told_to_register=2)
     [deletion] = c.actions(seen, plans.DeleteObject)
