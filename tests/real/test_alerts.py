@@ -83,6 +83,9 @@ CASES: dict[str, Case] = {
     "BrokerGroupEpochJump": of_group("brokergroup_epoch_jump_waiting", "0+0x70", "1+0x70"),
     "BrokerGroupNotFailoverSafe": of_group('brokergroup_condition{condition="FailoverSafe"}', "1+0x70", "0+0x70"),
     "BrokerGroupBrokersStopped": of_group('brokergroup_condition{condition="BrokersStopped"}', "0+0x70", "1+0x70"),
+    "BrokerGroupClientCertificateEnding": of_group(
+        'brokergroup_condition{condition="ClientCertificateEnding"}', "0+0x70", "1+0x70"
+    ),
     "BrokerGroupStalled": of_group('brokergroup_condition{condition="Stalled"}', "0+0x70", "1+0x70"),
     "BrokerGroupMembersUnlinked": of_group("brokergroup_unlinked_members", "0+0x70", "1+0x70"),
     "BrokerGroupMembersUnheard": of_group("brokergroup_unheard_members", "0+0x70", "1+0x70"),
