@@ -55,15 +55,18 @@ def near_its_end(
     served: Validity | None = NEW,
     *,
     started: float | None = NOW - 60 * DAY,
+    created: float | None = None,
     **spec: Any,
 ) -> Observed:
-    """Three Java brokers that show this to controllers, and serve that."""
+    """Three Java brokers that show this to controllers, and serve that. `created`: when their pods were made."""
     wanted = tls("Enforcing")
     seen = seen_with(wanted, [wanted] * 3) if not spec else c.settled(**spec)
 
     def start(pod: dict[str, Any]) -> None:
         running = {} if started is None else {"startedAt": at(started)}
         pod["status"]["containerStatuses"] = [{"name": "broker", "state": {"running": running}}]
+        if created is not None:
+            pod["metadata"]["creationTimestamp"] = at(created)
 
     seen = c.with_pods(replace(seen, now=b.NOW), start, *EACH)
     seen = c.seeing(seen, certificates={} if shown is None else dict.fromkeys((1, 2, 3), shown))
@@ -101,6 +104,10 @@ CASES: list[tuple[str, Observed, dict[str, str]]] = [
     ("more than a third of its life is left", near_its_end(Validity(NOW - 59 * DAY, NOW + 31 * DAY)), {}),
     ("restarted since, and it shows the same", near_its_end(started=NOW - DAY / 2), {}),
     ("when it was started is not known", near_its_end(started=None), {}),
+    ("made anew since, on a node whose clock is far behind", near_its_end(started=NOW - 900 * DAY, created=NOW - DAY / 2), {}),
+    ("made before, on a node whose clock is far behind", near_its_end(started=NOW - 900 * DAY, created=NOW - 2 * DAY), RENEWED),
+    ("made before, on a node whose clock is ahead", near_its_end(started=NOW + DAY, created=NOW - 2 * DAY), RENEWED),
+    ("made before, and its container started since", near_its_end(started=NOW - DAY / 2, created=NOW - 2 * DAY), {}),
     ("the renewed one nears its end too", near_its_end(served=Validity(NOW - 60 * DAY, NOW + 30 * DAY)), {}),
     ("the renewed one ends before", near_its_end(served=Validity(NOW - DAY, NOW + 28 * DAY)), {}),
     ("both live for an hour", near_its_end(Validity(NOW - 3000, NOW + 600), Validity(NOW - 100, NOW + 3500)), {}),
@@ -289,8 +296,10 @@ async def renewal(sandbox: SandboxApiServer, sandbox_world: World) -> Renewal:
     sandbox.before_request = world.observe
     world.brokers_run, world.settings = True, replace(w.SETTINGS, controller_tls=True)
     world.served = Serving(Validity(now - DAY, now + 89 * DAY))
+    sandbox.store.clock = lambda: time.time() - 60 * DAY
     await world.create_group(**JAVA, tls=tls("Enforcing"))
     await world.settle()
+    sandbox.store.clock = time.time
     for pod in await world.items(PODS):
         pod["status"]["containerStatuses"][0]["state"] = {"running": {"startedAt": at(now - 60 * DAY)}}
         await world.patch(PODS, pod["metadata"]["name"], {"status": pod["status"]}, subresource="status")

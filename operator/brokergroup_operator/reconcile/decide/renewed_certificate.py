@@ -38,7 +38,8 @@ def is_renewed(seen: Observed, member: Member, pod: JsonObject) -> bool:
     shown = certificates.presented(seen, member)
     if shown is None or not seen.now or not certificates.serves_what_it_presents(pod):
         return False
-    now_seconds, started_seconds = observed.seconds_of(seen.now), certificates.started_seconds(pod)
+    now_seconds = observed.seconds_of(seen.now)
+    started_seconds = certificates.started_seconds(pod, now_seconds)
     turn = certificates.last_turn(shown, now_seconds)
     # A process that is younger than its turn was given this certificate by a restart, perhaps for its sake.
     is_due = turn is not None and started_seconds is not None and started_seconds < turn

@@ -94,14 +94,20 @@ def lasts_longer(served: Validity | None, shown: Validity, now_seconds: float) -
     return turn - now_seconds >= LEAST_SECONDS
 
 
-def started_seconds(pod: JsonObject) -> float | None:
-    """When its broker's present process was started, as the kubelet says, or else when the pod was made; None: unknown."""
+def started_seconds(pod: JsonObject, now_seconds: float) -> float | None:
+    """When its broker's present process was started, as the kubelet says, but not before the pod was made; None: unknown.
+
+    A node's clock may be wrong: by one far behind, each process that a restart made would seem due for the next restart. A time
+    to come does not count. The time at which the pod was made is the API server's.
+    """
+    created = observed.metadata(pod).get("creationTimestamp")
+    times = [observed.seconds_of(str(created))] if created else []
     for status in observed.pod_status(pod).get("containerStatuses") or []:
         running = (status.get("state") or {}).get("running") or {}
         if status.get("name") == names.CONTAINER_BROKER and running.get("startedAt"):
-            return observed.seconds_of(str(running["startedAt"]))
-    created = observed.metadata(pod).get("creationTimestamp")
-    return observed.seconds_of(str(created)) if created else None
+            at = observed.seconds_of(str(running["startedAt"]))
+            times += [at] if at <= now_seconds else []
+    return max(times, default=None)
 
 
 def _address_of(pod: JsonObject) -> str:
