@@ -11,7 +11,14 @@ import pytest
 
 from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.controller.standalone import StandaloneSettings, run_standalone
-from brokergroup_operator.migrate.java import JavaCalls, MigrationCallError, PortClosedError, read_state, record_of
+from brokergroup_operator.migrate.java import (
+    JavaCalls,
+    MigrationCallError,
+    PortClosedError,
+    StartingError,
+    read_state,
+    record_of,
+)
 from brokergroup_operator.migrate.plan import Standing, write_record
 from brokergroup_operator.migrate.quiet_controller import QuietController
 from brokergroup_operator.records.file import FileRecordStore
@@ -77,6 +84,32 @@ async def test_every_request_is_signed_where_credentials_are_given(client: Remot
         assert await calls.broker_configuration(address) == {"brokerName": "bn"}
         await calls.list_controllers(address, "a:1;b:2")
         assert broker.taken == b"controllerAddr=a:1;b:2\n"
+    finally:
+        await server.stop()
+
+
+class StartingBroker(QuietHandler):
+    """Answers as a broker of 5.0.0 did for 0.9 s after it had registered with its NameServer."""
+
+    def handle(self, asked: RemotingCommand, connection: RemotingConnection) -> RemotingCommand:
+        return asked.answer(
+            ResponseCode.SYSTEM_ERROR, remark="java.util.NoSuchElementException, java.base/java.util.LinkedList.getLast"
+        )
+
+
+async def test_an_exception_in_place_of_the_brokers_state_says_that_it_may_be_starting(client: RemotingClient) -> None:
+    server = RemotingServer(StartingBroker())
+    await server.start("127.0.0.1", 0)
+    calls, address = JavaCalls(client), f"{server.host}:{server.port}"
+    try:
+        with pytest.raises(StartingError) as told:
+            await calls.runtime(address)
+        said = f"{address}: request 28 answered 1: java.util.NoSuchElementException, java.base/java.util.LinkedList.getLast"
+        assert str(told.value).startswith(said)
+        assert "try again in some seconds" in str(told.value)
+        with pytest.raises(MigrationCallError) as another:
+            await calls.broker_configuration(address)
+        assert not isinstance(another.value, StartingError)
     finally:
         await server.stop()
 

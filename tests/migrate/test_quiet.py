@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from brokergroup_operator.cli.main import app
-from brokergroup_operator.migrate.java import JavaCalls, MigrationCallError
+from brokergroup_operator.migrate.java import JavaCalls, MigrationCallError, StartingError
 from brokergroup_operator.migrate.quiet import QuietError, StaticBroker, StaticGroup, make_quiet, read_static
 from rocketmq_remoting.broker_protocol import BrokerData, ClusterInfoBody
 from rocketmq_remoting.client import RemotingClient
@@ -236,6 +236,34 @@ def test_one_that_a_signal_ends_gives_the_master_back(number: signal.Signals) ->
         asyncio.run(run())
     assert house.permissions == ["4", "6"]
     assert signal.getsignal(number) == before
+
+
+class Starting(Calls):
+    """The slave answers so many requests for its state with an exception, as a broker of 5.0.0 does in its first second."""
+
+    def __init__(self, house: House, exceptions: int) -> None:
+        super().__init__(house)
+        self.exceptions = exceptions
+
+    async def runtime(self, broker: str) -> Mapping[str, str]:
+        if broker == "s:10911" and self.exceptions:
+            self.exceptions -= 1
+            raise StartingError(f"{broker}: request 28 answered 1")
+        return await super().runtime(broker)
+
+
+async def test_a_broker_that_was_just_started_is_asked_again_and_all_with_it() -> None:
+    """The master takes messages meanwhile: by its end of before the slave would be ahead of it."""
+    group = await read_static(Starting(House(), 7), (NAME_SERVER,), NAME)
+    assert [one.end for one in group.known.values()] == [1080, 1080]
+    assert not group.blocked
+
+
+async def test_one_that_goes_on_to_answer_so_is_told() -> None:
+    began_seconds = asyncio.get_running_loop().time()
+    group = await read_static(Starting(House(), 1_000), (NAME_SERVER,), NAME)
+    assert [str(doubt) for doubt in group.doubts] == ["BLOCKS Unreachable: brokerId 1: s:10911: request 28 answered 1"]
+    assert asyncio.get_running_loop().time() - began_seconds < 15.0
 
 
 async def test_a_blocked_group_is_left_as_it_is() -> None:

@@ -166,6 +166,10 @@ class PortClosedError(MigrationCallError):
     """The peer's host refused the connection: no process has that port."""
 
 
+class StartingError(MigrationCallError):
+    """A broker answered with an exception what a running one knows of itself: it was just started, so ask again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Metadata:
     """One controller's answer to 1005: the leader that it knows, and the members of its group."""
@@ -204,7 +208,7 @@ class JavaCalls:
         """Return a successful answer. Raises ``MigrationCallError`` for any other code."""
         answer = await self.ask(address, command)
         if answer.code != ResponseCode.SUCCESS:
-            raise MigrationCallError(f"{address}: request {int(command.code)} answered {answer.code}: {answer.remark}")
+            raise MigrationCallError(_refusal(address, command, answer))
         return answer
 
     # ---- the controller
@@ -278,8 +282,14 @@ class JavaCalls:
         return (await self.runtime(broker)).get("brokerVersionDesc", "")
 
     async def runtime(self, broker: str) -> Mapping[str, str]:
-        """Return what the broker says of its state (28), all values as text."""
-        answer = await self.must(broker, request(RequestCode.GET_BROKER_RUNTIME_INFO))
+        """Return what the broker says of its state (28), all values as text. ``StartingError`` while it is being started."""
+        command = request(RequestCode.GET_BROKER_RUNTIME_INFO)
+        answer = await self.ask(broker, command)
+        if answer.code == ResponseCode.SYSTEM_ERROR:
+            told = f"{_refusal(broker, command, answer)}. So does a broker of 5.0.0 that was just started"
+            raise StartingError(f"{told}: try again in some seconds, and if it stays so, look at the broker's log")
+        if answer.code != ResponseCode.SUCCESS:
+            raise MigrationCallError(_refusal(broker, command, answer))
         return self._read(broker, answer, BrokerRuntimeInfoBody.decode).table
 
     @staticmethod
@@ -288,6 +298,10 @@ class JavaCalls:
             return decode(answer.body)
         except BodyError as error:
             raise MigrationCallError(f"{address} answered something unreadable: {error}") from error
+
+
+def _refusal(address: str, command: RemotingCommand, answer: RemotingCommand) -> str:
+    return f"{address}: request {int(command.code)} answered {answer.code}: {answer.remark}"
 
 
 def parse_peers(text: str) -> tuple[str, ...]:

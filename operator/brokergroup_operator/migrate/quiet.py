@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api.broker_keys import ACCEPTS_SENDS_FROM
 from brokergroup_operator.api.versions import FIRST_WITH_IDS
-from brokergroup_operator.migrate.java import MigrationCallError
+from brokergroup_operator.migrate.java import MigrationCallError, StartingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,6 +32,8 @@ REFUSES_SECONDS: Final = 900
 MASTER: Final = 0
 STEADY_LOOKS: Final = 4
 LOOK_SECONDS: Final = 0.5
+# How often brokers are asked while one of them is being started: for 10 s.
+STARTING_LOOKS: Final = 20
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _VERSION: Final = re.compile(r"V(\d+)_(\d+)_(\d+)")
 
@@ -224,21 +226,31 @@ async def read_static(calls: JavaCalls, name_servers: tuple[str, ...], broker_na
         clusters |= {name for name, members in info.cluster_addr_table.items() if broker_name in members}
     if not addresses:
         raise MigrationCallError(f"no broker of {broker_name} is known to {', '.join(name_servers)}")
-    said = await asyncio.gather(*(_ask(calls, address) for address in addresses.values()))
+    said = await _ask_all(calls, tuple(addresses.values()))
     brokers = dict(zip(addresses, said, strict=True))
     return StaticGroup(broker_name=broker_name, cluster_names=frozenset(clusters), brokers=brokers)
 
 
-async def _ask(calls: JavaCalls, address: str) -> StaticBroker | str:
+async def _ask_all(calls: JavaCalls, addresses: tuple[str, ...]) -> list[StaticBroker | str]:
+    """Ask all at the same time, since their ends are compared; all again while one of them is being started, for a while."""
+    for _ in range(STARTING_LOOKS):
+        said = await asyncio.gather(*(_ask(calls, address) for address in addresses))
+        if not any(isinstance(one, StartingError) for one in said):
+            break
+        await asyncio.sleep(LOOK_SECONDS)
+    return [one if isinstance(one, StaticBroker) else str(one) for one in said]
+
+
+async def _ask(calls: JavaCalls, address: str) -> StaticBroker | MigrationCallError:
     try:
         # The master's end is read with the others', a slave's may be newer than it by what was sent meanwhile.
         runtime = await calls.runtime(address)
         configuration = await calls.broker_configuration(address)
     except MigrationCallError as error:
-        return str(error)
+        return error
     end = runtime.get("commitLogMaxOffset", "")
     if not end.isdecimal():
-        return f"{address} does not say where its log ends (28)"
+        return MigrationCallError(f"{address} does not say where its log ends (28)")
     version = runtime.get("brokerVersionDesc", "")
     return StaticBroker(address=address, configuration=configuration, version=version, end=int(end))
 
