@@ -30,6 +30,7 @@ from brokergroup_operator.reconcile.see.servers_aside import KEPT_SECONDS, Serve
 from rocketmq_remoting.tls import ClientCertificates, ClientTls, TlsFiles, server_context
 from tests.reconcile import cases as c
 from tests.reconcile import world as w
+from tests.reconcile.cluster_place import Place
 from tests.reconcile.test_backups import backing_up
 from tests.reconcile.test_rotation import (
     BUNDLE,
@@ -45,7 +46,7 @@ from tests.reconcile.test_rotation import (
     trusted,
 )
 from tests.reconcile.test_silent_members import unheard
-from tests.reconcile.test_tls import CLUSTER, tls
+from tests.reconcile.test_tls import CLUSTER, PODS_OF_PARTS, pod_is_made, tls
 from tests.security.certificates import make_authority
 
 if TYPE_CHECKING:
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
 
     from brokergroup_operator.reconcile.see.observed import Observed
     from kube_sandbox.api_server.server import SandboxApiServer
-    from tests.reconcile.cluster_place import Place
     from tests.reconcile.world import World
 
 __all__ = ["group", "pem", "place"]  # fixtures
@@ -533,6 +533,54 @@ def test_a_group_that_waits_for_its_lost_authorities_lets_others_roll_meanwhile(
     """A person must bring them back, perhaps after days."""
     assert c.course(c.rolling(c.outdated(c.settled()))).turn is Turn.HOLDS
     assert c.course(c.rolling(losing_the_file(c.settled()))).turn is Turn.NONE
+
+
+async def enforcing(place: Place, bundle: str) -> None:
+    """All parts trust this bundle, and so do their pods."""
+    await bundle_is(place, bundle)
+    await place.made(**CLUSTER, tls=tls("Enforcing") | {"trustBundleRef": BUNDLE})
+    for name in PODS_OF_PARTS:
+        await pod_is_made(place, name, "Enforcing", trusts=trust_file(bundle))
+
+
+@pytest.mark.parametrize("is_key_alone", [True, False], ids=["the key", "the ConfigMap"])
+async def test_name_servers_and_proxies_whose_bundle_is_lost_are_left_as_they_are(
+    place: Place, pem: dict[str, str], *, is_key_alone: bool
+) -> None:
+    """While another one is held: their next pods could not start, and a roll would begin by ending one that serves."""
+    await enforcing(place, pem["old"])
+    await bundle_is(place, pem["new"])
+    await place.run()
+    file = trust_file(pem["old"])
+    if is_key_alone:
+        await place.patch(CONFIG_MAPS, "shop-trust", {"data": {file: None}})
+    else:
+        await place.delete(CONFIG_MAPS, "shop-trust")
+    [of_servers, _] = before = await place.images()
+    await place.changed({"image": "example.com/another:1"})
+    assert await place.images() == before
+    await place.stalls(
+        "AuthoritiesHeld", f"{file}, which NameServers and proxies trust, was deleted from ConfigMap shop-trust"
+    )
+    assert "ClusterAuthoritiesHeld" in await place.events()
+    await place.delete(DEPLOYMENTS, "shop-proxy")
+    await place.run()
+    assert await place.images() == [of_servers]
+
+    await bundle_is(place, pem["old"])
+    await place.run()
+    assert await place.images() == ["example.com/another:1"] * 2
+    assert await files(place) == {file}
+    assert not await place.is_stalled()
+
+
+async def test_an_operator_without_tls_changes_no_part_whose_bundle_is_lost(place: Place, pem: dict[str, str]) -> None:
+    await enforcing(place, pem["old"])
+    await place.delete(CONFIG_MAPS, "shop-trust")
+    plain = Place(place.api, place.key.namespace)
+    await plain.run()
+    assert await given(place) == {trust_file(pem["old"])}
+    assert (await place.condition("Stalled"))[1] == "OperatorWithoutTls"
 
 
 async def test_the_copies_of_a_group_without_pods_do_not_pile_up(group: World, pem: dict[str, str]) -> None:

@@ -299,7 +299,7 @@ def _pod(seen: Observed, member: Member, settings: ReconcileSettings) -> Iterato
     if any(claim is not None and observed.being_deleted(claim) for claim in claims):
         return
     if pod is None and not seen.group.spec.maintenance.hibernated:
-        if tls_order.lost_file(seen.group):
+        if tls_order.lost_file(seen.group.spec.tls):
             return
         if (place := place_of(seen.group, member, seen.services)) is not None and place.missing:
             return

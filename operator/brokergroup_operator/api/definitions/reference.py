@@ -386,6 +386,8 @@ EVENTS: Final = {
     "ClusterUserDiffers": "Warning. A declared user is there that the operator did not make, or its Secret can't be used; it is"
     " left, and the message names it.",
     "ClusterOperatorWithoutTls": "Warning. `tls` is given, and the operator's controllers speak no TLS: no part is changed to it.",
+    "ClusterAuthoritiesHeld": "Warning. The authorities that NameServers and proxies trust were deleted from the operator's copy,"
+    " and others are held: neither is changed.",
     "ClusterTopicDiffers": "Warning. A declared topic is there with another message type, and is left; the message names it.",
     "ClusterUnreadable": "Warning. The stored RocketMQCluster does not fit this operator's API: it is left as it is.",
     **{

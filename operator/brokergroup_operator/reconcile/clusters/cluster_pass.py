@@ -93,6 +93,7 @@ STALLED_EVENTS: Final[dict[str, str]] = {
     ClusterReason.TOPIC_DIFFERS: "ClusterTopicDiffers",
     ClusterReason.USER_DIFFERS: "ClusterUserDiffers",
     ClusterReason.OPERATOR_WITHOUT_TLS: "ClusterOperatorWithoutTls",
+    ClusterReason.AUTHORITIES_HELD: "ClusterAuthoritiesHeld",
 }
 
 log = structlog.get_logger(__name__)
@@ -187,6 +188,8 @@ class ClusterPass:
         strangers, refusals = [], []
         for obj in wanted:
             place = _place(obj)
+            if step.lost and order.makes_pods(obj):
+                continue  # its next pods could not start: those that run go on
             try:
                 there[place] = await self._applied_once(key, seen, obj, there.get(place))
             except _StrangerError:

@@ -35,10 +35,14 @@ def refusal(cluster: RocketMQCluster, settings: ReconcileSettings) -> str:
     return f"spec.version is {wanted!r}, expected another: {why}. NameServers, groups and proxies that run go on as they are"
 
 
+def makes_pods(obj: JsonObject) -> bool:
+    """Whether it is the StatefulSet of the NameServers or the Deployment of the proxies."""
+    return obj["kind"] in {STATEFUL_SETS.kind, DEPLOYMENTS.kind}
+
+
 def kept_back(programs: Sequence[JsonObject], found: Found) -> list[JsonObject]:
     """Return the objects of NameServers or proxies with the images that run; what runs nothing yet is left out."""
-    run = {STATEFUL_SETS.kind, DEPLOYMENTS.kind}
-    kept = (one for one in programs if one["kind"] not in run or _present(one, found) is not None)
+    kept = (one for one in programs if not makes_pods(one) or _present(one, found) is not None)
     return [_with_present_image(one, found) for one in kept]
 
 
@@ -77,7 +81,7 @@ def _present(wanted: JsonObject, found: Found) -> JsonObject | None:
 def _with_present_image(wanted: JsonObject, found: Found) -> JsonObject:
     """Return the StatefulSet or Deployment with the image that it has; the very object where there is no other one."""
     there = _present(wanted, found)
-    if there is None or wanted["kind"] not in {STATEFUL_SETS.kind, DEPLOYMENTS.kind}:
+    if there is None or not makes_pods(wanted):
         return wanted
     template = wanted["spec"]["template"]
     (container, *others), (present, *_) = (

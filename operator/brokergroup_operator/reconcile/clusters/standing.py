@@ -57,6 +57,7 @@ class ClusterReason(StrEnum):
     USER_DIFFERS = "UserDiffers"
     TLS_PENDING = "TlsPending"
     OPERATOR_WITHOUT_TLS = "OperatorWithoutTls"
+    AUTHORITIES_HELD = "AuthoritiesHeld"
     NOTHING_TO_DO = "NothingToDo"
 
 
@@ -64,6 +65,7 @@ class ClusterReason(StrEnum):
 # the second row where a person must decide about one.
 _DECLARED = (ClusterReason.TOPICS_PENDING, ClusterReason.CONSUMER_GROUPS_PENDING, ClusterReason.USERS_PENDING)
 _DIFFERS = (ClusterReason.TOPIC_DIFFERS, ClusterReason.USER_DIFFERS)
+_HOLDS_TLS = (ClusterReason.OPERATOR_WITHOUT_TLS, ClusterReason.AUTHORITIES_HELD)
 # Reasons of a group's UpToDate by which it is outdated because its spec wants it so.
 _BY_ITS_SPEC = (Reason.OUTSIDE_WINDOW, Reason.WAITING_FOR_PERSON)
 
@@ -148,7 +150,7 @@ def is_settled(seen: Seen, status: ClusterStatus) -> bool:
     ready, stalled = found[ClusterCondition.READY], found[ClusterCondition.STALLED]
     if ready.status == ConditionStatus.TRUE or ready.reason == stalled.reason:
         return True
-    if (ready.reason, stalled.reason) == (ClusterReason.TLS_PENDING, ClusterReason.OPERATOR_WITHOUT_TLS):
+    if ready.reason == ClusterReason.TLS_PENDING and stalled.reason in _HOLDS_TLS:
         return True
     pending = (*seen.topics.pending, *seen.consumer_groups.pending, *seen.users.pending)
     return ready.reason in _DECLARED and stalled.reason in _DIFFERS and not pending
@@ -267,6 +269,8 @@ def _stalled(seen: Seen) -> Verdict:  # noqa: PLR0911 (one return per reason)
             " TLS would not be heard, so no part is changed to it"
         )
         return yes(ClusterReason.OPERATOR_WITHOUT_TLS, told)
+    if seen.tls.lost:
+        return yes(ClusterReason.AUTHORITIES_HELD, _why_none_is_made(seen))
     if (differing := _differing(seen)) is not None:
         return differing
     if beyond := beyond_count(seen):
@@ -276,6 +280,16 @@ def _stalled(seen: Seen) -> Verdict:  # noqa: PLR0911 (one return per reason)
         )
         return yes(ClusterReason.GROUPS_BEYOND_COUNT, told)
     return no(ClusterReason.NOTHING_TO_DO, "Nothing needs a person")
+
+
+def _why_none_is_made(seen: Seen) -> str:
+    """As a group says it of its own pods (`tls_order.why_none_is_made`)."""
+    config_map = parts.trust_name(str(seen.cluster.metadata["name"]))
+    return (
+        f"{seen.tls.lost}, which NameServers and proxies trust, was deleted from ConfigMap {config_map}: neither is changed, nor"
+        " made where it is missing, before the bundle of spec.tls.trustBundleRef has those certificates again, or verifies every"
+        " server"
+    )
 
 
 def _differing(seen: Seen) -> Verdict | None:

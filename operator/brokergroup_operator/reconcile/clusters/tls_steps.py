@@ -18,7 +18,7 @@ from brokergroup_operator.api.tls_steps import STEPS, Made, Trust, made_of, next
 from brokergroup_operator.kube.pods import is_over, label_of
 from brokergroup_operator.kube.resources import CONFIG_MAPS, PODS
 from brokergroup_operator.reconcile.clusters import parts
-from brokergroup_operator.reconcile.decide.tls_order import aim_of, made_with, told
+from brokergroup_operator.reconcile.decide.tls_order import aim_of, lost_file, made_with, told
 from brokergroup_operator.reconcile.render.tls import trust_files
 from brokergroup_operator.reconcile.see import bundles
 from brokergroup_operator.records.kubernetes import GroupObjects
@@ -52,6 +52,11 @@ class TlsStep:
     @property
     def is_under_way(self) -> bool:
         return made_with(self.now) != self.aim or bool(self.held or self.waits_for)
+
+    @property
+    def lost(self) -> str:
+        """The file of authorities that pods made now would read, and whose text the operator has no more; empty: there is none."""
+        return lost_file(self.now)
 
 
 @dataclass(frozen=True)
@@ -137,7 +142,8 @@ def _has_bundle(wanted: TlsSpec | None) -> bool:
 def _as_it_is(wanted: TlsSpec, rendered: Sequence[Made], kept: Mapping[str, str]) -> TlsStep:
     """While the operator serves no TLS: what runs keeps what it has."""
     there = max(rendered, key=lambda one: STEPS.index(one.mode), default=Made())
-    trust = Trust(wanted=kept.get(there.trusts, ""))
+    is_lost = bool(there.trusts) and there.trusts not in kept
+    trust = Trust(wanted=kept.get(there.trusts, ""), why_held="its text is lost" if is_lost else "", kept=kept)
     now = next_tls(replace(wanted, mode=there.mode), [there], trust) if there.mode is not None else None
     return TlsStep(now, is_refused=True, aim=aim_of(wanted, trust.wanted), files=kept)
 

@@ -150,7 +150,7 @@ def rollout_steps(
     seen: Observed, standings: Mapping[int, Standing], outdated: Sequence[Outdated], safe: Verdict
 ) -> list[Step]:
     """The steps of this pass; several for members that give nothing."""
-    if outdated and tls_order.lost_file(seen.group):
+    if outdated and tls_order.lost_file(seen.group.spec.tls):
         why = f"No pod is replaced{tls_order.why_none_is_made(seen.group)}"
         return [Step(verb=Verb.REFUSE, reason=Reason.AUTHORITIES_HELD, why=why)]
     strategy = _strategy(seen, standings)

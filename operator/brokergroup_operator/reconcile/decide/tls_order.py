@@ -54,18 +54,17 @@ def why_held(seen: Observed) -> str:
     return "" if seen.trust.is_silence and goes_on else seen.trust.why_held
 
 
-def lost_file(group: BrokerGroup) -> str:
+def lost_file(tls: TlsSpec | None) -> str:
     """The file of authorities that a pod made now would read, and whose text the operator has no more; empty: there is none.
 
-    A broker without the file connects without TLS, and no part that enforces it hears such a one.
+    A part without the file connects without TLS, and no part that enforces it hears such a one.
     """
-    tls = group.spec.tls
     return tls.file if isinstance(tls, TlsAsMade) and not tls.authorities else ""
 
 
 def why_none_is_made(group: BrokerGroup) -> str:
     """As the next sentence of what is told; empty where pods are made."""
-    if not (file := lost_file(group)):
+    if not (file := lost_file(group.spec.tls)):
         return ""
     config_map = names.config_map_name(identity.name_of(group))
     return (
