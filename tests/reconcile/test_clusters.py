@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -21,10 +21,14 @@ from brokergroup_operator.kube.resources import (
     STATEFUL_SETS,
 )
 from brokergroup_operator.reconcile.clusters.cluster_pass import SETTLED_SECONDS, UNSETTLED_SECONDS
+from brokergroup_operator.reconcile.clusters.parts import NAME_SERVER_GRACE_SECONDS, PROXY_GRACE_SECONDS
 from brokergroup_operator.reconcile.render.broker_config import OVERRIDABLE_OF_JAVA
 from brokergroup_operator.reconcile.settings import VersionCatalogue
 from rocketmq_remoting.broker_protocol import TopicConfig
 from tests.reconcile.cluster_place import ACL, SETTINGS, SIGNED, Place, of_groups
+
+if TYPE_CHECKING:
+    from brokergroup_operator.kube.resources import Resource
 
 REPOSITORY = Path(__file__).parents[2]
 IMAGE = "apache/rocketmq"
@@ -38,6 +42,22 @@ async def test_an_update_leaves_brokers_the_time_to_find_a_new_name_server_befor
     spec = (await place.get(STATEFUL_SETS, "shop-nameserver"))["spec"]
     registers_seconds = int(OVERRIDABLE_OF_JAVA["registerNameServerPeriod"]) / 1000
     assert spec["minReadySeconds"] >= 30 + registers_seconds
+
+
+@pytest.mark.parametrize(
+    ("resource", "name", "ends_within_seconds"),
+    [(STATEFUL_SETS, "shop-nameserver", NAME_SERVER_GRACE_SECONDS), (DEPLOYMENTS, "shop-proxy", PROXY_GRACE_SECONDS)],
+)
+async def test_a_pod_that_ends_listens_until_its_service_leads_no_client_to_it(
+    place: Place, resource: Resource, name: str, ends_within_seconds: int
+) -> None:
+    """A Service refused connections for about a second after each replaced Proxy. The pause is a part of the grace period."""
+    await place.made(proxy={"replicas": 1})
+    pod = (await place.get(resource, name))["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    program, seconds = container["lifecycle"]["preStop"]["exec"]["command"]
+    assert (program, int(seconds) >= 5) == ("sleep", True)
+    assert pod["terminationGracePeriodSeconds"] - int(seconds) == ends_within_seconds
 
 
 async def test_one_manifest_is_name_servers_groups_and_proxies(place: Place) -> None:

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 # The Proxy ends its clients' streams for 30 s (grpcShutdownTimeSeconds).
 PROXY_GRACE_SECONDS: Final = 45
 NAME_SERVER_GRACE_SECONDS: Final = 10
+# A pod that ends is taken out of its Service's rules on each node a moment later: until then it must listen, or the Service refuses
+# connections, for about a second as was seen. The image has `sleep`; the API's own (`preStop.sleep`) is off in Kubernetes 1.29.
+LEAVES_SERVICE_SECONDS: Final = 5
 # Until every broker has registered with a NameServer at a new address: a JVM keeps the former one for 30 s, and a broker registers
 # every 10 s. Measured on two nodes: 26 s.
 NAME_SERVER_FOUND_SECONDS: Final = 45
@@ -346,7 +349,7 @@ def template(
         volumes.append({"name": "config", "configMap": {"name": program.config_map}})
     pod: JsonObject = {
         "automountServiceAccountToken": False,
-        "terminationGracePeriodSeconds": program.grace_seconds,
+        "terminationGracePeriodSeconds": LEAVES_SERVICE_SECONDS + program.grace_seconds,
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": USER,
@@ -393,6 +396,7 @@ def _container(program: Program, spec: ClusterSpec, *, image: str, resources: Re
             "periodSeconds": 10,
             "failureThreshold": 6,
         },
+        "lifecycle": {"preStop": {"exec": {"command": ["sleep", str(LEAVES_SERVICE_SECONDS)]}}},
         "securityContext": restricted(),
         "volumeMounts": mounts,
     } | ({"resources": {key: value for key, value in asked.items() if value}} if any(asked.values()) else {})
