@@ -261,7 +261,7 @@ def test_a_node_that_was_cordoned_before_ends_no_backup() -> None:
 def test_its_end_is_written_before_it_is_deleted_and_the_member_starts() -> None:
     said = msgspec.json.encode(MANIFEST).decode()
     ended = judged_with(HELD, pods=WITHOUT_3, aside=copy_pod("Succeeded", said))
-    assert changed(ended) == WHOLE | {"failed": "", "snapshots": [], "cutAt": None}
+    assert changed(ended) == WHOLE | {"failed": "", "snapshots": [], "earlyErrors": [], "cutAt": None}
     stale = judged_with(HELD, pods=WITHOUT_3, aside=copy_pod("Succeeded", said.replace("uid-of-backup-1", "another")))
     assert "manifest of another operation" in changed(stale)["failed"]
     deleted = judged_with(WHOLE, pods=WITHOUT_3, aside=copy_pod("Succeeded", said))

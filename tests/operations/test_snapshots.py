@@ -184,11 +184,45 @@ def test_an_error_from_before_it_was_ready_is_over() -> None:
     assert isinstance(goes_on(uploaded(ready(STORE), over)).effect, SealSnapshots)
 
 
-def test_an_error_from_before_it_was_cut_is_over() -> None:
+def early(at: float) -> dict[str, Any]:
+    """What the status of the backup has once an error of that time was seen on a snapshot that was not cut yet."""
+    return {"earlyErrors": [f"{LOG} {rfc3339(at)}"]}
+
+
+def test_an_error_on_a_snapshot_that_is_not_cut_is_noted_once() -> None:
+    busy = failing(LOG, since=NOW - 5)
+    found = changed(after(ready(STORE), busy))
+    assert (found["earlyErrors"], found["cutAt"], found["failed"]) == (early(NOW - 5)["earlyErrors"], None, "")
+    assert goes_on(after(ready(STORE), busy, backup=HELD | early(NOW - 5))).effect is None
+    later = changed(after(ready(STORE), failing(LOG, since=NOW - 2), backup=HELD | early(NOW - 5)))
+    assert later["earlyErrors"] == early(NOW - 2)["earlyErrors"]
+
+
+@pytest.mark.parametrize("at", [NOW - 90, NOW + 3600], ids=["the storage's clock is right", "it is an hour behind"])
+def test_an_error_from_before_it_was_cut_is_over(at: float) -> None:
     """The first try failed, the next one has cut it: the snapshotter leaves the error there until it is ready."""
-    over = with_error(cut(LOG), NOW - 90)
-    assert changed(after(cut(STORE), over))["cutAt"] == rfc3339(NOW)
-    assert goes_on(uploaded(cut(STORE), over)).message == f"waits until VolumeSnapshot {STORE}, {LOG} is ready to use"
+    over, noted = with_error(cut(LOG), at), early(at)
+    assert changed(after(cut(STORE), over, backup=HELD | noted))["cutAt"] == rfc3339(NOW)
+    waits = goes_on(uploaded(cut(STORE), over, backup=IS_CUT | noted))
+    assert waits.message == f"waits until VolumeSnapshot {STORE}, {LOG} is ready to use"
+
+
+@pytest.mark.parametrize("noted", [{}, early(NOW - 91)], ids=["the first", "another than before the cut"])
+def test_an_error_that_came_after_the_cut_is_not_over_by_a_storage_whose_clock_is_ahead(noted: dict[str, Any]) -> None:
+    """`creationTime` is the storage's word, and the error's time the snapshotter's: the member must not start for it."""
+    since = with_error(cut(LOG), NOW - 90)
+    waits = goes_on(after(cut(STORE), with_error(cut(LOG), NOW - 59), backup=HELD | noted))
+    assert (waits.effect, waits.message) == (None, f"waits until VolumeSnapshot {LOG} is cut: busy")
+    assert "busy" in changed(after(cut(STORE), since, backup=HELD | noted))["failed"], "it stands for 60 s"
+    assert "may be cut anew: busy" in changed(uploaded(cut(STORE), since, backup=IS_CUT | noted))["failed"]
+
+
+def test_an_error_of_a_snapshotter_whose_clock_is_ahead_keeps_no_member_stopped() -> None:
+    """It would not be 60 s old for hours. Then it counts from the snapshot's beginning."""
+    ahead = NOW + 3600
+    for created, is_given_up in ((NOW - 59, False), (NOW - 60, True)):
+        verdict = after(ready(STORE), failing(LOG, since=ahead, creationTime=CUT, created=created))
+        assert bool(expect(GoOn, verdict).figures) == is_given_up
 
 
 def test_a_manifest_that_it_has_not_written_is_replaced() -> None:

@@ -201,7 +201,7 @@ VOLATILE = {
     "podIP", "podIPs", "hostIP", "hostIPs", "address", "registerCheckCode", "startTime", "startedAt", "completedAt", "since",
     "epoch", "masterEpoch", "syncStateSetEpoch", "heldEpoch", "heldOffset", "failovers", "history",
     "durationMilliseconds", "milliseconds", "phases", "podUID", "message", "podIPSince", "currentRevision", "updateRevision",
-    "podUid", "comparedAt", "cutAt", "takenAt", "confirmOffset", "offset", "bytes",
+    "podUid", "comparedAt", "earlyErrors", "cutAt", "takenAt", "confirmOffset", "offset", "bytes",
     "revision", "endpoints", "lagBytes", "changeId", "role", names.LABEL_ROLE, "master", "masterBrokerId",
     "position", "watchedSince", "groupUid",
 }  # fmt: skip

@@ -142,6 +142,15 @@ class BackupResult(Struct, frozen=True, rename="camel", kw_only=True):
             " copies beside the log. It is stopped only within 10 s of that; what lasts longer is compared again."
         ),
     ] = None
+    early_errors: Annotated[
+        list[Annotated[str, Meta(max_length=bounds.LONGEST_OBJECT_NAME + 41)]],
+        Meta(
+            max_length=2,
+            description="Errors of the driver that were seen on VolumeSnapshots before they were cut, each as NAME TIME: one that"
+            " still stands there afterwards is over. Any other counts as of a later try.",
+            extra_json_schema=bounds.ATOMIC_LIST,
+        ),
+    ] = []
     cut_at: Annotated[
         bounds.TimeText | None,
         Meta(

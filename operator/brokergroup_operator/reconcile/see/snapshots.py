@@ -16,7 +16,7 @@ from brokergroup_operator.kube.resources import VOLUME_SNAPSHOTS
 from brokergroup_operator.reconcile.see import copies, observed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.api.brokergroup import BrokerGroup
@@ -98,36 +98,55 @@ def is_ready(snapshot: JsonObject) -> bool:
     return (snapshot.get("status") or {}).get("readyToUse") is True
 
 
-def is_cut(snapshot: JsonObject) -> bool:
+def is_cut(snapshot: JsonObject, early: Collection[str]) -> bool:
     """Whether it is of one moment that has passed, so that what the volume gets now is not in it.
 
     By `creationTime`, which a driver may give late: then by its readiness. With an error, another try may cut it anew.
     """
-    has_time = bool((snapshot.get("status") or {}).get("creationTime"))
-    return is_ready(snapshot) or (has_time and not error_of(snapshot))
+    return is_ready(snapshot) or (_has_cut_time(snapshot) and not error_of(snapshot, early))
 
 
-def error_of(snapshot: JsonObject) -> str:
+def _has_cut_time(snapshot: JsonObject) -> bool:
+    return bool((snapshot.get("status") or {}).get("creationTime"))
+
+
+def error_of(snapshot: JsonObject, early: Collection[str] = ()) -> str:
     """What its driver last said of a try that failed, as far as a status has room for it; it tries again.
 
-    Not one from before it was cut: the snapshotter leaves that in the status until the snapshot is ready.
+    Not one that was seen before it was cut (`early`, of `early_error`): the snapshotter leaves that in the status until the
+    snapshot is ready. Its time is no help, since `creationTime` is of another clock, the storage's.
+    """
+    if _has_cut_time(snapshot) and _mark_of_error(snapshot) in early:
+        return ""
+    return str(_error(snapshot).get("message") or "")[:ERROR_CHARACTERS]
+
+
+def early_error(snapshot: JsonObject) -> str:
+    """By what an error of a snapshot that is not cut yet is known again; empty: there is none, or it has no time."""
+    return "" if is_ready(snapshot) or _has_cut_time(snapshot) else _mark_of_error(snapshot)
+
+
+def _mark_of_error(snapshot: JsonObject) -> str:
+    at = _error(snapshot).get("time")
+    return f"{observed.metadata(snapshot)['name']} {at}" if at else ""
+
+
+def _error(snapshot: JsonObject) -> JsonObject:
+    found: JsonObject = (snapshot.get("status") or {}).get("error") or {}
+    return found
+
+
+def failing_since_seconds(snapshot: JsonObject, early: Collection[str], now_seconds: float) -> float | None:
+    """Since when it has got no further; None: it is ready, or in work.
+
+    Before it is cut, since it was made: the text of an error may have the number of a request, and each a time of its own. Then
+    since its error, by the snapshotter's clock; a time to come does not count.
     """
     status = snapshot.get("status") or {}
-    error = status.get("error") or {}
-    cut, failed = (observed.seconds_of(one) for one in (status.get("creationTime"), error.get("time")))
-    return "" if 0.0 < failed < cut else str(error.get("message") or "")[:ERROR_CHARACTERS]
-
-
-def failing_since_seconds(snapshot: JsonObject) -> float | None:
-    """Since when it has got no further, by the clocks of API server and snapshot controller; None: it is ready, or in work.
-
-    Before it is cut, that is since it was made: the text of an error may have the number of a request, and each a time of its own.
-    """
-    status = snapshot.get("status") or {}
-    if is_ready(snapshot) or (status and not error_of(snapshot)):
+    if is_ready(snapshot) or (status and not error_of(snapshot, early)):
         return None
-    at = status["error"].get("time") if status.get("creationTime") else None
-    return observed.seconds_of(str(at)) if at else observed.created_seconds(snapshot)
+    at = observed.seconds_of(_error(snapshot).get("time")) if _has_cut_time(snapshot) else 0.0
+    return at if 0.0 < at <= now_seconds else observed.created_seconds(snapshot)
 
 
 def restore_size(snapshot: JsonObject) -> str:

@@ -72,10 +72,12 @@ def cutting(case: Case, held: BackupResult, request: SnapshotRequest) -> plans.G
         return given_up(case, held, why)
     if len(there) < len(held.snapshots):
         return _making(case, held, request, dict(zip(held.snapshots, claims, strict=True)))
-    if why := _failing_for_long(case, there):
+    if why := _failing_for_long(case, held, there):
         return given_up(case, held, why)
-    if waits := [name for name, one in there.items() if not snapshots.is_cut(one)]:
-        return plans.GoOn(message=_waiting(there, waits, "is cut"))
+    if waits := [name for name, one in there.items() if not snapshots.is_cut(one, held.early_errors)]:
+        early = _early_errors(held, there)
+        noted = replace(case.before, backup=replace(held, early_errors=early)) if early != held.early_errors else None
+        return plans.GoOn(message=_waiting(held, there, waits, "is cut"), figures=noted)
     cut = replace(held, cut_at=rfc3339(case.now_seconds))
     told = f"VolumeSnapshot {', '.join(there)} is cut: broker {held.broker_id} may start"
     return plans.GoOn(message=told, figures=replace(case.before, backup=cut))
@@ -89,10 +91,10 @@ def uploading(case: Case, held: BackupResult, known: Manifest) -> plans.GoOn:
     there = _found(case, held)
     gone = [name for name in held.snapshots if name not in there]
     lost = f"VolumeSnapshot {', '.join(gone)} was deleted before all were ready" if gone else ""
-    if why := _why_no_set(case, held, there) or lost or _failing_since(there):
+    if why := _why_no_set(case, held, there) or lost or _failing_since(held, there):
         return given_up(case, held, why)
     if waits := [name for name, one in there.items() if not snapshots.is_ready(one)]:
-        return plans.GoOn(message=_waiting(there, waits, "is ready to use"))
+        return plans.GoOn(message=_waiting(held, there, waits, "is ready to use"))
     return _sealing(case, held, known, there)
 
 
@@ -106,8 +108,15 @@ def _why_no_set(case: Case, held: BackupResult, there: dict[str, JsonObject]) ->
     return case.seen.snapshots_problem or _why_status_is_not_ours(case, held) or _why_not_ours(there, mark)
 
 
-def _waiting(there: dict[str, JsonObject], waits: list[str], until: str) -> str:
-    errors = "; ".join(filter(None, (snapshots.error_of(there[name]) for name in waits)))
+def _early_errors(held: BackupResult, there: dict[str, JsonObject]) -> list[str]:
+    """The last one of each snapshot, which the status keeps: what stands there once it is cut may be of before, or of since."""
+    known = {one.partition(" ")[0]: one for one in held.early_errors}
+    seen = {name: error for name, one in there.items() if (error := snapshots.early_error(one))}
+    return sorted((known | seen).values())
+
+
+def _waiting(held: BackupResult, there: dict[str, JsonObject], waits: list[str], until: str) -> str:
+    errors = "; ".join(filter(None, (snapshots.error_of(there[name], held.early_errors) for name in waits)))
     told = f"waits until VolumeSnapshot {', '.join(waits)} {until}"
     return f"{told}: {errors}" if errors else told
 
@@ -129,20 +138,20 @@ def _why_not_ours(there: dict[str, JsonObject], mark: str) -> str:
     return ""
 
 
-def _failing_for_long(case: Case, there: dict[str, JsonObject]) -> str:
+def _failing_for_long(case: Case, held: BackupResult, there: dict[str, JsonObject]) -> str:
     for name, one in there.items():
-        since_seconds = snapshots.failing_since_seconds(one)
+        since_seconds = snapshots.failing_since_seconds(one, held.early_errors, case.now_seconds)
         if since_seconds is not None and case.now_seconds - since_seconds >= ERROR_SECONDS:
-            error = snapshots.error_of(one)
+            error = snapshots.error_of(one, held.early_errors)
             told = f": {error}" if error else " has no status: no snapshot controller answers"
             return f"VolumeSnapshot {name}{told}"
     return ""
 
 
-def _failing_since(there: dict[str, JsonObject]) -> str:
+def _failing_since(held: BackupResult, there: dict[str, JsonObject]) -> str:
     """After an error the driver tries again, and may cut the volume of the member that runs; its `creationTime` stays."""
     for name, one in there.items():
-        error = "" if snapshots.is_ready(one) else snapshots.error_of(one)
+        error = "" if snapshots.is_ready(one) else snapshots.error_of(one, held.early_errors)
         if error:
             return f"VolumeSnapshot {name} failed after it was cut, and may be cut anew: {error}"
     return ""
