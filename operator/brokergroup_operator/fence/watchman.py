@@ -281,7 +281,7 @@ def _members(info: ReplicasInfo) -> tuple[Member, ...]:
 
 
 def local_role(answer: RemotingCommand | None) -> tuple[LocalRole, int]:
-    """Return the role in the broker's answer to 907, and when a slave last read from its master (Unix milliseconds; 0: not known)."""
+    """Return the role in the broker's answer to 907, and when a slave last read from its master (Unix milliseconds; else 0)."""
     if answer is None:
         return LocalRole.SILENT, 0
     if answer.code != ResponseCode.SUCCESS:
