@@ -236,7 +236,7 @@ async def test_a_stopping_slave_that_its_master_counts_without_a_link_leaves_the
 )
 async def test_it_stays_in_the_set(group: World, settings: ControllerSettings, counted: set[int]) -> None:
     plane, (first, second, _) = await looked_at(group, settings=settings)
-    first.sync_state_set = frozenset(counted)
+    first.sync_state_set = set(counted)
     await second.close_port()
     first.linked.discard(2)
     asked = first.asked.count(RequestCode.GET_BROKER_HA_STATUS)
