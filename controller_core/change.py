@@ -10,10 +10,19 @@ are data in tests/core/traces/change_*.txt; docs/concepts/architecture.md says w
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from controller_core.decision import ChangeWritten, ControllerCode, Decision, MasterRenewed, decided, refused
+from controller_core.decision import (
+    ChangeWritten,
+    ControllerCode,
+    Decision,
+    MasterRenewed,
+    SyncStateSetAltered,
+    decided,
+    refused,
+)
 from controller_core.holdings import epoch_seen_above
-from controller_core.model import MAX_EPOCH, BrokerGroupRecord, Change, ChangeKind, Live, Phase, Restore
+from controller_core.model import MAX_EPOCH, BrokerGroupRecord, Change, ChangeKind, Live, Phase, Restore, draw_ids
 from controller_core.requests import BeginChange, EndChange, Ending, RenewMaster, TakeOverChange
+from controller_core.settings import ControllerSettings
 
 # How long the old master's slaves may take for its late messages; then it is told all the same.
 CATCH_UP_SECONDS = 0.3
@@ -67,10 +76,11 @@ def _refused(record: BrokerGroupRecord, why: str) -> Decision:
     return refused(record, ControllerCode.CONTROLLER_INVALID_MASTER, None, why)
 
 
-def renew_master(record: BrokerGroupRecord, request: RenewMaster, live: Live) -> Decision:
+def renew_master(record: BrokerGroupRecord, request: RenewMaster, live: Live, settings: ControllerSettings) -> Decision:
     """Raise the epoch of this master, if it is still master under that epoch, and alive; the set and the eligible stay.
 
     By two for a cure; by as many as one may jump if it denies its role, for it was told an epoch that no controller committed.
+    By one to take members `without` a link out of the set: with the new epoch (1008) a Java master takes it at once.
     """
     if not record.is_granted(request.broker_id, request.master_epoch):
         return _refused(record, f"{request.broker_id} is not master of epoch {request.master_epoch}")
@@ -78,10 +88,30 @@ def renew_master(record: BrokerGroupRecord, request: RenewMaster, live: Live) ->
         return _refused(record, f"the master {request.broker_id} is not alive")
     if epoch_seen_above(record, live) is not None:
         return _refused(record, "rule 3: a replica reports a higher epoch than the record's")
-    if max(record.master_epoch, record.sync_state_set_epoch) + request.epochs - 1 >= MAX_EPOCH:
+    set_epoch = record.sync_state_set_epoch + bool(request.without)
+    if max(record.master_epoch, set_epoch) + request.epochs > MAX_EPOCH:
         return _refused(record, "there is no epoch left")
+    if request.without:
+        return _renew_without(record, request, live, settings)
     why = f"the master {request.broker_id} goes on under epoch {record.master_epoch + request.epochs}"
     return decided(record, None, why, MasterRenewed(epochs=request.epochs, plan=request.plan))
+
+
+def _renew_without(
+    record: BrokerGroupRecord, request: RenewMaster, live: Live, settings: ControllerSettings
+) -> Decision:
+    """Raise the epoch, and take the members out. The others hold all that is acknowledged: they were in the set as well.
+
+    Not below the floor, nor beside another dead member: the master would acknowledge no more than before.
+    """
+    left, out = record.sync_state_set - request.without, draw_ids(request.without)
+    if request.broker_id not in left or not request.without <= record.sync_state_set:
+        return _refused(record, f"{out} are not slaves in the set {draw_ids(record.sync_state_set)}")
+    if len(left) < settings.floor or not left <= live.keys():
+        return _refused(record, f"without {out} the set is {draw_ids(left)}: below the floor, or not alive")
+    why = f"the master {request.broker_id} goes on under epoch {record.master_epoch + request.epochs} without {out}"
+    smaller = SyncStateSetAltered(sync_state_set=left)
+    return decided(record, None, f"{why}: it has no link to them", smaller, MasterRenewed(epochs=request.epochs))
 
 
 @dataclass(frozen=True, slots=True)

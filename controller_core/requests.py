@@ -116,11 +116,15 @@ class RemoveMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenewMaster:
-    """Ours. Let this master go on `epochs` higher, if it is master under this epoch (`change.py`)."""
+    """Ours. Let this master go on `epochs` higher, if it is master under this epoch (`change.py`).
+
+    `without`: members of the SyncStateSet that it counts without a link, and waits for at every message.
+    """
 
     broker_id: int
     master_epoch: int
     epochs: int = 1
+    without: frozenset[int] = frozenset()
     plan: Change | None = None
 
 

@@ -64,7 +64,7 @@ def _decide(  # noqa: PLR0911, PLR0912, C901 - one return per kind of request is
         case requests.RemoveMember():
             return membership.remove_member(record, request, live, settings)
         case requests.RenewMaster():
-            return change.renew_master(record, request, live)
+            return change.renew_master(record, request, live, settings)
         case requests.ReportHoldings():
             return holdings.report_holdings(record, request, settings)
         case requests.ReportAhead():

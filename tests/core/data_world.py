@@ -106,15 +106,17 @@ def _removal(world: World, one: int, rules: Rules) -> Iterator[tuple[str, World]
 
 
 def _renewal(world: World, rules: Rules) -> Iterator[tuple[str, World]]:
-    """Repair a slave on a wrong link: the same master gets the next epoch, which the brokers learn one by one."""
+    """Repair a slave on a wrong link, or take one out of the set, linked or not: the brokers learn the next epoch one by one."""
     record, left = world.record, world.left
     master = record.granted_master_id
     if not left.renewals or master is None or record.master_epoch >= rules.last_epoch:
         return
-    request = RenewMaster(broker_id=master, master_epoch=record.master_epoch)
-    decision = step(record, request, world.live, rules.settings)
-    if decision.changed and decision.record is not None:
-        yield "renew", _recorded(world._replace(left=left._replace(renewals=left.renewals - 1)), decision.record)
+    for without in (NOBODY, *(frozenset({one}) for one in sorted(record.sync_state_set - {master}))):
+        request = RenewMaster(broker_id=master, master_epoch=record.master_epoch, without=without)
+        decision = step(record, request, world.live, rules.settings)
+        if decision.changed and decision.record is not None:
+            renewed = _recorded(world._replace(left=left._replace(renewals=left.renewals - 1)), decision.record)
+            yield " ".join(["renew", *(f"without {one}" for one in without)]), renewed
 
 
 def _somebody_will_tell(world: World, backup: BrokerGroupRecord) -> bool:

@@ -31,6 +31,7 @@ from controller_core.requests import (
     GetReplicaInfo,
     GetSyncStateData,
     RemoveMember,
+    RenewMaster,
     ReportHoldings,
     Request,
 )
@@ -79,11 +80,13 @@ def check_decision(  # noqa: C901 - a table of events
         if isinstance(event, MasterRenewed):
             assert before is not None
             assert before.granted_master_id in heard, "a dead master's reign is not renewed"
-            assert (after.granted_master_id, after.seats) == (before.granted_master_id, before.seats)
+            assert isinstance(request, RenewMaster)
+            seats = before.seats - request.without
+            assert (after.granted_master_id, after.seats) == (before.granted_master_id, seats)
+            assert len(after.sync_state_set) >= settings.floor or not request.without
             assert after.master_epoch == before.master_epoch + event.epochs
-            assert after.sync_state_set_epoch == before.sync_state_set_epoch + event.epochs, (
-                "earlier requests are fenced"
-            )
+            set_epochs = event.epochs + bool(request.without)
+            assert after.sync_state_set_epoch == before.sync_state_set_epoch + set_epochs, "earlier requests are fenced"
         if isinstance(event, BrokersCleaned):
             _check_clean(before, event, heard, request, settings)
         if isinstance(event, SeatsLost):

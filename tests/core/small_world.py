@@ -154,6 +154,9 @@ def _elections(record: BrokerGroupRecord | None, ids: list[int], scope: Scope) -
         yield ElectMaster(passed_over=frozenset({record.master_broker_id}))
         for late in (0, 1):
             yield RenewMaster(broker_id=record.master_broker_id, master_epoch=record.master_epoch - late)
+        for one in sorted(record.sync_state_set):
+            renewed = RenewMaster(broker_id=record.master_broker_id, master_epoch=record.master_epoch)
+            yield replace(renewed, without=frozenset({one}))
 
 
 def _reports(world: World) -> Iterator[Command]:

@@ -255,6 +255,7 @@ def _read_request(verb: str, arguments: dict[str, str]) -> Request:  # noqa: PLR
                 broker_id=int(arguments["id"]),
                 master_epoch=int(arguments["epoch"]),
                 epochs=int(given("epochs", "1")),
+                without=read_ids(given("without", "")),
             )
         case "ahead":
             return ReportAhead(

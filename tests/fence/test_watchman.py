@@ -13,20 +13,23 @@ from typing import TYPE_CHECKING
 import pytest
 
 from brokergroup_operator.fence import watchman as under_test
+from brokergroup_operator.fence.decide import LocalRole
 from brokergroup_operator.fence.settings import FenceSettings
-from brokergroup_operator.fence.watchman import CONTROLLERS, Watchman
+from brokergroup_operator.fence.watchman import CONTROLLERS, Watchman, local_role
 from rocketmq_remoting.address import Address
 from rocketmq_remoting.codec import FrameDecoder, encode
 from rocketmq_remoting.codes import ResponseCode
+from rocketmq_remoting.command import RemotingCommand
 from rocketmq_remoting.controller_protocol import BrokerReplicasInfoBody, ReplicaIdentity, ReplicasInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from rocketmq_remoting.command import RemotingCommand
-
 HOST, PORT = "127.0.0.1", 10911
+SLAVES_WORD = (
+    b'{"haClientRuntimeInfo":{"lastReadTimestamp":1796029414907,"masterAddr":"10.92.0.13:10912"},"master":false}'
+)
 DEADLINE_SECONDS = 20.0
 TURN_SECONDS = 0.05
 
@@ -230,3 +233,17 @@ def test_a_fence_started_again_asks_those_that_were_listed_last(scene: Scene) ->
     scene.asks()
     again = scene.again()
     assert {str(address) for address in again._controllers} == {scene.address, "127.0.0.1:1", "127.0.0.1:2"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "role"),
+    [
+        (None, (LocalRole.SILENT, 0)),
+        (RemotingCommand(ResponseCode.NO_PERMISSION), (LocalRole.UNKNOWN, 0)),
+        (RemotingCommand(ResponseCode.SUCCESS, body=b"{"), (LocalRole.UNKNOWN, 0)),
+        (RemotingCommand(ResponseCode.SUCCESS, body=b'{"master":true}'), (LocalRole.MASTER, 0)),
+        (RemotingCommand(ResponseCode.SUCCESS, body=SLAVES_WORD), (LocalRole.SLAVE, 1796029414907)),
+    ],
+)
+def test_what_the_broker_answers_about_its_role(answer: RemotingCommand | None, role: tuple[LocalRole, int]) -> None:
+    assert local_role(answer) == role

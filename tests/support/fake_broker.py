@@ -370,14 +370,17 @@ class FakeBroker(FakeTables, QuietHandler):
             HAConnectionRuntimeInfo(
                 addr=f"{self.group.brokers[broker_id].host}:5000{broker_id}",
                 slave_ack_offset=-1 if broker_id in self.only_dialled_by else 0,
-                in_sync=True,
+                in_sync=broker_id in self.sync_state_set,
                 diff=self.links_behind,
                 transferred_byte_in_second=self.link_speeds.get(broker_id, 0),
             )
             for broker_id in sorted(self.linked)
         )
         return HARuntimeInfoBody(
-            master=self.is_master, master_commit_log_max_offset=self.max_offset, ha_connection_info=links
+            master=self.is_master,
+            master_commit_log_max_offset=self.max_offset,
+            in_sync_slave_nums=len(self.sync_state_set) - 1,
+            ha_connection_info=links,
         )
 
     # ---- faults

@@ -96,6 +96,8 @@ class FenceRules:
     alone_seconds: float = 3.0
     # A deposed broker that reports itself master for this long has missed its role change (worst case measured: 5 s).
     deposed_master_seconds: float = 8.0
+    # The SIGTERM of a broker that has stepped down waits this long at most for its link to the new master.
+    rejoining_seconds: float = 3.0
 
     @property
     def bound_seconds(self) -> float:
@@ -150,6 +152,21 @@ class _PeerWord:
 
 
 @dataclass(slots=True)
+class _Rejoining:
+    """A broker that has stepped down and is not known to be linked to its new master."""
+
+    since: float
+    # When it last read from its master by its own answer, in milliseconds of its clock.
+    last_read_ms: int
+    is_linked: bool = False
+
+    def heard(self, last_read_ms: int) -> None:
+        # A master writes to each link ten times a second and more: one that has read nothing since the last question has ended.
+        self.is_linked = last_read_ms > self.last_read_ms
+        self.last_read_ms = last_read_ms
+
+
+@dataclass(slots=True)
 class FenceCore:
     """The state of one fence. Times are seconds of one clock that continues during suspend."""
 
@@ -169,6 +186,7 @@ class FenceCore:
     _local_at: float = 0.0
     _local_silent_since: float | None = None
     _deposed_at: float | None = None
+    _rejoining: _Rejoining | None = None
     _alone_since: float | None = None
     _alone: bool = False
     _armed: bool = field(init=False)
@@ -187,7 +205,7 @@ class FenceCore:
         before, self.told, self._told_at = self.told, told, asked_at
         self._note_whether_alone(now, told)
         if told.we_are_master or told.master_id is None:
-            self._deposed_at = None
+            self._deposed_at = self._rejoining = None
         elif before is not None and before.we_are_master and told.master_epoch > before.master_epoch:
             self._deposed_at, self._local_silent_since = now, None
 
@@ -202,15 +220,22 @@ class FenceCore:
         """Record how long another replica's fence has been without a controller. The answer may be older than its last contact."""
         self._peers[broker_id] = _PeerWord(asked_at, hears_none_for_seconds)
 
-    def local_answered(self, now: float, role: LocalRole, *, process_age_seconds: float | None) -> None:
-        """Record the broker's answer about its role. ``process_age_seconds`` is None if no broker process runs."""
+    def local_answered(
+        self, now: float, role: LocalRole, *, process_age_seconds: float | None, last_read_ms: int = 0
+    ) -> None:
+        """Record the broker's answer about its role, and when it last read from its master.
+
+        ``process_age_seconds`` is None if no broker process runs.
+        """
         self._local, self._local_at = role, now
         if role is not LocalRole.SILENT or process_age_seconds is None:
             self._local_silent_since = None
         elif self._local_silent_since is None and process_age_seconds > self.rules.starting_seconds:
             self._local_silent_since = now
         if self._deposed_at is not None and role is LocalRole.SLAVE:
-            self._deposed_at = None
+            self._deposed_at, self._rejoining = None, _Rejoining(now, last_read_ms)
+        elif self._rejoining is not None and role is LocalRole.SLAVE:
+            self._rejoining.heard(last_read_ms)
 
     def woke(self, now: float, paused_seconds: float, *, starved_seconds: float) -> None:
         """Record that we did not run for this long, and waited in the run queue for ``starved_seconds`` of it."""
@@ -219,7 +244,7 @@ class FenceCore:
     def killed(self) -> None:
         """Record that the broker is dead; the next process has no role until a controller names one."""
         self._armed = False
-        self._deposed_at = None
+        self._deposed_at = self._rejoining = None
         self._alone_since, self._alone = None, False
         self.told = None
 
@@ -227,7 +252,11 @@ class FenceCore:
 
     @property
     def role_word(self) -> str:
-        """Return the broker's role for the preStop hook. ``master`` lasts until the broker steps down, whatever the record says.
+        """Return the broker's role for the preStop hook. ``master`` lasts until the broker steps down, whatever the record says,
+        and is linked to the new master as a member of the SyncStateSet.
+
+        A Java slave may lose its first link while the new master has it put into the set: the master waits 3 s and more for its
+        acknowledgements. The operator makes a slave dial again, but not one that is stopping, whose port is closed.
 
         ``alone``: it is master, and no other replica will take its place: none is alive, or the whole group stops.
         """
@@ -235,7 +264,8 @@ class FenceCore:
             return "unknown"
         if self._alone or (self.told.stops and self.told.we_are_master):
             return "alone"
-        return "master" if self.told.we_are_master or self._deposed_at is not None else "slave"
+        is_handing_over = self._deposed_at is not None or self._rejoining is not None
+        return "master" if self.told.we_are_master or is_handing_over else "slave"
 
     def is_known_as_slave(self, now: float) -> bool:
         """Whether a controller has just named another broker as master, and ours has stepped down if it was master.
@@ -258,18 +288,26 @@ class FenceCore:
 
     def asks_local(self, now: float) -> bool:
         """Whether to ask the broker about its role now."""
-        if self._deposed_at is not None:
+        if self._deposed_at is not None or self._rejoining is not None:
             return True
         return self._armed and self._silence_seconds(now) >= self.rules.asking_others_after_seconds
 
     def look(self, now: float) -> Kill | None:
         """Return the reason to kill the broker now, or None."""
+        if self._rejoining is not None and self._has_rejoined(self._rejoining, now):
+            self._rejoining = None
         if not self._armed:
             return None
         known_at = self._nobody_could_elect(now)
         if known_at is not None:
             self._excused_at = known_at if self._excused_at is None else max(self._excused_at, known_at)
         return self._deposed(now) or self._isolated(now)
+
+    def _has_rejoined(self, rejoining: _Rejoining, now: float) -> bool:
+        """Whether the former master is linked and in the set, or has had its time for it."""
+        told = self.told
+        in_sync = told is not None and any(one.in_sync for one in told.members if one.broker_id == told.own_id)
+        return (rejoining.is_linked and in_sync) or now - rejoining.since >= self.rules.rejoining_seconds
 
     def _isolated(self, now: float) -> Kill | None:
         silence = self._silence_seconds(now)

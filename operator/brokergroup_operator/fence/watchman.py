@@ -198,8 +198,8 @@ class Watchman:
         now = boot_seconds()
         self._processes.search(now)
         age = self._processes.age_seconds(now)
-        role = LocalRole.SILENT if age is None else local_role(answer)
-        self.core.local_answered(now, role, process_age_seconds=age)
+        role, last_read_ms = (LocalRole.SILENT, 0) if age is None else local_role(answer)
+        self.core.local_answered(now, role, process_age_seconds=age, last_read_ms=last_read_ms)
 
     def _look(self, now: float) -> None:
         verdict = self.core.look(now)
@@ -280,16 +280,18 @@ def _members(info: ReplicasInfo) -> tuple[Member, ...]:
     )
 
 
-def local_role(answer: RemotingCommand | None) -> LocalRole:
-    """Return the role in the broker's answer to 907."""
+def local_role(answer: RemotingCommand | None) -> tuple[LocalRole, int]:
+    """Return the role in the broker's answer to 907, and when a slave last read from its master (Unix milliseconds; else 0)."""
     if answer is None:
-        return LocalRole.SILENT
+        return LocalRole.SILENT, 0
     if answer.code != ResponseCode.SUCCESS:
-        return LocalRole.UNKNOWN
+        return LocalRole.UNKNOWN, 0
     try:
-        return LocalRole.MASTER if HARuntimeInfoBody.decode(answer.body).master else LocalRole.SLAVE
+        body = HARuntimeInfoBody.decode(answer.body)
     except BodyError:
-        return LocalRole.UNKNOWN
+        return LocalRole.UNKNOWN, 0
+    role = LocalRole.MASTER if body.master else LocalRole.SLAVE
+    return role, body.ha_client_runtime_info.last_read_timestamp
 
 
 KNOWN_ROLES: Final = ("master", "alone", "slave")

@@ -28,6 +28,18 @@ def _without_one(hosts: dict[int, str], linked: list[str]) -> list[int]:
     return list(hosts) if len(linked) < len(hosts) else []
 
 
+def counted_without_link(hosts: dict[int, str], status: protocol.HARuntimeInfoBody) -> frozenset[int]:
+    """Return the slaves in the SyncStateSet that this master counts, and waits for at every message, though it has no link to them.
+
+    `hosts` are those of all slaves in the set. Empty if the master counts others than these, or if slaves share a host.
+    """
+    linked = links_by_host(hosts, status)
+    lost = frozenset(one for one, is_linked in linked.items() if is_linked is False)
+    in_sync = sum(link.in_sync for link in status.ha_connection_info)
+    counts_all = status.in_sync_slave_nums == len(hosts) == in_sync + len(lost)
+    return lost if counts_all and None not in linked.values() else frozenset()
+
+
 def all_have_the_log(hosts: dict[int, str], status: protocol.HARuntimeInfoBody) -> bool:
     """Whether each of these members of the SyncStateSet has a link to this master, and no link lacks a byte."""
     if any(link.diff != 0 for link in status.ha_connection_info):

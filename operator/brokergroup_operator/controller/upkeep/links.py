@@ -6,10 +6,13 @@ is the proof (measured). A slave without a link:
 1. is told again, with backoff: 1008, and 906 with another spelling of the same address first, because a Java HA client that
    sleeps in its retry wakes up only for a changed address;
 2. is an alarm after a while (`GroupSnapshot.unlinked`, Event, metric), and does not count for voluntary work;
-3. is cured if it was told and still is not linked: the master's epoch is raised twice (`RenewMaster`), the slave alone is told
+3. leaves the SyncStateSet if it can't be told, while its master counts it: a Java slave that stops may lose its link while a
+   1001 that puts it into the set is under way, and the master waits for it for 3 s and more at every message. Under the next epoch
+   (`RenewMaster`) the master takes the smaller set at once;
+4. is cured if it was told and still is not linked: the master's epoch is raised twice (`RenewMaster`), the slave alone is told
    of another master under the first new epoch, and all of the real one under the second. Rarely repeated: if the network
    separates the two, no epoch helps;
-4. is given up if that helped nothing either: its process is replaced (`reconcile/decide/silent_members.py`). A Java HA client may
+5. is given up if that helped nothing either: its process is replaced (`reconcile/decide/silent_members.py`). A Java HA client may
    have written a frame's header into its log.
 """
 
@@ -24,7 +27,7 @@ import structlog
 
 from brokergroup_operator.controller.group.elections import live_members
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
-from brokergroup_operator.controller.peers.ha_links import silent, speeds_of_links, unlinked
+from brokergroup_operator.controller.peers.ha_links import counted_without_link, silent, speeds_of_links, unlinked
 from brokergroup_operator.controller.peers.services import Part, Services, doubled, is_running
 from brokergroup_operator.observe.group_view import LostLink
 from brokergroup_operator.records.store import RecordStoreError
@@ -83,6 +86,8 @@ class _Care:
     since_seconds: float = -math.inf
     missing: dict[int, _Missing] = field(default_factory=dict)
     alarmed: frozenset[int] = frozenset()
+    # Members that the master counts without a link, by its last answer.
+    waited_for: frozenset[int] = frozenset()
     doubts: dict[int, _Doubt] = field(default_factory=dict)
     next_look_seconds: float = 0.0
     # How often in a row the master did not answer 907: logged once, and asked with backoff.
@@ -129,7 +134,10 @@ class Links(Part):
                 return
             # While it dials, another 906 would only end that.
             if now_seconds >= state.tell_again_seconds and not state.doubt.is_dialling:
-                await self._link_again(group, record, broker_id, state)
+                is_told = await self._link_again(group, record, broker_id, state)
+                if not is_told and broker_id in care.waited_for:
+                    await self._go_on_without(group, record, broker_id)
+                    return
 
     async def _look(self, group: Group, record: BrokerGroupRecord, care: _Care) -> bool:
         """Note which slaves have no link now; return False if the master did not answer."""
@@ -145,6 +153,8 @@ class Links(Part):
                 hosts = group.binding.hosts_of_links(record, slaves)
                 status = await self._calls.ha_status(master_address)
                 absent, quiet, speeds = unlinked(hosts, status), silent(hosts, status), speeds_of_links(hosts, status)
+                in_set = record.sync_state_set - {record.master_broker_id}
+                care.waited_for = counted_without_link(group.binding.hosts_of_links(record, in_set), status)
                 await self._master_said(group, record, care, is_master=status.master)
             except BrokerCallError as error:
                 complain = log.debug if care.unanswered else log.warning
@@ -216,11 +226,12 @@ class Links(Part):
             care.alarmed = late
             self._observer.members_unlinked(group.key, late)
 
-    async def _link_again(self, group: Group, record: BrokerGroupRecord, broker_id: int, state: _Missing) -> None:
+    async def _link_again(self, group: Group, record: BrokerGroupRecord, broker_id: int, state: _Missing) -> bool:
+        """Make the slave dial again; return whether it was told of its master."""
         tell = log.debug if state.tries else log.warning
         tell("slave alive and not linked: told again", group=str(group.key), broker_id=broker_id)
         # One that ends closes its ports, and is heard for seconds after that (Java): no epochs are spent on it.
-        if await self._executor.tell(group, record, Tell(broker_id, record.master_epoch)):
+        if is_told := await self._executor.tell(group, record, Tell(broker_id, record.master_epoch)):
             state.told += 1
             state.doubt.told += 1
         ha_address = group.binding.ha_address_of(record.address_of(record.master_broker_id) or "")
@@ -229,6 +240,22 @@ class Links(Part):
         state.tries, settings = state.tries + 1, self._settings
         pause_seconds = doubled(settings.link_missing_seconds, state.tries, settings.link_missing_longest_seconds)
         state.tell_again_seconds = self._now_seconds + pause_seconds
+        return is_told
+
+    async def _go_on_without(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> None:
+        """Take the slave out of the set, and tell the master at once."""
+        master = record.granted_master_id
+        if master is None or group.master_change is not None:
+            return
+        wanted = RenewMaster(broker_id=master, master_epoch=record.master_epoch, without=frozenset({broker_id}))
+        try:
+            decision = await group.decide(wanted)
+        except RecordStoreError as error:
+            log.warning("still in the set", group=str(group.key), broker_id=broker_id, error=str(error))
+            return
+        if decision.code == ControllerCode.SUCCESS and decision.record is not None:
+            log.warning("slave not linked and not told: out of the set", group=str(group.key), broker_id=broker_id)
+            await self._executor.tell(group, decision.record, Tell(master, decision.record.master_epoch))
 
     def _needs_cure(self, group: Group, state: _Missing, now_seconds: float) -> bool:
         """Whether only a cure is left. Planes of worse rank wait longer: they see the cure's epochs, and count anew."""
