@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.change.executor import Executor
     from brokergroup_operator.controller.change.failover import Failover
     from brokergroup_operator.controller.group.group import Group
+    from rocketmq_remoting import broker_protocol as protocol
 
 # A slave that was told this often, answered, and is not linked, is not told once more: its link is at the wrong place.
 TOLD_BEFORE_CURE = 3
@@ -153,8 +154,7 @@ class Links(Part):
                 hosts = group.binding.hosts_of_links(record, slaves)
                 status = await self._calls.ha_status(master_address)
                 absent, quiet, speeds = unlinked(hosts, status), silent(hosts, status), speeds_of_links(hosts, status)
-                in_set = record.sync_state_set - {record.master_broker_id}
-                care.waited_for = counted_without_link(group.binding.hosts_of_links(record, in_set), status)
+                care.waited_for = _waited_for(group, record, status)
                 await self._master_said(group, record, care, is_master=status.master)
             except BrokerCallError as error:
                 complain = log.debug if care.unanswered else log.warning
@@ -243,9 +243,13 @@ class Links(Part):
         return is_told
 
     async def _go_on_without(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> None:
-        """Take the slave out of the set, and tell the master at once."""
+        """Take the slave out of the set if its master still counts it without a link, and tell the master at once."""
         master = record.granted_master_id
         if master is None or group.master_change is not None:
+            return
+        # The telling may have taken seconds. A slave that was linked since may hold what another member of the set lacks.
+        status = await self._calls.ha_status_if_any(record.address_of(master))
+        if status is None or broker_id not in _waited_for(group, record, status):
             return
         wanted = RenewMaster(broker_id=master, master_epoch=record.master_epoch, without=frozenset({broker_id}))
         try:
@@ -327,6 +331,12 @@ class Links(Part):
             return
         what = "the master denies its role, it was told an epoch that no controller committed: the epoch is raised"
         log.error(what, group=str(group.key), broker_id=master, why=decision.why)
+
+
+def _waited_for(group: Group, record: BrokerGroupRecord, status: protocol.HARuntimeInfoBody) -> frozenset[int]:
+    """Return the members of the SyncStateSet that this master counts without a link."""
+    slaves = record.sync_state_set - {record.master_broker_id}
+    return counted_without_link(group.binding.hosts_of_links(record, slaves), status)
 
 
 def _dialling_in_vain(doubts: dict[int, _Doubt], absent: list[int], quiet: list[int]) -> list[int]:
