@@ -316,6 +316,13 @@ def test_a_link_that_ended_before_it_was_in_the_set_hands_nothing_over() -> None
     assert _role_at(core, 2.0, last_read_ms=5_900) == "slave"
 
 
+def test_a_former_master_that_leaves_the_set_again_is_waited_for() -> None:
+    core = _stepped_down_at(1.0, in_sync=(1, 2))
+    assert _role_at(core, 1.2, last_read_ms=5_100, in_sync=(2,)) == "master"
+    assert _role_at(core, 1.4, last_read_ms=5_200) == "master"
+    assert _role_at(core, 1.6, last_read_ms=5_300) == "slave"
+
+
 def test_a_clock_that_jumps_back_holds_a_former_master_for_one_answer_more() -> None:
     core = _stepped_down_at(1.0, in_sync=(1, 2))
     assert _role_at(core, 1.2, last_read_ms=1_000) == "master"

@@ -235,7 +235,7 @@ class FenceCore:
             self._local_silent_since = now
         if self._deposed_at is not None and role is LocalRole.SLAVE:
             self._deposed_at, self._rejoining = None, _Rejoining(now)
-        if self._rejoining is not None and role is LocalRole.SLAVE:
+        if self._rejoining is not None:
             self._rejoining.heard(last_read_ms, in_sync=self._is_in_sync)
 
     def woke(self, now: float, paused_seconds: float, *, starved_seconds: float) -> None:

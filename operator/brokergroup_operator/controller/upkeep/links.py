@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.controller.change.executor import Executor
     from brokergroup_operator.controller.change.failover import Failover
     from brokergroup_operator.controller.group.group import Group
-    from rocketmq_remoting import broker_protocol as protocol
 
 # A slave that was told this often, answered, and is not linked, is not told once more: its link is at the wrong place.
 TOLD_BEFORE_CURE = 3
@@ -87,8 +86,6 @@ class _Care:
     since_seconds: float = -math.inf
     missing: dict[int, _Missing] = field(default_factory=dict)
     alarmed: frozenset[int] = frozenset()
-    # Members that the master counts without a link, by its last answer.
-    waited_for: frozenset[int] = frozenset()
     doubts: dict[int, _Doubt] = field(default_factory=dict)
     next_look_seconds: float = 0.0
     # How often in a row the master did not answer 907: logged once, and asked with backoff.
@@ -136,8 +133,7 @@ class Links(Part):
             # While it dials, another 906 would only end that.
             if now_seconds >= state.tell_again_seconds and not state.doubt.is_dialling:
                 is_told = await self._link_again(group, record, broker_id, state)
-                if not is_told and broker_id in care.waited_for:
-                    await self._go_on_without(group, record, broker_id)
+                if not is_told and await self._go_on_without(group, record, broker_id):
                     return
 
     async def _look(self, group: Group, record: BrokerGroupRecord, care: _Care) -> bool:
@@ -154,7 +150,6 @@ class Links(Part):
                 hosts = group.binding.hosts_of_links(record, slaves)
                 status = await self._calls.ha_status(master_address)
                 absent, quiet, speeds = unlinked(hosts, status), silent(hosts, status), speeds_of_links(hosts, status)
-                care.waited_for = _waited_for(group, record, status)
                 await self._master_said(group, record, care, is_master=status.master)
             except BrokerCallError as error:
                 complain = log.debug if care.unanswered else log.warning
@@ -242,24 +237,29 @@ class Links(Part):
         state.tell_again_seconds = self._now_seconds + pause_seconds
         return is_told
 
-    async def _go_on_without(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> None:
-        """Take the slave out of the set if its master still counts it without a link, and tell the master at once."""
+    async def _go_on_without(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> bool:
+        """If the master counts this slave without a link, take it out of the set, and tell the master; return whether it is out."""
         master = record.granted_master_id
         if master is None or group.master_change is not None:
-            return
+            return False
         # The telling may have taken seconds. A slave that was linked since may hold what another member of the set lacks.
         status = await self._calls.ha_status_if_any(record.address_of(master))
-        if status is None or broker_id not in _waited_for(group, record, status):
-            return
+        slaves = record.sync_state_set - {master}
+        if status is None or broker_id not in counted_without_link(
+            group.binding.hosts_of_links(record, slaves), status
+        ):
+            return False
         wanted = RenewMaster(broker_id=master, master_epoch=record.master_epoch, without=frozenset({broker_id}))
         try:
             decision = await group.decide(wanted)
         except RecordStoreError as error:
             log.warning("still in the set", group=str(group.key), broker_id=broker_id, error=str(error))
-            return
-        if decision.code == ControllerCode.SUCCESS and decision.record is not None:
-            log.warning("slave not linked and not told: out of the set", group=str(group.key), broker_id=broker_id)
-            await self._executor.tell(group, decision.record, Tell(master, decision.record.master_epoch))
+            return False
+        if decision.code != ControllerCode.SUCCESS or decision.record is None:
+            return False
+        log.warning("slave not linked and not told: out of the set", group=str(group.key), broker_id=broker_id)
+        await self._executor.tell(group, decision.record, Tell(master, decision.record.master_epoch))
+        return True
 
     def _needs_cure(self, group: Group, state: _Missing, now_seconds: float) -> bool:
         """Whether only a cure is left. Planes of worse rank wait longer: they see the cure's epochs, and count anew."""
@@ -331,12 +331,6 @@ class Links(Part):
             return
         what = "the master denies its role, it was told an epoch that no controller committed: the epoch is raised"
         log.error(what, group=str(group.key), broker_id=master, why=decision.why)
-
-
-def _waited_for(group: Group, record: BrokerGroupRecord, status: protocol.HARuntimeInfoBody) -> frozenset[int]:
-    """Return the members of the SyncStateSet that this master counts without a link."""
-    slaves = record.sync_state_set - {record.master_broker_id}
-    return counted_without_link(group.binding.hosts_of_links(record, slaves), status)
 
 
 def _dialling_in_vain(doubts: dict[int, _Doubt], absent: list[int], quiet: list[int]) -> list[int]:
