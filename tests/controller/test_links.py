@@ -259,6 +259,7 @@ async def test_it_stays_in_the_set(group: World, settings: ControllerSettings, c
 async def test_a_slave_stays_in_the_set_if_while_it_is_told(group: World, meanwhile: str) -> None:
     """A linked one may have acknowledged what another member of the set lacks: the master is asked again after the telling."""
     plane, (first, second, _) = await looked_at(group, role_change_deadline_seconds=0.3)
+    await eventually(lambda: record_of(plane).change is None, what="the end of the first election")
     second.role_change_waits, second.ignores_ha_pushes_for_ever = asyncio.Event(), True
     tellings = group.journal.count("1008 to 2")
     first.linked.discard(2)

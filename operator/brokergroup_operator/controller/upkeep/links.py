@@ -133,8 +133,9 @@ class Links(Part):
             # While it dials, another 906 would only end that.
             if now_seconds >= state.tell_again_seconds and not state.doubt.is_dialling:
                 is_told = await self._link_again(group, record, broker_id, state)
-                if not is_told and await self._go_on_without(group, record, broker_id):
-                    return
+                if not is_told:
+                    await self._go_on_without(group, record, broker_id)
+                    return  # the record may be another one now: the others are due at the next look
 
     async def _look(self, group: Group, record: BrokerGroupRecord, care: _Care) -> bool:
         """Note which slaves have no link now; return False if the master did not answer."""
@@ -237,29 +238,28 @@ class Links(Part):
         state.tell_again_seconds = self._now_seconds + pause_seconds
         return is_told
 
-    async def _go_on_without(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> bool:
-        """If the master counts this slave without a link, take it out of the set, and tell the master; return whether it is out."""
+    async def _go_on_without(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> None:
+        """If the master counts this slave without a link, take it out of the set, and tell the master at once."""
         master = record.granted_master_id
         if master is None or group.master_change is not None:
-            return False
+            return
         # The telling may have taken seconds. A slave that was linked since may hold what another member of the set lacks.
         status = await self._calls.ha_status_if_any(record.address_of(master))
         slaves = record.sync_state_set - {master}
         if status is None or broker_id not in counted_without_link(
             group.binding.hosts_of_links(record, slaves), status
         ):
-            return False
+            return
         wanted = RenewMaster(broker_id=master, master_epoch=record.master_epoch, without=frozenset({broker_id}))
         try:
             decision = await group.decide(wanted)
         except RecordStoreError as error:
             log.warning("still in the set", group=str(group.key), broker_id=broker_id, error=str(error))
-            return False
+            return
         if decision.code != ControllerCode.SUCCESS or decision.record is None:
-            return False
+            return
         log.warning("slave not linked and not told: out of the set", group=str(group.key), broker_id=broker_id)
         await self._executor.tell(group, decision.record, Tell(master, decision.record.master_epoch))
-        return True
 
     def _needs_cure(self, group: Group, state: _Missing, now_seconds: float) -> bool:
         """Whether only a cure is left. Planes of worse rank wait longer: they see the cure's epochs, and count anew."""
