@@ -102,8 +102,12 @@ def _renew_without(
 ) -> Decision:
     """Raise the epoch, and take the members out. The others hold all that is acknowledged: they were in the set as well.
 
-    Not below the floor, nor beside another dead member: the master would acknowledge no more than before.
+    Not below the floor, nor beside another dead member: the master would acknowledge no more than before. Not during a change of
+    master: under another epoch it would be over, and a quieted master would get its minimum back.
     """
+    change = record.change
+    if change is not None and not change.is_told:
+        return _refused(record, f"change {change.id} ({change.kind}) is under way: {change.phase}")
     left, out = record.sync_state_set - request.without, draw_ids(request.without)
     if request.broker_id not in left or not request.without <= record.sync_state_set:
         return _refused(record, f"{out} are not slaves in the set {draw_ids(record.sync_state_set)}")

@@ -218,6 +218,7 @@ class OperatorRequests:
                 master_addr=self._ha_client.connected_address or None,
                 transferred_byte_in_second=flow.bytes_in_last_second(monotonic_seconds()) if flow is not None else 0,
                 max_offset=self._broker.store.max_offset,
+                last_read_timestamp=connection.last_read_ms if connection is not None else 0,
                 master_flush_offset=self._broker.store.confirm_offset,
             ),
         )

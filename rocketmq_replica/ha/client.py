@@ -16,7 +16,7 @@ from rocketmq_remoting.broker_protocol import EpochCacheBody, ExchangeHAInfoResp
 from rocketmq_remoting.codes import RequestCode, ResponseCode
 from rocketmq_remoting.command import request
 from rocketmq_remoting.errors import BodyError, RemotingError
-from rocketmq_replica.broker import Broker, monotonic_seconds
+from rocketmq_replica.broker import Broker, monotonic_seconds, wall_clock_ms
 from rocketmq_replica.configuration import signed
 from rocketmq_replica.ha.frames import HaFrameError, Handshake
 from rocketmq_replica.ha.links import ReconnectBackoff, SlaveLink
@@ -48,6 +48,8 @@ class MasterConnection(asyncio.Protocol):
         self.diverged = False
         self.lost = asyncio.Event()
         self.received_bytes = 0
+        # Taken once: two answers about one read must be equal, and a clock that is set must not look like a read.
+        self._unix_ms_ahead = wall_clock_ms() - int(monotonic_seconds() * 1000)
         configuration = broker.configuration
         self.link = SlaveLink(
             broker.store,
@@ -59,6 +61,11 @@ class MasterConnection(asyncio.Protocol):
             now_seconds=monotonic_seconds(),
             sync_flush=configuration.sync_flush,
         )
+
+    @property
+    def last_read_ms(self) -> int:
+        """Return when this link was last read from, in Unix milliseconds by the clock of its beginning."""
+        return self._unix_ms_ahead + int(self.link.last_read_seconds * 1000)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by asyncio: send the handshake."""

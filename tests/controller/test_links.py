@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -12,7 +12,14 @@ import metric_names
 from brokergroup_operator.api.brokergroup import BrokerGroupSpec
 from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
-from brokergroup_operator.controller.peers.ha_links import level_members, links_by_host, speeds_of_links, unlinked
+from brokergroup_operator.controller.peers.ha_links import (
+    counted_without_link,
+    level_members,
+    links_by_host,
+    speeds_of_links,
+    unlinked,
+)
+from brokergroup_operator.controller.upkeep.links import _Care
 from brokergroup_operator.observe.member_view import member_view
 from brokergroup_operator.observe.metrics import GroupCollector, MetricsObserver
 from brokergroup_operator.reconcile.decide.failover_safe import why_not_writable
@@ -246,6 +253,66 @@ async def test_it_stays_in_the_set(group: World, settings: ControllerSettings, c
     )
     assert record_of(plane).sync_state_set == {1, 2, 3}
     assert record_of(plane).master_epoch == 1
+
+
+@pytest.mark.parametrize("meanwhile", ["it is linked", "a change of master begins"])
+async def test_a_slave_stays_in_the_set_if_while_it_is_told(group: World, meanwhile: str) -> None:
+    """A linked one may have acknowledged what another member of the set lacks: the master is asked again after the telling."""
+    plane, (first, second, _) = await looked_at(group, role_change_deadline_seconds=0.3)
+    await eventually(lambda: record_of(plane).change is None, what="the end of the first election")
+    second.role_change_waits, second.ignores_ha_pushes_for_ever = asyncio.Event(), True
+    tellings = group.journal.count("1008 to 2")
+    first.linked.discard(2)
+    await eventually(lambda: group.journal.count("1008 to 2") > tellings, what="it to be told again")
+    look = group_of(plane).care(_Care).task
+    assert look is not None
+    change = asyncio.create_task(asyncio.Event().wait())
+    if meanwhile == "it is linked":
+        first.linked.add(2)
+    else:
+        group_of(plane).changes.task = cast("asyncio.Task[None]", change)
+    await look
+    assert record_of(plane).sync_state_set == {1, 2, 3}
+    assert record_of(plane).master_epoch == 1
+    second.role_change_waits.set()
+    change.cancel()
+
+
+@pytest.mark.parametrize(
+    ("hosts", "links", "slaves", "counted"),
+    [
+        ({2: "b", 3: "c"}, {"/c:50000": True}, 2, {2}),
+        ({2: "fd00::5", 3: "c"}, {"/[fd00::5]:50000": True}, 2, {3}),
+        ({2: "b", 3: "c"}, {"/c:50000": True, "/c:50001": True}, 2, {2}),
+        ({2: "b", 3: "c"}, {}, 2, {2, 3}),
+        ({2: "b", 3: "c"}, {"/c:50000": True, "/b:50000": True}, 2, set()),
+        ({2: "b", 3: "c"}, {"/c:50000": True}, 1, set()),
+        ({2: "b", 3: "c"}, {"/c:50000": False}, 2, set()),
+        ({2: "b", 3: "c"}, {"/c:50000": False, "/nat:50000": True}, 2, set()),
+        ({2: "b", 3: "c"}, {"/c:50000": True, "/nat:50000": True}, 2, set()),
+        ({2: "b", 3: "b", 4: "d"}, {"/b:50000": True, "/b:50001": True}, 3, set()),
+        ({}, {"/c:50000": False}, 0, set()),
+    ],
+    ids=[
+        "one is lost",
+        "one with another kind of address",
+        "an old link of the other one has not ended yet",
+        "all are lost",
+        "none",
+        "the master has dropped it, or answers as a Python broker: only those with a link are counted",
+        "the other one is linked, and the master counts another than it",
+        "a link from an unknown host is counted instead of the other one's",
+        "a link from an unknown host may be its",
+        "hosts do not tell whose a link is",
+        "the set is the master alone",
+    ],
+)
+def test_which_slaves_a_master_counts_without_a_link(
+    hosts: dict[int, str], links: dict[str, bool], slaves: int, counted: set[int]
+) -> None:
+    shown = tuple(HAConnectionRuntimeInfo(addr=addr, in_sync=in_sync) for addr, in_sync in links.items())
+    status = HARuntimeInfoBody(master=True, in_sync_slave_nums=slaves, ha_connection_info=shown)
+    assert counted_without_link(hosts, status) == counted
 
 
 FIVE = {2: "fd00::5"}

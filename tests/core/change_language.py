@@ -139,13 +139,11 @@ class ChangeRunner:
         return self._decide(request)
 
     def _renew(self, given: dict[str, str]) -> str:
-        request = RenewMaster(
-            broker_id=self.record.master_broker_id or 0,
-            master_epoch=self.record.master_epoch,
-            epochs=2,
-            plan=replace(self._telling(ChangeKind.CURE), slave=int(given["slave"])),
-        )
-        return self._decide(request)
+        request = RenewMaster(broker_id=self.record.master_broker_id or 0, master_epoch=self.record.master_epoch)
+        if "without" in given:
+            return self._decide(replace(request, without=read_ids(given["without"])))
+        plan = replace(self._telling(ChangeKind.CURE), slave=int(given["slave"]))
+        return self._decide(replace(request, epochs=2, plan=plan))
 
     def _telling(self, kind: ChangeKind) -> Change:
         return Change(id=0, kind=kind, phase=Phase.TELLING, carried_out_by=self.plane)

@@ -8,13 +8,14 @@ import pytest
 from controller_core.decision import ControllerCode, EligibleForgotten, MasterElected
 from controller_core.election import Electorate, carried_over
 from controller_core.holdings import News, demand_of, report_is_news, usable_eligible
-from controller_core.model import MAX_EPOCH, BrokerGroupRecord, LiveReplica, Mark
+from controller_core.model import MAX_EPOCH, BrokerGroupRecord, Change, ChangeKind, LiveReplica, Mark, Phase
 from controller_core.requests import (
     AlterSyncStateSet,
     CleanBrokerData,
     ElectMaster,
     Holding,
     RegisterBroker,
+    RenewMaster,
     ReportHoldings,
     Request,
 )
@@ -61,6 +62,24 @@ def test_no_set_is_taken_under_the_last_set_epoch() -> None:
     decision = step(full, alter(1, 2, 3, set_epoch=MAX_EPOCH), ALL, STRICT)
     assert decision.code == ControllerCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
     assert not decision.changed
+
+
+@pytest.mark.parametrize(("set_epoch", "is_renewed"), [(MAX_EPOCH - 2, True), (MAX_EPOCH - 1, False)])
+def test_a_renewal_without_a_member_takes_two_set_epochs(set_epoch: int, is_renewed: bool) -> None:
+    record = record_of_three(sync_state_set=frozenset({1, 2, 3}), sync_state_set_epoch=set_epoch)
+    request = RenewMaster(broker_id=1, master_epoch=5, without=frozenset({3}))
+    decision = step(record, request, ALL, STRICT)
+    assert decision.changed == is_renewed
+    assert decision.record is not None
+    assert decision.record.sync_state_set_epoch == (MAX_EPOCH if is_renewed else set_epoch)
+
+
+@pytest.mark.parametrize(("phase", "is_renewed"), [(Phase.RESTORING, True), (Phase.TELLING, False)])
+def test_a_change_that_waits_only_for_its_incident_does_not_stop_a_renewal(phase: Phase, is_renewed: bool) -> None:
+    change = Change(id=1, kind=ChangeKind.FAILOVER, phase=phase, carried_out_by="plane-0", to_broker_id=1, epoch=5)
+    record = record_of_three(sync_state_set=frozenset({1, 2, 3}), change=change, change_id=1)
+    decision = step(record, RenewMaster(broker_id=1, master_epoch=5, without=frozenset({3})), ALL, STRICT)
+    assert decision.changed == is_renewed
 
 
 @pytest.mark.parametrize(

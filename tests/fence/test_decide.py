@@ -303,6 +303,32 @@ def test_a_former_master_is_handed_over_when_it_is_linked_and_in_the_set() -> No
     assert not core.asks_local(1.9)
 
 
+def test_a_link_that_ended_before_it_was_in_the_set_hands_nothing_over() -> None:
+    """The new master's 1001 is under way while the first link ends: it was read from since the last answer, and is over."""
+    core = _stepped_down_at(1.0, in_sync=(2,))
+    assert _role_at(core, 1.2, last_read_ms=5_100, in_sync=(2,)) == "master"
+    core.controller_answered(1.3, told(master=2, epoch=6, in_sync=(2, 1)), asked_at=1.3)
+    assert core.look(1.3) is None
+    assert core.role_word == "master", "the link has not been seen since"
+    assert _role_at(core, 1.4, last_read_ms=5_150) == "master", "it may have ended before this answer"
+    assert _role_at(core, 1.6, last_read_ms=0) == "master", "a Java slave without a link"
+    assert _role_at(core, 1.8, last_read_ms=5_800) == "master", "it dials again"
+    assert _role_at(core, 2.0, last_read_ms=5_900) == "slave"
+
+
+def test_a_former_master_that_leaves_the_set_again_is_waited_for() -> None:
+    core = _stepped_down_at(1.0, in_sync=(1, 2))
+    assert _role_at(core, 1.2, last_read_ms=5_100, in_sync=(2,)) == "master"
+    assert _role_at(core, 1.4, last_read_ms=5_200) == "master"
+    assert _role_at(core, 1.6, last_read_ms=5_300) == "slave"
+
+
+def test_a_clock_that_jumps_back_holds_a_former_master_for_one_answer_more() -> None:
+    core = _stepped_down_at(1.0, in_sync=(1, 2))
+    assert _role_at(core, 1.2, last_read_ms=1_000) == "master"
+    assert _role_at(core, 1.4, last_read_ms=1_200) == "slave"
+
+
 def test_a_former_master_that_does_not_come_back_is_waited_for_no_longer_than_its_time() -> None:
     core = _stepped_down_at(1.0, in_sync=(2,))
     end = 1.0 + RULES.rejoining_seconds

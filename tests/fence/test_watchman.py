@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from brokergroup_operator.fence import watchman as under_test
-from brokergroup_operator.fence.decide import LocalRole
+from brokergroup_operator.fence.decide import LocalRole, Member, Told
+from brokergroup_operator.fence.processes import BrokerProcesses
 from brokergroup_operator.fence.settings import FenceSettings
 from brokergroup_operator.fence.watchman import CONTROLLERS, Watchman, local_role
 from rocketmq_remoting.address import Address
@@ -247,3 +248,16 @@ def test_a_fence_started_again_asks_those_that_were_listed_last(scene: Scene) ->
 )
 def test_what_the_broker_answers_about_its_role(answer: RemotingCommand | None, role: tuple[LocalRole, int]) -> None:
     assert local_role(answer) == role
+
+
+def test_a_former_masters_answers_reach_the_decision(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BrokerProcesses, "age_seconds", lambda _self, _now: 100.0)
+    core, now = scene.watchman.core, scene.clock.seconds
+    members = tuple(Member(one, f"127.0.0.{one}:1", in_sync=True, alive=True) for one in (1, 2))
+    core.controller_answered(now, Told(1, 1, 1, members), asked_at=now)
+    core.controller_answered(now, Told(1, 2, 2, members), asked_at=now)
+    later = SLAVES_WORD.replace(b"414907", b"415007")
+    for word, role in ((SLAVES_WORD, "master"), (SLAVES_WORD, "master"), (later, "slave")):
+        scene.watchman._on_broker(RemotingCommand(ResponseCode.SUCCESS, body=word))
+        assert core.look(now) is None
+        assert core.role_word == role

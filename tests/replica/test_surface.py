@@ -119,6 +119,13 @@ async def test_the_requests_of_operators_report_the_state(lab: Lab) -> None:
     status = await lab.client.status(two)
     assert not status.master
     assert status.ha_client_runtime_info.master_addr == one.process.configuration.ha_address
+    before = status.ha_client_runtime_info.last_read_timestamp
+    assert before > 10**12, "Unix time in milliseconds"
+
+    async def is_read_from() -> bool:
+        return (await lab.client.status(two)).ha_client_runtime_info.last_read_timestamp > before
+
+    await eventually(is_read_from, what="the master's next keepalive")
     epochs = EpochCacheBody.decode((await lab.client.ask(two, RequestCode.GET_BROKER_EPOCH_CACHE)).body)
     assert (epochs.cluster_name, epochs.broker_name, epochs.broker_id) == ("DefaultCluster", "broker-a", 2)
     assert [(entry.epoch, entry.start_offset, entry.end_offset) for entry in epochs.epoch_list] == [(1, 0, 2**63 - 1)]

@@ -153,17 +153,18 @@ class _PeerWord:
 
 @dataclass(slots=True)
 class _Rejoining:
-    """A broker that has stepped down and is not known to be linked to its new master."""
+    """A broker that has stepped down and is not known to be linked to its new master as a member of the SyncStateSet."""
 
     since: float
-    # When it last read from its master by its own answer, in milliseconds of its clock.
-    last_read_ms: int
+    # When it last read from its master by its last answer, in milliseconds of its clock; 0 without a link, or outside the set.
+    last_read_ms: int = 0
     is_linked: bool = False
 
-    def heard(self, last_read_ms: int) -> None:
-        # A master writes to each link ten times a second and more: one that has read nothing since the last question has ended.
-        self.is_linked = last_read_ms > self.last_read_ms
-        self.last_read_ms = last_read_ms
+    def heard(self, last_read_ms: int, *, in_sync: bool) -> None:
+        # A master writes to each link ten times a second and more: a link that has read nothing since the last answer has ended.
+        # A read before the record had the broker in the set shows nothing: that link may have ended since.
+        self.is_linked = 0 < self.last_read_ms < last_read_ms
+        self.last_read_ms = last_read_ms if in_sync else 0
 
 
 @dataclass(slots=True)
@@ -233,9 +234,9 @@ class FenceCore:
         elif self._local_silent_since is None and process_age_seconds > self.rules.starting_seconds:
             self._local_silent_since = now
         if self._deposed_at is not None and role is LocalRole.SLAVE:
-            self._deposed_at, self._rejoining = None, _Rejoining(now, last_read_ms)
-        elif self._rejoining is not None and role is LocalRole.SLAVE:
-            self._rejoining.heard(last_read_ms)
+            self._deposed_at, self._rejoining = None, _Rejoining(now)
+        if self._rejoining is not None:
+            self._rejoining.heard(last_read_ms, in_sync=self._is_in_sync)
 
     def woke(self, now: float, paused_seconds: float, *, starved_seconds: float) -> None:
         """Record that we did not run for this long, and waited in the run queue for ``starved_seconds`` of it."""
@@ -303,11 +304,14 @@ class FenceCore:
             self._excused_at = known_at if self._excused_at is None else max(self._excused_at, known_at)
         return self._deposed(now) or self._isolated(now)
 
+    @property
+    def _is_in_sync(self) -> bool:
+        told = self.told
+        return told is not None and any(one.in_sync for one in told.members if one.broker_id == told.own_id)
+
     def _has_rejoined(self, rejoining: _Rejoining, now: float) -> bool:
         """Whether the former master is linked and in the set, or has had its time for it."""
-        told = self.told
-        in_sync = told is not None and any(one.in_sync for one in told.members if one.broker_id == told.own_id)
-        return (rejoining.is_linked and in_sync) or now - rejoining.since >= self.rules.rejoining_seconds
+        return (rejoining.is_linked and self._is_in_sync) or now - rejoining.since >= self.rules.rejoining_seconds
 
     def _isolated(self, now: float) -> Kill | None:
         silence = self._silence_seconds(now)

@@ -35,8 +35,9 @@ def counted_without_link(hosts: dict[int, str], status: protocol.HARuntimeInfoBo
     """
     linked = links_by_host(hosts, status)
     lost = frozenset(one for one, is_linked in linked.items() if is_linked is False)
-    in_sync = sum(link.in_sync for link in status.ha_connection_info)
-    counts_all = status.in_sync_slave_nums == len(hosts) == in_sync + len(lost)
+    # An old link of a slave may stand beside its new one, so hosts are compared, not numbers.
+    counted = {host_of(link.addr) for link in status.ha_connection_info if link.in_sync}
+    counts_all = status.in_sync_slave_nums == len(hosts) and counted == {hosts[one] for one in linked.keys() - lost}
     return lost if counts_all and None not in linked.values() else frozenset()
 
 

@@ -86,8 +86,6 @@ class _Care:
     since_seconds: float = -math.inf
     missing: dict[int, _Missing] = field(default_factory=dict)
     alarmed: frozenset[int] = frozenset()
-    # Members that the master counts without a link, by its last answer.
-    waited_for: frozenset[int] = frozenset()
     doubts: dict[int, _Doubt] = field(default_factory=dict)
     next_look_seconds: float = 0.0
     # How often in a row the master did not answer 907: logged once, and asked with backoff.
@@ -135,9 +133,9 @@ class Links(Part):
             # While it dials, another 906 would only end that.
             if now_seconds >= state.tell_again_seconds and not state.doubt.is_dialling:
                 is_told = await self._link_again(group, record, broker_id, state)
-                if not is_told and broker_id in care.waited_for:
+                if not is_told:
                     await self._go_on_without(group, record, broker_id)
-                    return
+                    return  # the record may be another one now: the others are due at the next look
 
     async def _look(self, group: Group, record: BrokerGroupRecord, care: _Care) -> bool:
         """Note which slaves have no link now; return False if the master did not answer."""
@@ -153,8 +151,6 @@ class Links(Part):
                 hosts = group.binding.hosts_of_links(record, slaves)
                 status = await self._calls.ha_status(master_address)
                 absent, quiet, speeds = unlinked(hosts, status), silent(hosts, status), speeds_of_links(hosts, status)
-                in_set = record.sync_state_set - {record.master_broker_id}
-                care.waited_for = counted_without_link(group.binding.hosts_of_links(record, in_set), status)
                 await self._master_said(group, record, care, is_master=status.master)
             except BrokerCallError as error:
                 complain = log.debug if care.unanswered else log.warning
@@ -243,9 +239,16 @@ class Links(Part):
         return is_told
 
     async def _go_on_without(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> None:
-        """Take the slave out of the set, and tell the master at once."""
+        """If the master counts this slave without a link, take it out of the set, and tell the master at once."""
         master = record.granted_master_id
         if master is None or group.master_change is not None:
+            return
+        # The telling may have taken seconds. A slave that was linked since may hold what another member of the set lacks.
+        status = await self._calls.ha_status_if_any(record.address_of(master))
+        slaves = record.sync_state_set - {master}
+        if status is None or broker_id not in counted_without_link(
+            group.binding.hosts_of_links(record, slaves), status
+        ):
             return
         wanted = RenewMaster(broker_id=master, master_epoch=record.master_epoch, without=frozenset({broker_id}))
         try:
@@ -253,9 +256,10 @@ class Links(Part):
         except RecordStoreError as error:
             log.warning("still in the set", group=str(group.key), broker_id=broker_id, error=str(error))
             return
-        if decision.code == ControllerCode.SUCCESS and decision.record is not None:
-            log.warning("slave not linked and not told: out of the set", group=str(group.key), broker_id=broker_id)
-            await self._executor.tell(group, decision.record, Tell(master, decision.record.master_epoch))
+        if decision.code != ControllerCode.SUCCESS or decision.record is None:
+            return
+        log.warning("slave not linked and not told: out of the set", group=str(group.key), broker_id=broker_id)
+        await self._executor.tell(group, decision.record, Tell(master, decision.record.master_epoch))
 
     def _needs_cure(self, group: Group, state: _Missing, now_seconds: float) -> bool:
         """Whether only a cure is left. Planes of worse rank wait longer: they see the cure's epochs, and count anew."""
