@@ -1,6 +1,5 @@
 """Consumer offsets that a slave does not copy: the master's are written there (apache/rocketmq #10284)."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -62,6 +61,18 @@ async def test_slaves_that_copy_no_offsets_get_the_masters_again_and_again(group
     assert group.notes.differences == []
     assert snapshot_of(plane).metadata_diverged == ()
     assert _written_at(first) == 0
+
+
+async def test_two_planes_do_not_keep_each_other_from_it(group: World) -> None:
+    """Each takes what the other wrote for the slave's own copy."""
+    planes = await group.several(2, **SOON)
+    first, second, third = await group.three()
+    for broker in (first, second, third):
+        broker.topics["orders"], broker.groups["billing"], broker.takes_new_names = 4, 3, True
+    for offset in range(10, 60, 10):
+        first.offsets[NAME] = {0: offset}
+        await eventually(lambda: second.offsets == third.offsets == first.offsets, what="slaves with its offset")
+    assert [snapshot_of(plane).metadata_diverged for plane in planes] == [(), ()]
 
 
 async def test_an_offset_that_a_person_lowered_at_the_master_is_lowered_at_the_slave(group: World) -> None:
@@ -132,15 +143,17 @@ class Carrier:
 
     def __init__(self, plane: ControllerPlane, slave: FakeBroker) -> None:
         self.plane, self.slave = plane, slave
-        self.record, self.group = record_of(plane), plane._groups.get(KEY)
+        group = plane._groups.get(KEY)
+        assert group is not None
+        self.record, self.group = record_of(plane), group
         self.carrier: OffsetCarrier = plane._metadata._offsets
         self.may_write = True
 
     async def carry(self, *, is_behind: bool) -> bool:
         """Whether something was written."""
         own = Metadata(
-            topics={name: () for name in self.slave.topics},
-            groups={name: () for name in self.slave.groups},
+            topics=dict.fromkeys(self.slave.topics, ()),
+            groups=dict.fromkeys(self.slave.groups, ()),
             offsets={name: dict(queues) for name, queues in self.slave.offsets.items()},
         )
         has = await self.carrier.carry(
@@ -186,7 +199,7 @@ async def test_a_slave_that_refuses_offsets_is_soon_left_alone(group: World) -> 
     plane, (first, second, _) = await _three(group, **NEVER)
     carrier = Carrier(plane, second)
     second.takes_new_names = False
-    first.offsets[NAME] = {queue: 7 for queue in range(500)}
+    first.offsets[NAME] = dict.fromkeys(range(500), 7)
     assert not await carrier.carry(is_behind=True)
     assert MOST_REFUSALS < _written_at(second) <= MOST_REFUSALS + IN_FLIGHT
 
@@ -195,7 +208,7 @@ async def test_a_slave_that_permits_none_is_left_alone_at_once(group: World) -> 
     plane, (first, second, _) = await _three(group, **NEVER)
     carrier = Carrier(plane, second)
     second.refuses = lambda command: "no" if command.code == RequestCode.UPDATE_CONSUMER_OFFSET else ""
-    first.offsets[NAME] = {queue: 7 for queue in range(500)}
+    first.offsets[NAME] = dict.fromkeys(range(500), 7)
     assert not await carrier.carry(is_behind=True)
     assert _written_at(second) <= IN_FLIGHT
 
@@ -204,7 +217,7 @@ async def test_more_than_one_look_may_write_is_written_in_turn(group: World, mon
     monkeypatch.setattr(offset_carrier, "MOST_OFFSETS", 40)
     plane, (first, second, _) = await _three(group, **NEVER)
     carrier = Carrier(plane, second)
-    first.offsets[NAME] = {queue: 7 for queue in range(100)}
+    first.offsets[NAME] = dict.fromkeys(range(100), 7)
     written = [len(second.offsets.get(NAME, {})) for _ in range(3) if await carrier.carry(is_behind=True)]
     assert written == [40, 80, 100]
     assert second.offsets == first.offsets
@@ -231,7 +244,7 @@ def test_after_all_writes_a_slave_has_the_masters_offsets(master: Offsets, own: 
 
 
 def test_the_offset_that_is_furthest_behind_is_written_first() -> None:
-    own: Mapping[str, Mapping[int, int]] = {"a@g": {0: 4, 1: 1, 2: 5}}
+    own: Offsets = {"a@g": {0: 4, 1: 1, 2: 5}}
     writes = offsets_to_write({"a@g": {0: 5, 1: 9, 2: 5}, "b@h": {0: 1}}, replace(SLAVE, offsets=own))
     assert [(one.topic, one.group, one.queue_id, one.offset) for one in writes] == [
         ("b", "h", 0, 1),

@@ -313,7 +313,7 @@ class Sent:
 
     java: JavaClient
     grpc: GrpcClient | None
-    # Else the gRPC client only sends until the end: so it was run while a group of 5.5.0 that was read from took no update, since its
+    # Else the gRPC client only sends until the end: run so while a group of 5.5.0 that was read from took no update, since its
     # slaves copy no consumer offsets (apache/rocketmq #10284, ADR 33).
     receives: bool = True
     allowed: int = 0

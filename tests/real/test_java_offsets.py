@@ -128,8 +128,15 @@ class Lab(JavaRig):
 
     def stop(self) -> None:
         for one in self.consumers:
-            one.process.kill()
+            kill(one)
         super().stop()
+
+
+def kill(consumer: JavaClient) -> None:
+    consumer.process.kill()
+    consumer.process.wait()
+    assert consumer.process.stdin is not None
+    consumer.process.stdin.close()
 
 
 def keys_of(consumer: JavaClient) -> set[str]:
@@ -183,7 +190,7 @@ async def test_the_next_consumer_receives_little_again(lab: Lab, told: Told, ver
     await lab.consumed(first, since)
     received = keys_of(first)
     killed = lab.kill_at(address_of(lab.plane, lab.master))
-    first.process.kill()
+    kill(first)
     await eventually(lambda: in_sync(lab.plane, 2), f"another master than {killed}")
     second = lab.start_consumer()
     await lab.consumed(second, await lab.send(20))

@@ -1,9 +1,9 @@
 """Writes the master's consumer offsets at slaves that do not copy them.
 
 A slave of RocketMQ 5.5.0 copies none once a consumer has pulled from its master: the answer to 43 then has a table of pull offsets
-which the slave can't skip (apache/rocketmq #10284). The answer itself is right, and is read here. A slave accepts an offset by 15 as
-a master does, and keeps it on its disk. As in Java's own copy the master's value replaces a lower and a higher one: a person may have
-reset it. A write that arrives late makes consumers receive some messages again, and skip none (ADR 33).
+which the slave can't skip (apache/rocketmq #10284). The answer itself is right, and is read here. A slave accepts an offset by 15
+as a master does, and keeps it on its disk. As in Java's own copy the master's value replaces a lower and a higher one: a person may
+have reset it. A write that arrives late makes consumers receive some messages again, and skip none (ADR 33).
 """
 
 from __future__ import annotations
