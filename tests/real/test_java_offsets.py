@@ -114,13 +114,13 @@ class Lab(JavaRig):
         answer = await self.client.invoke(address_of(self.plane, broker_id), command, timeout_seconds=10.0)
         return sum(load_json(answer.body or b"")["offsetTable"].get(f"{TOPIC}@{GROUP}", {}).values())
 
-    async def all_know(self, broker_ids: list[int]) -> None:
-        """Wait until these brokers know that everything sent so far was read."""
+    async def know(self, broker_ids: list[int], count: int) -> None:
+        """Wait until so many messages were read, as each of these brokers knows it."""
 
-        async def know() -> bool:
-            return all([await self.offsets(one) == len(self.sent) for one in broker_ids])
+        async def all_know() -> bool:
+            return all([await self.offsets(one) == count for one in broker_ids])
 
-        await SOON(know, f"brokers {broker_ids} to have {len(self.sent)}")
+        await SOON(all_know, f"brokers {broker_ids} to have {count}")
 
     def unreadable(self) -> list[str]:
         """Return the brokers that could not read their master's offsets, by their logs."""
@@ -169,13 +169,13 @@ async def test_the_next_consumer_receives_little_again(lab: Lab, told: Told, ver
     first = lab.start_consumer()
     for count in (200, 40):  # a slave that has just what was written there at the last look copies none
         await lab.consumed(first, await lab.send(count))
-        await lab.all_know([1, 2, 3])
+        await lab.know([1, 2, 3], len(lab.sent))
     without = frozenset() if copies else frozenset(lab.slaves)
     await SOON(lambda: told.carried == without, f"a report of {set(without)}: {told.carried}")
     await SOON(lambda: len(lab.unreadable()) == len(without), f"as many that can't read offsets: {lab.unreadable()}")
 
     await lab.consumed(first, await lab.send(40))
-    await lab.all_know([lab.master])
+    await lab.know([lab.master], len(lab.sent))
     moved = await lab.plane.switch_master(KEY)
     of_target = await lab.offsets(moved.to_broker_id)
     log.info("%s: after the switchover broker %d has %d of %d", version, moved.to_broker_id, of_target, len(lab.sent))
@@ -183,7 +183,7 @@ async def test_the_next_consumer_receives_little_again(lab: Lab, told: Told, ver
 
     await eventually(lambda: in_sync(lab.plane, 3), "three brokers in sync again")
     await lab.consumed(first, await lab.send(40))
-    await lab.all_know([1, 2, 3])
+    await lab.know([1, 2, 3], len(lab.sent))
     assert told.without_offsets == []
 
     since = await lab.send(50)
@@ -198,3 +198,19 @@ async def test_the_next_consumer_receives_little_again(lab: Lab, told: Told, ver
     log.info("%s: %d of %d messages received again", version, len(again), len(received))
     assert set(lab.sent) <= received | keys_of(second)
     assert again <= set(since)
+
+
+async def test_what_a_person_has_reset_is_read_again_after_a_failover(lab: Lab) -> None:
+    await lab.start_group(install.ROCKETMQ_VERSION)
+    first = lab.start_consumer()
+    await lab.consumed(first, await lab.send(100))
+    await lab.know([1, 2, 3], 100)
+    kill(first)
+    printed = await asyncio.to_thread(lab.mqadmin, "resetOffsetByTime", "-g", GROUP, "-t", TOPIC, "-s", "1")
+    log.info("resetOffsetByTime: %s", printed)
+    await lab.know([1, 2, 3], 0)
+    assert len(lab.unreadable()) == 2
+
+    lab.kill_at(address_of(lab.plane, lab.master))
+    await eventually(lambda: in_sync(lab.plane, 2), "another master")
+    await lab.consumed(lab.start_consumer(), lab.sent)
