@@ -41,6 +41,8 @@ class OffsetWrite:
     group: str
     queue_id: int
     offset: int
+    # The broker has no offset of this group and topic yet. Java loses one of two such that come at once (`commitOffset`).
+    is_first: bool = False
 
 
 @dataclass(slots=True)
@@ -52,21 +54,24 @@ class _Care:
 
 
 def offsets_to_write(master: Offsets, slave: Metadata) -> list[OffsetWrite]:
-    """Return what gives the slave its master's offsets: first those that it lacks, then those furthest from the master's.
+    """Return what gives the slave its master's offsets, in order: those that it lacks, then those furthest from the master's.
 
-    Without topics and groups that the slave does not have: it refuses their offsets.
+    Of a group and topic that it has no offset of, one queue comes before all others. Without topics and groups that the slave does
+    not have: it refuses their offsets.
     """
-    found: list[tuple[bool, int, OffsetWrite]] = []
+    found: list[tuple[bool, bool, int, OffsetWrite]] = []
     for name, queues in sorted(master.items()):
         topic, _, group = name.partition("@")
         if topic not in slave.topics or group not in slave.groups:
             continue
-        has = slave.offsets.get(name, {})
+        has, is_first = slave.offsets.get(name, {}), name not in slave.offsets
         for queue_id, offset in sorted(queues.items()):
             if has.get(queue_id) != offset:
                 distance = abs(offset - has.get(queue_id, 0))
-                found.append((queue_id in has, -distance, OffsetWrite(topic, group, queue_id, offset)))
-    return [write for _, _, write in sorted(found, key=lambda one: one[:2])]
+                write = OffsetWrite(topic, group, queue_id, offset, is_first)
+                found.append((not is_first, queue_id in has, -distance, write))
+                is_first = False
+    return [write for *_, write in sorted(found, key=lambda one: one[:3])]
 
 
 class OffsetCarrier(Part):
@@ -139,7 +144,7 @@ class OffsetCarrier(Part):
         """Return how many were accepted; raise `BrokerCallError` if the broker does not answer, or permits none."""
         written, sent, ends_at_seconds = 0, 0, self._now_seconds + self._settings.metadata_deadline_seconds
         while sent < len(writes) and may_write() and self._now_seconds < ends_at_seconds:
-            some = writes[sent : sent + IN_FLIGHT]
+            some = [one for one in writes[sent : sent + IN_FLIGHT] if one.is_first == writes[sent].is_first]
             written += sum(await asyncio.gather(*(self._is_accepted(slave, one) for one in some)))
             sent += len(some)
             if sent - written > MOST_REFUSALS:
