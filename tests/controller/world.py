@@ -266,6 +266,7 @@ KEPT: Final[dict[str, tuple[str, int | slice]]] = {
     "unheard": ("members_unheard", 1),
     "differences": ("metadata_diverged", 1),
     "copied_again": ("metadata_copied_again", 1),
+    "carried": ("offsets_carried", 1),
     "put_back": ("acknowledges_again", slice(1, 3)),
     "sent": ("canary_sent", 1),
     "answered": ("request_answered", 0),

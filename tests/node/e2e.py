@@ -313,8 +313,8 @@ class Sent:
 
     java: JavaClient
     grpc: GrpcClient | None
-    # Else the gRPC client only sends until the end. A 5.5.0 master that any consumer has pulled from, a Proxy's own too, gives its
-    # slaves no consumer offsets (apache/rocketmq #10284): a group that is read from is soon not FailoverSafe, and takes no update.
+    # Else the gRPC client only sends until the end: run so while a group of 5.5.0 that was read from took no update, since its
+    # slaves copy no consumer offsets (apache/rocketmq #10284, ADR 33).
     receives: bool = True
     allowed: int = 0
     by_grpc: int = 0

@@ -65,6 +65,7 @@ def test_what_members_lack_and_who_is_not_linked_is_said() -> None:
     lacking = tuple(MetadataDifference(3, MetadataKind.TOPIC, f"t{number}", "4/7") for number in range(10))
     observer.metadata_diverged(KEY, lacking)
     observer.metadata_copied_again(KEY, lacking[:1])
+    observer.offsets_carried(KEY, 3)
     observer.members_unlinked(KEY, frozenset({2, 3}))
     observer.member_relinked(KEY, 3, 9)
     observer.members_unlinked(KEY, frozenset())
@@ -73,6 +74,7 @@ def test_what_members_lack_and_who_is_not_linked_is_said() -> None:
     assert [(event.reason, event.warning) for event in sink.events] == [
         ("MetadataDiverged", True),
         ("MetadataCopiedAgain", False),
+        ("OffsetsCarried", False),
         ("MembersUnlinked", True),
         ("MemberRelinked", True),
         ("MembersLinked", False),
@@ -80,6 +82,7 @@ def test_what_members_lack_and_who_is_not_linked_is_said() -> None:
     assert "Topic t0 at broker 3" in sink.events[0].message
     assert sink.events[0].message.endswith("and 2 more")
     assert sink.events[1].message.endswith("by itself: Topic t0 at broker 3")
+    assert sink.events[2].message.startswith("broker 3 does not copy its master's consumer offsets")
 
 
 def test_a_canary_that_is_refused_and_is_not_any_more() -> None:

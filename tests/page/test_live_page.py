@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from brokergroup_operator.kube.errors import ApiUnavailableError
+from brokergroup_operator.observe.group_view import MetadataDifference, MetadataKind
 from brokergroup_operator.page.access import (
     AccessMode,
     KubernetesTokens,
@@ -78,6 +79,19 @@ def test_what_if_asks_the_election_itself(spec: dict[str, Any], lost: set[int], 
 def test_an_unlinked_slave_does_not_count_as_one_that_acknowledges() -> None:
     answer = without_members(wishes(), shown(unlinked=frozenset({3})), {1})
     assert not answer.holds, answer
+
+
+@pytest.mark.parametrize(
+    ("only_older", "holds", "text"),
+    [
+        (True, True, "consumers receive some messages again"),
+        (False, False, "lacks metadata that the present master has"),
+    ],
+)
+def test_an_older_offset_costs_less_than_one_that_is_not_there(only_older: bool, holds: bool, text: str) -> None:
+    behind = MetadataDifference(2, MetadataKind.CONSUMER_OFFSET, "payments@billing", only_older=only_older)
+    answer = without_members(wishes(), shown(metadata_diverged=(behind,)), {1})
+    assert (answer.holds, text in answer.text) == (holds, True)
 
 
 # ---- the row

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 
 LACKING = (MetadataDifference(2, MetadataKind.TOPIC, "payments"),)
+WITHOUT_AN_OFFSET = (MetadataDifference(2, MetadataKind.CONSUMER_OFFSET, "payments@billing"),)
+OLDER_OFFSETS = tuple(
+    MetadataDifference(one, MetadataKind.CONSUMER_OFFSET, "payments@billing", only_older=True) for one in (2, 3)
+)
 TWO = {"replicas": 2}
 CASES: list[tuple[str, Observed, tuple[str, str]]] = [
     ("all in order", c.settled(), ("True", "EnoughCandidates")),
@@ -42,6 +46,14 @@ CASES: list[tuple[str, Observed, tuple[str, str]]] = [
     ("a slave's pod is missing", c.without_pods(c.settled(), "orders-3"), ("False", "NotEnoughCandidates")),
     ("a slave is not linked", c.live(c.settled(), 1, 2, 3, unlinked=frozenset({3})), ("False", "MembersNotLinked")),
     ("a slave lacks a topic", c.live(c.settled(), 1, 2, 3, metadata_diverged=LACKING), ("False", "MetadataDiverged")),
+    (
+        "a slave lacks an offset: its consumer may skip messages",
+        c.live(c.settled(), 1, 2, 3, metadata_diverged=WITHOUT_AN_OFFSET), ("False", "MetadataDiverged"),
+    ),
+    (
+        "the offsets of all slaves are older: messages come again, and none is lost",
+        c.live(c.settled(), 1, 2, 3, metadata_diverged=OLDER_OFFSETS), ("True", "EnoughCandidates"),
+    ),
     ("a slave of priority 0 is a copy to acknowledge with", c.barred(3), ("True", "EnoughCandidates")),
     ("no other slave is there", c.live(c.barred(3), 1, 3), ("False", "NotEnoughCandidates")),
     ("it is not there", c.live(c.barred(3), 1, 2), ("False", "NotEnoughCandidates")),

@@ -62,7 +62,7 @@ class FakeTables:
                 | RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
                 | RequestCode.UPDATE_CONSUMER_OFFSET
             ) if self.takes_new_names:
-                self._take_name(command)
+                await self._take_name(command)
                 return command.answer(0)
             case RequestCode.GET_BROKER_CONFIG:
                 known = {"brokerName": self._broker_name, "minInSyncReplicas": str(self.minimum), **self.config}
@@ -116,18 +116,25 @@ class FakeTables:
                 self.config[name] = value
             self._journal.append(f"{name}={value} at {self.broker_id}")
 
-    def _take_name(self, command: RemotingCommand) -> None:
+    async def _take_name(self, command: RemotingCommand) -> None:
         fields = command.ext_fields or {}
         if command.code == RequestCode.UPDATE_AND_CREATE_TOPIC:
             self.topics[fields["topic"]] = int(fields["writeQueueNums"])
         elif command.code == RequestCode.DELETE_TOPIC_IN_BROKER:
             del self.topics[fields["topic"]]
         elif command.code == RequestCode.UPDATE_CONSUMER_OFFSET:
-            queues = self.offsets.setdefault(f"{fields['topic']}@{fields['consumerGroup']}", {})
-            queues[int(fields["queueId"])] = int(fields["commitOffset"])
+            await self._take_offset(f"{fields['topic']}@{fields['consumerGroup']}", fields)
         else:
             self.groups[json.loads(command.body or b"")["groupName"]] = 16
         self.copies_again.add(command.code)
+
+    async def _take_offset(self, name: str, fields: Mapping[str, str]) -> None:
+        """As Java (ConsumerOffsetManager.commitOffset): of two first offsets of a name that come at once, one is lost."""
+        queues = self.offsets.get(name)
+        await asyncio.sleep(0.001)
+        if queues is None:
+            queues = self.offsets[name] = {}
+        queues[int(fields["queueId"])] = int(fields["commitOffset"])
 
     def _metadata(self, code: int) -> dict[str, Any]:
         version = {"stateVersion": self.epoch, "timestamp": 1, "counter": len(self.topics)}

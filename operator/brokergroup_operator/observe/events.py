@@ -163,6 +163,10 @@ class EventObserver(Observer):
         message = f"made to copy all from the master again, which it did not do by itself: {_named(lacked)}"
         self._post(key, "MetadataCopiedAgain", message)
 
+    def offsets_carried(self, key: GroupKey, broker_id: int) -> None:
+        message = f"broker {broker_id} does not copy its master's consumer offsets (as RocketMQ 5.5.0): they are written there"
+        self._post(key, "OffsetsCarried", message)
+
     def members_unlinked(self, key: GroupKey, broker_ids: frozenset[int]) -> None:
         if broker_ids:
             message = f"{_ids(broker_ids)} alive, but the master has no link to them: they do not replicate"

@@ -100,6 +100,9 @@ class MetadataDifference:
     kind: MetadataKind
     name: str
     master_version: str = ""
+    # A consumer offset that is there, and lower than the master's: with this member as master its consumers receive some messages
+    # again, and skip none.
+    only_older: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +192,14 @@ class GroupSnapshot:
     def takes_writes(self) -> bool:
         """Whether a write can be acknowledged now."""
         return self.writable and not self.closed
+
+    @property
+    def incomplete_members(self) -> frozenset[int]:
+        """Members that lack a topic, a subscription group or an offset of the master's: with one of them as master it is lost.
+
+        Not those with older offsets: then consumers receive some messages again.
+        """
+        return frozenset(one.broker_id for one in self.metadata_diverged if not one.only_older)
 
     @property
     def moves_master(self) -> bool:

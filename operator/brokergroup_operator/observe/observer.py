@@ -71,6 +71,9 @@ class Observer:
     def metadata_copied_again(self, key: GroupKey, lacked: tuple[MetadataDifference, ...]) -> None:
         """A slave lacked these for longer than a copy takes, and was made to copy all metadata of their kind again."""
 
+    def offsets_carried(self, key: GroupKey, broker_id: int) -> None:
+        """This slave copies no consumer offsets from its master: they are written there. Reported once under each master."""
+
     def members_unlinked(self, key: GroupKey, broker_ids: frozenset[int]) -> None:
         """These members are alive without a link to the master for longer than linking takes. All, at each change."""
 

@@ -156,9 +156,14 @@ def _without_master(wishes: Wishes, before: GroupSnapshot, after: GroupSnapshot,
         return Answer(
             holds=False, text=f"{told}; writes are refused until {needed} are in sync ({len(able)} can follow at once)"
         )
-    if elected in {difference.broker_id for difference in after.metadata_diverged}:
+    if elected in after.incomplete_members:
         return Answer(holds=False, text=f"{told}, and lacks metadata that the present master has")
-    return Answer(holds=True, text=f"{told}; nothing acknowledged is lost, and {len(able)} can acknowledge")
+    again = (
+        ", consumers receive some messages again"
+        if elected in {one.broker_id for one in after.metadata_diverged}
+        else ""
+    )
+    return Answer(holds=True, text=f"{told}; nothing acknowledged is lost{again}, and {len(able)} can acknowledge")
 
 
 def _bytes_behind(snapshot: GroupSnapshot, master: int | None, elected: int | None) -> int:

@@ -93,7 +93,7 @@ CONDITIONS: Final = {
         "Wait; it goes when its containers are seen dead.",
     ),
     ConditionType.METADATA_DIVERGED: (
-        "Topics, subscription groups or offsets of a member differ from the master's; it is not switched to.",
+        "Topics, subscription groups or offsets of a member differ from the master's. If any is missing, it is not switched to.",
         "Wait: it copies them, or is made to (Event `MetadataCopiedAgain`). After a failover: create what the message names.",
     ),
     ConditionType.DEGRADED_DURABILITY: (
@@ -322,6 +322,7 @@ EVENTS: Final = {
     "BrokerAdopted": "A broker that the record did not know is a member again, without a seat.",
     "MetadataDiverged": "Warning. A member lacks topics, groups or offsets that the master has; the message names them.",
     "MetadataCopiedAgain": "A slave went on lacking topics or groups, and was made to copy all of them from the master again.",
+    "OffsetsCarried": "A slave does not copy its master's consumer offsets (RocketMQ 5.5.0): the operator writes them there.",
     "MembersUnlinked": "Warning. Members are alive and do not replicate from the master.",
     "MembersLinked": "Every living member replicates from the master again.",
     "MembersUnheard": "Warning. Members run and replicate, and no controller hears them; the message names them.",

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import structlog
 
 from brokergroup_operator.api.broker_keys import ACCEPTS_SENDS_FROM
-from brokergroup_operator.controller.peers.metadata import Metadata, offsets_of, read_metadata
+from brokergroup_operator.controller.peers.metadata import Metadata, Offsets, offsets_of, read_metadata
 from rocketmq_remoting import broker_protocol as protocol
 from rocketmq_remoting.acl_protocol import AccessChange, BrokerAccess, read_access
 from rocketmq_remoting.client_protocol import CreateTopicRequestHeader, UpdateConsumerOffsetRequestHeader
@@ -315,8 +315,8 @@ class BrokerCalls:
         body = dump_json(group)
         await self._tell(address, request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body))
 
-    async def consumer_offsets(self, address: str) -> Mapping[str, Mapping[int, int]]:
-        """43: by `topic@group`, then by queue, the offset that the consumer group reads next."""
+    async def consumer_offsets(self, address: str) -> Offsets:
+        """43: the offsets of all consumer groups."""
         return await self._table(address, RequestCode.GET_ALL_CONSUMER_OFFSET, offsets_of)
 
     async def commit_offset(self, address: str, *, topic: str, queue_id: int, group: str, offset: int) -> None:
@@ -344,7 +344,7 @@ class BrokerCalls:
 
         Not at a broker that registers each topic by itself: it would leave the name with the NameServers.
         """
-        if (await self._config_of_slave(address)).get("enableSingleTopicRegister") == "true":
+        if (await self.config_of_slave(address)).get("enableSingleTopicRegister") == "true":
             raise BrokerCallError(
                 f"{address}: 17 not sent: with enableSingleTopicRegister the topic would have a route"
             )
@@ -357,15 +357,15 @@ class BrokerCalls:
 
     async def copy_groups_again(self, address: str) -> None:
         """200: the same with a subscription group, which the copy takes away (207 makes it anew, measured on 5.5.0)."""
-        await self._config_of_slave(address)
+        await self.config_of_slave(address)
         body = json.dumps({"groupName": PASSING_NAME, "consumeEnable": False}).encode()
         await self._tell(address, request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body))
 
-    async def _config_of_slave(self, address: str) -> dict[str, str]:
-        """26. A broker that was made master meanwhile copies from no other: the group would stay, and go to all its slaves."""
+    async def config_of_slave(self, address: str) -> dict[str, str]:
+        """26. A broker that was made master meanwhile copies from no other: what is written there would stay, and be copied."""
         configuration = await self.broker_config(address)
         if (role := configuration.get("brokerRole", "")).endswith("_MASTER"):
-            raise BrokerCallError(f"{address}: not made to copy, its brokerRole is {role}")
+            raise BrokerCallError(f"{address}: nothing written as at a slave, its brokerRole is {role}")
         return configuration
 
     async def _tell(self, address: str, command: RemotingCommand, deadline_seconds: float = 0.0) -> None:

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from rocketmq_remoting.errors import BodyError
 from rocketmq_remoting.serialization import load_json
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _TOPIC_FIELDS = ("readQueueNums", "writeQueueNums", "perm")
 _GROUP_FIELDS = ("consumeEnable", "consumeFromMinEnable", "consumeBroadcastEnable", "retryQueueNums", "retryMaxTimes")
 
 Entry = tuple[object, ...]
+# By `topic@group`, then by queue: what the consumer group reads next.
+Offsets = Mapping[str, Mapping[int, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata:
-    """One broker's, at one moment. Offsets are by `topic@group`, then by queue."""
+    """One broker's, at one moment."""
 
     topics: Mapping[str, Entry] = field(default_factory=dict)
     groups: Mapping[str, Entry] = field(default_factory=dict)
-    offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    offsets: Offsets = field(default_factory=dict)
     topics_version: str = ""
     groups_version: str = ""
 
@@ -42,6 +42,17 @@ def read_metadata(topics: bytes | None, groups: bytes | None, offsets: bytes | N
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BodyError(f"metadata of a broker: unreadable: {error!r}") from error
+
+
+def without_leftovers(metadata: Metadata) -> Metadata:
+    """Return it without offsets of topics or groups that are gone: no consumer reads by them, and a broker takes no such offset."""
+
+    def is_in_use(name: str) -> bool:
+        topic, _, group = name.partition("@")
+        return topic in metadata.topics and group in metadata.groups
+
+    offsets = {name: queues for name, queues in metadata.offsets.items() if is_in_use(name)}
+    return replace(metadata, offsets=offsets)
 
 
 def offsets_of(body: Mapping[str, Any]) -> dict[str, dict[int, int]]:

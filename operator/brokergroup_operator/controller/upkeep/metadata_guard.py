@@ -8,12 +8,14 @@ topic, and a switchover to it loses the topic (upstream #9804).
   it is back.
 * *Now and then* each slave is compared with what the master had a while ago and has still. A slave that lacks the same twice
   running will not get it (upstream #11041: it has the data version already). So the slave's own version is raised by a name that
-  comes and goes (17 and 215, 200), and its next copy replaces the whole table.
+  comes and goes (17 and 215, 200), and its next copy replaces the whole table. Consumer offsets that it lacks are written there
+  (`offset_carrier.py`): a slave copies those whatever their version is, or it can't.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -21,8 +23,9 @@ import structlog
 
 from brokergroup_operator.controller.group.elections import is_outdated, live_members
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
-from brokergroup_operator.controller.peers.metadata import Metadata
+from brokergroup_operator.controller.peers.metadata import Metadata, Offsets, without_leftovers
 from brokergroup_operator.controller.peers.services import Part, Services
+from brokergroup_operator.controller.upkeep.offset_carrier import OffsetCarrier
 from brokergroup_operator.observe.group_view import MetadataDifference, MetadataKind
 
 if TYPE_CHECKING:
@@ -82,6 +85,7 @@ class MetadataGuard(Part):
     def __init__(self, services: Services) -> None:
         super().__init__(services)
         self._turns = asyncio.Semaphore(2)  # a metadata body may have megabytes
+        self._offsets = OffsetCarrier(services)
 
     def differences(self, group: Group) -> tuple[MetadataDifference, ...]:
         return group.care(_Care).differences
@@ -117,7 +121,21 @@ class MetadataGuard(Part):
         self, group: Group, record: BrokerGroupRecord, broker_id: int, *, within_seconds: float
     ) -> tuple[MetadataDifference, ...]:
         """Return what this member lacks of the master's topics and groups, after waiting at most this long for its next copy."""
-        return await self._lacking(group, record, broker_id, within_seconds) or ()
+        missing = await self._lacking(group, record, broker_id, within_seconds)
+        if not missing:
+            await self._carry_before_a_change(group, record, broker_id)
+        return missing or ()
+
+    async def _carry_before_a_change(self, group: Group, record: BrokerGroupRecord, broker_id: int) -> None:
+        """Write the master's offsets of this moment at a member that copies none: else consumers receive more again."""
+        of_offsets = [one for one in self.differences(group) if one.kind is MetadataKind.CONSUMER_OFFSET]
+        is_behind = broker_id in {one.broker_id for one in of_offsets}
+        if not is_behind and not self._offsets.copies_none(group, record, broker_id):
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.metadata_deadline_seconds):
+                if (own := await self._picture_of(group, record, broker_id)) is not None:
+                    await self._carried(group, record, broker_id, own, is_behind=True)
 
     async def why_incomplete(
         self, group: Group, record: BrokerGroupRecord, broker_id: int, *, within_seconds: float
@@ -152,7 +170,7 @@ class MetadataGuard(Part):
             # Offsets follow the consumers: what they lack of this very moment is consumed again, and nothing is lost.
             any_offset = {
                 name: {queue: min(offset, 1) for queue, offset in queues.items()}
-                for name, queues in (now.offsets if with_offsets else {}).items()
+                for name, queues in (without_leftovers(now).offsets if with_offsets else {}).items()
             }
             missing = lacking(broker_id, replace(now, offsets=any_offset), own, makes_groups=makes_groups)
             if not missing or self._now_seconds + POLL_SECONDS > deadline_seconds:
@@ -174,7 +192,7 @@ class MetadataGuard(Part):
             if now is None or master is None:
                 return self._settings.metadata_period_seconds
             makes_groups = await self._makes_groups(record, master)
-            before, taken_seconds = care.picture, self._now_seconds
+            before, taken_seconds, wrote = care.picture, self._now_seconds, False
             if before is not None and before.epoch != record.master_epoch:
                 self._note_losses(care, before, master, now, makes_groups=makes_groups)
                 before = None
@@ -182,9 +200,13 @@ class MetadataGuard(Part):
                 return self._settings.metadata_copy_seconds
             found = [*self._still_lost(care, master, now, makes_groups=makes_groups)]
             named = refusal[1] if refusal is not None and refusal[0] == record.master_epoch else ()
-            for broker_id, expected in _expected_of(group, record, before, now, named).items():
+            for broker_id, expected in _expected_of(group, record, before, without_leftovers(now), named).items():
                 own = await self._picture_of(group, record, broker_id)
-                found += lacking(broker_id, expected, own, makes_groups=makes_groups) if own is not None else ()
+                if own is not None:
+                    is_behind = bool(_behind(expected.offsets, own.offsets))
+                    has = await self._carried(group, record, broker_id, own, is_behind=is_behind)
+                    found += lacking(broker_id, expected, has, makes_groups=makes_groups)
+                    wrote |= has is not own
         if is_outdated(group, record):
             return 0.0
         care.picture = _Picture(now, record.master_epoch, master, taken_seconds)
@@ -194,15 +216,25 @@ class MetadataGuard(Part):
             found += care.refusal[1]
         self._tell(group, care, _together(found))
         await self._copy_again(group, record, care, set(found_before) & set(found))
-        return (
-            self._settings.metadata_copy_seconds if before is None or found else self._settings.metadata_period_seconds
+        is_soon = before is None or found or wrote
+        return self._settings.metadata_copy_seconds if is_soon else self._settings.metadata_period_seconds
+
+    async def _carried(
+        self, group: Group, record: BrokerGroupRecord, broker_id: int, own: Metadata, *, is_behind: bool
+    ) -> Metadata:
+        return await self._offsets.carry(
+            group,
+            record,
+            broker_id,
+            own,
+            is_behind=is_behind,
+            may_write=lambda: _is_linked_slave(group, record, broker_id),
         )
 
     async def _copy_again(
         self, group: Group, record: BrokerGroupRecord, care: _Care, lasting: Collection[MetadataDifference]
     ) -> None:
         asked: list[MetadataDifference] = []
-        # Offsets are copied whatever their version is.
         wanted = {(one.broker_id, one.kind) for one in lasting if one.kind is not MetadataKind.CONSUMER_OFFSET}
         for helped in care.copied_again.keys() - {(one.broker_id, one.kind) for one in care.differences}:
             care.copied_again[helped].periods = 1
@@ -339,7 +371,7 @@ def lacking(
 
     A default subscription group is no difference where brokers create such groups for the first consumer.
     """
-    entries, offsets = list[MetadataDifference](), list[MetadataDifference]()
+    entries, missing, older = list[MetadataDifference](), list[MetadataDifference](), list[MetadataDifference]()
     if_absent = _DEFAULT_GROUP if makes_groups else None
     for name, entry in expected.topics.items():
         if found.topics.get(name) != entry:
@@ -349,9 +381,18 @@ def lacking(
             entries.append(
                 MetadataDifference(broker_id, MetadataKind.SUBSCRIPTION_GROUP, name, expected.groups_version)
             )
-    for name, queues in expected.offsets.items():
-        has = found.offsets.get(name, {})
-        if any(has.get(queue, 0) < offset for queue, offset in queues.items()):
-            offsets.append(MetadataDifference(broker_id, MetadataKind.CONSUMER_OFFSET, name))
-    # Offsets last: fifty that are late must not hide a topic that is not there.
-    return tuple(sorted([*sorted(entries), *sorted(offsets)][:MOST_DIFFERENCES]))
+    for name, queues in _behind(expected.offsets, found.offsets).items():
+        only_older = queues <= found.offsets.get(name, {}).keys()
+        difference = MetadataDifference(broker_id, MetadataKind.CONSUMER_OFFSET, name, only_older=only_older)
+        (older if only_older else missing).append(difference)
+    # By what they cost: fifty offsets that are late must not hide a topic that is not there.
+    return tuple(sorted([*sorted(entries), *sorted(missing), *sorted(older)][:MOST_DIFFERENCES]))
+
+
+def _behind(expected: Offsets, found: Offsets) -> dict[str, set[int]]:
+    """Return, by `topic@group`, the queues whose offset is not there, or lower than expected."""
+    behind = {
+        name: {queue for queue, offset in queues.items() if found.get(name, {}).get(queue, 0) < offset}
+        for name, queues in expected.items()
+    }
+    return {name: queues for name, queues in behind.items() if queues}

@@ -147,9 +147,9 @@ def _linked_in_sync(record: BrokerGroupRecord, snapshot: GroupSnapshot, away: Co
 
 
 def _with_metadata(broker_ids: Iterable[int], snapshot: GroupSnapshot) -> list[int]:
-    """Without those that lack metadata of the master's."""
-    behind = {difference.broker_id for difference in snapshot.metadata_diverged}
-    return [broker_id for broker_id in broker_ids if broker_id not in behind]
+    """Without those that lack metadata of the master's. Older offsets hold nothing up: no waiting mends a slave that can't copy."""
+    incomplete = snapshot.incomplete_members
+    return [broker_id for broker_id in broker_ids if broker_id not in incomplete]
 
 
 def is_barred(spec: BrokerGroupSpec, snapshot: GroupSnapshot, broker_id: int) -> bool:
