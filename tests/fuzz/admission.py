@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import functools
+import re
 from typing import TYPE_CHECKING, Any
 
 from brokergroup_operator.api import names
 from kube_sandbox.api_server.kinds.custom_resources import custom_resource_types
-from tests.fuzz.schema import definition, fields_of_rule, spec_node
+from tests.fuzz.schema import definition, fields_of_rule, leaves, spec_node
 
 if TYPE_CHECKING:
     from kube_sandbox.api_server.errors import FieldError
@@ -42,7 +43,10 @@ def complaints(spec: Spec, old: Spec | None = None) -> list[FieldError]:
 
 
 def blamed(error: FieldError) -> list[str]:
-    """Return the leaves that a complaint's rule reads: a change of one of them may resolve it."""
+    """Return the leaves of a required field, else those that the complaint's rule reads: a change of one may resolve it."""
+    if error.kind == "Required value":
+        missing = re.sub(r"\[\d+\]", "[]", error.field)
+        return [path for path in leaves() if path == missing or path.startswith((f"{missing}.", f"{missing}["))]
     return [
         path
         for at in spec_node().below()

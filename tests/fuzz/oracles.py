@@ -38,7 +38,16 @@ if TYPE_CHECKING:
 
 SETTINGS = ReconcileSettings(controller_addresses=(CONTROLLER,), namespace=NAMESPACE)
 # Conditions that, when True, mean a wait for a person.
-TELLING = ("Stalled", "Paused", "Hibernated", "CredentialsMissing", "SeatLost", "EpochJump", "Recovering")
+TELLING = (
+    "Stalled",
+    "Paused",
+    "Hibernated",
+    "BrokersStopped",
+    "CredentialsMissing",
+    "SeatLost",
+    "EpochJump",
+    "Recovering",
+)
 # Reasons of an update that waits, and goes on at once where a person replaces the pods.
 WAITS_FOR_PERSON = ("WaitingForPerson", "OutsideWindow")
 

@@ -11,7 +11,7 @@ from hypothesis import Phase, given, seed, settings
 
 from brokergroup_operator.kube.resources import PODS
 from tests.fuzz import schema, stories
-from tests.fuzz.admission import complaints, with_defaults
+from tests.fuzz.admission import blamed, complaints, with_defaults
 from tests.fuzz.changes import Change, Kind, changes, drawn_leaves
 from tests.fuzz.hints import HINTS
 from tests.fuzz.story import BY_A_PERSON, Story, Tally, in_virtual_time, told
@@ -95,6 +95,19 @@ def test_a_new_field_of_the_schema_is_a_leaf_and_has_values() -> None:
 
     assert [one.path for one in made.below() if one.is_leaf] == ["spec.made.inner[]"]
     assert schema.value(made) is not None
+
+
+@pytest.mark.parametrize(
+    ("spec", "missing"),
+    [
+        ({"tls": {"mode": "Enforcing"}}, {"spec.tls.certificateSecretRef.name"}),
+        ({"configFrom": [{}]}, {"spec.configFrom[].configMapRef.name"}),
+    ],
+)
+def test_a_field_that_is_required_beside_another_is_drawn_with_it(spec: dict[str, Any], missing: set[str]) -> None:
+    """Without it no draw of spec.tls.mode was accepted, and no story had one."""
+    wrong = complaints(stories.BASES[1] | spec)
+    assert missing <= {path for error in wrong for path in blamed(error)}
 
 
 def test_a_rule_that_calls_methods_names_the_fields_they_are_called_on() -> None:
