@@ -44,7 +44,8 @@ def complaints(spec: Spec, old: Spec | None = None) -> list[FieldError]:
 
 def blamed(error: FieldError) -> list[str]:
     """Return the leaves of a required field, else those that the complaint's rule reads: a change of one may resolve it."""
-    if error.kind == "Required value":
+    # A rule may call a field required too: then it says why, and reads others.
+    if error.kind == "Required value" and not error.detail:
         missing = re.sub(r"\[\d+\]", "[]", error.field)
         return [path for path in leaves() if path == missing or path.startswith((f"{missing}.", f"{missing}["))]
     return [
