@@ -214,6 +214,7 @@ HOME = Path(controller.__file__).parent
 # The group's names for its parts, and the classes whose docstrings name the owners.
 PARTS = {
     "links": notes.LinkNotes,
+    "refused_set": notes.RefusedSetNotes,
     "unheard": notes.UnheardNotes,
     "holdings": notes.HoldingsNotes,
     "silence": notes.SilenceNotes,

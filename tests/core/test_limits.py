@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -72,6 +73,23 @@ def test_a_renewal_without_a_member_takes_two_set_epochs(set_epoch: int, is_rene
     assert decision.changed == is_renewed
     assert decision.record is not None
     assert decision.record.sync_state_set_epoch == (MAX_EPOCH if is_renewed else set_epoch)
+
+
+def test_each_epoch_without_a_member_needs_a_1001_that_took_one_in() -> None:
+    """However links flap: a set of three has one to spare, and from then on its master has to take one in first."""
+    for flaps in product(product((2, 3), ("comes", "ends")), repeat=6):
+        record, taken_in = record_of_three(sync_state_set=frozenset({1, 2, 3})), 0
+        for broker_id, what in flaps:
+            epoch, request = (
+                record.master_epoch,
+                alter(*record.sync_state_set, broker_id, set_epoch=record.sync_state_set_epoch),
+            )
+            ends = RenewMaster(broker_id=1, master_epoch=epoch, without=frozenset({broker_id}))
+            decision = step(record, ends if what == "ends" else replace(request, master_epoch=epoch), ALL, STRICT)
+            taken_in += decision.changed and what == "comes"
+            record = decision.record or record
+            assert len(record.sync_state_set) >= STRICT.floor
+            assert record.master_epoch - 5 <= 1 + taken_in, flaps
 
 
 @pytest.mark.parametrize(("phase", "is_renewed"), [(Phase.RESTORING, True), (Phase.TELLING, False)])

@@ -12,6 +12,7 @@ from msgspec import structs
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_operation import Retirement, RetirementStep
 from brokergroup_operator.api.times import rfc3339
+from brokergroup_operator.observe.group_view import MetadataDifference, MetadataKind
 from brokergroup_operator.reconcile.decide.retiring import pods_not_configured
 from brokergroup_operator.reconcile.decide.unread import look_at
 from brokergroup_operator.reconcile.operations.evaluate import PROCEDURES, evaluate, next_status
@@ -470,12 +471,43 @@ def test_a_group_that_is_younger_than_the_operation_is_not_retired() -> None:
     assert "for an earlier group of this name" in expect(Reject, begun("Retire", group=young)).message
 
 
-def test_it_does_not_begin_while_a_slave_has_other_topics() -> None:
+def diverged() -> dict[str, Any]:
+    """Return the group with this condition in its status."""
     made, kind = group(), "MetadataDiverged"
     made["status"]["conditions"].append(
         {"type": kind, "status": "True", "reason": kind, "message": "broker 2: topic t"}
     )
-    assert expect(Wait, begun("Retire", group=made)).message == "waits: orders is MetadataDiverged: broker 2: topic t"
+    return made
+
+
+OLDER = MetadataDifference(2, MetadataKind.CONSUMER_OFFSET, "payments@billing", only_older=True)
+MISSING_OFFSET = MetadataDifference(2, MetadataKind.CONSUMER_OFFSET, "payments@audit")
+MISSING_TOPIC = MetadataDifference(3, MetadataKind.TOPIC, "refunds")
+OF_THE_MASTER = MetadataDifference(1, MetadataKind.CONSUMER_OFFSET, "payments@audit")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        pytest.param({"metadata_diverged": (MISSING_TOPIC,)}, "broker 3: Topic refunds", id="a topic"),
+        pytest.param({"metadata_diverged": (MISSING_TOPIC, OLDER)}, "broker 3: Topic refunds", id="a topic, and older offsets"),
+        pytest.param({"metadata_diverged": (MISSING_OFFSET,)}, "broker 2: ConsumerOffset payments@audit", id="an offset"),
+        pytest.param({"metadata_diverged": (OF_THE_MASTER,)}, "broker 1: ConsumerOffset payments@audit",
+            id="an offset of a former master, which the present one lacks"),
+        pytest.param({"group": diverged(), "metadata_diverged": (MISSING_TOPIC,)}, "broker 3: Topic refunds",
+            id="what the plane knows now"),
+        pytest.param({"group": diverged()}, "broker 2: topic t", id="by the status: a new plane has compared nothing yet"),
+        pytest.param({"group": diverged(), "snapshot": None}, "broker 2: topic t", id="by the status: no plane knows the group"),
+    ],
+)  # fmt: skip
+def test_it_does_not_begin_while_a_member_lacks_metadata(changes: dict[str, Any], message: str) -> None:
+    assert expect(Wait, begun("Retire", **changes)).message == f"waits: orders is MetadataDiverged: {message}"
+
+
+@pytest.mark.parametrize("made", [group(), diverged()], ids=["before the next pass", "MetadataDiverged by its status"])
+def test_older_offsets_of_a_member_hold_no_retire_up(made: dict[str, Any]) -> None:
+    """A 5.5.0 slave that the operator cannot write offsets at would hold it up for ever (apache/rocketmq #10284)."""
+    expect(Start, begun("Retire", group=made, metadata_diverged=(OLDER,)))
 
 
 def test_one_that_is_being_deleted_retires_nothing() -> None:

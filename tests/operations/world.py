@@ -446,6 +446,7 @@ def scene(*operations: Operation, **changes: Any) -> Observed:
         in_progress=changes.pop("in_progress", None),
         last_failover=changes.pop("last_failover", None),
         last_switchover=changes.pop("last_switchover", None),
+        metadata_diverged=changes.pop("metadata_diverged", ()),
     )
     base = seen_of(
         KEY,

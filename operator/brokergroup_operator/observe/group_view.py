@@ -104,6 +104,10 @@ class MetadataDifference:
     # again, and skip none.
     only_older: bool = False
 
+    @property
+    def text(self) -> str:
+        return f"broker {self.broker_id}: {self.kind.value} {self.name}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Silence:
@@ -194,12 +198,14 @@ class GroupSnapshot:
         return self.writable and not self.closed
 
     @property
-    def incomplete_members(self) -> frozenset[int]:
-        """Members that lack a topic, a subscription group or an offset of the master's: with one of them as master it is lost.
+    def missing_metadata(self) -> tuple[MetadataDifference, ...]:
+        """What a member lacks, without offsets that are only older: by those consumers receive some messages again."""
+        return tuple(one for one in self.metadata_diverged if not one.only_older)
 
-        Not those with older offsets: then consumers receive some messages again.
-        """
-        return frozenset(one.broker_id for one in self.metadata_diverged if not one.only_older)
+    @property
+    def incomplete_members(self) -> frozenset[int]:
+        """Members that lack a topic, a subscription group or an offset of the master's: with one of them as master it is lost."""
+        return frozenset(one.broker_id for one in self.missing_metadata)
 
     @property
     def moves_master(self) -> bool:

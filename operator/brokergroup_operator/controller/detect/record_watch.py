@@ -123,6 +123,7 @@ class DisputedSets(Part):
         """Return the final decision on a 1001; the first one was this."""
         await self._raise_if_ahead(group, wanted, refused=decision.code != ControllerCode.SUCCESS)
         record, disputes = group.record, group.care(_Disputes)
+        _note_refused(group, record, wanted, decision)
         if decision.code == ControllerCode.SUCCESS or record is None:
             disputes.apart = (None, 0.0)
             return decision
@@ -162,6 +163,22 @@ class DisputedSets(Part):
             return False
         disputes.apart = (None, 0.0)
         return True
+
+
+def _note_refused(
+    group: Group, record: BrokerGroupRecord | None, wanted: AlterSyncStateSet, decision: Decision
+) -> None:
+    """Note a refused 1001 of the present epochs that only adds members, for `upkeep/links.py`."""
+    if record is None or decision.code == ControllerCode.SUCCESS or not group.binding.settings.masters_shrink_first:
+        return
+    epochs = record.master_epoch, record.sync_state_set_epoch
+    is_of_now = (wanted.master_broker_id, wanted.master_epoch, wanted.sync_state_set_epoch) == (
+        record.granted_master_id,
+        *epochs,
+    )
+    if is_of_now and wanted.sync_state_set > record.sync_state_set:
+        group.refused_set.members, group.refused_set.epochs = wanted.sync_state_set - record.sync_state_set, epochs
+        group.look_soon()
 
 
 class AdoptionDesk(Part):

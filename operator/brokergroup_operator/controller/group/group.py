@@ -79,6 +79,7 @@ class Group:
         self.members = notes.MemberNotes(regular_heartbeat_seconds=settings.regular_heartbeat_seconds)
         self.configuration = notes.ConfigurationNotes()
         self.links, self.unheard = notes.LinkNotes(), notes.UnheardNotes()
+        self.refused_set = notes.RefusedSetNotes()
         self.holdings, self.silence = notes.HoldingsNotes(), notes.SilenceNotes()
         self.waking, self.recovery = notes.WakingNotes(), notes.ActingNotes()
         self.registrations = notes.RegistrationNotes()

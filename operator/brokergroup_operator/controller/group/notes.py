@@ -45,6 +45,23 @@ class LinkNotes:
 
 
 @dataclass(slots=True)
+class RefusedSetNotes:
+    """The members that the master's last refused 1001 would have added. Written by `detect/record_watch.py`.
+
+    A Java master counts them until it takes a set of a higher epoch.
+    """
+
+    members: frozenset[int] = frozenset()
+    # Of master and set, at the refusal.
+    epochs: tuple[int, int] = (0, 0)
+
+    def members_by(self, record: BrokerGroupRecord | None) -> frozenset[int]:
+        """Return them while these epochs are the record's."""
+        is_of_now = record is not None and self.epochs == (record.master_epoch, record.sync_state_set_epoch)
+        return self.members if is_of_now else frozenset()
+
+
+@dataclass(slots=True)
 class UnheardNotes:
     """Registered members without heartbeats, and what is known of each. Written by `upkeep/silent_members.py`."""
 

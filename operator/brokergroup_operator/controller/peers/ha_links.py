@@ -41,6 +41,14 @@ def counted_without_link(hosts: dict[int, str], status: protocol.HARuntimeInfoBo
     return lost if counts_all and None not in linked.values() else frozenset()
 
 
+def surely_unlinked(
+    hosts: dict[int, str], status: protocol.HARuntimeInfoBody, broker_ids: frozenset[int]
+) -> frozenset[int]:
+    """Return those of these members without a link; none while a link comes from another host than `hosts`: it may be theirs."""
+    strangers = {host_of(link.addr) for link in status.ha_connection_info} - set(hosts.values())
+    return frozenset() if strangers else broker_ids.intersection(unlinked(hosts, status))
+
+
 def all_have_the_log(hosts: dict[int, str], status: protocol.HARuntimeInfoBody) -> bool:
     """Whether each of these members of the SyncStateSet has a link to this master, and no link lacks a byte."""
     if any(link.diff != 0 for link in status.ha_connection_info):

@@ -14,6 +14,10 @@ is the proof (measured). A slave without a link:
    separates the two, no epoch helps;
 5. is given up if that helped nothing either: its process is replaced (`reconcile/decide/silent_members.py`). A Java HA client may
    have written a frame's header into its log.
+
+A Java master counts a set from the moment at which it proposes it (1001), and a refusal does not undo that. If the link of a member
+that was refused so ends, each send would fail until that member is back (docs/adr/0008): under the next epoch the master takes the
+record's set.
 """
 
 from __future__ import annotations
@@ -27,7 +31,13 @@ import structlog
 
 from brokergroup_operator.controller.group.elections import live_members
 from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
-from brokergroup_operator.controller.peers.ha_links import counted_without_link, silent, speeds_of_links, unlinked
+from brokergroup_operator.controller.peers.ha_links import (
+    counted_without_link,
+    silent,
+    speeds_of_links,
+    surely_unlinked,
+    unlinked,
+)
 from brokergroup_operator.controller.peers.services import Part, Services, doubled, is_running
 from brokergroup_operator.observe.group_view import LostLink
 from brokergroup_operator.records.store import RecordStoreError
@@ -87,6 +97,7 @@ class _Care:
     missing: dict[int, _Missing] = field(default_factory=dict)
     alarmed: frozenset[int] = frozenset()
     doubts: dict[int, _Doubt] = field(default_factory=dict)
+    looked_seconds: float = -math.inf
     next_look_seconds: float = 0.0
     # How often in a row the master did not answer 907: logged once, and asked with backoff.
     unanswered: int = 0
@@ -108,19 +119,25 @@ class Links(Part):
 
     def look_at(self, group: Group, record: BrokerGroupRecord) -> None:
         care = group.care(_Care)
-        if not is_running(care.task) and self._now_seconds >= care.next_look_seconds:
+        if not is_running(care.task) and self._now_seconds >= self._due_seconds(group, care):
             work, name = self.check(group, record), f"rmq:links {group.key}"
             care.task = self._tasks.start(work, name, on_end=lambda _: group.look_soon())
 
     def next_look_seconds(self, group: Group) -> float:
         """Return when the master is asked again; while it is being asked, the answer wakes the group."""
         care = group.care(_Care)
-        return math.inf if is_running(care.task) else care.next_look_seconds
+        return math.inf if is_running(care.task) else self._due_seconds(group, care)
+
+    def _due_seconds(self, group: Group, care: _Care) -> float:
+        """While a refused member may lose its link, the master is asked more often: its sends would wait from then on."""
+        if not group.refused_set.members_by(group.record):
+            return care.next_look_seconds
+        return min(care.next_look_seconds, care.looked_seconds + self._settings.keeper_slow_poll_seconds)
 
     async def check(self, group: Group, record: BrokerGroupRecord) -> None:
         """Ask the master for its links; do what is next for the slaves that have none."""
         care = group.care(_Care)
-        if not await self._look(group, record, care):
+        if not await self._look(group, record, care) or await self._end_wait(group, record):
             return
         now_seconds = self._now_seconds
         for broker_id, state in care.missing.items():
@@ -144,6 +161,7 @@ class Links(Part):
             care.since_seconds = self._now_seconds if group.saw_master_begin else -math.inf
             care.epoch, care.missing = record.master_epoch, {}
         settings, master_address = self._settings, record.address_of(record.master_broker_id)
+        care.looked_seconds = self._now_seconds
         slaves = [broker_id for broker_id in live_members(group, record) if broker_id != record.master_broker_id]
         absent, quiet, speeds = list[int](), list[int](), dict[int, int]()
         if master_address is not None:  # also without slaves: it says whether it is master
@@ -251,15 +269,34 @@ class Links(Part):
         ):
             return
         wanted = RenewMaster(broker_id=master, master_epoch=record.master_epoch, without=frozenset({broker_id}))
+        await self._renew(group, wanted, what="slave not linked and not told: out of the set", broker_id=broker_id)
+
+    async def _end_wait(self, group: Group, record: BrokerGroupRecord) -> bool:
+        """Tell the master the record's set under the next epoch if a refused member has no link any more; return whether it did."""
+        refused, master, change = group.refused_set.members_by(record), record.granted_master_id, record.change
+        is_changing = group.master_change is not None or (change is not None and not change.is_told)
+        if not refused or master is None or is_changing:
+            return False
+        status = await self._calls.ha_status_if_any(record.address_of(master))
+        slaves = {*live_members(group, record), *refused} - {master}
+        if status is None or not surely_unlinked(group.binding.hosts_of_links(record, slaves), status, refused):
+            return False
+        wanted = RenewMaster(broker_id=master, master_epoch=record.master_epoch)
+        what = "slave refused and not linked: the master no longer waits for it"
+        return await self._renew(group, wanted, what=what, broker_id=min(refused))
+
+    async def _renew(self, group: Group, wanted: RenewMaster, *, what: str, broker_id: int) -> bool:
+        """Commit the next epoch and tell the master, which takes the record's set with it; return whether it was committed."""
         try:
             decision = await group.decide(wanted)
         except RecordStoreError as error:
-            log.warning("still in the set", group=str(group.key), broker_id=broker_id, error=str(error))
-            return
+            log.warning("no new epoch for it", group=str(group.key), broker_id=broker_id, error=str(error))
+            return False
         if decision.code != ControllerCode.SUCCESS or decision.record is None:
-            return
-        log.warning("slave not linked and not told: out of the set", group=str(group.key), broker_id=broker_id)
-        await self._executor.tell(group, decision.record, Tell(master, decision.record.master_epoch))
+            return False
+        log.warning(what, group=str(group.key), broker_id=broker_id)
+        await self._executor.tell(group, decision.record, Tell(wanted.broker_id, decision.record.master_epoch))
+        return True
 
     def _needs_cure(self, group: Group, state: _Missing, now_seconds: float) -> bool:
         """Whether only a cure is left. Planes of worse rank wait longer: they see the cure's epochs, and count anew."""

@@ -286,9 +286,9 @@ def _why_none_is_made(seen: Seen) -> str:
     """As a group says it of its own pods (`tls_order.why_none_is_made`)."""
     config_map = parts.trust_name(str(seen.cluster.metadata["name"]))
     return (
-        f"{seen.tls.lost}, which NameServers and proxies trust, was deleted from ConfigMap {config_map}: neither is changed, nor"
-        " made where it is missing, before the bundle of spec.tls.trustBundleRef has those certificates again, or verifies every"
-        " server"
+        f"{seen.tls.lost}, which NameServers and proxies trust, was deleted from ConfigMap {config_map}, and no other copy is"
+        " in the namespace: neither is changed, nor made where it is missing, before the bundle of spec.tls.trustBundleRef has"
+        " those certificates again, or verifies every server"
     )
 
 

@@ -20,7 +20,7 @@ from brokergroup_operator.kube.resources import CONFIG_MAPS, PODS
 from brokergroup_operator.reconcile.clusters import parts
 from brokergroup_operator.reconcile.decide.tls_order import aim_of, lost_file, made_with, told
 from brokergroup_operator.reconcile.render.tls import trust_files
-from brokergroup_operator.reconcile.see import bundles
+from brokergroup_operator.reconcile.see import bundles, lost_bundles
 from brokergroup_operator.records.kubernetes import GroupObjects
 from brokergroup_operator.records.store import GroupKey
 
@@ -75,21 +75,24 @@ class TlsSteps:
         found = await self._found(key, wanted)
         bundle, problem = await bundles.read(wanted, found)
         rendered = [mode_made_with(one) for one in made]
-        kept = {name: str(text) for name, text in ((stored or {}).get("data") or {}).items()}
         if wanted is not None and not self.settings.controller_tls:
-            return _as_it_is(wanted, rendered, kept)
+            found_again = await lost_bundles.with_lost(self.api, key.namespace, stored, rendered, "")
+            return _as_it_is(wanted, rendered, _files(found_again))
         aim = aim_of(wanted, bundle)
-        if all(one == aim for one in rendered) and not _has_bundle(wanted) and not kept:
+        if all(one == aim for one in rendered) and not _has_bundle(wanted) and not _files(stored):
             return TlsStep(wanted, aim=aim)
         pods = await self._pods(key, [str(one["metadata"]["name"]) for one in made])
         present = [*rendered, *map(made_of, pods)]
+        kept = stored
+        if _has_bundle(wanted):
+            kept = await lost_bundles.with_lost(self.api, key.namespace, stored, present, bundle)
         trust = await bundles.trust_of(
             wanted,
             bundle,
             problem=problem,
             made=present,
             pods=pods,
-            kept=stored,
+            kept=kept,
             servers=self.servers,
             addresses=(),
             controllers=self.settings.controller_addresses,
@@ -133,6 +136,10 @@ def next_step(
     held = "" if trust.is_silence and made == aim else trust.why_held
     is_behind = made != aim or bool(held) or _has_bundle(wanted)
     return TlsStep(now, tuple(sorted(waits)) if is_behind else (), aim=aim, held=held, files=files)
+
+
+def _files(stored: JsonObject | None) -> dict[str, str]:
+    return {name: str(text) for name, text in ((stored or {}).get("data") or {}).items()}
 
 
 def _has_bundle(wanted: TlsSpec | None) -> bool:

@@ -68,8 +68,9 @@ def why_none_is_made(group: BrokerGroup) -> str:
         return ""
     config_map = names.config_map_name(identity.name_of(group))
     return (
-        f". {file}, which the group's pods trust, was deleted from ConfigMap {config_map}: no pod is made or replaced before the"
-        " bundle of the spec has those certificates again, or verifies every server"
+        f". {file}, which the group's pods trust, was deleted from ConfigMap {config_map}, and no other copy is in the"
+        " namespace: no pod is made or replaced before the bundle of the spec has those certificates again, or verifies every"
+        " server"
     )
 
 

@@ -240,11 +240,13 @@ _SERVING: Final = (names.PORT_BROKER, "nameserver")
 
 
 def still_read(config_map: JsonObject | None, pods: Iterable[JsonObject], trust: Trust) -> dict[str, str]:
-    """Return the stored bundles, by file, that pods read: a container may start again, and read its file, before its pod's turn.
+    """Return the bundles, by file, that pods read, of the stored ones and of those that were found again: a container may start
+    again, and read its file, before its pod's turn.
 
     Without a pod and while the wanted one is held, all of them: the next pods are made with one of these.
     """
     stored = {name: str(text) for name, text in ((config_map or {}).get("data") or {}).items() if _FILE.fullmatch(name)}
+    stored |= trust.kept
     there = [made_of(pod).trusts for pod in pods]
     if not there and trust.why_held:
         return stored

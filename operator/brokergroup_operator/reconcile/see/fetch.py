@@ -26,7 +26,7 @@ from brokergroup_operator.kube import resources
 from brokergroup_operator.kube.errors import FORBIDDEN, ApiError, ApiUnavailableError, NotFoundError
 from brokergroup_operator.kube.pods import is_over, node_of
 from brokergroup_operator.reconcile.identity import claim_names
-from brokergroup_operator.reconcile.see import bundles, certificates, foreign, observed, snapshots
+from brokergroup_operator.reconcile.see import bundles, certificates, foreign, lost_bundles, observed, snapshots
 from brokergroup_operator.reconcile.see.bundles import HandshakingServers
 from brokergroup_operator.reconcile.see.copies import wanted_aside
 from brokergroup_operator.reconcile.see.members import carried
@@ -265,14 +265,17 @@ class GroupFetcher:
 
     async def _trust(self, seen: Observed, bundle: str, problem: str) -> Trust:
         """The bundle, and whether every server that the group's pods connect to is verified by it."""
-        pods = [pod for pod in seen.pods.values() if not is_over(pod)]
+        pods, tls = [pod for pod in seen.pods.values() if not is_over(pod)], seen.group.spec.tls
+        made, kept = [made_of(pod) for pod in pods], seen.config_map
+        if tls is not None and tls.trust_bundle_ref is not None:
+            kept = await lost_bundles.with_lost(self._api, seen.key.namespace, kept, made, bundle)
         return await bundles.trust_of(
-            seen.group.spec.tls,
+            tls,
             bundle,
             problem=problem,
-            made=[made_of(pod) for pod in pods],
+            made=made,
             pods=pods,
-            kept=seen.config_map,
+            kept=kept,
             servers=self._servers,
             addresses=[as_brokers_mean(one, seen.key.namespace) for one in seen.group.spec.name_servers],
             controllers=self._controllers,

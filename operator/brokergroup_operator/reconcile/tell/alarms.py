@@ -228,8 +228,7 @@ def start_command(seen: Observed, one: Standing) -> str:
 def metadata_diverged(seen: Observed) -> Verdict | None:
     """A slave lacks what the master has besides the log: a failover to it would lose it (upstream issue 9804)."""
     differences = seen.snapshot.metadata_diverged if seen.snapshot else ()
-    what = [f"broker {one.broker_id}: {one.kind.value} {one.name}" for one in differences]
-    shown = f"Missing or older than on the master: {told(what, NAMES_SHOWN)}"
+    shown = f"Missing or older than on the master: {told([one.text for one in differences], NAMES_SHOWN)}"
     return yes(Reason.METADATA_DIVERGED, shown) if differences else None
 
 

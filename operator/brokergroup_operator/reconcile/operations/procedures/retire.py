@@ -23,6 +23,7 @@ from brokergroup_operator.api.brokergroup_status import ConditionStatus, Conditi
 from brokergroup_operator.api.storage_fields import RetentionPolicy
 from brokergroup_operator.api.times import rfc3339
 from brokergroup_operator.reconcile.decide import retiring, unread
+from brokergroup_operator.reconcile.decide.configuration_drift import told
 from brokergroup_operator.reconcile.operations import plan as plans
 from brokergroup_operator.reconcile.operations.procedures.premises import CHANGE_POLL_SECONDS, Case, asked, first
 from brokergroup_operator.reconcile.see import observed
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.decide.unread import Look
     from brokergroup_operator.reconcile.see.observed import Observed
 
+# Of what a member lacks.
+NAMES_SHOWN: Final = 5
 # Between two looks at the master while consumers read: longer, the longer the operation has run.
 LOOK_SECONDS: Final = 2.0
 LONGEST_LOOK_SECONDS: Final = 30.0
@@ -76,11 +79,21 @@ def _is_another_group(case: Case) -> str:
 
 
 def _metadata_diverged(case: Case) -> plans.Wait | None:
-    """A slave with other topics than the master: one of them may be of a master that is gone, with messages."""
-    found = observed.condition_in(case.seen.group_object, ConditionType.METADATA_DIVERGED.value)
-    if found.get("status") != ConditionStatus.TRUE.value:
+    """A member lacks a topic or an offset: the topic may be of a master that is gone, with messages; and a consumer group without
+    an offset may be one that has not read all.
+    """
+    snapshot = case.seen.snapshot
+    if snapshot is not None and snapshot.metadata_diverged:
+        # Offsets that are there and older hold nothing up, as in an update. They are of this group's queues, and mean nothing once
+        # it is deleted. Until then the master's count; as master a member with older ones shows more unread messages, never fewer.
+        what = told([one.text for one in snapshot.missing_metadata], NAMES_SHOWN)
+    else:
+        # A plane that has just started has compared nothing yet: the status has what the one before it found.
+        found = observed.condition_in(case.seen.group_object, ConditionType.METADATA_DIVERGED.value)
+        what = str(found.get("message")) if found.get("status") == ConditionStatus.TRUE.value else ""
+    if not what:
         return None
-    why = f"waits: {case.group} is MetadataDiverged: {found.get('message')}"
+    why = f"waits: {case.group} is MetadataDiverged: {what}"
     return plans.Wait(message=why, look_again_seconds=CHANGE_POLL_SECONDS)
 
 

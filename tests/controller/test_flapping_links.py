@@ -1,0 +1,100 @@
+"""A slave that the operator can't reach, and whose link comes and ends: what it costs, and that it never holds a send up for long.
+
+Why there is no backoff: docs/adr/0008-in-pod-fence.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from brokergroup_operator.controller.peers.ha_links import surely_unlinked
+from rocketmq_remoting.broker_protocol import HAConnectionRuntimeInfo, HARuntimeInfoBody
+from rocketmq_remoting.codes import RequestCode
+from tests.controller.conftest import record_of, snapshot_of
+from tests.controller.test_links import looked_at
+from tests.controller.world import STRICT
+from tests.support.fake_broker import FakeBroker, eventually
+
+if TYPE_CHECKING:
+    from tests.controller.world import World
+
+
+async def looks_at(master: FakeBroker) -> None:
+    """Return after the plane has asked this master for its links many times."""
+    before = master.asked.count(RequestCode.GET_BROKER_HA_STATUS)
+    await eventually(lambda: master.asked.count(RequestCode.GET_BROKER_HA_STATUS) > before + 8, what="many looks")
+
+
+async def test_a_link_that_flaps_costs_one_epoch_for_each_time_that_its_master_took_it_in(group: World) -> None:
+    plane, (first, second, _) = await looked_at(group)
+    await second.close_port()
+    for times in (1, 2, 3):
+        first.linked.discard(2)
+        await eventually(lambda: first.sync_state_set == {1, 3}, what="the master to go on without it, however often")
+        await looks_at(first)
+        assert record_of(plane).sync_state_set == {1, 3}
+        assert record_of(plane).master_epoch == 1 + times, "outside the set its missing link costs nothing"
+        first.linked.add(2)
+        await first.propose_set()
+        assert record_of(plane).sync_state_set == {1, 2, 3}
+
+
+async def test_a_link_that_flaps_costs_no_epoch_where_its_master_drops_it(group: World) -> None:
+    """As Java does unless an acknowledgement was read after the link had ended."""
+    plane, (first, second, _) = await looked_at(group)
+    await second.close_port()
+    for _ in range(3):
+        first.linked.discard(2)
+        await first.propose_set()
+        assert record_of(plane).sync_state_set == {1, 3}
+        await looks_at(first)
+        first.linked.add(2)
+        await first.propose_set()
+        assert record_of(plane).sync_state_set == {1, 2, 3}
+    assert record_of(plane).master_epoch == 1
+
+
+@pytest.mark.parametrize("shrinks_first", [True, False], ids=["Java 5.5.0", "a master that forgets a refused set"])
+async def test_a_master_that_was_refused_a_member_is_told_the_set_once_that_members_link_ends(
+    group: World, *, shrinks_first: bool
+) -> None:
+    """A Java master waits for the member that it proposed, and each send fails (tests/real/test_java_refused_set.py)."""
+    rules = replace(STRICT, masters_shrink_first=shrinks_first)
+    plane, (first, second, _) = await looked_at(group, settings=rules, keeper_slow_poll_seconds=0.05)
+    second.silent = True
+    await eventually(lambda: 2 not in snapshot_of(plane).live, what="the member to be unheard")
+    first.linked.discard(2)
+    await first.propose_set()
+    assert record_of(plane).sync_state_set == {1, 3}
+    first.linked.add(2)
+    await first.propose_set()
+    assert record_of(plane).sync_state_set == {1, 3}, "a member that is not heard is refused"
+    await looks_at(first)
+    assert record_of(plane).master_epoch == 1, "while it is linked its acknowledgements come"
+    first.linked.discard(2)
+    if shrinks_first:
+        await eventually(lambda: first.epoch == 2, what="the master to be told")
+    await looks_at(first)
+    assert record_of(plane).master_epoch == (2 if shrinks_first else 1)
+    assert record_of(plane).sync_state_set == first.sync_state_set == {1, 3}
+
+
+@pytest.mark.parametrize(
+    ("hosts", "links", "gone"),
+    [
+        ({2: "b", 3: "c"}, ["/c:50000"], {2}),
+        ({2: "b", 3: "c"}, [], {2}),
+        ({2: "b", 3: "c"}, ["/b:50000"], set()),
+        ({2: "b", 3: "c"}, ["/c:50000", "/nat:50000"], set()),
+        ({2: "b", 3: "b"}, ["/b:50000"], {2}),
+        ({2: "b", 3: "b"}, ["/b:50000", "/b:50001"], set()),
+    ],
+    ids=["it is gone", "all are", "another one is", "a link may be its", "one of a host", "none of a host"],
+)
+def test_when_a_refused_member_has_no_link(hosts: dict[int, str], links: list[str], gone: set[int]) -> None:
+    shown = tuple(HAConnectionRuntimeInfo(addr=addr) for addr in links)
+    status = HARuntimeInfoBody(master=True, ha_connection_info=shown)
+    assert surely_unlinked(hosts, status, frozenset({2})) == gone
