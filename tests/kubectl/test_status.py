@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from brokergroup_operator.api.brokergroup_status import Reason
-from brokergroup_operator.api.names import ANNOTATION_OPERATOR
+from brokergroup_operator.api.names import ANNOTATION_OPERATOR, API_VERSION
 from brokergroup_operator.kubectl.cluster import BrokerGroup, BrokerGroupOperation, Cluster, Kind, Lease
 from brokergroup_operator.kubectl.command_line import ForbiddenError, PluginError
 from brokergroup_operator.kubectl.explain import STALLED_ADVICE, explanation
@@ -214,6 +214,19 @@ def test_explain_says_first_that_the_operator_is_away(bench: Bench, lease: dict[
     assert said.out.splitlines()[0].startswith(told.format(bench.namespace))
     hand_over = f"kubectl annotate -n {bench.namespace} brokergroup orders brokergroup.dev/operator-"
     assert (hand_over in said.out) == ("is away" in told)
+
+
+def test_the_command_that_hands_a_group_over_hands_its_cluster_over_too(bench: Bench) -> None:
+    """The operator that is gone has the RocketMQCluster too: a new one would leave its NameServers and proxies alone."""
+    place = f"/apis/{API_VERSION}/namespaces/{bench.namespace}/rocketmqclusters"
+    cluster = bench.api("POST", place, {"metadata": {"name": "shop"}, "spec": {}})
+    uid = cluster["metadata"]["uid"]
+    owner = {"apiVersion": API_VERSION, "kind": "RocketMQCluster", "name": "shop", "uid": uid, "controller": True}
+    bench.create_group()
+    bench.api("PATCH", bench.path(BrokerGroup, "orders"), {"metadata": {"ownerReferences": [owner]}})
+    take(bench, f"{bench.namespace}/its-lease")
+    command = f"kubectl annotate -n {bench.namespace} rocketmqcluster/shop brokergroup/orders brokergroup.dev/operator-"
+    assert command in bench.run("explain", "orders").out
 
 
 SAFE_STATUS: dict[str, Any] = STATUS | {
