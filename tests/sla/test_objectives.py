@@ -303,7 +303,7 @@ def test_a_hibernated_group_burns_no_budget(tmp_path: Path) -> None:
         {"series": f"brokergroup_voting_replicas{{{labels}}}", "values": "3+0x59 0+0x119 3+0x179"},
     ]
     fast, slow = "BrokerGroupBudgetBurnsFast", "BrokerGroupBudgetBurnsSlowly"
-    cases = [
+    cases: list[dict[str, Any]] = [
         {"eval_time": f"{minute}m", "alertname": name, "exp_alerts": []}
         for minute in (62, 65, 90, 150, 179, 181, 185, 299)
         for name in (fast, slow)
