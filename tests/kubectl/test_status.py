@@ -16,7 +16,7 @@ from brokergroup_operator.kubectl.command_line import ForbiddenError, PluginErro
 from brokergroup_operator.kubectl.explain import STALLED_ADVICE, explanation
 from brokergroup_operator.kubectl.its_operator import Heartbeat, Presence
 from brokergroup_operator.kubectl.printing import in_units, show, show_all
-from brokergroup_operator.kubectl.status import page, status_written
+from brokergroup_operator.kubectl.status import ABNORMAL, page, status_written
 from brokergroup_operator.kubectl.top import standing_of, top_page
 from tests.kubectl.bench import DEADLINE_SECONDS, STATUS, TOO_FEW, Bench
 
@@ -383,6 +383,12 @@ def in_shop(name: str, **changes: str) -> dict[str, Any]:
 def test_a_group_stands_as_its_conditions_say(changes: dict[str, str], word: str, why: str) -> None:
     standing = standing_of(in_shop("orders", **changes))
     assert (standing.word, standing.why) == (word, why)
+
+
+@pytest.mark.parametrize("kind", sorted(ABNORMAL))
+def test_a_group_with_a_condition_that_is_worth_a_look_is_not_well(kind: str) -> None:
+    standing = standing_of(in_shop("orders", **{kind: "True"}))
+    assert (standing.word == "well", standing.why) == (False, f"{kind}Reason: why {kind}")
 
 
 def test_worst_first_and_cut_to_the_terminal() -> None:
