@@ -47,6 +47,7 @@ BY: Final = ("day", "month", "namespace", "cluster", "group")
 _SUMS: Final = ("up_ms", "down_ms", "unknown_ms", "disputed_ms", "error_ms", "n")
 _ONE_DAY: Final = dt.timedelta(days=1)
 _NOT_ASKED: Final = StoredQuality(0, 0, 0, 0, 0)
+_SHOWN_DAYS: Final = 5
 
 
 def append_days(
@@ -123,13 +124,17 @@ def _keys(groups: Iterator[Any]) -> dict[str, list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """The figures of all days and groups of one key, as `{"month": "2026-10", "cluster": "default/orders"}`."""
+    """The figures of all days and groups of one key, as `{"month": "2026-10", "cluster": "default/orders"}`.
+
+    `lacking`: days of its time that the table lacks. Of those nothing is in any figure, not even as unknown.
+    """
 
     key: Mapping[str, str]
     days: int
     groups: int
     outages: int
     availability: Availability
+    lacking: tuple[str, ...] = ()
 
 
 def sums(table: str | Path, window: Window, *, groups: str = "*", by: Sequence[str] = ()) -> list[Sum]:
@@ -153,15 +158,29 @@ def sums(table: str | Path, window: Window, *, groups: str = "*", by: Sequence[s
     if not len(told):
         return []
     asked = [(name, "sum") for name in _SUMS] + [("day", "count_distinct"), ("group", "count_distinct")]
+    there = rows if groups == "*" else read_rows(table, FIGURES, day_of(window.start_ms), day_of(window.end_ms - 1))
+    lacking = _lacking(window, set(there["day"].to_pylist()))
     # Without a key all rows are of one.
     keyed = told.append_column("all", pa.array([""] * len(told))).group_by([*by] or ["all"]).aggregate(asked)
-    return [_sum(row, by) for row in keyed.sort_by([(name, "ascending") for name in by or ["all"]]).to_pylist()]
+    return [
+        _sum(row, by, lacking) for row in keyed.sort_by([(name, "ascending") for name in by or ["all"]]).to_pylist()
+    ]
 
 
-def _sum(row: Mapping[str, Any], by: Sequence[str]) -> Sum:
+def _lacking(window: Window, there: Collection[str]) -> list[str]:
+    """The days of the window, up to today, that the table has no figures of."""
+    first, today = day_of(window.start_ms), dt.datetime.now(dt.UTC).date()
+    last = min(day_of(window.end_ms - 1), today)
+    days = (str(first + number * _ONE_DAY) for number in range((last - first).days + 1))
+    return [day for day in days if day not in there]
+
+
+def _sum(row: Mapping[str, Any], by: Sequence[str], lacking: Sequence[str]) -> Sum:
     up, down, unknown, disputed, error, outages = (row[f"{name}_sum"] for name in _SUMS)
     whole = Availability(up, down, unknown, Source.GAUGE, error, disputed)
-    return Sum({name: row[name] for name in by}, row["day_count_distinct"], row["group_count_distinct"], outages, whole)
+    key = {name: row[name] for name in by}
+    own = () if "day" in key else tuple(day for day in lacking if day.startswith(key.get("month", "")))
+    return Sum(key, row["day_count_distinct"], row["group_count_distinct"], outages, whole, own)
 
 
 def sums_text(found: Sequence[Sum]) -> str:
@@ -170,17 +189,25 @@ def sums_text(found: Sequence[Sum]) -> str:
         f"{' '.join(one.key.values()) or 'all groups'}: {percent(told.availability)} (between {percent(told.worst)} and"
         f" {percent(told.best)}; down {told.down_ms / 1000:.3f} s, unknown {told.unknown_ms / 1000:.1f} s,"
         f" disputed {told.disputed_ms / 1000:.1f} s), {counted(one.outages, 'outage')};"
-        f" {counted(one.groups, 'group')}, {counted(one.days, 'day')}"
+        f" {counted(one.groups, 'group')}, {counted(one.days, 'day')}{_lacking_words(one)}"
         for one in found
         for told in (one.availability,)
     )
+
+
+def _lacking_words(one: Sum) -> str:
+    if not one.lacking:
+        return ""
+    more = ", ..." if len(one.lacking) > _SHOWN_DAYS else ""
+    days = ", ".join(one.lacking[:_SHOWN_DAYS])
+    return f"; the table lacks {counted(len(one.lacking), 'day')}, which no figure counts: {days}{more}"
 
 
 def sums_document(found: Sequence[Sum]) -> list[dict[str, Any]]:
     """Return the sums for a program."""
     return [
         {
-            **one.key, "days": one.days, "groups": one.groups, "outages": one.outages,
+            **one.key, "days": one.days, "lackingDays": list(one.lacking), "groups": one.groups, "outages": one.outages,
             "upMs": told.up_ms, "downMs": told.down_ms, "unknownMs": told.unknown_ms, "disputedMs": told.disputed_ms,
             "errorMs": told.error_ms, "availability": told.availability, "worst": told.worst, "best": told.best,
         }

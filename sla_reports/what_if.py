@@ -75,7 +75,7 @@ class Outcome:
 
     @property
     def availability(self) -> float:
-        return 1 - self.down_ms / self.total_ms if self.total_ms else 0.0
+        return max(0.0, 1 - self.down_ms / self.total_ms) if self.total_ms else 0.0
 
 
 @dataclass
@@ -244,11 +244,18 @@ def replicas_seen(fleet: Fleet) -> int | None:
 def outcomes_of(
     report: WrittenReport, fleet: Fleet, observed: Setup, others: Sequence[Setup]
 ) -> tuple[Outcome, list[Outcome]]:
-    """Replay the observed setup, and the others."""
+    """Replay the observed setup, and the others. Their availability is of the time that the report knows, as the report's own."""
     losses = losses_among(
         report.incidents, report.window, fleet, SYNC_STATE_SET_SIZE, replicas=observed.replicas
     )  # fmt: skip
-    return replay(losses, report.window, observed), [replay(losses, report.window, one) for one in others]
+    known_ms = _known_ms(report)
+    first, *rest = (replace(replay(losses, report.window, one), total_ms=known_ms) for one in (observed, *others))
+    return first, rest
+
+
+def _known_ms(report: WrittenReport) -> int:
+    """Unknown and excluded time, and time without the group, would pass for time in which writes were taken."""
+    return sum(one["write"]["upMs"] + one["write"]["downMs"] for one in report.summary["groups"])
 
 
 def measured_down_ms(report: WrittenReport) -> int:

@@ -19,12 +19,13 @@ from metric_names import (
     PHASES,
     SYNC_STATE_SET_SIZE,
     UNCLEAN_ELECTIONS_TOTAL,
+    VOTING_REPLICAS,
 )
 from sla_reports.states.counters import Increase, histogram_quantile
 from sla_reports.states.entities import Fleet, GroupKey
 from sla_reports.states.incidents import Incident
 from sla_reports.states.logged import LoggedIncident
-from sla_reports.states.spans import State, Window, at_least, total_ms, without
+from sla_reports.states.spans import Span, State, Window, at_least, clip, overlay, total_ms, without
 
 STAGES = ("detect", "elect", "roleChange", "index", "route", "firstSuccess")
 _STAGE_OF_STEP = {
@@ -234,12 +235,15 @@ class Exposure:
 
 def exposure(
     fleet: Fleet, group: GroupKey, window: Window, incidents: Sequence[Incident], *, promised: int,
-    most_behind_bytes: int | None = None, absent: Sequence[tuple[int, int]] = (),
+    most_behind_bytes: int | None = None, counted: Sequence[Span],
 ) -> Exposure:  # fmt: skip
-    """Measure exposure by the gauge of the SyncStateSet's size, the counter of unclean elections and the incident log."""
-    below, alone = (
-        without(fleet.spans(SYNC_STATE_SET_SIZE, group, window, at_least(copies)), absent) for copies in (promised, 2)
-    )
+    """Measure exposure by the gauge of the SyncStateSet's size, the counter of unclean elections and the incident log.
+
+    Of the gauge only time that counts. Unclean elections of the counter count at any time: what was lost in maintenance is lost.
+    """
+    excluded = _between(counted, window)
+    alone = without(fleet.spans(SYNC_STATE_SET_SIZE, group, window, at_least(2)), excluded)
+    below = without(_below_promise(fleet, group, window, promised), excluded)
     interval = fleet.interval(SYNC_STATE_SET_SIZE, group)
     rises = fleet.increase(UNCLEAN_ELECTIONS_TOTAL, group, window).values()
     logged = [one.logged for one in incidents if one.logged is not None]
@@ -253,3 +257,18 @@ def exposure(
         unfenced=sum(one.unfenced for one in logged),
         most_behind_bytes=most_behind_bytes,
     )
+
+
+def _between(counted: Sequence[Span], window: Window) -> list[tuple[int, int]]:
+    """The time of the window that does not count: excluded, hibernated, or without a group."""
+    whole = [Span(window.start_ms, window.end_ms, State.UNKNOWN)]
+    return [(one.start_ms, one.end_ms) for one in without(whole, [(one.start_ms, one.end_ms) for one in counted])]
+
+
+def _below_promise(fleet: Fleet, group: GroupKey, window: Window, promised: int) -> list[Span]:
+    line = fleet.spans(SYNC_STATE_SET_SIZE, group, window, at_least(promised))
+    voters = fleet.spans(VOTING_REPLICAS, group, window, at_least(2))
+    # A group with one voting replica promises the one copy that it has.
+    single = [Window(one.start_ms, one.end_ms) for one in voters if one.state is State.DOWN]
+    own = fleet.spans(SYNC_STATE_SET_SIZE, group, window, at_least(1)) if single else []
+    return overlay(line, [piece for time in single for piece in clip(own, time)])

@@ -314,7 +314,7 @@ def _group(
         recovery=recovery(one.began, until_ms=window.end_ms, running=running), phases=phase_quantiles(fleet, key, window),
         exposure=exposure(
             fleet, key, window, one.began, promised=agreement.promised_copies_of.get(key, agreement.promised_copies),
-            most_behind_bytes=evidence.most_behind_bytes.get(key), absent=one.existence.absent,
+            most_behind_bytes=evidence.most_behind_bytes.get(key), counted=counted,
         ),
         mttr=mttr(one.began, window, running=running), mtbf=mtbf(one.began, window, up_ms=one.availability.up_ms),
         budget=one.budget, audit=one.account.audit,

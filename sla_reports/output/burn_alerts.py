@@ -3,6 +3,7 @@
 For each objective: how large a part of the last 5 minutes, half hour, ... its groups took no writes (recording rules, one series a
 group), and two alerts. A pair of windows raises one: the long one says that the budget is really going, the short one that it still
 is. The burn rate follows from the objective's window: 2 % in an hour is 14.4 times what 30 days allow, and 3.4 times of 7.
+While its spec has a group hibernated it spends nothing, as in the report.
 """
 
 import re
@@ -11,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from metric_names import GROUP_WRITABLE, LABEL_BROKER_GROUP, LABEL_CLUSTER, LABEL_NAMESPACE
+from metric_names import GROUP_WRITABLE, LABEL_BROKER_GROUP, LABEL_CLUSTER, LABEL_NAMESPACE, VOTING_REPLICAS
 from sla_reports.measures.objectives import Objective
 from sla_reports.series import escaped
 
@@ -42,15 +43,10 @@ def rules_text(objectives: Sequence[Objective]) -> str:
 
 def _rules_of(one: Objective, objectives: Sequence[Objective]) -> dict[str, Any]:
     labels, chosen = {"slo": one.name}, f'{{slo="{escaped(one.name)}"}}'
-    writable = f"{_BY} ({GROUP_WRITABLE}{_matchers(one)})"
-    # A group that has an objective of its own is not under a pattern's.
-    for other in objectives:
-        if one.is_pattern_of(other):
-            writable += f" unless {_BY} ({GROUP_WRITABLE}{_matchers(other)})"
     recorded = [
         {
             "record": f"{ERRORS}_rate{_SHORTEST}",
-            "expr": f"1 - avg_over_time(({writable})[{_SHORTEST}:15s])",
+            "expr": f"avg_over_time(({_errors(one, objectives)})[{_SHORTEST}:15s])",
             "labels": labels,
         }
     ]
@@ -67,6 +63,17 @@ def _rules_of(one: Objective, objectives: Sequence[Objective]) -> dict[str, Any]
         "interval": "1m",
         "rules": [*recorded, *(_alert(one, *told) for told in _ALERTS)],
     }
+
+
+def _errors(one: Objective, objectives: Sequence[Objective]) -> str:
+    """PromQL: by group, 1 while it takes no writes, else 0. While it is hibernated no member votes: that 0 replaces the 1."""
+    hibernated = f"{_BY} ({VOTING_REPLICAS}{_matchers(one)}) == 0"
+    errors = f"((1 - {_BY} ({GROUP_WRITABLE}{_matchers(one)})) unless ({hibernated}) or ({hibernated}))"
+    # A group that has an objective of its own is not under a pattern's.
+    for other in objectives:
+        if one.is_pattern_of(other):
+            errors += f" unless {_BY} ({GROUP_WRITABLE}{_matchers(other)})"
+    return errors
 
 
 def _alert(one: Objective, severity: str, name: str, pairs: Sequence[tuple[float, str, str]]) -> dict[str, Any]:

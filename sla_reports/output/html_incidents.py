@@ -251,7 +251,10 @@ def exposure(summary: Summary) -> Markup:
         for one in summary.groups
         for told in (one.exposure,)
     ]  # fmt: skip
-    note = f"Promised: {summary.agreement.promised_copies} copies in sync. Exposure is no loss while the copy lives."
+    note = (
+        f"Promised: {summary.agreement.promised_copies} copies in sync; one by a group with one voting replica. Exposure is no loss"
+        " while the copy lives."
+    )
     return section("exposure", "Exposure (RPO)", tag("p", note, class_="soft"), table(head, rows))
 
 

@@ -130,6 +130,20 @@ def test_completion_knows_verbs_options_and_groups(bench: Bench, monkeypatch: py
     assert complete(["status", "--context", "none", ""]) == []
 
 
+def test_completion_knows_which_word_is_an_options_value(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`status -n shop <TAB>` took `shop` for the group, and completed nothing; `status -n <TAB>` completed groups."""
+    bench.create_group()
+    monkeypatch.setenv("KUBECONFIG", str(bench.kubeconfig))
+    for before in (["-n", bench.namespace], ["--context", "here", "-w"], ["--watch", "--namespace", bench.namespace]):
+        assert complete(["status", *before, ""]) == ["orders"], before
+        assert complete(["status", *before, "orders", ""]) == [], before
+    assert complete(["switchover", "--to", "3", "--wait", ""]) == ["orders"]
+    for option in ("-n", "--namespace", "--context", "--kubeconfig", "-o"):
+        assert complete(["status", option, ""]) == [], option
+    monkeypatch.setenv("KUBECONFIG", "/nowhere")
+    assert complete(["status", "--kubeconfig", str(bench.kubeconfig), ""]) == ["orders"]
+
+
 def test_the_completion_program_runs_the_plugin(bench: Bench) -> None:
     assert bench.must("completion").splitlines()[-1] == 'exec kubectl-brokergroup __complete "$@"'
 

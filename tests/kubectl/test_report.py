@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from brokergroup_operator.kubectl.cluster import BrokerGroupOperation, BrokerGroupState, Cluster, Event, Pod
 from brokergroup_operator.kubectl.command_line import CannotConnectError, NotFoundError, UsageError
 from brokergroup_operator.kubectl.main import app
-from brokergroup_operator.kubectl.operator_pods import page_of
+from brokergroup_operator.kubectl.operator_pods import PageOfPod, page_of
 from brokergroup_operator.kubectl.report import REDACTED, _is_about, archive, redacted, redacted_text
 from tests.page.scripted_plane import ScriptedPlane
 from tests.page.served import served
@@ -363,7 +363,16 @@ def pod(name: str, *, ready: bool = True, listen: str | None = "127.0.0.1:9880")
 @pytest.mark.parametrize("listen", ["0.0.0.0:9990", "[::]:9990", "[::1]:9990"])
 def test_the_first_ready_pod_with_a_page_is_taken(listen: str) -> None:
     pods = [pod("op-0", ready=False), pod("op-1", listen=None), pod("op-2", listen=listen)]
-    assert page_of(pods) == ("brokergroup-system", "op-2", 9990)
+    assert page_of(pods) == PageOfPod("brokergroup-system", "op-2", 9990, "http")
+
+
+def test_a_page_over_tls_is_opened_over_tls_also_behind_a_meshs_container() -> None:
+    """With page.tlsSecretName the address began with http://, and nothing answered there."""
+    secured = pod("op-0", listen="[::]:9880")
+    [operator] = secured["spec"]["containers"]
+    operator["args"] += ["--page-tls-certificate=/etc/page/tls.crt", "--page-tls-key=/etc/page/tls.key"]
+    secured["spec"]["containers"] = [{"name": "istio-proxy"}, operator]
+    assert page_of([secured]) == PageOfPod("brokergroup-system", "op-0", 9880, "https")
 
 
 @pytest.mark.parametrize(
@@ -380,11 +389,17 @@ def test_what_is_missing_is_named(pods: list[dict[str, Any]], word: str) -> None
 
 
 def run(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, script: str | None, options: tuple[str, ...] = ("--no-browser",)
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    script: str | None,
+    options: tuple[str, ...] = ("--no-browser",),
+    further: tuple[str, ...] = (),
 ) -> Any:
+    operator_pod = pod("op-0")
+    operator_pod["spec"]["containers"][0]["args"] += further
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.setattr("brokergroup_operator.kubectl.cluster.Cluster.__init__", lambda *_: None)
-    monkeypatch.setattr("brokergroup_operator.kubectl.operator_pods.operator_pods", lambda _: [pod("op-0")])
+    monkeypatch.setattr("brokergroup_operator.kubectl.operator_pods.operator_pods", lambda _: [operator_pod])
     if script is not None:
         (folder / "kubectl").write_text(f"#!/bin/sh\n{script}\n")
         (folder / "kubectl").chmod(0o755)
@@ -397,6 +412,13 @@ def test_the_port_is_forwarded_and_the_address_told(monkeypatch: pytest.MonkeyPa
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("http://localhost:8001/ ")
     assert asked.read_text().strip() == "--context here port-forward --namespace brokergroup-system pod/op-0 8001:9880"
+
+
+def test_the_address_of_a_page_over_tls_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    forwards = 'echo "Forwarding from 127.0.0.1:8001 -> 9880"'
+    secured = ("--page-tls-certificate=/etc/page/tls.crt", "--page-tls-key=/etc/page/tls.key")
+    result = run(monkeypatch, tmp_path, forwards, further=secured)
+    assert result.stdout.startswith("https://localhost:8001/ ")
 
 
 def test_the_page_is_opened_once_the_port_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -10,13 +10,13 @@ import pytest
 import yaml
 
 from brokergroup_operator.api.brokergroup_status import Reason
-from brokergroup_operator.api.names import ANNOTATION_OPERATOR
+from brokergroup_operator.api.names import ANNOTATION_OPERATOR, API_VERSION
 from brokergroup_operator.kubectl.cluster import BrokerGroup, BrokerGroupOperation, Cluster, Kind, Lease
 from brokergroup_operator.kubectl.command_line import ForbiddenError, PluginError
 from brokergroup_operator.kubectl.explain import STALLED_ADVICE, explanation
 from brokergroup_operator.kubectl.its_operator import Heartbeat, Presence
 from brokergroup_operator.kubectl.printing import in_units, show, show_all
-from brokergroup_operator.kubectl.status import page, status_written
+from brokergroup_operator.kubectl.status import ABNORMAL, page, status_written
 from brokergroup_operator.kubectl.top import standing_of, top_page
 from tests.kubectl.bench import DEADLINE_SECONDS, STATUS, TOO_FEW, Bench
 
@@ -216,6 +216,19 @@ def test_explain_says_first_that_the_operator_is_away(bench: Bench, lease: dict[
     assert (hand_over in said.out) == ("is away" in told)
 
 
+def test_the_command_that_hands_a_group_over_hands_its_cluster_over_too(bench: Bench) -> None:
+    """The operator that is gone has the RocketMQCluster too: a new one would leave its NameServers and proxies alone."""
+    place = f"/apis/{API_VERSION}/namespaces/{bench.namespace}/rocketmqclusters"
+    cluster = bench.api("POST", place, {"metadata": {"name": "shop"}, "spec": {}})
+    uid = cluster["metadata"]["uid"]
+    owner = {"apiVersion": API_VERSION, "kind": "RocketMQCluster", "name": "shop", "uid": uid, "controller": True}
+    bench.create_group()
+    bench.api("PATCH", bench.path(BrokerGroup, "orders"), {"metadata": {"ownerReferences": [owner]}})
+    take(bench, f"{bench.namespace}/its-lease")
+    command = f"kubectl annotate -n {bench.namespace} rocketmqcluster/shop brokergroup/orders brokergroup.dev/operator-"
+    assert command in bench.run("explain", "orders").out
+
+
 SAFE_STATUS: dict[str, Any] = STATUS | {
     "conditions": [
         {
@@ -370,6 +383,12 @@ def in_shop(name: str, **changes: str) -> dict[str, Any]:
 def test_a_group_stands_as_its_conditions_say(changes: dict[str, str], word: str, why: str) -> None:
     standing = standing_of(in_shop("orders", **changes))
     assert (standing.word, standing.why) == (word, why)
+
+
+@pytest.mark.parametrize("kind", sorted(ABNORMAL))
+def test_a_group_with_a_condition_that_is_worth_a_look_is_not_well(kind: str) -> None:
+    standing = standing_of(in_shop("orders", **{kind: "True"}))
+    assert (standing.word == "well", standing.why) == (False, f"{kind}Reason: why {kind}")
 
 
 def test_worst_first_and_cut_to_the_terminal() -> None:

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from brokergroup_operator.kube.errors import ApiUnavailableError
+from brokergroup_operator.kubectl.status import ABNORMAL
 from brokergroup_operator.observe.group_view import MetadataDifference, MetadataKind
 from brokergroup_operator.page.access import (
     AccessMode,
@@ -118,6 +119,14 @@ def test_a_row_says_why_no_write_is_acknowledged(
     """Without the BrokerGroup (`known` is False) it is not known how many members a write needs."""
     row = row_of(shown(**changes), manifest(KEY) if known else None, wishes() if known else None)
     assert (row.severity, row.text) == (severity, text)
+
+
+@pytest.mark.parametrize("kind", sorted(ABNORMAL - {"Hibernated"}))
+def test_a_group_with_a_condition_that_is_worth_a_look_is_not_well(kind: str) -> None:
+    """A claim that was being deleted, or a certificate near its end, left the row at `All in sync`, below all others."""
+    conditions = [{"type": kind, "status": "True", "message": "why"}]
+    row = row_of(shown(), manifest(KEY) | {"status": {"conditions": conditions}}, wishes())
+    assert (row.severity < Severity.WELL, row.text) == (True, f"{kind}: why")
 
 
 # ---- the feed and the board

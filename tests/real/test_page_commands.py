@@ -190,8 +190,7 @@ IN_PASSING = re.compile(r"`(kubectl (?:get|delete|annotate|taint|explain|describ
 OF_A_BACKUP = "of a backup or a restore, which orders does not have"
 # How each is run here: "" as it stands, "server" or "client" as that side's dry run, else why it is not.
 PASSING = {
-    "kubectl annotate bg --all brokergroup.dev/operator-": "server",
-    "kubectl annotate bg NAME brokergroup.dev/operator-": "server",
+    "kubectl annotate rocketmqclusters,brokergroups --all --all-namespaces brokergroup.dev/operator-": "server",
     # It sends protobuf, which the sandbox does not read.
     "kubectl create configmap objectives --from-file slo/": "client",
     "kubectl delete -n NAMESPACE brokergroupstates GROUP": "server",

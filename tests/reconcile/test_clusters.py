@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +12,13 @@ import pytest
 import yaml
 
 from brokergroup_operator.api.acl_fields import MARK
-from brokergroup_operator.kube.errors import InvalidError
+from brokergroup_operator.kube.errors import InvalidError, NotFoundError
 from brokergroup_operator.kube.resources import (
     BROKER_GROUPS,
     CONFIG_MAPS,
     DEPLOYMENTS,
     POD_DISRUPTION_BUDGETS,
+    ROCKETMQ_CLUSTERS,
     SERVICES,
     STATEFUL_SETS,
 )
@@ -225,6 +227,19 @@ async def test_a_lower_count_deletes_no_group(place: Place) -> None:
     await place.run()
     assert await place.names(BROKER_GROUPS) == ["shop-0"]
     assert not await place.is_stalled()
+
+
+async def test_a_group_that_is_deleted_alone_is_made_again_until_its_cluster_goes(place: Place) -> None:
+    """So an administrator who uninstalls deletes the clusters first: else brokers were left without an operator."""
+    await place.made(brokerGroups={"count": 1})
+    await place.delete(BROKER_GROUPS, "shop-0")
+    await place.run()
+    assert await place.names(BROKER_GROUPS) == ["shop-0"]
+    await place.delete(ROCKETMQ_CLUSTERS, "shop")
+    with contextlib.suppress(NotFoundError):  # the garbage collector, where there is one, has deleted it
+        await place.delete(BROKER_GROUPS, "shop-0")
+    assert await place.run() is None
+    assert await place.names(BROKER_GROUPS) == []
 
 
 async def test_proxies_that_are_not_asked_for_any_more_go(place: Place) -> None:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from brokergroup_operator.cli.main import app
 from metric_names import GROUP_WRITABLE
-from sla_reports.daily import append_days, derived, sums
+from sla_reports.daily import append_days, derived, sums, sums_document, sums_text
 from sla_reports.measures.reconciliation import Reconciliation
 from sla_reports.output.files import incident_document
 from sla_reports.readers import lake
@@ -174,6 +174,23 @@ def test_sums_by_key_are_the_same_time_cut_in_other_ways(month: Path) -> None:
         sums(table, window, by=["zone"])
     with pytest.raises(SourceError, match="midnight UTC"):
         sums(table, Window(START_MS + 1, START_MS + DAY_MS))
+
+
+def test_days_that_the_table_lacks_are_named(tmp_path: Path) -> None:
+    """A month with a hole had bounds as narrow as a whole one, where its report has the hole as unknown."""
+    samples = gauge("orders", 5)
+    for number in (0, 1, 4):
+        write(tmp_path, [one for one in samples if _day(number).start_ms <= one[1] < _day(number).end_ms])
+    window = Window(START_MS, START_MS + 5 * DAY_MS)
+    [whole] = sums(tmp_path, window)
+    assert (whole.days, whole.lacking) == (3, ("2025-10-01", "2025-10-02"))
+    [named] = sums(tmp_path, window, groups="*/*/orders")
+    assert named.lacking == whole.lacking
+    assert [one.lacking for one in sums(tmp_path, window, by=["month"])] == [(), whole.lacking]
+    assert {one.lacking for one in sums(tmp_path, window, by=["day"])} == {()}
+    assert sums_text([whole]).endswith("the table lacks 2 days, which no figure counts: 2025-10-01, 2025-10-02")
+    [document] = sums_document([whole])
+    assert document["lackingDays"] == ["2025-10-01", "2025-10-02"]
 
 
 def test_a_report_of_some_groups_reads_them_by_key(month: Path) -> None:

@@ -281,7 +281,37 @@ def test_promtool_judges_the_rules(tmp_path: Path) -> None:
         "evaluation_interval": "1m",
         "tests": [{"interval": "1m", "input_series": inputs, "alert_rule_test": cases}],
     }
-    path = tmp_path / "test.yaml"
+    _judged(document, tmp_path)
+
+
+def _judged(document: dict[str, Any], folder: Path) -> None:
+    path = folder / "test.yaml"
     path.write_text(yaml.safe_dump(document), encoding="utf-8")
     judged = prometheus.promtool("test", "rules", str(path))
     assert judged.returncode == 0, judged.stdout + judged.stderr
+
+
+@pytest.mark.real("prometheus")
+def test_a_hibernated_group_burns_no_budget(tmp_path: Path) -> None:
+    """The report counts its time as nothing; by the rules a weekend of sleep was a critical alert after some minutes."""
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(rules_text(OBJECTIVES), encoding="utf-8")
+    labels = 'namespace="shop",cluster="c",broker_group="orders"'
+    inputs = [
+        # From 1:00 to 3:00 it sleeps; from 5:00 on it takes no writes though it is awake.
+        {"series": f"brokergroup_group_writable{{{labels}}}", "values": "1+0x59 0+0x119 1+0x119 0+0x59"},
+        {"series": f"brokergroup_voting_replicas{{{labels}}}", "values": "3+0x59 0+0x119 3+0x179"},
+    ]
+    fast, slow = "BrokerGroupBudgetBurnsFast", "BrokerGroupBudgetBurnsSlowly"
+    cases: list[dict[str, Any]] = [
+        {"eval_time": f"{minute}m", "alertname": name, "exp_alerts": []}
+        for minute in (62, 65, 90, 150, 179, 181, 185, 299)
+        for name in (fast, slow)
+    ]
+    cases.append({"eval_time": "310m", "alertname": fast, "exp_alerts": [_fired(fast, "critical", "orders", FAST)]})
+    document = {
+        "rule_files": [str(rules)],
+        "evaluation_interval": "1m",
+        "tests": [{"interval": "1m", "input_series": inputs, "alert_rule_test": cases}],
+    }
+    _judged(document, tmp_path)

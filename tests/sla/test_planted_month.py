@@ -11,7 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from metric_names import CAUSES, GROUP_WRITABLE, SYNC_STATE_SET_SIZE, UNAVAILABLE_SECONDS_TOTAL, UNCLEAN_ELECTIONS_TOTAL
+from metric_names import (
+    CAUSES,
+    GROUP_WRITABLE,
+    SYNC_STATE_SET_SIZE,
+    UNAVAILABLE_SECONDS_TOTAL,
+    UNCLEAN_ELECTIONS_TOTAL,
+    VOTING_REPLICAS,
+)
 from sla_reports.measures.amendments import Amendment
 from sla_reports.measures.availability import Verdict
 from sla_reports.measures.summary import Agreement, Evidence, Summary, summarise
@@ -22,6 +29,7 @@ from sla_reports.states.entities import Fleet, GroupKey
 from sla_reports.states.incidents import Source
 from sla_reports.states.logged import Circumstance, LoggedIncident, read_logs
 from sla_reports.states.spans import Window, by_series, gap_limit_ms
+from tests.sla import one_day
 from tests.sla.histories import (
     INTERVAL_MS,
     START_MS,
@@ -243,8 +251,34 @@ def test_an_exclusion_takes_an_incident_out_of_every_measure() -> None:
     assert (orders.availability.down_ms, orders.availability.total_ms) == (7_500, 23 * HOUR_MS)
     assert orders.recovery.total.max_ms == 7_000
     assert [(one.down_ms, one.up_ms) for one in orders.audit] == [(600_000, HOUR_MS - 600_000)]
+    # In that hour the set had one member; and an unclean election, which loses messages in maintenance too.
+    exposure = orders.exposure
+    assert (exposure.below_promise_ms, exposure.one_copy_ms, exposure.unclean_elections) == (0, 0, 1)
     # It concerns only one group, so the cluster's account stays.
     assert told[""].clusters[0].ordered_write.down_ms == 607_500 + 90_000
+
+
+def test_hibernation_exposes_nothing() -> None:
+    """Hours in which the spec wants no broker stood on page one as hours on one disk."""
+    found = one_day.runs(GROUP_WRITABLE, one_day.ORDERS, (0, 1.0), (6, 0.0), (9, 1.0))
+    found += one_day.runs(VOTING_REPLICAS, one_day.ORDERS, (0, 3.0), (6, 0.0), (8.5, 3.0))
+    found += one_day.runs(SYNC_STATE_SET_SIZE, one_day.ORDERS, (0, 3.0), (6, 1.0), (9, 3.0))
+    fleet = Fleet(by_series(found), gap_ms=2 * one_day.SCRAPE_MS)
+    [figures] = summarise(Agreement(one_day.DAY, 0.99), Evidence(fleet, ())).groups
+    hour = one_day.HOUR_MS
+    assert (figures.exposure.below_promise_ms, figures.exposure.one_copy_ms) == (hour // 2, hour // 2)
+
+
+@pytest.mark.parametrize(("voters", "below_hours"), [(1.0, 1), (2.0, 24), (None, 24)])
+def test_a_group_of_one_replica_keeps_the_promise_of_one_copy(voters: float | None, below_hours: int) -> None:
+    """It was told to have been below its promise all month. Without the gauge of voting replicas the usual promise holds."""
+    found = one_day.runs(GROUP_WRITABLE, one_day.ORDERS, (0, 1.0))
+    found += one_day.runs(SYNC_STATE_SET_SIZE, one_day.ORDERS, (0, 1.0), (6, 0.0), (7, 1.0))
+    found += [] if voters is None else one_day.runs(VOTING_REPLICAS, one_day.ORDERS, (0, voters))
+    fleet = Fleet(by_series(found), gap_ms=2 * one_day.SCRAPE_MS)
+    [figures] = summarise(Agreement(one_day.DAY, 0.99), Evidence(fleet, ())).groups
+    assert figures.exposure.below_promise_ms == below_hours * one_day.HOUR_MS
+    assert figures.exposure.one_copy_ms == 24 * one_day.HOUR_MS
 
 
 def test_a_window_still_running_ends_where_the_data_ends() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
@@ -14,6 +15,7 @@ from brokergroup_operator.api.durability import RULES
 from brokergroup_operator.cli.main import app
 from metric_names import GROUP_WRITABLE, SYNC_STATE_SET_SIZE
 from sla_reports import what_if as table
+from sla_reports.measures.availability import sum_of
 from sla_reports.measures.summary import Agreement, Evidence, Summary, summarise
 from sla_reports.output.files import write_report
 from sla_reports.output.written import (
@@ -83,8 +85,9 @@ def test_a_replay_of_the_files_is_that_of_the_figures(folder: Path, report: Writ
     others = table.setups_of([1, 2, 5], [(1, False), (2, False)], [1], [None])
     assert [(one.replicas, one.min_in_sync) for one in others] == [(1, 1), (2, 1), (2, 2), (5, 1), (5, 2)]
     observed, rest = table.outcomes_of(report, fleet, Setup(3), others)
-    assert observed == replay(losses, one_day.DAY, Setup(3))
-    assert rest == [replay(losses, one_day.DAY, setup) for setup in others]
+    known_ms = sum(one.availability.up_ms + one.availability.down_ms for one in told.groups)
+    assert observed == replace(replay(losses, one_day.DAY, Setup(3)), total_ms=known_ms)
+    assert rest == [replace(replay(losses, one_day.DAY, setup), total_ms=known_ms) for setup in others]
     lines = table.as_table(observed, rest, table.measured_down_ms(report)).splitlines()
     assert lines[1].startswith("observed: 3 replicas, minInSync 1, 1 zone ")
     # One replica means an hour of downtime after the crash; with three it was 3.5 s.
@@ -111,6 +114,9 @@ def test_the_same_setup_is_predicted_as_it_was_observed(folder: Path, report: Wr
     assert table.measured_down_ms(report) == measured_ms != observed.down_ms
     document = table.as_document(observed, rest, measured_ms)
     assert document["observed"]["downMs"] == document["others"][0]["downMs"] == measured_ms
+    # Two hours of one group are unknown and one of another is excluded: they counted as up here, and as nothing in the report.
+    whole = sum_of([figures.availability for figures in one_day.summary().groups])
+    assert document["observed"]["availability"] == pytest.approx(whole.availability, abs=1e-9)
     assert (document["replayedDownMs"], document["leftOutMs"]) == (observed.down_ms, measured_ms - observed.down_ms)
     assert document["others"][0]["change"]["downMs"] == 0
     words = table.as_table(observed, rest, measured_ms)

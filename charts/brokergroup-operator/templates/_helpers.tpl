@@ -13,11 +13,11 @@
 {{- end }}
 {{- end }}
 
-{{/* A Service's name begins with a letter (RFC 1035); a release's need not. */}}
+{{/* A Service's name begins with a letter and has no dot (RFC 1035); a release's need not. */}}
 {{- define "operator.fullname" -}}
 {{- $name := include "operator.candidateName" . }}
-{{- if not (regexMatch "^[a-z]" $name) }}
-{{- fail (printf "%s: the name of a Service must begin with a letter; expected another release name, or fullnameOverride" $name) }}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) }}
+{{- fail (printf "%s: the name of a Service must begin with a letter and have no dot; expected another release name, or fullnameOverride" $name) }}
 {{- end }}
 {{- $name }}
 {{- end }}
@@ -28,8 +28,8 @@
 {{- end }}
 
 {{- define "operator.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "operator.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "operator.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "operator.labels" -}}
@@ -38,8 +38,8 @@ app.kubernetes.io/component: operator
 {{- /* kubectl brokergroup selects the pods by this label; nameOverride does not change it. */}}
 brokergroup.dev/component: operator
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | quote }}
 {{- end }}
 
 {{/* The IP families of a Service of the operator; empty if the values name none. */}}

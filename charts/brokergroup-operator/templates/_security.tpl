@@ -28,7 +28,7 @@
 {{- fail "security.admin.certificateNames: expected security.tls.clientCertificates optional or required" }}
 {{- end }}
 {{- range $security.admin.certificateNames }}
-- --admin-certificate-name={{ . }}
+- {{ printf "--admin-certificate-name=%s" . | quote }}
 {{- end }}
 {{- if $security.configurationReadable }}
 - --configuration-readable

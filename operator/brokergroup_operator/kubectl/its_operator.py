@@ -76,10 +76,21 @@ def heartbeat(cluster: Cluster, group: JsonObject) -> Heartbeat:
             renewed = f"renewed its Lease {age(str(lease['renewTime']))} ago"
             return Heartbeat(Presence.HERE, f"operator {holder} {renewed} ({pod})")
     away = f"operator {holder} is away ({silence}), so all of this is as it left it"
-    hand_over = (
-        f"kubectl annotate -n {metadata['namespace']} brokergroup {metadata['name']} {names.ANNOTATION_OPERATOR}-"
-    )
-    return Heartbeat(Presence.AWAY, f"{away}: {LIST_PODS}; gone for good? {hand_over}")
+    return Heartbeat(Presence.AWAY, f"{away}: {LIST_PODS}; gone for good? {hand_over(metadata)}")
+
+
+def hand_over(metadata: JsonObject) -> str:
+    """Return the command that lets another operator take the group, and the RocketMQCluster that it is a part of.
+
+    A cluster names its operator by itself: without its annotation's end its NameServers and proxies would have none.
+    """
+    owners = [
+        one["name"] for one in metadata.get("ownerReferences") or [] if one["kind"] == names.ROCKETMQ_CLUSTER_KIND
+    ]
+    which = f"brokergroup {metadata['name']}"
+    if owners:
+        which = f"rocketmqcluster/{owners[0]} brokergroup/{metadata['name']}"
+    return f"kubectl annotate -n {metadata['namespace']} {which} {names.ANNOTATION_OPERATOR}-"
 
 
 def silent_for(lease: JsonObject) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -109,7 +110,9 @@ def verb_names() -> list[str]:
 def complete(words: list[str]) -> list[str]:
     """Return the candidates for the last word; no group names if the cluster does not answer."""
     *before, last = words or [""]
-    verbs = [word for word in before if not word.startswith("-")]
+    verbs = _arguments(before)
+    if verbs is None:
+        return []  # the value of an option
     if not verbs:
         candidates = verb_names()
     elif last.startswith("-"):
@@ -123,8 +126,31 @@ def complete(words: list[str]) -> list[str]:
     return [candidate for candidate in candidates if candidate.startswith(last)]
 
 
+def _arguments(before: list[str]) -> list[str] | None:
+    """Return the verb and its arguments, without options and their values; None if the next word is an option's value."""
+    found: list[str] = []
+    words = iter(before)
+    for word in words:
+        if not word.startswith("-"):
+            found.append(word)
+        elif "=" not in word and _takes_a_value(found, word) and next(words, None) is None:
+            return None
+    return found
+
+
+def _takes_a_value(arguments: list[str], option: str) -> bool:
+    commands = getattr(typer.main.get_command(app), "commands", {})
+    parameters = getattr(commands.get(arguments[0]), "params", []) if arguments else []
+    return any(option in one.opts and not getattr(one, "is_flag", False) for one in parameters)
+
+
 def _group_names(before: list[str]) -> list[str]:
-    place = Place(context=_value_of(before, "--context"), namespace=_value_of(before, "-n", "--namespace"))
+    kubeconfig = _value_of(before, "--kubeconfig")
+    place = Place(
+        context=_value_of(before, "--context"),
+        namespace=_value_of(before, "-n", "--namespace"),
+        kubeconfig=None if kubeconfig is None else Path(kubeconfig),
+    )
     try:
         return [str(group["metadata"]["name"]) for group in place.cluster().groups()]
     except PluginError:

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -32,6 +33,7 @@ SELECTOR: Final = f"{names.LABEL_COMPONENT}={names.COMPONENT_OPERATOR}"
 LIST_PODS: Final = f"kubectl get pods -A -l {SELECTOR}"
 VERSION_LABEL = "app.kubernetes.io/version"
 _LISTEN = re.compile(r"^--page-listen=.*:(?P<port>\d+)$")
+_OVER_TLS = "--page-tls-certificate="
 
 
 def operator_pods(cluster: "Cluster") -> list[dict[str, Any]]:
@@ -124,7 +126,7 @@ def dashboard(
     if program is None:
         raise UsageError("no kubectl on the path: it forwards the port")
     pods = operator_pods(Place(context=context, kubeconfig=kubeconfig).cluster())
-    namespace, pod, remote = page_of(pods)
+    page = page_of(pods)
     chosen = [("--kubeconfig", kubeconfig), ("--context", context)]
     connection = [word for name, value in chosen if value is not None for word in (name, str(value))]
     command = [
@@ -132,24 +134,37 @@ def dashboard(
         *connection,
         "port-forward",
         "--namespace",
-        namespace,
-        f"pod/{pod}",
-        f"{port or remote}:{remote}",
+        page.namespace,
+        f"pod/{page.pod}",
+        f"{port or page.port}:{page.port}",
     ]
-    _forward(command, f"http://localhost:{port or remote}/", no_browser=no_browser)
+    _forward(command, f"{page.scheme}://localhost:{port or page.port}/", no_browser=no_browser)
 
 
-def page_of(pods: Sequence[dict[str, Any]]) -> tuple[str, str, int]:
-    """Return namespace, name and page port of the first ready pod that serves the page. Raise NotFoundError if there is none."""
+@dataclass(frozen=True)
+class PageOfPod:
+    """Where an operator pod serves its live page."""
+
+    namespace: str
+    pod: str
+    port: int
+    # https where the chart's page.tlsSecretName is set: a browser that speaks plain HTTP there gets nothing.
+    scheme: str
+
+
+def page_of(pods: Sequence[dict[str, Any]]) -> PageOfPod:
+    """Return the page of the first ready pod that serves one. Raise NotFoundError if there is none."""
     if not pods:
         raise NotFoundError("no pod of the operator is in the cluster")
     ready = [pod for pod in pods if _is_ready(pod)]
     if not ready:
         raise NotFoundError(f"none of the {len(pods)} operator pods is ready")
     for pod in ready:
-        for argument in pod["spec"]["containers"][0].get("args") or []:
-            if found := _LISTEN.match(argument):
-                return pod["metadata"]["namespace"], pod["metadata"]["name"], int(found["port"])
+        # Of all containers: a service mesh may put its own before the operator's.
+        arguments = [str(one) for container in pod["spec"]["containers"] for one in container.get("args") or []]
+        if found := next(filter(None, map(_LISTEN.match, arguments)), None):
+            scheme = "https" if any(one.startswith(_OVER_TLS) for one in arguments) else "http"
+            return PageOfPod(pod["metadata"]["namespace"], pod["metadata"]["name"], int(found["port"]), scheme)
     raise NotFoundError("the operator serves no page: it is on with the chart's value page.enabled=true")
 
 

@@ -22,11 +22,21 @@ _UNKNOWN = ("?", "not looked at")
 _RULES = (
     (("☾", "hibernated"), ("Hibernated",), "True"),
     (_NO_WRITES, ("Available",), "False"),
-    (("!", "needs a person"), ("Unfenced", "EpochJump", "SeatLost", "Stalled", "CredentialsMissing"), "True"),
+    (
+        ("!", "needs a person"),
+        (
+            *("Unfenced", "EpochJump", "SeatLost", "Stalled", "CredentialsMissing", "ClaimTerminating"),
+            *("ClientCertificateEnding", "ObjectiveInvalid"),
+        ),
+        "True",
+    ),
     (("▲", "not safe to lose a member"), ("FailoverSafe",), "False"),
     (
         ("◔", "under way"),
-        ("Recovering", "MetadataDiverged", "Reconciling", "Paused", "DegradedDurability", "ConfigurationDrifted"),
+        (
+            *("Recovering", "MetadataDiverged", "Reconciling", "Paused", "DegradedDurability", "ConfigurationDrifted"),
+            *("Fenced", "TlsChanging", "VolumeResizing", "BrokersStopped"),
+        ),
         "True",
     ),
 )

@@ -32,7 +32,16 @@ class Severity(IntEnum):
 
 
 # True means that a person has to act (docs/reference/brokergroup.md).
-_FOR_A_PERSON: Final = ("Unfenced", "EpochJump", "SeatLost", "Stalled", "CredentialsMissing")
+_FOR_A_PERSON: Final = (
+    "Unfenced",
+    "EpochJump",
+    "SeatLost",
+    "Stalled",
+    "CredentialsMissing",
+    "ClaimTerminating",
+    "ClientCertificateEnding",
+    "ObjectiveInvalid",
+)
 _UNDER_WAY: Final = (
     "Recovering",
     "MetadataDiverged",
@@ -40,6 +49,10 @@ _UNDER_WAY: Final = (
     "Paused",
     "DegradedDurability",
     "ConfigurationDrifted",
+    "Fenced",
+    "TlsChanging",
+    "VolumeResizing",
+    "BrokersStopped",
 )
 # The lag in a row moves in powers of two from here on, so that the row of a busy group does not change twice a second.
 _SMALLEST_LAG_BYTES: Final = 1 << 20

@@ -10,15 +10,15 @@
 {{/* Not the operator's labels: its Services, its PodMonitor and its PodDisruptionBudget select by those. */}}
 {{- define "sla.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "operator.name" . }}-sla
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "sla.labels" -}}
 {{ include "sla.selectorLabels" . }}
 app.kubernetes.io/component: sla-report
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | quote }}
 {{- end }}
 
 {{- define "sla.image" -}}
@@ -45,7 +45,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- with .Values.slaReport.daily.storeSecretName }}
 envFrom:
   - secretRef:
-      name: {{ . }}
+      name: {{ . | quote }}
 {{- end }}
 {{- end }}
 
@@ -170,11 +170,11 @@ prometheus-tls: {secret: {{ . | quote }}, keys: [ca.crt{{ if $source.tls.clientC
   mountPath: /tmp
 {{- range .Values.slaReport.volumes }}
 - name: input-{{ .name }}
-  mountPath: {{ .mountPath }}
+  mountPath: {{ .mountPath | quote }}
   readOnly: true
 {{- end }}
 {{- range $name, $_ := include "sla.serverSecrets" . | fromYaml }}
-- name: {{ $name }}
+- name: {{ $name | quote }}
   mountPath: /etc/brokergroup/{{ $name }}
   readOnly: true
 {{- end }}
@@ -186,19 +186,19 @@ prometheus-tls: {secret: {{ . | quote }}, keys: [ca.crt{{ if $source.tls.clientC
 {{- range .Values.slaReport.volumes }}
 - name: input-{{ .name }}
   persistentVolumeClaim:
-    claimName: {{ .claimName }}
+    claimName: {{ .claimName | quote }}
     readOnly: true
 {{- end }}
 {{- range $name, $told := include "sla.serverSecrets" . | fromYaml }}
-- name: {{ $name }}
+- name: {{ $name | quote }}
   secret:
     secretName: {{ $told.secret | quote }}
     defaultMode: 0440
     # By name: an Event of the pod then names a missing key.
     items:
       {{- range $told.keys }}
-      - key: {{ . }}
-        path: {{ . }}
+      - key: {{ . | quote }}
+        path: {{ . | quote }}
       {{- end }}
 {{- end }}
 {{- end }}
@@ -224,7 +224,7 @@ prometheus-tls: {secret: {{ . | quote }}, keys: [ca.crt{{ if $source.tls.clientC
 - name: reports
   {{- with include "sla.outputClaim" . }}
   persistentVolumeClaim:
-    claimName: {{ . }}
+    claimName: {{ . | quote }}
   {{- else }}
   emptyDir: {}
   {{- end }}
@@ -235,19 +235,19 @@ prometheus-tls: {secret: {{ . | quote }}, keys: [ca.crt{{ if $source.tls.clientC
 {{- with .Values.slaReport.amendmentsConfigMapName }}
 - name: amendments
   configMap:
-    name: {{ . }}
+    name: {{ . | quote }}
 {{- end }}
 {{- with .Values.slaReport.objectivesConfigMapName }}
 - name: objectives
   configMap:
-    name: {{ . }}
+    name: {{ . | quote }}
 {{- end }}
 {{- end }}
 
 {{/* The container that brings the table of days up to now. */}}
 {{- define "sla.tableContainer" -}}
 - name: table
-  image: {{ include "sla.image" . }}
+  image: {{ include "sla.image" . | quote }}
   imagePullPolicy: {{ .Values.slaReport.image.pullPolicy }}
   args:
     - sla
@@ -272,7 +272,7 @@ prometheus-tls: {secret: {{ . | quote }}, keys: [ca.crt{{ if $source.tls.clientC
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ . }}
+  - name: {{ . | quote }}
   {{- end }}
 {{- end }}
 {{- with .Values.slaReport.nodeSelector }}

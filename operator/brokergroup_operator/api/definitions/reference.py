@@ -436,7 +436,8 @@ ANNOTATIONS: Final = {
     names.ANNOTATION_RESTARTED_AT: "On a BrokerGroup: any text. Pods made under another one are restarted one by one, as in a"
     " rolling update. (A `BrokerGroupOperation` of type Restart does the same, and its status says when it is over.)",
     names.ANNOTATION_OWNER: "On a BrokerGroup or an OpenSLO document: any text. The SLA report names it as its owner.",
-    names.ANNOTATION_OPERATOR: "On a BrokerGroup, by the operator: namespace and name of the Lease whose holder reconciles it.",
+    names.ANNOTATION_OPERATOR: "On a BrokerGroup or RocketMQCluster, by the operator: namespace and name of the Lease whose holder"
+    " reconciles it.",
     names.ANNOTATION_REVISION: "On a pod: what it was made from; another one is wanted where it differs. On other children: the"
     " same, so that another writer's change of them is seen.",
     names.ANNOTATION_CONFIG_HASH: "On a pod: the keys of broker.conf that only a start reads.",
