@@ -457,7 +457,7 @@ ANNOTATIONS: Final = {
     " absent without TLS.",
     names.ANNOTATION_TRUST: "On a pod, and in the same templates: the file of the authorities that it trusts; absent where"
     " those are the Secret's, or any.",
-    names.ANNOTATION_OPERATION: "On a pod: the uid of the operation in whose course it was made.",
+    names.ANNOTATION_OPERATION: "On a pod or a claim: the uid of the operation in whose course it was made.",
     names.ANNOTATION_STOPPED: "On a pod, by the operator: its fence stops the broker and keeps it stopped"
     " (`maintenance.stoppedBrokers`). On a claim: a later pod on it has the order from its start.",
     names.ANNOTATION_STARTED_AT: "On a pod: when the operator took that order back. Its broker is not taken for silent before it"
