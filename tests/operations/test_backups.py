@@ -232,6 +232,30 @@ def test_the_copying_pod_is_made_when_the_members_pod_is_gone() -> None:
     assert goes_on(judged_with(HELD, pods=WITHOUT_3, aside=copy_pod("Running"))).effect is None
 
 
+def test_why_its_pod_does_not_run_is_said() -> None:
+    """The member was kept stopped until the deadline, and nothing said why."""
+    pulls = copy_pod("Pending")
+    waiting = {"reason": "ImagePullBackOff", "message": "no such tag"}
+    pulls["Pod", "orders-backup"]["status"]["containerStatuses"] = [
+        {"name": "copy", "image": "operator:9", "state": {"waiting": waiting}}
+    ]
+    told = goes_on(judged_with(HELD, pods=WITHOUT_3, aside=pulls)).message
+    assert told == "copies the store of broker 3: Pod orders-backup: ImagePullBackOff operator:9: no such tag"
+    nowhere = copy_pod("Pending")
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "volume node affinity conflict",
+    }
+    nowhere["Pod", "orders-backup"]["status"] = {"phase": "Pending", "conditions": [condition]}
+    told = goes_on(judged_with(HELD, pods=WITHOUT_3, aside=nowhere)).message
+    assert told == "copies the store of broker 3: Pod orders-backup: volume node affinity conflict"
+    began = running("Backup", started=LONG_AGO, result={"backup": HELD, "message": told})
+    late = judged(began, pods=WITHOUT_3, aside=nowhere)
+    assert changed(late)["failed"] == f"not within 3600 s: {told}"
+
+
 CORDON = "node.kubernetes.io/unschedulable"
 
 

@@ -33,6 +33,7 @@ from brokergroup_operator.reconcile.render.containers import with_times_of
 from brokergroup_operator.reconcile.render.pods import build_pod, made_as
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.members import comes_back_held, membership, wanted_learners
+from brokergroup_operator.reconcile.see.pod_trouble import pod_trouble
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -211,7 +212,7 @@ def _stays_unready(seen: Observed, pod: JsonObject) -> bool:
     """Whether it is no longer taken for a pod that is about to be ready: a container fails, or it has taken too long."""
     since = observed.not_ready_since(pod)
     is_late = since is not None and (observed.moment(seen.now) - since).total_seconds() >= PATIENCE_SECONDS
-    return is_late or observed.pod_trouble(pod, now=seen.now) is not None
+    return is_late or pod_trouble(pod, now=seen.now) is not None
 
 
 def _strategy(seen: Observed, standings: Mapping[int, Standing]) -> UpdateStrategySpec:
