@@ -20,6 +20,7 @@ from brokergroup_operator.reconcile.reconciler import Reconciler
 from brokergroup_operator.reconcile.see import fetch
 from brokergroup_operator.reconcile.see.fetch import UnreadableGroupError
 from brokergroup_operator.reconcile.see.foreign import NameTakenError
+from brokergroup_operator.reconcile.settings import LeaderElectionSettings
 from kube_sandbox.api_server.errors import StatusError
 from tests.reconcile import builders as b
 
@@ -210,6 +211,33 @@ async def test_of_another_operators_group_nothing_is_said(world: World) -> None:
     await failing_passes(world, UnreadableGroupError)
     assert (await events(world))["GroupUnreadable"] == 0
     assert await conditions(world) == before
+
+
+@pytest.mark.parametrize(
+    "election",
+    [None, LeaderElectionSettings(namespace="rocketmq-system", identity="operator-0")],
+    ids=["its finalizer", "the name of its operator"],
+)
+async def test_a_group_whose_own_object_may_not_be_written_says_so(
+    sandbox_world: World, sandbox: SandboxApiServer, election: LeaderElectionSettings | None
+) -> None:
+    """It had no status at all, and nothing but the operator's log said why."""
+    world = sandbox_world
+    world.settings, world.brokers_run = replace(world.settings, leader_election=election), True
+    await world.create_group()
+
+    def refuse(request: Any) -> None:
+        if request.method == "PATCH" and request.path.endswith("/brokergroups/orders"):
+            raise StatusError(403, "Forbidden", 'admission webhook "policy.example" denied the request')
+
+    sandbox.before_request = refuse
+    await failing_passes(world, ApiError)
+    assert (await conditions(world))["Stalled"] == ("True", "InvalidSpec")
+    assert 'webhook "policy.example" denied the request' in (await world.conditions())["Stalled"]["message"]
+    assert (await events(world))["GroupWriteRefused"] == 1
+    sandbox.before_request = world.observe
+    await world.settle()
+    assert (await conditions(world))["Stalled"] == ("False", "NothingStalled")
 
 
 @pytest.mark.parametrize(
