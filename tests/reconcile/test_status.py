@@ -474,8 +474,9 @@ async def test_what_is_about_to_be_done_is_noted_before_it_is() -> None:
         async def fetch(self, _: Any) -> Observed:
             return seen
 
-        async def take(self, group_object: Any, *, operator: str | None) -> Any:
+        async def take(self, group_object: Any, *, operator: str | None, now: str) -> Any:
             assert operator == b.SETTINGS.operator
+            assert now
             return group_object
 
         async def carry_out(self, _: Any, plan: Plan, __: Observed) -> int:
