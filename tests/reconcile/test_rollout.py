@@ -436,6 +436,10 @@ def refused(seen: Observed) -> Observed:
     return replace(seen, refusal="pods orders-2-rehearsal is forbidden")
 
 
+def no_growth(seen: Observed) -> Observed:
+    return replace(refused(seen), claim_refused=True)
+
+
 SUPERVISED = {"updateStrategy": {"masterUpdate": "Supervised"}}
 TURNS: list[tuple[str, Observed, Turn, list[str]]] = [
     ("nothing to do", c.settled(), Turn.NONE, []),
@@ -453,6 +457,7 @@ TURNS: list[tuple[str, Observed, Turn, list[str]]] = [
     ("refused", c.rolling(refused(c.outdated(c.settled()))), Turn.NONE, ["rehearse orders-2"]),
     ("refused, the master is left", c.rolling(refused(c.outdated(c.settled(), "orders-1"))), Turn.NONE, ["rehearse orders-1"]),
     ("refused, and one is away", c.rolling(refused(catching_up(c.outdated(c.settled(), "orders-1")))), Turn.HOLDS, []),
+    ("refused is the growth of a claim alone", no_growth(c.outdated(c.settled())), Turn.HOLDS, ["replace orders-2"]),
     ("refused, and asked for", refused(restarted(c.settled())), Turn.HOLDS, ["replace orders-2"]),
     ("paused", c.rolling(c.outdated(c.settled(maintenance={"paused": True}))), Turn.NONE, []),
     ("hibernated", c.rolling(c.outdated(c.settled(maintenance={"hibernated": True}))), Turn.NONE, []),

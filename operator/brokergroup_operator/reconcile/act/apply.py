@@ -17,7 +17,7 @@ from brokergroup_operator.kube.resources import BROKER_GROUPS, PERSISTENT_VOLUME
 from brokergroup_operator.observe.group_view import GroupUnknownError, GroupViewError
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.act import ownership
-from brokergroup_operator.reconcile.act.refusals import REFUSALS, NodePortOwners
+from brokergroup_operator.reconcile.act.refusals import REFUSALS, NodePortOwners, first_of, of_claim
 from brokergroup_operator.reconcile.decide.deletion import claims_mended
 from brokergroup_operator.reconcile.see import foreign
 from brokergroup_operator.reconcile.tell.status import unreadable_status
@@ -134,7 +134,8 @@ class PlanApplier:
                     target=action.target,
                     error=str(error),
                 )
-                refused = refused or await self._node_ports.explained(action, error)
+                explained = of_claim(action, await self._node_ports.explained(action, error), seen)
+                refused = first_of(refused, explained)
                 if isinstance(action, plans.SetFinalizers) and action.resource == BROKER_GROUPS:
                     # Nothing may be created for a group that is not ours, nor written to one that was released.
                     await self._tell_refused(error, seen.group_object, now=seen.now)

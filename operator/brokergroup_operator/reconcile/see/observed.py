@@ -148,6 +148,8 @@ class Observed:
     now: str = ""
     # What the API server said when an object of the last pass was refused: the spec is wrong in a way that only it checks.
     refusal: str = ""
+    # Whether that was a claim that is there, which may not grow: no pod waits for it.
+    claim_refused: bool = False
     # Whether that was because another Service has a node port.
     node_port_taken: bool = False
     # Which other group has this one's broker name, where both would be taken for one broker.
