@@ -195,6 +195,12 @@ def test_it_is_compared_when_the_stop_begins_and_not_once() -> None:
     assert goes_on(judged_with(late, pods=stopping)).message == "waits until pod orders-3 is stopped"
 
 
+def test_a_comparison_by_a_clock_that_was_ahead_lets_no_member_be_stopped() -> None:
+    """An operator before this one, on another machine, wrote it: it may be minutes old, and topics have come since."""
+    ahead = HELD | {"comparedAt": rfc3339(NOW + 300)}
+    assert changed(judged_with(ahead))["comparedAt"] is None
+
+
 def test_how_far_its_log_is_confirmed_is_read_when_the_stop_begins() -> None:
     unknown = judged(running("Backup", result={"backup": NOT_COMPARED | {"confirmOffset": -1}}))
     assert "waits until broker 3 says how far its log is confirmed" in goes_on(unknown).message
