@@ -44,6 +44,7 @@ ASKED_OF_THE_CONTROLLER: Final = (
     plans.SetBrokerConfig,
     plans.PutBackBrokerConfig,
 )
+NOTHING_DONE: Final = "Nothing is done for this group"
 # Well below a pass's own time limit, which would cut the switchover off before its end is reported.
 SWITCHOVER_SECONDS: Final = 15.0
 
@@ -82,16 +83,17 @@ class PlanApplier:
 
     async def tell_unreadable(self, error: UnreadableGroupError, *, now: str) -> None:
         """Say that nothing is done for this group, which does not fit its type, and why."""
-        await self._tell("GroupUnreadable", error, error.group_object, now=now)
+        note = plans.Note(reason="GroupUnreadable", message=f"{NOTHING_DONE}: {error}", warning=True)
+        await self._tell(note, error.group_object, now=now)
 
     async def _tell_refused(self, error: errors.ApiError, group_object: JsonObject, *, now: str) -> None:
         """Say that the group's own object may not be written, by a webhook, say: no other object of it is made before that."""
         if error.status in REFUSALS:
-            await self._tell("GroupWriteRefused", error, group_object, now=now)
+            note = plans.Note(reason="GroupWriteRefused", message=f"{NOTHING_DONE}: {error}", warning=True)
+            await self._tell(note, group_object, now=now)
 
-    async def _tell(self, reason: str, why: Exception, group_object: JsonObject, *, now: str) -> None:
+    async def _tell(self, note: plans.Note, group_object: JsonObject, *, now: str) -> None:
         """By an Event; in the group's status too, if the API server takes that."""
-        note = plans.Note(reason=reason, message=f"Nothing is done for this group: {why}", warning=True)
         await self._events.post_once(group_object, note)
         status = unreadable_status(group_object, note.message, now=now)
         if status is None:
