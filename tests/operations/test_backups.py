@@ -195,6 +195,12 @@ def test_it_is_compared_when_the_stop_begins_and_not_once() -> None:
     assert goes_on(judged_with(late, pods=stopping)).message == "waits until pod orders-3 is stopped"
 
 
+def test_a_comparison_by_a_clock_that_was_ahead_lets_no_member_be_stopped() -> None:
+    """An operator before this one, on another machine, wrote it: it may be minutes old, and topics have come since."""
+    ahead = HELD | {"comparedAt": rfc3339(NOW + 300)}
+    assert changed(judged_with(ahead))["comparedAt"] is None
+
+
 def test_how_far_its_log_is_confirmed_is_read_when_the_stop_begins() -> None:
     unknown = judged(running("Backup", result={"backup": NOT_COMPARED | {"confirmOffset": -1}}))
     assert "waits until broker 3 says how far its log is confirmed" in goes_on(unknown).message
@@ -230,6 +236,30 @@ def test_the_copying_pod_is_made_when_the_members_pod_is_gone() -> None:
     begins = TakeBackup(pod="orders-3", claim="copies", manifest=known)
     assert expect(GoOn, judged_with(HELD, pods=WITHOUT_3)).effect == begins
     assert goes_on(judged_with(HELD, pods=WITHOUT_3, aside=copy_pod("Running"))).effect is None
+
+
+def test_why_its_pod_does_not_run_is_said() -> None:
+    """The member was kept stopped until the deadline, and nothing said why."""
+    pulls = copy_pod("Pending")
+    waiting = {"reason": "ImagePullBackOff", "message": "no such tag"}
+    pulls["Pod", "orders-backup"]["status"]["containerStatuses"] = [
+        {"name": "copy", "image": "operator:9", "state": {"waiting": waiting}}
+    ]
+    told = goes_on(judged_with(HELD, pods=WITHOUT_3, aside=pulls)).message
+    assert told == "copies the store of broker 3: Pod orders-backup: ImagePullBackOff operator:9: no such tag"
+    nowhere = copy_pod("Pending")
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "volume node affinity conflict",
+    }
+    nowhere["Pod", "orders-backup"]["status"] = {"phase": "Pending", "conditions": [condition]}
+    told = goes_on(judged_with(HELD, pods=WITHOUT_3, aside=nowhere)).message
+    assert told == "copies the store of broker 3: Pod orders-backup: volume node affinity conflict"
+    began = running("Backup", started=LONG_AGO, result={"backup": HELD, "message": told})
+    late = judged(began, pods=WITHOUT_3, aside=nowhere)
+    assert changed(late)["failed"] == f"not within 3600 s: {told}"
 
 
 CORDON = "node.kubernetes.io/unschedulable"

@@ -69,6 +69,47 @@ def test_restart_is_done() -> None:
     expect(Fail, judged(running("Restart", started=NOW - 11_000), pods={}))
 
 
+def test_a_member_that_has_left_meanwhile_is_not_waited_for() -> None:
+    """Another number of replicas, or a lost disk: the operation went on for hours, and every later one waited for it."""
+    left: dict[str, Any] = {"record": record(members=(1, 2), in_sync=(1, 2))}
+    new = pods(1, 2, created=NOW - 5)
+    done = expect(Done, judged(running("Restart", brokerIds=[2, 3]), pods=new, **left))
+    assert done.message == "restarted broker 2 in 10 s; broker 3 has left"
+    waits = expect(GoOn, judged(running("Restart", brokerIds=[2, 3]), pods=pods(1, 2), **left))
+    assert waits.message == "0 of 1 restarted and in sync; waits for broker 2"
+    nothing = expect(Fail, judged(running("Restart", brokerIds=[3]), pods=new, **left))
+    assert nothing.message == "broker 3 is not a member of orders; its members: 1, 2"
+    lost = record(master=None, members=(1, 2), in_sync=())
+    expect(GoOn, judged(running("Restart", brokerIds=[2, 3]), pods=new, record=lost))
+
+
+def made_in(uid: str, objects: dict[str, Any]) -> dict[str, Any]:
+    """These objects carry the mark of the operation in whose course they were made."""
+    for one in objects.values():
+        one["metadata"]["annotations"] = {names.ANNOTATION_OPERATION: uid}
+    return objects
+
+
+BEFORE_THE_START = NOW - 40
+
+
+def test_a_clock_of_the_operator_that_is_ahead_of_the_api_servers_keeps_no_operation_running() -> None:
+    """`startedAt` is of the operator's clock, `creationTimestamp` of the API server's: each new pod was taken for an old one."""
+    new = made_in("uid-of-restart-1", pods(1, 2, 3, created=BEFORE_THE_START))
+    expect(Done, judged(running("Restart"), pods=new))
+    others = made_in("uid-of-another", pods(1, 2, 3, created=BEFORE_THE_START))
+    expect(GoOn, judged(running("Restart"), pods=others))
+    there = pods(1, 2) | made_in("uid-of-rebuild-1", pods(4, created=BEFORE_THE_START))
+    assert expect(Done, rebuilt(pods=there, claims=there)).figures.to_broker_id == 4
+    # A member whose pod alone was made anew is no successor.
+    again = pods(1) | made_in("uid-of-rebuild-1", pods(2, created=BEFORE_THE_START))
+    of_two: dict[str, Any] = {"record": record(members=(1, 2), in_sync=(1, 2)), "claims": pods(1, 2)}
+    assert rebuilt(pods=again, **of_two) == GoOn(message="no new member has registered yet")
+    killed = running("Drill", kind="KillMaster")
+    back = made_in("uid-of-drill-1", pods(1, created=BEFORE_THE_START))
+    assert expect(GoOn, judged(killed, pods=back)).effect is None, "it is killed once"
+
+
 def rebuilt(**changes: Any) -> Verdict:
     """Return a scene in which broker 4 replaced broker 3."""
     there = pods(1, 2) | pods(4, created=NOW - 5)
@@ -94,6 +135,16 @@ def test_rebuild_is_done_when_the_new_member_is_in_sync_and_the_old_id_is_gone()
 )
 def test_rebuild_waits(changes: dict[str, Any], why: str) -> None:
     assert rebuilt(**changes) == GoOn(message=why)
+
+
+def test_a_rebuilt_member_that_the_spec_wants_no_more_has_no_successor() -> None:
+    """spec.replicas was lowered meanwhile: the operation went on for a day, and every later one waited for it."""
+    fewer: dict[str, Any] = {"group": group(replicas=2), "claims": pods(1, 2), "pods": pods(1, 2)}
+    done = expect(Done, rebuilt(record=record(members=(1, 2), in_sync=(1, 2)), **fewer))
+    assert done.message == "broker 3 has left, and spec.replicas is 2: no member takes its place"
+    assert done.figures.to_broker_id is None
+    assert rebuilt(record=record(in_sync=(1, 2)), **fewer) == GoOn(message="broker 3 is still in the record")
+    assert isinstance(rebuilt(record=record(master=None, members=(1, 2), in_sync=()), **fewer), GoOn)
 
 
 @pytest.mark.parametrize(

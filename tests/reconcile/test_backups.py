@@ -299,6 +299,20 @@ def test_what_it_waits_for_is_said() -> None:
     assert condition(with_claim(new_group(aside=ended("Running", ""))), "Reconciling") == ("True", "Restoring")
 
 
+def test_why_the_copying_pod_does_not_run_is_said() -> None:
+    """The group said Restoring for ever."""
+    pod = ended("Pending", "")
+    waiting = {"reason": "ErrImagePull", "message": "no such tag"}
+    pod["Pod", "orders-restore"]["status"] = {
+        "phase": "Pending",
+        "containerStatuses": [{"name": "copy", "image": "operator:9", "state": {"waiting": waiting}}],
+    }
+    seen = with_claim(new_group(aside=pod))
+    assert condition(seen, "Stalled") == ("True", "ImageUnavailable")
+    assert message(seen, "Stalled") == "Pod orders-restore: ErrImagePull operator:9: no such tag"
+    assert condition(with_claim(new_group(aside=ended("Running", ""))), "Stalled") == ("False", "NothingStalled")
+
+
 @pytest.mark.parametrize(
     ("seen", "why"),
     [

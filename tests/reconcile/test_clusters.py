@@ -26,11 +26,16 @@ from brokergroup_operator.reconcile.clusters.cluster_pass import SETTLED_SECONDS
 from brokergroup_operator.reconcile.clusters.parts import NAME_SERVER_GRACE_SECONDS, PROXY_GRACE_SECONDS
 from brokergroup_operator.reconcile.render.broker_config import OVERRIDABLE_OF_JAVA
 from brokergroup_operator.reconcile.settings import VersionCatalogue
+from kube_sandbox.api_server.errors import StatusError
 from rocketmq_remoting.broker_protocol import TopicConfig
 from tests.reconcile.cluster_place import ACL, SETTINGS, SIGNED, Place, of_groups
+from tests.reconcile.world import SANDBOX
 
 if TYPE_CHECKING:
+    from aiohttp import web
+
     from brokergroup_operator.kube.resources import Resource
+    from kube_sandbox.api_server.server import SandboxApiServer
 
 REPOSITORY = Path(__file__).parents[2]
 IMAGE = "apache/rocketmq"
@@ -248,6 +253,28 @@ async def test_proxies_that_are_not_asked_for_any_more_go(place: Place) -> None:
     assert await place.names(DEPLOYMENTS) == await place.names(CONFIG_MAPS) == []
     assert await place.names(SERVICES) == ["shop-nameserver", "shop-nameservers"]
     assert "proxies" not in (await place.status())
+
+
+@SANDBOX
+async def test_a_part_whose_deletion_is_refused_is_told_and_holds_nothing_else_up(
+    place: Place, sandbox: SandboxApiServer
+) -> None:
+    """Each pass ended there: no status, no topic and no user was written any more, and nothing said why."""
+    await place.made(proxy={"replicas": 1})
+
+    def protect_deployments(request: web.BaseRequest) -> None:
+        if request.method == "DELETE" and "/deployments/" in request.path:
+            raise StatusError(403, "Forbidden", "deployments are protected")
+
+    sandbox.before_request = protect_deployments
+    await place.changed({"proxy": None})
+    assert await place.names(DEPLOYMENTS) == ["shop-proxy"]
+    assert await place.names(CONFIG_MAPS) == [], "the other parts of it go"
+    await place.stalls("Refused", "Deployment shop-proxy", "deployments are protected")
+    sandbox.before_request = None
+    await place.run()
+    assert await place.names(DEPLOYMENTS) == []
+    assert not await place.is_stalled()
 
 
 async def test_proxies_take_another_version_after_the_groups(place: Place) -> None:

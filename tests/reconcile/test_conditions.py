@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from brokergroup_operator.api import names, times
-from brokergroup_operator.api.brokergroup_status import ConditionType, Reason
+from brokergroup_operator.api.brokergroup_status import MAX_CONDITION_MESSAGE, ConditionType, Reason
 from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
 from brokergroup_operator.observe.group_view import MetadataDifference, MetadataKind
 from brokergroup_operator.reconcile import plan as plans
@@ -178,6 +178,13 @@ def test_degraded_durability_says_what_becomes_of_writes(durability: str, conseq
     assert message(alone, "DegradedDurability") == f"In sync and alive: 1; {consequence}"
     doubt = "not heard here: 2, 3; unless they still answer the master, "
     assert message(c.live(whole, 1), "DegradedDurability") == f"In sync and alive: 1; {doubt}{consequence}"
+
+
+def test_a_message_of_another_program_is_cut_to_what_a_status_takes() -> None:
+    """A webhook's refusal has any length: the API server refused the status with it, and the group said nothing of it."""
+    seen = replace(c.settled(), refusal=f"admission webhook denied the request: {'x' * 40_000}")
+    assert len(message(seen, "Stalled")) == MAX_CONDITION_MESSAGE
+    assert shown(seen, "Stalled") == ("True", "InvalidSpec")
 
 
 def test_an_update_with_a_bad_image_has_failed() -> None:

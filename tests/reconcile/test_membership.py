@@ -46,6 +46,8 @@ REBUILT = c.live(c.without_pods(asked_for("Rebuild", 3), "orders-3"), 1, 2)
 ON_A_LOST_NODE = c.live(c.going(asked_for("Rebuild", 3), "orders-3", since=c.EARLIER), 1, 2)
 ALONE = asked_for("Decommission", 1, c.settled(replicas=1))
 JUST_STARTED = c.live(c.marked(c.without_pods(four(), "orders-4"), "orders-4"), writable=False)
+# Under Strict broker 1 acknowledges nothing without broker 3, whose pod is lost; broker 2 does not get in sync.
+NEEDED = c.live(c.without_pods(c.seen_with(TO_TWO, b.record(in_sync=(1, 3))), "orders-3"), 1, 2, writable=False)
 CASES: list[tuple[str, Observed, list[str]]] = [
     ("an operator that has just started waits", JUST_STARTED, []),
     ("the highest id", four(), ["stop orders-4"]),
@@ -109,6 +111,40 @@ def test_a_leaving_member_is_not_made_again_and_one_that_must_stay_is(
     seen: Observed, broker_id: int, expected: bool
 ) -> None:
     assert c.course(seen).runs(broker_id) is expected
+
+
+def unavailable(seen: Observed, since: str) -> Observed:
+    condition = {
+        "type": "Available",
+        "status": "False",
+        "reason": "NotEnoughInSyncReplicas",
+        "lastTransitionTime": since,
+    }
+    return c.with_status(seen, {"conditions": [condition]})
+
+
+def test_a_member_that_leaves_comes_back_where_no_write_is_acknowledged_without_it() -> None:
+    """It was the first to leave as its pod was lost, and was not made again: the group took no message for good."""
+    assert c.course(NEEDED).leaver == c.course(NEEDED).standings[3]
+    for early in (NEEDED, unavailable(NEEDED, "2026-11-20T23:59:31Z")):
+        assert not c.course(early).runs(3), "an operator that has just started may hear the others in a moment"
+    late = unavailable(NEEDED, "2026-11-20T23:59:30Z")
+    refused = c.course(late).leaving
+    assert refused is not None
+    assert (refused.verb.value, refused.reason.value) == ("refuse", "ScaleInRefused")
+    assert refused.why == "orders-3 can't leave: there is no other master that serves"
+    assert "apply Pod orders-3" in lines_of(run(late))
+
+
+def test_what_leaves_keeps_no_broken_member_from_its_mended_configuration() -> None:
+    """Both slaves were broken by the spec; it was corrected, and replicas lowered: neither was ever replaced."""
+    broken = c.not_ready(
+        c.outdated(c.seen_with(TO_TWO, b.record(in_sync=(1, 2))), "orders-2", "orders-3"), "orders-2", "orders-3"
+    )
+    broken = c.live(broken, 1, writable=False)
+    assert c.course(broken).leaver == c.course(broken).standings[3]
+    assert c.steps(broken) == []
+    assert c.steps(unavailable(broken, "2026-11-20T23:59:30Z")) == ["replace orders-2"]
 
 
 def test_no_member_leaves_below_the_floor() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.kube.errors import ApiError, ApiUnavailableError, InvalidError
-from brokergroup_operator.kube.resources import EVENTS
+from brokergroup_operator.kube.resources import EVENTS, PODS
 from brokergroup_operator.observe.group_view import GroupUnknownError
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.act.refusals import NodePortTakenError
@@ -20,8 +20,10 @@ from brokergroup_operator.reconcile.reconciler import Reconciler
 from brokergroup_operator.reconcile.see import fetch
 from brokergroup_operator.reconcile.see.fetch import UnreadableGroupError
 from brokergroup_operator.reconcile.see.foreign import NameTakenError
+from brokergroup_operator.reconcile.settings import LeaderElectionSettings
 from kube_sandbox.api_server.errors import StatusError
 from tests.reconcile import builders as b
+from tests.reconcile.world import uids_of, until
 
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.observed import Observed
@@ -210,6 +212,64 @@ async def test_of_another_operators_group_nothing_is_said(world: World) -> None:
     await failing_passes(world, UnreadableGroupError)
     assert (await events(world))["GroupUnreadable"] == 0
     assert await conditions(world) == before
+
+
+async def test_a_claim_that_may_not_grow_holds_no_update_up(world: World, sandbox: SandboxApiServer) -> None:
+    """`storage.size` can't be lowered again: a group on a class that does not expand was never updated any more."""
+    before = await uids_of(world, PODS)
+
+    def refuse(request: Any) -> None:
+        if request.method == "PATCH" and "/persistentvolumeclaims/" in request.path:
+            raise StatusError(403, "Forbidden", "only dynamically provisioned pvc can be resized")
+
+    sandbox.before_request = refuse
+    await world.patch_group({"spec": {"storage": {"size": "64Gi"}, "resources": {"requests": {"cpu": "100m"}}}})
+
+    reconciler = world.new_reconciler()
+
+    async def all_are_new() -> bool:
+        with contextlib.suppress(ApiError):
+            await reconciler.run_pass(world.key)
+        await world.run_kubelet()
+        await world.run_brokers()
+        now = await uids_of(world, PODS)
+        return now.keys() == before.keys() and not now.items() & before.items()
+
+    await until("an update", all_are_new, deadline_seconds=30.0)
+    assert (await conditions(world))["Stalled"] == ("True", "InvalidSpec")
+    told = (await world.conditions())["Stalled"]["message"]
+    assert "only dynamically provisioned pvc can be resized" in told
+    assert "allowVolumeExpansion" in told
+    with pytest.raises(ApiError):
+        await world.new_reconciler().run_pass(world.key)
+    assert (await world.conditions())["Stalled"]["message"] == told, "the next plane goes on from there"
+
+
+@pytest.mark.parametrize(
+    "election",
+    [None, LeaderElectionSettings(namespace="rocketmq-system", identity="operator-0")],
+    ids=["its finalizer", "the name of its operator"],
+)
+async def test_a_group_whose_own_object_may_not_be_written_says_so(
+    sandbox_world: World, sandbox: SandboxApiServer, election: LeaderElectionSettings | None
+) -> None:
+    """It had no status at all, and nothing but the operator's log said why."""
+    world = sandbox_world
+    world.settings, world.brokers_run = replace(world.settings, leader_election=election), True
+    await world.create_group()
+
+    def refuse(request: Any) -> None:
+        if request.method == "PATCH" and request.path.endswith("/brokergroups/orders"):
+            raise StatusError(403, "Forbidden", 'admission webhook "policy.example" denied the request')
+
+    sandbox.before_request = refuse
+    await failing_passes(world, ApiError)
+    assert (await conditions(world))["Stalled"] == ("True", "InvalidSpec")
+    assert 'webhook "policy.example" denied the request' in (await world.conditions())["Stalled"]["message"]
+    assert (await events(world))["GroupWriteRefused"] == 1
+    sandbox.before_request = world.observe
+    await world.settle()
+    assert (await conditions(world))["Stalled"] == ("False", "NothingStalled")
 
 
 @pytest.mark.parametrize(

@@ -51,12 +51,32 @@ def silent_without_volumes(*in_sync: int) -> Observed:
     return c.live(c.not_ready(c.outdated(c.seen_with(seen, b.record(in_sync=in_sync))), *seen.pods))
 
 
+def with_a_learner() -> Observed:
+    """Master, slave and learner."""
+    of: dict[str, Any] = {"replicas": 3, "replication": {"learners": 1}, "durability": "Available"}
+    seen = c.seen_with(c.settled(**of), b.record(in_sync=(1, 2)))
+    made = wanted_pod(seen, b.member(3), b.SETTINGS)
+
+    def learns(pod: dict[str, Any]) -> None:
+        pod["metadata"]["annotations"] = made["metadata"]["annotations"]
+        pod["spec"] |= {"containers": made["spec"]["containers"]}
+
+    return c.with_pods(seen, learns, "orders-3")
+
+
 # No waiting mends these: a 5.5.0 slave can't read its master's offsets (apache/rocketmq #10284).
 OLDER_OFFSETS = tuple(
     MetadataDifference(one, MetadataKind.CONSUMER_OFFSET, "payments@billing", only_older=True) for one in (2, 3)
 )
 MASTER_RESTARTS = {"updateStrategy": {"masterUpdate": "Restart"}}
 BROKEN_FIRST = c.live(c.not_ready(c.outdated(c.seen_with(c.settled(), b.record(in_sync=(1, 3)))), "orders-2"), 1, 3)
+LACKS_A_TOPIC = (MetadataDifference(2, MetadataKind.TOPIC, "payments"),)
+LACKING_TO_LEAVE = c.running(
+    c.live(c.outdated(c.settled(replicas=2, durability="Available")), 1, 2, metadata_diverged=LACKS_A_TOPIC),
+    "Decommission",
+    brokerId=1,
+)
+LEARNER_TO_STAY = c.running(with_a_learner(), "Decommission", brokerId=2)
 CASES: list[tuple[str, Observed, list[str]]] = [
     ("nothing is outdated", c.settled(), []),
     ("the first slave", c.outdated(c.settled()), ["replace orders-2"]),
@@ -129,6 +149,9 @@ CASES: list[tuple[str, Observed, list[str]]] = [
     ("a disk that goes and counts for nothing is given up", silent_without_volumes(1, 2), ["replace orders-3"]),
     ("asked for, OnDelete", c.running(strategy(type="OnDelete"), "Restart", brokerIds=[1]), ["switch orders-1"]),
     ("asked for, Supervised", c.running(strategy(masterUpdate="Supervised"), "Restart", brokerIds=[1]), ["switch orders-1"]),
+    # A member that is to leave and can't is still there: the master was restarted as if it were alone.
+    ("not for a member that can't leave", LACKING_TO_LEAVE, []),
+    ("it takes over from the master", c.outdated(LEARNER_TO_STAY, "orders-1"), ["switch orders-1"]),
     ("in its turn", c.in_line(c.not_ready(c.outdated(c.settled()), "orders-2")), []),
 ]  # fmt: skip
 
@@ -413,6 +436,10 @@ def refused(seen: Observed) -> Observed:
     return replace(seen, refusal="pods orders-2-rehearsal is forbidden")
 
 
+def no_growth(seen: Observed) -> Observed:
+    return replace(refused(seen), claim_refused=True)
+
+
 SUPERVISED = {"updateStrategy": {"masterUpdate": "Supervised"}}
 TURNS: list[tuple[str, Observed, Turn, list[str]]] = [
     ("nothing to do", c.settled(), Turn.NONE, []),
@@ -430,6 +457,7 @@ TURNS: list[tuple[str, Observed, Turn, list[str]]] = [
     ("refused", c.rolling(refused(c.outdated(c.settled()))), Turn.NONE, ["rehearse orders-2"]),
     ("refused, the master is left", c.rolling(refused(c.outdated(c.settled(), "orders-1"))), Turn.NONE, ["rehearse orders-1"]),
     ("refused, and one is away", c.rolling(refused(catching_up(c.outdated(c.settled(), "orders-1")))), Turn.HOLDS, []),
+    ("refused is the growth of a claim alone", no_growth(c.outdated(c.settled())), Turn.HOLDS, ["replace orders-2"]),
     ("refused, and asked for", refused(restarted(c.settled())), Turn.HOLDS, ["replace orders-2"]),
     ("paused", c.rolling(c.outdated(c.settled(maintenance={"paused": True}))), Turn.NONE, []),
     ("hibernated", c.rolling(c.outdated(c.settled(maintenance={"hibernated": True}))), Turn.NONE, []),

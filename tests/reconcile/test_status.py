@@ -16,7 +16,7 @@ from brokergroup_operator.reconcile.other_groups import BrokerNames, RollingTurn
 from brokergroup_operator.reconcile.plan import DeleteObject, WriteStatus
 from brokergroup_operator.reconcile.reconciler import Reconciler
 from brokergroup_operator.reconcile.see.circumstances import CircumstanceWatch, circumstances_of, circumstances_of_plan
-from brokergroup_operator.reconcile.see.observed import pod_trouble
+from brokergroup_operator.reconcile.see.pod_trouble import pod_trouble
 from controller_core.model import LiveReplica
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
@@ -274,6 +274,12 @@ def first(status: dict[str, Any]) -> dict[str, Any]:
     return waiting("PodInitializing") | {"initContainerStatuses": status["containerStatuses"]}
 
 
+def not_mounted(since: str, *, status: str = "False") -> dict[str, Any]:
+    """As the kubelet says that the pod's volumes and network are not there yet."""
+    condition = {"type": "PodReadyToStartContainers", "status": status, "lastTransitionTime": since}
+    return waiting("ContainerCreating") | {"conditions": [condition]}
+
+
 NO_NODE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
 TROUBLES: list[tuple[str, dict[str, Any], str | None]] = [
     ("on its way", pod(waiting("ContainerCreating")), None),
@@ -292,6 +298,9 @@ TROUBLES: list[tuple[str, dict[str, Any], str | None]] = [
     ("what runs first fails", pod(first(waiting("CrashLoopBackOff"))), "MemberCrashes"),
     ("what runs first is at work", pod(first(started(0, ready=False))), None),
     ("no node", pod({"conditions": [NO_NODE]}), "MemberNotScheduled"),
+    ("its volumes are not mounted", pod(not_mounted("2026-11-20T23:59:00Z")), "ContainerNotCreated"),
+    ("they may be, in a moment", pod(not_mounted("2026-11-20T23:59:01Z")), None),
+    ("mounted long ago, its image is pulled", pod(not_mounted("2026-11-20T23:00:00Z", status="True")), None),
     ("stopping", pod(waiting("CrashLoopBackOff"), deletionTimestamp="2026-11-20T23:59:30Z"), None),
     ("its node is lost", pod({}, deletionTimestamp="2026-11-20T23:58:59Z"), "PodStuckTerminating"),
     (
@@ -320,6 +329,23 @@ def test_what_is_missing_is_named_as_the_kubelet_names_it() -> None:
     trouble = pod_trouble(pod(waiting("CreateContainerConfigError", 'secret "orders-keys" not found')), now=b.NOW)
     assert trouble is not None
     assert trouble.message == 'Pod orders-2: CreateContainerConfigError: secret "orders-keys" not found'
+
+
+def test_what_is_not_mounted_is_named_since_the_kubelet_does_not_say_it() -> None:
+    """A missing Secret of a volume: the group only said that it waits for the pod, and the kubelet says it in Events alone."""
+    tls = {"certificateSecretRef": {"name": "orders-tls"}}
+    waits = b.running_pod(b.group(implementation="Java", tls=tls), 2)
+    waits["status"] = {"phase": "Pending"} | not_mounted("2026-11-20T23:50:00Z")
+    trouble = pod_trouble(waits, now=b.NOW)
+    assert trouble is not None
+    for text in (
+        "Pod orders-2",
+        "since 2026-11-20T23:50:00Z",
+        "Secret orders-tls",
+        "claim orders-2",
+        "kubectl describe pod",
+    ):
+        assert text in trouble.message
 
 
 AT = "2026-11-20T23:50:00Z"
@@ -448,8 +474,9 @@ async def test_what_is_about_to_be_done_is_noted_before_it_is() -> None:
         async def fetch(self, _: Any) -> Observed:
             return seen
 
-        async def take(self, group_object: Any, *, operator: str | None) -> Any:
+        async def take(self, group_object: Any, *, operator: str | None, now: str) -> Any:
             assert operator == b.SETTINGS.operator
+            assert now
             return group_object
 
         async def carry_out(self, _: Any, plan: Plan, __: Observed) -> int:

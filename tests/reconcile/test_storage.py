@@ -22,7 +22,7 @@ from brokergroup_operator.reconcile.see.members import membership
 from brokergroup_operator.reconcile.tell.events import transition_notes
 from tests.reconcile import builders as b
 from tests.reconcile import cases as c
-from tests.reconcile.cases import compare, conditions, lines_of, run, shown, with_pods
+from tests.reconcile.cases import applied, compare, conditions, lines_of, run, shown, with_pods
 from tests.reconcile.world import SANDBOX, named, ready, uids_of, until
 
 if TYPE_CHECKING:
@@ -179,6 +179,7 @@ def marked_by_a_pass(seen: Observed, broker_id: int) -> Observed:
     return replace(seen, claims={**seen.claims, f"orders-{broker_id}": b.bound(marked.object)})
 
 
+ONE_MORE = replace(b.record(), next_broker_id=5, replicas={**b.record().replicas, 4: b.reserved(4).replicas[4]})
 BOTH_LEFT = with_copy(
     with_copy(settled(**DELETE_BOTH), "orders-1", "orders-4"), LOGS[0], "orders-4-commitlog", marked=False
 )
@@ -208,6 +209,25 @@ CLAIMS: list[tuple[str, Observed, list[str]]] = [
 @pytest.mark.parametrize(("seen", "expected"), c.table(CLAIMS))
 def test_claims_of_members_that_leave_or_stay(seen: Observed, expected: list[str]) -> None:
     assert lines_of(run(seen)) == expected
+
+
+def test_a_claim_keeps_the_mark_of_the_operation_in_whose_course_it_was_made() -> None:
+    """By it a Rebuild knows its new member, whatever the operator's clock says."""
+    four = c.wishing(settled(**COMMIT_LOG), replicas=4, **COMMIT_LOG)
+    new = c.running(c.seen_with(four, ONE_MORE), "Rebuild", brokerId=3)
+    made = applied(new, "PersistentVolumeClaim")
+    assert {name: mark_of(one) for name, one in made.items()} == {
+        "orders-4": c.OPERATION_UID, "orders-4-commitlog": c.OPERATION_UID,
+    }  # fmt: skip
+    there = replace(new, claims={**new.claims, **b.by_name(*map(b.bound, made.values()))})
+    for later in (there, replace(there, operation=None)):
+        assert applied(later, "PersistentVolumeClaim") == {}, "neither it nor a claim of before is applied again"
+    assert mark_of(marked_by_a_pass(there, 4).claims["orders-4"]) == c.OPERATION_UID
+
+
+def mark_of(claim: dict[str, Any]) -> str | None:
+    found: str | None = claim["metadata"]["annotations"].get(names.ANNOTATION_OPERATION)
+    return found
 
 
 def test_a_claim_that_a_higher_id_carries_is_not_marked() -> None:

@@ -25,6 +25,9 @@ MAX_KNOWN_READERS = 256
 MAX_TOPIC_NAME = 512
 MAX_GROUP_NAME = 255
 MAX_READER_CHARACTERS = MAX_TOPIC_NAME + MAX_GROUP_NAME + 1
+MAX_MESSAGE_CHARACTERS = 4096
+MAX_PLAN_STEPS = 64
+MAX_PLAN_STEP_CHARACTERS = 512
 
 Messages = Annotated[int, Meta(ge=0, le=bounds.JAVA_LONG_EXACT_MAX)]
 # A retry topic of popped messages has a consumer group's name and a topic's, with a + between them.
@@ -263,7 +266,7 @@ class OperationSpec(Struct, frozen=True, rename="camel", kw_only=True):
 class OperationResult(Struct, frozen=True, rename="camel", kw_only=True):
     """The outcome."""
 
-    message: Annotated[str, Meta(max_length=4096, description="The outcome in a sentence.")]
+    message: Annotated[str, Meta(max_length=MAX_MESSAGE_CHARACTERS, description="The outcome in a sentence.")]
     from_broker_id: Annotated[bounds.BrokerId | None, Meta(description="Broker id of the master before it.")] = None
     to_broker_id: Annotated[
         bounds.BrokerId | None, Meta(description="Broker id of the master after it; of a Rebuild, of the new member.")
@@ -283,9 +286,9 @@ class OperationResult(Struct, frozen=True, rename="camel", kw_only=True):
     ] = {}
     backup: Annotated[BackupResult | None, Meta(description="Of a Backup: the copy, and how far its log goes.")] = None
     plan: Annotated[
-        list[Annotated[str, Meta(max_length=512)]],
+        list[Annotated[str, Meta(max_length=MAX_PLAN_STEP_CHARACTERS)]],
         Meta(
-            max_length=64,
+            max_length=MAX_PLAN_STEPS,
             description="With dryRun All: the steps that would be done, in order.",
             extra_json_schema=bounds.ATOMIC_LIST,
         ),

@@ -405,6 +405,10 @@ class FailoverStatus(Struct, frozen=True, rename="camel", kw_only=True):
     ] = {}
 
 
+# What the API server takes as a condition's message; longer ones are cut (`reconcile/tell/conditions.py`).
+MAX_CONDITION_MESSAGE = 32768
+
+
 class Condition(Struct, frozen=True, rename="camel", kw_only=True):
     """A condition, as Kubernetes' own kinds have them (metav1.Condition)."""
 
@@ -419,7 +423,7 @@ class Condition(Struct, frozen=True, rename="camel", kw_only=True):
             description="Why, as one CamelCase word for programs (docs/tasks/condition-reasons.md).",
         ),
     ]
-    message: Annotated[str, Meta(max_length=32768, description="Why, as a sentence for a reader.")]
+    message: Annotated[str, Meta(max_length=MAX_CONDITION_MESSAGE, description="Why, as a sentence for a reader.")]
     last_transition_time: Annotated[bounds.TimeText, Meta(description="When `status` last changed.")]
     # Not 0 by default: kubectl wait takes a condition of an older generation for not yet met.
     observed_generation: Annotated[

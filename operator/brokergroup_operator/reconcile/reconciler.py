@@ -185,7 +185,8 @@ class Reconciler:
         if seen is None:
             await self._applier.mend_left_claims(key)
             return None
-        ours = await self._applier.take(seen.group_object, operator=self._settings.operator)
+        now = rfc3339(time.time())
+        ours = await self._applier.take(seen.group_object, operator=self._settings.operator, now=now)
         return None if ours is None else replace(seen, group_object=ours)
 
     def _decide(self, key: GroupKey, seen: Observed) -> Plan:

@@ -374,6 +374,8 @@ EVENTS: Final = {
     "Orphaned": "Warning. The group was deleted with `--cascade=orphan`: pods, Services, claims and record stay, without failover.",
     "TakenBack": "Pods, Services and the rest that an orphaned group of the name has left are this group's, without a restart.",
     "GroupUnreadable": "Warning. The stored BrokerGroup does not fit this operator's API: it is left as it is, and `Stalled`.",
+    "GroupWriteRefused": "Warning. The API server refused the operator's mark on the BrokerGroup: nothing is done for it, and it is"
+    " `Stalled`; the message has the server's words.",
     "NotNow": "Warning. The controller plane refused a step of this pass; the next one asks again.",
     "ServedByAnotherOperator": "Warning. The group belongs to another operator's Lease (annotation"
     f" `{names.ANNOTATION_OPERATOR}`) and is left alone.",
@@ -458,7 +460,7 @@ ANNOTATIONS: Final = {
     " absent without TLS.",
     names.ANNOTATION_TRUST: "On a pod, and in the same templates: the file of the authorities that it trusts; absent where"
     " those are the Secret's, or any.",
-    names.ANNOTATION_OPERATION: "On a pod: the uid of the operation in whose course it was made.",
+    names.ANNOTATION_OPERATION: "On a pod or a claim: the uid of the operation in whose course it was made.",
     names.ANNOTATION_STOPPED: "On a pod, by the operator: its fence stops the broker and keeps it stopped"
     " (`maintenance.stoppedBrokers`). On a claim: a later pod on it has the order from its start.",
     names.ANNOTATION_STARTED_AT: "On a pod: when the operator took that order back. Its broker is not taken for silent before it"

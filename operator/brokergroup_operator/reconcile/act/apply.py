@@ -17,7 +17,7 @@ from brokergroup_operator.kube.resources import BROKER_GROUPS, PERSISTENT_VOLUME
 from brokergroup_operator.observe.group_view import GroupUnknownError, GroupViewError
 from brokergroup_operator.reconcile import plan as plans
 from brokergroup_operator.reconcile.act import ownership
-from brokergroup_operator.reconcile.act.refusals import NodePortOwners
+from brokergroup_operator.reconcile.act.refusals import REFUSALS, NodePortOwners, first_of, of_claim
 from brokergroup_operator.reconcile.decide.deletion import claims_mended
 from brokergroup_operator.reconcile.see import foreign
 from brokergroup_operator.reconcile.tell.status import unreadable_status
@@ -44,6 +44,7 @@ ASKED_OF_THE_CONTROLLER: Final = (
     plans.SetBrokerConfig,
     plans.PutBackBrokerConfig,
 )
+NOTHING_DONE: Final = "Nothing is done for this group"
 # Well below a pass's own time limit, which would cut the switchover off before its end is reported.
 SWITCHOVER_SECONDS: Final = 15.0
 
@@ -66,9 +67,13 @@ class PlanApplier:
         self._objects = GroupObjects(api)
         self._node_ports = NodePortOwners(api, namespace=namespace)
 
-    async def take(self, group_object: JsonObject, *, operator: str | None) -> JsonObject | None:
+    async def take(self, group_object: JsonObject, *, operator: str | None, now: str) -> JsonObject | None:
         """Take the group if no operator owns it yet. Return None where another operator does."""
-        return await ownership.take(self._api, self._events, group_object, operator=operator)
+        try:
+            return await ownership.take(self._api, self._events, group_object, operator=operator)
+        except errors.ApiError as error:
+            await self._tell_refused(error, group_object, now=now)
+            raise
 
     async def mend_left_claims(self, key: GroupKey) -> None:
         """Mend the claims that an older version of the operator left of a group that is gone."""
@@ -77,13 +82,23 @@ class PlanApplier:
             _log_done(key, action)
 
     async def tell_unreadable(self, error: UnreadableGroupError, *, now: str) -> None:
-        """Say by an Event that nothing is done for this group, and why; in its status too, if the API server takes that."""
-        note = plans.Note(reason="GroupUnreadable", message=f"Nothing is done for this group: {error}", warning=True)
-        await self._events.post_once(error.group_object, note)
-        status = unreadable_status(error.group_object, note.message, now=now)
+        """Say that nothing is done for this group, which does not fit its type, and why."""
+        note = plans.Note(reason="GroupUnreadable", message=f"{NOTHING_DONE}: {error}", warning=True)
+        await self._tell(note, error.group_object, now=now)
+
+    async def _tell_refused(self, error: errors.ApiError, group_object: JsonObject, *, now: str) -> None:
+        """Say that the group's own object may not be written, by a webhook, say: no other object of it is made before that."""
+        if error.status in REFUSALS:
+            note = plans.Note(reason="GroupWriteRefused", message=f"{NOTHING_DONE}: {error}", warning=True)
+            await self._tell(note, group_object, now=now)
+
+    async def _tell(self, note: plans.Note, group_object: JsonObject, *, now: str) -> None:
+        """By an Event; in the group's status too, if the API server takes that."""
+        await self._events.post_once(group_object, note)
+        status = unreadable_status(group_object, note.message, now=now)
         if status is None:
             return
-        metadata = error.group_object["metadata"]
+        metadata = group_object["metadata"]
         try:
             await self._write_status(GroupKey(metadata["namespace"], metadata["name"]), status)
         except errors.ApiError as refused:
@@ -121,9 +136,11 @@ class PlanApplier:
                     target=action.target,
                     error=str(error),
                 )
-                refused = refused or await self._node_ports.explained(action, error)
+                explained = of_claim(action, await self._node_ports.explained(action, error), seen)
+                refused = first_of(refused, explained)
                 if isinstance(action, plans.SetFinalizers) and action.resource == BROKER_GROUPS:
                     # Nothing may be created for a group that is not ours, nor written to one that was released.
+                    await self._tell_refused(error, seen.group_object, now=seen.now)
                     raise
                 continue
             reserved += isinstance(action, plans.ReserveBrokerId | plans.BeginRestored)

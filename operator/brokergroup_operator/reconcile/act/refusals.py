@@ -16,7 +16,7 @@ from brokergroup_operator.api.bounds import MAX_REPLICAS
 from brokergroup_operator.api.brokergroup_status import ConditionStatus, ConditionType, Reason
 from brokergroup_operator.api.network_fields import NODE_PORTS_EACH
 from brokergroup_operator.kube.errors import ApiError, InvalidError
-from brokergroup_operator.kube.resources import SERVICES
+from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS, SERVICES
 from brokergroup_operator.reconcile.plan import Action, ApplyObject
 from brokergroup_operator.reconcile.render.addressing import node_ports
 from brokergroup_operator.reconcile.see.foreign import NameTakenError
@@ -39,10 +39,18 @@ class Refused:
 
     refusal: str = ""
     node_port_taken: bool = False
+    # Whether it is of a claim that is there alone (`ClaimRefusedError`).
+    claim: bool = False
     name_taken: str = ""
 
     def shown_to(self, seen: Observed) -> Observed:
-        return replace(seen, refusal=self.refusal, node_port_taken=self.node_port_taken, name_taken=self.name_taken)
+        return replace(
+            seen,
+            refusal=self.refusal,
+            node_port_taken=self.node_port_taken,
+            claim_refused=self.claim,
+            name_taken=self.name_taken,
+        )
 
 
 class Refusals:
@@ -60,7 +68,8 @@ class Refusals:
             self._known[key] = Refused(name_taken=str(error))
         elif error.status in REFUSALS:
             # A pod template, say, that only Kubernetes can judge: a person must change the spec.
-            self._known[key] = Refused(refusal=str(error), node_port_taken=isinstance(error, NodePortTakenError))
+            is_port, is_claim = isinstance(error, NodePortTakenError), isinstance(error, ClaimRefusedError)
+            self._known[key] = Refused(refusal=str(error), node_port_taken=is_port, claim=is_claim)
 
     def carried_out(self, key: GroupKey) -> None:
         self._known[key] = Refused()
@@ -82,8 +91,35 @@ def as_told(group_object: JsonObject) -> Refused:
         if reason == Reason.NAME_TAKEN:
             return Refused(name_taken=message)
         if reason == Reason.INVALID_SPEC and message.startswith(SAID_BY_THE_SERVER):
-            return Refused(refusal=message.removeprefix(SAID_BY_THE_SERVER))
+            refusal = message.removeprefix(SAID_BY_THE_SERVER)
+            return Refused(refusal=refusal, claim=refusal.startswith(CLAIM_STAYS))
     return Refused()
+
+
+# How the refusal of a claim begins; the next plane knows it by that.
+CLAIM_STAYS: Final = "A claim stays as it is, and updates go on: "
+
+
+class ClaimRefusedError(ApiError):
+    """A claim that is there may not be changed, or not grow: no pod waits for that."""
+
+
+def of_claim(action: Action, error: ApiError, seen: Observed) -> ApiError:
+    """Return the same error, or, of a claim that is there, one that says what it takes to grow."""
+    if not isinstance(action, ApplyObject) or action.resource != PERSISTENT_VOLUME_CLAIMS:
+        return error
+    is_there = action.object["metadata"]["name"] in seen.claims
+    if not is_there or error.status not in REFUSALS:
+        return error
+    grows = "a claim grows only in a storage class with allowVolumeExpansion: true"
+    return ClaimRefusedError(f"{CLAIM_STAYS}{error} ({grows})", status=error.status, reason=error.reason)
+
+
+def first_of(refused: ApiError | None, error: ApiError) -> ApiError:
+    """Return the first error of a pass, but one of a claim only where there is no other."""
+    if refused is None or (isinstance(refused, ClaimRefusedError) and not isinstance(error, ClaimRefusedError)):
+        return error
+    return refused
 
 
 # k8s.io/kubernetes/pkg/registry/core/service/portallocator, ErrAllocated: it names the first port that is not free.

@@ -185,7 +185,7 @@ class ClusterPass:
             *groups,
             *proxies,
         ]
-        strangers, refusals = [], []
+        strangers, refusals = list[str](), list[str]()
         for obj in wanted:
             place = _place(obj)
             if step.lost and order.makes_pods(obj):
@@ -201,7 +201,7 @@ class ClusterPass:
                 refusals.append(f"{' '.join(place)}: {error}")
             if place == (CONFIG_MAPS.kind, parts.trust_name(key.name)) and (strangers or refusals):
                 break  # of a file that is missing every part would end at its start
-        await self._delete_unwanted(key, seen, there, {_place(one) for one in wanted})
+        refusals += await self._delete_unwanted(key, seen, there, {_place(one) for one in wanted})
         return replace(
             seen,
             name_servers=there.get((STATEFUL_SETS.kind, parts.name_server_name(key.name))),
@@ -329,11 +329,12 @@ class ClusterPass:
 
     async def _delete_unwanted(
         self, key: GroupKey, seen: Seen, there: Mapping[tuple[str, str], JsonObject], wanted: set[tuple[str, str]]
-    ) -> None:
+    ) -> list[str]:
+        """Return what the API server refused: a part that stays holds nothing else up."""
+        refusals = []
         for (kind, name), obj in there.items():
             if kind == BROKER_GROUPS.kind or (kind, name) in wanted or not _is_owned(obj, seen.cluster_object):
                 continue
-            log.info("cluster.deleted", cluster=str(key), kind=kind, name=name)
             try:
                 await self._api.delete(
                     KINDS[kind],
@@ -343,8 +344,16 @@ class ClusterPass:
                     propagation_policy="Background",
                     timeout_seconds=self._settings.api_timeout_seconds,
                 )
-            except NotFoundError:
-                continue
+            except (NotFoundError, ConflictError):
+                continue  # it is gone, or another one has its name
+            except (ApiUnavailableError, OutcomeUnknownError):
+                raise
+            except ApiError as error:
+                log.warning("cluster.not_deleted", cluster=str(key), kind=kind, name=name, error=str(error))
+                refusals.append(f"{kind} {name}: {error}")
+            else:
+                log.info("cluster.deleted", cluster=str(key), kind=kind, name=name)
+        return refusals
 
     # ---- the status
 

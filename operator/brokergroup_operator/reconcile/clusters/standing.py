@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     from brokergroup_operator.reconcile.plan import Verdict
 
 
-# Of a condition, as its schema has it.
-MAX_MESSAGE = 32768
-
-
 class ClusterCondition(StrEnum):
     READY = "Ready"
     AVAILABLE = "Available"
@@ -191,7 +187,7 @@ def _ready(seen: Seen, servers: PartStatus, proxies: PartStatus | None, groups: 
 def _changing(seen: Seen) -> Verdict | None:
     """Which part waits for others with its change; None: none does."""
     if seen.tls.is_under_way:
-        return no(ClusterReason.TLS_PENDING, _tls_pending(seen)[:MAX_MESSAGE])
+        return no(ClusterReason.TLS_PENDING, _tls_pending(seen))
     if any(not _why_it_may_wait(seen, name) for name in seen.proxies_wait_for):
         told = f"Proxies keep their image until every group is UpToDate: {', '.join(seen.proxies_wait_for)}"
         return no(ClusterReason.PROXIES_PENDING, told)
@@ -212,7 +208,7 @@ def _whole(seen: Seen, servers: PartStatus, proxies: PartStatus | None) -> Verdi
     told = f"{servers.desired} NameServers, {count} groups, {proxies.desired if proxies else 0} proxies are ready"
     if waited_for := [f"{name} is UpToDate ({_why_it_may_wait(seen, name)})" for name in seen.proxies_wait_for]:
         told += f"; proxies keep their image until {', '.join(waited_for)}"
-    return yes(ClusterReason.ALL_READY, told[:MAX_MESSAGE])
+    return yes(ClusterReason.ALL_READY, told)
 
 
 def _tls_pending(seen: Seen) -> str:
@@ -229,15 +225,15 @@ def _declared(seen: Seen) -> Verdict | None:
     groups = seen.consumer_groups
     if groups.ready < groups.desired:
         told = f"{groups.ready}/{groups.desired} consumer groups are in every group: {'; '.join(groups.pending)}"
-        return no(ClusterReason.CONSUMER_GROUPS_PENDING, told[:MAX_MESSAGE])
+        return no(ClusterReason.CONSUMER_GROUPS_PENDING, told)
     if seen.topics.ready < seen.topics.desired:
         why = "; ".join((*seen.topics.pending, *seen.topics.differing))
         told = f"{seen.topics.ready}/{seen.topics.desired} topics are in every group: {why}"
-        return no(ClusterReason.TOPICS_PENDING, told[:MAX_MESSAGE])
+        return no(ClusterReason.TOPICS_PENDING, told)
     if seen.users.ready_users < seen.users.users or seen.users.pending:
         why = "; ".join((*seen.users.pending, *seen.users.differing, *seen.password_problems))
         told = f"{seen.users.ready_users}/{seen.users.users} users are at every broker: {why}"
-        return no(ClusterReason.USERS_PENDING, told[:MAX_MESSAGE])
+        return no(ClusterReason.USERS_PENDING, told)
     return None
 
 
@@ -260,7 +256,7 @@ def _stalled(seen: Seen) -> Verdict:  # noqa: PLR0911 (one return per reason)
         )
         return yes(ClusterReason.NOT_OURS, told)
     if seen.refusals:
-        return yes(ClusterReason.REFUSED, f"The API server refused: {'; '.join(seen.refusals)}"[:MAX_MESSAGE])
+        return yes(ClusterReason.REFUSED, f"The API server refused: {'; '.join(seen.refusals)}")
     if seen.version_refused:
         return yes(ClusterReason.VERSION_REFUSED, seen.version_refused)
     if seen.tls.is_refused:
@@ -299,7 +295,7 @@ def _differing(seen: Seen) -> Verdict | None:
             f"Topics that are there and are not as declared: {'; '.join(seen.topics.differing)}. Delete the topic once its"
             " messages are consumed, or declare it as it is"
         )
-        return yes(ClusterReason.TOPIC_DIFFERS, told[:MAX_MESSAGE])
+        return yes(ClusterReason.TOPIC_DIFFERS, told)
     if wrong := (*seen.users.differing, *seen.password_problems):
         told = (
             f"Users that are not as declared: {'; '.join(wrong)}. Delete a user that is there (mqadmin deleteUser), or declare"
@@ -307,7 +303,7 @@ def _differing(seen: Seen) -> Verdict | None:
         )
         if seen.acl_held_back:
             told += ". Until every Secret can be used, acl is not put into the brokers' configuration, and they check nothing"
-        return yes(ClusterReason.USER_DIFFERS, told[:MAX_MESSAGE])
+        return yes(ClusterReason.USER_DIFFERS, told)
     return None
 
 

@@ -65,8 +65,10 @@ def others_away(known: Mapping[int, Standing], broker_id: int) -> str:
 
 
 def is_fresh(held: BackupResult, now_seconds: float) -> bool:
-    """Whether the comparison with the master is young enough to stop the member by it."""
-    return held.compared_at is not None and now_seconds - observed.seconds_of(held.compared_at) <= COMPARED_FOR_SECONDS
+    """Whether the comparison with the master is young enough to stop the member by it: not one of a clock that was ahead."""
+    if held.compared_at is None:
+        return False
+    return 0.0 <= now_seconds - observed.seconds_of(held.compared_at) <= COMPARED_FOR_SECONDS
 
 
 def _is_only_voter(seen: Observed, master: Standing, known: Mapping[int, Standing]) -> bool:

@@ -40,7 +40,7 @@ def claim_actions(
         size, source = _size_kept(seen, name, storage.commit_log.size), _source_kept(seen, name, sources)
         wanted.append(children.build_commit_log_claim(seen.group, member, size=size, source=source))
     for claim in wanted:
-        yield from foreign.apply_if_drifted(PERSISTENT_VOLUME_CLAIMS, seen.claims, claim)
+        yield from foreign.apply_if_drifted(PERSISTENT_VOLUME_CLAIMS, seen.claims, _with_operation(seen, claim))
 
 
 def _size_kept(seen: Observed, name: str, wanted: str) -> str | None:
@@ -58,6 +58,21 @@ def _source_kept(seen: Observed, name: str, sources: Mapping[str, JsonObject]) -
     return sources.get(name) if claim is None else observed.claim_source(claim)
 
 
+def _with_operation(seen: Observed, wanted: JsonObject) -> JsonObject:
+    """With the mark of the operation in whose course it is made, for good: a Rebuild knows its new member by it.
+
+    The claim's time and that of the operation's start are of two clocks.
+    """
+    claim, made = seen.claims.get(wanted["metadata"]["name"]), seen.operation
+    if claim is not None:
+        mark = observed.annotations_of(claim).get(names.ANNOTATION_OPERATION, "")
+    else:
+        mark = "" if made is None else str(made.metadata.get("uid", ""))
+    if mark:
+        wanted["metadata"].setdefault("annotations", {})[names.ANNOTATION_OPERATION] = mark
+    return wanted
+
+
 def marked_as_leaving(seen: Observed, member: Member) -> Iterator[Action]:
     """Only a marked claim is ever discarded: after a lost record, an unknown claim may hold the only copy of the data."""
     claim = seen.claims.get(member.pod)
@@ -67,7 +82,7 @@ def marked_as_leaving(seen: Observed, member: Member) -> Iterator[Action]:
     if any(one.reserved_for == member.pod and one.broker_id != member.broker_id for one in replicas):
         return  # a pod that came back without its disk keeps its name under a higher id: the claim is the new one's
     size, source = observed.claim_size(claim), observed.claim_source(claim)
-    wanted = children.build_claim(seen.group, member, size=size, source=source)
+    wanted = _with_operation(seen, children.build_claim(seen.group, member, size=size, source=source))
     wanted["metadata"].setdefault("annotations", {})[names.ANNOTATION_LEAVING] = str(member.broker_id)
     marked = foreign.with_revision(wanted)
     yield ApplyObject(reason="its member leaves the group", resource=PERSISTENT_VOLUME_CLAIMS, object=marked)

@@ -175,7 +175,7 @@ def _in_turn(seen: Observed, course: Course, staying: Mapping[int, Standing]) ->
     """A rolling update begins when it is the group's turn, and keeps the turn until every member is back.
 
     A restart that a user asked for waits for no turn. A step that waits for a person or a window gives the turn back; a group
-    whose spec the API refuses asks again first, and stops no member before it has an answer.
+    whose spec the API refuses asks again first, and stops no member before it has an answer; but no pod waits for a larger claim.
     """
     outdated = {item.member for item in course.outdated}
     all_in_sync = all(
@@ -185,7 +185,7 @@ def _in_turn(seen: Observed, course: Course, staying: Mapping[int, Standing]) ->
     holds = turn_of(seen.group_object) is Turn.HOLDS
     if stepping and all_in_sync:
         asked_for = any(item.member in stepping and item.why in rollouts.ASKED_FOR for item in course.outdated)
-        if seen.refusal and not asked_for:
+        if seen.refusal and not (asked_for or seen.claim_refused):
             return replace(course, rollout=tuple(_rehearsed(one) if one.acts else one for one in course.rollout))
         if seen.rolling_before and not holds and not asked_for:
             return replace(course, rollout=(_after_others(seen.rolling_before),), turn=Turn.WAITS)

@@ -8,12 +8,12 @@ another operator, goes on with the same member; if it must stay after all, the n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from brokergroup_operator.api.brokergroup_operation import OperationType
-from brokergroup_operator.api.brokergroup_status import Reason
+from brokergroup_operator.api.brokergroup_status import ConditionStatus, ConditionType, Reason
 from brokergroup_operator.reconcile.decide.failover_safe import judge
 from brokergroup_operator.reconcile.identity import Member
 from brokergroup_operator.reconcile.plan import Step, Verb
@@ -23,6 +23,10 @@ from brokergroup_operator.reconcile.see.members import membership, never_masters
 if TYPE_CHECKING:
     from brokergroup_operator.reconcile.see.members import Standing
     from brokergroup_operator.reconcile.see.observed import Observed
+
+
+# A group that takes no writes for so long is one without a master that serves: its condition outlives the operator.
+MISSED_SECONDS: Final = 30.0
 
 
 def leaving(seen: Observed) -> Standing | None:
@@ -67,7 +71,7 @@ def leaving_step(seen: Observed, leaver: Standing, *, staying: int, safe: bool) 
         if safe:
             return Step(verb=Verb.SWITCH, reason=reason, why="the master hands over before it leaves", member=member)
         return _refused(leaver, "no member can take over from it now")
-    if nothing_is_known(seen):
+    if nothing_is_known(seen) and not _lacks_writes_for_long(seen):
         return Step(verb=Verb.WAIT, reason=reason, why="Waiting to hear the master", member=member)
     if complaint := why_it_must_stay(seen, leaver, staying=staying):
         return _refused(leaver, complaint)
@@ -85,6 +89,18 @@ def nothing_is_known(seen: Observed) -> bool:
     if seen.record is None or seen.record.granted_master_id is None:
         return False
     return seen.snapshot is None or not seen.snapshot.hears_master
+
+
+def _lacks_writes_for_long(seen: Observed) -> bool:
+    """Whether it is no longer an operator that has just started and hears its brokers in a moment: the member may be missed.
+
+    Then it must stay, and is started again; nor does what it waits for keep broken pods from being replaced.
+    """
+    found = observed.condition_in(seen.group_object, ConditionType.AVAILABLE.value)
+    if found.get("status") != ConditionStatus.FALSE.value:
+        return False
+    since_seconds = observed.seconds_of(str(found["lastTransitionTime"]))
+    return observed.seconds_of(seen.now) - since_seconds >= MISSED_SECONDS
 
 
 def _refused(leaver: Standing, why: str) -> Step:

@@ -161,13 +161,13 @@ def _remaining_seconds(case: premises.Case) -> float | None:
     return case.operation.completed_seconds + ttl_seconds - case.now_seconds
 
 
-MAX_MESSAGE = 4096
-
-
 def next_status(case: premises.Case, verdict: plans.Verdict) -> api.OperationStatus:
     """Equal to the present one where nothing has changed, so that nothing is written."""
     now, is_over = rfc3339(case.now_seconds), verdict.phase in observed.FINISHED
-    generation, message = int(observed.metadata(case.operation.raw).get("generation", 0)), verdict.message[:MAX_MESSAGE]
+    generation, message = (
+        int(observed.metadata(case.operation.raw).get("generation", 0)),
+        verdict.message[: api.MAX_MESSAGE_CHARACTERS],
+    )
     kind = api.OperationConditionType.COMPLETE if isinstance(verdict, plans.Done) else api.OperationConditionType.FAILED
     condition = Condition(
         type=kind.value,
@@ -181,14 +181,14 @@ def next_status(case: premises.Case, verdict: plans.Verdict) -> api.OperationSta
     retirement = getattr(verdict, "retirement", None) or case.operation.status.retirement
     drained = [] if retirement is None else [_drained(case, retirement, message, now, generation)]
     figures = asdict(case.before if verdict.figures is None else verdict.figures)
-    steps = list(verdict.plan) if isinstance(verdict, plans.Done) else []
+    steps = [one[: api.MAX_PLAN_STEP_CHARACTERS] for one in verdict.plan] if isinstance(verdict, plans.Done) else []
     return api.OperationStatus(
         phase=verdict.phase,
         observed_generation=generation,
         group_uid=_group_uid(case),
         started_at=now if isinstance(verdict, plans.Start) else case.operation.status.started_at,
         completed_at=now if is_over else None,
-        result=api.OperationResult(**figures | {"message": message, "plan": steps}),
+        result=api.OperationResult(**figures | {"message": message, "plan": steps[: api.MAX_PLAN_STEPS]}),
         retirement=retirement,
         conditions=[*ended, *drained] or None,
     )

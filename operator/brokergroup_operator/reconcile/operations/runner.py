@@ -20,6 +20,7 @@ import structlog
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_operation import OperationPhase
 from brokergroup_operator.api.definitions.schema import without_nulls
+from brokergroup_operator.kube import errors
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
 from brokergroup_operator.kube.recipes import delete_held
@@ -146,14 +147,27 @@ class OperationRunner:
         await self._attempts.stop()
 
     async def _carry_out(self, seen: Observed, plan: plans.PassPlan) -> None:
-        """All steps in order. Raises ``ConflictError`` when an operation is no longer as it was read."""
+        """All steps in order. Raises ``ConflictError`` when an operation is no longer as it was read.
+
+        An operation whose write is refused, by a policy say, is left there, and the others go on: its error is raised at the end.
+        """
         # What was read, or what the last write of this pass made of it, by uid.
         newest = {item.uid: item.raw for item in seen.operations}
+        refused: dict[str, ApiError] = {}
         for step in plan.steps:
+            if step.operation.uid in refused:
+                continue  # no effect without the status that announces it
             try:
                 await self._do(seen, step, newest)
             except NotFoundError:
                 log.info("operation.gone", group=str(seen.key), name=step.operation.name)
+            except (ConflictError, errors.ApiUnavailableError, errors.OutcomeUnknownError):
+                raise
+            except ApiError as error:
+                log.warning("operation.refused", group=str(seen.key), name=step.operation.name, error=str(error))
+                refused[step.operation.uid] = error
+        if refused:
+            raise next(iter(refused.values()))
 
     async def _do(self, seen: Observed, step: plans.Step, newest: dict[str, JsonObject]) -> None:
         key, uid, name = seen.key, step.operation.uid, step.operation.name

@@ -15,6 +15,7 @@ from brokergroup_operator.kube.resources import PERSISTENT_VOLUME_CLAIMS, PODS
 from brokergroup_operator.reconcile import identity
 from brokergroup_operator.reconcile.see import observed
 from brokergroup_operator.reconcile.see.members import left_disks
+from brokergroup_operator.reconcile.see.pod_trouble import pod_trouble
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from brokergroup_operator.api.bounds import JsonObject
     from brokergroup_operator.kube.resources import Resource
     from brokergroup_operator.reconcile.see.observed import Observed
+    from brokergroup_operator.reconcile.see.pod_trouble import Trouble
 
 # Broker id 1 is the first of any group; in a restored one its pod's disk is that of the backup, whatever id its broker gets.
 FIRST: Final = 1
@@ -180,6 +182,11 @@ def ended_seconds(pod: JsonObject) -> float:
     statuses: list[dict[str, Any]] = observed.pod_status(pod).get("containerStatuses") or []
     ends = [(one.get("state") or {}).get("terminated", {}).get("finishedAt") for one in statuses]
     return max((observed.seconds_of(str(end)) for end in ends if end), default=observed.created_seconds(pod))
+
+
+def trouble_of(pod: JsonObject, *, now: str) -> Trouble | None:
+    """Why a copying pod does not run, where its kubelet or the scheduler says so; None for one that runs, goes or has ended."""
+    return None if observed.being_deleted(pod) or end_of(pod) is not None else pod_trouble(pod, now=now)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup_operation import DryRun, OperationPhase, OperationResult, OperationStatus
-from brokergroup_operator.api.brokergroup_status import Reason
 from brokergroup_operator.api.tls_steps import NO_TRUST
 from brokergroup_operator.kube.pods import containers_are_terminated, is_over, node_of
 from brokergroup_operator.reconcile import identity
@@ -149,6 +148,8 @@ class Observed:
     now: str = ""
     # What the API server said when an object of the last pass was refused: the spec is wrong in a way that only it checks.
     refusal: str = ""
+    # Whether that was a claim that is there, which may not grow: no pod waits for it.
+    claim_refused: bool = False
     # Whether that was because another Service has a node port.
     node_port_taken: bool = False
     # Which other group has this one's broker name, where both would be taken for one broker.
@@ -423,57 +424,8 @@ def why_not_stopped(pods: list[str]) -> str:
     return f"{listed}: a claim is being deleted, and the next stop takes its data along (condition ClaimTerminating)"
 
 
-# Why the kubelet does not run a container.
-WAITING_REASONS: Final = {
-    **dict.fromkeys(
-        ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"), Reason.IMAGE_UNAVAILABLE
-    ),
-    **dict.fromkeys(("CrashLoopBackOff", "RunContainerError", "StartError"), Reason.MEMBER_CRASHES),
-    # The container was never made: nothing crashed, and there is no log to look into.
-    **dict.fromkeys(("CreateContainerConfigError", "CreateContainerError"), Reason.CONTAINER_NOT_CREATED),
-}
-# As the kubelet says that a Secret or a ConfigMap is not there, or has no such key.
-MISSING_WORDS: Final = ("not found", "couldn't find key", "references non-existent")
 # A deleted pod has its grace period; its deletionTimestamp is the end of it. So much later no kubelet is stopping it.
 STUCK_TERMINATING_SECONDS: Final = 60.0
-# A container that the kubelet starts again and again, between two of its back-offs.
-CRASHES_TO_TELL_OF: Final = 3
-
-
-@dataclass(frozen=True)
-class Trouble:
-    reason: Reason
-    message: str
-
-
-def pod_trouble(pod: JsonObject, *, now: str) -> Trouble | None:
-    """The trouble that a person should look at; None for a pod that is ready or on its way."""
-    name = str(metadata(pod).get("name", ""))
-    if being_deleted(pod):
-        return _stuck(pod, name) if is_stuck_terminating(pod, now=now) else None
-    # Also of those that spec.podTemplate lets run before the broker: while one of them fails, no broker starts.
-    kinds = ("initContainerStatuses", "containerStatuses")
-    for status in (one for kind in kinds for one in pod_status(pod).get(kind) or []):
-        if trouble := _of_container(status, name):
-            return trouble
-    for condition in pod_status(pod).get("conditions") or []:
-        if condition.get("type") == "PodScheduled" and condition.get("reason") == "Unschedulable":
-            return Trouble(Reason.MEMBER_NOT_SCHEDULED, f"Pod {name}: {condition.get('message', 'no node takes it')}")
-    return None
-
-
-def _of_container(status: dict[str, Any], name: str) -> Trouble | None:
-    waiting: dict[str, Any] = (status.get("state") or {}).get("waiting") or {}
-    why = str(waiting.get("reason", ""))
-    said = f": {waiting['message']}" if waiting.get("message") else ""
-    if reason := WAITING_REASONS.get(why):
-        image = f" {status.get('image', '')}" if reason is Reason.IMAGE_UNAVAILABLE else ""
-        is_missing = reason is Reason.CONTAINER_NOT_CREATED and any(words in said for words in MISSING_WORDS)
-        return Trouble(Reason.REFERENCE_MISSING if is_missing else reason, f"Pod {name}: {why}{image}{said}")
-    if not status.get("ready") and int(status.get("restartCount") or 0) >= CRASHES_TO_TELL_OF:
-        started = f"Pod {name} has been started {status['restartCount']} times and is not ready"
-        return Trouble(Reason.MEMBER_CRASHES, started)
-    return None
 
 
 def is_stuck_terminating(pod: JsonObject, *, now: str) -> bool:
@@ -482,16 +434,3 @@ def is_stuck_terminating(pod: JsonObject, *, now: str) -> bool:
     if not asked or pod_has_ended(pod):
         return False
     return moment(now) - moment(str(asked)) > dt.timedelta(seconds=STUCK_TERMINATING_SECONDS)
-
-
-def _stuck(pod: JsonObject, name: str) -> Trouble:
-    """Nothing is done about it: only a look at the node shows whether the process behind it is dead."""
-    node = node_of(pod) or "?"
-    member = labels_of(pod).get(names.LABEL_BROKER_ID, "?")
-    return Trouble(
-        Reason.POD_STUCK_TERMINATING,
-        f"Pod {name} does not stop: node {node} does not answer. If the node is dead, say so:"
-        f" kubectl taint node {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute, and the pod comes back"
-        f" elsewhere with its volume. Or give its volume up with a BrokerGroupOperation of type Rebuild for broker id {member}:"
-        " a new member copies the master",
-    )

@@ -11,7 +11,13 @@ import datetime as dt
 from typing import TYPE_CHECKING, Final
 
 from brokergroup_operator.api import versions
-from brokergroup_operator.api.brokergroup_status import Condition, ConditionType, MemberState, Reason
+from brokergroup_operator.api.brokergroup_status import (
+    MAX_CONDITION_MESSAGE,
+    Condition,
+    ConditionType,
+    MemberState,
+    Reason,
+)
 from brokergroup_operator.observe.timeline import Kind
 from brokergroup_operator.reconcile.decide import retiring, tls_order
 from brokergroup_operator.reconcile.decide.configuration_drift import told
@@ -25,6 +31,7 @@ from brokergroup_operator.reconcile.render.addressing import place_of
 from brokergroup_operator.reconcile.render.broker_config import minimum_in_force
 from brokergroup_operator.reconcile.see import copies, observed
 from brokergroup_operator.reconcile.see.members import membership
+from brokergroup_operator.reconcile.see.pod_trouble import pod_trouble
 from brokergroup_operator.reconcile.tell import alarms
 
 if TYPE_CHECKING:
@@ -193,7 +200,10 @@ def all_conditions(seen: Observed, course: Course, *, invalid: Verdict | None) -
 
 
 def conditions_of(obj: JsonObject, verdicts: Iterable[tuple[StrEnum, Verdict | None]], *, now: str) -> list[Condition]:
-    """The conditions of this object, with their times, which move with the status of a condition alone."""
+    """The conditions of this object, with their times, which move with the status of a condition alone.
+
+    A message is cut to what the API server takes: it may be a webhook's or a registry's, and no status would be written with it.
+    """
     since = {
         (one["type"], one["status"]): str(one["lastTransitionTime"])
         for one in (obj.get("status") or {}).get("conditions") or []
@@ -203,7 +213,7 @@ def conditions_of(obj: JsonObject, verdicts: Iterable[tuple[StrEnum, Verdict | N
             type=kind.value,
             status=verdict.status,
             reason=verdict.reason.value,
-            message=verdict.message,
+            message=verdict.message[:MAX_CONDITION_MESSAGE],
             last_transition_time=since.get((kind.value, verdict.status.value), now),
             observed_generation=int(obj["metadata"].get("generation", 0)),
         )
@@ -263,7 +273,7 @@ def stalled(seen: Observed, course: Course) -> Verdict:  # noqa: PLR0911 (one re
     """The group makes no progress by itself: a person should look."""
     if (refused := _refused(seen)) is not None:
         return refused
-    if (trouble := _pod_trouble(seen, course)) is not None:
+    if (trouble := _pod_trouble(seen, course) or _copy_trouble(seen)) is not None:
         return trouble
     if seen.group.spec.maintenance.hibernated and (held := observed.pods_on_going_claims(seen)):
         return yes(Reason.CLAIM_BEING_DELETED, f"Not hibernated: {observed.why_not_stopped(list(held))}")
@@ -303,7 +313,7 @@ def _pod_trouble(seen: Observed, course: Course) -> Verdict | None:
     replaced = {step.member.pod for step in course.steps if step.member is not None and step.verb is Verb.REPLACE}
     held = {one.member.pod for one in course.standings.values() if one.is_held}
     for name, pod in sorted(seen.pods.items()):
-        trouble = observed.pod_trouble(pod, now=seen.now)
+        trouble = pod_trouble(pod, now=seen.now)
         # A bad image that was taken back is being repaired.
         if trouble is None or name in replaced:
             continue
@@ -313,6 +323,13 @@ def _pod_trouble(seen: Observed, course: Course) -> Verdict | None:
         sharers = f". {seen.host_ports_shared}" if shared else ""
         return yes(trouble.reason, f"{trouble.message}{sharers}{_held_up(course, name)}")
     return None
+
+
+def _copy_trouble(seen: Observed) -> Verdict | None:
+    """Why the pod does not run that copies the backup with which the group begins."""
+    pod = copies.restore_pod(seen) if copies.awaits_restore(seen) else None
+    trouble = copies.trouble_of(pod, now=seen.now) if pod is not None else None
+    return None if trouble is None else yes(trouble.reason, trouble.message)
 
 
 def _refused(seen: Observed) -> Verdict | None:

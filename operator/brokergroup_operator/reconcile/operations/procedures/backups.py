@@ -380,7 +380,9 @@ def _with_pod(case: Case, held: BackupResult, pod: JsonObject | None) -> plans.G
         return plans.GoOn(message=refused if case.outcome.failed else told, effect=effect)
     ended = copies.end_of(pod)
     if ended is None:
-        return plans.GoOn(message=told)
+        # It waits, and the member with it: for an image, or for a node that has both claims.
+        trouble = copies.trouble_of(pod, now=case.seen.now)
+        return plans.GoOn(message=f"{told}: {trouble.message}" if trouble is not None else told)
     if ended.manifest is None:
         return given_up(case, held, ended.fault)
     if ended.manifest.operation != case.operation.uid:

@@ -1,6 +1,7 @@
 """Restart, Rebuild, Decommission: pods or members are replaced. The reconcile plane does it; the end is judged here.
 
 - *Restart*: every pod that is older than `status.startedAt` is outdated while the operation runs; the master's comes last.
+  A member that leaves meanwhile is not waited for.
 - *Rebuild*: a member's volume is given up; a new broker id on a new volume copies the master
   (docs/concepts/architecture.md, rule 4).
 - *Decommission*: a member leaves as in a scale in. If `spec.replicas` wants as many members, a new one takes its place.
@@ -46,14 +47,19 @@ def _restart_step(case: Case, broker_id: int) -> str:
 
 
 def judge_restart(case: Case) -> plans.Judgement:
-    wanted = _wanted(case)
+    named = _wanted(case)
+    left = [broker_id for broker_id in named if case.has_left(broker_id)]
+    wanted = [broker_id for broker_id in named if broker_id not in left]
+    if left and not wanted:
+        return plans.Fail(message=case.not_a_member(left[0]))
     waiting = [broker_id for broker_id in wanted if not _has_restarted(case, broker_id)]
     progress = f"{len(wanted) - len(waiting)} of {len(wanted)} restarted and in sync; waits for {_list(waiting)}"
+    gone = f"; {_list(left)} has left" if left else ""
     return _judged(
         case,
         "" if wanted and not waiting else progress,
         deadline_seconds=RESTART_DEADLINE_SECONDS_PER_MEMBER * max(1, len(wanted)),
-        done=f"restarted {_list(sorted(wanted))} in {case.running_seconds:.0f} s",
+        done=f"restarted {_list(sorted(wanted))} in {case.running_seconds:.0f} s{gone}",
         to_broker_id=case.seen.master,
         hindrance=case.claim_goes(waiting),
     )
@@ -100,11 +106,15 @@ def _hand_over(case: Case, broker_id: int) -> list[str]:
 
 def judge_rebuild(case: Case) -> plans.Judgement:
     broker_id, new = asked(case.spec.rebuild).broker_id, _successor(case)
+    done = f"broker {new} took the place of broker {broker_id} in {case.running_seconds:.0f} s"
+    if new is None:
+        replicas = case.seen.group.spec.replicas
+        done = f"broker {broker_id} has left, and spec.replicas is {replicas}: no member takes its place"
     return _judged(
         case,
         _rebuild_waits_for(case, broker_id, new),
         deadline_seconds=REBUILD_DEADLINE_SECONDS,
-        done=f"broker {new} took the place of broker {broker_id} in {case.running_seconds:.0f} s",
+        done=done,
         to_broker_id=new,
     )
 
@@ -113,11 +123,16 @@ def _rebuild_waits_for(case: Case, broker_id: int, new: int | None) -> str:
     for kind, obj in (("pod", case.pod(broker_id)), ("claim", case.claim(broker_id))):
         if case.is_old(obj):
             return f"{kind} {case.pod_name(broker_id)} is still there"
-    if new is None:
+    if new is None and (case.seen.master is None or _wants_successor(case, broker_id)):
         return "no new member has registered yet"
-    if not case.is_back(new):
+    if new is not None and not case.is_back(new):
         return f"broker {new} copies the log"
     return f"broker {broker_id} is still in the record" if broker_id in case.seen.replicas else ""
+
+
+def _wants_successor(case: Case, broker_id: int) -> bool:
+    """Whether the group is short of members without it: spec.replicas may have been lowered since the start."""
+    return sum(1 for one in case.members if one != broker_id) < case.seen.group.spec.replicas
 
 
 def _successor(case: Case) -> int | None:

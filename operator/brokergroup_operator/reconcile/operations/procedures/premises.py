@@ -95,8 +95,11 @@ class Case:
         return max(0.0, self.now_seconds - started) if started else 0.0
 
     def is_new(self, obj: JsonObject | None) -> bool:
-        """Whether the object is there and was made since the start."""
-        return obj is not None and observed.created_seconds(obj) >= self.operation.started_seconds
+        """Whether the object is there and was made since the start: by its mark, or by a time that is of the API server's clock."""
+        if obj is None:
+            return False
+        is_marked = observed.annotations_of(obj).get(names.ANNOTATION_OPERATION) == self.operation.uid
+        return is_marked or observed.created_seconds(obj) >= self.operation.started_seconds
 
     def is_old(self, obj: JsonObject | None) -> bool:
         """Whether the object is there since before the start."""
@@ -163,6 +166,10 @@ class Case:
             return ""
         members = ", ".join(map(str, self.members)) or "none yet"
         return f"broker {broker_id} is not a member of {self.group}; its members: {members}"
+
+    def has_left(self, broker_id: int) -> bool:
+        """Whether it is no member any more. A record without a master may have been lost: its members are still to come back."""
+        return self.seen.master is not None and broker_id not in self.members
 
     def not_in_sync(self, broker_id: int) -> str:
         view = self.view(broker_id)

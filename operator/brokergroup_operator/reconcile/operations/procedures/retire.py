@@ -31,6 +31,7 @@ from brokergroup_operator.reconcile.see import observed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from brokergroup_operator.api.brokergroup_operation import RetireRequest
     from brokergroup_operator.reconcile.decide.unread import Look
     from brokergroup_operator.reconcile.see.observed import Observed
 
@@ -49,6 +50,8 @@ CLOSE_SECONDS: Final = 30.0
 # A closed group waits no longer for a member that holds a seat and is away: its disk may be lost, and only a Rebuild helps then,
 # which waits for the end of this operation. By up to CLOSE_SECONDS less: `since` is written no more often.
 AWAY_SECONDS: Final = 600.0
+# Of the topics that are given up, so many are named in a plan.
+TOPICS_NAMED: Final = 3
 
 
 def begin_retire(case: Case) -> plans.Beginning:
@@ -100,12 +103,17 @@ def _metadata_diverged(case: Case) -> plans.Wait | None:
 def _steps(case: Case) -> Iterator[str]:
     request = asked(case.spec.retire)
     yield "give every broker brokerPermission=4: producers leave for other groups"
-    given_up = f", but for {', '.join(request.abandon_topics)}" if request.abandon_topics else ""
-    yield f"wait until every consumer group has read every topic{given_up}; delayed messages are delivered first"
+    yield f"wait until every consumer group has read every topic{_given_up(request)}; delayed messages are delivered first"
     yield "let no broker acknowledge any more (minInSyncReplicas=99), and look once more"
     keeps = case.seen.group.spec.storage.retention.when_deleted is RetentionPolicy.RETAIN
     claims = "its claims stay" if keeps else "its claims are deleted WITH THEIR DATA"
     yield f"delete BrokerGroup {case.group}: {claims} (spec.storage.retention.whenDeleted)"
+
+
+def _given_up(request: RetireRequest) -> str:
+    topics = request.abandon_topics
+    more = f" and {len(topics) - TOPICS_NAMED} more" if len(topics) > TOPICS_NAMED else ""
+    return f", but for {', '.join(topics[:TOPICS_NAMED])}{more}" if topics else ""
 
 
 def judge_retire(case: Case) -> plans.Judgement:  # noqa: PLR0911 (one return per reason)
