@@ -9,11 +9,9 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
 from brokergroup_operator.api.tls_fields import TlsMode
 from brokergroup_operator.controller.directory.group_directory import binding_of
 from brokergroup_operator.fence.settings import FenceSettings
@@ -132,10 +130,7 @@ def proxy_file_of(pod: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_name_servers_and_proxies_have_the_same_secret(mode: str) -> None:
-    spec = {"tls": tls(mode), "proxy": {"replicas": 1}}
-    cluster = msgspec.convert(
-        {"metadata": {"name": "shop", "namespace": "shop", "uid": "u"}, "spec": spec}, RocketMQCluster
-    )
+    cluster = b.cluster(tls=tls(mode), proxy={"replicas": 1})
     made = [*parts.name_servers(cluster, SERVED), *parts.proxies(cluster, SERVED)]
     templates = [one["spec"]["template"] for one in made if "template" in (one.get("spec") or {})]
     assert len(templates) == 2
@@ -155,20 +150,8 @@ def test_name_servers_and_proxies_have_the_same_secret(mode: str) -> None:
 
 def test_a_proxy_that_starts_again_before_its_turn_reads_what_it_was_made_with() -> None:
     """It mounts no certificate yet; with one in its configuration it would crash at each start."""
-    made = [
-        parts.proxies(
-            msgspec.convert(
-                {
-                    "metadata": {"name": "shop", "namespace": "shop", "uid": "u"},
-                    "spec": {"proxy": {"replicas": 1}, **more},
-                },
-                RocketMQCluster,
-            ),
-            SERVED,
-        )
-        for more in ({}, {"tls": tls()})
-    ]
-    before, after = ({one["kind"]: one for one in each} for each in made)
+    clusters = (b.cluster(proxy={"replicas": 1}, **more) for more in ({}, {"tls": tls()}))
+    before, after = ({one["kind"]: one for one in parts.proxies(cluster, SERVED)} for cluster in clusters)
     assert before["ConfigMap"]["data"] == after["ConfigMap"]["data"], "both ways"
     [file] = re.findall(
         r"-pc /etc/rocketmq/(\S+)", before["Deployment"]["spec"]["template"]["spec"]["containers"][0]["command"][-1]
