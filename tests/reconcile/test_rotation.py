@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
-from contextlib import asynccontextmanager
+import contextlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ import pytest
 from brokergroup_operator.api import names
 from brokergroup_operator.api.tls_steps import Made, made_of, trust_file
 from brokergroup_operator.kube.errors import NotFoundError
-from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, PODS, STATEFUL_SETS
+from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, DEPLOYMENTS, PODS, STATEFUL_SETS
 from brokergroup_operator.kubectl.explain import explanation
 from brokergroup_operator.reconcile.see.authorities import certificates_in
 from brokergroup_operator.reconcile.see.bundles import HandshakingServers, Proof
@@ -24,10 +23,11 @@ from tests.reconcile.test_tls import CLUSTER, PODS_OF_PARTS, SERVED, all_are_rea
 from tests.security.certificates import make_authority
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator, Iterable
     from pathlib import Path
 
-    from brokergroup_operator.reconcile.access import ClusterAccess
+    from brokergroup_operator.kube.client import KubernetesApi
     from kube_sandbox.api_server.server import SandboxApiServer
     from rocketmq_remoting.tls import TlsFiles
     from tests.reconcile.world import World
@@ -141,9 +141,7 @@ async def test_a_silent_server_holds_the_first_pod_and_not_what_has_begun(group:
     assert await trusted(group) == {trust_file(pem["old"])}
     group.servers = Shown(pem["old"])
     while await trusted(group) == {trust_file(pem["old"])}:
-        await group.run_pass()
-        await group.run_kubelet()
-        await group.run_brokers()
+        await group.run_round()
     group.servers = Shown(pem["old"], is_silent=True)
     await group.settle()
     assert await trusted(group) == {trust_file(pem["both"])}
@@ -196,9 +194,7 @@ async def test_another_secret_is_taken_over_permissive(group: World, pem: dict[s
     group.servers = Shown(pem["old"])
     stages: list[set[Made]] = []
     for _ in range(120):
-        await group.run_pass()
-        await group.run_kubelet()
-        await group.run_brokers()
+        await group.run_round()
         made = {made_of(pod) for pod in await group.items(PODS)}
         verifying = {one.secret for one in made if one.verifies}
         assert not verifying or {one.secret for one in made} == verifying, made
@@ -231,11 +227,8 @@ async def test_fences_of_a_group_without_a_bundle_get_the_operators_new_authorit
 
 
 @pytest.fixture
-async def place(access: ClusterAccess, pem: dict[str, str]) -> AsyncIterator[Place]:
-    async with access.own_client() as api:
-        namespace = f"t-{uuid.uuid4().hex[:8]}"
-        await api.create(NAMESPACES, {"metadata": {"name": namespace}})
-        yield Place(api, namespace, SERVED, servers=Shown(pem["old"]))
+def place(namespace: tuple[KubernetesApi, str], pem: dict[str, str]) -> Place:
+    return Place(*namespace, SERVED, servers=Shown(pem["old"]))
 
 
 async def given(place: Place) -> set[str]:
@@ -309,19 +302,24 @@ async def test_a_clusters_other_secret_is_taken_over_permissive(place: Place) ->
 # ---- how servers are asked
 
 
-@asynccontextmanager
-async def server(files: TlsFiles | None) -> AsyncIterator[str]:
-    """One that shows this certificate; None: it speaks no TLS."""
-    context = None if files is None else server_context(files, ClientCertificates.NONE)
+@contextlib.asynccontextmanager
+async def listening(context: ssl.SSLContext | None, said: bytes = b"") -> AsyncIterator[str]:
+    """A server that sends this on each connection, and answers nothing; None: it speaks no TLS."""
 
     async def heard(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"no TLS\n")
-        await reader.read()
+        with contextlib.suppress(ConnectionError):
+            writer.write(said)
+            await reader.read()
         writer.close()
 
-    listening = await asyncio.start_server(heard, "127.0.0.1", 0, ssl=context)
-    async with listening:
-        yield f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    made = await asyncio.start_server(heard, "127.0.0.1", 0, ssl=context)
+    async with made:
+        yield f"127.0.0.1:{made.sockets[0].getsockname()[1]}"
+
+
+def server(files: TlsFiles | None) -> contextlib.AbstractAsyncContextManager[str]:
+    """One that shows this certificate; None: it speaks no TLS."""
+    return listening(None if files is None else server_context(files, ClientCertificates.NONE), b"no TLS\n")
 
 
 async def test_each_server_is_verified_by_the_bundle_as_a_part_would(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from brokergroup_operator.api.tls_fields import TlsMode
 from brokergroup_operator.controller.directory.group_directory import binding_of
 from brokergroup_operator.fence.settings import FenceSettings
 from brokergroup_operator.kube.errors import InvalidError, NotFoundError
-from brokergroup_operator.kube.resources import BROKER_GROUPS, DEPLOYMENTS, NAMESPACES, PODS, STATEFUL_SETS
+from brokergroup_operator.kube.resources import BROKER_GROUPS, DEPLOYMENTS, PODS, STATEFUL_SETS
 from brokergroup_operator.reconcile.clusters import parts
 from brokergroup_operator.reconcile.decide import tls_order
 from brokergroup_operator.reconcile.evaluate import evaluate
@@ -28,10 +27,8 @@ from tests.reconcile import cases as c
 from tests.reconcile.cluster_place import Place
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
+    from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.kube.resources import Resource
-    from brokergroup_operator.reconcile.access import ClusterAccess
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
 SERVED = replace(b.SETTINGS, controller_tls=True, controller_authority="PEM\n")
@@ -241,11 +238,9 @@ def test_the_directory_knows_how_a_groups_name_servers_are_reached() -> None:
 
 
 @pytest.fixture
-async def place(access: ClusterAccess) -> AsyncIterator[Place]:
-    async with access.own_client() as api:
-        namespace = f"t-{uuid.uuid4().hex[:8]}"
-        await api.create(NAMESPACES, {"metadata": {"name": namespace}})
-        yield Place(api, namespace, SERVED)
+def place(namespace: tuple[KubernetesApi, str]) -> Place:
+    """Under an operator that serves TLS."""
+    return Place(*namespace, SERVED)
 
 
 CLUSTER = {

@@ -199,6 +199,12 @@ class World(Namespaced):
             raise KilledError
         task.result()
 
+    async def run_round(self) -> None:
+        """One pass, and what kubelets and brokers make of it."""
+        await self.run_pass()
+        await self.run_kubelet()
+        await self.run_brokers()
+
     async def settle(self) -> None:
         """Passes until one writes nothing; a killed operator is started again and lives on."""
         for _ in range(80):
