@@ -11,10 +11,10 @@ import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.backup_fields import ClaimSnapshot, Manifest, SnapshotManifest
-from brokergroup_operator.reconcile.plan import ApplyObject, BeginRestored
+from brokergroup_operator.reconcile.plan import BeginRestored
 from brokergroup_operator.reconcile.render import children
 from tests.reconcile import builders as b
-from tests.reconcile.cases import condition, lines_of, message, run
+from tests.reconcile.cases import applied, condition, lines_of, message, run, with_metadata
 from tests.reconcile.test_backups import BEGUN, FIRST_EPOCH, FIRST_ID, JAVA, ended, new_group
 from tests.reconcile.world import MANIFEST
 
@@ -67,11 +67,6 @@ def with_claims(seen: Observed, *snapshots: str | None) -> Observed:
     if len(sources) > 1:
         made.append(children.build_commit_log_claim(seen.group, b.member(1), source=sources[1]))
     return replace(seen, claims=b.by_name(*(b.bound(b.stored(one)) for one in made)))
-
-
-def applied(seen: Observed, kind: str) -> dict[str, dict[str, Any]]:
-    actions = [one for one in run(seen).actions if isinstance(one, ApplyObject) and one.resource.kind == kind]
-    return {one.object["metadata"]["name"]: one.object for one in actions}
 
 
 def test_each_claim_is_made_from_its_snapshot_and_then_adopted() -> None:
@@ -226,7 +221,4 @@ def test_why_it_cannot_begin(seen: Observed, why: str) -> None:
 
 def test_the_record_of_another_beginning_is_not_taken_for_it() -> None:
     seen = begins({}, record=replace(BEGUN, restored_from="weekly"))
-    fresh = replace(
-        seen, group_object={**seen.group_object, "metadata": {**seen.group_object["metadata"], "finalizers": []}}
-    )
-    assert "the record of orders began with weekly" in message(fresh, "Stalled")
+    assert "the record of orders began with weekly" in message(with_metadata(seen, finalizers=[]), "Stalled")
