@@ -19,7 +19,7 @@ from brokergroup_operator.reconcile.see.bundles import HandshakingServers, Proof
 from rocketmq_remoting.tls import ClientCertificates, server_context
 from tests.reconcile import world as w
 from tests.reconcile.cluster_place import Place
-from tests.reconcile.test_tls import CLUSTER, PODS_OF_PARTS, SERVED, all_are_ready, modes, pod_is_made, tls
+from tests.reconcile.test_tls import CLUSTER, JAVA, PODS_OF_PARTS, SERVED, all_are_ready, modes, pod_is_made, tls
 from tests.security.certificates import make_authority
 
 if TYPE_CHECKING:
@@ -84,12 +84,9 @@ async def stored(world: World) -> dict[str, str]:
 async def group(sandbox: SandboxApiServer, sandbox_world: World, pem: dict[str, str]) -> World:
     """It trusts the old authority, and its servers show it."""
     world = sandbox_world
-    sandbox.before_request = world.observe
-    world.brokers_run, world.settings, world.servers = True, replace(w.SETTINGS, controller_tls=True), Shown(pem["old"])
+    world.settings, world.servers = replace(w.SETTINGS, controller_tls=True), Shown(pem["old"])
     await bundle_is(world, pem["old"])
-    spec = tls("Enforcing") | {"trustBundleRef": BUNDLE}
-    await world.create_group(implementation="Java", nameServers=["ns:9876"], tls=spec)
-    await world.settle()
+    await world.bring_up(sandbox, **JAVA, tls=tls("Enforcing") | {"trustBundleRef": BUNDLE})
     assert await trusted(world) == {trust_file(pem["old"])}
     assert await stored(world) == {trust_file(pem["old"]): pem["old"]}
     return world
@@ -209,11 +206,9 @@ async def test_fences_of_a_group_without_a_bundle_get_the_operators_new_authorit
 ) -> None:
     own = tmp_path / "ca.crt"
     own.write_text(pem["old"], encoding="utf-8")
-    world, sandbox.before_request = sandbox_world, sandbox_world.observe
-    world.brokers_run = True
+    world = sandbox_world
     world.settings = replace(w.SETTINGS, controller_tls=True, controller_authority=pem["old"], authority_file=own)
-    await world.create_group(implementation="Java", nameServers=["ns:9876"])
-    await world.settle()
+    await world.bring_up(sandbox, **JAVA)
     before = {pod["metadata"]["uid"] for pod in await world.items(PODS)}
     assert len(before) == 3
     own.write_text(pem["both"], encoding="utf-8")

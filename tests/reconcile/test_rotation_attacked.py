@@ -45,7 +45,7 @@ from tests.reconcile.test_rotation import (
     trusted,
 )
 from tests.reconcile.test_silent_members import unheard
-from tests.reconcile.test_tls import CLUSTER, PODS_OF_PARTS, pod_is_made, tls
+from tests.reconcile.test_tls import CLUSTER, JAVA, PODS_OF_PARTS, pod_is_made, tls
 from tests.security.certificates import Authority, make_authority
 
 if TYPE_CHECKING:
@@ -580,12 +580,9 @@ async def test_a_group_without_tls_whose_jvm_arguments_enforce_it_is_on_no_way(
     sandbox: SandboxApiServer, sandbox_world: World
 ) -> None:
     """docs/concepts/security.md names such arguments for groups without spec.tls."""
-    world, sandbox.before_request = sandbox_world, sandbox_world.observe
-    world.brokers_run, world.settings = True, replace(w.SETTINGS, controller_tls=True)
-    arguments = ["-Dtls.server.mode=enforcing"]
-    await world.create_group(implementation="Java", nameServers=["ns:9876"], jvm={"extraArguments": arguments})
-    await world.settle()
-    assert "TlsChanging" not in await world.conditions()
+    sandbox_world.settings = replace(w.SETTINGS, controller_tls=True)
+    await sandbox_world.bring_up(sandbox, **JAVA, jvm={"extraArguments": ["-Dtls.server.mode=enforcing"]})
+    assert "TlsChanging" not in await sandbox_world.conditions()
 
 
 # ---- beside other things

@@ -234,11 +234,8 @@ POD = "orders-2"
 
 @pytest.fixture
 async def settled_world(sandbox: SandboxApiServer, sandbox_world: World) -> World:
-    """Its three pods run; `settle` counts the writes that it sees at the server."""
-    sandbox.before_request = sandbox_world.observe
-    sandbox_world.brokers_run = True
-    await sandbox_world.create_group()
-    await sandbox_world.settle()
+    """Its three pods run."""
+    await sandbox_world.bring_up(sandbox)
     return sandbox_world
 
 
