@@ -424,21 +424,12 @@ def test_a_service_of_ipv6_gives_its_member_an_address_in_brackets() -> None:
     assert not address_is_lost(seen, b.member(1))
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        "",
-        "operator",
-        ":9878",
-        "operator:http",
-        "fd00::10:9878",
-        "[::1]",
-        "a:0",
-        "a",
-        "[fd00::10]:99999",
-        "10.0.0.300:1",
-    ],
-)
+NO_CONTROLLERS = (
+    "", "operator", ":9878", "operator:http", "fd00::10:9878", "[::1]", "a:0", "a", "[fd00::10]:99999", "10.0.0.300:1",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("address", NO_CONTROLLERS)
 def test_the_operator_renders_no_controller_address_that_is_none(address: str) -> None:
     with pytest.raises(ValueError, match=r"controller_addresses is .*, expected "):
         ReconcileSettings(controller_addresses=(address,) if address else ())

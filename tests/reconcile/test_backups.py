@@ -262,13 +262,10 @@ BEGUN = replace(b.reserved(7, 8, 9), master_epoch=FIRST_EPOCH, restored_from="lo
             [f"begin with lost/nightly as {FIRST_ID} above {BEGUN.master_epoch}"],
         ),
         # The record has begun: no member starts on the claim while the copying pod may hold it.
-        (
-            with_claim(new_group(record=BEGUN, aside=ended("Succeeded", manifest()))),
-            ["delete Pod orders-restore"],
-        ),
+        (with_claim(new_group(record=BEGUN, aside=ended("Succeeded", manifest()))), ["delete Pod orders-restore"]),
     ],
     ids=["nothing is there", "the claim", "copying", "copied", "the record has begun"],
-)
+)  # fmt: skip
 def test_a_new_group_begins_with_its_backup_step_by_step(seen: Observed, lines: list[str]) -> None:
     plan = run(seen)
     assert lines_of(plan) == lines
@@ -299,10 +296,7 @@ def test_what_it_waits_for_is_said() -> None:
         (new_group(aside=ended("Succeeded", manifest(offset=-1))), "does not say where its log ends"),
         (new_group(aside=CLAIM | UNLABELLED), "pod orders-restore is there and was not made by the operator"),
         (
-            new_group(
-                spec=JAVA | {"version": "5.3.3"},
-                aside=ended("Succeeded", manifest(version="5.5.0")),
-            ),
+            new_group(spec=JAVA | {"version": "5.3.3"}, aside=ended("Succeeded", manifest(version="5.5.0"))),
             "the backup is of RocketMQ 5.5.0, the group's brokers are 5.3.3",
         ),
         (new_group(aside=ended("Succeeded", manifest(master_epoch=2**31 - 2))), "too few are left above it"),

@@ -155,10 +155,7 @@ NAME = "spec.bootstrap.fromBackup.snapshot.name: "
         ),
         (begins(snapshot(STORE, None)), f"{NAME}VolumeSnapshot {STORE} is torn: it has no annotation {names.ANNOTATION_MANIFEST}"),
         (begins(snapshot(STORE, "{}")), f"{NAME}VolumeSnapshot {STORE} is damaged: annotation"),
-        (
-            begins(of_lost(format=2)),
-            "has a manifest of format 2, this operator reads 1",
-        ),
+        (begins(of_lost(format=2)), "has a manifest of format 2, this operator reads 1"),
         (
             begins(snapshot(LOG, TWO), {"bootstrap": {"fromBackup": {"snapshot": {"name": LOG}}}}),
             f"VolumeSnapshot {LOG} is not the first of its set, expected {STORE}",
@@ -189,10 +186,7 @@ NAME = "spec.bootstrap.fromBackup.snapshot.name: "
             f"claim orders-1 is there, and was not made from VolumeSnapshot {STORE}: delete the claim",
         ),
         (with_claims(begins(snapshot(STORE, ONE)), "weekly"), "was not made from VolumeSnapshot nightly"),
-        (
-            begins(of_lost(master_epoch=2**31 - 2)),
-            "too few are left above it",
-        ),
+        (begins(of_lost(master_epoch=2**31 - 2)), "too few are left above it"),
         # Another client has written the annotation, or changed it.
         *((begins(snapshot(STORE, _with("masterEpoch", forged))), "$.backup.masterEpoch") for forged in (2**31, -1, '"7"', 1.5)),
         *((begins(snapshot(STORE, _with("nextBrokerId", forged))), "$.backup.nextBrokerId") for forged in (0, -1, "null")),
@@ -203,10 +197,7 @@ NAME = "spec.bootstrap.fromBackup.snapshot.name: "
         (begins(_listing(STORE, STORE), COMMIT_LOG), f"VolumeSnapshot {STORE} is in its set twice"),
         (begins(_listing("x" * 254)), "$.snapshots[0].snapshot"),
         (begins(_deleted(snapshot(STORE, ONE))), f"VolumeSnapshot {STORE} is being deleted"),
-        (
-            begins(of_lost(confirm_offset=-1)),
-            "does not say where its log ends",
-        ),
+        (begins(of_lost(confirm_offset=-1)), "does not say where its log ends"),
         (
             begins(snapshot(STORE, ONE) | only_pods(ended("Failed", "the claim is empty"))),
             "the claim is empty; it is tried again 60 s later",
