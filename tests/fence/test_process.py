@@ -301,6 +301,7 @@ async def test_the_fence_of_a_python_broker_kills_it_only_if_it_is_stopped_when_
             broker.send_signal(signal.SIGSTOP)
         fence.terminate()
         if not stopped:
+            await asyncio.sleep(4 * deletion.LOOK_SECONDS)  # the fence looks at it, and leaves it its SIGTERM
             broker.terminate()
         assert await broker.wait() == (-signal.SIGKILL if stopped else -signal.SIGTERM)
         assert await fence.wait() == 0

@@ -72,6 +72,10 @@ CASES: list[tuple[str, GroupOffsets, str]] = [
         "topic t: 1 queue beyond its number of queues, which can't be counted",
     ),
     (
+        "such a queue that nobody reads", offsets({"t": TopicOffsets(queues={}, readers=frozenset(), unlisted=(7,))}),
+        "topic t: 1 queue beyond its number of queues, which can't be counted",
+    ),
+    (
         "a topic that only a slave has", offsets(missing_topics=frozenset({"t", "BROKERGROUP_CANARY"})),
         "topic t: the master lacks it, and another member has it",
     ),
