@@ -225,13 +225,10 @@ NODE = ("192.168.0.3", "fd01::3")
         (pod(IP, known_by=":30102", nodes=NODE), PodPlace(ip=IP, address="192.168.0.3:30102")),
         (pod(IP, known_by=":30102"), None),  # not placed on a node yet
         (pod("fd00::5", known_by="[FD02:0::9]:10911"), PodPlace(ip="fd00::5", address="[fd02::9]:10911")),
-        (
-            pod(IP, "fd00::5", family="IPv6", known_by=":30102", nodes=NODE),
-            PodPlace(ip="fd00::5", address="[fd01::3]:30102"),
-        ),
+        (pod(IP, "fd00::5", family="IPv6", known_by=":30102", nodes=NODE), PodPlace(ip="fd00::5", address="[fd01::3]:30102")),
     ],
     ids=range(6),
-)
+)  # fmt: skip
 def test_a_pod_is_where_it_says_that_it_is_known(of: dict[str, Any], place: PodPlace | None) -> None:
     assert place_of(of) == place
 

@@ -285,20 +285,14 @@ async def test_pods_that_share_their_nodes_address_are_told_apart_by_nothing(clu
     [
         ({"state": {"running": {}}}, None),
         ({"state": TERMINATED}, "container terminated (exit code 137)"),
-        (
-            {"state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}},
-            "container terminated (OOMKilled, exit code 137)",
-        ),
+        ({"state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}, "container terminated (OOMKilled, exit code 137)"),
         ({"state": {"terminated": {"exitCode": 137, "reason": "Error"}}}, "container terminated (exit code 137)"),
-        (
-            {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": TERMINATED},
-            "container terminated (exit code 137)",
-        ),
+        ({"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": TERMINATED}, "container terminated (exit code 137)"),
         ({"state": {"waiting": {"reason": "ContainerCreating"}}, "lastState": {}}, None),
         ({"state": {"running": {}}, "lastState": TERMINATED}, None),
         ({}, None),
     ],
-)
+)  # fmt: skip
 def test_a_container_between_two_processes_is_dead(status: dict[str, Any], told: str | None) -> None:
     """An operator that starts while a killed master awaits its restart must not wait for missed heartbeats."""
     pod = {"status": {"phase": "Running", "containerStatuses": [{"name": "broker", **status}]}}

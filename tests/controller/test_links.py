@@ -103,10 +103,7 @@ async def test_new_links_are_looked_at_often(group: World) -> None:
     await first.kill()
     await eventually(lambda: record_of(plane).sync_state_set == {2, 3}, what="another master and its slave")
     slave, master = sorted(others, key=lambda one: one.is_master)
-    looks = master.asked.count(RequestCode.GET_BROKER_HA_STATUS)
-    await eventually(
-        lambda: master.asked.count(RequestCode.GET_BROKER_HA_STATUS) > looks + 1, what="a settled group's looks"
-    )
+    await master.asked_again(RequestCode.GET_BROKER_HA_STATUS, times=2, what="a settled group's looks")
     master.linked.discard(slave.broker_id)
     await eventually(lambda: slave.broker_id in master.linked, what="the missing link to be noticed and mended")
     assert (slave.epoch, record_of(plane).sync_state_set) == (2, frozenset({2, 3}))
@@ -207,8 +204,7 @@ async def test_the_time_in_which_the_master_does_not_answer_counts_against_no_sl
     first.answers_ha_status = False
     await asyncio.sleep(8.0)
     first.answers_ha_status = True
-    looks = first.asked.count(RequestCode.GET_BROKER_HA_STATUS)
-    await eventually(lambda: first.asked.count(RequestCode.GET_BROKER_HA_STATUS) > looks + 1, what="two looks")
+    await first.asked_again(RequestCode.GET_BROKER_HA_STATUS, times=2, what="two looks")
     assert not snapshot_of(plane).lost_links
     await eventually(lambda: snapshot_of(plane).lost_links.keys() == {2}, what="it to be given up in the end")
 
@@ -246,11 +242,8 @@ async def test_it_stays_in_the_set(group: World, settings: ControllerSettings, c
     first.sync_state_set = set(counted)
     await second.close_port()
     first.linked.discard(2)
-    asked = first.asked.count(RequestCode.GET_BROKER_HA_STATUS)
     await eventually(lambda: snapshot_of(plane).unlinked == {2}, what="the missing link to be noticed")
-    await eventually(
-        lambda: first.asked.count(RequestCode.GET_BROKER_HA_STATUS) > asked + 8, what="it to be looked for many times"
-    )
+    await first.asked_again(RequestCode.GET_BROKER_HA_STATUS, times=9, what="it to be looked for many times")
     assert record_of(plane).sync_state_set == {1, 2, 3}
     assert record_of(plane).master_epoch == 1
 
@@ -466,8 +459,7 @@ async def test_the_master_is_never_told_to_register(group: World) -> None:
         one.silent = True
     await eventually(lambda: set(snapshot_of(plane).silences) == {2, 3}, what="both silences")
     first.silent = True
-    asked = first.asked.count(RequestCode.GET_BROKER_HA_STATUS)
-    await eventually(lambda: first.asked.count(RequestCode.GET_BROKER_HA_STATUS) > asked + 10, what="its own silence")
+    await first.asked_again(RequestCode.GET_BROKER_HA_STATUS, times=11, what="its own silence")
     assert await _poll(first) == 0
     assert 1 not in snapshot_of(plane).silences
     assert record_of(plane).master_epoch == 1

@@ -14,7 +14,7 @@ from brokergroup_operator.controller.upkeep.metadata_guard import MOST_DIFFERENC
 from brokergroup_operator.observe.group_view import GroupViewError, MetadataKind, SwitchoverRefusedError
 from rocketmq_remoting.errors import BodyError
 from tests.controller.conftest import snapshot_of
-from tests.controller.world import KEY, World
+from tests.controller.world import KEY, World, compared_again
 from tests.support.fake_broker import FakeBroker, eventually
 
 SOON: dict[str, Any] = {"metadata_period_seconds": 0.05, "metadata_copy_seconds": 0.1}
@@ -103,8 +103,7 @@ async def test_what_a_switchover_was_refused_for_is_told_at_once_and_no_longer_t
     found = _each_change(plane)
     assert [[one.name for one in differences] for differences in group.notes.differences] == [["billing", "orders"]]
     # The next two comparisons keep the report while the topic is missing.
-    compared = second.asked.count(21)
-    await eventually(lambda: second.asked.count(21) >= compared + 3, what="it to be compared again, and soon")
+    await second.asked_again(21, times=3, what="it to be compared again, and soon")
     assert _diverged(plane) == expected
     assert [] not in found
     second.topics["orders"], second.groups["billing"] = 4, 3
@@ -117,8 +116,7 @@ async def test_the_first_comparison_of_a_new_master_does_not_forget_a_refusal(gr
     plane, (first, second, third) = await group.three_under(metadata_period_seconds=NEVER, metadata_copy_seconds=0.1)
     second.answers_metadata = False
     assert (await plane.switch_master(KEY, to_broker_id=2)).confirmed
-    unanswered = second.asked.count(21)
-    await eventually(lambda: second.asked.count(21) > unanswered, what="a comparison that comes to nothing")
+    await second.asked_again(21, what="a comparison that comes to nothing")
     second.answers_metadata = True
     second.topics["orders"] = 4
     with pytest.raises(SwitchoverRefusedError, match="lacks 1"):
@@ -126,8 +124,7 @@ async def test_the_first_comparison_of_a_new_master_does_not_forget_a_refusal(gr
     expected = [(1, "Topic", "orders"), (3, "Topic", "orders")]  # no slave is left, and each is named
     assert _diverged(plane) == expected
     found = _each_change(plane)
-    compared = third.asked.count(21)
-    await eventually(lambda: third.asked.count(21) >= compared + 2, what="the first two comparisons")
+    await third.asked_again(21, times=2, what="the first two comparisons")
     assert _diverged(plane) == expected
     assert [] not in found
     first.topics["orders"] = third.topics["orders"] = 4
@@ -183,12 +180,6 @@ async def test_brokers_that_do_not_answer_are_not_compared_and_still_moved(group
     assert _diverged(plane) == []
 
 
-async def _compared_again(broker: FakeBroker) -> None:
-    """Wait until one more comparison has had its effect."""
-    compared = broker.asked.count(21)
-    await eventually(lambda: broker.asked.count(21) >= compared + 3, what="later comparisons")
-
-
 def _copies_again(broker: FakeBroker) -> list[int]:
     """Return the requests that make a slave copy all metadata again, in order."""
     return [code for code in broker.asked if code in (17, 215, 200, 207)]
@@ -219,7 +210,7 @@ async def test_it_is_made_to_only_after_two_comparisons_and_once_in_a_period(gro
     assert _copies_again(second) == []
     # It refuses, as a Python replica does: all else continues, and not every comparison repeats the request.
     await eventually(lambda: _copies_again(second) == [17], what="it to be asked soon, for all the hour")
-    await _compared_again(second)
+    await compared_again(second)
     assert _copies_again(second) == [17]
     assert _diverged(plane) == [(2, "Topic", "orders")]
     assert group.notes.copied_again == []
@@ -262,7 +253,7 @@ async def test_nobody_is_made_to_whom_the_master_has_no_link_to(group: World) ->
     await eventually(lambda: snapshot_of(plane).unlinked == {3}, what="3 to count as unlinked")
     first.topics["orders"] = second.topics["orders"] = 4
     await eventually(lambda: _diverged(plane) == [(3, "Topic", "orders")], what="the difference")
-    await _compared_again(third)
+    await compared_again(third)
     assert _copies_again(third) == []
     third.ignores_ha_pushes_for_ever = False
     await eventually(lambda: not snapshot_of(plane).metadata_diverged, what="it to be linked, and then made to")
@@ -287,7 +278,7 @@ async def test_who_was_made_master_meanwhile_is_not_asked(group: World) -> None:
     first.topics["orders"] = second.topics["orders"] = 4
     first.groups["billing"] = second.groups["billing"] = 3
     await eventually(lambda: len(_diverged(plane)) == 2, what="the differences")
-    await _compared_again(third)
+    await compared_again(third)
     assert _copies_again(third) == []
     third.config["brokerRole"] = "SLAVE"
     await eventually(lambda: not snapshot_of(plane).metadata_diverged, what="a slave to be made to")

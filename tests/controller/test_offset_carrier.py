@@ -20,7 +20,7 @@ from brokergroup_operator.controller.upkeep.offset_carrier import (
 from brokergroup_operator.observe.group_view import MetadataKind
 from rocketmq_remoting.codes import RequestCode
 from tests.controller.conftest import record_of, snapshot_of
-from tests.controller.world import KEY, World
+from tests.controller.world import KEY, World, compared_again
 from tests.support.fake_broker import FakeBroker, eventually
 
 NAME = "orders@billing"
@@ -39,14 +39,6 @@ async def _three(group: World, **settings: Any) -> tuple[ControllerPlane, list[F
 
 def _written_at(broker: FakeBroker) -> int:
     return broker.asked.count(RequestCode.UPDATE_CONSUMER_OFFSET)
-
-
-async def _compared_again(broker: FakeBroker) -> None:
-    """Wait until one more comparison has had its effect."""
-    compared = broker.asked.count(RequestCode.GET_ALL_TOPIC_CONFIG)
-    await eventually(
-        lambda: broker.asked.count(RequestCode.GET_ALL_TOPIC_CONFIG) >= compared + 3, what="later comparisons"
-    )
 
 
 async def test_slaves_that_copy_no_offsets_get_the_masters_again_and_again(group: World) -> None:
@@ -92,7 +84,7 @@ async def test_a_slave_without_a_link_gets_none(group: World) -> None:
     await eventually(lambda: snapshot_of(plane).unlinked == {3}, what="3 to count as unlinked")
     first.offsets[NAME] = {0: 7}
     await eventually(lambda: second.offsets == first.offsets, what="2 to get it")
-    await _compared_again(third)
+    await compared_again(third)
     assert (third.offsets, _written_at(third)) == ({}, 0)
     third.ignores_ha_pushes_for_ever = False
     await eventually(lambda: third.offsets == first.offsets, what="3 to be linked, and to get it")
@@ -104,7 +96,7 @@ async def test_a_member_that_was_made_master_meanwhile_gets_none(group: World) -
     third.config["brokerRole"] = "SYNC_MASTER"
     first.offsets[NAME] = {0: 7}
     await eventually(lambda: {one.broker_id for one in snapshot_of(plane).metadata_diverged} == {3}, what="a report")
-    await _compared_again(third)
+    await compared_again(third)
     assert (third.offsets, _written_at(third)) == ({}, 0)
     third.config["brokerRole"] = "SLAVE"
     await eventually(lambda: not snapshot_of(plane).metadata_diverged, what="nothing to be missing")
@@ -116,7 +108,7 @@ async def test_offsets_of_a_deleted_group_or_topic_are_left_out(group: World) ->
     plane, (first, second, third) = await _three(group, **SOON)
     first.offsets |= {NAME: {0: 7}, "orders@deleted": {0: 9}, "deleted@billing": {0: 9}}
     await eventually(lambda: second.offsets == third.offsets == {NAME: {0: 7}}, what="the offset in use")
-    await _compared_again(third)
+    await compared_again(third)
     assert group.notes.differences == []
     await plane.check_metadata(KEY, 3)
 

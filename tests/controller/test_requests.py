@@ -328,15 +328,7 @@ async def test_without_a_fence_a_frozen_master_is_replaced_and_the_promise_withd
 
 @pytest.mark.parametrize(
     ("said", "expected"),
-    [
-        ("2", 2),
-        ("2147483647", 2147483647),
-        ("9" * 5000, None),
-        ("99999999999", None),
-        ("-1", None),
-        ("\u0662", None),
-        ("", None),
-    ],
+    [("2", 2), ("2147483647", 2147483647), *((one, None) for one in ("9" * 5000, "99999999999", "-1", "\u0662", ""))],
 )
 def test_a_minimum_that_is_no_number_of_java_is_none(said: str, expected: int | None) -> None:
     """5000 digits raised a ValueError out of the keeper: Python refuses to read more than 4300."""

@@ -124,11 +124,8 @@ async def test_a_master_that_tells_only_others_is_left_alone(group: World) -> No
     group.planes = [known.address]
     # A caller (such as mqadmin) asks it about the group, so that it knows the group without heartbeats.
     await look_up(unknown)
-    asked_before = group.master().asked.count(RequestCode.GET_BROKER_HA_STATUS)
-    await eventually(
-        lambda: group.master().asked.count(RequestCode.GET_BROKER_HA_STATUS) > asked_before + 2,
-        what="the unknown plane to doubt the master again and again",
-    )
+    doubts = "the unknown plane to doubt the master again and again"
+    await group.master().asked_again(RequestCode.GET_BROKER_HA_STATUS, times=3, what=doubts)
     await unknown.stop()
     assert fencer.fenced == []
     assert record_of(known).master_epoch == 1

@@ -283,8 +283,7 @@ async def test_what_another_plane_left_behind_is_found_without_a_restart(group: 
 
 async def is_left_at_99(master: FakeBroker) -> None:
     master.minimum = 99
-    looks = master.asked.count(26)
-    await eventually(lambda: master.asked.count(26) > looks + 5, what="many looks at it")
+    await master.asked_again(26, times=6, what="many looks at it")
     assert master.minimum == 99
 
 
@@ -322,12 +321,10 @@ async def test_a_plane_with_an_old_view_opens_no_group(
 async def test_a_group_at_rest_and_its_switchover_cost_no_request_to_the_api(group: World) -> None:
     """Only a broker that was found at 99 for long does."""
     plane, (first, second, third) = await group.serving(configuration_check_seconds=0.1, leftover_fence_seconds=60.0)
-    looks = first.asked.count(26)
-    await eventually(lambda: first.asked.count(26) > looks + 3, what="many looks at it")
+    await first.asked_again(26, times=4, what="many looks at it")
     assert (await plane.switch_master(KEY, to_broker_id=2)).confirmed
     third.minimum = 99
-    looks = third.asked.count(26)
-    await eventually(lambda: third.asked.count(26) > looks + 3, what="many looks at it")
+    await third.asked_again(26, times=4, what="many looks at it")
     assert (second.is_master, group.directory.asked_now) == (True, 0)
 
 

@@ -124,6 +124,11 @@ class World(FakeGroup):
         ]
 
 
+async def compared_again(broker: FakeBroker) -> None:
+    """Wait until one more comparison of this slave's metadata has had its effect."""
+    await broker.asked_again(RequestCode.GET_ALL_TOPIC_CONFIG, times=3, what="later comparisons")
+
+
 async def knows(*planes: ControllerPlane) -> None:
     """Wait until each plane knows the group, and that it acknowledges."""
     await eventually(

@@ -57,6 +57,29 @@ def fence_environment(address: str, controllers: str) -> dict[str, str]:
     }
 
 
+async def fence_of(module: str, environment: dict[str, str]) -> asyncio.subprocess.Process:
+    """Start a fence of this kind, and wait until it watches."""
+    fence = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", module, env={**os.environ, **environment}, stdout=asyncio.subprocess.PIPE
+    )
+    assert "watching" in await said(fence)
+    return fence
+
+
+async def broker_of(pod_uid: str) -> asyncio.subprocess.Process:
+    """Start an idle process with the marks of this pod's broker."""
+    marks = {"POD_UID": pod_uid, "BROKERGROUP_CONTAINER": "broker"}
+    return await asyncio.create_subprocess_exec("sleep", "1000", env={**os.environ, **marks})
+
+
+async def said(process: asyncio.subprocess.Process) -> str:
+    """Return the next line; not one in which a fence says that this machine let it wait for processor time."""
+    assert process.stdout is not None
+    while "did not run" in (line := (await process.stdout.readline()).decode().strip()):
+        continue
+    return line
+
+
 class Controller(QuietHandler):
     """Answers 1006 with the test's state, or no request at all; with certificates it accepts only TLS with a client certificate."""
 
@@ -97,7 +120,7 @@ class Pod:
     broker: asyncio.subprocess.Process
     fence: asyncio.subprocess.Process
     run_dir: Path
-    broker_environment: dict[str, str]
+    uid: str
     lines: list[dict[str, Any]] = field(default_factory=list)
 
     async def read(self) -> None:
@@ -162,9 +185,7 @@ class Group:
         uid = str(uuid.uuid4())
         run_dir = self._folder / host
         run_dir.mkdir()
-        marks = {"POD_UID": uid, "BROKERGROUP_CONTAINER": "broker"}
-        broker_environment = {**os.environ, **marks}
-        broker = await asyncio.create_subprocess_exec("sleep", "1000", env=broker_environment)
+        broker = await broker_of(uid)
         environment = fence_environment(f"{host}:{self.port}", f"127.0.0.1:{self.controller_port}")
         environment |= {"POD_UID": uid, "RUN_DIR": str(run_dir)} | self.tls_environment
         fence = await asyncio.create_subprocess_exec(
@@ -172,7 +193,7 @@ class Group:
             env={**os.environ, **environment},
             stdout=asyncio.subprocess.PIPE,
         )
-        pod = Pod(host, broker, fence, run_dir, broker_environment)
+        pod = Pod(host, broker, fence, run_dir, uid)
         reading = asyncio.create_task(pod.read())
         self._stack.push_async_callback(_end, pod, reading)
         return pod
@@ -257,7 +278,7 @@ async def test_a_stopped_broker_of_a_pod_that_is_deleted_is_killed_and_a_running
     stopped, running = group.pods
     stopped.broker.send_signal(signal.SIGSTOP)
     # A process suspended in the container (kubectl exec, Ctrl-Z) has the broker's marks, but is not the broker.
-    beside = await asyncio.create_subprocess_exec("sleep", "1000", env=running.broker_environment)
+    beside = await broker_of(running.uid)
     beside.send_signal(signal.SIGSTOP)
     for pod in group.pods:
         pod.fence.terminate()
@@ -274,22 +295,25 @@ async def test_a_stopped_broker_of_a_pod_that_is_deleted_is_killed_and_a_running
 
 async def test_the_fence_of_a_python_broker_kills_it_only_if_it_is_stopped_when_its_pod_is_deleted() -> None:
     uid = str(uuid.uuid4())
-    mark = {**os.environ, "POD_UID": uid}
     for stopped in (True, False):
-        broker = await asyncio.create_subprocess_exec("sleep", "1000", env={**mark, "BROKERGROUP_CONTAINER": "broker"})
-        fence = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", deletion.__name__, env=mark, stdout=asyncio.subprocess.PIPE
-        )
-        assert fence.stdout is not None
-        assert b"watching" in await fence.stdout.readline()
+        broker, fence = await broker_of(uid), await fence_of(deletion.__name__, {"POD_UID": uid})
         if stopped:
             broker.send_signal(signal.SIGSTOP)
         fence.terminate()
         if not stopped:
+            await asyncio.sleep(4 * deletion.LOOK_SECONDS)  # the fence looks at it, and leaves it its SIGTERM
             broker.terminate()
         assert await broker.wait() == (-signal.SIGKILL if stopped else -signal.SIGTERM)
         assert await fence.wait() == 0
+        assert fence.stdout is not None
         assert (b"is stopped" in await fence.stdout.read()) is stopped
+
+
+def with_key(folder: Path) -> tuple[str, dict[str, str]]:
+    """Return a host, and the environment of a fence there that has the key `k`."""
+    (folder / "key").write_text((b"k" * 32).hex(), encoding="ascii")
+    host, uid = Group(folder).hosts[0], str(uuid.uuid4())
+    return host, {"POD_UID": uid, "FENCE_KEY_FILE": str(folder / "key"), "FENCE_LOCAL_ADDRESS": f"{host}:10911"}
 
 
 @pytest.mark.parametrize("module", [deletion.__name__, "brokergroup_operator.fence"])
@@ -297,17 +321,9 @@ async def test_a_stopped_broker_is_killed_by_the_operators_order_and_its_death_i
     tmp_path: Path, module: str
 ) -> None:
     """Both kinds of fence obey the operator's key, and ignore an order with another key."""
-    host = Group(tmp_path).hosts[0]
-    (tmp_path / "key").write_text((b"k" * 32).hex(), encoding="ascii")
-    mark = {**os.environ, "POD_UID": str(uuid.uuid4())}
-    settings = fence_environment(f"{host}:10911", "127.0.0.1:9")
-    settings |= {"FENCE_KEY_FILE": str(tmp_path / "key"), "FENCE_LOCAL_ADDRESS": f"{host}:10911"}
-    broker = await asyncio.create_subprocess_exec("sleep", "1000", env={**mark, "BROKERGROUP_CONTAINER": "broker"})
-    fence = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", module, env=mark | settings, stdout=asyncio.subprocess.PIPE
-    )
-    assert fence.stdout is not None
-    assert b"watching" in await fence.stdout.readline()
+    host, mark = with_key(tmp_path)
+    broker = await broker_of(mark["POD_UID"])
+    fence = await fence_of(module, fence_environment(f"{host}:10911", "127.0.0.1:9") | mark)
     broker.send_signal(signal.SIGSTOP)
     stranger, own = (PodFence("orders-1", mark["POD_UID"], host, 10913, key * 32) for key in (b"o", b"k"))
     with contextlib.suppress(TimeoutError):
@@ -318,28 +334,18 @@ async def test_a_stopped_broker_is_killed_by_the_operators_order_and_its_death_i
     assert told is not None
     assert "signed" in told
     assert await broker.wait() == -signal.SIGKILL
-    assert b"the operator's order" in await fence.stdout.readline()
+    assert "the operator's order" in await said(fence)
     fence.terminate()
     assert await fence.wait() == 0
 
 
 async def test_a_fence_that_never_saw_its_broker_proves_nothing(tmp_path: Path) -> None:
     """A process that the fence cannot see may still run."""
-    (tmp_path / "key").write_text((b"k" * 32).hex(), encoding="ascii")
-    host = Group(tmp_path).hosts[0]
-    mark = {
-        "POD_UID": str(uuid.uuid4()),
-        "FENCE_KEY_FILE": str(tmp_path / "key"),
-        "FENCE_LOCAL_ADDRESS": f"{host}:10911",
-    }
-    fence = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", deletion.__name__, env={**os.environ, **mark}, stdout=asyncio.subprocess.PIPE
-    )
-    assert fence.stdout is not None
-    assert b"watching" in await fence.stdout.readline()
+    host, mark = with_key(tmp_path)
+    fence = await fence_of(deletion.__name__, mark)
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(confirmed_kill(PodFence("orders-1", mark["POD_UID"], host, 10913, b"k" * 32)), 0.5)
-    assert b'"dead": false' in await fence.stdout.readline()
+    assert '"dead": false' in await said(fence)
     fence.terminate()
     assert await fence.wait() == 0
 
@@ -439,13 +445,12 @@ async def test_it_is_small(group: Group, authority: Authority, tls: bool) -> Non
         ("POD_UID", "", "POD_UID is not set"),
         ("FENCE_CONTROLLER_TLS", "yes", "FENCE_CONTROLLER_TLS is 'yes', expected true or false"),
         (
-            "FENCE_CONTROLLER_KEY",
-            "tls.key",
+            "FENCE_CONTROLLER_KEY", "tls.key",
             "FENCE_CONTROLLER_CERTIFICATE is None and FENCE_CONTROLLER_KEY is tls.key, expected both",
         ),
         ("FENCE_BROKER_TLS", "1", "FENCE_BROKER_TLS is '1', expected true or false"),
     ],
-)
+)  # fmt: skip
 async def test_a_wrong_environment_is_told(variable: str, value: str, message: str) -> None:
     environment = fence_environment("127.0.0.1:10911", "127.0.0.1:1") | {"POD_UID": "u"} | {variable: value}
     process = await asyncio.create_subprocess_exec(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 import uuid
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,7 @@ from brokergroup_operator.fence.settings import (
 )
 from brokergroup_operator.fence.stopping import LOOK_SECONDS, StopOrder
 from brokergroup_operator.reconcile.render import stop_gate
-from tests.fence.test_process import Controller, Group, fence_environment
+from tests.fence.test_process import Controller, Group, fence_environment, fence_of, said
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -68,14 +67,6 @@ class Container:
             if process.returncode is None:
                 process.kill()
             await process.wait()
-
-
-async def said(process: asyncio.subprocess.Process) -> str:
-    """Return the next line; not one in which a fence says that this machine let it wait for processor time."""
-    assert process.stdout is not None
-    while "did not run" in (line := (await process.stdout.readline()).decode().strip()):
-        continue
-    return line
 
 
 @pytest.fixture
@@ -128,11 +119,8 @@ async def fence_beside(
     """Start the fence of this container's pod, and wait until it runs. `more`: of its environment."""
     address = f"{controller.hosts[0]}:{BROKER_PORT}"
     settings = fence_environment(address, f"127.0.0.1:{controller.server.port}") | {"FENCE_LOCAL_ADDRESS": address}
-    fence = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", module, env=container.environment | settings | more, stdout=asyncio.subprocess.PIPE
-    )
+    fence = await fence_of(module, container.environment | settings | more)
     container.started.append(fence)
-    assert "watching" in await said(fence)
     return fence
 
 

@@ -8,24 +8,14 @@ import pytest
 
 from brokergroup_operator.kube.client import KubernetesApi
 from tests.operations.world import OPERATOR_TOKEN
-from tests.our_kinds import server_with_our_kinds
+from tests.reconcile.conftest import api, sandbox
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from kube_sandbox.api_server.server import SandboxApiServer
 
-
-@pytest.fixture
-async def sandbox() -> AsyncIterator[SandboxApiServer]:
-    async with server_with_our_kinds() as server:
-        yield server
-
-
-@pytest.fixture
-async def api(sandbox: SandboxApiServer) -> AsyncIterator[KubernetesApi]:
-    async with KubernetesApi.from_url(sandbox.url) as client:
-        yield client
+__all__ = ["api", "sandbox"]
 
 
 @pytest.fixture

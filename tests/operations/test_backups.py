@@ -128,14 +128,10 @@ def test_which_member_is_stopped(section: dict[str, Any], changes: dict[str, Any
         # Of a member that has left, and of another group: it may be deleted with its member, and the copies with it.
         ({"claim": {"name": "orders-7"}}, {"aside": of_a_member("orders-7", "orders")}, "is that of pod orders-7"),
         ({"claim": {"name": "pay-1"}}, {"aside": of_a_member("pay-1", "pay")}, "is that of pod pay-1"),
-        (
-            {"claim": {"name": "pay-1-commitlog"}},
-            {"aside": of_a_member("pay-1-commitlog", "pay")},
-            "is that of pod pay-1",
-        ),
+        ({"claim": {"name": "pay-1-commitlog"}}, {"aside": of_a_member("pay-1-commitlog", "pay")}, "is that of pod pay-1"),
         ({}, {"aside": COPIES | {("Pod", "orders-backup"): thing("orders-backup")}}, "was not made by the operator"),
     ],
-)
+)  # fmt: skip
 def test_what_is_refused(section: dict[str, Any], changes: dict[str, Any], why: str) -> None:
     assert why in expect(Reject, begun("Backup", section=section, **changes)).message
 

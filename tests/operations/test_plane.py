@@ -33,7 +33,7 @@ from tests.support.draws import sample
 from tests.support.snapshot_controller import SnapshotController, define
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from aiohttp import web
 
@@ -230,15 +230,23 @@ async def restart(world: World) -> None:
 
 async def test_a_copying_pod_that_is_refused_is_said_and_asked_for_again(world: World) -> None:
     world.refuses_pods = 'pods "orders-backup" is forbidden: exceeded quota: pods=3'
-    with_hands = asyncio.create_task(backup(world))
-    try:
-        await until("the refusal is in the status", lambda: _message_has(world, "exceeded quota: pods=3"))
+    async with refused(world, backup, "exceeded quota: pods=3"):
         held = (await world.status_of_one())["result"]
         assert held["message"].startswith("pod orders-backup is not made: ApiError: POST")
         world.refuses_pods = ""
-        await with_hands
+
+
+@contextlib.asynccontextmanager
+async def refused(world: World, story: Story, told: str) -> AsyncIterator[None]:
+    """Run the story until the status says that it is refused something; what is done then lets it come to its end."""
+    running = asyncio.ensure_future(story(world))
+    try:
+        await until("the refusal is in the status", lambda: _message_has(world, told))
+        assert not running.done()
+        yield
+        await running
     finally:
-        with_hands.cancel()
+        running.cancel()
 
 
 async def _message_has(world: World, text: str) -> bool:
@@ -378,15 +386,8 @@ async def test_snapshots_that_cannot_be_marked_are_told_of_and_marked_later(
 ) -> None:
     """The pass does not fail: a group whose passes fail is looked at ever more seldom."""
     refuses(sandbox, world, "PATCH", status)
-    with_hands = asyncio.create_task(backup_by_snapshots(world))
-    try:
-        told = "VolumeSnapshot one is not marked as whole: "
-        await until("the refusal is in the status", lambda: _message_has(world, told))
-        assert not with_hands.done()
+    async with refused(world, backup_by_snapshots, "VolumeSnapshot one is not marked as whole: "):
         sandbox.before_request = world.observe
-        await with_hands
-    finally:
-        with_hands.cancel()
 
 
 @pytest.mark.parametrize("status", [403, 422, 503])
@@ -395,15 +396,9 @@ async def test_a_pod_that_cannot_be_held_is_told_of_and_held_later(
 ) -> None:
     """By a policy for pods: the pass does not fail, and the pod runs on."""
     refuses(sandbox, world, "PATCH", status, part="/pods/orders-3")
-    with_hands = asyncio.create_task(backup_by_snapshots(world))
-    try:
-        await until("the refusal is in the status", lambda: _message_has(world, "pod orders-3 can't be held: "))
-        assert not with_hands.done()
+    async with refused(world, backup_by_snapshots, "pod orders-3 can't be held: "):
         assert "orders-3" in {one["metadata"]["name"] for one in await world.items(PODS)}
         sandbox.before_request = world.observe
-        await with_hands
-    finally:
-        with_hands.cancel()
 
 
 async def test_attachments_are_listed_only_for_a_cut(world: World, sandbox: SandboxApiServer) -> None:
@@ -416,13 +411,9 @@ async def test_attachments_are_listed_only_for_a_cut(world: World, sandbox: Sand
 
     sandbox.before_request = observe
     held: dict[str, Any] = {
-        "brokerId": 3,
-        "pod": "orders-3",
-        "podUid": "of-before",
-        "folder": "orders/one",
-        "snapshots": ["one"],
-    }
-    held |= {"comparedAt": "2030-01-01T00:00:00Z", "confirmOffset": 70}
+        "brokerId": 3, "pod": "orders-3", "podUid": "of-before", "folder": "orders/one", "snapshots": ["one"],
+        "comparedAt": "2030-01-01T00:00:00Z", "confirmOffset": 70,
+    }  # fmt: skip
     await define(world.api)
     await world.ask("one", "Backup", {"snapshot": {}})
 

@@ -12,6 +12,7 @@ from brokergroup_operator.observe.group_offsets import GroupOffsets, TopicOffset
 from brokergroup_operator.reconcile.decide import unread
 from rocketmq_remoting.broker_protocol import QueueOffsets
 from tests.operations.world import NOW
+from tests.reconcile.cases import table
 
 HALF, TIMERS, DELAYED = "RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX"
 REVIVE = "rmq_sys_REVIVE_LOG_DefaultCluster"
@@ -37,107 +38,84 @@ def read(**of_groups: dict[int, int]) -> dict[str, dict[int, int]]:
     return {f"t@{group}": queues for group, queues in of_groups.items()}
 
 
-@pytest.mark.parametrize(
-    ("seen", "told"),
-    [
-        pytest.param(offsets(), "", id="no message ever"),
-        pytest.param(offsets({"t": topic((3, 3))}), "", id="all expired"),
-        pytest.param(
-            offsets({"t": topic((0, 5), (0, 2))}), "topic t: 7 messages in 2 queues that no consumer group reads", id="no reader"
-        ),
-        pytest.param(offsets({"t": topic((0, 5), readers=("a",))}, consumed=read(a={0: 5})), "", id="read"),
-        pytest.param(
-            offsets({"t": topic((0, 5), (0, 4), (0, 0), readers=("a", "b"))}, consumed=read(a={0: 4, 1: 4}, b={0: 2})),
-            "topic t: 7 messages in 2 queues, unread by b (7), a (1)",
-            id="two behind, one of them in a queue that it never read",
-        ),
-        pytest.param(
-            offsets({"t": topic((0, 5), readers=("a", "late"))}, consumed=read(a={0: 5})),
-            "topic t: 5 messages in 1 queue, unread by late (5)",
-            id="a group that has subscribed a moment ago",
-        ),
-        pytest.param(offsets({"t": topic((2, 5), readers=("a",))}, consumed=read(a={0: 1})),
-            "topic t: 3 messages in 1 queue, unread by a (3)", id="expired messages are not waited for"),
-        pytest.param(
-            offsets({"t": topic((0, 5), (0, 2), readers=("a",))}, consumed=read(a={0: 9, 1: 2})),
-            "topic t: 5 messages in 1 queue, unread by a (5, its offset is beyond the end)",
-            id="an offset beyond the end is of another log",
-        ),
-        pytest.param(
-            offsets({"t": TopicOffsets(queues={}, readers=frozenset("a"), unlisted=(7,))}, consumed=read(a={7: 3})),
-            "topic t: 1 queue beyond its number of queues, which can't be counted",
-            id="a queue that the broker does not list",
-        ),
-        pytest.param(
-            offsets(missing_topics=frozenset({"t", "BROKERGROUP_CANARY"})),
-            "topic t: the master lacks it, and another member has it",
-            id="a topic that only a slave has",
-        ),
-        pytest.param(
-            offsets(missing_topics=frozenset({PASSING_NAME})), "", id="a topic with which a slave is made to copy"
-        ),
-        *(
-            pytest.param(
-                offsets(uncounted=(key,)),
-                "%LMQ%: with enableLmq or enableMultiDispatch this broker keeps queues that can't be counted",
-                id=key,
-            )
-            for key in ("enableLmq", "enableMultiDispatch")
-        ),
-        pytest.param(
-            offsets({"%RETRY%a": topic((0, 2), readers=("a",))}, consumed={"%RETRY%a@a": {0: 1}}),
-            "topic %RETRY%a: 1 messages in 1 queue, unread by a (1)",
-            id="a retry",
-        ),
-        pytest.param(
-            offsets({"%DLQ%a": topic((0, 1))}),
-            "topic %DLQ%a: 1 messages in 1 queue that no consumer group reads",
-            id="a dead letter",
-        ),
-        pytest.param(
-            offsets({DELAYED: topic((0, 3), (0, 2))}, delayed={1: 3, 2: 1}),
-            f"topic {DELAYED}: 1 messages in 1 queue that are delivered later",
-            id="delayed",
-        ),
-        pytest.param(offsets({DELAYED: topic((0, 3))}, delayed={1: 3}), "", id="delivered"),
-        pytest.param(
-            offsets({TIMERS: topic((0, 8))}, timers=2),
-            f"topic {TIMERS}: 2 messages in 1 queue that are delivered later",
-            id="timers",
-        ),
-        pytest.param(offsets({TIMERS: topic((0, 8))}, timers=0), "", id="no timer left"),
-        pytest.param(
-            offsets({TIMERS: topic((0, 8))}), f"topic {TIMERS}: 8 messages in 1 queue that are delivered later", id="timers unknown"
-        ),
-        pytest.param(
-            offsets({TIMERS: topic((0, 8))}, timers=0, uncounted=("timerRocksDBEnable",)),
-            f"topic {TIMERS}: 8 messages in 1 queue that are delivered later",
-            id="timers that no request counts",
-        ),
-        pytest.param(
-            offsets({HALF: topic((0, 3), readers=("CID_RMQ_SYS_TRANS",))}, consumed={f"{HALF}@CID_RMQ_SYS_TRANS": {0: 2}}),
-            f"topic {HALF}: 1 messages in 1 queue, unread by CID_RMQ_SYS_TRANS (1)",
-            id="an open transaction",
-        ),
-        pytest.param(
-            offsets({"RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC": topic((0, 3))}),
-            "topic RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC: 3 messages in 1 queue that no consumer group reads",
-            id="half messages whose readers are not known",
-        ),
-        pytest.param(
-            offsets(uncounted=("popConsumerKVServiceEnable",)),
-            f"{REVIVE}: popped messages that this broker keeps in a RocksDB can't be counted",
-            id="popped messages that no request counts",
-        ),
-        *(
-            pytest.param(offsets({name: topic((0, 3))}), "", id=name)
-            for name in (
-                "RMQ_SYS_TRANS_OP_HALF_TOPIC", "RMQ_SYS_TRACE_TOPIC", "DefaultHeartBeatSyncerTopic", "DefaultCluster_REPLY_TOPIC",
-                "BROKERGROUP_CANARY", REVIVE, "rmq_sys_SYNC_BROKER_MEMBER_orders",
-            )
-        ),
-    ],
+NOTHING_TO_READ = (
+    "RMQ_SYS_TRANS_OP_HALF_TOPIC", "RMQ_SYS_TRACE_TOPIC", "DefaultHeartBeatSyncerTopic", "DefaultCluster_REPLY_TOPIC",
+    "BROKERGROUP_CANARY", REVIVE, "rmq_sys_SYNC_BROKER_MEMBER_orders",
 )  # fmt: skip
+LMQ = "%LMQ%: with enableLmq or enableMultiDispatch this broker keeps queues that can't be counted"
+CASES: list[tuple[str, GroupOffsets, str]] = [
+    ("no message ever", offsets(), ""),
+    ("all expired", offsets({"t": topic((3, 3))}), ""),
+    ("no reader", offsets({"t": topic((0, 5), (0, 2))}), "topic t: 7 messages in 2 queues that no consumer group reads"),
+    ("read", offsets({"t": topic((0, 5), readers=("a",))}, consumed=read(a={0: 5})), ""),
+    (
+        "two behind, one of them in a queue that it never read",
+        offsets({"t": topic((0, 5), (0, 4), (0, 0), readers=("a", "b"))}, consumed=read(a={0: 4, 1: 4}, b={0: 2})),
+        "topic t: 7 messages in 2 queues, unread by b (7), a (1)",
+    ),
+    (
+        "a group that has subscribed a moment ago", offsets({"t": topic((0, 5), readers=("a", "late"))}, consumed=read(a={0: 5})),
+        "topic t: 5 messages in 1 queue, unread by late (5)",
+    ),
+    (
+        "expired messages are not waited for", offsets({"t": topic((2, 5), readers=("a",))}, consumed=read(a={0: 1})),
+        "topic t: 3 messages in 1 queue, unread by a (3)",
+    ),
+    (
+        "an offset beyond the end is of another log",
+        offsets({"t": topic((0, 5), (0, 2), readers=("a",))}, consumed=read(a={0: 9, 1: 2})),
+        "topic t: 5 messages in 1 queue, unread by a (5, its offset is beyond the end)",
+    ),
+    (
+        "a queue that the broker does not list",
+        offsets({"t": TopicOffsets(queues={}, readers=frozenset("a"), unlisted=(7,))}, consumed=read(a={7: 3})),
+        "topic t: 1 queue beyond its number of queues, which can't be counted",
+    ),
+    (
+        "such a queue that nobody reads", offsets({"t": TopicOffsets(queues={}, readers=frozenset(), unlisted=(7,))}),
+        "topic t: 1 queue beyond its number of queues, which can't be counted",
+    ),
+    (
+        "a topic that only a slave has", offsets(missing_topics=frozenset({"t", "BROKERGROUP_CANARY"})),
+        "topic t: the master lacks it, and another member has it",
+    ),
+    ("a topic with which a slave is made to copy", offsets(missing_topics=frozenset({PASSING_NAME})), ""),
+    *((key, offsets(uncounted=(key,)), LMQ) for key in ("enableLmq", "enableMultiDispatch")),
+    (
+        "a retry", offsets({"%RETRY%a": topic((0, 2), readers=("a",))}, consumed={"%RETRY%a@a": {0: 1}}),
+        "topic %RETRY%a: 1 messages in 1 queue, unread by a (1)",
+    ),
+    ("a dead letter", offsets({"%DLQ%a": topic((0, 1))}), "topic %DLQ%a: 1 messages in 1 queue that no consumer group reads"),
+    (
+        "delayed", offsets({DELAYED: topic((0, 3), (0, 2))}, delayed={1: 3, 2: 1}),
+        f"topic {DELAYED}: 1 messages in 1 queue that are delivered later",
+    ),
+    ("delivered", offsets({DELAYED: topic((0, 3))}, delayed={1: 3}), ""),
+    ("timers", offsets({TIMERS: topic((0, 8))}, timers=2), f"topic {TIMERS}: 2 messages in 1 queue that are delivered later"),
+    ("no timer left", offsets({TIMERS: topic((0, 8))}, timers=0), ""),
+    ("timers unknown", offsets({TIMERS: topic((0, 8))}), f"topic {TIMERS}: 8 messages in 1 queue that are delivered later"),
+    (
+        "timers that no request counts", offsets({TIMERS: topic((0, 8))}, timers=0, uncounted=("timerRocksDBEnable",)),
+        f"topic {TIMERS}: 8 messages in 1 queue that are delivered later",
+    ),
+    (
+        "an open transaction",
+        offsets({HALF: topic((0, 3), readers=("CID_RMQ_SYS_TRANS",))}, consumed={f"{HALF}@CID_RMQ_SYS_TRANS": {0: 2}}),
+        f"topic {HALF}: 1 messages in 1 queue, unread by CID_RMQ_SYS_TRANS (1)",
+    ),
+    (
+        "half messages whose readers are not known", offsets({"RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC": topic((0, 3))}),
+        "topic RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC: 3 messages in 1 queue that no consumer group reads",
+    ),
+    (
+        "popped messages that no request counts", offsets(uncounted=("popConsumerKVServiceEnable",)),
+        f"{REVIVE}: popped messages that this broker keeps in a RocksDB can't be counted",
+    ),
+    *((name, offsets({name: topic((0, 3))}), "") for name in NOTHING_TO_READ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("seen", "told"), table(CASES))
 def test_what_keeps_a_group(seen: GroupOffsets, told: str) -> None:
     assert unread.described(unread.unread_topics(seen)) == told
 

@@ -11,6 +11,7 @@ from brokergroup_operator.api import names
 from brokergroup_operator.api.brokergroup import BrokerGroup, BrokerGroupSpec
 from brokergroup_operator.api.durability import effective_durability
 from brokergroup_operator.api.pod_fence import FenceKeys
+from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
 from brokergroup_operator.observe.group_view import GroupSnapshot
 from brokergroup_operator.reconcile.decide.rollout import wanted_pod
 from brokergroup_operator.reconcile.identity import Member
@@ -50,6 +51,11 @@ def group_object(**spec: Any) -> dict[str, Any]:
 
 def group(**spec: Any) -> BrokerGroup:
     return msgspec.convert(group_object(**spec), BrokerGroup)
+
+
+def cluster(**spec: Any) -> RocketMQCluster:
+    metadata = {"name": "shop", "namespace": KEY.namespace, "uid": "cluster-uid"}
+    return msgspec.convert({"metadata": metadata, "spec": spec}, RocketMQCluster)
 
 
 def member(broker_id: int) -> Member:

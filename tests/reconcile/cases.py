@@ -264,6 +264,12 @@ def condition(seen: Observed, kind: str) -> tuple[str, str]:
     return found["status"], found["reason"]
 
 
+def told(seen: Observed, kind: str) -> tuple[str, str, str]:
+    """Return the condition's status, reason and message; empty texts if the group has no such condition."""
+    found = conditions(seen).get(kind, {"status": "", "reason": "", "message": ""})
+    return found["status"], found["reason"], found["message"]
+
+
 def shown(seen: Observed, kind: str) -> tuple[str, str] | None:
     """Return the condition's status and reason; None if the group has no such condition."""
     return condition(seen, kind) if kind in conditions(seen) else None

@@ -6,12 +6,10 @@ import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pytest
 import yaml
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
 from brokergroup_operator.fence.settings import FenceSettings, FenceSettingsError, fence_of, own_address
 from brokergroup_operator.kube.resources import PODS, SERVICES
 from brokergroup_operator.reconcile.clusters.parts import broker_groups, name_servers, proxies
@@ -72,11 +70,6 @@ def new_group(addressing: str, *services: dict[str, Any]) -> Observed:
     )
 
 
-def told(seen: Observed, kind: str) -> tuple[str, str, str]:
-    found = c.conditions(seen)[kind]
-    return found["status"], found["reason"], found["message"]
-
-
 def with_services(seen: Observed, *services: dict[str, Any]) -> Observed:
     return b.changed(seen, services={**seen.services, **b.by_name(*services)})
 
@@ -110,10 +103,10 @@ def test_a_deleted_service_is_made_again_and_the_pod_restarted_only_for_another_
     seen = settled("ServiceIP")
     gone = without_services(seen, "orders-2")
     assert set(c.applied(gone, "Service")) == {"orders-2"}
-    assert told(gone, "UpToDate")[0] == "True"
+    assert c.told(gone, "UpToDate")[0] == "True"
     another = given("ServiceIP", 2)
     another["spec"]["clusterIP"] = "10.96.9.9"
-    assert "orders-2 (PodChanged)" in told(with_services(seen, another), "UpToDate")[2]
+    assert "orders-2 (PodChanged)" in c.told(with_services(seen, another), "UpToDate")[2]
 
 
 def deleted_services(seen: Observed) -> list[str]:
@@ -142,7 +135,7 @@ def test_a_users_service_is_not_deleted_though_our_label_is_on_it() -> None:
 def test_no_member_is_known_by_the_address_of_a_users_service(addressing: str) -> None:
     seen = new_group(addressing, of_a_user(addressing), *all_given(addressing, 2, 3))
     assert set(c.applied(seen, "Pod")) == {"orders-2", "orders-3"}
-    assert "Service orders-1 is none of this group's" in told(seen, "Reconciling")[2]
+    assert "Service orders-1 is none of this group's" in c.told(seen, "Reconciling")[2]
 
 
 @pytest.mark.parametrize("addressing", WISHES)
@@ -171,11 +164,11 @@ def test_a_pod_waits_for_the_address_that_it_must_know(addressing: str) -> None:
     if addressing != "NodePort":
         second = new_group(addressing, *(given(addressing, one, ready=False) for one in (1, 2, 3)))
         assert c.applied(second, "Pod") == {}
-        assert "orders-1 has no" in told(second, "Reconciling")[2]
+        assert "orders-1 has no" in c.told(second, "Reconciling")[2]
 
     third = new_group(addressing, *all_given(addressing))
     assert set(c.applied(third, "Pod")) == members
-    assert told(third, "Reconciling")[1] == "CreatingMembers"
+    assert c.told(third, "Reconciling")[1] == "CreatingMembers"
 
 
 @pytest.mark.parametrize(
@@ -314,14 +307,9 @@ def test_every_service_of_a_group_has_the_families_that_the_group_names(addressi
         assert families_of(service) == wish
 
 
-def cluster(**spec: Any) -> RocketMQCluster:
-    metadata = {"name": "shop", "namespace": "mq", "uid": "u"}
-    return msgspec.convert({"metadata": metadata, "spec": {"proxy": {}, **spec}}, RocketMQCluster)
-
-
 @pytest.mark.parametrize("wish", [{}, BOTH, {"ipFamilies": ["IPv6"]}])
 def test_so_has_every_service_of_a_cluster_and_each_of_its_groups(wish: dict[str, Any]) -> None:
-    of = cluster(network=wish)
+    of = b.cluster(proxy={}, network=wish)
     services = [one for one in (*name_servers(of, b.SETTINGS), *proxies(of, b.SETTINGS)) if one["kind"] == "Service"]
     assert [families_of(one) for one in services] == [wish] * 3
     defaulted = {"network": {"addressing": "PodIP", "ipFamilies": [], "listenPort": 10911}}
@@ -331,7 +319,7 @@ def test_so_has_every_service_of_a_cluster_and_each_of_its_groups(wish: dict[str
 
 def test_a_group_of_a_cluster_that_names_its_own_families_keeps_them() -> None:
     template = {"network": {"ipFamilies": ["IPv4"]}}
-    [group] = broker_groups(cluster(network=BOTH), {"spec": {"brokerGroups": {"template": template}}})
+    [group] = broker_groups(b.cluster(network=BOTH), {"spec": {"brokerGroups": {"template": template}}})
     assert group["spec"]["network"] == {"ipFamilies": ["IPv4"], "ipFamilyPolicy": "PreferDualStack"}
 
 
@@ -436,21 +424,12 @@ def test_a_service_of_ipv6_gives_its_member_an_address_in_brackets() -> None:
     assert not address_is_lost(seen, b.member(1))
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        "",
-        "operator",
-        ":9878",
-        "operator:http",
-        "fd00::10:9878",
-        "[::1]",
-        "a:0",
-        "a",
-        "[fd00::10]:99999",
-        "10.0.0.300:1",
-    ],
-)
+NO_CONTROLLERS = (
+    "", "operator", ":9878", "operator:http", "fd00::10:9878", "[::1]", "a:0", "a", "[fd00::10]:99999", "10.0.0.300:1",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("address", NO_CONTROLLERS)
 def test_the_operator_renders_no_controller_address_that_is_none(address: str) -> None:
     with pytest.raises(ValueError, match=r"controller_addresses is .*, expected "):
         ReconcileSettings(controller_addresses=(address,) if address else ())

@@ -346,12 +346,8 @@ REHEARSALS: list[tuple[str, list[str | None], str | None]] = [
     # A policy for the names of pods, or a quota in words of its own, blocked the rolling update for ever.
     ("the present pod would be refused too", [NO_NAME, NO_NAME], None),
     ("the present pod is refused for other reasons", ["image other is not allowed", NO_NAME], "image other"),
-    (
-        "a policy forbids the pod",
-        ['violates PodSecurity "restricted:latest": runAsNonRoot != true', None],
-        "PodSecurity",
-    ),
-]
+    ("a policy forbids the pod", ['violates PodSecurity "restricted:latest": runAsNonRoot != true', None], "PodSecurity"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("refusals", "answer"), c.table(REHEARSALS))

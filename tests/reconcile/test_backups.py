@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -66,54 +65,47 @@ def stopped(seen: Observed) -> Observed:
     return c.live(c.without_pods(seen, "orders-3"), 1, 2)
 
 
-@pytest.mark.parametrize(
-    ("seen", "lines"),
-    [
-        (backing_up(c.settled()), ["delete Pod orders-3"]),
-        # Not before it is known to have the master's topics, nor long after; till then it is an ordinary member.
-        (backing_up(c.settled(), NOT_COMPARED), []),
-        (backing_up(c.settled(), HELD | {"comparedAt": LONG_BEFORE}), []),
-        (backing_up(stopped(c.settled()), NOT_COMPARED), ["apply Pod orders-3"]),
-        # It was stopped in time, and takes long to end.
-        (backing_up(stopped(c.settled()), HELD | {"comparedAt": LONG_BEFORE}), []),
-        # Another pod of its name: it was started again by another, and is not the one that was compared.
-        (backing_up(c.settled(), HELD | {"podUid": "another"}), []),
-        (backing_up(c.settled(), HELD | {"pod": "orders-9"}), []),
-        # Not after it became master, whatever the group's safety, nor one that fell out of the set.
-        (backing_up(c.recorded(c.settled(), master_broker_id=3)), []),
-        (backing_up(c.recorded(c.settled(), master_broker_id=3), stop_master=True), []),
-        (backing_up(c.recorded(c.settled(), sync_state_set=frozenset({1, 2}))), []),
-        # Not while it is not FailoverSafe: another member is lost.
-        (backing_up(c.live(c.settled(), 1, 3)), []),
-        # Nor the last slave, though durability Available needs one alone.
-        (backing_up(c.live(c.settled(durability="Available"), 1, 3)), []),
-        (backing_up(c.going(c.settled(), "orders-3")), []),
-        # Kept stopped until the copy is whole, or given up, and the copying pod is gone.
-        (backing_up(stopped(c.settled())), []),
-        (backing_up(stopped(c.settled()), aside=COPYING), []),
-        (backing_up(stopped(c.settled()), HELD | WHOLE, aside=COPYING), []),
-        (backing_up(stopped(c.settled()), HELD | FAILED, aside=COPYING), []),
-        (backing_up(stopped(c.settled()), HELD | WHOLE), ["apply Pod orders-3"]),
-        (backing_up(stopped(c.settled()), HELD | WHOLE, aside=FOREIGN), ["apply Pod orders-3"]),
-        (backing_up(stopped(c.settled()), HELD | FAILED), ["apply Pod orders-3"]),
-        # The operation was deleted.
-        (stopped(c.settled()), ["apply Pod orders-3"]),
-        # It is not stopped once more.
-        (backing_up(c.settled(), HELD | WHOLE), []),
-        # Another member that is missing is made all the same.
-        (backing_up(stopped(c.without_pods(c.settled(), "orders-2"))), ["apply Pod orders-2"]),
-        # One thing at a time: a rolling update waits, and so does a scale in, which would take the stopped one first.
-        (backing_up(stopped(c.outdated(c.settled(), "orders-2"))), []),
-        (backing_up(stopped(c.wishing(c.settled(), replicas=2))), []),
-    ],
-    ids=[
-        "stops it", "not compared", "compared long ago", "not compared and lost", "stopped in time", "another pod",
-        "another name", "it is master", "it is master, and one may be stopped", "out of the set", "unsafe",
-        "the last slave", "it stops", "stopped", "copying", "whole, and the pod is there", "failed, and the pod is there",
-        "whole", "whole, and a foreign pod", "failed", "no operation", "not again", "another is missing", "a rolling update",
-        "a scale in",
-    ],
-)  # fmt: skip
+STOPS: list[tuple[str, Observed, list[str]]] = [
+    ("stops it", backing_up(c.settled()), ["delete Pod orders-3"]),
+    # Not before it is known to have the master's topics, nor long after; till then it is an ordinary member.
+    ("not compared", backing_up(c.settled(), NOT_COMPARED), []),
+    ("compared long ago", backing_up(c.settled(), HELD | {"comparedAt": LONG_BEFORE}), []),
+    ("not compared and lost", backing_up(stopped(c.settled()), NOT_COMPARED), ["apply Pod orders-3"]),
+    # It was stopped in time, and takes long to end.
+    ("stopped in time", backing_up(stopped(c.settled()), HELD | {"comparedAt": LONG_BEFORE}), []),
+    # Another pod of its name: it was started again by another, and is not the one that was compared.
+    ("another pod", backing_up(c.settled(), HELD | {"podUid": "another"}), []),
+    ("another name", backing_up(c.settled(), HELD | {"pod": "orders-9"}), []),
+    # Not after it became master, whatever the group's safety, nor one that fell out of the set.
+    ("it is master", backing_up(c.recorded(c.settled(), master_broker_id=3)), []),
+    ("it is master, and one may be stopped", backing_up(c.recorded(c.settled(), master_broker_id=3), stop_master=True), []),
+    ("out of the set", backing_up(c.recorded(c.settled(), sync_state_set=frozenset({1, 2}))), []),
+    # Not while it is not FailoverSafe: another member is lost.
+    ("unsafe", backing_up(c.live(c.settled(), 1, 3)), []),
+    # Nor the last slave, though durability Available needs one alone.
+    ("the last slave", backing_up(c.live(c.settled(durability="Available"), 1, 3)), []),
+    ("it stops", backing_up(c.going(c.settled(), "orders-3")), []),
+    # Kept stopped until the copy is whole, or given up, and the copying pod is gone.
+    ("stopped", backing_up(stopped(c.settled())), []),
+    ("copying", backing_up(stopped(c.settled()), aside=COPYING), []),
+    ("whole, and the pod is there", backing_up(stopped(c.settled()), HELD | WHOLE, aside=COPYING), []),
+    ("failed, and the pod is there", backing_up(stopped(c.settled()), HELD | FAILED, aside=COPYING), []),
+    ("whole", backing_up(stopped(c.settled()), HELD | WHOLE), ["apply Pod orders-3"]),
+    ("whole, and a foreign pod", backing_up(stopped(c.settled()), HELD | WHOLE, aside=FOREIGN), ["apply Pod orders-3"]),
+    ("failed", backing_up(stopped(c.settled()), HELD | FAILED), ["apply Pod orders-3"]),
+    # The operation was deleted.
+    ("no operation", stopped(c.settled()), ["apply Pod orders-3"]),
+    # It is not stopped once more.
+    ("not again", backing_up(c.settled(), HELD | WHOLE), []),
+    # Another member that is missing is made all the same.
+    ("another is missing", backing_up(stopped(c.without_pods(c.settled(), "orders-2"))), ["apply Pod orders-2"]),
+    # One thing at a time: a rolling update waits, and so does a scale in, which would take the stopped one first.
+    ("a rolling update", backing_up(stopped(c.outdated(c.settled(), "orders-2"))), []),
+    ("a scale in", backing_up(stopped(c.wishing(c.settled(), replicas=2))), []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("seen", "lines"), c.table(STOPS))
 def test_one_member_is_stopped_for_a_backup(seen: Observed, lines: list[str]) -> None:
     assert [line for line in lines_of(run(seen)) if "Pod " in line and "Budget" not in line] == lines
 
@@ -133,33 +125,29 @@ def held_pod(seen: Observed, *, state: str = "running", phase: str = "Running", 
 GOING = c.going(c.settled(), "orders-3")
 OF_SNAPSHOTS = HELD | {"claim": "", "snapshots": ["nightly"]}
 LET_GO = ["finalizers Pod orders-3 []"]
-DELETED = {**GOING.group_object, "metadata": {**GOING.group_object["metadata"], "deletionTimestamp": b.NOW}}
+DELETED = c.with_metadata(GOING, deletionTimestamp=b.NOW)
 
 
-@pytest.mark.parametrize(
-    ("seen", "lines"),
-    [
-        (backing_up(held_pod(c.settled()), NOT_COMPARED), []),
-        (backing_up(held_pod(c.settled())), ["delete Pod orders-3"]),
-        # Its finalizer was taken off after the comparison: by its absence nothing would be proved.
-        (backing_up(c.settled(), OF_SNAPSHOTS), []),
-        (backing_up(held_pod(c.settled()), OF_SNAPSHOTS), ["delete Pod orders-3"]),
-        (backing_up(held_pod(GOING)), []),
-        (backing_up(held_pod(GOING, state="terminated")), LET_GO),
-        (backing_up(held_pod(GOING, state="terminated", ready="Unknown")), []),
-        # Deleted by force, and its node gone: a controller says that it failed, and its container may run.
-        (backing_up(held_pod(GOING, phase="Failed")), []),
-        (backing_up(held_pod(GOING), HELD | FAILED), LET_GO),
-        (backing_up(held_pod(GOING), HELD | {"podUid": "another"}), LET_GO),
-        (held_pod(GOING), LET_GO),
-        (held_pod(c.settled()), LET_GO),
-        (backing_up(held_pod(replace(GOING, group_object=DELETED))), LET_GO),
-    ],
-    ids=[
-        "not compared", "stops it", "not held", "held", "it stops", "it has ended", "its node is silent", "its node is gone",
-        "given up", "another pod", "no operation", "no operation, and it runs", "the group goes",
-    ],
-)  # fmt: skip
+HOLDS: list[tuple[str, Observed, list[str]]] = [
+    ("not compared", backing_up(held_pod(c.settled()), NOT_COMPARED), []),
+    ("stops it", backing_up(held_pod(c.settled())), ["delete Pod orders-3"]),
+    # Its finalizer was taken off after the comparison: by its absence nothing would be proved.
+    ("not held", backing_up(c.settled(), OF_SNAPSHOTS), []),
+    ("held", backing_up(held_pod(c.settled()), OF_SNAPSHOTS), ["delete Pod orders-3"]),
+    ("it stops", backing_up(held_pod(GOING)), []),
+    ("it has ended", backing_up(held_pod(GOING, state="terminated")), LET_GO),
+    ("its node is silent", backing_up(held_pod(GOING, state="terminated", ready="Unknown")), []),
+    # Deleted by force, and its node gone: a controller says that it failed, and its container may run.
+    ("its node is gone", backing_up(held_pod(GOING, phase="Failed")), []),
+    ("given up", backing_up(held_pod(GOING), HELD | FAILED), LET_GO),
+    ("another pod", backing_up(held_pod(GOING), HELD | {"podUid": "another"}), LET_GO),
+    ("no operation", held_pod(GOING), LET_GO),
+    ("no operation, and it runs", held_pod(c.settled()), LET_GO),
+    ("the group goes", backing_up(held_pod(DELETED)), LET_GO),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("seen", "lines"), c.table(HOLDS))
 def test_the_object_of_the_stopped_pod_stays_until_its_kubelet_has_said_that_it_ended(
     seen: Observed, lines: list[str]
 ) -> None:
@@ -169,9 +157,8 @@ def test_the_object_of_the_stopped_pod_stays_until_its_kubelet_has_said_that_it_
 
 def test_an_orphaned_group_goes_only_once_no_pod_of_it_is_held() -> None:
     """The request that lets the pod go may be refused, and without the group no operator would repeat it."""
-    orphaned = copy.deepcopy(DELETED)
-    orphaned["metadata"]["finalizers"] = [names.FINALIZER_BROKER_GROUP, "orphan"]
-    freed = freed_of_owners(replace(c.settled(), group_object=orphaned))
+    finalizers = [names.FINALIZER_BROKER_GROUP, "orphan"]
+    freed = freed_of_owners(c.with_metadata(c.settled(), deletionTimestamp=b.NOW, finalizers=finalizers))
     for seen, goes in ((held_pod(freed), False), (freed, True)):
         assert any(line.startswith("finalizers BrokerGroup") for line in lines_of(run(seen))) == goes
 
@@ -275,13 +262,10 @@ BEGUN = replace(b.reserved(7, 8, 9), master_epoch=FIRST_EPOCH, restored_from="lo
             [f"begin with lost/nightly as {FIRST_ID} above {BEGUN.master_epoch}"],
         ),
         # The record has begun: no member starts on the claim while the copying pod may hold it.
-        (
-            with_claim(new_group(record=BEGUN, aside=ended("Succeeded", manifest()))),
-            ["delete Pod orders-restore"],
-        ),
+        (with_claim(new_group(record=BEGUN, aside=ended("Succeeded", manifest()))), ["delete Pod orders-restore"]),
     ],
     ids=["nothing is there", "the claim", "copying", "copied", "the record has begun"],
-)
+)  # fmt: skip
 def test_a_new_group_begins_with_its_backup_step_by_step(seen: Observed, lines: list[str]) -> None:
     plan = run(seen)
     assert lines_of(plan) == lines
@@ -326,10 +310,7 @@ def test_why_the_copying_pod_does_not_run_is_said() -> None:
         (new_group(aside=ended("Succeeded", manifest(offset=-1))), "does not say where its log ends"),
         (new_group(aside=CLAIM | UNLABELLED), "pod orders-restore is there and was not made by the operator"),
         (
-            new_group(
-                spec=JAVA | {"version": "5.3.3"},
-                aside=ended("Succeeded", manifest(version="5.5.0")),
-            ),
+            new_group(spec=JAVA | {"version": "5.3.3"}, aside=ended("Succeeded", manifest(version="5.5.0"))),
             "the backup is of RocketMQ 5.5.0, the group's brokers are 5.3.3",
         ),
         (new_group(aside=ended("Succeeded", manifest(master_epoch=2**31 - 2))), "too few are left above it"),
@@ -359,8 +340,7 @@ def test_two_groups_of_one_backup_have_no_id_and_no_epoch_in_common() -> None:
     begun: list[RestoredStore] = []
     for uid in ("group-uid", "another-uid", "a-third-uid"):
         seen = with_claim(new_group(aside=ended("Succeeded", manifest(), owner=uid)))
-        metadata = {**seen.group_object["metadata"], "uid": uid}
-        plan = run(replace(seen, group_object={**seen.group_object, "metadata": metadata}))
+        plan = run(c.with_metadata(seen, uid=uid))
         begun += [action.restored for action in plan.actions if isinstance(action, BeginRestored)]
     for numbers, width in (([one.broker_id for one in begun], 100), ([one.master_epoch for one in begun], 1000)):
         assert len(numbers) == 3
@@ -388,8 +368,7 @@ def test_the_group_notes_where_it_began_before_its_record_does() -> None:
     assert beginning_noted(begun) == [{names.ANNOTATION_BEGUN_ABOVE: f"{FIRST_EPOCH}/{FIRST_ID + 1}"}], (
         "begun by an earlier release"
     )
-    metadata = {**begun.group_object["metadata"], "annotations": noted}
-    assert beginning_noted(replace(begun, group_object={**begun.group_object, "metadata": metadata})) == []
+    assert beginning_noted(c.with_metadata(begun, annotations=noted)) == []
 
 
 def test_epochs_go_on_above_those_of_the_log_too() -> None:
@@ -423,16 +402,12 @@ def test_a_restore_that_failed_is_tried_again(pod: dict[tuple[str, str], Any], *
 
 def test_a_group_that_cannot_be_restored_can_be_deleted() -> None:
     seen = with_claim(new_group(aside=ended("Failed", "there is no folder lost/nightly in the claim")))
-    metadata = {**seen.group_object["metadata"], "deletionTimestamp": b.NOW}
-    lines = lines_of(run(replace(seen, group_object={**seen.group_object, "metadata": metadata})))
-    assert "delete Pod orders-restore" in lines
+    assert "delete Pod orders-restore" in lines_of(run(c.with_metadata(seen, deletionTimestamp=b.NOW)))
 
 
 def test_the_record_of_an_earlier_group_is_not_taken_for_a_restored_one() -> None:
     kept = c.settled(bootstrap={"fromBackup": {"claim": SOURCE}})
-    fresh = replace(
-        kept, group_object={**kept.group_object, "metadata": {**kept.group_object["metadata"], "finalizers": []}}
-    )
+    fresh = c.with_metadata(kept, finalizers=[])
     assert "the record of orders began with empty disks" in message(fresh, "Stalled")
     other = replace(kept, record=replace(kept.record or BEGUN, restored_from="lost/weekly"))
     assert "the record of orders began with lost/weekly" in message(other, "Stalled")
@@ -447,12 +422,14 @@ def test_a_restored_group_goes_on_and_also_after_its_record_was_lost() -> None:
         assert not [line for line in lines_of(run(seen)) if "restore" in line]
 
 
+DISKS = ("orders-1", "orders-68208", "orders-68209")
+
+
 def all_lost(**spec: Any) -> Observed:
     """A restored group whose record and pods are gone; its claims were noted while its brokers ran."""
     ran = c.settled(bootstrap={"fromBackup": {"claim": SOURCE}}, **spec)
     claims, pods = {}, {}
-    of_pods = ("orders-1", "orders-68208", "orders-68209")
-    for name, claim, pod in zip(of_pods, ran.claims.values(), ran.pods.values(), strict=True):
+    for name, claim, pod in zip(DISKS, ran.claims.values(), ran.pods.values(), strict=True):
         claims[name] = claim | {"metadata": claim["metadata"] | {"name": name}}
         pods[name] = pod | {"metadata": pod["metadata"] | {"name": name}}
     for one in run(replace(ran, claims=claims, pods=pods)).actions:
@@ -465,27 +442,21 @@ def test_a_restored_group_that_lost_record_and_pods_goes_on_with_its_disks() -> 
     """They are not those of the backup any more. Its ids lie far above those that a new record begins with."""
     lines = lines_of(run(all_lost()))
     assert not [line for line in lines if "restore" in line or "reserve" in line]
-    assert [line for line in lines if line.startswith("apply Pod ")] == [
-        "apply Pod orders-1", "apply Pod orders-68208", "apply Pod orders-68209",
-    ]  # fmt: skip
+    assert [line for line in lines if line.startswith("apply Pod ")] == [f"apply Pod {name}" for name in DISKS]
     assert condition(all_lost(), "Stalled")[0] == "False"
 
 
 def test_a_new_group_on_the_disks_of_an_earlier_one_is_refused() -> None:
     """The group was deleted and made anew; its claims were retained."""
     seen = all_lost()
-    metadata = {**seen.group_object["metadata"], "uid": "another-uid"}
-    fresh = replace(seen, group_object={**seen.group_object, "metadata": metadata})
+    fresh = c.with_metadata(seen, uid="another-uid")
     assert not [line for line in lines_of(run(fresh)) if "Pod" in line and "Budget" not in line]
     assert "orders-68208, orders-68209 is there already" in message(fresh, "Stalled")
 
 
 def test_a_claim_whose_member_left_does_not_come_back() -> None:
     seen = all_lost()
-    left = seen.claims["orders-68209"]["metadata"]["annotations"] | {names.ANNOTATION_LEAVING: "68209"}
-    claim = {**seen.claims["orders-68209"]}
-    claim["metadata"] = {**claim["metadata"], "annotations": left}
-    lines = lines_of(run(replace(seen, claims={**seen.claims, "orders-68209": claim})))
+    lines = lines_of(run(c.marked(seen, "orders-68209")))
     assert "apply Pod orders-68208" in lines
     assert "apply Pod orders-68209" not in lines
 

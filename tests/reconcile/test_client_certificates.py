@@ -293,12 +293,10 @@ class Renewal:
 async def renewal(sandbox: SandboxApiServer, sandbox_world: World) -> Renewal:
     """Its certificate was renewed yesterday, and its brokers run since its issue."""
     world, now = sandbox_world, time.time()
-    sandbox.before_request = world.observe
-    world.brokers_run, world.settings = True, replace(w.SETTINGS, controller_tls=True)
+    world.settings = replace(w.SETTINGS, controller_tls=True)
     world.served = Serving(Validity(now - DAY, now + 89 * DAY))
     sandbox.store.clock = lambda: time.time() - 60 * DAY
-    await world.create_group(**JAVA, tls=tls("Enforcing"))
-    await world.settle()
+    await world.bring_up(sandbox, **JAVA, tls=tls("Enforcing"))
     sandbox.store.clock = time.time
     for pod in await world.items(PODS):
         pod["status"]["containerStatuses"][0]["state"] = {"running": {"startedAt": at(now - 60 * DAY)}}

@@ -19,9 +19,8 @@ from brokergroup_operator.kube.resources import (
 )
 from brokergroup_operator.reconcile.see.fetch import wanted_by
 from brokergroup_operator.reconcile.settings import LeaderElectionSettings
-from kube_sandbox.api_server.requests import Deletion
 from tests.reconcile.cluster_place import SETTINGS, Place
-from tests.reconcile.world import SANDBOX, refuse_network_policies, until_is
+from tests.reconcile.world import SANDBOX, before_the_first, orphan_at, refuse_network_policies, until_is
 
 if TYPE_CHECKING:
     from brokergroup_operator.kube.resources import Resource
@@ -128,22 +127,14 @@ async def test_a_pass_under_way_gives_no_part_an_owner_that_is_going(
     """An operator that has just started applies every part once; the cluster goes between its look and its write."""
     await place.made(**WHOLE)
     before = await place.metadata()
-    orphaned: list[str] = []
 
-    async def orphan_meanwhile(request: Any) -> None:
-        is_due = request.method == "PATCH" if moment == "applied" else "labelSelector" in request.query
-        if is_due and not orphaned:
-            orphaned.append(request.path)
-            things = sandbox.store.resource(names.GROUP, names.VERSION, "rocketmqclusters")
-            sandbox.store.delete(things, place.key.namespace, "shop", Deletion(propagation="Orphan"))
-            sandbox.store.run_background()
+    def is_due(request: Any) -> bool:
+        return request.method == "PATCH" if moment == "applied" else "labelSelector" in request.query
 
-    sandbox.before_request = orphan_meanwhile
-    with contextlib.suppress(ApiError):  # its status has no cluster any more
-        await Place(place.api, place.key.namespace).run()
-    sandbox.before_request = None
+    async with before_the_first(sandbox, is_due, lambda: orphan_at(sandbox, place, "rocketmqclusters")):
+        with contextlib.suppress(ApiError):  # its status has no cluster any more
+            await Place(place.api, place.key.namespace).run()
     sandbox.store.run_background()
-    assert orphaned
     after = await place.metadata()
     assert of_all(after, "uid") == of_all(before, "uid")
     assert not any(one.get("ownerReferences") for one in after.values())
@@ -153,17 +144,12 @@ async def test_a_pass_under_way_gives_no_part_an_owner_that_is_going(
 async def test_a_part_whose_status_moves_on_is_applied_all_the_same(place: Place, sandbox: SandboxApiServer) -> None:
     await place.made()
     await place.patch(ROCKETMQ_CLUSTERS, "shop", {"spec": {"nameServer": {"replicas": 3}}})
-    written: list[str] = []
 
-    async def write_its_status(request: Any) -> None:
-        if request.method == "PATCH" and request.path.endswith("/statefulsets/shop-nameserver") and not written:
-            written.append(request.path)
-            await place.pods_are_ready(STATEFUL_SETS, "shop-nameserver", 2)
+    def applies_it(request: Any) -> bool:
+        return bool(request.method == "PATCH" and request.path.endswith("/statefulsets/shop-nameserver"))
 
-    sandbox.before_request = write_its_status
-    await place.run()
-    sandbox.before_request = None
-    assert written
+    async with before_the_first(sandbox, applies_it, lambda: place.pods_are_ready(STATEFUL_SETS, "shop-nameserver", 2)):
+        await place.run()
     assert (await place.get(STATEFUL_SETS, "shop-nameserver"))["spec"]["replicas"] == 3
     assert not await place.is_stalled()
 

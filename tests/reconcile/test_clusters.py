@@ -374,17 +374,8 @@ SOURCES = [{"ipBlock": {"cidr": "192.0.2.0/24"}}] * 17
 MARS = {"start": "02:00", "durationMinutes": 60, "timeZone": "Mars/Olympus"}
 NO_TOPICS = ("TBW102", "rmq_sys_x", "RMQ_SYS_TRACE_TOPIC", "a b", "%RETRY%a", "")
 NO_CONSUMER_GROUPS = (
-    *(
-        "CID_RMQ_SYS_TRANS",
-        "CID_ONSAPI_PULL",
-        "TOOLS_CONSUMER",
-        "BROKERGROUP_OPERATOR",
-        "%RETRY%a",
-        "a b",
-        "",
-        "x" * 121,
-    ),
-)
+    "CID_RMQ_SYS_TRANS", "CID_ONSAPI_PULL", "TOOLS_CONSUMER", "BROKERGROUP_OPERATOR", "%RETRY%a", "a b", "", "x" * 121,
+)  # fmt: skip
 PROXY_WITH_KEY = {"config": {"innerClientAuthenticationCredentials": "{}"}}
 ON_NODES = {
     "network": {"addressing": "HostNetwork"}, "antiAffinity": {"type": "Required"},
@@ -405,10 +396,7 @@ ON_NODES = {
         ),
         (of_groups(nameServers=["ns:9876"]), "template.nameServers must be empty"),
         (of_groups(brokerName="a"), "template.brokerName must be absent"),
-        (
-            of_groups(implementation="Python", localProxy={}),
-            "template.localProxy: .*localProxy needs implementation Java",
-        ),
+        (of_groups(implementation="Python", localProxy={}), "template.localProxy: .*localProxy needs implementation Java"),
         (of_groups(replicas=2, durability="Strict", failover={"uncleanElection": "Allowed"}), "Strict"),
         (
             of_groups(updateStrategy={"windows": [MARS]}),
@@ -419,24 +407,15 @@ ON_NODES = {
         ({"version": "5.5.0", "image": "r:1"}, "version and image exclude each other"),
         ({"proxy": {"config": {"namesrvAddr": "a:1"}}}, "proxy.config.namesrvAddr is set by the operator"),
         ({"acl": {}}, "acl needs brokerGroups.template.security.credentialsSecretRef"),
-        (
-            of_groups(**SIGNED, implementation="Python") | {"acl": {}},
-            "acl needs brokerGroups.template.implementation Java",
-        ),
+        (of_groups(**SIGNED, implementation="Python") | {"acl": {}}, "acl needs brokerGroups.template.implementation Java"),
         (of_groups(**SIGNED) | {"acl": {}, "proxy": PROXY_WITH_KEY}, "acl and proxy exclude each other"),
-        (
-            of_groups(**SIGNED, localProxy={}) | {"acl": {}},
-            "acl and brokerGroups.template.localProxy exclude each other",
-        ),
+        (of_groups(**SIGNED, localProxy={}) | {"acl": {}}, "acl and brokerGroups.template.localProxy exclude each other"),
         (of_groups(**SIGNED) | {"acl": {}, "version": "5.2.9"}, "acl needs version 5.3.0 or later"),
         (
             of_groups(**SIGNED, version="5.1.4") | {"acl": {}, "version": "5.5.0"},
             "acl needs brokerGroups.template.version 5.3.0 or later",
         ),
-        (
-            of_groups(**SIGNED) | {"acl": {"policies": ACL["policies"]}},
-            "a subject must be User: and the name of one of users",
-        ),
+        (of_groups(**SIGNED) | {"acl": {"policies": ACL["policies"]}}, "a subject must be User: and the name of one of users"),
         (of_groups(**SIGNED) | {"acl": ACL | {"policies": [OF_MARK]}}, "is the operator's own mark"),
         (of_groups(network={"policy": {"clientsFrom": SOURCES}}) | {"proxy": {}}, "at most 16 sources with proxy"),
         *(
@@ -446,12 +425,9 @@ ON_NODES = {
             )
             for network in ({"addressing": "LoadBalancer"}, {"addressing": "NodePort", "firstNodePort": 31000})
         ),
-        (
-            of_groups(**ON_NODES) | {"network": {"policy": {}}},
-            "network.policy has no effect on groups with addressing HostNetwork",
-        ),
+        (of_groups(**ON_NODES) | {"network": {"policy": {}}}, "network.policy has no effect on groups with addressing HostNetwork"),
     ],
-)
+)  # fmt: skip
 async def test_a_bad_spec_is_refused_with_its_field(place: Place, spec: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidError, match=told):
         await place.make(**spec)

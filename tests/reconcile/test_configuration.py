@@ -318,12 +318,6 @@ def put_back(seen: Observed) -> dict[str, dict[str, str]]:
     return {one.pod: dict(one.values) for one in run(seen).actions if isinstance(one, PutBackBrokerConfig)}
 
 
-def told_in(seen: Observed, kind: str) -> tuple[str, str, str]:
-    """Return status, reason and message of the condition; empty texts if the group has no such condition."""
-    found = conditions(seen).get(kind, {"status": "", "reason": "", "message": ""})
-    return found["status"], found["reason"], found["message"]
-
-
 @pytest.mark.parametrize(
     "spec", [{}, JAVA, {"durability": "Fast"}, {"config": {"deleteWhen": "4", "slaveTimeout": "5000"}}]
 )
@@ -331,7 +325,7 @@ def test_a_broker_that_runs_with_what_it_was_given_has_not_drifted(spec: dict[st
     seen = saying(c.settled(**spec))
     assert drifted_keys(seen, b.SETTINGS) == ()
     assert c.shown(seen, "ConfigurationDrifted") is None
-    assert told_in(seen, "UpToDate")[:2] == ("True", "AllUpToDate")
+    assert c.told(seen, "UpToDate")[:2] == ("True", "AllUpToDate")
 
 
 @pytest.mark.parametrize(
@@ -352,12 +346,12 @@ def test_what_acknowledgements_rest_on_is_put_back(spec: dict[str, Any], key: st
     seen = saying(c.settled(**spec), **{key: found})
     assert put_back(seen) == {"orders-1": {key: expected}}
     told = f"broker 1 (pod orders-1): {key}={found}, expected {expected}"
-    assert told_in(seen, "ConfigurationDrifted") == ("True", "ConfigurationDrifted", f"Being put back: {told}")
+    assert c.told(seen, "ConfigurationDrifted") == ("True", "ConfigurationDrifted", f"Being put back: {told}")
     for kind in ("FailoverSafe", "UpToDate"):
-        status, reason, message = told_in(seen, kind)
+        status, reason, message = c.told(seen, kind)
         assert (status, reason) == ("False", "ConfigurationDrifted")
         assert told in message
-    assert told_in(seen, "DegradedDurability")[:2] == ("True", "ConfigurationDrifted")
+    assert c.told(seen, "DegradedDurability")[:2] == ("True", "ConfigurationDrifted")
 
 
 @pytest.mark.parametrize(
@@ -377,10 +371,10 @@ def test_another_key_is_named_and_left(spec: dict[str, Any], key: str, found: st
     seen = saying(c.settled(**spec), **{key: found})
     assert put_back(seen) == {}
     assert c.actions(seen, SetBrokerConfig) == []
-    status, reason, message = told_in(seen, "ConfigurationDrifted")
+    status, reason, message = c.told(seen, "ConfigurationDrifted")
     assert (status, reason) == ("True", "ConfigurationDrifted")
     assert f"broker 1 (pod orders-1): {key}={found}, expected " in message
-    assert told_in(seen, "FailoverSafe")[0] == "True"
+    assert c.told(seen, "FailoverSafe")[0] == "True"
     assert c.shown(seen, "DegradedDurability") is None
 
 
@@ -414,7 +408,7 @@ def test_what_a_switchover_left_is_the_controller_planes() -> None:
 def test_a_paused_group_only_has_the_condition() -> None:
     seen = saying(c.settled(maintenance={"paused": True}), minInSyncReplicas="1")
     assert put_back(seen) == {}
-    assert "Not put back while the group is paused" in told_in(seen, "ConfigurationDrifted")[2]
+    assert "Not put back while the group is paused" in c.told(seen, "ConfigurationDrifted")[2]
 
 
 @pytest.mark.parametrize(

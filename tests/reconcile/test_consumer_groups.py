@@ -17,6 +17,8 @@ from brokergroup_operator.reconcile.clusters.topics import TopicDiffersError, ch
 from tests.reconcile.kept import BILLING, FIRST, SECOND, Kept, record_of, topic
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from rocketmq_remoting.broker_protocol import SubscriptionGroupConfig, TopicConfig
 
 ORDERS, EIGHT = TopicSpec(name="orders", queues=2), TopicSpec(name="orders", queues=8)
@@ -179,11 +181,7 @@ async def test_a_retry_topic_with_fewer_queues_than_retries_are_sent_to_gets_mor
 
 
 async def test_a_new_groups_topic_takes_messages_once_its_readers_have_its_beginning() -> None:
-    kept = Kept(FIRST)
-    await kept.keep_topics(ORDERS)
-    kept.view.readers[FIRST, "orders"] = frozenset({"billing", "a persons"})
-    kept.view.written.clear()
-    kept.lead(SECOND)
+    kept = await beside_a_new_group(ORDERS, readers={"billing", "a persons"})
     assert (await kept.keep_topics(ORDERS)).ready == 1
     assert kept.view.written == [(SECOND, 0), (SECOND, 2)]
     assert kept.view.first_offsets == {(SECOND, "orders", queue, "billing"): 0 for queue in (0, 1)}
@@ -220,14 +218,22 @@ async def test_without_declared_consumer_groups_no_group_is_asked_for_readers() 
     assert kept.view.written == [(FIRST, 2), (SECOND, 2)]
 
 
-async def test_a_topic_waits_for_the_consumer_groups_of_its_master() -> None:
+async def beside_a_new_group(*topics: TopicSpec, readers: Collection[str] = ()) -> Kept:
+    """The first group has these topics, whose first one has these readers; the second has just got its master."""
     kept = Kept(FIRST)
-    await kept.keep_topics(ORDERS)
+    await kept.keep_topics(*topics)
+    kept.view.readers[FIRST, topics[0].name] = frozenset(readers)
+    kept.view.written.clear()
     kept.lead(SECOND)
+    return kept
+
+
+async def test_a_topic_waits_for_the_consumer_groups_of_its_master() -> None:
+    kept = await beside_a_new_group(ORDERS)
     kept.view.unreachable = {SECOND}
     standing = await kept.keep_topics(ORDERS)
     assert standing.pending == ("group shop-1: topic orders waits for its consumer groups",)
-    assert kept.view.written == [(FIRST, 2)]
+    assert kept.view.written == []
     kept.view.unreachable = set()
     assert await kept.keep_topics(ORDERS) == Standing(1, 1)
 
@@ -235,9 +241,7 @@ async def test_a_topic_waits_for_the_consumer_groups_of_its_master() -> None:
 @pytest.mark.parametrize("how", ["no answer", "no master"])
 async def test_a_new_topic_waits_a_minute_for_the_only_group_that_knows_its_readers(how: str) -> None:
     """Then it takes messages all the same: the group may be there because the other one is lost."""
-    kept = Kept(FIRST)
-    await kept.keep_topics(ORDERS)
-    kept.lead(SECOND)
+    kept = await beside_a_new_group(ORDERS)
     if how == "no answer":
         kept.view.unreachable = {FIRST}
     else:
@@ -252,11 +256,8 @@ async def test_a_new_topic_waits_a_minute_for_the_only_group_that_knows_its_read
 
 
 async def test_topics_wait_together_and_a_silent_group_is_asked_once_a_look() -> None:
-    kept = Kept(FIRST)
-    await kept.keep_topics(ORDERS, PAYMENTS)
-    kept.lead(SECOND)
+    kept = await beside_a_new_group(ORDERS, PAYMENTS)
     kept.view.unreachable = {FIRST}
-    kept.view.written.clear()
     kept.view.asked_for_readers.clear()
     standing = await kept.keep_topics(ORDERS, PAYMENTS)
     assert len(standing.pending[0].split("; ")) == 2
@@ -267,9 +268,7 @@ async def test_topics_wait_together_and_a_silent_group_is_asked_once_a_look() ->
 
 
 async def test_a_topic_that_is_declared_again_waits_a_minute_again() -> None:
-    kept = Kept(FIRST)
-    await kept.keep_topics(PAYMENTS)
-    kept.lead(SECOND)
+    kept = await beside_a_new_group(PAYMENTS)
     kept.view.unreachable = {FIRST}
     assert (await kept.keep_topics(ORDERS, PAYMENTS)).pending
     await kept.keep_topics(PAYMENTS)
@@ -291,9 +290,7 @@ async def test_a_topic_that_waits_holds_up_no_other() -> None:
 
 
 async def test_a_consumer_group_that_a_master_refuses_delays_its_topics_for_a_minute() -> None:
-    kept = Kept(FIRST)
-    await kept.keep_topics(ORDERS)
-    kept.lead(SECOND)
+    kept = await beside_a_new_group(ORDERS)
     kept.view.refuses_consumer_groups = {SECOND}
     assert (await kept.keep_topics(ORDERS)).pending
     kept.now_seconds = PATIENCE_SECONDS
@@ -332,12 +329,8 @@ async def test_a_master_that_does_not_answer_is_not_asked_for_each_of_them() -> 
 
 async def test_offsets_that_a_master_refuses_delay_a_topic_for_a_minute() -> None:
     """As with a key that may not do it: the topic would stay without a queue to write to."""
-    kept = Kept(FIRST)
-    await kept.keep_topics(ORDERS)
-    kept.view.readers[FIRST, "orders"] = frozenset({"billing"})
-    kept.lead(SECOND)
+    kept = await beside_a_new_group(ORDERS, readers={"billing"})
     kept.view.refuses_offsets = {SECOND}
-    kept.view.written.clear()
     assert "15 answered 16" in (await kept.keep_topics(ORDERS)).pending[0]
     await kept.keep_topics(ORDERS)
     assert kept.view.written == [(SECOND, 0)], "and the topic is not written again in each pass"
@@ -373,11 +366,8 @@ async def test_a_topic_that_a_new_master_lacks_does_not_count_while_it_waits() -
 
 
 async def test_a_topic_with_many_offsets_to_set_waits_for_the_next_passes() -> None:
-    kept = Kept(FIRST)
     wide = TopicSpec(name="orders", queues=3)
-    await kept.keep_topics(wide)
-    kept.view.readers[FIRST, "orders"] = frozenset({"billing"})
-    kept.lead(SECOND)
+    kept = await beside_a_new_group(wide, readers={"billing"})
     kept.view.offsets_at_once = 1
     for left in (2, 1):
         standing = await kept.keep_topics(wide)

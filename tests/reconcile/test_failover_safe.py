@@ -214,10 +214,7 @@ MOVES: list[tuple[str, Observed, list[str]]] = [
     ("another master is preferred", c.settled(**PREFER_3), ["switch orders-1 to 3"]),
     ("the preferred one is master", c.seen_with(c.settled(**PREFER_3), b.record(master=3)), []),
     ("the preferred one is not in sync", c.seen_with(c.settled(**PREFER_3), b.record(in_sync=(1, 2))), []),
-    (
-        "the preferred one is on a drained node", c.on_nodes(c.settled(**PREFER_3), node_3=c.node("node-3", unschedulable=True)),
-        [],
-    ),
+    ("the preferred one is on a drained node", c.on_nodes(c.settled(**PREFER_3), node_3=c.node("node-3", unschedulable=True)), []),
     (
         "the preferred one is updated first, as a slave", c.outdated(c.settled(**PREFER_3), "orders-1", "orders-3"),
         ["replace orders-3"],

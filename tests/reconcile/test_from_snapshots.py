@@ -11,10 +11,10 @@ import pytest
 
 from brokergroup_operator.api import names
 from brokergroup_operator.api.backup_fields import ClaimSnapshot, Manifest, SnapshotManifest
-from brokergroup_operator.reconcile.plan import ApplyObject, BeginRestored
+from brokergroup_operator.reconcile.plan import BeginRestored
 from brokergroup_operator.reconcile.render import children
 from tests.reconcile import builders as b
-from tests.reconcile.cases import condition, lines_of, message, run
+from tests.reconcile.cases import applied, condition, lines_of, message, run, with_metadata
 from tests.reconcile.test_backups import BEGUN, FIRST_EPOCH, FIRST_ID, JAVA, ended, new_group
 from tests.reconcile.world import MANIFEST
 
@@ -67,11 +67,6 @@ def with_claims(seen: Observed, *snapshots: str | None) -> Observed:
     if len(sources) > 1:
         made.append(children.build_commit_log_claim(seen.group, b.member(1), source=sources[1]))
     return replace(seen, claims=b.by_name(*(b.bound(b.stored(one)) for one in made)))
-
-
-def applied(seen: Observed, kind: str) -> dict[str, dict[str, Any]]:
-    actions = [one for one in run(seen).actions if isinstance(one, ApplyObject) and one.resource.kind == kind]
-    return {one.object["metadata"]["name"]: one.object for one in actions}
 
 
 def test_each_claim_is_made_from_its_snapshot_and_then_adopted() -> None:
@@ -160,10 +155,7 @@ NAME = "spec.bootstrap.fromBackup.snapshot.name: "
         ),
         (begins(snapshot(STORE, None)), f"{NAME}VolumeSnapshot {STORE} is torn: it has no annotation {names.ANNOTATION_MANIFEST}"),
         (begins(snapshot(STORE, "{}")), f"{NAME}VolumeSnapshot {STORE} is damaged: annotation"),
-        (
-            begins(of_lost(format=2)),
-            "has a manifest of format 2, this operator reads 1",
-        ),
+        (begins(of_lost(format=2)), "has a manifest of format 2, this operator reads 1"),
         (
             begins(snapshot(LOG, TWO), {"bootstrap": {"fromBackup": {"snapshot": {"name": LOG}}}}),
             f"VolumeSnapshot {LOG} is not the first of its set, expected {STORE}",
@@ -194,10 +186,7 @@ NAME = "spec.bootstrap.fromBackup.snapshot.name: "
             f"claim orders-1 is there, and was not made from VolumeSnapshot {STORE}: delete the claim",
         ),
         (with_claims(begins(snapshot(STORE, ONE)), "weekly"), "was not made from VolumeSnapshot nightly"),
-        (
-            begins(of_lost(master_epoch=2**31 - 2)),
-            "too few are left above it",
-        ),
+        (begins(of_lost(master_epoch=2**31 - 2)), "too few are left above it"),
         # Another client has written the annotation, or changed it.
         *((begins(snapshot(STORE, _with("masterEpoch", forged))), "$.backup.masterEpoch") for forged in (2**31, -1, '"7"', 1.5)),
         *((begins(snapshot(STORE, _with("nextBrokerId", forged))), "$.backup.nextBrokerId") for forged in (0, -1, "null")),
@@ -208,10 +197,7 @@ NAME = "spec.bootstrap.fromBackup.snapshot.name: "
         (begins(_listing(STORE, STORE), COMMIT_LOG), f"VolumeSnapshot {STORE} is in its set twice"),
         (begins(_listing("x" * 254)), "$.snapshots[0].snapshot"),
         (begins(_deleted(snapshot(STORE, ONE))), f"VolumeSnapshot {STORE} is being deleted"),
-        (
-            begins(of_lost(confirm_offset=-1)),
-            "does not say where its log ends",
-        ),
+        (begins(of_lost(confirm_offset=-1)), "does not say where its log ends"),
         (
             begins(snapshot(STORE, ONE) | only_pods(ended("Failed", "the claim is empty"))),
             "the claim is empty; it is tried again 60 s later",
@@ -226,7 +212,4 @@ def test_why_it_cannot_begin(seen: Observed, why: str) -> None:
 
 def test_the_record_of_another_beginning_is_not_taken_for_it() -> None:
     seen = begins({}, record=replace(BEGUN, restored_from="weekly"))
-    fresh = replace(
-        seen, group_object={**seen.group_object, "metadata": {**seen.group_object["metadata"], "finalizers": []}}
-    )
-    assert "the record of orders began with weekly" in message(fresh, "Stalled")
+    assert "the record of orders began with weekly" in message(with_metadata(seen, finalizers=[]), "Stalled")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
 from brokergroup_operator.kube.client import PatchType
 from brokergroup_operator.kube.resources import (
     BROKER_GROUP_STATES,
@@ -121,10 +119,9 @@ def test_no_object_is_rendered_with_an_applications_label(implementation: str, a
 
 def test_no_part_of_a_cluster_bears_one_but_pods_that_always_have_an_owner() -> None:
     """They keep it: without it each NameServer would be restarted by an upgrade of the operator."""
-    raw = {"metadata": {"name": "shop", "namespace": "a", "uid": "u"}, "spec": {"proxy": {"replicas": 1}}}
-    cluster = msgspec.convert(raw, RocketMQCluster)
+    cluster = b.cluster(proxy={"replicas": 1})
     servers = [*parts.name_servers(cluster, b.SETTINGS), *parts.proxies(cluster, b.SETTINGS)]
-    made = [*servers, *parts.broker_groups(cluster, raw)]
+    made = [*servers, *parts.broker_groups(cluster, {"spec": {}})]
     assert not [one["kind"] for one in made if INSTANCE in one["metadata"]["labels"]]
     specs = [one["spec"] for one in servers if one["kind"] in {"StatefulSet", "Deployment"}]
     labels = [spec["template"]["metadata"]["labels"] for spec in specs]

@@ -21,15 +21,16 @@ from brokergroup_operator.kube.resources import (
     PODS,
     SERVICES,
 )
-from kube_sandbox.api_server.requests import Deletion
 from tests.reconcile.world import (
     SANDBOX,
     all_ready,
     become_ready,
+    before_the_first,
     delete,
     is_gone,
     named,
     orphan,
+    orphan_at,
     ready,
     until,
     until_gone,
@@ -64,13 +65,6 @@ async def owners(world: World) -> set[str]:
     """The uids of all owners of what a group owns; the empty text for an object without one."""
     found = [obj["metadata"] for resource in OWNED for obj in (await named(world, resource)).values()]
     return {uid for one in found for uid in [each["uid"] for each in one.get("ownerReferences") or []] or [""]}
-
-
-def orphan_at(sandbox: SandboxApiServer, world: World, deletion: Deletion) -> None:
-    """Delete the group at the server itself, and let its collector work."""
-    things = sandbox.store.resource(names.GROUP, names.VERSION, "brokergroups")
-    sandbox.store.delete(things, world.key.namespace, "orders", deletion)
-    sandbox.store.run_background()
 
 
 async def group_uid(world: World) -> str:
@@ -163,20 +157,15 @@ async def test_a_group_that_is_orphaned_while_it_takes_things_back_takes_none_wi
     await orphan(world)
     await plane.stop()
     await world.create_group()
-    deleted: list[str] = []
 
-    async def delete_before_the_write(request: Any) -> None:
-        if request.method == "PATCH" and written in request.path and not deleted:
-            deleted.append(request.path)
-            orphan_at(sandbox, world, Deletion(propagation="Orphan"))
+    def writes(request: Any) -> bool:
+        return request.method == "PATCH" and written in request.path
 
-    sandbox.before_request = delete_before_the_write
-    for _ in range(3):
-        with contextlib.suppress(NotFoundError):
-            await world.run_pass()
-        sandbox.store.run_background()
-    sandbox.before_request = None
-    assert deleted
+    async with before_the_first(sandbox, writes, lambda: orphan_at(sandbox, world, "brokergroups")):
+        for _ in range(3):
+            with contextlib.suppress(NotFoundError):
+                await world.run_pass()
+            sandbox.store.run_background()
     assert await is_gone(world)
     assert await uids(world) == before
     assert await owners(world) == {""}
@@ -264,17 +253,12 @@ async def test_a_pass_that_had_read_the_group_before_gives_nothing_its_owner_bac
     """Read, deleted and collected, listed: the owner that the pass would give back is about to go."""
     plane, before = await with_uids(world)
     await plane.stop()
-    deleted: list[str] = []
 
-    async def delete_after_the_group_was_read(request: Any) -> None:
-        if request.method == "GET" and request.path.endswith("/pods") and not deleted:
-            deleted.append(request.path)
-            orphan_at(sandbox, world, Deletion(propagation="Orphan"))
+    def lists_pods(request: Any) -> bool:
+        return bool(request.method == "GET" and request.path.endswith("/pods"))
 
-    sandbox.before_request = delete_after_the_group_was_read
-    await world.run_pass()
-    sandbox.before_request = None
-    assert deleted
+    async with before_the_first(sandbox, lists_pods, lambda: orphan_at(sandbox, world, "brokergroups")):
+        await world.run_pass()
     assert await is_gone(world)
     assert await uids(world) == before
     assert await owners(world) == {""}
@@ -303,7 +287,7 @@ async def test_in_the_foreground_the_group_goes_last(world: World) -> None:
 async def test_a_rehearsed_deletion_does_nothing(world: World, sandbox: SandboxApiServer) -> None:
     _, before = await with_uids(world)
     for policy in ("Orphan", "Foreground", "Background"):
-        orphan_at(sandbox, world, Deletion(dry_run=True, propagation=policy))
+        orphan_at(sandbox, world, "brokergroups", dry_run=True, propagation=policy)
     group = await world.group()
     assert "deletionTimestamp" not in group["metadata"]
     assert group["metadata"]["finalizers"] == [names.FINALIZER_BROKER_GROUP]

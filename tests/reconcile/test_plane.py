@@ -64,8 +64,7 @@ async def test_a_group_comes_up_and_a_deleted_pod_comes_back_with_its_id(world: 
     reasons = {event["reason"] for event in (await named(world, EVENTS)).values()}
     assert {"BrokerIdAssigned", "PodCreating"} <= reasons
 
-    await world.lose_pod("orders-2")
-    again = await replaced(world, "orders-2", before=pods["orders-2"]["metadata"]["uid"])
+    again = await lost_and_replaced(world, "orders-2")
     assert again["metadata"]["labels"][names.LABEL_BROKER_ID] == "2"
     assert (await named(world, PERSISTENT_VOLUME_CLAIMS))["orders-2"]["metadata"]["uid"] == (
         claims["orders-2"]["metadata"]["uid"]
@@ -87,6 +86,13 @@ async def test_roles_move_with_the_record_and_two_services_select_by_them(world:
     services = await named(world, SERVICES)
     assert chosen(services["orders-master"], await named(world, PODS)) == {"orders-3"}
     assert chosen(services["orders-slaves"], await named(world, PODS)) == {"orders-1", "orders-2"}
+
+
+async def lost_and_replaced(world: World, pod: str) -> dict[str, Any]:
+    """Lose this pod; return the next one of its name."""
+    before = (await named(world, PODS))[pod]["metadata"]["uid"]
+    await world.lose_pod(pod)
+    return await replaced(world, pod, before=before)
 
 
 def chosen(service: dict[str, Any], pods: dict[str, dict[str, Any]]) -> set[str]:
@@ -167,9 +173,7 @@ async def test_the_plane_outlives_the_api_server(world: World, sandbox: SandboxA
     world.view.changed(world.key)
     await asyncio.sleep(0.5)
     await sandbox.start()
-    before = (await named(world, PODS))["orders-3"]["metadata"]["uid"]
-    await world.lose_pod("orders-3")
-    await replaced(world, "orders-3", before=before)
+    await lost_and_replaced(world, "orders-3")
 
 
 async def test_foreign_tasks_survive_the_stop_of_the_plane(world: World) -> None:
@@ -362,9 +366,7 @@ async def test_groups_are_kept_without_the_right_to_network_policies_until_it_co
     assert (await stalled())["status"] == "False"
     await world.patch_group({"spec": {"network": {"policy": {}}}})
     await until("the condition names the right", is_said)
-    before = (await named(world, PODS))["orders-3"]["metadata"]["uid"]
-    await world.lose_pod("orders-3")
-    await replaced(world, "orders-3", before=before)
+    await lost_and_replaced(world, "orders-3")
     sandbox.before_request = None
     await until("the policy is made", is_made)
     await until("the condition is over", is_over)

@@ -23,6 +23,7 @@ from brokergroup_operator.reconcile.see.foreign import NameTakenError
 from brokergroup_operator.reconcile.settings import LeaderElectionSettings
 from kube_sandbox.api_server.errors import StatusError
 from tests.reconcile import builders as b
+from tests.reconcile import cases as c
 from tests.reconcile.world import uids_of, until
 
 if TYPE_CHECKING:
@@ -119,8 +120,7 @@ async def test_the_next_plane_goes_on_from_what_the_status_says(error: Exception
 async def test_what_was_said_of_an_earlier_spec_is_not_held_against_the_present_one() -> None:
     cluster = Cluster()
     await cluster.passes(cluster.new_reconciler(), REFUSED, REFUSED)
-    metadata = cluster.seen.group_object["metadata"] | {"generation": 4}
-    cluster.seen = replace(cluster.seen, group_object=cluster.seen.group_object | {"metadata": metadata})
+    cluster.seen = c.with_metadata(cluster.seen, generation=4)
     assert await cluster.passes(cluster.new_reconciler(), None) == ["NothingStalled"]
 
 

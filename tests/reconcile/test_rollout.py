@@ -479,9 +479,7 @@ async def fleet(api: KubernetesApi, sandbox: SandboxApiServer) -> AsyncIterator[
     for world in worlds:
         await world.create_group()
         while not await up_to_date(world):
-            await world.run_pass()
-            await world.run_kubelet()
-            await world.run_brokers()
+            await world.run_round()
     yield worlds
     await applier.close()
 

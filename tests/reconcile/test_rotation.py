@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
-from contextlib import asynccontextmanager
+import contextlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -13,21 +12,22 @@ import pytest
 from brokergroup_operator.api import names
 from brokergroup_operator.api.tls_steps import Made, made_of, trust_file
 from brokergroup_operator.kube.errors import NotFoundError
-from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, PODS, STATEFUL_SETS
+from brokergroup_operator.kube.resources import BROKER_GROUPS, CONFIG_MAPS, DEPLOYMENTS, PODS, STATEFUL_SETS
 from brokergroup_operator.kubectl.explain import explanation
 from brokergroup_operator.reconcile.see.authorities import certificates_in
 from brokergroup_operator.reconcile.see.bundles import HandshakingServers, Proof
 from rocketmq_remoting.tls import ClientCertificates, server_context
 from tests.reconcile import world as w
 from tests.reconcile.cluster_place import Place
-from tests.reconcile.test_tls import CLUSTER, PODS_OF_PARTS, SERVED, all_are_ready, modes, pod_is_made, tls
+from tests.reconcile.test_tls import CLUSTER, JAVA, PODS_OF_PARTS, SERVED, all_are_ready, modes, pod_is_made, tls
 from tests.security.certificates import make_authority
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator, Iterable
     from pathlib import Path
 
-    from brokergroup_operator.reconcile.access import ClusterAccess
+    from brokergroup_operator.kube.client import KubernetesApi
     from kube_sandbox.api_server.server import SandboxApiServer
     from rocketmq_remoting.tls import TlsFiles
     from tests.reconcile.world import World
@@ -84,12 +84,9 @@ async def stored(world: World) -> dict[str, str]:
 async def group(sandbox: SandboxApiServer, sandbox_world: World, pem: dict[str, str]) -> World:
     """It trusts the old authority, and its servers show it."""
     world = sandbox_world
-    sandbox.before_request = world.observe
-    world.brokers_run, world.settings, world.servers = True, replace(w.SETTINGS, controller_tls=True), Shown(pem["old"])
+    world.settings, world.servers = replace(w.SETTINGS, controller_tls=True), Shown(pem["old"])
     await bundle_is(world, pem["old"])
-    spec = tls("Enforcing") | {"trustBundleRef": BUNDLE}
-    await world.create_group(implementation="Java", nameServers=["ns:9876"], tls=spec)
-    await world.settle()
+    await world.bring_up(sandbox, **JAVA, tls=tls("Enforcing") | {"trustBundleRef": BUNDLE})
     assert await trusted(world) == {trust_file(pem["old"])}
     assert await stored(world) == {trust_file(pem["old"]): pem["old"]}
     return world
@@ -141,9 +138,7 @@ async def test_a_silent_server_holds_the_first_pod_and_not_what_has_begun(group:
     assert await trusted(group) == {trust_file(pem["old"])}
     group.servers = Shown(pem["old"])
     while await trusted(group) == {trust_file(pem["old"])}:
-        await group.run_pass()
-        await group.run_kubelet()
-        await group.run_brokers()
+        await group.run_round()
     group.servers = Shown(pem["old"], is_silent=True)
     await group.settle()
     assert await trusted(group) == {trust_file(pem["both"])}
@@ -196,9 +191,7 @@ async def test_another_secret_is_taken_over_permissive(group: World, pem: dict[s
     group.servers = Shown(pem["old"])
     stages: list[set[Made]] = []
     for _ in range(120):
-        await group.run_pass()
-        await group.run_kubelet()
-        await group.run_brokers()
+        await group.run_round()
         made = {made_of(pod) for pod in await group.items(PODS)}
         verifying = {one.secret for one in made if one.verifies}
         assert not verifying or {one.secret for one in made} == verifying, made
@@ -213,11 +206,9 @@ async def test_fences_of_a_group_without_a_bundle_get_the_operators_new_authorit
 ) -> None:
     own = tmp_path / "ca.crt"
     own.write_text(pem["old"], encoding="utf-8")
-    world, sandbox.before_request = sandbox_world, sandbox_world.observe
-    world.brokers_run = True
+    world = sandbox_world
     world.settings = replace(w.SETTINGS, controller_tls=True, controller_authority=pem["old"], authority_file=own)
-    await world.create_group(implementation="Java", nameServers=["ns:9876"])
-    await world.settle()
+    await world.bring_up(sandbox, **JAVA)
     before = {pod["metadata"]["uid"] for pod in await world.items(PODS)}
     assert len(before) == 3
     own.write_text(pem["both"], encoding="utf-8")
@@ -231,11 +222,8 @@ async def test_fences_of_a_group_without_a_bundle_get_the_operators_new_authorit
 
 
 @pytest.fixture
-async def place(access: ClusterAccess, pem: dict[str, str]) -> AsyncIterator[Place]:
-    async with access.own_client() as api:
-        namespace = f"t-{uuid.uuid4().hex[:8]}"
-        await api.create(NAMESPACES, {"metadata": {"name": namespace}})
-        yield Place(api, namespace, SERVED, servers=Shown(pem["old"]))
+def place(namespace: tuple[KubernetesApi, str], pem: dict[str, str]) -> Place:
+    return Place(*namespace, SERVED, servers=Shown(pem["old"]))
 
 
 async def given(place: Place) -> set[str]:
@@ -309,19 +297,24 @@ async def test_a_clusters_other_secret_is_taken_over_permissive(place: Place) ->
 # ---- how servers are asked
 
 
-@asynccontextmanager
-async def server(files: TlsFiles | None) -> AsyncIterator[str]:
-    """One that shows this certificate; None: it speaks no TLS."""
-    context = None if files is None else server_context(files, ClientCertificates.NONE)
+@contextlib.asynccontextmanager
+async def listening(context: ssl.SSLContext | None, said: bytes = b"") -> AsyncIterator[str]:
+    """A server that sends this on each connection, and answers nothing; None: it speaks no TLS."""
 
     async def heard(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"no TLS\n")
-        await reader.read()
+        with contextlib.suppress(ConnectionError):
+            writer.write(said)
+            await reader.read()
         writer.close()
 
-    listening = await asyncio.start_server(heard, "127.0.0.1", 0, ssl=context)
-    async with listening:
-        yield f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    made = await asyncio.start_server(heard, "127.0.0.1", 0, ssl=context)
+    async with made:
+        yield f"127.0.0.1:{made.sockets[0].getsockname()[1]}"
+
+
+def server(files: TlsFiles | None) -> contextlib.AbstractAsyncContextManager[str]:
+    """One that shows this certificate; None: it speaks no TLS."""
+    return listening(None if files is None else server_context(files, ClientCertificates.NONE), b"no TLS\n")
 
 
 async def test_each_server_is_verified_by_the_bundle_as_a_part_would(tmp_path: Path) -> None:

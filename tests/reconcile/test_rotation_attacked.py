@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime
 import socket
-import subprocess
 import threading
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -39,6 +37,7 @@ from tests.reconcile.test_rotation import (
     files,
     given,
     group,
+    listening,
     pem,
     place,
     server,
@@ -46,12 +45,13 @@ from tests.reconcile.test_rotation import (
     trusted,
 )
 from tests.reconcile.test_silent_members import unheard
-from tests.reconcile.test_tls import CLUSTER, PODS_OF_PARTS, pod_is_made, tls
-from tests.security.certificates import make_authority
+from tests.reconcile.test_tls import CLUSTER, JAVA, PODS_OF_PARTS, pod_is_made, tls
+from tests.security.certificates import Authority, make_authority
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Iterable
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
     from brokergroup_operator.reconcile.see.observed import Observed
@@ -111,41 +111,16 @@ def test_a_key_beside_the_certificates_is_not_copied(pem: dict[str, str]) -> Non
 
 
 async def test_a_bundle_of_an_intermediate_authority_verifies_its_servers_as_java_does(tmp_path: Path) -> None:
-    root = make_authority(tmp_path, "root")
-    between = intermediate_of(root.certificate, root.key, tmp_path)
-    chain = tmp_path / "chain.pem"
-    files = issued_by(between, tmp_path)
-    chain.write_bytes(files[0].read_bytes() + between[0].read_bytes())
-    bundle = between[0].read_text(encoding="utf-8")
-    shown = TlsFiles(certificate=chain, key=files[1])
-    async with server(shown) as address:
+    make_authority(tmp_path, "root").issue("between", constraint="critical,CA:TRUE")
+    between, chain = Authority(tmp_path, "between"), tmp_path / "chain.pem"
+    bundle, leaf = between.certificate.read_text(encoding="utf-8"), between.issue("leaf")
+    assert leaf.certificate is not None
+    chain.write_text(leaf.certificate.read_text(encoding="utf-8") + bundle, encoding="utf-8")
+    async with server(TlsFiles(certificate=chain, key=leaf.key)) as address:
         assert await HandshakingServers().proof(bundle, [address], [address]) == Proof()
     # The operator trusts what the parts trust.
-    assert (
-        ClientTls(TlsFiles(ca=between[0])).context.get(0.0).verify_flags & authorities.context_of(bundle).verify_flags
-    )
-
-
-def intermediate_of(certificate: Path, key: Path, folder: Path) -> tuple[Path, Path]:
-    return signed("between", "basicConstraints=critical,CA:TRUE", certificate, key, folder)
-
-
-def issued_by(authority: tuple[Path, Path], folder: Path) -> tuple[Path, Path]:
-    return signed("leaf", "basicConstraints=CA:FALSE", *authority, folder)
-
-
-def signed(name: str, constraint: str, certificate: Path, key: Path, folder: Path) -> tuple[Path, Path]:
-    own, made, asked, extensions = (folder / f"{name}.{end}" for end in ("key", "crt", "csr", "ext"))
-    extensions.write_text(f"{constraint}\n", encoding="utf-8")
-    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    openssl("req", *curve, "-keyout", str(own), "-out", str(asked), "-subj", f"/CN={name}")
-    by = ("-CA", str(certificate), "-CAkey", str(key), "-CAcreateserial", "-days", "30")
-    openssl("x509", "-req", "-in", str(asked), *by, "-extfile", str(extensions), "-out", str(made))
-    return made, own
-
-
-def openssl(*arguments: str) -> None:
-    subprocess.run(["openssl", *arguments], check=True, capture_output=True, stdin=subprocess.DEVNULL)
+    trusts = ClientTls(TlsFiles(ca=between.certificate)).context.get(0.0)
+    assert trusts.verify_flags & authorities.context_of(bundle).verify_flags
 
 
 async def test_what_is_told_of_a_silent_server_does_not_say_why_it_is_silent(pem: dict[str, str]) -> None:
@@ -161,18 +136,9 @@ async def test_what_is_told_of_a_silent_server_does_not_say_why_it_is_silent(pem
     assert told == {"X does not answer over TLS"}
 
 
-@asynccontextmanager
-async def slow_loris() -> AsyncIterator[str]:
+def slow_loris() -> AbstractAsyncContextManager[str]:
     """A server that accepts a connection, and never shakes hands."""
-
-    async def heard(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):
-            await reader.read()
-        writer.close()
-
-    listening = await asyncio.start_server(heard, "127.0.0.1", 0)
-    async with listening:
-        yield f"127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    return listening(None)
 
 
 async def test_a_file_of_the_operators_authorities_that_is_no_text_fails_no_pass(
@@ -201,8 +167,7 @@ async def test_authorities_that_the_operator_cannot_load_are_none_of_its_own(
 async def test_a_server_whose_certificate_cannot_be_decoded_is_silent_and_fails_no_pass(tmp_path: Path) -> None:
     """Verified by the tenant's own bundle, and its DNS name is the byte FF: Python fails on it after the handshake."""
     root = make_authority(tmp_path, "root")
-    certificate, key = signed("odd", "subjectAltName=DER:30:03:82:01:FF", root.certificate, root.key, tmp_path)
-    async with server(TlsFiles(certificate=certificate, key=key)) as address:
+    async with server(root.issue("odd", alternative_names="DER:30:03:82:01:FF")) as address:
         found = await HandshakingServers().proof(root.certificate.read_text(encoding="utf-8"), [address], [])
     assert found == Proof(silent=(f"{address} does not answer over TLS",))
 
@@ -316,9 +281,7 @@ async def test_a_change_that_goes_on_beside_a_silent_server_is_not_told_as_held(
 ) -> None:
     await bundle_is(group, pem["both"])
     while await trusted(group) == {trust_file(pem["old"])}:
-        await group.run_pass()
-        await group.run_kubelet()
-        await group.run_brokers()
+        await group.run_round()
     group.servers = Shown(pem["old"], is_silent=True)
     await group.run_pass()
     told = (await group.conditions())["TlsChanging"]
@@ -345,14 +308,8 @@ class InTurn:
 @asynccontextmanager
 async def in_turn(*files: TlsFiles) -> AsyncIterator[tuple[str, InTurn]]:
     shown = InTurn(server_context(files[0], ClientCertificates.NONE), list(files))
-
-    async def heard(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-        writer.close()
-
-    listening = await asyncio.start_server(heard, "127.0.0.1", 0, ssl=shown.context)
-    async with listening:
-        yield f"127.0.0.1:{listening.sockets[0].getsockname()[1]}", shown
+    async with listening(shown.context) as address:
+        yield address, shown
 
 
 async def test_an_address_that_shows_both_authorities_in_turn_is_refused_until_it_has_shown_one_for_long(
@@ -417,9 +374,7 @@ async def test_a_group_with_such_an_address_is_not_restarted_again_and_again(
         group.servers = OneAddress(address, shown)
         await bundle_is(group, new.certificate.read_text(encoding="utf-8"))
         for _ in range(60):
-            await group.run_pass()
-            await group.run_kubelet()
-            await group.run_brokers()
+            await group.run_round()
             seen |= set((await w.uids_of(group, PODS)).values())
     assert len(seen) <= 5, "of three, one that took the bundle and gave it back"
     assert await trusted(group) == {trust_file(pem["old"])}
@@ -625,12 +580,9 @@ async def test_a_group_without_tls_whose_jvm_arguments_enforce_it_is_on_no_way(
     sandbox: SandboxApiServer, sandbox_world: World
 ) -> None:
     """docs/concepts/security.md names such arguments for groups without spec.tls."""
-    world, sandbox.before_request = sandbox_world, sandbox_world.observe
-    world.brokers_run, world.settings = True, replace(w.SETTINGS, controller_tls=True)
-    arguments = ["-Dtls.server.mode=enforcing"]
-    await world.create_group(implementation="Java", nameServers=["ns:9876"], jvm={"extraArguments": arguments})
-    await world.settle()
-    assert "TlsChanging" not in await world.conditions()
+    sandbox_world.settings = replace(w.SETTINGS, controller_tls=True)
+    await sandbox_world.bring_up(sandbox, **JAVA, jvm={"extraArguments": ["-Dtls.server.mode=enforcing"]})
+    assert "TlsChanging" not in await sandbox_world.conditions()
 
 
 # ---- beside other things

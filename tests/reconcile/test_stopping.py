@@ -108,32 +108,17 @@ STALLS: list[tuple[str, Observed, list[str], tuple[str, str]]] = [
     ("a member beside it", asked(2, 7), ["stop the broker of orders-2"], NOTHING),
     ("and then it says so", stopped(2, wanted=(2, 7)), [], ("True", "InvalidSpec")),
     ("pods without a fence", asked(2, **NO_FENCE), [], ("True", "InvalidSpec")),
-    (
-        "a pod of an earlier release is made anew first",
-        without_gate(asked(2), "orders-2"),
-        ["replace orders-2"],
-        NOTHING,
-    ),
+    ("a pod of an earlier release is made anew first", without_gate(asked(2), "orders-2"), ["replace orders-2"], NOTHING),
     (
         "but not one whose disk goes with its pod",
         without_gate(asked(2, storage={"ephemeral": {"sizeLimit": "2Gi"}}), "orders-2"),
         [],
         REFUSED,
     ),
-    (
-        "nor one whose claim is being deleted",
-        without_gate(c.claims_going(asked(2), "orders-2"), "orders-2"),
-        [],
-        REFUSED,
-    ),
+    ("nor one whose claim is being deleted", without_gate(c.claims_going(asked(2), "orders-2"), "orders-2"), [], REFUSED),
     ("its pod is going anyway", c.going(asked(2), "orders-2"), [], NOTHING),
     ("paused", c.settled(maintenance={"stoppedBrokers": [2], "paused": True}), [], NOTHING),
-    (
-        "hibernated: its pod stops too",
-        c.without_pods(ordered(ASLEEP, 2), "orders-1"),
-        ["stop orders-2", "stop orders-3"],
-        NOTHING,
-    ),
+    ("hibernated: its pod stops too", c.without_pods(ordered(ASLEEP, 2), "orders-1"), ["stop orders-2", "stop orders-3"], NOTHING),
     (
         "no slave may ever be master: it is no failover candidate",
         c.barred(2, 3, **WANTED),
@@ -141,7 +126,7 @@ STALLS: list[tuple[str, Observed, list[str], tuple[str, str]]] = [
         NOTHING,
     ),
     ("a learner", asked(4, replicas=4, replication={"learners": 1}), ["stop the broker of orders-4"], NOTHING),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("seen", "expected", "stalled"), c.table(STALLS))

@@ -254,11 +254,8 @@ POD = "orders-2"
 
 @pytest.fixture
 async def settled_world(sandbox: SandboxApiServer, sandbox_world: World) -> World:
-    """Its three pods run; `settle` counts the writes that it sees at the server."""
-    sandbox.before_request = sandbox_world.observe
-    sandbox_world.brokers_run = True
-    await sandbox_world.create_group()
-    await sandbox_world.settle()
+    """Its three pods run."""
+    await sandbox_world.bring_up(sandbox)
     return sandbox_world
 
 
@@ -325,19 +322,14 @@ def test_what_is_no_danger_is_no_alarm(seen: Observed) -> None:
 LAST = c.outdated(c.settled(), "orders-2")
 
 
-def stalled(seen: Observed) -> tuple[str, str, str]:
-    found = conditions(seen)[ConditionType.STALLED]
-    return found["status"], found["reason"], found["message"]
-
-
 def test_a_rolling_update_passes_over_its_pod_and_then_waits_for_a_person() -> None:
     outdated = c.wishing(c.settled(), **IMAGE)
     assert lines_of(run(outdated))[-1] == "delete Pod orders-2"
     assert lines_of(run(c.claims_going(outdated, "orders-2")))[-1] == "delete Pod orders-3"
     alone = c.claims_going(LAST, "orders-2")
     assert not [line for line in lines_of(run(alone)) if "Pod" in line]
-    assert stalled(alone)[:2] == ("True", Reason.CLAIM_BEING_DELETED)
-    assert "orders-2: a claim is being deleted" in stalled(alone)[2]
+    assert c.told(alone, "Stalled")[:2] == ("True", Reason.CLAIM_BEING_DELETED)
+    assert "orders-2: a claim is being deleted" in c.told(alone, "Stalled")[2]
 
 
 def test_it_keeps_no_other_group_waiting() -> None:
@@ -352,7 +344,7 @@ def test_an_asked_for_restart_is_refused_as_well() -> None:
     seen = c.claims_going(c.settled(), *ALL)
     seen = c.with_metadata(seen, annotations=RESTARTED)
     assert not [line for line in lines_of(run(seen)) if "Pod" in line or "switch" in line]
-    assert stalled(seen)[1] == Reason.CLAIM_BEING_DELETED
+    assert c.told(seen, "Stalled")[1] == Reason.CLAIM_BEING_DELETED
 
 
 @pytest.mark.parametrize(
@@ -375,8 +367,8 @@ def test_a_group_is_not_put_to_sleep_on_it() -> None:
     assert lines_of(run(asleep)) != []
     held = c.claims_going(asleep, "orders-3")
     assert lines_of(run(held)) == []
-    assert stalled(held)[:2] == ("True", Reason.CLAIM_BEING_DELETED)
-    assert stalled(held)[2].startswith("Not hibernated: orders-3")
+    assert c.told(held, "Stalled")[:2] == ("True", Reason.CLAIM_BEING_DELETED)
+    assert c.told(held, "Stalled")[2].startswith("Not hibernated: orders-3")
 
 
 def test_every_further_claim_is_an_event() -> None:

@@ -5,20 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pytest
 
 from brokergroup_operator.api import names
-from brokergroup_operator.api.rocketmq_cluster import RocketMQCluster
 from brokergroup_operator.api.tls_fields import TlsMode
 from brokergroup_operator.controller.directory.group_directory import binding_of
 from brokergroup_operator.fence.settings import FenceSettings
 from brokergroup_operator.kube.errors import InvalidError, NotFoundError
-from brokergroup_operator.kube.resources import BROKER_GROUPS, DEPLOYMENTS, NAMESPACES, PODS, STATEFUL_SETS
+from brokergroup_operator.kube.resources import BROKER_GROUPS, DEPLOYMENTS, PODS, STATEFUL_SETS
 from brokergroup_operator.reconcile.clusters import parts
 from brokergroup_operator.reconcile.decide import tls_order
 from brokergroup_operator.reconcile.evaluate import evaluate
@@ -30,10 +27,8 @@ from tests.reconcile import cases as c
 from tests.reconcile.cluster_place import Place
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
+    from brokergroup_operator.kube.client import KubernetesApi
     from brokergroup_operator.kube.resources import Resource
-    from brokergroup_operator.reconcile.access import ClusterAccess
     from brokergroup_operator.reconcile.settings import ReconcileSettings
 
 SERVED = replace(b.SETTINGS, controller_tls=True, controller_authority="PEM\n")
@@ -132,10 +127,7 @@ def proxy_file_of(pod: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_name_servers_and_proxies_have_the_same_secret(mode: str) -> None:
-    spec = {"tls": tls(mode), "proxy": {"replicas": 1}}
-    cluster = msgspec.convert(
-        {"metadata": {"name": "shop", "namespace": "shop", "uid": "u"}, "spec": spec}, RocketMQCluster
-    )
+    cluster = b.cluster(tls=tls(mode), proxy={"replicas": 1})
     made = [*parts.name_servers(cluster, SERVED), *parts.proxies(cluster, SERVED)]
     templates = [one["spec"]["template"] for one in made if "template" in (one.get("spec") or {})]
     assert len(templates) == 2
@@ -155,20 +147,8 @@ def test_name_servers_and_proxies_have_the_same_secret(mode: str) -> None:
 
 def test_a_proxy_that_starts_again_before_its_turn_reads_what_it_was_made_with() -> None:
     """It mounts no certificate yet; with one in its configuration it would crash at each start."""
-    made = [
-        parts.proxies(
-            msgspec.convert(
-                {
-                    "metadata": {"name": "shop", "namespace": "shop", "uid": "u"},
-                    "spec": {"proxy": {"replicas": 1}, **more},
-                },
-                RocketMQCluster,
-            ),
-            SERVED,
-        )
-        for more in ({}, {"tls": tls()})
-    ]
-    before, after = ({one["kind"]: one for one in each} for each in made)
+    clusters = (b.cluster(proxy={"replicas": 1}, **more) for more in ({}, {"tls": tls()}))
+    before, after = ({one["kind"]: one for one in parts.proxies(cluster, SERVED)} for cluster in clusters)
     assert before["ConfigMap"]["data"] == after["ConfigMap"]["data"], "both ways"
     [file] = re.findall(
         r"-pc /etc/rocketmq/(\S+)", before["Deployment"]["spec"]["template"]["spec"]["containers"][0]["command"][-1]
@@ -258,11 +238,9 @@ def test_the_directory_knows_how_a_groups_name_servers_are_reached() -> None:
 
 
 @pytest.fixture
-async def place(access: ClusterAccess) -> AsyncIterator[Place]:
-    async with access.own_client() as api:
-        namespace = f"t-{uuid.uuid4().hex[:8]}"
-        await api.create(NAMESPACES, {"metadata": {"name": namespace}})
-        yield Place(api, namespace, SERVED)
+def place(namespace: tuple[KubernetesApi, str]) -> Place:
+    """Under an operator that serves TLS."""
+    return Place(*namespace, SERVED)
 
 
 CLUSTER = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +26,11 @@ from brokergroup_operator.reconcile.tell.events import EventPoster
 from brokergroup_operator.records.group_cache import GroupCache
 from brokergroup_operator.records.store import GroupKey
 from kube_sandbox.api_server.errors import StatusError
+from kube_sandbox.api_server.requests import Deletion
 from tests.reconcile.fake_view import FakeGroupView, PatientRecordStore
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from aiohttp import web
 
@@ -84,6 +86,32 @@ async def until_is(what: str, expected: Any, read: Callable[[], Awaitable[Any]])
         return bool(await read() == expected)
 
     await until(what, is_so)
+
+
+@contextlib.asynccontextmanager
+async def before_the_first(
+    server: SandboxApiServer, when: Callable[[Any], bool], act: Callable[[], Any]
+) -> AsyncIterator[None]:
+    """Do this right before the server handles the first such request, which must come."""
+    done: list[str] = []
+
+    async def look(request: Any) -> None:
+        if not done and when(request):
+            done.append(request.path)
+            if inspect.isawaitable(result := act()):
+                await result
+
+    server.before_request = look
+    yield
+    server.before_request = None
+    assert done, "no such request came"
+
+
+def orphan_at(server: SandboxApiServer, kept: Namespaced, plural: str, **how: Any) -> None:
+    """Delete the group or cluster, with the policy Orphan if nothing else is said, and let the server's collector work."""
+    things = server.store.resource(names.GROUP, names.VERSION, plural)
+    server.store.delete(things, kept.key.namespace, kept.key.name, Deletion(**{"propagation": "Orphan"} | how))
+    server.store.run_background()
 
 
 def refuse_network_policies(request: web.BaseRequest) -> None:
@@ -199,6 +227,12 @@ class World(Namespaced):
             raise KilledError
         task.result()
 
+    async def run_round(self) -> None:
+        """One pass, and what kubelets and brokers make of it."""
+        await self.run_pass()
+        await self.run_kubelet()
+        await self.run_brokers()
+
     async def settle(self) -> None:
         """Passes until one writes nothing; a killed operator is started again and lives on."""
         for _ in range(80):
@@ -299,13 +333,12 @@ class World(Namespaced):
         """Return the group's conditions by type; empty before its first status."""
         return {one["type"]: one for one in (await self.group()).get("status", {}).get("conditions", [])}
 
-    async def bring_up(self, server: SandboxApiServer) -> None:
+    async def bring_up(self, server: SandboxApiServer, **spec: Any) -> None:
         """Bring the group up by passes; its brokers are in sync at once, its kubelet only writes status."""
         self.brokers_run = True
         server.before_request = self.observe
-        await self.create_group()
+        await self.create_group(**spec)
         await self.settle()
-        server.before_request = None
 
     async def create_group(self, **spec: Any) -> None:
         metadata = {"name": self.key.name, "namespace": self.key.namespace}

@@ -114,18 +114,12 @@ def test_a_record_of_the_version_before_says_nothing_of_seats() -> None:
         ({"unfenced": ["2"]}, "unfenced is \\['2'\\], expected a list of integers"),
         ({"uncleanElections": 1.5}, "uncleanElections is 1.5, expected int"),
         ({"change": 7}, "change is 7, expected an object"),
-        (
-            {"change": {"id": 1, "kind": "Coup", "phase": "Telling"}},
-            "change.kind is 'Coup', expected one of Failover, ",
-        ),
+        ({"change": {"id": 1, "kind": "Coup", "phase": "Telling"}}, "change.kind is 'Coup', expected one of Failover, "),
         ({"change": {"id": 1, "kind": "Cure", "phase": "Over"}}, "change.phase is 'Over', expected one of Fencing, "),
-        (
-            {"change": {"id": 1, "kind": "Cure", "phase": "Telling", "restore": {}}},
-            "restore: brokerId is None, expected int",
-        ),
+        ({"change": {"id": 1, "kind": "Cure", "phase": "Telling", "restore": {}}}, "restore: brokerId is None, expected int"),
         ({"replicas": [{"brokerId": 1, "heldOffset": "9"}]}, "heldOffset is '9', expected int"),
     ],
-)
+)  # fmt: skip
 def test_what_is_half_understood_is_refused_by_name(change: dict[str, Any], message: str) -> None:
     with pytest.raises(RecordCorruptError, match=message):
         record_from_json(_version_1() | change, source="test")

@@ -30,11 +30,13 @@ class Authority:
     def key(self) -> Path:
         return self.folder / f"{self.name}.key"
 
-    def issue(self, name: str, *, alternative_names: str = "", days: int = 30) -> TlsFiles:
+    def issue(
+        self, name: str, *, alternative_names: str = "", days: int = 30, constraint: str = "CA:FALSE"
+    ) -> TlsFiles:
         """Return the files of a new certificate with this common name; they replace earlier ones."""
         request, certificate = self.folder / f"{name}.csr", self.folder / f"{name}.crt"
         extensions = self.folder / f"{name}.ext"
-        lines = ["basicConstraints=CA:FALSE", "subjectKeyIdentifier=hash", "authorityKeyIdentifier=keyid"]
+        lines = [f"basicConstraints={constraint}", "subjectKeyIdentifier=hash", "authorityKeyIdentifier=keyid"]
         lines += [f"subjectAltName={alternative_names}"] if alternative_names else []
         extensions.write_text("\n".join(lines) + "\n", encoding="utf-8")
         key = self.folder / f"{name}.key"

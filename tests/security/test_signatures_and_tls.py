@@ -256,6 +256,12 @@ async def test_without_credentials_nothing_is_signed(
 # ---- Planes that enforce TLS with client certificates: among each other, and the rights by a certificate's name.
 
 
+APPLIED: dict[str, object] = {"appliedBrokerId": 1, "registerCheckCode": "10.0.0.1:1;1"}
+BEAT: dict[str, object] = {
+    "brokerId": 1, "brokerAddr": "10.0.0.1:1", "heartbeatTimeoutMills": 600_000, "epoch": 0, "maxOffset": 0,
+}  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return make_authority(tmp_path_factory.mktemp("authority"))
@@ -288,8 +294,7 @@ async def test_planes_hear_each_others_testimony_over_tls(
     client = open_client(settings.security, settings.peer_addresses, FixedDirectory())
     broker = client_of(authority, f"{NAME}.standalone")
     try:
-        beat = {"brokerId": 1, "brokerAddr": "10.0.0.1:1", "heartbeatTimeoutMills": 60_000, "epoch": 0, "maxOffset": 0}
-        for code, fields in ((1013, {"appliedBrokerId": 1, "registerCheckCode": "10.0.0.1:1;1"}), (904, beat)):
+        for code, fields in ((1013, APPLIED), (904, BEAT)):
             assert await code_of(broker, addresses[1], code, **fields) == ResponseCode.SUCCESS
         asking = Planes(client, settings)
         assert (await asking.who_hears(KEY, NAME, 1)).hearing == addresses[1:]
@@ -311,9 +316,8 @@ async def test_the_name_in_a_certificate_opens_its_group_and_no_other(
     try:
         assert await code_of(neighbour, plane.address, 1012) == ResponseCode.NO_PERMISSION
         assert await code_of(broker, plane.address, 1012) == ResponseCode.SUCCESS
-        applied = {"appliedBrokerId": 1, "registerCheckCode": "10.0.0.1:1;1"}
-        assert await code_of(neighbour, plane.address, 1013, **applied) == ResponseCode.NO_PERMISSION
-        assert await code_of(broker, plane.address, 1013, **applied) == ResponseCode.SUCCESS
+        assert await code_of(neighbour, plane.address, 1013, **APPLIED) == ResponseCode.NO_PERMISSION
+        assert await code_of(broker, plane.address, 1013, **APPLIED) == ResponseCode.SUCCESS
         for client in (broker, neighbour):
             assert await code_of(client, plane.address, 1011, isCleanLivingBroker="true") == ResponseCode.NO_PERMISSION
         assert await code_of(administrator, plane.address, 1011, isCleanLivingBroker="true") == ResponseCode.SUCCESS
@@ -345,12 +349,10 @@ async def test_the_plane_knows_until_when_the_certificate_holds_that_a_member_sh
         assert snapshot.live.keys() == {1}
         return [(one.not_after - one.not_before) / 86_400 for one in snapshot.certificates.values()]
 
-    applied = {"appliedBrokerId": 1, "registerCheckCode": "10.0.0.1:1;1"}
-    beat = {"brokerId": 1, "brokerAddr": "10.0.0.1:1", "heartbeatTimeoutMills": 600_000, "epoch": 0, "maxOffset": 0}
     for days in (30, 60):
         client = RemotingClient(tls=ClientTls(authority.issue(f"{NAME}.standalone", days=days)))
-        register = ((1013, applied), (1003, {"brokerId": 1, "brokerAddress": "10.0.0.1:1"})) if days == 30 else ()
-        for code, fields in (*register, (904, beat)):
+        register = ((1013, APPLIED), (1003, {"brokerId": 1, "brokerAddress": "10.0.0.1:1"})) if days == 30 else ()
+        for code, fields in (*register, (904, BEAT)):
             assert await code_of(client, plane.address, code, **fields) == SUCCESS
         assert lives_for_days() == ([] if asked is ClientCertificates.NONE else [days])
         await client.close()
@@ -373,11 +375,8 @@ def test_each_kind_of_address_is_dialled_with_its_own_tls(authority: Authority) 
     assert dialled(SecuritySettings(tls=permissive)) == nothing
     assert dialled(SecuritySettings(tls=enforcing)) == {**nothing, "plane:9878": True}
     assert dialled(SecuritySettings(broker_tls=files)) == {**nothing, "broker:10911": True}
-    assert dialled(SecuritySettings(broker_tls=files, name_server_tls=files)) == {
-        **nothing,
-        "broker:10911": True,
-        "ns:9876": True,
-    }
+    both = SecuritySettings(broker_tls=files, name_server_tls=files)
+    assert dialled(both) == {**nothing, "broker:10911": True, "ns:9876": True}
 
 
 def test_an_address_is_dialled_as_its_mode_says(authority: Authority) -> None:

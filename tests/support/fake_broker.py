@@ -410,6 +410,11 @@ class FakeBroker(FakeTables, QuietHandler):
         await self._server.stop(grace_seconds=0.0)
         await self._client.close()
 
+    async def asked_again(self, code: int, *, times: int = 1, what: str) -> None:
+        """Wait until it got this request so many more times."""
+        wanted = self.asked.count(code) + times
+        await eventually(lambda: self.asked.count(code) >= wanted, what=what)
+
     async def drop_connections(self) -> None:
         """Lose every outgoing connection; the next heartbeat reconnects."""
         for plane in self.planes:
