@@ -22,6 +22,7 @@ from brokergroup_operator.controller.peers.ha_links import (
 from brokergroup_operator.controller.upkeep.links import _Care
 from brokergroup_operator.observe.member_view import member_view
 from brokergroup_operator.observe.metrics import GroupCollector, MetricsObserver
+from brokergroup_operator.observe.timeline import Outcome, Step
 from brokergroup_operator.reconcile.decide.failover_safe import why_not_writable
 from brokergroup_operator.records.memory import MemoryRecordStore
 from controller_core.decision import ControllerCode
@@ -234,6 +235,25 @@ async def test_a_stopping_slave_that_its_master_counts_without_a_link_leaves_the
     await eventually(lambda: first.sync_state_set == {1, 3}, what="the master to go on without it")
     assert record_of(plane).sync_state_set == {1, 3}
     assert (first.is_master, record_of(plane).master_epoch) == (True, 2)
+
+
+async def test_that_it_leaves_the_set_ends_no_incident(group: World) -> None:
+    """As in a drain: the role is moved, the former master stops and is taken out, and the index of the next one is not built yet."""
+    plane, (first, *others) = await looked_at(group, settings=LOOSE)
+    for broker in others:
+        broker.behind_dispatch = 1
+    await first.kill()
+    await eventually(lambda: record_of(plane).sync_state_set == {2, 3}, what="another master and its slave")
+    slave, master = sorted(others, key=lambda one: one.is_master)
+    await slave.close_port()
+    master.linked.discard(slave.broker_id)
+    await eventually(lambda: record_of(plane).sync_state_set == {master.broker_id}, what="the master to go on without it")
+    assert record_of(plane).master_epoch == 3
+    assert group.notes.closed == []
+    master.behind_dispatch = 0
+    incident = await group.incident()
+    assert (incident.outcome, incident.epoch_after) == (Outcome.COMPLETED, 2)
+    assert Step.INDEX_CAUGHT_UP in incident.steps
 
 
 @pytest.mark.parametrize(
