@@ -236,18 +236,28 @@ class AddressNotes:
 
 @dataclass(frozen=True, slots=True)
 class UnansweredWrite:
-    """A write that the store did not answer, and the record it was decided on."""
+    """A write that the store did not answer, and the record that it replaces and was decided on."""
 
     request: Request
-    before: BrokerGroupRecord | None
+    replaced: StoredRecord | None
     decision: Decision
     write_id: str
 
+    @property
+    def before(self) -> BrokerGroupRecord | None:
+        return self.replaced.record if self.replaced is not None else None
+
+    def is_in(self, stored: StoredRecord | None) -> bool:
+        """Whether this is what the write has left in the store."""
+        return stored is not None and (self.write_id, self.decision.record) == (stored.write_id, stored.record)
+
 
 class UnansweredWrites:
-    """The last unanswered write of one group: unknown until the next read shows whether it has arrived. Its caller asks again.
+    """The last unanswered write of one group: unknown until a read shows that it has arrived, or that another one came first. Its
+    caller asks again.
 
-    The id of the write shows whose it is; its content does not, because planes that see one death decide alike.
+    While the record that it replaces is still there it may arrive: a slow store takes it after a read that did not show it. The
+    id of the write shows whose it is; its content does not, because planes that see one death decide alike.
     """
 
     def __init__(self) -> None:
@@ -259,10 +269,11 @@ class UnansweredWrites:
 
     def find(self, stored: StoredRecord | None) -> UnansweredWrite | None:
         """Return the write if this read of the store is the first to show that it has arrived."""
-        unknown, self._unknown = self._unknown, None
-        if unknown is None or stored is None:
+        unknown = self._unknown
+        if unknown is None or stored == unknown.replaced:
             return None
-        if (unknown.write_id, unknown.decision.record) != (stored.write_id, stored.record):
+        self._unknown = None
+        if not unknown.is_in(stored):
             return None
         self._arrived = unknown
         return unknown
