@@ -214,8 +214,22 @@ def fence_told(**milliseconds: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("milliseconds", "seconds"),
-    [("4000", 4.5), ("999999999", 1_000_000.499), ("9" * 10, 0.0), ("9" * 400, 0.0), ("9" * 5000, 0.0), ("\u0664", 0.0)],
-    ids=["as we write it", "the most", "one digit more", "no float holds it", "no int is read of it", "digits of another script"],
+    [
+        ("4000", 4.5),
+        ("999999999", 1_000_000.499),
+        ("9" * 10, 0.0),
+        ("9" * 400, 0.0),
+        ("9" * 5000, 0.0),
+        ("\u0664", 0.0),
+    ],
+    ids=[
+        "as we write it",
+        "the most",
+        "one digit more",
+        "no float holds it",
+        "no int is read of it",
+        "digits of another script",
+    ],
 )
 def test_what_a_pods_fence_was_told_is_a_number_or_nothing(milliseconds: str, seconds: float) -> None:
     """Whoever may create pods with a group's label ended the watch of all pods, by thousands of digits."""

@@ -238,7 +238,7 @@ async def test_a_stopping_slave_that_its_master_counts_without_a_link_leaves_the
 
 
 async def test_that_it_leaves_the_set_ends_no_incident(group: World) -> None:
-    """As in a drain: the role is moved, the former master stops and is taken out, and the index of the next one is not built yet."""
+    """As in a drain: the role is moved, the former master stops and is taken out, and the index of the next one is not built."""
     plane, (first, *others) = await looked_at(group, settings=LOOSE)
     for broker in others:
         broker.behind_dispatch = 1
@@ -247,7 +247,9 @@ async def test_that_it_leaves_the_set_ends_no_incident(group: World) -> None:
     slave, master = sorted(others, key=lambda one: one.is_master)
     await slave.close_port()
     master.linked.discard(slave.broker_id)
-    await eventually(lambda: record_of(plane).sync_state_set == {master.broker_id}, what="the master to go on without it")
+    await eventually(
+        lambda: record_of(plane).sync_state_set == {master.broker_id}, what="the master to go on without it"
+    )
     assert record_of(plane).master_epoch == 3
     assert group.notes.closed == []
     master.behind_dispatch = 0

@@ -247,7 +247,9 @@ class ControllerPlane(GroupVerbs):
             for group in self._groups.due(now_seconds):
                 try:
                     self._look_at(group, now_seconds)
-                except Exception:  # supervision point: what is wrong with one group must not end the ticks of all the others
+                except (
+                    Exception
+                ):  # supervision point: what is wrong with one group must not end the ticks of all the others
                     if (left_out := self._faults.take(now_seconds)) is not None:
                         log.exception("group not looked at", group=str(group.key), left_out=left_out)
                 if self._now_seconds - now_seconds >= LONGEST_TURN_SECONDS:
