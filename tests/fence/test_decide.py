@@ -276,7 +276,9 @@ def test_a_process_that_began_after_its_mastership_is_not_deposed_however_long_i
         core.controller_answered(now, told(master=2, epoch=6), asked_at=now)
         core.local_answered(now, LocalRole.SILENT, process_age_seconds=now - 0.3)
         assert core.look(now + 0.1) is None, now
+    core.controller_answered(120, told(master=2, epoch=6), asked_at=120)
     assert core.role_word == "slave", "nothing has to be handed over"
+    assert not core.asks_local(120.0)
 
 
 @pytest.mark.parametrize("started_at", [0.0, -0.1])
@@ -292,6 +294,9 @@ def test_a_frozen_broker_is_deposed_also_if_there_was_no_master_for_a_while() ->
     """No member could be elected when it fell silent; its successor came later, under the epoch after that."""
     core = master_heard_at(0.0)
     core.controller_answered(0.5, replace(told(epoch=6), master_id=None), asked_at=0.5)
+    for now in (1.0, 2.5):
+        core.local_answered(now, LocalRole.SILENT, process_age_seconds=100.0)
+        assert core.look(now) is None, "it would gain nothing: no other one is master"
     core.controller_answered(9.0, told(master=2, epoch=7), asked_at=9.0)
     assert core.role_word == "master", "it has not stepped down"
     core.local_answered(9.2, LocalRole.SILENT, process_age_seconds=100.0)
@@ -386,6 +391,13 @@ def test_a_former_master_that_does_not_come_back_is_waited_for_no_longer_than_it
     assert _role_at(core, end - 0.1, last_read_ms=5_000, in_sync=(2,)) == "master"
     core.local_answered(end, LocalRole.SILENT, process_age_seconds=100.0)
     assert core.look(end) is None
+    assert core.role_word == "slave"
+
+
+def test_a_broker_that_was_killed_has_nothing_to_hand_over() -> None:
+    core = master_heard_at(0.0)
+    core.killed()
+    core.controller_answered(0.5, told(master=2, epoch=6), asked_at=0.5)
     assert core.role_word == "slave"
 
 

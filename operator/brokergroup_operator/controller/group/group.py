@@ -178,7 +178,7 @@ class Group:
             return False
         if not (held.version.isdecimal() and delivered.version.isdecimal()):
             return False  # no order is known: the watch may be behind what was read or written here
-        if before is not None and before.uid == delivered.uid and int(delivered.version) < int(before.version):
+        if before is not None and int(delivered.version) < int(before.version):
             return False
         if int(delivered.version) > int(held.version):
             self._take(delivered)
