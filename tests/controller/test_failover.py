@@ -18,7 +18,7 @@ from brokergroup_operator.records.memory import MemoryRecordStore
 from rocketmq_remoting.address import Address
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
-from tests.controller.conftest import record_of, snapshot_of
+from tests.controller.conftest import group_of, record_of, snapshot_of
 from tests.controller.world import KEY, LOOSE, Fencer, RefusingStore, World
 from tests.support.fake_broker import FakeBroker, eventually
 from tests.support.fake_name_server import FakeNameServer
@@ -259,6 +259,25 @@ async def test_a_terminated_container_is_certainty(group: World) -> None:
     incident = await group.incident()
     assert (incident.trigger, incident.unfenced) == (Trigger.CONTAINER_TERMINATED, False)
     assert fencer.fenced == []
+
+
+@pytest.mark.parametrize("beats_after", [0, 20], ids=["no heartbeat came since", "heartbeats came since"])
+async def test_a_death_that_is_reported_late_begins_no_failover(group: World, beats_after: int) -> None:
+    """The watch was away while the container started again: each pause of a second began and gave up eighty failovers."""
+    plane, (first, _, _) = await group.serving(fencer=Fencer(group), pause_threshold_seconds=0.2)
+    first.heartbeat_timeout_ms = 5000
+    inner, beats = group_of(plane), first.beats
+    await eventually(lambda: first.beats > beats + 2, what="its timeout to be known")
+    first.silent = beats_after == 0
+    for callback in group.directory.on_gone:
+        callback(KEY, 1)
+    beats = first.beats
+    await eventually(lambda: first.beats >= beats + beats_after, what="heartbeats after the report")
+    first.silent = True
+    await eventually(lambda: inner.silent_for_seconds(1) > 2.0, what="a pause that is no silence yet")
+    assert group.notes.lost == []
+    assert 1 in snapshot_of(plane).live
+    assert bool(inner.members.reported_dead) == (beats_after == 0), "a process that is dead sends none"
 
 
 async def test_without_a_member_in_sync_nobody_is_elected_until_one_comes_back(group: World) -> None:

@@ -402,11 +402,16 @@ async def test_a_looping_master_that_is_the_only_one_leads(group: World) -> None
     assert record_of(plane).master_broker_id == 1
 
 
-@pytest.mark.parametrize(("epoch", "completes"), [(4, False), (5, True), (7, True)], ids=["older", "its own", "renewed"])
+@pytest.mark.parametrize(
+    ("epoch", "completes"), [(4, False), (5, True), (7, True)], ids=["older", "its own", "renewed"]
+)
 async def test_by_which_epoch_its_master_completes_an_incident(epoch: int, completes: bool) -> None:
     """A master that denied its role goes on under a higher epoch, and says so then."""
     notes = Notes()
-    incidents, incident = Incidents(notes), FailoverTimeline(KEY, CLUSTER, NAME, Kind.FAILOVER, Trigger.SILENCE, 1, 4, 0.0)
+    incidents, incident = (
+        Incidents(notes),
+        FailoverTimeline(KEY, CLUSTER, NAME, Kind.FAILOVER, Trigger.SILENCE, 1, 4, 0.0),
+    )
     incident.epoch_after, incident.outcome = 5, Outcome.INCOMPLETE
     incidents.open(incident)
     incidents.role_changed(epoch)

@@ -101,7 +101,13 @@ def test_a_change_that_waits_only_for_its_incident_does_not_stop_a_renewal(phase
         (MasterElected(broker_id=2), False),
         (MasterElected(broker_id=1), True),
     ],
-    ids=["it is lost", "it is lost after its process", "the record was restored", "another one is elected", "its next process is elected"],
+    ids=[
+        "it is lost",
+        "it is lost after its process",
+        "the record was restored",
+        "another one is elected",
+        "its next process is elected",
+    ],
 )
 def test_a_change_that_waits_only_for_its_incident_ends_with_its_masters_office(event: Event, is_lost: bool) -> None:
     record = record_of_three(sync_state_set=frozenset({1, 2, 3}), master_process_lost=is_lost, change_id=1)

@@ -231,7 +231,7 @@ class ControllerPlane(GroupVerbs):
     def _member_gone(self, key: GroupKey, broker_id: int) -> None:
         group = self._groups.get(key)
         if group is not None and not self._stopping:
-            group.members.reported_dead.add(broker_id)
+            group.members.reported_dead[broker_id] = self._now_seconds
             self._failover.look_at(group)
 
     def _members_leaving(self, key: GroupKey) -> None:

@@ -174,7 +174,7 @@ class MasterWatch(Part):
                         case.forget_question()  # what the other planes said is old by then
                     probe = case.probe_again()
                 await asyncio.wait([probe], timeout=POLL_SECONDS)
-            if await self._is_heard_elsewhere(case) or self._is_settled(case):
+            if await self._is_left_alone(case):
                 return None
             if suspicion is not Suspicion.CLOSED and case.probed is not None and not await _is_answered(probe):
                 case.evidence.append(NO_ANSWER_WORDS)
@@ -185,6 +185,12 @@ class MasterWatch(Part):
             return None
         trigger = Trigger.CONNECTION_CLOSED if suspicion is Suspicion.CLOSED else Trigger.SILENCE
         return Verdict(trigger, tuple(case.evidence), certain=False)
+
+    async def _is_left_alone(self, case: _Case) -> bool:
+        """Whether the master came back, or may live although nothing was found that shows it."""
+        if case.suspicion is Suspicion.REPORTED and case.group.is_live(case.master):
+            return True  # nothing but the report shows its end: it may be that of the process before it
+        return await self._is_heard_elsewhere(case) or self._is_settled(case)
 
     def _ask_others_near_the_end(self, case: _Case) -> None:
         left_seconds = case.deadline_seconds - self._now_seconds

@@ -200,8 +200,10 @@ class Group:
         if record is not None and broker_id == record.granted_master_id and epoch >= record.master_epoch > 0:
             self._vouch(record.master_epoch)
             self.confirm_master(record.master_epoch)
+        if self.members.reported_dead:
+            self.members.lives(broker_id, asyncio.get_running_loop().time())
         if came_back:
-            self.members.reported_dead.discard(broker_id)
+            self.members.reported_dead.pop(broker_id, None)
             self.changed()
 
     def bind(self, binding: GroupBinding) -> None:

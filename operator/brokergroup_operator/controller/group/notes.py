@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.controller.peers.services import doubled
+from controller_core.liveness import MADE_LATER_SECONDS
 from rocketmq_remoting.address import host_of, one_spelling
 
 if TYPE_CHECKING:
@@ -152,8 +153,8 @@ class MemberNotes:
         self.whereabouts: dict[int, str] = {}
         self.moved_beats: Counter[int] = Counter()
         self.not_proposed_until_seconds: dict[int, float] = {}
-        # Members whose container was reported terminated while their connection still stood.
-        self.reported_dead: set[int] = set()
+        # Members whose container was reported terminated while their connection still stood, and when.
+        self.reported_dead: dict[int, float] = {}
         # What the connection of each member's heartbeats showed, if this plane asks for client certificates.
         self.certificates: dict[int, Validity | None] = {}
         self._regular_heartbeat_seconds = regular_heartbeat_seconds
@@ -168,8 +169,13 @@ class MemberNotes:
             self._regular.add(broker_id)
         return broker_id in self._regular
 
+    def lives(self, broker_id: int, now_seconds: float) -> None:
+        """Take a heartbeat: one that was made after its process was reported dead is of the next process."""
+        if now_seconds - self.reported_dead.get(broker_id, now_seconds) >= MADE_LATER_SECONDS:
+            del self.reported_dead[broker_id]
+
     def new_process(self, broker_id: int) -> None:
-        self.reported_dead.discard(broker_id)
+        self.reported_dead.pop(broker_id, None)
         self._last_beat_seconds.pop(broker_id, None)
         self._regular.discard(broker_id)
         self.whereabouts.pop(broker_id, None)
