@@ -251,6 +251,21 @@ async def test_a_broker_whose_minimum_is_not_known_may_acknowledge_alone(group: 
     assert (elected.sync_state_set, elected.eligible) == ({2}, set())
 
 
+async def test_the_minimum_of_a_broker_that_is_no_member_is_not_waited_for(group: World) -> None:
+    """It is never asked for it, and never elected."""
+    plane = await group.plane()
+    first, _ = await group.broker(), await group.broker()
+    await eventually(lambda: record_of(plane).sync_state_set == {1, 2}, what="both in sync")
+    await eventually(lambda: group_of(plane).configuration.minimums == {1: 2, 2: 2}, what="both to be asked")
+    stranger = FakeBroker(group, broker_id=9)
+    await stranger.heartbeat()
+    await eventually(lambda: 9 in snapshot_of(plane).live, what="the stranger to be heard")
+    await first.kill()
+    await eventually(lambda: record_of(plane).master_broker_id == 2, what="the other one to be master")
+    assert record_of(plane).eligible == {1}
+    await stranger.kill()
+
+
 # ---- Each part of a group has one owner: no other module sets a field of the group or of that part.
 
 HOME = Path(controller.__file__).parent

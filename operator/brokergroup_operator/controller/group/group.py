@@ -116,9 +116,9 @@ class Group:
         wanted = self.binding.settings
         if not wanted.shrink_floor:
             return wanted
-        said = self.configuration.minimums
-        # One that has not answered may be the next master, and acknowledge alone.
-        least = min((said.get(broker_id, 0) for broker_id in self.live()), default=0)
+        said, members = self.configuration.minimums, self.record.replicas if self.record is not None else {}
+        # A member that has not answered may be the next master, and acknowledge alone.
+        least = min((said.get(broker_id, 0) for broker_id in self.live() if broker_id in members), default=0)
         return replace(wanted, floor_kept=least >= wanted.min_in_sync_replicas)
 
     @property
