@@ -174,7 +174,8 @@ class MasterWatch(Part):
                         case.forget_question()  # what the other planes said is old by then
                     probe = case.probe_again()
                 await asyncio.wait([probe], timeout=POLL_SECONDS)
-            if await self._is_left_alone(case):
+            # One that is reported dead and heard, and nothing else shows its end: it may be that of the process before it.
+            if group.is_live(master) or await self._is_heard_elsewhere(case) or self._is_settled(case):
                 return None
             if suspicion is not Suspicion.CLOSED and case.probed is not None and not await _is_answered(probe):
                 case.evidence.append(NO_ANSWER_WORDS)
@@ -186,12 +187,6 @@ class MasterWatch(Part):
         trigger = Trigger.CONNECTION_CLOSED if suspicion is Suspicion.CLOSED else Trigger.SILENCE
         return Verdict(trigger, tuple(case.evidence), certain=False)
 
-    async def _is_left_alone(self, case: _Case) -> bool:
-        """Whether the master came back, or may live although nothing was found that shows it."""
-        if case.suspicion is Suspicion.REPORTED and case.group.is_live(case.master):
-            return True  # nothing but the report shows its end: it may be that of the process before it
-        return await self._is_heard_elsewhere(case) or self._is_settled(case)
-
     def _ask_others_near_the_end(self, case: _Case) -> None:
         left_seconds = case.deadline_seconds - self._now_seconds
         is_near = left_seconds <= self._settings.other_planes_deadline_seconds or case.suspicion is not Suspicion.CLOSED
@@ -201,7 +196,7 @@ class MasterWatch(Part):
 
     async def _is_heard_elsewhere(self, case: _Case) -> bool:
         """Whether enough other planes hear this master to leave it alone for a moment."""
-        if case.question is None or case.suspicion is Suspicion.REPORTED:
+        if case.question is None:
             return False
         testimony, group, master = await case.question, case.group, case.master
         if not testimony.protects(group.silent_for_seconds(master), self._settings.other_planes_patience_seconds):
