@@ -117,7 +117,7 @@ def termination(pod: JsonObject) -> str | None:
         # The kubelet's word tells a kill for memory from any other one.
         word = f"{terminated['reason']}, " if terminated.get("reason") == OUT_OF_MEMORY_WORD else ""
         return f"container terminated ({word}exit code {terminated.get('exitCode')})"
-    # The control plane calls pods of a lost node Failed (PodGC), and knows no more of their containers than their kubelet last said.
+    # The control plane calls pods of a lost node Failed (PodGC): it knows no more of their containers than their kubelet last said.
     return f"pod {pod['status']['phase']}" if is_over(pod) and "running" not in state else None
 
 
