@@ -397,10 +397,15 @@ def apply_events(record: BrokerGroupRecord, events: Iterable[Event]) -> BrokerGr
 
 
 def _with_change_id(before: BrokerGroupRecord, after: BrokerGroupRecord) -> BrokerGroupRecord:
-    """Return the record without a plan that a new epoch has made void; a new epoch without any plan counts as a change."""
+    """Return the record without a plan that a new epoch has made void; a new epoch without any plan counts as a change.
+
+    A change that is told stays while its master goes on under the new epoch: its incident is still open.
+    """
     if after.master_epoch == before.master_epoch or after.change != before.change:
         return after
-    void = after.change
+    void, goes_on = after.change, after.granted_master_id is not None
+    if void is not None and void.is_told and goes_on and after.granted_master_id == before.granted_master_id:
+        return after
     if void is not None and void.restore is not None:  # what it set at a broker must still be restored
         return replace(after, change=replace(void, phase=Phase.RESTORING, epoch=0, to_broker_id=None, before=None))
     return replace(after, change=None, change_id=before.change_id + (void is None))

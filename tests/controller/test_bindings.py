@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
-from brokergroup_operator.api import names
+from brokergroup_operator.api import names, pod_fence
 from brokergroup_operator.api.backup_fields import (
     BROKER_IDS_LEFT_OUT,
     BROKER_IDS_SINCE,
@@ -47,6 +48,14 @@ def test_a_java_groups_election_may_be_trusted_by_the_bound_of_the_fences_in_its
     assert "no controller for 2.5 s, at the latest after 3.25 s" in binding.unconfirmed_trust
     failover["isolation"] = {"enabled": False}
     assert binding_of(group_object(implementation="Java", failover=failover)).unconfirmed_trust == ""
+
+
+def test_a_policy_that_this_operator_does_not_know_makes_no_binding() -> None:
+    """An operator that was rolled back reads the CRD of the newer one: the error was of another kind, and ended the watch."""
+    with pytest.raises(msgspec.ValidationError) as refused:
+        binding_of(group_object(failover={"electionPolicy": "nearest"}))
+    expected = "spec.failover.electionPolicy is 'nearest', expected one of most-data, preferred-zone"
+    assert str(refused.value) == expected
 
 
 @pytest.mark.parametrize(
@@ -203,6 +212,33 @@ def fence_told(**milliseconds: int) -> dict[str, Any]:
     return {"env": [{"name": f"{name}_MILLISECONDS", "value": str(value)} for name, value in milliseconds.items()]}
 
 
+@pytest.mark.parametrize(
+    ("milliseconds", "seconds"),
+    [
+        ("4000", 4.5),
+        ("999999999", 1_000_000.499),
+        ("9" * 10, 0.0),
+        ("9" * 400, 0.0),
+        ("9" * 5000, 0.0),
+        ("\u0664", 0.0),
+    ],
+    ids=[
+        "as we write it",
+        "the most",
+        "one digit more",
+        "no float holds it",
+        "no int is read of it",
+        "digits of another script",
+    ],
+)
+def test_what_a_pods_fence_was_told_is_a_number_or_nothing(milliseconds: str, seconds: float) -> None:
+    """Whoever may create pods with a group's label ended the watch of all pods, by thousands of digits."""
+    times = {"FENCE_TIMEOUT_MILLISECONDS": milliseconds, "FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS": "500"}
+    env = [{"name": name, "value": value} for name, value in times.items()]
+    pod = {"spec": {"containers": [{"name": names.CONTAINER_FENCE, "env": env}]}}
+    assert pod_fence.kills_after_seconds(pod) == seconds
+
+
 async def test_a_group_waits_for_the_fence_that_was_told_the_longest_time(cluster: Cluster) -> None:
     """The spec's times became shorter; until a pod is recreated, the fence in it kills by the previous ones."""
     await create_group(cluster.api, **FENCED)
@@ -221,6 +257,25 @@ async def test_a_group_waits_for_the_fence_that_was_told_the_longest_time(cluste
         await eventually(lambda: cluster.binding.pod_fence_seconds == 4.5, what="the pod to have been made anew")
         await delete_pod(cluster.api)
         await cluster.misses()
+
+
+async def test_an_election_counts_on_the_fences_only_while_each_pod_has_one(cluster: Cluster) -> None:
+    """The spec has just got the fence, or its pods are not made anew yet: an isolated master in an old pod is killed by nothing."""
+    fence = fence_told(FENCE_TIMEOUT=3000, FENCE_HEARTBEAT_TIMEOUT=1500)
+    await create_group(cluster.api, **FENCED)
+    await create_pod(cluster.api, fence=fence)
+    await eventually(lambda: known(cluster.directory).unconfirmed_trust, what="the one pod's fence to be trusted")
+    await create_pod(cluster.api, "orders-2", address=SECOND)
+    await cluster.meets(SECOND)
+    assert cluster.binding.unconfirmed_trust == ""
+    await delete_pod(cluster.api, "orders-2")
+    await cluster.misses(SECOND)
+    assert cluster.binding.unconfirmed_trust == "", "it was removed by force, and may run on"
+    await create_pod(cluster.api, "orders-2", address=SECOND, fence=fence)
+    await eventually(lambda: cluster.binding.unconfirmed_trust, what="the new pod's fence to be trusted")
+    await create_pod(cluster.api, "orders-3", address="127.64.1.3", fence=fence_told(FENCE_TIMEOUT=3000))
+    await cluster.meets("127.64.1.3")
+    assert cluster.binding.unconfirmed_trust == "", "as of a fence that kills only by order"
 
 
 async def test_the_fence_of_a_pod_that_was_removed_by_force_counts_until_the_pod_is_recreated(cluster: Cluster) -> None:

@@ -7,6 +7,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from structlog.testing import capture_logs
+
 from brokergroup_operator.controller import plane as plane_module
 from brokergroup_operator.controller.directory.group_directory import FixedDirectory
 from brokergroup_operator.controller.group.groups import DueGroups
@@ -14,6 +16,7 @@ from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.upkeep import keeper
 from brokergroup_operator.controller.upkeep.links import Links
 from tests.controller.conftest import QUICK, StartPlane, group_of
+from tests.controller.world import KEY
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -137,3 +140,22 @@ async def test_groups_that_settle_at_the_same_time_take_turns(group: World) -> N
     for second in range(2):
         due = [one for one in due_after_seconds if second <= one < second + 1]
         assert 0 < len(due) <= keeper.MOST_REPAIRS_PER_SECOND + 1
+
+
+async def test_a_look_that_fails_ends_no_ticks(group: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task of all ticks ended with it, unnoticed: from then on no silent master of any group was replaced."""
+    plane, (first, *others) = await group.serving()
+    looks = list[str]()
+
+    def look_at(inner: Group) -> None:
+        looks.append(str(inner.key))
+        if len(looks) <= 3:
+            raise ValueError("something is wrong with this group")
+
+    monkeypatch.setattr(plane._drain, "look_at", look_at)
+    with capture_logs() as logged:
+        group_of(plane).look_soon()
+        await eventually(lambda: len(looks) > 3, what="a look after those that fail")
+    assert [line["group"] for line in logged if line["event"] == "group not looked at"] == [str(KEY)] * 3
+    first.freeze()
+    await eventually(lambda: any(one.is_master for one in others), what="the silent master to be replaced")

@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from brokergroup_operator.controller.detect import master_watch
+from brokergroup_operator.controller.group.notes import MemberNotes
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.fence.watchman import controller_question, told_by
 from brokergroup_operator.observe.timeline import NO_ANSWER_WORDS, RAN_ON_WORDS, Cause, Outcome, Step, Trigger
@@ -18,7 +19,7 @@ from brokergroup_operator.records.memory import MemoryRecordStore
 from rocketmq_remoting.address import Address
 from rocketmq_remoting.client import RemotingClient
 from rocketmq_remoting.codes import RequestCode, ResponseCode
-from tests.controller.conftest import record_of, snapshot_of
+from tests.controller.conftest import group_of, record_of, snapshot_of
 from tests.controller.world import KEY, LOOSE, Fencer, RefusingStore, World
 from tests.support.fake_broker import FakeBroker, eventually
 from tests.support.fake_name_server import FakeNameServer
@@ -254,11 +255,52 @@ async def test_a_master_whose_heartbeats_are_lost_but_who_answers_is_left_alone(
 async def test_a_terminated_container_is_certainty(group: World) -> None:
     fencer = Fencer(group)
     _plane, (first, _, _) = await group.three_under(fencer=fencer, pause_threshold_seconds=0.2)
+    first.heartbeat_timeout_ms = 60_000  # long before its silence would count
+    beats = first.beats
+    await eventually(lambda: first.beats > beats + 2, what="its timeout to be known")
     first.freeze()  # its sockets stay open: only the container's end is known
     group.directory.report_terminated(KEY, 1, address=first.address)
     incident = await group.incident()
     assert (incident.trigger, incident.unfenced) == (Trigger.CONTAINER_TERMINATED, False)
     assert fencer.fenced == []
+
+
+async def test_a_terminated_container_does_not_count_against_a_master_that_is_heard(group: World) -> None:
+    """Its pod had the address of one that has ended, and the watch has not shown it yet."""
+    plane, (first, _, _) = await group.serving(fencer=Fencer(group), pause_threshold_seconds=0.2)
+    group.directory.report_terminated(KEY, 1, address=first.address)
+    beats = first.beats
+    await eventually(lambda: first.beats > beats + 20, what="heartbeats after the report")
+    assert (group.notes.lost, record_of(plane).master_epoch) == ([], 1)
+
+
+def test_only_a_heartbeat_that_was_made_later_ends_the_report_of_a_death() -> None:
+    """One that was made before it may have waited in the socket."""
+    members = MemberNotes(regular_heartbeat_seconds=2.0)
+    members.reported_dead[1] = 10.0
+    for now_seconds, left in ((10.0, {1}), (10.2, {1}), (10.25, set())):
+        members.lives(2, now_seconds)
+        members.lives(1, now_seconds)
+        assert members.reported_dead.keys() == left
+
+
+@pytest.mark.parametrize("beats_after", [0, 20], ids=["no heartbeat came since", "heartbeats came since"])
+async def test_a_death_that_is_reported_late_begins_no_failover(group: World, beats_after: int) -> None:
+    """The watch was away while the container started again: each pause of a second began and gave up eighty failovers."""
+    plane, (first, _, _) = await group.serving(fencer=Fencer(group), pause_threshold_seconds=0.2)
+    first.heartbeat_timeout_ms = 5000
+    inner, beats = group_of(plane), first.beats
+    await eventually(lambda: first.beats > beats + 2, what="its timeout to be known")
+    first.silent = beats_after == 0
+    for callback in group.directory.on_gone:
+        callback(KEY, 1)
+    beats = first.beats
+    await eventually(lambda: first.beats >= beats + beats_after, what="heartbeats after the report")
+    first.silent = True
+    await eventually(lambda: inner.silent_for_seconds(1) > 2.0, what="a pause that is no silence yet")
+    assert group.notes.lost == []
+    assert 1 in snapshot_of(plane).live
+    assert bool(inner.members.reported_dead) == (beats_after == 0), "a process that is dead sends none"
 
 
 async def test_without_a_member_in_sync_nobody_is_elected_until_one_comes_back(group: World) -> None:

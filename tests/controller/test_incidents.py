@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from brokergroup_operator.controller.group.changes import Incidents
 from brokergroup_operator.controller.group.notes import CrashLoops
 from brokergroup_operator.observe.events import EventObserver, GroupEvent
 from brokergroup_operator.observe.incidents import IncidentLog
 from brokergroup_operator.observe.observer import ObserverGroup
-from brokergroup_operator.observe.timeline import Outcome
+from brokergroup_operator.observe.timeline import FailoverTimeline, Kind, Outcome, Step, Trigger
 from brokergroup_operator.records.memory import MemoryRecordStore
 from brokergroup_operator.records.store import DEFAULT_DEADLINE_SECONDS, GroupKey, RecordUnavailableError
 from controller_core.model import Change, ChangeKind, Phase
@@ -399,3 +400,21 @@ async def test_a_looping_master_that_is_the_only_one_leads(group: World) -> None
         only = await only.restarted()
         await eventually(lambda: snapshot_of(plane).writable, what="it to lead again")
     assert record_of(plane).master_broker_id == 1
+
+
+@pytest.mark.parametrize(
+    ("epoch", "completes"), [(4, False), (5, True), (7, True)], ids=["older", "its own", "renewed"]
+)
+async def test_by_which_epoch_its_master_completes_an_incident(epoch: int, completes: bool) -> None:
+    """A master that denied its role goes on under a higher epoch, and says so then."""
+    notes = Notes()
+    incidents, incident = (
+        Incidents(notes),
+        FailoverTimeline(KEY, CLUSTER, NAME, Kind.FAILOVER, Trigger.SILENCE, 1, 4, 0.0),
+    )
+    incident.epoch_after, incident.outcome = 5, Outcome.INCOMPLETE
+    incidents.open(incident)
+    incidents.role_changed(epoch)
+    assert (incident.outcome is Outcome.COMPLETED) == completes
+    assert (Step.ROLE_CHANGED in incident.steps) == completes
+    assert notes.changed == ([incident] if completes else [])

@@ -22,6 +22,7 @@ from brokergroup_operator.controller.peers.ha_links import (
 from brokergroup_operator.controller.upkeep.links import _Care
 from brokergroup_operator.observe.member_view import member_view
 from brokergroup_operator.observe.metrics import GroupCollector, MetricsObserver
+from brokergroup_operator.observe.timeline import Outcome, Step
 from brokergroup_operator.reconcile.decide.failover_safe import why_not_writable
 from brokergroup_operator.records.memory import MemoryRecordStore
 from controller_core.decision import ControllerCode
@@ -181,6 +182,26 @@ async def test_a_link_that_never_leaves_its_handshake_is_no_link(group: World) -
     assert snapshot_of(plane).unlinked == frozenset()
 
 
+async def test_a_slave_that_dials_is_not_told_again(group: World) -> None:
+    """Another 906 would only end the handshake that it has begun."""
+    plane, (first, second, _) = await looked_at(group, settings=LOOSE, cure_after_seconds=3600.0, **GIVEN_UP)
+    second.ignores_ha_pushes_for_ever = True
+    first.only_dialled_by.add(2)
+    for _ in range(2):
+        first.linked.discard(2)
+        await eventually(lambda: snapshot_of(plane).unlinked == {2}, what="no link")
+        await asyncio.sleep(0.3)
+        first.linked.add(2)
+        await asyncio.sleep(0.3)
+    assert snapshot_of(plane).unlinked == {2}, "a link in its handshake is none"
+    tellings, looks = group.journal.count("1008 to 2"), first.asked.count(RequestCode.GET_BROKER_HA_STATUS)
+    assert tellings > 0
+    await eventually(
+        lambda: first.asked.count(RequestCode.GET_BROKER_HA_STATUS) > looks + 20, what="it to be looked for many times"
+    )
+    assert group.journal.count("1008 to 2") == tellings
+
+
 async def test_a_slave_that_was_unlinked_often_and_shortly_is_not_given_up(group: World) -> None:
     """As in a rolling update: each change of master ends the slave's link briefly."""
     plane, (first, second, _) = await group.three_under(
@@ -222,14 +243,45 @@ async def test_no_epochs_are_spent_on_a_slave_that_does_not_answer(group: World)
     await eventually(lambda: group.notes.cured == [(2, 3)], what="the cure of one that answers")
 
 
-async def test_a_stopping_slave_that_its_master_counts_without_a_link_leaves_the_set(group: World) -> None:
-    """A Java master took it into the set after its link had ended; each send waited for it for 3.9 s (measured)."""
+async def test_a_stopping_slave_that_its_master_counts_without_a_link_leaves_the_set(
+    group: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Java master took it into the set after its link had ended; each send waited for it for 3.9 s (measured). The master is
+    told at once, not by what the keeper does next.
+    """
     plane, (first, second, _) = await looked_at(group)
+    await eventually(lambda: group_of(plane).changes.told == {1: 1, 2: 1, 3: 1}, what="all to be told")
+
+    async def agree(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(plane._executor, "agree", agree)
     await second.close_port()
     first.linked.discard(2)
     await eventually(lambda: first.sync_state_set == {1, 3}, what="the master to go on without it")
     assert record_of(plane).sync_state_set == {1, 3}
     assert (first.is_master, record_of(plane).master_epoch) == (True, 2)
+
+
+async def test_that_it_leaves_the_set_ends_no_incident(group: World) -> None:
+    """As in a drain: the role is moved, the former master stops and is taken out, and the index of the next one is not built."""
+    plane, (first, *others) = await looked_at(group, settings=LOOSE)
+    for broker in others:
+        broker.behind_dispatch = 1
+    await first.kill()
+    await eventually(lambda: record_of(plane).sync_state_set == {2, 3}, what="another master and its slave")
+    slave, master = sorted(others, key=lambda one: one.is_master)
+    await slave.close_port()
+    master.linked.discard(slave.broker_id)
+    await eventually(
+        lambda: record_of(plane).sync_state_set == {master.broker_id}, what="the master to go on without it"
+    )
+    assert record_of(plane).master_epoch == 3
+    assert group.notes.closed == []
+    master.behind_dispatch = 0
+    incident = await group.incident()
+    assert (incident.outcome, incident.epoch_after) == (Outcome.COMPLETED, 2)
+    assert Step.INDEX_CAUGHT_UP in incident.steps
 
 
 @pytest.mark.parametrize(

@@ -53,12 +53,16 @@ async def three_pods(group: World, store: RestoredStore) -> tuple[ControllerPlan
 class RestoredStore(MemoryRecordStore):
     """A store in which a person restores an older copy or deletes the object."""
 
-    def restore(self, record: BrokerGroupRecord | None) -> None:
+    def restore(self, record: BrokerGroupRecord | None, *, of_etcd: bool = False) -> None:
+        """`of_etcd`: the whole store went back, so it is the same object under its version of that time."""
         if record is None:
             self._records.pop(KEY, None)
             self._tell(KEY, None)
             return
-        stored = StoredRecord(record=record, version=str(next(self._versions)), uid=f"restored-{next(self._uids)}")
+        version, uid = str(next(self._versions)), f"restored-{next(self._uids)}"
+        if of_etcd:
+            version, uid = "1", self._records[KEY].uid
+        stored = StoredRecord(record=record, version=version, uid=uid)
         self._records[KEY] = stored
         self._tell(KEY, stored.version)
 
@@ -121,6 +125,16 @@ async def test_a_record_restored_from_an_older_copy_is_continued_above_what_brok
     assert len(group.notes.floors) == 1
     assert group.notes.floors[0] > 3
     assert all(epoch <= 3 or master.broker_id == granted for epoch, granted in granted_by(group))
+
+
+async def test_a_restore_of_all_of_etcd_is_noticed_in_an_idle_group(group: World) -> None:
+    """It is the same object under a lower version: the plane went on by its copy, for hours, and the record was another one."""
+    store = RestoredStore()
+    plane, older = await _old_group(group, store)
+    await eventually(lambda: record_of(plane).change is None, what="nothing to be left to write")
+    store.restore(older, of_etcd=True)
+    await _goes_on(plane, group, master=group.master(), above=3)
+    assert len(group.notes.floors) == 1
 
 
 async def test_a_set_that_was_restored_is_noticed_by_the_masters_next_proposal(group: World) -> None:

@@ -140,6 +140,8 @@ class Carrier:
         self.record, self.group = record_of(plane), group
         self.carrier: OffsetCarrier = plane._metadata._offsets
         self.may_write = True
+        # It is no slave of this master any more after so many writes.
+        self.most_writes = 10_000
 
     async def carry(self, *, is_behind: bool) -> bool:
         """Whether something was written."""
@@ -154,7 +156,7 @@ class Carrier:
             self.slave.broker_id,
             own,
             is_behind=is_behind,
-            may_write=lambda: self.may_write,
+            may_write=lambda: self.may_write and _written_at(self.slave) < self.most_writes,
         )
         assert has.offsets == (own.offsets if has is own else self.slave.offsets)
         return has is not own
@@ -195,6 +197,34 @@ async def test_nothing_is_written_once_it_is_no_slave_of_this_master(group: Worl
     first.offsets[NAME] = {0: 7}
     assert not await carrier.carry(is_behind=True)
     assert _written_at(second) == 0
+    assert not carrier.copies_none
+    carrier.may_write, carrier.most_writes = True, 20
+    first.offsets[NAME] = dict.fromkeys(range(500), 7)
+    assert await carrier.carry(is_behind=True)
+    assert carrier.most_writes <= _written_at(second) < carrier.most_writes + IN_FLIGHT
+
+
+async def test_a_slave_that_is_slow_is_written_to_for_its_time_alone(group: World) -> None:
+    plane, (first, second, _) = await _three(group, **NEVER)
+    carrier = Carrier(plane, second)
+    carrier.carrier._settings = replace(carrier.carrier._settings, metadata_deadline_seconds=0.01)
+    first.offsets[NAME] = dict.fromkeys(range(1000), 7)
+    assert await carrier.carry(is_behind=True)
+    assert 0 < _written_at(second) < 1000
+
+
+async def test_what_is_known_of_a_slave_lasts_while_its_master_leads(group: World) -> None:
+    plane, (first, second, _) = await _three(group, **NEVER)
+    carrier = Carrier(plane, second)
+    for epoch in (1, 2):
+        carrier.record = replace(carrier.record, master_epoch=epoch)
+        assert not carrier.copies_none
+        for offset in (10 * epoch, 10 * epoch + 1):
+            first.offsets[NAME] = {0: offset}
+            assert await carrier.carry(is_behind=epoch * 10 == offset)
+        assert group.notes.carried == [2] * epoch
+        assert not await carrier.carry(is_behind=False), "nothing was read meanwhile"
+        assert carrier.copies_none
 
 
 async def test_a_slave_that_refuses_offsets_is_soon_left_alone(group: World) -> None:

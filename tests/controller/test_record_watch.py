@@ -17,13 +17,14 @@ from brokergroup_operator.controller.directory.group_directory import FixedDirec
 from brokergroup_operator.controller.group import notes
 from brokergroup_operator.controller.plane import ControllerPlane
 from brokergroup_operator.controller.settings import PlaneSettings
+from brokergroup_operator.records.store import DEFAULT_DEADLINE_SECONDS, GroupKey, RecordCorruptError
 from controller_core.decision import ControllerCode
 from controller_core.model import BrokerGroupRecord, Replica
 from controller_core.requests import AlterSyncStateSet, ReserveBrokerId
 from rocketmq_remoting.codes import RequestCode
 from rocketmq_remoting.controller_protocol import SyncStateSetBody
-from tests.controller.conftest import group_of, record_of, snapshot_of
-from tests.controller.world import KEY, Store, World, stored_in
+from tests.controller.conftest import StartPlane, group_of, record_of, snapshot_of
+from tests.controller.world import KEY, Store, Stored, World, stored_in
 from tests.support.fake_broker import FakeBroker, eventually
 
 if TYPE_CHECKING:
@@ -50,20 +51,26 @@ async def known_group(store: Store, record: BrokerGroupRecord = RECORD) -> tuple
 async def test_a_record_that_the_watch_delivered_is_not_read_again() -> None:
     store = Store()
     plane, before = await known_group(store)
-    store.subscribe(plane.record_moved)
+    unsubscribe = store.subscribe(plane.record_moved)
     after = await store.commit(KEY, replace(RECORD, sync_state_set_epoch=2), before)
     assert after is not None
     await group_of(plane).load()
     assert (record_of(plane).sync_state_set_epoch, store.reads) == (2, 1)
 
-    # The watch is behind: a record read or written here since is newer and stays.
-    group = group_of(plane)
-    assert group.take_watched(before)
-    assert group.record == after.record
-
     # A request that grants something reads the store, even with a current copy.
+    group = group_of(plane)
+    unsubscribe()
     await group.decide(ReserveBrokerId(cluster_name="cl", broker_name="bn", reserved_for="bn-2"))
     assert store.reads == 2
+
+    # The watch is behind: a record read or written here since is newer and stays.
+    written = group.record
+    assert group.take_watched(after)
+    assert group.record == written != after.record
+
+    # It is behind itself: the store was restored from an older copy.
+    assert not group.take_watched(before)
+    assert group.take_watched(before), "that is what it has delivered now"
 
 
 async def test_a_refusal_from_the_copy_counts_only_once_the_record_was_read_for_it() -> None:
@@ -78,6 +85,26 @@ async def test_a_refusal_from_the_copy_counts_only_once_the_record_was_read_for_
     decision = await group_of(plane).decide(wanted, linearizable=False)
     # The copy finds the set epoch too high; the record accepts it, but no member is alive here.
     assert (decision.code, store.reads) == (ControllerCode.CONTROLLER_BROKER_NOT_ALIVE, 2)
+
+
+class CorruptStore(Store):
+    """Holds what this release cannot read, as after a rollback of the operator."""
+
+    async def read(self, key: GroupKey, *, deadline_seconds: float = DEFAULT_DEADLINE_SECONDS) -> Stored:
+        self.reads += 1
+        raise RecordCorruptError(f"{key}: schemaVersion is 3, this operator reads 1 and 2 only")
+
+
+async def test_a_record_that_cannot_be_read_is_not_read_again_at_every_tick(start_plane: StartPlane) -> None:
+    """Twenty requests and twenty lines a second for each such group, and after a rollback that may be all of them."""
+    store, directory = CorruptStore(), FixedDirectory()
+    directory.find(KEY.name)
+    plane = await start_plane(store, directory=directory)
+    await eventually(lambda: store.reads, what="the first read")
+    ends_seconds = asyncio.get_running_loop().time() + 5.0
+    await eventually(lambda: asyncio.get_running_loop().time() >= ends_seconds, what="five seconds of ticks")
+    assert 5 <= store.reads <= 25
+    assert plane.keys() == [KEY]
 
 
 async def test_another_life_of_the_object_is_read() -> None:
@@ -206,6 +233,37 @@ async def test_brokers_that_acknowledge_alone_leave_nobody_eligible(
     await brokers[0].kill()
     await eventually(lambda: record_of(plane).master_broker_id == 2, what="the other one to be master")
     assert record_of(plane).eligible == eligible
+
+
+async def test_a_broker_whose_minimum_is_not_known_may_acknowledge_alone(group: World) -> None:
+    """It does not answer 26, and the other's answer says nothing of it: the next master may be the one that keeps no minimum."""
+    plane = await group.plane()
+    first, second = await group.broker(), FakeBroker(group, minimum=1)
+    second.refuses = lambda command: "not for you" if command.code == RequestCode.GET_BROKER_CONFIG else ""
+    await second.start()
+    await group.broker()
+    await eventually(lambda: record_of(plane).sync_state_set == {1, 2, 3}, what="three in sync")
+    known = group_of(plane)
+    await eventually(lambda: known.configuration.minimums == {1: 2, 3: 2}, what="the others to have answered")
+    await first.kill()
+    await eventually(lambda: record_of(plane).master_broker_id == 2, what="it to be master")
+    elected = next(after for _, after in group.notes.records if after.master_epoch == 2)
+    assert (elected.sync_state_set, elected.eligible) == ({2}, set())
+
+
+async def test_the_minimum_of_a_broker_that_is_no_member_is_not_waited_for(group: World) -> None:
+    """It is never asked for it, and never elected."""
+    plane = await group.plane()
+    first, _ = await group.broker(), await group.broker()
+    await eventually(lambda: record_of(plane).sync_state_set == {1, 2}, what="both in sync")
+    await eventually(lambda: group_of(plane).configuration.minimums == {1: 2, 2: 2}, what="both to be asked")
+    stranger = FakeBroker(group, broker_id=9)
+    await stranger.heartbeat()
+    await eventually(lambda: 9 in snapshot_of(plane).live, what="the stranger to be heard")
+    await first.kill()
+    await eventually(lambda: record_of(plane).master_broker_id == 2, what="the other one to be master")
+    assert record_of(plane).eligible == {1}
+    await stranger.kill()
 
 
 # ---- Each part of a group has one owner: no other module sets a field of the group or of that part.

@@ -6,7 +6,15 @@ from itertools import product
 
 import pytest
 
-from controller_core.decision import ControllerCode, EligibleForgotten, MasterElected
+from controller_core.decision import (
+    ControllerCode,
+    EligibleForgotten,
+    EpochFloorRaised,
+    Event,
+    MasterElected,
+    MasterLost,
+    apply_events,
+)
 from controller_core.election import Electorate, carried_over
 from controller_core.holdings import News, demand_of, report_is_news, usable_eligible
 from controller_core.model import MAX_EPOCH, BrokerGroupRecord, Change, ChangeKind, LiveReplica, Mark, Phase
@@ -98,6 +106,42 @@ def test_a_change_that_waits_only_for_its_incident_does_not_stop_a_renewal(phase
     record = record_of_three(sync_state_set=frozenset({1, 2, 3}), change=change, change_id=1)
     decision = step(record, RenewMaster(broker_id=1, master_epoch=5, without=frozenset({3})), ALL, STRICT)
     assert decision.changed == is_renewed
+    assert decision.record is not None
+    assert (decision.record.change, decision.record.change_id) == (change, 1), "its incident is still open"
+
+
+@pytest.mark.parametrize(
+    ("event", "is_lost"),
+    [
+        (MasterLost(), False),
+        (MasterLost(), True),
+        (EpochFloorRaised(epoch=9, sync_state_set_epoch=9), False),
+        (MasterElected(broker_id=2), False),
+        (MasterElected(broker_id=1), True),
+    ],
+    ids=[
+        "it is lost",
+        "it is lost after its process",
+        "the record was restored",
+        "another one is elected",
+        "its next process is elected",
+    ],
+)
+def test_a_change_that_waits_only_for_its_incident_ends_with_its_masters_office(event: Event, is_lost: bool) -> None:
+    record = record_of_three(sync_state_set=frozenset({1, 2, 3}), master_process_lost=is_lost, change_id=1)
+    told = Change(
+        id=1, kind=ChangeKind.FAILOVER, phase=Phase.RESTORING, carried_out_by="plane-0", to_broker_id=1, epoch=5
+    )
+    assert apply_events(replace(record, change=told), [event]).change is None
+
+
+def test_a_change_whose_brokers_are_being_told_ends_with_the_next_epoch() -> None:
+    """The renewed master's brokers are told what the record says, under the next epoch."""
+    change = Change(
+        id=1, kind=ChangeKind.FAILOVER, phase=Phase.TELLING, carried_out_by="plane-0", to_broker_id=1, epoch=5
+    )
+    record = record_of_three(change=change, change_id=1)
+    assert after(record, RenewMaster(broker_id=1, master_epoch=5), STRICT).change is None
 
 
 @pytest.mark.parametrize(

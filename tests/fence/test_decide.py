@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from brokergroup_operator.api.failover_fields import MOST_HEARTBEAT_INTERVAL
+from brokergroup_operator.controller.settings import PlaneSettings
 from brokergroup_operator.fence.decide import FenceCore, FenceRules, Kill, LocalRole, Member, Told
 
 RULES = FenceRules(
@@ -264,6 +266,60 @@ def test_a_deposed_broker_that_is_starting_is_left_alone() -> None:
         assert core.look(now + 0.1) is None
 
 
+def test_a_process_that_began_after_its_mastership_is_not_deposed_however_long_it_starts() -> None:
+    """A Java master that died reads its log again for minutes, and its port is closed: its fence killed it after 31 s."""
+    core = master_heard_at(0.0)
+    core.controller_answered(0.5, told(master=2, epoch=6), asked_at=0.5)
+    core.local_answered(0.6, LocalRole.SILENT, process_age_seconds=None)
+    assert core.role_word == "master", "the process that was master may live"
+    for now in range(1, 120):
+        core.controller_answered(now, told(master=2, epoch=6), asked_at=now)
+        core.local_answered(now, LocalRole.SILENT, process_age_seconds=now - 0.3)
+        assert core.look(now + 0.1) is None, now
+    core.controller_answered(120, told(master=2, epoch=6), asked_at=120)
+    assert core.role_word == "slave", "nothing has to be handed over"
+    assert not core.asks_local(120.0)
+
+
+@pytest.mark.parametrize("started_at", [0.0, -0.1])
+def test_a_process_that_may_have_been_master_is_deposed(started_at: float) -> None:
+    core = master_heard_at(0.0)
+    for now in (0.5, 1.5, 40.0, 41.5):
+        core.controller_answered(now, told(master=2, epoch=6), asked_at=now)
+        core.local_answered(now, LocalRole.SILENT, process_age_seconds=now - started_at)
+    assert core.look(41.5) is not None
+
+
+def test_a_frozen_broker_is_deposed_also_if_there_was_no_master_for_a_while() -> None:
+    """No member could be elected when it fell silent; its successor came later, under the epoch after that."""
+    core = master_heard_at(0.0)
+    core.controller_answered(0.5, replace(told(epoch=6), master_id=None), asked_at=0.5)
+    for now in (1.0, 2.5):
+        core.local_answered(now, LocalRole.SILENT, process_age_seconds=100.0)
+        assert core.look(now) is None, "it would gain nothing: no other one is master"
+    core.controller_answered(9.0, told(master=2, epoch=7), asked_at=9.0)
+    assert core.role_word == "master", "it has not stepped down"
+    core.local_answered(9.2, LocalRole.SILENT, process_age_seconds=100.0)
+    core.local_answered(10.2, LocalRole.SILENT, process_age_seconds=101.0)
+    assert core.look(10.2) is not None
+
+
+def test_a_controller_whose_record_is_old_keeps_no_deposed_broker_alive() -> None:
+    """All controllers are asked at once when one is lost, and one of them may be cut off from the API."""
+    core, now, verdict = master_heard_at(0.0), 0.5, None
+    while now < 20.0 and verdict is None:
+        core.controller_answered(now, told(master=2, epoch=6), asked_at=now)
+        core.controller_answered(now + 0.1, told(), asked_at=now + 0.1)
+        core.local_answered(now + 0.1, LocalRole.MASTER, process_age_seconds=100.0)
+        verdict = core.look(now + 0.1)
+        now += 0.5
+    assert verdict is not None
+    assert "broker 2 is master of epoch 6" in verdict.why
+    heard_seconds = core.hears_none_for_seconds(now)
+    assert heard_seconds is not None
+    assert heard_seconds < 1.0, "it is a controller all the same"
+
+
 def test_a_deposed_broker_that_steps_down_is_left_alone() -> None:
     core = master_heard_at(0.0)
     core.controller_answered(0.5, told(master=2, epoch=6), asked_at=0.5)
@@ -338,6 +394,13 @@ def test_a_former_master_that_does_not_come_back_is_waited_for_no_longer_than_it
     assert core.role_word == "slave"
 
 
+def test_a_broker_that_was_killed_has_nothing_to_hand_over() -> None:
+    core = master_heard_at(0.0)
+    core.killed()
+    core.controller_answered(0.5, told(master=2, epoch=6), asked_at=0.5)
+    assert core.role_word == "slave"
+
+
 @pytest.mark.parametrize("ended_by", ["its death", "its election"])
 def test_a_former_master_is_waited_for_no_more_after(ended_by: str) -> None:
     core = _stepped_down_at(1.0, in_sync=(2,))
@@ -352,15 +415,21 @@ def test_a_former_master_is_waited_for_no_more_after(ended_by: str) -> None:
 def test_a_master_with_no_other_replica_alive_for_long_enough_is_alone() -> None:
     """The preStop hook waits for a new master: for a deleted group's last broker it waited 20 s in vain."""
     core = master_heard_at(0.0)
-    for now in (1.0, 2.0, 3.9):
+    for now in (1.0, 2.0, 4.9):
         core.controller_answered(now, told(in_sync=(1,)), asked_at=now)
         assert core.role_word == "master", "a controller that has just started may not have heard the others yet"
-    core.controller_answered(4.0, told(in_sync=(1,)), asked_at=4.0)
-    assert core.role_word == "alone"
-    core.controller_answered(4.1, told(), asked_at=4.1)
-    assert core.role_word == "master", "another one is there that can take over"
     core.controller_answered(5.0, told(in_sync=(1,)), asked_at=5.0)
+    assert core.role_word == "alone"
+    core.controller_answered(5.1, told(), asked_at=5.1)
+    assert core.role_word == "master", "another one is there that can take over"
+    core.controller_answered(6.0, told(in_sync=(1,)), asked_at=6.0)
     assert core.role_word == "master"
+
+
+def test_a_master_is_not_called_alone_before_a_new_controller_can_have_heard_the_others() -> None:
+    """Its SIGTERM would not wait for the move of its role: a drained node may have had the operator and the master."""
+    heard_after_seconds = PlaneSettings().broker_rescan_seconds + MOST_HEARTBEAT_INTERVAL / 1000
+    assert RULES.alone_seconds >= heard_after_seconds
 
 
 def test_a_master_whose_whole_group_stops_is_alone_at_once() -> None:

@@ -98,6 +98,30 @@ async def test_it_outlives_the_api_and_tells_the_difference() -> None:
             await second.stop()
 
 
+async def test_an_object_that_its_listener_cannot_take_in_ends_no_watch() -> None:
+    """Whoever may create pods with a group's label ended the watch of all pods, by 5000 digits in a pod's environment."""
+    server, listener = SandboxApiServer(), Listener()
+    await server.start()
+
+    def hear(event: WatchEvent) -> None:
+        if event.object["data"]:
+            int(event.object["data"]["number"])
+        listener(event)
+
+    async with KubernetesApi.from_url(server.url) as api:
+        await api.create(CONFIG_MAPS, config_map("listed", number="9" * 5000))
+        reflector = Reflector(api, CONFIG_MAPS, on_change=hear)
+        task = asyncio.create_task(reflector.run())
+        await reflector.wait_synced(DEADLINE_SECONDS)
+        await api.create(CONFIG_MAPS, config_map("watched", number="9" * 5000))
+        await api.create(CONFIG_MAPS, config_map("plain"))
+        await listener.until(lambda: ("ADDED", "plain") in listener.heard)
+        assert {name for _, name in reflector.objects} >= {"listed", "watched", "plain"}
+        task.cancel()
+        await asyncio.wait([task])
+    await server.stop()
+
+
 async def test_it_waits_for_an_api_that_is_not_there_yet() -> None:
     placeholder = SandboxApiServer()
     await placeholder.start()

@@ -11,6 +11,8 @@ import pytest
 import yaml
 
 from brokergroup_operator.kube import KubernetesApi
+from brokergroup_operator.kube import settings as under_test
+from brokergroup_operator.kube.errors import ApiUnavailableError
 from brokergroup_operator.kube.settings import (
     KubeconfigError,
     settings_from_kubeconfig,
@@ -59,6 +61,25 @@ def test_token_file_is_relative_to_the_kubeconfig(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("from-file\n")
     file = write_kubeconfig(tmp_path, server="http://127.0.0.1:1", cluster={}, user={"tokenFile": "token"})
     assert settings_from_kubeconfig(file).authorization() == "Bearer from-file"
+
+
+def test_while_the_token_cannot_be_read_the_last_one_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a process that may open no more files for a moment: the error ended each watch for good, and each request with it."""
+    monkeypatch.setattr(under_test, "TOKEN_REREAD_SECONDS", 0.0)
+    token = tmp_path / "token"
+    settings = settings_from_url("http://127.0.0.1:1")
+    settings.token_file = token
+    with pytest.raises(ApiUnavailableError, match="token: No such file or directory, expected a token"):
+        settings.authorization()
+    token.write_bytes(b"\xff")
+    with pytest.raises(ApiUnavailableError, match="token: no UTF-8, expected a token"):
+        settings.authorization()
+    token.write_text("first\n")
+    assert settings.authorization() == "Bearer first"
+    token.unlink()
+    assert settings.authorization() == "Bearer first"
+    token.write_text("second\n")
+    assert settings.authorization() == "Bearer second"
 
 
 def test_inline_authority_and_client_certificate(tmp_path: Path, certificate: Path) -> None:

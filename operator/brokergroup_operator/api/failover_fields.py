@@ -67,7 +67,7 @@ class IsolationSpec(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 # All in milliseconds. More heartbeats would be load and no news. Fewer: a controller that has just started takes a broker that it
-# has not heard for dead, and the fence in a pod waits 3 s before it then calls its master alone.
+# has not heard for dead, and the fence in a pod waits 4 s before it then calls its master alone.
 LEAST_HEARTBEAT_INTERVAL: Final = 100
 MOST_HEARTBEAT_INTERVAL: Final = 500
 # A kubelet takes at least 2 s for a pod that does not end by itself, whatever grace is asked for.

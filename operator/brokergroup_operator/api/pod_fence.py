@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 FENCE_CONTROLLERS: Final = "FENCE_CONTROLLERS"
 FENCE_TIMEOUT: Final = "FENCE_TIMEOUT_MILLISECONDS"
 FENCE_HEARTBEAT_TIMEOUT: Final = "FENCE_HEARTBEAT_TIMEOUT_MILLISECONDS"
+# Of milliseconds; `int` raises for thousands of digits.
+_MOST_DIGITS: Final = 9
 
 
 def wanted(spec: BrokerGroupSpec) -> bool:
@@ -57,7 +59,9 @@ def trust_without_confirmation(spec: BrokerGroupSpec) -> str:
 def told(pod: JsonObject, variable: str) -> int | None:
     """Return the milliseconds in an environment variable of this pod's fence, or None."""
     value = _given(pod, variable)
-    return int(value) if value.isdecimal() else None
+    # Whoever may create pods with a group's label writes what stands there.
+    is_number = value.isascii() and value.isdecimal() and len(value) <= _MOST_DIGITS
+    return int(value) if is_number else None
 
 
 def controllers_of(pod: JsonObject) -> str:

@@ -28,6 +28,7 @@ from brokergroup_operator.observe.observer import Observer
 from brokergroup_operator.observe.timeline import Kind
 from brokergroup_operator.records.store import GroupKey, RecordStore, RecordStoreError
 from rocketmq_remoting.address import WILDCARDS
+from rocketmq_remoting.limits import LineLimit
 from rocketmq_remoting.server import RemotingServer
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ class ControllerPlane(GroupVerbs):
         self._unsubscribe: Callable[[], None] | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._stopping = False
+        # Of groups whose look fails: at most 10 lines a minute.
+        self._faults = LineLimit(10)
         self._guard = master_watch.PauseGuard(
             threshold_seconds=settings.pause_threshold_seconds, distrust_seconds=settings.heartbeat_timeout_seconds
         )
@@ -228,7 +231,7 @@ class ControllerPlane(GroupVerbs):
     def _member_gone(self, key: GroupKey, broker_id: int) -> None:
         group = self._groups.get(key)
         if group is not None and not self._stopping:
-            group.members.reported_dead.add(broker_id)
+            group.members.reported_dead[broker_id] = self._now_seconds
             self._failover.look_at(group)
 
     def _members_leaving(self, key: GroupKey) -> None:
@@ -242,7 +245,13 @@ class ControllerPlane(GroupVerbs):
             now_seconds = self._note_pause()
             self._groups.meet_all()
             for group in self._groups.due(now_seconds):
-                self._look_at(group, now_seconds)
+                try:
+                    self._look_at(group, now_seconds)
+                except (
+                    Exception
+                ):  # supervision point: what is wrong with one group must not end the ticks of all the others
+                    if (left_out := self._faults.take(now_seconds)) is not None:
+                        log.exception("group not looked at", group=str(group.key), left_out=left_out)
                 if self._now_seconds - now_seconds >= LONGEST_TURN_SECONDS:
                     await asyncio.sleep(0)
                     now_seconds = self._note_pause()

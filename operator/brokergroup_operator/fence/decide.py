@@ -14,7 +14,7 @@ interval older than the cut. A master that dies before that does no harm. Five c
 * *Starved*: we did not run because others had the processor, so we could not ask. That time is excused, but only up to
   ``bound_seconds``: it ends before another master can be elected, whatever the reason why no controller was heard.
 * *Deposed*: a controller says that another replica is master now, and the broker does not answer, or is still master long
-  after.
+  after. Not a process that began after its mastership was heard of: the one that was master is dead.
 
 A controller counts as heard at the time of the *question*: its answer may have waited in a socket.
 
@@ -93,7 +93,7 @@ class FenceRules:
     starting_seconds: float = 30.0
     # A master without another live replica for this long has no successor. Longer than a controller that has just started needs to
     # hear the others' heartbeats.
-    alone_seconds: float = 3.0
+    alone_seconds: float = 4.0
     # A deposed broker that reports itself master for this long has missed its role change (worst case measured: 5 s).
     deposed_master_seconds: float = 8.0
     # The SIGTERM of a broker that has stepped down waits this long at most for its link to the new master.
@@ -151,6 +151,14 @@ class _PeerWord:
     hears_none_for_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Mastership:
+    """An epoch under which our broker was named as master, and when a controller was first heard to say so."""
+
+    epoch: int
+    heard_at: float
+
+
 @dataclass(slots=True)
 class _Rejoining:
     """A broker that has stepped down and is not known to be linked to its new master as a member of the SyncStateSet."""
@@ -186,6 +194,8 @@ class FenceCore:
     _local: LocalRole | None = None
     _local_at: float = 0.0
     _local_silent_since: float | None = None
+    # The last one, until our broker has stepped down or is dead.
+    _led: _Mastership | None = None
     _deposed_at: float | None = None
     _rejoining: _Rejoining | None = None
     _alone_since: float | None = None
@@ -198,17 +208,28 @@ class FenceCore:
     # Observations.
 
     def controller_answered(self, now: float, told: Told | None, *, asked_at: float) -> None:
-        """Record a controller's answer to the question of ``asked_at``; ``told`` is None if it does not know the group."""
+        """Record a controller's answer to the question of ``asked_at``; ``told`` is None if it does not know the group.
+
+        Epochs never fall, so an answer of a lower epoch is of a controller whose copy of the record is old: it says nothing.
+        """
         self._heard_at, self._excused_at = asked_at, None
         self._armed = True
-        if told is None:
+        if told is None or (self.told is not None and told.master_epoch < self.told.master_epoch):
             return
-        before, self.told, self._told_at = self.told, told, asked_at
+        self.told, self._told_at = told, asked_at
         self._note_whether_alone(now, told)
         if told.we_are_master or told.master_id is None:
+            # Without a master it is not deposed yet: the next one that is named deposes it.
             self._deposed_at = self._rejoining = None
-        elif before is not None and before.we_are_master and told.master_epoch > before.master_epoch:
+        if told.we_are_master and (self._led is None or told.master_epoch > self._led.epoch):
+            self._led = _Mastership(told.master_epoch, now)
+        elif self._is_deposed_by(told) and self._deposed_at is None:
             self._deposed_at, self._local_silent_since = now, None
+
+    def _is_deposed_by(self, told: Told) -> bool:
+        """Whether this answer names another broker as master after ours was."""
+        another = told.master_id is not None and not told.we_are_master
+        return another and self._led is not None and told.master_epoch > self._led.epoch
 
     def _note_whether_alone(self, now: float, told: Told) -> None:
         if not told.we_are_master or any(one.alive for one in told.members if one.broker_id != told.own_id):
@@ -233,10 +254,18 @@ class FenceCore:
             self._local_silent_since = None
         elif self._local_silent_since is None and process_age_seconds > self.rules.starting_seconds:
             self._local_silent_since = now
+        if self._deposed_at is not None and self._began_after_its_mastership(now, process_age_seconds):
+            # The process that was master is dead. This one was never granted that epoch, and may read its log for minutes.
+            self._deposed_at = self._led = None
         if self._deposed_at is not None and role is LocalRole.SLAVE:
-            self._deposed_at, self._rejoining = None, _Rejoining(now)
+            self._deposed_at, self._led, self._rejoining = None, None, _Rejoining(now)
         if self._rejoining is not None:
             self._rejoining.heard(last_read_ms, in_sync=self._is_in_sync)
+
+    def _began_after_its_mastership(self, now: float, process_age_seconds: float | None) -> bool:
+        if self._led is None or process_age_seconds is None:
+            return False
+        return now - process_age_seconds > self._led.heard_at
 
     def woke(self, now: float, paused_seconds: float, *, starved_seconds: float) -> None:
         """Record that we did not run for this long, and waited in the run queue for ``starved_seconds`` of it."""
@@ -245,7 +274,7 @@ class FenceCore:
     def killed(self) -> None:
         """Record that the broker is dead; the next process has no role until a controller names one."""
         self._armed = False
-        self._deposed_at = self._rejoining = None
+        self._deposed_at = self._led = self._rejoining = None
         self._alone_since, self._alone = None, False
         self.told = None
 

@@ -171,8 +171,12 @@ class Reflector:
             self._objects.pop(key, None)
         else:
             self._objects[key] = event.object
-        if self._on_change is not None:
+        if self._on_change is None:
+            return
+        try:
             self._on_change(event)
+        except Exception:  # supervision point: what is wrong with one object must not end the watch of all the others
+            log.exception("object not taken in", kind=self._resource.kind, object="/".join(key))
 
 
 def _spare_the_collector() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from brokergroup_operator.kube.errors import ApiUnavailableError
 from rocketmq_remoting.address import join_address
 
 SERVICE_ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -27,7 +28,7 @@ class KubeconfigError(ValueError):
 
 @dataclass(slots=True)
 class ConnectionSettings:
-    """Everything a client needs before its first request. A token file is re-read every minute: tokens are renewed."""
+    """Everything a client needs before its first request. A token file is read again every minute: tokens are renewed."""
 
     url: str
     tls: ssl.SSLContext | None = None
@@ -37,18 +38,32 @@ class ConnectionSettings:
     _read_at: float | None = None
 
     def authorization(self) -> str | None:
-        """The ``Authorization`` header of the next request, or None."""
+        """The ``Authorization`` header of the next request, or None. Raises ApiUnavailableError while no token was ever read."""
         if self.token_file is not None:
-            now = time.monotonic()
-            if self._read_at is None or now - self._read_at >= TOKEN_REREAD_SECONDS:
-                self.token = self.token_file.read_text(encoding="utf-8").strip()
-                self._read_at = now
+            self._read_token(self.token_file)
         if self.token is not None:
             return f"Bearer {self.token}"
         if self.basic_auth is not None:
             pair = ":".join(self.basic_auth).encode()
             return f"Basic {base64.b64encode(pair).decode()}"
         return None
+
+    def _read_token(self, file: Path) -> None:
+        """Read the token once a minute. While that fails the last one is sent, as by the official clients: it is good for longer.
+
+        A process that may open no more files can't read it either; the watches go on.
+        """
+        now = time.monotonic()
+        if self._read_at is not None and now - self._read_at < TOKEN_REREAD_SECONDS:
+            return
+        try:
+            self.token = file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            if self._read_at is None:
+                why = error.strerror if isinstance(error, OSError) else "no UTF-8"
+                raise ApiUnavailableError(f"not sent, token file {file}: {why}, expected a token") from error
+            return
+        self._read_at = now
 
 
 def settings_from_url(url: str, *, token: str | None = None, ca_file: Path | str | None = None) -> ConnectionSettings:

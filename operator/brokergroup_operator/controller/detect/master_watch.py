@@ -174,7 +174,8 @@ class MasterWatch(Part):
                         case.forget_question()  # what the other planes said is old by then
                     probe = case.probe_again()
                 await asyncio.wait([probe], timeout=POLL_SECONDS)
-            if await self._is_heard_elsewhere(case) or self._is_settled(case):
+            # One that is reported dead and heard, and nothing else shows its end: it may be that of the process before it.
+            if group.is_live(master) or await self._is_heard_elsewhere(case) or self._is_settled(case):
                 return None
             if suspicion is not Suspicion.CLOSED and case.probed is not None and not await _is_answered(probe):
                 case.evidence.append(NO_ANSWER_WORDS)
@@ -195,7 +196,7 @@ class MasterWatch(Part):
 
     async def _is_heard_elsewhere(self, case: _Case) -> bool:
         """Whether enough other planes hear this master to leave it alone for a moment."""
-        if case.question is None or case.suspicion is Suspicion.REPORTED:
+        if case.question is None:
             return False
         testimony, group, master = await case.question, case.group, case.master
         if not testimony.protects(group.silent_for_seconds(master), self._settings.other_planes_patience_seconds):

@@ -25,7 +25,7 @@ from brokergroup_operator.controller.peers.broker_calls import BrokerCallError
 from brokergroup_operator.kube.pods import label_of
 from brokergroup_operator.kube.reflector import ObjectKey, key_of
 from brokergroup_operator.records.store import GroupKey
-from controller_core.settings import ControllerSettings
+from controller_core.settings import POLICIES, ControllerSettings
 from rocketmq_remoting.address import EXPECTED, heard_address, host_of, join_address
 
 if TYPE_CHECKING:
@@ -215,7 +215,10 @@ def _settings_of(
     spec: BrokerGroupSpec, *, up_to_epoch: int, begun: tuple[int, int] | None, running: str | None
 ) -> ControllerSettings:
     """`begun`: the epoch and the broker id above which the group began with a backup, far above a record that was lost."""
-    rule = durability.acknowledgement_rule(spec)
+    rule, policy = durability.acknowledgement_rule(spec), spec.failover.election_policy
+    if policy not in POLICIES:
+        expected = ", ".join(POLICIES)
+        raise msgspec.ValidationError(f"spec.failover.electionPolicy is {policy!r}, expected one of {expected}")
     return ControllerSettings(
         unclean_election_allowed=spec.failover.unclean_election is UncleanElection.ALLOWED,
         shrink_floor=rule.shrink_floor,
@@ -223,7 +226,7 @@ def _settings_of(
         min_in_sync_replicas=rule.minimum_in_sync,
         election_priorities={item.broker_id: item.priority for item in spec.failover.priorities},
         preferred_zones=tuple(spec.failover.preferred_zones),
-        election_policy=spec.failover.election_policy,
+        election_policy=policy,
         expected_replicas=spec.replicas,
         accepted_epoch=max(up_to_epoch, begun[0] + EPOCHS_SINCE if begun is not None else 0),
         max_ids_of_restored=begun[1] + BROKER_IDS_SINCE if begun is not None else 0,

@@ -274,12 +274,18 @@ class KubernetesDirectory(GroupDirectory):
             if (one := pods.broker_id_of(pod)) and (zone := (nodes[node_of(pod)] or {}).get(metric_names.LABEL_ZONE))
         }
         learners = frozenset(one for pod in there if (one := pods.broker_id_of(pod)) and runs_as_learner(pod))
+        kills_after_seconds = [
+            pod_fence.kills_after_seconds(pod) for pod in there if pods.broker_id_of(pod) is not None
+        ]
+        # A pod that was made before its group had the fence has none until it is made anew.
+        has_fences = bool(kills_after_seconds) and min(kills_after_seconds) > 0
         secret, before, settings = declared.credentials_secret, self._bindings.get(key, declared), declared.settings
         if zones or learners:
             settings = replace(settings, zones=zones, never_elect=learners)
         binding = replace(
             declared,
-            told_fence_seconds=max(map(pod_fence.kills_after_seconds, there), default=0.0),
+            told_fence_seconds=max(kills_after_seconds, default=0.0),
+            unconfirmed_trust=declared.unconfirmed_trust if has_fences else "",
             settings=settings,
             credentials=self._credentials.get(secret) if secret is not None else None,
             translated=declared.translated or bool(places),

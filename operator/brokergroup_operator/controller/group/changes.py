@@ -285,7 +285,8 @@ class Incidents:
 
     def role_changed(self, epoch: int) -> None:
         timeline = self._open
-        if timeline is None or timeline.epoch_after != epoch:
+        # Or a higher one: the same master goes on (`RenewMaster`). Another election has ended this incident.
+        if timeline is None or epoch < (timeline.epoch_after or 0):
             return
         # A master that says so late was given up on by then: its incident counted as incomplete until now.
         if timeline.outcome in (Outcome.RUNNING, Outcome.INCOMPLETE):

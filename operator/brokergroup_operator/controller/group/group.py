@@ -92,6 +92,8 @@ class Group:
         self.rests_until_seconds = 0.0
         self._lock = asyncio.Lock()
         self._stored: StoredRecord | None = None
+        # What the store's watch delivered last.
+        self._delivered: StoredRecord | None = None
         # Since when the record has named its master in its epoch, as far as this plane saw it.
         self.master_known_seconds = self.met_seconds
         # Whether the record was read, and is not known to have moved since; and whether it ever was.
@@ -115,9 +117,10 @@ class Group:
         wanted = self.binding.settings
         if not wanted.shrink_floor:
             return wanted
-        said = self.configuration.minimums
-        known = [said[broker_id] for broker_id in self.live() if broker_id in said]
-        return replace(wanted, floor_kept=min(known, default=0) >= wanted.min_in_sync_replicas)
+        said, members = self.configuration.minimums, self.record.replicas if self.record is not None else {}
+        # A member that has not answered may be the next master, and acknowledge alone.
+        least = min((said.get(broker_id, 0) for broker_id in self.live() if broker_id in members), default=0)
+        return replace(wanted, floor_kept=least >= wanted.min_in_sync_replicas)
 
     @property
     def record(self) -> BrokerGroupRecord | None:
@@ -166,12 +169,18 @@ class Group:
             self.look_soon()
 
     def take_watched(self, delivered: StoredRecord) -> bool:
-        """Take the record that the store's watch has delivered as the copy; return False if it must be read instead."""
+        """Take the record that the store's watch has delivered as the copy; return False if it must be read instead.
+
+        A watch may be behind what was read or written here, but not behind itself: then the store was restored from an older copy.
+        """
+        before, self._delivered = self._delivered, delivered
         held = self._stored
         if held is None or not self.loaded or self._lock.locked() or held.uid != delivered.uid:
             return False
         if not (held.version.isdecimal() and delivered.version.isdecimal()):
             return False  # no order is known: the watch may be behind what was read or written here
+        if before is not None and int(delivered.version) < int(before.version):
+            return False
         if int(delivered.version) > int(held.version):
             self._take(delivered)
         return True
@@ -192,8 +201,10 @@ class Group:
         if record is not None and broker_id == record.granted_master_id and epoch >= record.master_epoch > 0:
             self._vouch(record.master_epoch)
             self.confirm_master(record.master_epoch)
+        if self.members.reported_dead:
+            self.members.lives(broker_id, asyncio.get_running_loop().time())
         if came_back:
-            self.members.reported_dead.discard(broker_id)
+            self.members.reported_dead.pop(broker_id, None)
             self.changed()
 
     def bind(self, binding: GroupBinding) -> None:
@@ -316,7 +327,7 @@ class Group:
                         raise RecordUnavailableError(str(error)) from error
                     try:
                         await self._read(self._settings.record_deadline_seconds)
-                    except RecordUnavailableError as error:
+                    except RecordStoreError as error:
                         self.patience.failed(error.retry_after_seconds)
                         raise
         return self.record
@@ -380,16 +391,16 @@ class Group:
 
     async def _committed(self, request: Request, decision: Decision, left_seconds: float) -> bool:
         """Commit; return False if another plane was faster."""
-        before = self.record
+        before, replaced = self.record, self._stored
         try:
-            self._stored = await self._store.commit(self.key, decision.record, self._stored, max(left_seconds, 0.05))
+            self._stored = await self._store.commit(self.key, decision.record, replaced, max(left_seconds, 0.05))
         except RecordStoreError as error:
             self.loaded = False  # unknown or refused: whatever comes next begins with a look at the store
             if isinstance(error, RecordConflictError):
                 self.observer.record_conflict(self.key, before)
                 return False
             if isinstance(error, RecordUnavailableError):
-                self._unanswered.note(notes.UnansweredWrite(request, before, decision, error.write_id))
+                self._unanswered.note(notes.UnansweredWrite(request, replaced, decision, error.write_id))
             raise
         self.loaded = True
         self._note_record(before)

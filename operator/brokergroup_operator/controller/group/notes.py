@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from brokergroup_operator.controller.peers.services import doubled
+from controller_core.liveness import MADE_LATER_SECONDS
 from rocketmq_remoting.address import host_of, one_spelling
 
 if TYPE_CHECKING:
@@ -169,8 +170,8 @@ class MemberNotes:
         self.whereabouts: dict[int, str] = {}
         self.moved_beats: Counter[int] = Counter()
         self.not_proposed_until_seconds: dict[int, float] = {}
-        # Members whose container was reported terminated while their connection still stood.
-        self.reported_dead: set[int] = set()
+        # Members whose container was reported terminated while their connection still stood, and when.
+        self.reported_dead: dict[int, float] = {}
         # What the connection of each member's heartbeats showed, if this plane asks for client certificates.
         self.certificates: dict[int, Validity | None] = {}
         self._regular_heartbeat_seconds = regular_heartbeat_seconds
@@ -185,8 +186,13 @@ class MemberNotes:
             self._regular.add(broker_id)
         return broker_id in self._regular
 
+    def lives(self, broker_id: int, now_seconds: float) -> None:
+        """Take a heartbeat: one that was made after its process was reported dead is of the next process."""
+        if now_seconds - self.reported_dead.get(broker_id, now_seconds) >= MADE_LATER_SECONDS:
+            del self.reported_dead[broker_id]
+
     def new_process(self, broker_id: int) -> None:
-        self.reported_dead.discard(broker_id)
+        self.reported_dead.pop(broker_id, None)
         self._last_beat_seconds.pop(broker_id, None)
         self._regular.discard(broker_id)
         self.whereabouts.pop(broker_id, None)
@@ -253,18 +259,28 @@ class AddressNotes:
 
 @dataclass(frozen=True, slots=True)
 class UnansweredWrite:
-    """A write that the store did not answer, and the record it was decided on."""
+    """A write that the store did not answer, and the record that it replaces and was decided on."""
 
     request: Request
-    before: BrokerGroupRecord | None
+    replaced: StoredRecord | None
     decision: Decision
     write_id: str
 
+    @property
+    def before(self) -> BrokerGroupRecord | None:
+        return self.replaced.record if self.replaced is not None else None
+
+    def is_in(self, stored: StoredRecord | None) -> bool:
+        """Whether this is what the write has left in the store."""
+        return stored is not None and (self.write_id, self.decision.record) == (stored.write_id, stored.record)
+
 
 class UnansweredWrites:
-    """The last unanswered write of one group: unknown until the next read shows whether it has arrived. Its caller asks again.
+    """The last unanswered write of one group: unknown until a read shows that it has arrived, or that another one came first. Its
+    caller asks again.
 
-    The id of the write shows whose it is; its content does not, because planes that see one death decide alike.
+    While the record that it replaces is still there it may arrive: a slow store takes it after a read that did not show it. The
+    id of the write shows whose it is; its content does not, because planes that see one death decide alike.
     """
 
     def __init__(self) -> None:
@@ -276,10 +292,11 @@ class UnansweredWrites:
 
     def find(self, stored: StoredRecord | None) -> UnansweredWrite | None:
         """Return the write if this read of the store is the first to show that it has arrived."""
-        unknown, self._unknown = self._unknown, None
-        if unknown is None or stored is None:
+        unknown = self._unknown
+        if unknown is None or stored == unknown.replaced:
             return None
-        if (unknown.write_id, unknown.decision.record) != (stored.write_id, stored.record):
+        self._unknown = None
+        if not unknown.is_in(stored):
             return None
         self._arrived = unknown
         return unknown
