@@ -18,7 +18,7 @@ class ControllerSettings:
     """The defaults are the Java controller's behaviour.
 
     `shrink_floor`, `masters_shrink_first`, `min_in_sync_replicas`: safety rule 1 (`sync_state.py`). `keep_no_floor`: brokers
-    that are not known to keep that minimum; when one of them is elected no replica becomes eligible. `never_elect` are the learners.
+    not known to keep that minimum; when one of them is elected no replica becomes eligible. `never_elect` are the learners.
     `election_priorities` overrides the heartbeats' priorities among replicas with equal data; lower wins, 0: no election.
     `expected_replicas` must have been heard before a first election on data. An epoch more than `max_epoch_jump` above the
     record's is followed only up to `accepted_epoch`, which a person sets, or follows from the group's beginning (rule 3). A disk's
