@@ -127,6 +127,32 @@ async def test_a_fence_tells_whether_the_silent_one_still_ran(
     assert (outcome.confirmed, outcome.how) == (True, told)
 
 
+@pytest.mark.parametrize("returns", [False, True], ids=["gone", "made again"])
+async def test_a_pod_that_goes_with_its_node_confirms_nothing(
+    api: KubernetesApi, monkeypatch: pytest.MonkeyPatch, returns: bool
+) -> None:
+    """The control plane calls it Failed (PodGC), and its finalizer is taken off so that the member can be made again elsewhere."""
+    await create_pod(api)
+    looks, get = 0, api.get
+
+    async def count(*arguments: Any, **named: Any) -> Any:
+        nonlocal looks
+        found = await get(*arguments, **named)
+        looks += 1
+        return found
+
+    fencing = asyncio.create_task(KubernetesFencer(api).fence(BINDING, 1, ADDRESS, deadline_seconds=10.0))
+    await eventually(lambda: is_dying(api), what="the pod to be deleted")
+    await api.patch(PODS, "orders-1", {"status": {"phase": "Failed"}}, namespace="default", subresource="status")
+    monkeypatch.setattr(api, "get", count)
+    await eventually(lambda: looks > 1, what="it to be looked at")
+    monkeypatch.undo()
+    await api.patch(PODS, "orders-1", {"metadata": {"finalizers": []}}, namespace="default")
+    if returns:
+        await create_pod(api)
+    assert not (await fencing).confirmed
+
+
 async def test_a_fence_that_nobody_confirms_ends_at_its_deadline(api: KubernetesApi) -> None:
     await create_pod(api)
     outcome = await KubernetesFencer(api).fence(BINDING, 1, ADDRESS, deadline_seconds=0.3)

@@ -305,6 +305,28 @@ def test_a_container_between_two_processes_is_dead(status: dict[str, Any], told:
     assert termination(pod) == told
 
 
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        (RUNNING, None),
+        (TERMINATED, "container terminated (exit code 137)"),
+        ({"waiting": {"reason": "ContainerCreating"}}, "pod Failed"),
+        (None, "pod Failed"),
+    ],
+    ids=["by the control plane", "by its kubelet", "before it ran", "refused by its kubelet"],
+)
+def test_a_pod_that_the_control_plane_calls_failed_may_run(state: dict[str, Any] | None, told: str | None) -> None:
+    """PodGC marks the pods of a node that is gone from the API, and removes them: a master that is cut off runs on."""
+    index, pod = PodIndex(), pod_object(1)
+    pod["metadata"]["namespace"] = "default"
+    statuses = [{"name": names.CONTAINER_BROKER, "state": state}] if state is not None else []
+    for kind, phase in (("ADDED", "Running"), ("MODIFIED", "Failed"), ("DELETED", "Failed")):
+        status = {"phase": phase, "podIP": HOST, "containerStatuses": statuses}
+        index.take(WatchEvent(kind, pod | {"status": status}))
+    assert index.termination_at(ORDERS, ADDRESS) == told
+    assert index.removed_hosts(ORDERS) == (frozenset() if told else {HOST})
+
+
 # ---- A group's Secret
 
 

@@ -22,7 +22,7 @@ from brokergroup_operator.controller.peers.services import BackgroundTasks, wait
 from brokergroup_operator.fence import datagrams
 from brokergroup_operator.kube.client import JsonObject, KubernetesApi, PatchType
 from brokergroup_operator.kube.errors import ApiError, Backoff, ConflictError, InvalidError, NotFoundError
-from brokergroup_operator.kube.pods import containers_are_terminated
+from brokergroup_operator.kube.pods import containers_are_terminated, is_over
 from brokergroup_operator.kube.recipes import delete_held
 from brokergroup_operator.kube.resources import PODS
 from brokergroup_operator.observe.timeline import RAN_ON_WORDS
@@ -136,14 +136,14 @@ class KubernetesFencer:
     async def _delete(self, name: str, namespace: str, address: str, found: asyncio.Future[JsonObject]) -> FenceOutcome:
         """Delete the pod, and wait until its kubelet reports it dead; `found` gets it once it is known to run at this address."""
         deleted_uid: str | None = None
+        is_lost = False
         backoff = Backoff(POLL_SECONDS, LONGEST_PAUSE_SECONDS)
         while True:
             try:
                 pod = await self._api.get(PODS, name, namespace=namespace, timeout_seconds=ONE_CALL_SECONDS)
                 uid = pod["metadata"]["uid"]
                 if deleted_uid is not None and uid != deleted_uid:
-                    # Gone in spite of the finalizer, which is removed only from a pod whose containers have ended.
-                    return FenceOutcome(confirmed=True, how=f"pod {name} deleted and replaced")
+                    return _gone(f"pod {name} deleted and replaced", is_lost=is_lost)
                 if deleted_uid is None and not has_ip_of(pod, address):
                     # The address changed hands (safety rule 8): killing this pod would prove nothing about the silent one.
                     return FenceOutcome(confirmed=False, how=f"pod {name} is not the one at {address}", untouched=True)
@@ -152,6 +152,7 @@ class KubernetesFencer:
                     ran_on = deleted_uid is not None and _ended_by_its_deletion(pod)
                     how = f"pod {name} {RAN_ON_WORDS}" if ran_on else f"containers of pod {name} terminated"
                     return FenceOutcome(confirmed=True, how=how)
+                is_lost = is_over(pod)
                 if deleted_uid is None:
                     if not found.done():
                         found.set_result(pod)
@@ -159,8 +160,7 @@ class KubernetesFencer:
                     deleted_uid = uid
                     continue
             except NotFoundError:
-                how = f"pod {name} is gone"
-                return FenceOutcome(confirmed=deleted_uid is not None, how=how, untouched=deleted_uid is None)
+                return _gone(f"pod {name} is gone", is_lost=is_lost, was_deleted=deleted_uid is not None)
             except ConflictError:
                 continue  # the kubelet wrote the pod's status in between: look again at once
             except ApiError as error:
@@ -193,6 +193,18 @@ class KubernetesFencer:
             return  # removed already
         except ApiError as error:
             log.warning("fence not released, the reconcile plane will", pod=metadata["name"], error=str(error))
+
+
+def _gone(how: str, *, is_lost: bool, was_deleted: bool = True) -> FenceOutcome:
+    """Return what it means that a pod went in spite of the finalizer, which is removed from a pod whose containers have ended.
+
+    `is_lost`: or from one that the control plane called Failed, because its node is gone from the API (PodGC).
+    """
+    if not was_deleted:
+        return FenceOutcome(confirmed=False, how=how, untouched=True)
+    if is_lost:
+        return FenceOutcome(confirmed=False, how=f"{how} with its node, and its kubelet has not reported its end")
+    return FenceOutcome(confirmed=True, how=how)
 
 
 def _confirmation(order: asyncio.Task[str | None], pod: str) -> str | None:

@@ -117,7 +117,8 @@ def termination(pod: JsonObject) -> str | None:
         # The kubelet's word tells a kill for memory from any other one.
         word = f"{terminated['reason']}, " if terminated.get("reason") == OUT_OF_MEMORY_WORD else ""
         return f"container terminated ({word}exit code {terminated.get('exitCode')})"
-    return f"pod {pod['status']['phase']}" if is_over(pod) else None
+    # The control plane calls pods of a lost node Failed (PodGC): it knows no more of their containers than their kubelet last said.
+    return f"pod {pod['status']['phase']}" if is_over(pod) and "running" not in state else None
 
 
 def is_leaving(pod: JsonObject) -> bool:
