@@ -213,7 +213,7 @@ class FenceCore:
     def controller_answered(self, now: float, told: Told | None, *, asked_at: float) -> bool:
         """Record a controller's answer to the question of ``asked_at``; ``told`` is None if it does not know the group.
 
-        Return False for an answer of a lower epoch than an earlier one: it says nothing, that controller's copy of the record is old.
+        Return False for one of a lower epoch than an earlier one: it says nothing, that controller's copy of the record is old.
         """
         self._heard_at, self._excused_at = asked_at, None
         self._armed = True
